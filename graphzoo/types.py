@@ -1,0 +1,114 @@
+"""What travels between data, encoders and tasks: the graph's facts and the batches.
+
+Shape letters, the same everywhere: N nodes or entities, E edges, R forward relations, B queries, triples or pairs of a
+batch, G queries of a global batch (all ranks, all micro-batches), K negatives, T targets, M known answers, D channels,
+H attention heads, C classes, F trailing feature dimensions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor, device
+
+__all__ = ["GraphSpec", "QueryBatch", "TripleBatch"]
+
+
+@dataclass(frozen=True)
+class GraphSpec:
+    """The only facts that travel from data to encoder, so that no configuration repeats a count.
+
+    Args:
+        num_nodes: Nodes or entities of the training graph.
+        num_relations: Forward relations; the inverse of relation `r` is `r + num_relations`.
+        in_channels: Width of the node features, 0 without features.
+        num_classes: Classes of node classification, 0 elsewhere.
+    """
+
+    num_nodes: int
+    num_relations: int = 0
+    in_channels: int = 0
+    num_classes: int = 0
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not isinstance(value, int) or value < 0:
+                raise ValueError(f"GraphSpec.{field.name} must be a whole number of at least 0, got {value!r}")
+
+    def to_dict(self) -> dict[str, int]:
+        """The fields as plain integers, for checkpoints."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, int]) -> GraphSpec:
+        """The inverse of `to_dict`; unknown keys raise `ValueError`."""
+        known = {field.name for field in fields(cls)}
+        if unknown := set(values) - known:
+            raise ValueError(f"unknown GraphSpec fields {sorted(unknown)}; this version knows {sorted(known)}")
+        return cls(**values)
+
+
+class _MovableBatch:
+    """`to(device)` for dataclasses of tensors; Lightning calls it for every batch."""
+
+    def to(self, device: device | str, *, non_blocking: bool = False) -> Any:
+        moved: dict[str, Any] = {}
+        for field in fields(self):  # type: ignore[arg-type]  # every subclass is a dataclass
+            value = getattr(self, field.name)
+            moved[field.name] = value.to(device, non_blocking=non_blocking) if hasattr(value, "to") else value
+        return type(self)(**moved)
+
+
+@dataclass
+class TripleBatch(_MovableBatch):
+    """Training queries (head, relation, ?) with their answers; the direction is already applied.
+
+    Args:
+        head: Entity that is asked about, [B], int64.
+        relation: Relation in 0..2R-1 (R and above: inverse), [B], int64.
+        tail: The answer, [B], int64.
+        index: Position of the fact in the training split, [B], int64: what a query's randomness depends on.
+        removed: Positions of all facts of the global batch, [G], int64: hidden from message passing.
+        num_global: G, the number of queries the optimiser step is made of.
+        epoch: Epoch the batch belongs to.
+    """
+
+    head: Tensor
+    relation: Tensor
+    tail: Tensor
+    index: Tensor
+    removed: Tensor
+    num_global: int
+    epoch: int
+
+    def __len__(self) -> int:
+        return int(self.head.numel())
+
+
+@dataclass
+class QueryBatch(_MovableBatch):
+    """Evaluation queries, each distinct (head, relation) once, with all their targets and known answers.
+
+    Args:
+        head: [B], int64.
+        relation: Relation in 0..2R-1, [B], int64.
+        target: Entities to be ranked, [T], int64.
+        target_row: Row of `head`/`relation` that each target answers, [T], int64, ascending.
+        target_index: `i` for the tail query of triple i of the split, `i + n` for its head query, [T], int64.
+        known_row: Row of each known answer, [M], int64, ascending.
+        known_entity: Every entity known to answer the row's query, targets included, [M], int64.
+    """
+
+    head: Tensor
+    relation: Tensor
+    target: Tensor
+    target_row: Tensor
+    target_index: Tensor
+    known_row: Tensor
+    known_entity: Tensor
+
+    def __len__(self) -> int:
+        return int(self.head.numel())
