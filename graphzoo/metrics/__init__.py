@@ -1,0 +1,35 @@
+"""Ranking metrics: exact filtered ranks, their averages, tables per group. Loaded on first use."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from graphzoo.metrics.ranking import RankingMetric as RankingMetric
+    from graphzoo.metrics.ranks import filtered_ranks as filtered_ranks
+    from graphzoo.metrics.ranks import rank_targets as rank_targets
+    from graphzoo.metrics.summary import group_table as group_table
+    from graphzoo.metrics.summary import summarize_ranks as summarize_ranks
+    from graphzoo.metrics.summary import tie_share as tie_share
+
+_LAZY = {
+    "RankingMetric": "graphzoo.metrics.ranking",
+    "filtered_ranks": "graphzoo.metrics.ranks",
+    "group_table": "graphzoo.metrics.summary",
+    "rank_targets": "graphzoo.metrics.ranks",
+    "summarize_ranks": "graphzoo.metrics.summary",
+    "tie_share": "graphzoo.metrics.summary",
+}
+
+__all__ = ["RankingMetric", "filtered_ranks", "group_table", "rank_targets", "summarize_ranks", "tie_share"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
+    raise AttributeError(f"module 'graphzoo.metrics' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,251 @@
+"""Filtered ranks from scores: the definition, and the exact, memory-bounded form that evaluation uses."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from graphzoo.types import QueryBatch
+
+__all__ = ["Ties", "combine_ties", "filtered_ranks", "rank_targets"]
+
+Ties = Literal["realistic", "optimistic", "pessimistic"]
+
+_logger = logging.getLogger(__name__)
+
+
+def combine_ties(
+    optimistic: Tensor, pessimistic: Tensor, ties: Ties, *, dtype: torch.dtype = torch.float64
+) -> Tensor:
+    """The rank that the tie rule makes of the best and the worst one, same shape.
+
+    Raises:
+        ValueError: if `ties` is none of the three rules.
+    """
+    if ties == "realistic":
+        return (optimistic + pessimistic).to(dtype) / 2
+    if ties == "optimistic":
+        return optimistic.to(dtype)
+    if ties == "pessimistic":
+        return pessimistic.to(dtype)
+    raise ValueError(f"unknown tie rule {ties!r}; choose one of {', '.join(get_args(Ties))}")
+
+
+def filtered_ranks(
+    scores: Tensor, target: Tensor, filter_mask: Tensor, *, ties: Ties = "realistic"
+) -> Tensor:
+    r"""Rank of the true entity among all entities not known to be true (Bordes et al., 2013).
+
+    .. math:: \mathrm{optimistic}_b = 1 + |\{n : s_{bn} > s_{bt_b}\}|, \qquad
+              \mathrm{pessimistic}_b = \mathrm{optimistic}_b + |\{n \ne t_b : s_{bn} = s_{bt_b}\}|
+
+    with n over the entities that `filter_mask` leaves. The realistic rank is the mean of both: a constant
+    scorer gets the middle rank, not the first.
+
+    Args:
+        scores: Higher is better, [B, N], any float dtype.
+        target: Index of the answer, [B], int64.
+        filter_mask: True where (head, relation, n) is known and n is not the answer, [B, N], bool.
+        ties: "realistic", "optimistic" or "pessimistic".
+
+    Returns:
+        One-based ranks, [B], float32.
+
+    Raises:
+        ValueError: if shapes or dtypes do not fit, a target is out of range or masked, or a score is not
+            finite.
+
+    >>> known = torch.tensor([[True, False, False]])
+    >>> filtered_ranks(torch.tensor([[3.0, 1.0, 2.0]]), torch.tensor([2]), known)
+    tensor([1.])
+    """
+    _require_scores(scores)
+    num_queries, num_entities = scores.shape
+    if target.shape != (num_queries,):
+        raise ValueError(f"target must be [{num_queries}] like the rows of scores, got {list(target.shape)}")
+    if filter_mask.shape != scores.shape or filter_mask.dtype != torch.bool:
+        raise ValueError(
+            f"filter_mask must be torch.bool {list(scores.shape)}, "
+            f"got {filter_mask.dtype} {list(filter_mask.shape)}"
+        )
+    _require_range("target", target, num_entities)
+    _require_finite(scores)
+    column = target.unsqueeze(1)
+    masked = filter_mask.gather(1, column).squeeze(1)
+    if bool(masked.any()):
+        row = int(masked.nonzero()[0])
+        raise ValueError(
+            f"the target of row {row} (entity {int(target[row])}) is masked by filter_mask; "
+            "clear the mask at the answer itself"
+        )
+    own = scores.gather(1, column)
+    optimistic = 1 + ((scores > own) & ~filter_mask).sum(dim=1)
+    # The target ties with itself, which the "- 1" takes away again.
+    pessimistic = optimistic + ((scores == own) & ~filter_mask).sum(dim=1) - 1
+    return combine_ties(optimistic, pessimistic, ties, dtype=torch.float32)
+
+
+def rank_targets(scores: Tensor, batch: QueryBatch, *, max_bytes: int = 64 * 2**20) -> tuple[Tensor, Tensor]:
+    """Exact filtered ranks of all targets of an evaluation batch, several per row of scores.
+
+    The filter stays a list: entities above (or level with) a target are counted among all N first, then those
+    among the known answers are taken away. Only counts are added up, so the chunk size changes no bit.
+
+    Args:
+        scores: Higher is better, [B, N], any float dtype.
+        batch: The queries with their targets and known answers (the targets among them or not).
+        max_bytes: Bound on the working memory beside `scores`, but never less than one row's worth. When
+            memory runs out all the same, the chunk is halved and the work goes on.
+
+    Returns:
+        Optimistic and pessimistic ranks, one-based, [T] each, int64, in the order of `batch.target`.
+
+    Raises:
+        ValueError: if shapes do not fit, an index is out of range, or a score is NaN or infinite.
+    """
+    if max_bytes < 1:
+        raise ValueError(f"max_bytes must be positive, got {max_bytes}")
+    _require_batch(scores, batch)
+    _require_finite(scores, batch.head, batch.relation)
+    own = scores[batch.target_row, batch.target]  # [T]
+    above, level = _count_all(scores, batch.target_row, own, max_bytes)
+    known_above, known_level = _count_known(scores, batch, own, max_bytes)
+    optimistic = 1 + above - known_above
+    return optimistic, optimistic + (level - 1) - known_level
+
+
+def _count_all(scores: Tensor, row: Tensor, own: Tensor, max_bytes: int) -> tuple[Tensor, Tensor]:
+    """Entities with a score above, and level with, each target's; the target itself is one of the latter."""
+    above, level = torch.empty_like(row), torch.empty_like(row)
+
+    def count(start: int, stop: int) -> None:
+        block, value = scores[row[start:stop]], own[start:stop, None]  # [c, N], [c, 1]
+        above[start:stop] = (block > value).sum(dim=1)
+        level[start:stop] = (block == value).sum(dim=1)
+
+    # The gathered scores, the comparison, and the integers that a sum over booleans is made of.
+    bytes_per_target = scores.shape[1] * (scores.element_size() + 1 + 8)
+    _in_chunks(row.numel(), max_bytes // max(1, bytes_per_target), count)
+    return above, level
+
+
+def _count_known(scores: Tensor, batch: QueryBatch, own: Tensor, max_bytes: int) -> tuple[Tensor, Tensor]:
+    """Known answers of the target's row, other than itself, with a score above and level with it."""
+    row, target = batch.target_row, batch.target
+    known_row, known_entity = _distinct_known(batch, scores.shape[1])
+    first = torch.searchsorted(known_row, row)
+    counts = torch.searchsorted(known_row, row, right=True) - first
+    above, level = torch.empty_like(row), torch.empty_like(row)
+
+    def count(start: int, stop: int) -> None:
+        length = counts[start:stop]
+        owner = torch.repeat_interleave(torch.arange(start, stop, device=row.device), length)  # [P]
+        within = torch.arange(owner.numel(), device=row.device) - (length.cumsum(0) - length)[owner - start]
+        entity = known_entity[first[owner] + within]
+        score, value, other = scores[row[owner], entity], own[owner], entity != target[owner]
+        for result, hit in ((above, score > value), (level, score == value)):
+            found = torch.zeros(stop - start, dtype=torch.int64, device=row.device)
+            result[start:stop] = found.index_add_(0, owner - start, (hit & other).to(torch.int64))
+
+    # A dozen int64 temporaries per (target, known answer) pair.
+    bytes_per_target = 96 * (int(counts.max()) if counts.numel() else 0)
+    _in_chunks(row.numel(), max_bytes // max(1, bytes_per_target), count)
+    return above, level
+
+
+def _distinct_known(batch: QueryBatch, num_entities: int) -> tuple[Tensor, Tensor]:
+    """The known answers sorted by row and each once, so that none is taken away twice."""
+    key = batch.known_row * num_entities + batch.known_entity
+    if bool((key[1:] > key[:-1]).all()):
+        return batch.known_row.contiguous(), batch.known_entity
+    key = torch.unique(key)
+    return torch.div(key, num_entities, rounding_mode="floor"), key % num_entities
+
+
+def _in_chunks(total: int, size: int, work: Callable[[int, int], None]) -> None:
+    """Call `work(start, stop)` over 0..total; when memory runs out, halve the chunk and repeat the range."""
+    size = max(1, min(size, total))
+    start = 0
+    while start < total:
+        stop = min(start + size, total)
+        try:
+            work(start, stop)
+        except RuntimeError as error:
+            if size == 1 or not _is_out_of_memory(error):
+                raise
+            size //= 2
+            _logger.warning("out of memory while ranking; going on with chunks of %d targets", size)
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+            continue
+        start = stop
+
+
+def _is_out_of_memory(error: RuntimeError) -> bool:
+    # The CPU allocator raises a plain RuntimeError, told apart by its text only.
+    text = str(error).lower()
+    return (
+        isinstance(error, torch.OutOfMemoryError)
+        or "out of memory" in text
+        or "can't allocate memory" in text
+    )
+
+
+def _require_scores(scores: Tensor) -> None:
+    if scores.dim() != 2:
+        raise ValueError(f"scores must be [B, N], got {list(scores.shape)}")
+    if not scores.is_floating_point():
+        raise ValueError(f"scores must be floating point, got {scores.dtype}")
+
+
+def _require_range(name: str, index: Tensor, size: int) -> None:
+    if index.dtype != torch.int64:
+        raise ValueError(f"{name} must be int64, got {index.dtype}")
+    if index.numel() and (int(index.min()) < 0 or int(index.max()) >= size):
+        raise ValueError(f"{name} must lie in 0..{size - 1}, got {int(index.min())}..{int(index.max())}")
+
+
+def _require_batch(scores: Tensor, batch: QueryBatch) -> None:
+    _require_scores(scores)
+    num_queries, num_entities = scores.shape
+    if batch.head.shape != (num_queries,) or batch.relation.shape != (num_queries,):
+        raise ValueError(
+            f"scores has {num_queries} rows, the batch {batch.head.numel()} heads "
+            f"and {batch.relation.numel()} relations"
+        )
+    if batch.target.dim() != 1 or batch.target.shape != batch.target_row.shape:
+        raise ValueError(
+            f"target {list(batch.target.shape)} and target_row {list(batch.target_row.shape)} differ"
+        )
+    if batch.known_entity.dim() != 1 or batch.known_entity.shape != batch.known_row.shape:
+        raise ValueError(
+            f"known_entity {list(batch.known_entity.shape)} and "
+            f"known_row {list(batch.known_row.shape)} differ"
+        )
+    _require_range("target_row", batch.target_row, num_queries)
+    _require_range("known_row", batch.known_row, num_queries)
+    _require_range("target", batch.target, num_entities)
+    _require_range("known_entity", batch.known_entity, num_entities)
+
+
+def _require_finite(scores: Tensor, head: Tensor | None = None, relation: Tensor | None = None) -> None:
+    """Raise on NaN and infinity: comparisons with NaN are false, so that a broken model would rank first."""
+    if not scores.numel():
+        return
+    # aminmax hands NaN on and needs no second [B, N] tensor, which isfinite would.
+    low, high = torch.aminmax(scores)
+    if bool(torch.isfinite(low)) and bool(torch.isfinite(high)):
+        return
+    broken = ~torch.isfinite(scores)
+    row = int(broken.any(dim=1).nonzero()[0])
+    query = (
+        "" if head is None or relation is None else f" (head {int(head[row])}, relation {int(relation[row])})"
+    )
+    raise ValueError(
+        f"{int(broken.sum())} of {scores.numel()} scores are NaN or infinite, first in row {row}{query}; "
+        "they have no rank. Look for the step where the loss became NaN, and lower the learning rate"
+    )

@@ -1,0 +1,116 @@
+"""From ranks to figures: MR, MRR and Hits@k of a set of ranks, and tidy tables per relation and direction."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from graphzoo.metrics.ranks import Ties, combine_ties
+
+__all__ = ["group_table", "summarize_ranks", "tie_share"]
+
+
+def summarize_ranks(
+    optimistic: Tensor, pessimistic: Tensor, *, ties: Ties = "realistic", hits: Sequence[int] = (1, 3, 10)
+) -> dict[str, float]:
+    r"""Mean rank, mean reciprocal rank and Hits@k.
+
+    .. math:: \mathrm{MR} = \tfrac1T \sum_i \rho_i, \quad \mathrm{MRR} = \tfrac1T \sum_i \rho_i^{-1}, \quad
+              \mathrm{Hits@}k = \tfrac1T |\{i : \rho_i \le k\}|
+
+    The sums are rounded once, from their exact value, so the order of the ranks does not show.
+
+    Args:
+        optimistic: Best one-based rank of each target, [T].
+        pessimistic: Worst one, [T].
+        ties: Which of the ranks, or their mean.
+        hits: The k of Hits@k.
+
+    Returns:
+        `mr`, `mrr`, `hits@<k>` for each k.
+
+    Raises:
+        ValueError: if there is no rank, or the two tensors differ in shape.
+    """
+    if optimistic.shape != pessimistic.shape:
+        raise ValueError(
+            f"optimistic {list(optimistic.shape)} and pessimistic {list(pessimistic.shape)} differ"
+        )
+    if not optimistic.numel():
+        raise ValueError("no ranks to average: the split is empty or no batch was evaluated")
+    ranks = combine_ties(optimistic.cpu(), pessimistic.cpu(), ties)
+    count = ranks.numel()
+    values = {"mr": math.fsum(ranks.tolist()) / count, "mrr": math.fsum((1 / ranks).tolist()) / count}
+    return values | {f"hits@{k}": int((ranks <= k).sum()) / count for k in hits}
+
+
+def tie_share(optimistic: Tensor, pessimistic: Tensor) -> float:
+    """Share of targets that tie with another candidate: how much the tie rule matters; NaN without ranks."""
+    return float((pessimistic > optimistic).double().mean())
+
+
+def group_table(
+    optimistic: Tensor,
+    pessimistic: Tensor,
+    index: Tensor,
+    triples: Tensor,
+    relations: Sequence[str],
+    *,
+    ties: Ties = "realistic",
+    hits: Sequence[int] = (1, 3, 10),
+) -> list[dict[str, Any]]:
+    """Metrics per direction and per relation, one row per group, for `pandas.DataFrame(rows)`.
+
+    Args:
+        optimistic: Best ranks, [T].
+        pessimistic: Worst ranks, [T].
+        index: i for the tail query of triple i, i + n for its head query, [T], int64.
+        triples: (head, relation, tail) of the split, [n, 3], int64.
+        relations: Names of the forward relations.
+        ties: Tie rule.
+        hits: The k of Hits@k.
+
+    Returns:
+        Rows with `relation` ("all" first, then those that occur, in the order of `relations`), `direction`
+        ("both", "tail": the tail is asked for, "head"), `count`, `mr`, `mrr`, `hits@<k>`, `tie_share`. Groups
+        without ranks are left out.
+
+    Raises:
+        ValueError: if shapes do not fit or an index lies outside 0..2n-1.
+    """
+    if not optimistic.shape == pessimistic.shape == index.shape:
+        raise ValueError(
+            f"optimistic {list(optimistic.shape)}, pessimistic {list(pessimistic.shape)} and index "
+            f"{list(index.shape)} must have one shape"
+        )
+    num_triples = triples.shape[0]
+    index = index.cpu()
+    if index.numel() and (int(index.min()) < 0 or int(index.max()) >= 2 * num_triples):
+        raise ValueError(
+            f"index must lie in 0..{2 * num_triples - 1} for {num_triples} triples, "
+            f"got {int(index.min())}..{int(index.max())}"
+        )
+    best, worst = optimistic.cpu(), pessimistic.cpu()
+    relation, asks_head = triples.cpu()[index % max(1, num_triples), 1], index >= num_triples
+    everything = torch.ones_like(asks_head)
+    directions = {"both": everything, "tail": ~asks_head, "head": asks_head}
+    groups = [("all", everything)]
+    groups += [(relations[r], relation == r) for r in torch.unique(relation).tolist()]
+    rows: list[dict[str, Any]] = []
+    for name, of_relation in groups:
+        for direction, of_direction in directions.items():
+            chosen = of_relation & of_direction
+            if not bool(chosen.any()):
+                continue
+            figures = summarize_ranks(best[chosen], worst[chosen], ties=ties, hits=hits)
+            share = tie_share(best[chosen], worst[chosen])
+            rows.append(
+                {"relation": name, "direction": direction, "count": int(chosen.sum())}
+                | figures
+                | {"tie_share": share}
+            )
+    return rows
