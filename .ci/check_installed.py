@@ -1,4 +1,4 @@
-"""What an installed graphzoo must carry, checked from another folder: `python check_installed.py REPOSITORY`."""
+"""What an installed graphzoo must carry, seen from another folder: `python check_installed.py REPOSITORY`."""
 
 import sys
 from importlib.metadata import version

@@ -1,0 +1,147 @@
+"""What is shipped: the wheel, the source distribution, the licence files, one version everywhere."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+import yaml
+
+import graphzoo
+
+ROOT = Path(__file__).resolve().parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """Wheel and sdist, built as a release would be, but with the hatchling that is installed (no network)."""
+    pytest.importorskip("build")
+    pytest.importorskip("hatchling")
+    out = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(ROOT)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return next(out.glob("*.whl")), next(out.glob("*.tar.gz"))
+
+
+@pytest.fixture(scope="module")
+def wheel(built):
+    with zipfile.ZipFile(built[0]) as archive:
+        yield archive
+
+
+@pytest.fixture(scope="module")
+def sdist_names(built):
+    with tarfile.open(built[1]) as archive:
+        return {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
+
+
+def test_wheel_holds_every_preset(wheel):
+    presets = {path.relative_to(ROOT).as_posix() for path in (ROOT / "configs").rglob("*.yaml")}
+    assert len(presets) > 10
+    assert {f"graphzoo/{name}" for name in presets} <= set(wheel.namelist())
+
+
+def test_wheel_holds_every_module_type_marker_and_umls(wheel):
+    names = set(wheel.namelist())
+    modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "graphzoo").rglob("*.py")}
+    assert modules <= names
+    assert "graphzoo/py.typed" in names
+    assert any(name.startswith("graphzoo/data/umls/") for name in names)
+
+
+def test_wheel_holds_nothing_else(wheel):
+    top = {name.split("/", 1)[0] for name in wheel.namelist()}
+    assert top == {"graphzoo", f"graphzoo-{PROJECT['version']}.dist-info"}
+    assert not [name for name in wheel.namelist() if "__pycache__" in name or name.endswith(".ckpt")]
+
+
+def test_wheel_metadata(wheel):
+    folder = f"graphzoo-{PROJECT['version']}.dist-info"
+    metadata = wheel.read(f"{folder}/METADATA").decode()
+    assert "License-Expression: Apache-2.0" in metadata
+    assert "Requires-Python: >=3.11" in metadata
+    assert "Provides-Extra: scatter" in metadata
+    assert "graphzoo = graphzoo.cli:main" in wheel.read(f"{folder}/entry_points.txt").decode()
+    for name in ("LICENSE", "NOTICE"):
+        assert wheel.read(f"{folder}/licenses/{name}") == (ROOT / name).read_bytes()
+
+
+def test_sdist_can_be_tested_and_built(sdist_names):
+    for folder in ("tests", "docs", "configs", "graphzoo", ".ci"):
+        files = [
+            path for path in (ROOT / folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts
+        ]
+        assert files
+        assert {path.relative_to(ROOT).as_posix() for path in files} <= sdist_names
+    assert {"Makefile", "README.md", "CHANGELOG.md", "CITATION.cff", "LICENSE", "NOTICE"} <= sdist_names
+    assert not {name for name in sdist_names if name.startswith(("runs/", ".venv"))}
+
+
+def test_one_version_everywhere():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    newest = re.search(r"^## \[(\d[^\]]*)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert newest is not None
+    assert graphzoo.__version__ == PROJECT["version"] == citation["version"] == newest[1]
+
+
+def test_licence_is_the_declared_one():
+    text = (ROOT / "LICENSE").read_text()
+    assert "Apache License" in text and "Version 2.0, January 2004" in text and len(text) > 11_000
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert PROJECT["license"] == citation["license"] == "Apache-2.0"
+
+
+def test_every_dependency_says_why():
+    """A pin without a reason is never loosened: each line of the dependency lists carries a comment."""
+    text = (ROOT / "pyproject.toml").read_text()
+    block = re.search(r"^dependencies = \[\n(.*?)^\]", text, re.MULTILINE | re.DOTALL)
+    assert block is not None
+    lines = block[1].splitlines()
+    assert len(lines) == len(PROJECT["dependencies"])
+    assert [line for line in lines if "  # " not in line] == []
+
+
+def test_declared_dependencies_are_those_imported():
+    """What the package imports is declared: nothing works here only because another package pulled it in."""
+    imported = set()
+    for path in (ROOT / "graphzoo").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                imported.add(node.module.split(".")[0])
+    distribution = {
+        "torch_geometric": "torch-geometric",
+        "torch_scatter": "torch-scatter",
+        "yaml": "omegaconf",
+    }
+    third_party = {distribution.get(name, name) for name in imported - sys.stdlib_module_names - {"graphzoo"}}
+    # triton comes with torch, PyYAML with omegaconf; the others are used when they are there.
+    optional = {"triton", "tensorboard", "torch-scatter"}
+    declared = {re.match(r"[\w-]+", line)[0] for line in PROJECT["dependencies"]}
+    assert third_party - optional - declared == set()
+
+
+def test_tracked_files_name_no_private_folder():
+    done = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    if done.returncode != 0:
+        pytest.skip("not a git checkout")
+    private = re.compile(r"(?<![\w.])/(?:root|home|Users|work|mnt)/\w")
+    found = []
+    for name in done.stdout.splitlines():
+        path = ROOT / name
+        if path.suffix in {".npz", ".gz", ".pt", ".png", ".parquet"} or not path.is_file():
+            continue
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
+            if private.search(line):
+                found.append(f"{name}:{number}: {line.strip()[:100]}")
+    assert found == []
