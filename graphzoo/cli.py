@@ -1,0 +1,212 @@
+"""The `graphzoo` command: standard library only until a command really needs torch.
+
+`main` answers help, lists, unknown names and impossible combinations at once; everything else is handed over.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from graphzoo.errors import UsageError, shorten, suggestion
+
+__all__ = ["main"]
+
+COMMANDS = {
+    "fit": "train a model, then test its best checkpoint",
+    "validate": "judge a checkpoint on the validation split",
+    "test": "judge a checkpoint on the test split",
+    "predict": "answer queries by name with a trained model",
+    "reproduce": "one row of a results table: several seeds, mean and deviation, the paper's value beside it",
+    "list": "models, data sets, recipes, trainer settings and loggers",
+    "download": "fetch data sets, for machines without a network later on",
+    "doctor": "versions, devices, fast paths and what is missing",
+}
+LINES = 6
+"""No error takes more lines than this."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        argv: Arguments after the program's name; those of the process by default.
+
+    Returns:
+        The exit status: 0; 1 for a failed run, 2 for a wrong command line, 130 or 143 for an interrupted one.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in arguments
+    try:
+        return _dispatch(arguments)
+    except UsageError as error:
+        if debug:
+            raise
+        return fail(str(error))
+    except BrokenPipeError:
+        # The reader of a pipe such as `graphzoo list | head` has left; nothing is wrong.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def fail(message: str, status: int = 2) -> int:
+    """Print an error in at most six lines and return the exit status."""
+    sys.stderr.write(shorten(f"graphzoo: {message}", lines=LINES) + "\n")
+    return status
+
+
+def _dispatch(arguments: list[str]) -> int:
+    command, *rest = arguments or ["--help"]
+    if command in ("-h", "--help", "help"):
+        return _say(_overview())
+    if command in ("-V", "--version", "version"):
+        from graphzoo import __version__
+
+        return _say(f"graphzoo {__version__}")
+    if command not in COMMANDS:
+        if command.startswith("-"):
+            raise UsageError(f"the command comes first, got {command!r}\nCommands: {', '.join(COMMANDS)}")
+        hint = suggestion(command, COMMANDS) or f"Commands: {', '.join(COMMANDS)}"
+        raise UsageError(f"unknown command {command!r}\n{hint}")
+    return _HANDLERS[command](rest)
+
+
+def _train(command: str) -> Callable[[list[str]], int]:
+    def run(rest: list[str]) -> int:
+        from graphzoo.arguments import make_plan
+
+        if "-h" in rest or "--help" in rest:
+            return _say(_summary(command, rest))
+        if "--help-all" in rest:
+            from graphzoo.lightning_cli import show_help
+
+            return show_help(command)
+        class_help = any(token.partition("=")[0].endswith(".help") for token in rest)
+        if class_help:
+            from graphzoo.lightning_cli import show_class_help
+
+            return show_class_help(command, rest)
+        plan = make_plan(command, rest)
+        # The processes that DDP starts read the same command line; one line is enough.
+        if plan.used and "LOCAL_RANK" not in os.environ:
+            sys.stderr.write(f"graphzoo {command}: {', '.join(plan.used)}\n")
+        from graphzoo.lightning_cli import run_plan
+
+        return run_plan(plan)
+
+    return run
+
+
+def _predict(rest: list[str]) -> int:
+    from graphzoo.inference import predict_main
+
+    return predict_main(rest)
+
+
+def _reproduce(rest: list[str]) -> int:
+    from graphzoo.reproduce import reproduce_main
+
+    return reproduce_main(rest)
+
+
+def _list(rest: list[str]) -> int:
+    from graphzoo.listing import list_main
+
+    return list_main(rest)
+
+
+def _download(rest: list[str]) -> int:
+    from graphzoo.listing import download_main
+
+    return download_main(rest)
+
+
+def _doctor(rest: list[str]) -> int:
+    from graphzoo.doctor import doctor_main
+
+    return doctor_main(rest)
+
+
+_HANDLERS: dict[str, Callable[[list[str]], int]] = {
+    "fit": _train("fit"),
+    "validate": _train("validate"),
+    "test": _train("test"),
+    "predict": _predict,
+    "reproduce": _reproduce,
+    "list": _list,
+    "download": _download,
+    "doctor": _doctor,
+}
+
+
+def _say(text: str) -> int:
+    sys.stdout.write(text.rstrip() + "\n")
+    return 0
+
+
+def _overview() -> str:
+    width = max(map(len, COMMANDS)) + 2
+    lines = [
+        "usage: graphzoo COMMAND [options]",
+        "",
+        *(f"  {name:{width}}{text}" for name, text in COMMANDS.items()),
+        "",
+        "graphzoo fit --model knowformer --data umls      train and test, no download",
+        "graphzoo COMMAND --help                          options of a command",
+        "graphzoo --version",
+    ]
+    return "\n".join(lines)
+
+
+def _summary(command: str, rest: list[str]) -> str:
+    """Help that fits a screen: our options, and the settings that the named presets bring."""
+    from graphzoo.arguments import FLAGS, OPTIONS, make_plan
+    from graphzoo.presets import list_presets
+
+    def row(name: str, text: str) -> str:
+        return f"  {name:28}{text}"
+
+    def names(kind: str) -> str:
+        found = [preset.name for preset in list_presets(kind)]
+        return ", ".join(found[:8]) + (
+            f", ... ({len(found)}: graphzoo list {kind})" if len(found) > 8 else ""
+        )
+
+    lines = [f"usage: graphzoo {command} --model NAME --data NAME [options]   ({COMMANDS[command]})", ""]
+    lines += [
+        row(f"--{name} {'DIR' if name == 'run_dir' else 'N' if name == 'seed' else 'NAME'}", text)
+        for name, text in OPTIONS.items()
+    ]
+    lines += [row(f"--{name}", text) for name, text in FLAGS.items()]
+    lines += [
+        row("--config FILE", "a YAML file; several, later ones win"),
+        row("--print_config", "the whole configuration; can be given back with --config"),
+        row("--trainer.max_epochs N", "and every other argument of Lightning's Trainer"),
+        row("--model.lr, --data.seed", "arguments of the task and of the data module"),
+        row("--model.encoder.num_layers", "arguments of the encoder"),
+        row("--help-all", "every option (long; imports torch)"),
+        "",
+        f"models:   {names('model')}",
+        f"data:     {names('data')}",
+        f"trainer:  {names('trainer')}",
+        f"loggers:  {names('logger')}",
+    ]
+    chosen = [token for token in rest if token not in ("-h", "--help")]
+    if chosen:
+        plan = make_plan(command, chosen)
+        files = [
+            value
+            for option, value in zip(plan.arguments, plan.arguments[1:], strict=False)
+            if option == "--config"
+        ]
+        lines += ["", f"With these names ({', '.join(plan.used)}) the settings are:"]
+        for file in files:
+            body = [
+                line
+                for line in Path(file).read_text(encoding="utf-8").splitlines()
+                if not line.startswith("#")
+            ]
+            lines += [f"  {line}" for line in body]
+    return "\n".join(lines)

@@ -1,0 +1,58 @@
+"""Mistakes a user can mend: what the command answers in a few lines instead of a traceback."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+__all__ = ["UsageError", "nearest", "normalise", "suggestion"]
+
+
+class UsageError(ValueError):
+    """A wrong command line, file or setting. The text names the value and the remedy."""
+
+
+def normalise(name: str) -> str:
+    """The form in which names are compared: `FB15k-237` and `fb15k237` are the same.
+
+    >>> normalise("Countries_S1") == normalise("countries-s1")
+    True
+    """
+    return "".join(character for character in name.lower() if character not in "-_ ")
+
+
+def nearest(name: str, choices: Iterable[str], *, count: int = 3) -> list[str]:
+    """The `count` choices most similar to `name`, the best first; empty when none comes near.
+
+    >>> nearest("knowfromer", ["knowformer", "nodeformer", "pencil"])
+    ['knowformer', 'nodeformer']
+    """
+    choices = list(dict.fromkeys(choices))
+    by_form = {normalise(choice): choice for choice in reversed(choices)}
+    found = [by_form[form] for form in get_close_matches(normalise(name), list(by_form), n=count, cutoff=0.6)]
+    # A shortened name is no close match by edit distance, yet what somebody who types `fb15k` means.
+    begun = [choice for choice in choices if len(name) > 1 and normalise(choice).startswith(normalise(name))]
+    return list(dict.fromkeys([*found, *begun]))[:count]
+
+
+def suggestion(name: str, choices: Iterable[str], *, prefix: str = "", count: int = 3) -> str:
+    """`Did you mean: a, b?` or an empty string."""
+    found = nearest(name, choices, count=count)
+    return f"Did you mean: {', '.join(prefix + choice for choice in found)}?" if found else ""
+
+
+def shorten(text: str, *, lines: int = 6, width: int = 400) -> str:
+    """At most `lines` non-empty lines of at most `width` characters."""
+    kept = [line.rstrip() for line in text.split("\n") if line.strip()]
+    if len(kept) > lines:
+        kept = [*kept[: lines - 1], "..."]
+    return "\n".join(line if len(line) <= width else line[: width - 3] + "..." for line in kept)
+
+
+def existing_parent(path: str | os.PathLike[str]) -> str:
+    """The nearest folder above `path` that exists: what has to be writable for `path` to be made."""
+    folder = os.path.abspath(path)
+    while not os.path.isdir(folder):
+        folder = os.path.dirname(folder)
+    return folder

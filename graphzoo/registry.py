@@ -1,0 +1,96 @@
+"""Which tasks there are, which encoders they take, and whose classes may be imported on the word of a file.
+
+Standard library only. Encoders of other packages register under the entry-point group `graphzoo.encoders`.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+
+from graphzoo.errors import UsageError, nearest, normalise
+from graphzoo.presets import Preset, list_presets
+
+__all__ = ["ENCODER_GROUP", "TASKS", "TaskInfo", "check_task", "encoder_plugins", "find_plugin", "is_trusted"]
+
+ENCODER_GROUP = "graphzoo.encoders"
+
+
+@dataclass(frozen=True)
+class TaskInfo:
+    """What the command has to know of a task before importing it.
+
+    Args:
+        class_path: The LightningModule.
+        accepts: Kinds of encoder it can work with (`kind` in a model preset's header).
+        reason: Why it takes no other, to end the sentence "... cannot be used, because".
+    """
+
+    class_path: str
+    accepts: tuple[str, ...]
+    reason: str
+
+
+TASKS = {
+    "kg-completion": TaskInfo(
+        "graphzoo.tasks.KGCompletion",
+        ("query",),
+        "it needs an encoder that answers (head, relation, ?) with a state for every entity",
+    ),
+}
+
+
+def encoder_plugins() -> dict[str, EntryPoint]:
+    """Encoders that other installed packages offer, by name."""
+    return {entry.name: entry for entry in entry_points(group=ENCODER_GROUP)}
+
+
+def find_plugin(name: str) -> EntryPoint | None:
+    """The plug-in encoder of that name, compared like preset names."""
+    for plugin, entry in encoder_plugins().items():
+        if normalise(plugin) == normalise(name):
+            return entry
+    return None
+
+
+def check_task(data: Preset, model: Preset) -> None:
+    """Refuse an encoder that the data's task cannot use.
+
+    Raises:
+        UsageError: naming the reason and the models that fit.
+    """
+    task = TASKS.get(data.header.get("task", ""))
+    kind = model.header.get("kind", "")
+    if task is None or not kind or kind in task.accepts:
+        return
+    fitting = [preset.name for preset in list_presets("model") if preset.header.get("kind") in task.accepts]
+    raise UsageError(
+        f"model {model.name} (a {kind} encoder) cannot be used on {data.name}, whose task is "
+        f"{data.header['task']}: {task.reason}\nModels for it: {', '.join(fitting)}"
+    )
+
+
+def is_trusted(class_path: str) -> bool:
+    """Whether a file that is not the user's own command line may have this class imported.
+
+    True for graphzoo's own, Lightning's and torch's classes, plug-ins and what is imported already.
+    """
+    module, _, name = class_path.rpartition(".")
+    if module.partition(".")[0] in {"graphzoo", "lightning"} or module.startswith(
+        ("torch.optim", "torchmetrics.")
+    ):
+        return True
+    if any(entry.value.replace(":", ".") == class_path for entry in encoder_plugins().values()):
+        return True
+    return isinstance(getattr(sys.modules.get(module), name, None), type)
+
+
+def model_names() -> list[str]:
+    """Every name `--model` knows."""
+    return [*(preset.name for preset in list_presets("model")), *encoder_plugins()]
+
+
+def nearest_model(name: str) -> list[str]:
+    """Names like `name`, the best first."""
+    return nearest(name, model_names())
