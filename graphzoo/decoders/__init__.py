@@ -1,0 +1,5 @@
+"""States -> logits."""
+
+from graphzoo.decoders.entity import EntityDecoder
+
+__all__ = ["EntityDecoder"]

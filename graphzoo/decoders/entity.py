@@ -1,0 +1,24 @@
+"""Query-conditioned entity states -> one logit per query and entity."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+__all__ = ["EntityDecoder"]
+
+
+class EntityDecoder(nn.Module):
+    """Two-layer perceptron d -> d -> 1 on every state (KnowFormer, section 4.2, below Eq. 12).
+
+    Args:
+        in_channels: D.
+    """
+
+    def __init__(self, in_channels: int) -> None:
+        super().__init__()
+        self.lin1 = nn.Linear(in_channels, in_channels)
+        self.lin2 = nn.Linear(in_channels, 1)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """States [N, B, D] -> logits [B, N]."""
+        return self.lin2(self.lin1(states).relu_()).squeeze(-1).t()

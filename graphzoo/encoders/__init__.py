@@ -1,0 +1,33 @@
+"""Encoders, one paper one file: `from graphzoo.encoders import KnowFormer`."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from graphzoo.encoders.base import Encoder as Encoder
+    from graphzoo.encoders.base import NodeEncoder as NodeEncoder
+    from graphzoo.encoders.base import PairEncoder as PairEncoder
+    from graphzoo.encoders.base import QueryEncoder as QueryEncoder
+    from graphzoo.encoders.knowformer import KnowFormer as KnowFormer
+
+_LAZY = {
+    "Encoder": "base",
+    "NodeEncoder": "base",
+    "QueryEncoder": "base",
+    "PairEncoder": "base",
+    "KnowFormer": "knowformer",
+}
+
+__all__ = ["Encoder", "KnowFormer", "NodeEncoder", "PairEncoder", "QueryEncoder"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(import_module(f"graphzoo.encoders.{_LAZY[name]}"), name)
+    raise AttributeError(f"module 'graphzoo.encoders' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

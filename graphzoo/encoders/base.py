@@ -1,0 +1,81 @@
+"""The three kinds of encoder. The kind says what a task may do with it; no task knows an encoder by name."""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from graphzoo.ops import RelationalGraph
+
+__all__ = ["Encoder", "NodeEncoder", "PairEncoder", "QueryEncoder"]
+
+
+class Encoder(nn.Module, ABC):
+    """A module built as `Encoder(spec, **settings)` that remembers its settings.
+
+    Attributes:
+        init_args: Every keyword argument with its value, defaults included: plain values, so that a checkpoint can
+            name what it holds and rebuild it in a later version whose defaults differ.
+        out_channels: D, the width of the states.
+    """
+
+    out_channels: int
+    init_args: dict[str, Any]
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Encoder:
+        module = super().__new__(cls)
+        if not args and not kwargs:  # copy and pickle make an empty shell first and restore `init_args` themselves
+            return module
+        bound = inspect.signature(cls.__init__).bind(module, *args, **kwargs)
+        bound.apply_defaults()
+        settings = dict(list(bound.arguments.items())[2:])
+        # nn.Module is not initialised yet, so its own __setattr__ must not see this.
+        object.__setattr__(module, "init_args", settings)
+        return module
+
+
+class NodeEncoder(Encoder):
+    """Graph -> one state per node, computed once per graph."""
+
+    @abstractmethod
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """Encode features `x` [N, F] over `edge_index` [2, E] into states [N, D]."""
+
+
+class QueryEncoder(Encoder):
+    """Graph and queries (head, relation, ?) -> one state per entity and query."""
+
+    @abstractmethod
+    def forward(
+        self,
+        graph: RelationalGraph,
+        head: Tensor,
+        relation: Tensor,
+        *,
+        edge_mask: Tensor | None = None,
+        noise_seed: int = 0,
+    ) -> Tensor:
+        """Encode B queries at once.
+
+        Args:
+            graph: Facts with their inverses; message passing follows its edges.
+            head: Entity asked about, [B], int64.
+            relation: Relation in 0..2R-1, [B], int64.
+            edge_mask: True where an edge may be used, [E], bool; None for all.
+            noise_seed: Names the draw of an encoder's noise; the same seed gives the same states.
+
+        Returns:
+            States [N, B, D].
+        """
+
+
+class PairEncoder(Encoder):
+    """Sampled subgraphs around B node pairs -> the two task states, [B, 2 * hidden]."""
+
+    @abstractmethod
+    def forward(self, subgraphs: Any) -> Tensor:
+        """Encode a batch of pair subgraphs into [B, 2 * hidden]."""

@@ -1,0 +1,7 @@
+"""Random choices of training as pure functions of (seed, step, what they are for): independent of batch layout and rank."""
+
+from graphzoo.sampling.facts import FactRemover
+from graphzoo.sampling.negatives import sample_negatives
+from graphzoo.sampling.random import hash_integers, normal_from_hash, uniform_from_hash
+
+__all__ = ["FactRemover", "hash_integers", "normal_from_hash", "sample_negatives", "uniform_from_hash"]

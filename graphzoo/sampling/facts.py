@@ -1,0 +1,67 @@
+"""Hiding the facts of a training batch from message passing."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+__all__ = ["FactRemover", "RemoveFacts"]
+
+RemoveFacts = Literal["exact", "one_hop", "none"]
+
+
+class FactRemover:
+    """Edge masks that hide a batch's facts; built once per graph, O(E) per batch, no rebuild of the graph.
+
+    The graph is the one of the training split: edge i is fact i, edge i + n its inverse.
+
+    Args:
+        triples: All facts of the graph, [n, 3], int64 (head, relation, tail).
+        num_entities: N.
+        mode: "exact" hides the batch's facts and their inverses; "one_hop" hides every edge, of any relation and in
+            both directions, that joins the two entities of a batch fact; "none" hides nothing.
+
+    Raises:
+        ValueError: for an unknown mode.
+    """
+
+    def __init__(self, triples: Tensor, num_entities: int, mode: RemoveFacts = "exact") -> None:
+        if mode not in ("exact", "one_hop", "none"):
+            raise ValueError(f"remove_facts must be 'exact', 'one_hop' or 'none', got {mode!r}")
+        self.mode = mode
+        self.num_facts = triples.shape[0]
+        self._pair: Tensor | None = None
+        self._num_pairs = 0
+        if mode == "one_hop":
+            low = torch.minimum(triples[:, 0], triples[:, 2])
+            high = torch.maximum(triples[:, 0], triples[:, 2])
+            pairs, pair = torch.unique(low * num_entities + high, return_inverse=True)
+            self._pair, self._num_pairs = pair, pairs.numel()
+
+    def to(self, device: torch.device | str) -> FactRemover:
+        """Move the lookup table, in place."""
+        if self._pair is not None:
+            self._pair = self._pair.to(device)
+        return self
+
+    def edge_mask(self, removed: Tensor) -> Tensor | None:
+        """Edges that stay.
+
+        Args:
+            removed: Positions of the batch's facts, [G], int64.
+
+        Returns:
+            Mask [2n], bool, True where the edge stays; None if nothing is hidden.
+        """
+        if self.mode == "none":
+            return None
+        if self._pair is None:
+            keep = torch.ones(self.num_facts, dtype=torch.bool, device=removed.device)
+            keep[removed] = False
+        else:
+            hidden = torch.zeros(self._num_pairs, dtype=torch.bool, device=removed.device)
+            hidden[self._pair[removed]] = True
+            keep = ~hidden[self._pair]
+        return torch.cat([keep, keep])

@@ -1,0 +1,24 @@
+"""Tasks: one LightningModule each, with loss, metrics and optimiser; they know encoders by kind, not by name."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from graphzoo.tasks.base import Task as Task
+    from graphzoo.tasks.kg_completion import KGCompletion as KGCompletion
+
+_LAZY = {"Task": "base", "KGCompletion": "kg_completion"}
+
+__all__ = ["KGCompletion", "Task"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(import_module(f"graphzoo.tasks.{_LAZY[name]}"), name)
+    raise AttributeError(f"module 'graphzoo.tasks' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

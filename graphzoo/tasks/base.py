@@ -1,0 +1,149 @@
+"""What all tasks share: building the encoder from the data's facts, and a checkpoint that says what it holds."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, ClassVar
+
+import torch
+from lightning.pytorch import LightningModule
+from torch import nn
+
+from graphzoo.encoders.base import Encoder
+from graphzoo.types import GraphSpec
+
+__all__ = ["CHECKPOINT_FORMAT", "Task", "class_path", "versions"]
+
+CHECKPOINT_FORMAT = 1
+
+
+def class_path(value: object) -> str:
+    """Dotted path of an object's class; graphzoo's own classes by their public, not their file's name."""
+    cls = type(value)
+    module = cls.__module__
+    if module.startswith("graphzoo."):
+        module = ".".join(module.split(".")[:2])
+    return f"{module}.{cls.__qualname__}"
+
+
+def versions() -> dict[str, str]:
+    """Versions that a result depends on."""
+    found = {"python": platform.python_version()}
+    for name in ("graphzoo", "torch", "lightning", "torch-geometric", "numba", "numpy"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+class Task(LightningModule):
+    """A LightningModule around one encoder.
+
+    The encoder comes as a factory, because its sizes are the data's: it is called with the `GraphSpec` of the
+    DataModule in `configure_model`, or with the one in a checkpoint when the task is loaded without a trainer.
+
+    Args:
+        encoder: `GraphSpec -> Encoder`; None only for a task that is about to be loaded from a checkpoint.
+
+    Attributes:
+        accepts: Kinds of encoder the task can use.
+        monitor: Validation metric that selects the checkpoint.
+        mode: "max" or "min" of that metric.
+    """
+
+    accepts: ClassVar[tuple[type[Encoder], ...]]
+    monitor: ClassVar[str]
+    mode: ClassVar[str] = "max"
+
+    def __init__(self, encoder: Callable[[GraphSpec], Encoder] | None = None) -> None:
+        super().__init__()
+        self._factory = encoder
+        self.spec: GraphSpec | None = None
+        self.encoder: Encoder | None = None
+
+    def build_decoder(self, encoder: Encoder) -> nn.Module:
+        """The decoder that fits the encoder's states."""
+        raise TypeError(f"{type(self).__name__} must define build_decoder")
+
+    def build(self, spec: GraphSpec) -> None:
+        """Make encoder and decoder for a graph with these facts.
+
+        Args:
+            spec: Facts of the training graph.
+
+        Raises:
+            ValueError: if there is no factory.
+            TypeError: if the encoder is of a kind that the task cannot use.
+        """
+        if self._factory is None:
+            raise ValueError(
+                f"{type(self).__name__} was made without an encoder: pass one, e.g. "
+                "encoder=lambda spec: KnowFormer(spec), or load a checkpoint"
+            )
+        encoder = self._factory(spec)
+        if not isinstance(encoder, self.accepts):
+            kinds = " or ".join(kind.__name__ for kind in self.accepts)
+            raise TypeError(f"{type(self).__name__} needs a {kinds}; {type(encoder).__name__} is none")
+        self.spec, self.encoder = spec, encoder
+        self.decoder = self.build_decoder(encoder)
+
+    def configure_model(self) -> None:
+        """Build the modules once the data is known; Lightning also calls this before the data is there."""
+        if self.encoder is not None:
+            return
+        if self._trainer is not None:  # Lightning's own attribute: `self.trainer` raises where there is none
+            self.build(self._datamodule().spec)
+
+    def _datamodule(self) -> Any:
+        datamodule = getattr(self.trainer, "datamodule", None)
+        if datamodule is None:
+            raise ValueError(
+                f"{type(self).__name__} takes its graph from a DataModule: call trainer.fit(task, datamodule=...)"
+            )
+        return datamodule
+
+    def describe(self) -> dict[str, Any]:
+        """What a checkpoint says of the model beside its weights, as plain values."""
+        if self.encoder is None or self.spec is None:
+            raise ValueError("the model is not built yet, so there is nothing to describe")
+        return {
+            "format": CHECKPOINT_FORMAT,
+            "task": class_path(self),
+            "encoder": {"class_path": class_path(self.encoder), "init_args": dict(self.encoder.init_args)},
+            "spec": self.spec.to_dict(),
+            "versions": versions(),
+        }
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Add the description; see `describe`."""
+        checkpoint["graphzoo"] = self.describe()
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Build the modules for the checkpoint's graph, so that the weights find their places."""
+        described = checkpoint.get("graphzoo")
+        if described is None:
+            raise ValueError("the checkpoint holds no graphzoo description: it was not written by a graphzoo task")
+        if described["format"] > CHECKPOINT_FORMAT:
+            raise ValueError(
+                f"the checkpoint has format {described['format']}, this graphzoo reads up to {CHECKPOINT_FORMAT}: "
+                "install the graphzoo version it names: " + str(described["versions"].get("graphzoo"))
+            )
+        if self.encoder is None:
+            self.build(GraphSpec.from_dict(described["spec"]))
+
+    def parameter_groups(self, weight_decay: float) -> list[dict[str, Any]]:
+        """Optimiser groups: biases are not decayed."""
+        decayed = [p for name, p in self.named_parameters() if not name.endswith("bias")]
+        biases = [p for name, p in self.named_parameters() if name.endswith("bias")]
+        return [{"params": decayed, "weight_decay": weight_decay}, {"params": biases, "weight_decay": 0.0}]
+
+    def to_device_once(self, name: str, value: Any) -> Any:
+        """A graph or table of the DataModule on this module's device, moved once and kept out of the state."""
+        cache: dict[str, tuple[Any, torch.device, Any]] = self.__dict__.setdefault("_device_cache", {})
+        known = cache.get(name)
+        if known is None or known[0] is not value or known[1] != self.device:
+            known = cache[name] = (value, self.device, value.to(self.device))
+        return known[2]

@@ -1,0 +1,304 @@
+"""Knowledge-graph completion: train on (head, relation, ?) in both directions, judge by exact filtered ranking."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from graphzoo.decoders import EntityDecoder
+from graphzoo.encoders.base import Encoder, QueryEncoder
+from graphzoo.metrics import RankingMetric, rank_targets
+from graphzoo.ops import RelationalGraph
+from graphzoo.sampling import FactRemover, hash_integers, sample_negatives
+from graphzoo.tasks.base import Task
+from graphzoo.types import GraphSpec, QueryBatch, TripleBatch
+
+__all__ = ["KGCompletion"]
+
+log = logging.getLogger(__name__)
+
+# Noise of evaluation; training steps count from 1, so that no step shares it.
+EVALUATION_STEP = 0
+# States, their update, aggregation and attention temporaries alive at once, in [N, B, D] tensors, while scoring.
+_LIVE_STATES = 8
+
+
+class KGCompletion(Task):
+    """Trains a `QueryEncoder` on a knowledge graph and ranks every entity for every query.
+
+    Args:
+        encoder: `GraphSpec -> QueryEncoder`.
+        loss: "ce": softmax over all entities; "bce": the answer against sampled negatives (KnowFormer, Eq. 12), the
+            negatives weighted by a softmax of their logits (self-adversarial).
+        num_negatives: K of "bce"; at most the number of entities is used.
+        adversarial_temperature: Divides the logits inside the weights' softmax.
+        loss_scale: Fixed factor on the mean loss of the global batch. It matters beside weight decay alone, since
+            Adam is otherwise blind to it; published "bce" runs sum over a device's batch.
+        remove_facts: What of the global batch is hidden from message passing: "exact" the facts and their inverses,
+            "one_hop" every edge between the two entities, "none" nothing (for comparison: answers leak).
+        lr: Learning rate of Adam.
+        weight_decay: L2 penalty, not on biases.
+        lr_milestones: Epochs after which the learning rate is multiplied by `lr_gamma`.
+        lr_gamma: See `lr_milestones`.
+        ties: How tied scores rank: "realistic", "optimistic" or "pessimistic".
+        max_score_bytes: Bound on the states alive while scoring; a batch is scored in as many parts as that takes.
+        seed: Seed of noise, dropout and negatives.
+
+    Raises:
+        ValueError: for settings that make no sense.
+    """
+
+    accepts: ClassVar[tuple[type[Encoder], ...]] = (QueryEncoder,)
+    monitor: ClassVar[str] = "val/mrr"
+    mode: ClassVar[str] = "max"
+
+    def __init__(
+        self,
+        encoder: Callable[[GraphSpec], QueryEncoder] | None = None,
+        *,
+        loss: Literal["ce", "bce"] = "ce",
+        num_negatives: int = 256,
+        adversarial_temperature: float = 0.5,
+        loss_scale: float = 1.0,
+        remove_facts: Literal["exact", "one_hop", "none"] = "exact",
+        lr: float = 5e-3,
+        weight_decay: float = 1e-4,
+        lr_milestones: list[int] | None = None,
+        lr_gamma: float = 0.1,
+        ties: Literal["realistic", "optimistic", "pessimistic"] = "realistic",
+        max_score_bytes: int = 2 * 2**30,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(encoder)
+        if loss not in ("ce", "bce"):
+            raise ValueError(f"loss must be 'ce' or 'bce', got {loss!r}")
+        for name, value in (("num_negatives", num_negatives), ("max_score_bytes", max_score_bytes)):
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+        for name, setting in (
+            ("adversarial_temperature", adversarial_temperature), ("loss_scale", loss_scale), ("lr", lr),
+        ):  # fmt: skip
+            if not setting > 0:
+                raise ValueError(f"{name} must be above 0, got {setting}")
+        if weight_decay < 0:
+            raise ValueError(f"weight_decay must be at least 0, got {weight_decay}")
+        self.save_hyperparameters(ignore=["encoder"])
+        self.loss, self.num_negatives, self.adversarial_temperature = loss, num_negatives, adversarial_temperature
+        self.loss_scale, self.remove_facts, self.seed = loss_scale, remove_facts, seed
+        self.lr, self.weight_decay, self.lr_gamma = lr, weight_decay, lr_gamma
+        self.lr_milestones = [10, 15] if lr_milestones is None else list(lr_milestones)
+        self.max_score_bytes = max_score_bytes
+        self.metrics = nn.ModuleDict({"val": RankingMetric(ties=ties), "test": RankingMetric(ties=ties)})
+        self.test_table: list[dict[str, Any]] = []
+        self._remover: FactRemover | None = None
+
+    def build_decoder(self, encoder: Encoder) -> nn.Module:
+        """Two-layer perceptron on the states of every entity."""
+        return EntityDecoder(encoder.out_channels)
+
+    @property
+    def query_encoder(self) -> QueryEncoder:
+        """The built encoder; an error that says what to do before it is built."""
+        if not isinstance(self.encoder, QueryEncoder):
+            raise ValueError("the model is not built yet: fit it, or load a checkpoint")
+        return self.encoder
+
+    # Training
+
+    def on_fit_start(self) -> None:
+        """Fit micro-batches to Lightning's accumulation, and index the facts that batches hide."""
+        datamodule = self._datamodule()
+        micro_batches = datamodule.num_micro_batches
+        if micro_batches > 1:
+            if self.trainer.accumulate_grad_batches not in (1, micro_batches):
+                raise ValueError(
+                    f"the data makes {micro_batches} micro-batches of each batch, which set "
+                    f"accumulate_grad_batches; leave it out instead of asking for {self.trainer.accumulate_grad_batches}"
+                )
+            self.trainer.accumulate_grad_batches = micro_batches
+        self._remover = FactRemover(datamodule.triples("train"), datamodule.spec.num_nodes, self.remove_facts)
+
+    def training_step(self, batch: TripleBatch, batch_idx: int) -> Tensor:
+        """Loss of this part of the global batch, scaled so that the accumulated gradient is the global mean's."""
+        assert self._remover is not None
+        step = self.trainer.global_step + 1
+        mask = self._remover.to(self.device).edge_mask(batch.removed)
+        logits = self._logits(self._graph("train"), batch.head, batch.relation, mask, self._noise_seed(step))
+        losses = self._ce(logits, batch) if self.loss == "ce" else self._bce(logits, batch)  # [B]
+        parts = self.trainer.world_size * self.trainer.accumulate_grad_batches
+        self.log("train/loss", losses.detach().mean(), prog_bar=True, batch_size=len(batch))
+        return losses.sum() * (self.loss_scale * parts / batch.num_global)
+
+    def _ce(self, logits: Tensor, batch: TripleBatch) -> Tensor:
+        return F.cross_entropy(logits.float(), batch.tail, reduction="none")
+
+    def _bce(self, logits: Tensor, batch: TripleBatch) -> Tensor:
+        known_row, known_entity = self._datamodule().answers("train").lookup(batch.head.cpu(), batch.relation.cpu())
+        negatives, possible = sample_negatives(
+            batch.index,
+            known_row.to(self.device),
+            known_entity.to(self.device),
+            num_entities=logits.shape[1],
+            num_negatives=min(self.num_negatives, logits.shape[1]),
+            seed=self.seed,
+            epoch=batch.epoch,
+        )
+        logits = logits.float()
+        positive = logits.gather(1, batch.tail[:, None]).squeeze(1)
+        negative = logits.gather(1, negatives)  # [B, K]
+        with torch.no_grad():
+            weight = torch.softmax(negative / self.adversarial_temperature, dim=1) * possible[:, None]
+        return F.softplus(-positive) + (weight * F.softplus(negative)).sum(1)
+
+    def configure_optimizers(self) -> Any:
+        """Adam, with the learning rate cut at the milestones; `--optimizer` on the command line replaces it."""
+        optimizer = torch.optim.Adam(self.parameter_groups(self.weight_decay), lr=self.lr)
+        scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, self.lr_milestones, self.lr_gamma)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "epoch"}}
+
+    # Judging
+
+    def validation_step(self, batch: QueryBatch, batch_idx: int) -> None:
+        """Rank the targets of validation queries."""
+        self._rank("val", "valid", batch)
+
+    def test_step(self, batch: QueryBatch, batch_idx: int) -> None:
+        """Rank the targets of test queries."""
+        self._rank("test", "test", batch)
+
+    def on_validation_epoch_end(self) -> None:
+        """Log val/mrr, val/mr and val/hits@k."""
+        self._report("val")
+
+    def on_test_epoch_end(self) -> None:
+        """Log test/mrr, test/mr and test/hits@k, and keep the table per relation and direction."""
+        metric = self._metric("test")
+        datamodule = self._datamodule()
+        self.test_table = metric.table(datamodule.triples("test"), datamodule.knowledge_graph.relations)
+        for row in self.test_table:
+            if row["relation"] == "all" and row["direction"] != "both":
+                self.log(f"test/mrr_{row['direction']}", row["mrr"], sync_dist=False)
+        self._report("test")
+
+    def _rank(self, prefix: str, split: str, batch: QueryBatch) -> None:
+        scores = self.score_queries(self._graph(split), batch.head, batch.relation)
+        try:
+            optimistic, pessimistic = rank_targets(scores, batch)
+        except ValueError as error:
+            raise ValueError(f"{split} scores after step {self.trainer.global_step}: {error}") from error
+        self._metric(prefix).update(optimistic, pessimistic, batch.target_index)
+
+    def _report(self, prefix: str) -> None:
+        metric = self._metric(prefix)
+        for name, value in metric.compute().items():
+            self.log(f"{prefix}/{name}", value, prog_bar=name == "mrr", sync_dist=False)
+        metric.reset()
+
+    def _metric(self, prefix: str) -> RankingMetric:
+        metric = self.metrics[prefix]
+        assert isinstance(metric, RankingMetric)
+        return metric
+
+    # Scoring
+
+    @torch.no_grad()
+    def score_queries(self, graph: RelationalGraph, head: Tensor, relation: Tensor) -> Tensor:
+        """Logits of every entity for every query, in as many parts as `max_score_bytes` asks for.
+
+        Args:
+            graph: Facts to reason over, with inverses.
+            head: [B], int64.
+            relation: [B], int64, in 0..2R-1.
+
+        Returns:
+            [B, N]. A part that runs out of memory is halved and tried again; the scores are the same to the last bits
+            of a matrix product.
+        """
+        per_query = graph.num_nodes * self.query_encoder.out_channels * 4 * _LIVE_STATES
+        size = max(1, min(head.numel(), self.max_score_bytes // max(1, per_query)))
+        scores: list[Tensor] = []
+        start = 0
+        while start < head.numel():
+            stop = min(start + size, head.numel())
+            try:
+                scores.append(
+                    self._logits(graph, head[start:stop], relation[start:stop], None, self._noise_seed(EVALUATION_STEP))
+                )
+            except (MemoryError, RuntimeError) as error:
+                if not _out_of_memory(error) or size == 1:
+                    raise
+                size = max(1, size // 2)
+                log.warning("out of memory while scoring: going on with %d queries at a time", size)
+                continue
+            start = stop
+        return torch.cat(scores) if scores else torch.empty(0, graph.num_nodes, device=head.device)
+
+    def _logits(
+        self, graph: RelationalGraph, head: Tensor, relation: Tensor, edge_mask: Tensor | None, noise_seed: int
+    ) -> Tensor:
+        states = self.query_encoder(graph, head, relation, edge_mask=edge_mask, noise_seed=noise_seed)
+        logits: Tensor = self.decoder(states)
+        return logits
+
+    def _noise_seed(self, step: int) -> int:
+        # Evaluation does not depend on the run's seed: a checkpoint has one result.
+        return 0 if step == EVALUATION_STEP else int(hash_integers(self.seed, step))
+
+    def _graph(self, split: str) -> RelationalGraph:
+        graph: RelationalGraph = self.to_device_once(f"graph/{split}", self._datamodule().graph(split))
+        return graph
+
+    # Checkpoints
+
+    def describe(self) -> dict[str, Any]:
+        """Adds the relation vocabulary and the data's fingerprint: entities are free, relations are not."""
+        described = super().describe()
+        if self._trainer is None or getattr(self.trainer, "datamodule", None) is None:
+            return {**described, **self.__dict__.get("_loaded_data", {})}
+        datamodule = self._datamodule()
+        graph = datamodule.knowledge_graph
+        return {
+            **described,
+            "relations": list(graph.relations),
+            "data": {"name": graph.name, "fingerprint": datamodule.fingerprint},
+        }
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Build for the checkpoint's graph and remember its vocabulary."""
+        super().on_load_checkpoint(checkpoint)
+        described = checkpoint["graphzoo"]
+        self.__dict__["_loaded_data"] = {key: described[key] for key in ("relations", "data") if key in described}
+
+    @classmethod
+    def from_checkpoint_dict(
+        cls, checkpoint: dict[str, Any], encoder: Callable[[GraphSpec], QueryEncoder] | None
+    ) -> KGCompletion:
+        """A task in evaluation mode from a loaded checkpoint and a factory for the encoder that it names.
+
+        Args:
+            checkpoint: Result of `torch.load(..., weights_only=True)`.
+            encoder: Factory; the caller decides which class paths it trusts.
+
+        Returns:
+            The task with its weights.
+        """
+        settings = {k: v for k, v in checkpoint.get("hyper_parameters", {}).items() if k in _TASK_SETTINGS}
+        task = cls(encoder, **settings)
+        task.on_load_checkpoint(checkpoint)
+        task.load_state_dict(checkpoint["state_dict"])
+        return task.eval()
+
+
+_TASK_SETTINGS = frozenset(KGCompletion.__init__.__annotations__) - {"encoder", "return"}
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    text = str(error).lower()
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or (
+        "out of memory" in text or "can't allocate memory" in text
+    )
