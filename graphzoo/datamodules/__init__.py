@@ -1,0 +1,23 @@
+"""Splits, batches and loaders. Names load on first use."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from graphzoo.datamodules.kg import KGDataModule as KGDataModule
+
+_LAZY = {"KGDataModule": "kg"}
+
+__all__ = ["KGDataModule"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'graphzoo.datamodules' has no attribute {name!r}")
+    return getattr(import_module(f"graphzoo.datamodules.{_LAZY[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(_LAZY)

@@ -1,0 +1,241 @@
+"""Which triples meet in which batch: functions of (seed, epoch) alone, cut over ranks and micro-batches afterwards.
+
+Samplers here derive from `DistributedSampler` only so that Lightning recognises them as already distributed and leaves
+them alone whatever `use_distributed_sampler` says.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+from torch.utils.data.distributed import DistributedSampler
+
+from graphzoo.datasets.answers import AnswerIndex
+from graphzoo.errors import UsageError
+from graphzoo.types import QueryBatch, TripleBatch
+
+__all__ = [
+    "EvaluationBatches",
+    "ResumableLoader",
+    "TrainingBatches",
+    "TrainingSampler",
+    "WholeBatchSampler",
+    "permute",
+]
+
+
+def permute(size: int, *key: object) -> Tensor:
+    """A permutation of 0..size-1 that depends on the key alone and touches no global generator."""
+    seed = int.from_bytes(hashlib.sha256(repr(key).encode()).digest()[:8], "little") >> 1
+    return torch.randperm(size, generator=torch.Generator().manual_seed(seed))
+
+
+class Slice(NamedTuple):
+    """One loader item: where in the epoch it lies and which triples it is made of."""
+
+    epoch: int
+    begin: int
+    position: Tensor
+    removed: Tensor
+
+
+class TrainingSampler(DistributedSampler[Slice]):
+    """Cuts each epoch's permutation into global batches, those over ranks, those into micro-batches.
+
+    A global batch is `batch_size` consecutive places of the permutation (the last may be smaller). Rank w of W takes
+    its w-th part, as even as possible, in as many micro-batches as the largest part needs, so that all ranks make the
+    same number of steps. When the last global batch is smaller than W, some ranks get an empty micro-batch.
+
+    Args:
+        num_triples: Size of the training split.
+        batch_size: Queries of a global batch.
+        micro_batch_size: Most queries of a loader item.
+        seed: Seed of the permutations.
+        rank: Of this process.
+        world_size: Number of processes.
+    """
+
+    def __init__(
+        self, num_triples: int, batch_size: int, micro_batch_size: int, seed: int, rank: int, world_size: int
+    ) -> None:
+        super().__init__(range(num_triples), num_replicas=world_size, rank=rank, shuffle=False)  # type: ignore[arg-type]
+        self.num_triples = num_triples
+        self.batch_size = batch_size
+        self.micro_batch_size = micro_batch_size
+        self.seed = seed
+
+    def num_micro_batches(self, size: int) -> int:
+        """Loader items per rank for a global batch of `size` queries."""
+        return -(-(-(-size // self.num_replicas)) // self.micro_batch_size)
+
+    def __len__(self) -> int:
+        full, rest = divmod(self.num_triples, self.batch_size)
+        return full * self.num_micro_batches(self.batch_size) + (self.num_micro_batches(rest) if rest else 0)
+
+    def __iter__(self) -> Iterator[Slice]:
+        epoch = self.epoch
+        order = permute(self.num_triples, "training order", self.seed, epoch)
+        for start in range(0, self.num_triples, self.batch_size):
+            batch = order[start : start + self.batch_size]
+            size = batch.numel()
+            low, high = _cut(size, self.num_replicas, self.rank)
+            parts = self.num_micro_batches(size)
+            for part in range(parts):
+                first, last = _cut(high - low, parts, part)
+                # cloned: a slice of the permutation would carry all of it to a worker
+                position = batch[low + first : low + last].clone()
+                yield Slice(epoch, start + low + first, position, batch.clone())
+
+
+class TrainingBatches(Dataset[TripleBatch]):
+    """From a `Slice` to a `TripleBatch`: places with an even number ask forwards, odd ones for the inverse.
+
+    Args:
+        triples: Training split, [n, 3].
+        num_relations: Forward relations R.
+    """
+
+    def __init__(self, triples: Tensor, num_relations: int) -> None:
+        self.triples = triples
+        self.num_relations = num_relations
+
+    def __getitem__(self, item: Slice) -> TripleBatch:
+        head, relation, tail = self.triples[item.position].unbind(1)
+        place = item.begin + torch.arange(item.position.numel())
+        inverse = place % 2 == 1
+        return TripleBatch(
+            head=torch.where(inverse, tail, head),
+            relation=torch.where(inverse, relation + self.num_relations, relation),
+            tail=torch.where(inverse, head, tail),
+            index=item.position,
+            removed=item.removed,
+            num_global=item.removed.numel(),
+            epoch=item.epoch,
+        )
+
+
+class WholeBatchSampler(DistributedSampler[int]):
+    """Deals batch numbers 0..n-1 to the ranks in turn: nothing repeated, nothing padded; lengths differ by one."""
+
+    def __init__(self, num_batches: int, rank: int, world_size: int) -> None:
+        super().__init__(range(num_batches), num_replicas=world_size, rank=rank, shuffle=False)  # type: ignore[arg-type]
+        self.numbers = range(rank, num_batches, world_size)
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.numbers)
+
+
+class EvaluationBatches(Dataset[QueryBatch]):
+    """The distinct queries of some triples, both directions, in batches with targets and filters.
+
+    Args:
+        triples: The whole split, [n, 3].
+        answers: Known answers, the triples' own included.
+        batch_size: Distinct queries of a batch.
+        chosen: Positions of the triples to ask about, None for all.
+    """
+
+    def __init__(
+        self, triples: Tensor, answers: AnswerIndex, batch_size: int, chosen: Tensor | None = None
+    ) -> None:
+        num_triples, num_relations = triples.size(0), answers.num_relations
+        chosen = torch.arange(num_triples) if chosen is None else chosen
+        head, relation, tail = triples[chosen].unbind(1)
+        key = torch.cat(
+            [head * 2 * num_relations + relation, tail * 2 * num_relations + relation + num_relations]
+        )
+        order = torch.argsort(key, stable=True)
+        query, size = torch.unique_consecutive(key[order], return_counts=True)
+        divisor = max(2 * num_relations, 1)
+        self.head, self.relation = query // divisor, query % divisor
+        self.start = torch.cat([size.new_zeros(1), size.cumsum(0)])
+        self.target = torch.cat([tail, head])[order]
+        self.target_index = torch.cat([chosen, chosen + num_triples])[order]
+        self.answers = answers
+        self.batch_size = batch_size
+
+    def __len__(self) -> int:
+        return -(-self.head.numel() // self.batch_size)
+
+    def __getitem__(self, number: int) -> QueryBatch:
+        first = number * self.batch_size
+        last = min(first + self.batch_size, self.head.numel())
+        head, relation = self.head[first:last], self.relation[first:last]
+        low, high = int(self.start[first]), int(self.start[last])
+        size = self.start[first + 1 : last + 1] - self.start[first:last]
+        known_row, known_entity = self.answers.lookup(head, relation)
+        return QueryBatch(
+            head=head.clone(),
+            relation=relation.clone(),
+            target=self.target[low:high].clone(),
+            target_row=torch.repeat_interleave(torch.arange(last - first), size),
+            target_index=self.target_index[low:high].clone(),
+            known_row=known_row,
+            known_entity=known_entity,
+        )
+
+
+class ResumableLoader(DataLoader[TripleBatch]):
+    """A loader of whole batches that knows how far it is, so that a run resumes in the middle of an epoch.
+
+    Args:
+        dataset: Makes batches of the sampler's items.
+        sampler: Order of an epoch.
+        num_workers: Worker processes.
+    """
+
+    def __init__(self, dataset: TrainingBatches, sampler: TrainingSampler, num_workers: int = 0) -> None:
+        super().__init__(dataset, batch_size=None, sampler=sampler, num_workers=num_workers)  # type: ignore[arg-type]
+        self._order = sampler
+        self._epoch = 0
+        self._given = 0
+        self._resume: tuple[int, int] | None = None
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch of the next iteration; Lightning does so itself."""
+        self._order.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Epoch and number of items handed out in it."""
+        return {"epoch": self._epoch, "given": self._given, "length": len(self)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue behind the items that were handed out; effective if the next iteration is of the same epoch.
+
+        Raises:
+            UsageError: if the loader is cut differently now.
+        """
+        if state["length"] != len(self):
+            raise UsageError(
+                f"the checkpoint was written in an epoch of {state['length']} loader items, now it has {len(self)}: "
+                "resume with the same data, batch_size, micro_batch_size and number of processes, "
+                "or from a checkpoint written at the end of an epoch"
+            )
+        self._resume = (state["epoch"], state["given"])
+
+    def __iter__(self) -> Iterator[TripleBatch]:  # type: ignore[override]
+        # A generator, so that nothing starts before the first item is asked for: Lightning calls iter() before set_epoch
+        self._epoch, self._given = self._order.epoch, 0
+        skip = 0
+        if self._resume is not None:
+            epoch, given = self._resume
+            self._resume = None
+            if epoch == self._epoch and given < len(self):
+                skip = given
+        for batch in super().__iter__():
+            self._given += 1
+            if self._given > skip:
+                yield batch
+
+
+def _cut(size: int, parts: int, number: int) -> tuple[int, int]:
+    """Bounds of the `number`-th of `parts` consecutive parts that differ by at most one."""
+    return size * number // parts, size * (number + 1) // parts

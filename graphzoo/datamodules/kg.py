@@ -1,0 +1,295 @@
+"""Knowledge graphs for Lightning: message graphs, training batches, exact evaluation batches."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from lightning.pytorch import LightningDataModule
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from graphzoo.datamodules.batches import (
+    EvaluationBatches,
+    ResumableLoader,
+    TrainingBatches,
+    TrainingSampler,
+    WholeBatchSampler,
+    permute,
+)
+from graphzoo.datasets.answers import AnswerIndex
+from graphzoo.datasets.kg import KnowledgeGraph
+from graphzoo.datasets.load import from_files, load_knowledge_graph
+from graphzoo.datasets.table import find_source
+from graphzoo.errors import UsageError
+from graphzoo.types import GraphSpec, QueryBatch
+
+if TYPE_CHECKING:
+    from graphzoo.ops import RelationalGraph
+
+__all__ = ["KGDataModule"]
+
+_log = logging.getLogger(__name__)
+_OWN = "kg"
+_STAGES = ("train", "valid", "test", "predict")
+
+
+class KGDataModule(LightningDataModule):
+    """A knowledge graph by name or path.
+
+    Training asks every triple once per epoch, alternately for its tail and for its head, in an order that is a function
+    of (seed, epoch). Evaluation asks every distinct (head, relation) of both directions once. Neither depends on
+    workers, micro-batches or ranks.
+
+    Args:
+        name: Data set (`graphzoo list`), or "kg" for the user's own `path`.
+        path: Own triples: a folder with train, valid, test (.txt, .tsv, .csv, also .gz), one to three files, or two
+            folders (train on the first, predict on the second).
+        root: Data root; None takes GRAPHZOO_DATA or the user's cache folder.
+        download: Whether missing files may be fetched; None means yes unless GRAPHZOO_OFFLINE is set.
+        batch_size: Queries of an optimiser step over all ranks and micro-batches.
+        micro_batch_size: Most queries that go through the encoder at once while training; None: a rank's whole share.
+        eval_batch_size: Distinct queries of an evaluation batch; None: `micro_batch_size` or `batch_size`.
+        max_valid_triples: Validate on a fixed sample of so many triples (the same for every seed); None: on all.
+        seed: Seed of the training order.
+        num_workers: Loader processes; 0 is best unless the encoder waits for batches.
+
+    Raises:
+        ValueError: for arguments that make no sense, with the remedy.
+    """
+
+    def __init__(
+        self,
+        name: str = "umls",
+        path: str | list[str] | None = None,
+        root: str | None = None,
+        download: bool | None = None,
+        batch_size: int = 64,
+        micro_batch_size: int | None = None,
+        eval_batch_size: int | None = None,
+        max_valid_triples: int | None = None,
+        seed: int = 0,
+        num_workers: int = 0,
+    ) -> None:
+        super().__init__()
+        # own files have no name of their own; the default name does not stand in their way
+        if path is not None and name.lower() not in (_OWN, "umls"):
+            raise UsageError(
+                f"both name={name!r} and path={path!r} are given; drop one of them (own data: name='kg')"
+            )
+        if path is None and name.lower() == _OWN:
+            raise UsageError("name='kg' means your own triples; give path=FOLDER_OR_FILES (--data.path ...)")
+        self.name = _OWN if path is not None else find_source(name).name
+        sizes = {
+            "batch_size": batch_size,
+            "micro_batch_size": micro_batch_size,
+            "eval_batch_size": eval_batch_size,
+            "max_valid_triples": max_valid_triples,
+        }
+        for argument, value in sizes.items():
+            if value is not None and value < 1:
+                raise UsageError(f"{argument} must be at least 1, got {value}")
+        if micro_batch_size is not None and micro_batch_size > batch_size:
+            raise UsageError(
+                f"micro_batch_size {micro_batch_size} exceeds batch_size {batch_size}: a micro-batch is a part of the "
+                "batch; lower it or raise batch_size"
+            )
+        if num_workers < 0:
+            raise UsageError(f"num_workers must be at least 0, got {num_workers}")
+        if seed < 0:
+            raise UsageError(f"seed must be at least 0, got {seed}")
+        self.path = path
+        self.root = root
+        self.download = download
+        self.batch_size = batch_size
+        self.micro_batch_size = micro_batch_size
+        self.eval_batch_size = eval_batch_size or micro_batch_size or batch_size
+        self.max_valid_triples = max_valid_triples
+        self.seed = seed
+        self.num_workers = num_workers
+        self._graphs: tuple[KnowledgeGraph, KnowledgeGraph | None] | None = None
+        self._answers: dict[str, AnswerIndex] = {}
+        self._message_graphs: dict[str, RelationalGraph] = {}
+
+    def prepare_data(self) -> None:
+        """Fetch and parse once per machine, so that `setup` finds everything in place."""
+        self._load(self.download)
+
+    def setup(self, stage: str | None = None) -> None:
+        """Load the graphs; `stage` does not matter, and a second call does nothing."""
+        if self._graphs is None:
+            # without a trainer nobody has called prepare_data
+            self._graphs = self._load(self.download if self.trainer is None else False)
+        if self._world()[1] > self.batch_size:
+            raise UsageError(
+                f"batch_size {self.batch_size} is less than the {self._world()[1]} processes; it counts the queries of "
+                "all processes together, raise it"
+            )
+
+    def _load(self, download: bool | None) -> tuple[KnowledgeGraph, KnowledgeGraph | None]:
+        if self.path is not None:
+            return from_files(self.path)
+        return load_knowledge_graph(self.name, root=self.root, download=download)
+
+    @property
+    def knowledge_graph(self) -> KnowledgeGraph:
+        """The graph that is trained on."""
+        return self._loaded()[0]
+
+    @property
+    def inference_graph(self) -> KnowledgeGraph | None:
+        """The graph that is tested on when it is another one, else None."""
+        return self._loaded()[1]
+
+    @property
+    def spec(self) -> GraphSpec:
+        """Size of the training graph."""
+        graph = self.knowledge_graph
+        return GraphSpec(num_nodes=graph.num_entities, num_relations=graph.num_relations)
+
+    @property
+    def fingerprint(self) -> str:
+        """sha256 over the names and triples of all graphs."""
+        graph, inference = self._loaded()
+        if inference is None:
+            return graph.fingerprint
+        return hashlib.sha256(f"{graph.fingerprint}\n{inference.fingerprint}".encode()).hexdigest()
+
+    @property
+    def num_micro_batches(self) -> int:
+        """Loader items of an optimiser step: the value for `accumulate_grad_batches`."""
+        sampler = self._training_sampler()
+        return sampler.num_micro_batches(min(self.batch_size, sampler.num_triples))
+
+    def triples(self, split: str) -> Tensor:
+        """The triples of a split of the graph it is asked on, [n, 3]; "predict" means "test"."""
+        return self._graph_of(split).split(_split(split))
+
+    def graph(self, split: str) -> RelationalGraph:
+        """Facts to pass messages along: n training facts forwards, then the same n inverted (type r + R).
+
+        Args:
+            split: "train" and "valid" give the training graph; "test" and "predict" that of an inductive pair's
+                second graph, else the same object.
+        """
+        from graphzoo.ops import RelationalGraph
+
+        source = self._graph_of(split)
+        if source.name not in self._message_graphs:
+            head, relation, tail = source.train.unbind(1)
+            self._message_graphs[source.name] = RelationalGraph(
+                torch.stack([torch.cat([head, tail]), torch.cat([tail, head])]),
+                torch.cat([relation, relation + source.num_relations]),
+                source.num_entities,
+                2 * source.num_relations,
+            )
+        return self._message_graphs[source.name]
+
+    def answers(self, split: str) -> AnswerIndex:
+        """What counts as known when a split is asked.
+
+        Training knows the training triples. A transductive graph's valid and test know all three splits; in an
+        inductive pair, valid knows train and valid of the first graph, test all three of the second.
+        """
+        split = _split(split)
+        graph, inference = self._loaded()
+        key = "test" if split == "valid" and inference is None else split
+        if key not in self._answers:
+            if split == "train":
+                known = graph.train
+            elif split == "valid" and inference is not None:
+                known = torch.cat([graph.train, graph.valid])
+            else:
+                known = self._graph_of(split).known_triples()
+            self._answers[key] = AnswerIndex(known, self._graph_of(split).num_entities, graph.num_relations)
+        return self._answers[key]
+
+    def train_dataloader(self, epoch: int | None = None) -> ResumableLoader:
+        """Loader of `TripleBatch`es of one rank.
+
+        Args:
+            epoch: Epoch to begin with; None: the trainer's, or 0 without one (then call `loader.set_epoch`).
+        """
+        sampler = self._training_sampler()
+        if epoch is None:
+            epoch = self.trainer.current_epoch if self.trainer is not None else 0
+        sampler.set_epoch(epoch)
+        graph = self.knowledge_graph
+        return ResumableLoader(TrainingBatches(graph.train, graph.num_relations), sampler, self.num_workers)
+
+    def val_dataloader(self) -> DataLoader[QueryBatch]:
+        """Loader of the validation `QueryBatch`es of one rank."""
+        return self._evaluation_loader("valid", self.max_valid_triples)
+
+    def test_dataloader(self) -> DataLoader[QueryBatch]:
+        """Loader of the test `QueryBatch`es of one rank."""
+        return self._evaluation_loader("test")
+
+    def save_artifacts(self, directory: str | os.PathLike[str]) -> None:
+        """Write what prediction needs: knowledge_graph.npz, for a pair inference_graph.npz, and meta.json."""
+        directory = Path(directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        graph, inference = self._loaded()
+        graph.save(directory / "knowledge_graph.npz")
+        if inference is not None:
+            inference.save(directory / "inference_graph.npz")
+        meta = {
+            "format": 1,
+            "name": self.name,
+            "path": self.path
+            if self.path is None or isinstance(self.path, str)
+            else [str(part) for part in self.path],
+            "fingerprint": self.fingerprint,
+            "split_name": graph.split_name,
+            "spec": self.spec.to_dict(),
+            "graphs": ["knowledge_graph.npz"] + (["inference_graph.npz"] if inference is not None else []),
+        }
+        partial = directory / f".meta.json.{os.getpid()}.tmp"
+        partial.write_text(json.dumps(meta, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        os.replace(partial, directory / "meta.json")
+
+    def _evaluation_loader(self, split: str, max_triples: int | None = None) -> DataLoader[QueryBatch]:
+        triples = self.triples(split)
+        if not triples.numel():
+            _log.warning("%s: the %s split is empty, nothing is evaluated", self._graph_of(split).name, split)
+        chosen = None
+        if max_triples is not None and max_triples < triples.size(0):
+            # without the run's seed: seeds are compared on the same sample
+            chosen = permute(triples.size(0), "evaluation sample", split)[:max_triples].sort().values
+        batches = EvaluationBatches(triples, self.answers(split), self.eval_batch_size, chosen)
+        sampler = WholeBatchSampler(len(batches), *self._world())
+        return DataLoader(batches, batch_size=None, sampler=sampler, num_workers=self.num_workers)
+
+    def _training_sampler(self) -> TrainingSampler:
+        rank, world_size = self._world()
+        share = self.micro_batch_size or self.batch_size
+        size = self.knowledge_graph.train.size(0)
+        return TrainingSampler(size, self.batch_size, share, self.seed, rank, world_size)
+
+    def _graph_of(self, split: str) -> KnowledgeGraph:
+        graph, inference = self._loaded()
+        return inference if inference is not None and _split(split) == "test" else graph
+
+    def _loaded(self) -> tuple[KnowledgeGraph, KnowledgeGraph | None]:
+        if self._graphs is None:
+            raise RuntimeError("the data is not loaded; call setup() first")
+        return self._graphs
+
+    def _world(self) -> tuple[int, int]:
+        """Rank and number of processes: the trainer's, else those of torch.distributed, else one process."""
+        if self.trainer is not None:
+            return self.trainer.global_rank, self.trainer.world_size
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            return torch.distributed.get_rank(), torch.distributed.get_world_size()
+        return 0, 1
+
+
+def _split(name: str) -> str:
+    if name not in _STAGES:
+        raise UsageError(f"unknown split {name!r}; the splits are {', '.join(_STAGES)}")
+    return "test" if name == "predict" else name

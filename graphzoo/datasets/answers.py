@@ -1,0 +1,109 @@
+"""Who answers (head, relation, ?) among known triples, both directions, for whole batches at once."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+__all__ = ["AnswerIndex"]
+
+
+class AnswerIndex:
+    r"""The answers of every query (head, relation), inverses included, in CSR form.
+
+    .. math:: A(h, r) = \{t : (h, r, t) \in T\}, \qquad A(t, r + R) = \{h : (h, r, t) \in T\}
+
+    Args:
+        triples: Known triples T, [n, 3], int64; duplicates count once.
+        num_entities: N.
+        num_relations: Forward relations R.
+
+    Raises:
+        ValueError: if an id is out of range or N · 2R · N does not fit into int64.
+    """
+
+    def __init__(self, triples: Tensor, num_entities: int, num_relations: int) -> None:
+        if triples.ndim != 2 or triples.size(1) != 3:
+            raise ValueError(f"triples must have shape [n, 3], got {list(triples.shape)}")
+        if num_entities * num_entities * 2 * max(num_relations, 1) >= 2**63:
+            raise ValueError(
+                f"{num_entities:,} entities and {num_relations:,} relations are too many for one index"
+            )
+        head, relation, tail = triples.long().unbind(1)
+        _check_range(head, num_entities, "head")
+        _check_range(tail, num_entities, "tail")
+        _check_range(relation, num_relations, "relation")
+        self.num_entities = num_entities
+        self.num_relations = num_relations
+        query = torch.cat(
+            [head * 2 * num_relations + relation, tail * 2 * num_relations + relation + num_relations]
+        )
+        # one sorted key per (query, answer): sorting it sorts the answers inside each query too
+        pair = torch.unique(query * num_entities + torch.cat([tail, head]))
+        self._entity = pair % num_entities if num_entities else pair
+        self._query, size = torch.unique_consecutive(
+            pair // num_entities if num_entities else pair, return_counts=True
+        )
+        self._start = torch.cat([size.new_zeros(1), size.cumsum(0)])
+
+    @property
+    def num_queries(self) -> int:
+        """Distinct (head, relation) that have an answer."""
+        return int(self._query.numel())
+
+    def __len__(self) -> int:
+        return int(self._entity.numel())
+
+    def to(self, device: torch.device | str) -> AnswerIndex:
+        """A copy on another device."""
+        moved = object.__new__(AnswerIndex)
+        moved.num_entities, moved.num_relations = self.num_entities, self.num_relations
+        moved._entity, moved._query, moved._start = (
+            tensor.to(device) for tensor in (self._entity, self._query, self._start)
+        )
+        return moved
+
+    def counts(self, head: Tensor, relation: Tensor) -> Tensor:
+        """Number of answers of each query.
+
+        Args:
+            head: [B], int64.
+            relation: In 0..2R-1, [B], int64.
+
+        Returns:
+            [B], int64; 0 for a query without an answer.
+        """
+        return self._ranges(head, relation)[1]
+
+    def lookup(self, head: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
+        """All answers of a batch of queries.
+
+        Args:
+            head: [B], int64.
+            relation: In 0..2R-1, [B], int64.
+
+        Returns:
+            The row of the batch [M] and the entity [M] of each answer, int64, sorted by (row, entity).
+        """
+        start, count = self._ranges(head, relation)
+        row = torch.repeat_interleave(torch.arange(count.numel(), device=count.device), count)
+        within = torch.arange(row.numel(), device=row.device) - (count.cumsum(0) - count)[row]
+        return row, self._entity[start[row] + within]
+
+    def _ranges(self, head: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
+        _check_range(relation, 2 * self.num_relations, "relation")
+        _check_range(head, self.num_entities, "head")
+        if not self._query.numel():
+            return torch.zeros_like(head), torch.zeros_like(head)
+        key = head * 2 * self.num_relations + relation
+        position = torch.searchsorted(self._query, key).clamp_(max=self._query.numel() - 1)
+        found = self._query[position] == key
+        start = self._start[position]
+        return start, torch.where(found, self._start[position + 1] - start, torch.zeros_like(start))
+
+
+def _check_range(values: Tensor, size: int, what: str) -> None:
+    if values.numel():
+        low, high = (int(value) for value in torch.aminmax(values))
+        if low < 0 or high >= size:
+            raise ValueError(f"{what} ids must lie in 0..{size - 1}, got {low if low < 0 else high}")
