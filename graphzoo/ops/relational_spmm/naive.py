@@ -1,0 +1,33 @@
+"""The relational SpMM as its equation: gather, multiply, add up. The reference of every other backend."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from graphzoo.ops.relational_spmm.graph import RelationalGraph
+
+__all__ = ["relational_spmm"]
+
+
+def relational_spmm(
+    x: Tensor, relation: Tensor, graph: RelationalGraph, edge_mask: Tensor | None = None
+) -> Tensor:
+    r"""`out[v] = \sum_{(u, r, v)} x[u] * relation[r]`, differentiable by autograd, with [E, *F] messages in memory.
+
+    Args:
+        x: Node states, [N, *F].
+        relation: Relation vectors, [R, *F].
+        graph: Edges.
+        edge_mask: True for edges that count, [E], bool.
+
+    Returns:
+        [N, *F], in the dtype of `x`; sums of half-precision inputs are accumulated in float32.
+    """
+    source, target = graph.edge_index
+    edge_type = graph.edge_type
+    if edge_mask is not None:
+        source, target, edge_type = source[edge_mask], target[edge_mask], edge_type[edge_mask]
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    messages = x.to(dtype)[source] * relation.to(dtype)[edge_type]
+    return torch.zeros_like(x, dtype=dtype).index_add(0, target, messages).to(x.dtype)
