@@ -92,7 +92,7 @@ class RankingMetric(Metric):
 
         They are gathered from all processes, so every process has to call this.
         """
-        with self.sync_context():
+        with self.sync_context(dist_sync_fn=self.dist_sync_fn):
             return self._merged()
 
     def table(self, triples: Tensor, relations: Sequence[str]) -> list[dict[str, Any]]:

@@ -1,0 +1,186 @@
+"""The metric: averages by hand, one set of bits for every batching, order and number of processes."""
+
+import math
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from graphzoo.metrics import RankingMetric, group_table, rank_targets, summarize_ranks, tie_share
+
+
+def ints(*values):
+    return torch.tensor(values, dtype=torch.int64)
+
+
+def random_ranks(count, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    best = torch.randint(1, 5_000, (count,), generator=generator)
+    return best, best + torch.randint(0, 3, (count,), generator=generator), torch.arange(count)
+
+
+def fed(parts, **kwargs):
+    metric = RankingMetric(**kwargs)
+    for part in parts:
+        metric.update(*part)
+    return metric
+
+
+@pytest.mark.parametrize(
+    ("ties", "ranks"),
+    [("optimistic", [1, 2, 4, 10]), ("realistic", [1, 3, 4, 10.5]), ("pessimistic", [1, 4, 4, 11])],
+)
+def test_by_hand(ties, ranks):
+    metric = fed([(ints(1, 2, 4, 10), ints(1, 4, 4, 11), ints(0, 1, 2, 3))], ties=ties)
+    values = metric.compute()
+    assert list(values) == ["mr", "mrr", "hits@1", "hits@3", "hits@10"]
+    assert all(value.dtype == torch.float64 and value.dim() == 0 for value in values.values())
+    assert values["mr"].item() == sum(ranks) / 4
+    assert values["mrr"].item() == pytest.approx(sum(1 / rank for rank in ranks) / 4, rel=1e-15)
+    for k in (1, 3, 10):
+        assert values[f"hits@{k}"].item() == sum(rank <= k for rank in ranks) / 4
+    assert metric.tie_share() == 0.5
+
+
+@pytest.mark.parametrize("num_entities", [1, 2, 7, 100])
+def test_constant_scorer_gets_the_middle_rank(num_entities, query_batch):
+    batch = query_batch([(0, 0)], [(0, n) for n in range(num_entities)], [])
+    optimistic, pessimistic = rank_targets(torch.zeros(1, num_entities), batch)
+    values = fed([(optimistic, pessimistic, batch.target_index)]).compute()
+    assert values["mr"].item() == (num_entities + 1) / 2
+    assert values["mrr"].item() == pytest.approx(2 / (num_entities + 1), rel=1e-15)
+    assert tie_share(optimistic, pessimistic) == float(num_entities > 1)
+
+
+def bits(metric):
+    return {name: value.item().hex() for name, value in metric.compute().items()}
+
+
+@pytest.mark.parametrize("sizes", [[1000], [1] * 1000, [333, 333, 334], [999, 1]])
+def test_batching_and_order_change_no_bit(sizes):
+    ranks = random_ranks(1000)
+    expected = bits(fed([ranks]))
+    order = torch.randperm(1000, generator=torch.Generator().manual_seed(len(sizes)))
+    parts = [[column[part] for column in ranks] for part in order.split(sizes)]
+    assert bits(fed(parts)) == expected
+
+
+def test_sum_is_the_exact_one():
+    best, worst, _ = random_ranks(1000)
+    exact = math.fsum(2 / (a + b) for a, b in zip(best.tolist(), worst.tolist(), strict=True)) / 1000
+    assert summarize_ranks(best, worst)["mrr"].hex() == exact.hex()
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+def test_merged_processes_have_the_bits_of_one(world_size):
+    ranks = random_ranks(101)
+    expected = bits(fed([ranks]))
+    processes = [
+        fed([[column[start : start + 7] for column in ranks] for start in range(7 * i, 101, 7 * world_size)])
+        for i in range(world_size)
+    ]
+    # What a synchronisation does: the states of all processes, one after the other, here last process first.
+    states = [torch.cat(process.rows) for process in reversed(processes)]
+    merged = RankingMetric(
+        dist_sync_fn=lambda tensor, group=None: states,
+        distributed_available_fn=lambda: True,
+    )
+    merged.update(*(column[:0] for column in ranks))
+    assert bits(merged) == expected
+    assert torch.equal(merged.ranks()[2], ranks[2])
+
+
+_PROCESS = """
+import sys, torch
+from graphzoo.metrics import RankingMetric
+rank, rendezvous, ranks = int(sys.argv[1]), sys.argv[2], torch.load(sys.argv[3])
+torch.distributed.init_process_group("gloo", init_method="file://" + rendezvous, rank=rank, world_size=2)
+metric = RankingMetric()
+if rank == 0:  # the other process never sees a batch
+    metric.update(*ranks)
+print({name: value.item().hex() for name, value in metric.compute().items()}, metric.ranks()[2].tolist())
+torch.distributed.destroy_process_group()
+"""
+
+
+def test_a_process_without_batches_gathers_too(tmp_path):
+    ranks = random_ranks(50)
+    torch.save(ranks, tmp_path / "ranks.pt")
+    files = [str(tmp_path / "rendezvous"), str(tmp_path / "ranks.pt")]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", _PROCESS, str(rank), *files], stdout=subprocess.PIPE, text=True
+        )
+        for rank in range(2)
+    ]
+    expected = f"{bits(fed([ranks]))} {list(range(50))}\n"
+    assert [process.communicate(timeout=120)[0] for process in processes] == [expected, expected]
+
+
+def test_a_padded_repeat_counts_once_and_a_contradiction_is_an_error():
+    metric = fed([(ints(1, 5), ints(1, 5), ints(0, 1)), (ints(5), ints(5), ints(1))])
+    assert metric.compute()["mr"].item() == 3
+    metric.update(ints(6), ints(6), ints(1))
+    with pytest.raises(ValueError, match=r"target 1 was ranked twice .*\[5, 5\] and \[6, 6\]"):
+        metric.compute()
+    metric.reset()
+    metric.update(ints(2), ints(2), ints(0))
+    assert metric.compute()["mr"].item() == 2
+
+
+@pytest.mark.filterwarnings("ignore:The ``compute`` method")
+def test_refusals():
+    metric = RankingMetric()
+    with pytest.raises(ValueError, match="no ranks to average"):
+        metric.compute()
+    with pytest.raises(ValueError, match="one-based"):
+        metric.update(ints(0), ints(1), ints(0))
+    with pytest.raises(ValueError, match="one-based"):
+        metric.update(ints(2), ints(1), ints(0))
+    with pytest.raises(ValueError, match="one length; optimistic"):
+        metric.update(ints(1, 2), ints(1), ints(0))
+    with pytest.raises(ValueError, match="pessimistic is torch.float32"):
+        metric.update(ints(1), torch.ones(1), ints(0))
+    with pytest.raises(ValueError, match="unknown tie rule"):
+        RankingMetric(ties="average")
+    with pytest.raises(ValueError, match="hits must be positive"):
+        RankingMetric(hits=[0])
+
+
+def test_table_per_relation_and_direction():
+    triples = torch.tensor([[0, 1, 2], [3, 0, 1], [1, 1, 0]])
+    # Tail queries of the three triples are 0..2, head queries 3..5; triple 1 was asked for its tail only.
+    metric = fed([(ints(1, 2, 3, 8, 10), ints(1, 2, 3, 8, 12), ints(0, 1, 2, 3, 5))])
+    rows = {
+        (row["relation"], row["direction"]): row
+        for row in metric.table(triples, ["loves", "knows", "unused"])
+    }
+    assert list(rows) == [
+        ("all", "both"),
+        ("all", "tail"),
+        ("all", "head"),
+        ("loves", "both"),
+        ("loves", "tail"),
+        ("knows", "both"),
+        ("knows", "tail"),
+        ("knows", "head"),
+    ]
+    assert {key: row["count"] for key, row in rows.items() if key[1] == "both"} == {
+        ("all", "both"): 5,
+        ("loves", "both"): 1,
+        ("knows", "both"): 4,
+    }
+    assert rows["knows", "tail"]["mr"] == 2
+    assert rows["knows", "head"]["mr"] == (8 + 11) / 2
+    assert rows["knows", "head"]["tie_share"] == 0.5
+    assert rows["loves", "both"]["mrr"] == 0.5
+    assert rows["all", "both"]["mr"] == metric.compute()["mr"].item()
+
+
+def test_table_refuses_an_index_outside_the_split():
+    triples = torch.tensor([[0, 0, 1]])
+    with pytest.raises(ValueError, match=r"index must lie in 0\.\.1 for 1 triples, got 2\.\.2"):
+        group_table(ints(1), ints(1), ints(2), triples, ["r"])
+    with pytest.raises(ValueError, match="one shape"):
+        group_table(ints(1, 2), ints(1), ints(0), triples, ["r"])
