@@ -1,12 +1,13 @@
-"""Which triples meet in which batch: functions of (seed, epoch) alone, cut over ranks and micro-batches afterwards.
+"""Which triples meet in which batch: a function of (seed, epoch), cut over ranks and micro-batches.
 
-Samplers here derive from `DistributedSampler` only so that Lightning recognises them as already distributed and leaves
-them alone whatever `use_distributed_sampler` says.
+Samplers here derive from `DistributedSampler` only so that Lightning recognises them as already distributed
+and leaves them alone whatever `use_distributed_sampler` says.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -47,9 +48,10 @@ class Slice(NamedTuple):
 class TrainingSampler(DistributedSampler[Slice]):
     """Cuts each epoch's permutation into global batches, those over ranks, those into micro-batches.
 
-    A global batch is `batch_size` consecutive places of the permutation (the last may be smaller). Rank w of W takes
-    its w-th part, as even as possible, in as many micro-batches as the largest part needs, so that all ranks make the
-    same number of steps. When the last global batch is smaller than W, some ranks get an empty micro-batch.
+    A global batch is `batch_size` consecutive places of the permutation (the last may be smaller). Rank w of
+    W takes its w-th part, as even as possible, in as many micro-batches as the largest part needs, so that
+    all ranks make the same number of steps. When the last global batch is smaller than W, some ranks get an
+    empty micro-batch.
 
     Args:
         num_triples: Size of the training split.
@@ -71,7 +73,7 @@ class TrainingSampler(DistributedSampler[Slice]):
 
     def num_micro_batches(self, size: int) -> int:
         """Loader items per rank for a global batch of `size` queries."""
-        return -(-(-(-size // self.num_replicas)) // self.micro_batch_size)
+        return math.ceil(math.ceil(size / self.num_replicas) / self.micro_batch_size)
 
     def __len__(self) -> int:
         full, rest = divmod(self.num_triples, self.batch_size)
@@ -120,7 +122,7 @@ class TrainingBatches(Dataset[TripleBatch]):
 
 
 class WholeBatchSampler(DistributedSampler[int]):
-    """Deals batch numbers 0..n-1 to the ranks in turn: nothing repeated, nothing padded; lengths differ by one."""
+    """Deals batch numbers 0..n-1 to the ranks in turn; nothing is repeated or padded."""
 
     def __init__(self, num_batches: int, rank: int, world_size: int) -> None:
         super().__init__(range(num_batches), num_replicas=world_size, rank=rank, shuffle=False)  # type: ignore[arg-type]
@@ -155,7 +157,8 @@ class EvaluationBatches(Dataset[QueryBatch]):
         order = torch.argsort(key, stable=True)
         query, size = torch.unique_consecutive(key[order], return_counts=True)
         divisor = max(2 * num_relations, 1)
-        self.head, self.relation = query // divisor, query % divisor
+        self.head: Tensor = query // divisor
+        self.relation: Tensor = query % divisor
         self.start = torch.cat([size.new_zeros(1), size.cumsum(0)])
         self.target = torch.cat([tail, head])[order]
         self.target_index = torch.cat([chosen, chosen + num_triples])[order]
@@ -163,7 +166,7 @@ class EvaluationBatches(Dataset[QueryBatch]):
         self.batch_size = batch_size
 
     def __len__(self) -> int:
-        return -(-self.head.numel() // self.batch_size)
+        return math.ceil(int(self.head.numel()) / self.batch_size)
 
     def __getitem__(self, number: int) -> QueryBatch:
         first = number * self.batch_size
@@ -193,7 +196,7 @@ class ResumableLoader(DataLoader[TripleBatch]):
     """
 
     def __init__(self, dataset: TrainingBatches, sampler: TrainingSampler, num_workers: int = 0) -> None:
-        super().__init__(dataset, batch_size=None, sampler=sampler, num_workers=num_workers)  # type: ignore[arg-type]
+        super().__init__(dataset, batch_size=None, sampler=sampler, num_workers=num_workers)
         self._order = sampler
         self._epoch = 0
         self._given = 0
@@ -208,21 +211,21 @@ class ResumableLoader(DataLoader[TripleBatch]):
         return {"epoch": self._epoch, "given": self._given, "length": len(self)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue behind the items that were handed out; effective if the next iteration is of the same epoch.
+        """Continue behind the items that were handed out, if the next iteration is of the same epoch.
 
         Raises:
             UsageError: if the loader is cut differently now.
         """
         if state["length"] != len(self):
             raise UsageError(
-                f"the checkpoint was written in an epoch of {state['length']} loader items, now it has {len(self)}: "
-                "resume with the same data, batch_size, micro_batch_size and number of processes, "
-                "or from a checkpoint written at the end of an epoch"
+                f"the checkpoint was written in an epoch of {state['length']} loader items, now it has "
+                f"{len(self)}: resume with the same data, batch_size, micro_batch_size and number of "
+                "processes, or from a checkpoint written at the end of an epoch"
             )
         self._resume = (state["epoch"], state["given"])
 
     def __iter__(self) -> Iterator[TripleBatch]:  # type: ignore[override]
-        # A generator, so that nothing starts before the first item is asked for: Lightning calls iter() before set_epoch
+        # a generator starts when the first item is asked for: Lightning calls iter() before set_epoch
         self._epoch, self._given = self._order.epoch, 0
         skip = 0
         if self._resume is not None:

@@ -24,7 +24,8 @@ from graphzoo.datamodules.batches import (
 )
 from graphzoo.datasets.answers import AnswerIndex
 from graphzoo.datasets.kg import KnowledgeGraph
-from graphzoo.datasets.load import from_files, load_knowledge_graph
+from graphzoo.datasets.load import load_knowledge_graph
+from graphzoo.datasets.own import from_files
 from graphzoo.datasets.table import find_source
 from graphzoo.errors import UsageError
 from graphzoo.types import GraphSpec, QueryBatch
@@ -42,26 +43,31 @@ _STAGES = ("train", "valid", "test", "predict")
 class KGDataModule(LightningDataModule):
     """A knowledge graph by name or path.
 
-    Training asks every triple once per epoch, alternately for its tail and for its head, in an order that is a function
-    of (seed, epoch). Evaluation asks every distinct (head, relation) of both directions once. Neither depends on
-    workers, micro-batches or ranks.
+    Training asks every triple once per epoch, alternately for its tail and for its head, in an order that is
+    a function of (seed, epoch). Evaluation asks every distinct (head, relation) of both directions once.
+    Neither depends on workers, micro-batches or ranks.
 
     Args:
         name: Data set (`graphzoo list`), or "kg" for the user's own `path`.
-        path: Own triples: a folder with train, valid, test (.txt, .tsv, .csv, also .gz), one to three files, or two
-            folders (train on the first, predict on the second).
+        path: Own triples: a folder with train, valid, test (.txt, .tsv, .csv, also .gz), one to three files,
+            or two folders (train on the first, predict on the second).
         root: Data root; None takes GRAPHZOO_DATA or the user's cache folder.
         download: Whether missing files may be fetched; None means yes unless GRAPHZOO_OFFLINE is set.
         batch_size: Queries of an optimiser step over all ranks and micro-batches.
-        micro_batch_size: Most queries that go through the encoder at once while training; None: a rank's whole share.
+        micro_batch_size: Most queries that go through the encoder at once while training; None: a rank's
+            whole share.
         eval_batch_size: Distinct queries of an evaluation batch; None: `micro_batch_size` or `batch_size`.
-        max_valid_triples: Validate on a fixed sample of so many triples (the same for every seed); None: on all.
+        max_valid_triples: Validate on a fixed sample of so many triples (the same for every seed); None: on
+            all.
         seed: Seed of the training order.
         num_workers: Loader processes; 0 is best unless the encoder waits for batches.
 
     Raises:
         ValueError: for arguments that make no sense, with the remedy.
     """
+
+    # Lightning declares it optional
+    name: str
 
     def __init__(
         self,
@@ -96,8 +102,8 @@ class KGDataModule(LightningDataModule):
                 raise UsageError(f"{argument} must be at least 1, got {value}")
         if micro_batch_size is not None and micro_batch_size > batch_size:
             raise UsageError(
-                f"micro_batch_size {micro_batch_size} exceeds batch_size {batch_size}: a micro-batch is a part of the "
-                "batch; lower it or raise batch_size"
+                f"micro_batch_size {micro_batch_size} exceeds batch_size {batch_size}: a micro-batch is a "
+                "part of the batch; lower it or raise batch_size"
             )
         if num_workers < 0:
             raise UsageError(f"num_workers must be at least 0, got {num_workers}")
@@ -127,8 +133,8 @@ class KGDataModule(LightningDataModule):
             self._graphs = self._load(self.download if self.trainer is None else False)
         if self._world()[1] > self.batch_size:
             raise UsageError(
-                f"batch_size {self.batch_size} is less than the {self._world()[1]} processes; it counts the queries of "
-                "all processes together, raise it"
+                f"batch_size {self.batch_size} is less than the {self._world()[1]} processes; it counts the "
+                "queries of all processes together, raise it"
             )
 
     def _load(self, download: bool | None) -> tuple[KnowledgeGraph, KnowledgeGraph | None]:
@@ -174,8 +180,8 @@ class KGDataModule(LightningDataModule):
         """Facts to pass messages along: n training facts forwards, then the same n inverted (type r + R).
 
         Args:
-            split: "train" and "valid" give the training graph; "test" and "predict" that of an inductive pair's
-                second graph, else the same object.
+            split: "train" and "valid" give the training graph; "test" and "predict" that of an inductive
+                pair's second graph, else the same object.
         """
         from graphzoo.ops import RelationalGraph
 
@@ -193,8 +199,8 @@ class KGDataModule(LightningDataModule):
     def answers(self, split: str) -> AnswerIndex:
         """What counts as known when a split is asked.
 
-        Training knows the training triples. A transductive graph's valid and test know all three splits; in an
-        inductive pair, valid knows train and valid of the first graph, test all three of the second.
+        Training knows the training triples. A transductive graph's valid and test know all three splits; in
+        an inductive pair, valid knows train and valid of the first graph, test all three of the second.
         """
         split = _split(split)
         graph, inference = self._loaded()

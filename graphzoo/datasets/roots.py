@@ -21,7 +21,7 @@ def cache_root() -> Path:
 
 
 def data_root(root: str | os.PathLike[str] | None = None) -> Path:
-    """The folder that holds `kg/<Name>/...`: the argument, else GRAPHZOO_DATA, else the user's cache folder."""
+    """The folder with `kg/<Name>/...`: the argument, else GRAPHZOO_DATA, else the user's cache folder."""
     return Path(root or os.environ.get("GRAPHZOO_DATA") or cache_root() / "data").expanduser()
 
 

@@ -1,32 +1,65 @@
-"""Parsed tensors in the user's cache folder, keyed by the bytes they came from."""
+"""Files of a data folder, and parsed tensors in the user's cache, keyed by the bytes they came from."""
 
 from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from graphzoo.datasets.build import warn
 from graphzoo.datasets.errors import DataError
-from graphzoo.datasets.kg import KnowledgeGraph, warn
+from graphzoo.datasets.kg import KnowledgeGraph
 from graphzoo.datasets.roots import cache_root
+from graphzoo.datasets.triples import read_bytes
 
-__all__ = ["remember"]
+__all__ = ["find_split", "label_files", "remember", "with_labels"]
 
 _log = logging.getLogger(__name__)
 _VERSION = 1
 # below this size parsing costs less than the look-up is worth
 _MIN_BYTES = 1 << 20
 _SEPARATOR = "\x00"
+_SUFFIXES = (".txt", ".tsv", ".csv", ".txt.gz", ".tsv.gz", ".csv.gz")
+_LABELS = {"entity": ("entity_names", "entity2text"), "relation": ("relation2text",)}
+
+Parsed = tuple[KnowledgeGraph, list[str]]
 
 
-def remember(
-    files: Sequence[Path], purpose: str, parse: Callable[[], tuple[KnowledgeGraph, list[str]]]
-) -> tuple[KnowledgeGraph, list[str]]:
-    """`parse()`, or its earlier result for the same bytes.
+def find_split(folder: Path, split: str, suffixes: Sequence[str] = _SUFFIXES) -> Path | None:
+    """The file of a split in a folder, or None; two candidates are an error."""
+    found = [path for suffix in suffixes if (path := folder / f"{split}{suffix}").is_file()]
+    if len(found) > 1:
+        raise DataError(f"{folder}: both {found[0].name} and {found[1].name}; keep one of them")
+    return found[0] if found else None
+
+
+def label_files(folder: Path) -> dict[str, Path]:
+    """The files with readable texts of entities and relations that lie beside the triples."""
+    found: dict[str, Path] = {}
+    for kind, stems in _LABELS.items():
+        for stem in stems:
+            path = find_split(folder, stem, (".txt", ".txt.gz"))
+            if path is not None:
+                found.setdefault(kind, path)
+    return found
+
+
+def with_labels(graph: KnowledgeGraph, files: Mapping[str, Path]) -> KnowledgeGraph:
+    """The graph with the texts of `label_files`; lines `name<TAB>text`, others are skipped."""
+    labels: dict[str, dict[str, str]] = {"entity": {}, "relation": {}}
+    for kind, path in files.items():
+        lines = read_bytes(path).decode("utf-8-sig", errors="replace").replace("\r\n", "\n").split("\n")
+        pairs = (line.split("\t", 1) for line in lines if "\t" in line)
+        labels[kind] = {name: text.strip() for name, text in pairs}
+    return replace(graph, entity_labels=labels["entity"], relation_labels=labels["relation"])
+
+
+def remember(files: Sequence[Path], purpose: str, parse: Callable[[], Parsed]) -> KnowledgeGraph:
+    """`parse()`, or its earlier result for the same bytes; its notices become warnings either way.
 
     Args:
         files: What the result depends on; their bytes are the key.
@@ -34,8 +67,15 @@ def remember(
         parse: Makes the graph and its notices.
 
     Returns:
-        The graph and its notices.
+        The graph.
     """
+    graph, notices = _remember(files, purpose, parse)
+    for notice in notices:
+        warn(notice, stacklevel=5)
+    return graph
+
+
+def _remember(files: Sequence[Path], purpose: str, parse: Callable[[], Parsed]) -> Parsed:
     try:
         if sum(path.stat().st_size for path in files) < _MIN_BYTES:
             return parse()
@@ -57,9 +97,7 @@ def remember(
         return parse()
 
 
-def _remember_locked(
-    target: Path, parse: Callable[[], tuple[KnowledgeGraph, list[str]]]
-) -> tuple[KnowledgeGraph, list[str]]:
+def _remember_locked(target: Path, parse: Callable[[], Parsed]) -> Parsed:
     if target.exists():
         try:
             stored = KnowledgeGraph.load(target)

@@ -1,9 +1,9 @@
 """The table of knowledge graphs: folder, counts, content hashes, addresses, licence. Standard library only.
 
-Hashes and counts lie in `kg_files.json` beside this file. A hash is the sha256 of a file's *content*: its distinct
-lines sorted by bytes, LF ends, no byte order mark (see `content_hash`). It does not depend on line order, line ends or
-gzip, so every mirror of a data set has the same one. Files whose reference was never seen have none; their counts are
-checked all the same.
+Hashes and counts lie in `kg_files.json` beside this file. A hash is the sha256 of a file's *content*: its
+distinct lines sorted by bytes, LF ends, no byte order mark (see `content_hash`). It does not depend on line
+order, line ends or gzip, so every mirror of a data set has the same one. Files whose reference was never seen
+have none; their counts are checked all the same.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from typing import Any
 
 from graphzoo.errors import UsageError, normalise, suggestion
 
@@ -31,11 +32,19 @@ _MSTAR = f"{_RAW}/nju-websoft/MStar/1a05189fe1329d79e8f02323f212776ed879dbc0/dat
 
 @dataclass(frozen=True)
 class FileFacts:
-    """What is known of one split file: number of distinct triples, content hash (None: never seen), bytes."""
+    """What is known of one split file.
+
+    Args:
+        num_triples: Distinct triples.
+        sha256: Content hash, None if the file was never seen.
+        num_bytes: Size of the uncompressed file, 0 if unknown.
+        md5: Of the file as published, where nothing better is known.
+    """
 
     num_triples: int
     sha256: str | None
     num_bytes: int
+    md5: str | None = None
 
 
 @dataclass(frozen=True)
@@ -74,7 +83,7 @@ class KGSource:
     def file(self, split: str, folder: str | None = None) -> FileFacts:
         """Facts of one split file of a folder."""
         values = _facts()[folder or self.folder][split]
-        return FileFacts(values["triples"], values["sha256"], values["bytes"])
+        return FileFacts(values["triples"], values["sha256"], values["bytes"], values.get("md5"))
 
 
 def content_hash(data: bytes) -> str:
@@ -111,14 +120,14 @@ def find_source(name: str) -> KGSource:
 
 
 @cache
-def _facts() -> dict[str, dict[str, dict[str, int | str | None] | int]]:  # type: ignore[type-arg]
-    facts = json.loads(
-        resources.files("graphzoo.datasets").joinpath("kg_files.json").read_text(encoding="utf-8")
-    )
-    return facts  # type: ignore[no-any-return]
+def _facts() -> dict[str, dict[str, Any]]:
+    file = resources.files("graphzoo.datasets").joinpath("kg_files.json")
+    facts: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
+    return facts
 
 
 _DETTMERS = "Dettmers et al., Convolutional 2D Knowledge Graph Embeddings, AAAI 2018"
+_KEMP = f"Kemp et al., Learning Systems of Concepts, AAAI 2006; split of {_DETTMERS}"
 _TERU = "Teru et al., Inductive Relation Prediction by Subgraph Reasoning, ICML 2020"
 
 
@@ -174,31 +183,29 @@ _SOURCES = (
         "MIT (jnanliu/KnowFormer)",
         "Xiong et al., DeepPath, EMNLP 2017; split of RED-GNN and KnowFormer",
         provisional=("train",),
-        note="the hash of train is of a file decoded from thunlp/OpenKE, believed to be the same set of triples",
+        note="the hash of train is of a file decoded from thunlp/OpenKE, believed to be the same triples",
     ),
     KGSource(
         "yago310",
         "YAGO3-10",
-        (f"{_KGE}/YAGO3-10/{{split}}.txt", f"{_KNOWFORMER}/yago3-10/{{split}}.txt"),
+        (f"{_KGE}/YAGO3-10/{{split}}.txt",),
         "none stated",
         "Mahdisoltani et al., YAGO3, CIDR 2015; split of " + _DETTMERS,
-        note="no content hash is known here: the counts are checked, the content is not",
+        note="no content hash is known: counts are checked, a download also by the md5 in TorchDrug",
     ),
     KGSource(
         "kinship",
         "Kinship",
         (f"{_PYKEEN}/kinships/{{split}}.txt",),
         "MIT (pykeen/pykeen)",
-        "Kemp et al., Learning Systems of Concepts with an Infinite Relational Model, AAAI 2006; split of "
-        + _DETTMERS,
+        _KEMP,
     ),
     KGSource(
         "nations",
         "Nations",
         (f"{_PYKEEN}/nations/{{split}}.txt",),
         "MIT (pykeen/pykeen)",
-        "Kemp et al., Learning Systems of Concepts with an Infinite Relational Model, AAAI 2006; split of "
-        + _DETTMERS,
+        _KEMP,
     ),
     KGSource(
         "codex-m",
@@ -223,7 +230,7 @@ _SOURCES = (
         (),
         "none stated (LARS-research/RED-GNN)",
         "the train quarter of RED-GNN with the full valid and test sets of YAGO3-10",
-        note="for scale tests only, results are not comparable with YAGO3-10; there is no public file of this layout",
+        note="for scale tests only, not comparable with YAGO3-10; no public file has this layout",
     ),
     *_inductive("fb15k237", "FB15k-237", "fb237", "fb15k-237"),
     *_inductive("wn18rr", "WN18RR", "WN18RR", "wn18rr"),

@@ -1,8 +1,8 @@
 """Text files of triples: read at once, checked strictly, errors that name file and line.
 
-A file is decoded as a whole, its separators are counted with numpy and its fields come out of one `str.split`, so that
-a million lines take about a second and no name is ever reinterpreted: an entity called `NA`, `null` or `1.0` keeps
-its name.
+A file is decoded as a whole, its separators are counted with numpy and its fields come out of one
+`str.split`, so that a million lines take about a second and no name is ever reinterpreted: an entity called
+`NA`, `null` or `1.0` keeps its name.
 """
 
 from __future__ import annotations
@@ -78,15 +78,17 @@ def read_bytes(path: Path) -> bytes:
         return gzip.decompress(raw)
     except (EOFError, OSError, zlib.error) as error:
         raise DataError(
-            f"{path}: truncated or corrupt gzip file of {len(raw):,} bytes ({error}); delete it and fetch it again"
+            f"{path}: truncated or corrupt gzip file of {len(raw):,} bytes ({error}); delete it and fetch it "
+            "again"
         ) from error
 
 
 def read_triples(path: str | Path) -> Columns:
     """Triples of a TSV, CSV or plain text file, gzip or not.
 
-    Tab-separated unless the name says `.csv`; a first line that consists of the words head, relation, tail (any order)
-    is a header. A byte order mark and CRLF line ends are accepted, quotes have a meaning in CSV only.
+    Tab-separated unless the name says `.csv`; a first line that consists of the words head, relation, tail
+    (any order) is a header. A byte order mark and CRLF line ends are accepted, quotes have a meaning in CSV
+    only.
 
     Args:
         path: The file.
@@ -123,8 +125,8 @@ def parse_triples(data: bytes, source: str, *, is_csv: bool = False) -> Columns:
 def triples_from_table(table: Any, source: str = "triples") -> Columns:
     """String triples from a DataFrame, an array [n, 3] or a sequence of (head, relation, tail).
 
-    A DataFrame with columns head, relation, tail is read by their names, any other by position. Values become strings
-    by `str`; missing ones are refused.
+    A DataFrame with columns head, relation, tail is read by their names, any other by position. Values become
+    strings by `str`; missing ones are refused.
 
     Raises:
         DataError: not three columns, a missing value, an empty name.
@@ -151,7 +153,8 @@ def triples_from_table(table: Any, source: str = "triples") -> Columns:
                 raise DataError(
                     f"{source}, row {position + 1}: the {name} is missing ({value!r}); drop such rows"
                 )
-    columns = Columns(*([str(value) for value in column] for column in raw), source=source, unit="row")
+    head, relation, tail = ([str(value) for value in column] for column in raw)
+    columns = Columns(head, relation, tail, source, unit="row")
     _check_names(columns)
     return columns
 
@@ -166,7 +169,8 @@ def _decode(data: bytes, source: str) -> str:
         start = error.start + (3 if data[:3] == b"\xef\xbb\xbf" else 0)
         line = data.count(b"\n", 0, start) + 1
         raise DataError(
-            f"{source}, line {line}: not UTF-8 (byte 0x{data[start]:02x} at offset {start}); convert the file to UTF-8"
+            f"{source}, line {line}: not UTF-8 (byte 0x{data[start]:02x} at offset {start}); convert "
+            "the file to UTF-8"
         ) from error
     return text.replace("\r\n", "\n") if "\r\n" in text else text
 
@@ -227,11 +231,9 @@ def _check_names(columns: Columns) -> None:
     for name, values in zip(_HEADER, (columns.head, columns.relation, columns.tail), strict=True):
         # the set is small beside the column, so the scan for bad names costs little
         for value in set(values):
-            if not value.strip():
-                raise DataError(
-                    f"{columns.where(values.index(value))}: the {name} is empty; every triple needs three names"
-                )
-            if "\t" in value or "\n" in value or "\r" in value:
-                raise DataError(
-                    f"{columns.where(values.index(value))}: the {name} {value!r} holds a tab or line break; remove it"
-                )
+            if value.strip() and not any(character in value for character in "\t\n\r"):
+                continue
+            problem = (
+                f"{value!r} holds a tab or line break; remove it" if value.strip() else "is empty; name it"
+            )
+            raise DataError(f"{columns.where(values.index(value))}: the {name} {problem}")
