@@ -25,10 +25,13 @@ class Ordering(NamedTuple):
     """Row of the second operand of each edge, [E], like offsets."""
     position: Tensor
     """Position of the edge in the order given by the user, [E], like offsets: where its mask entry is."""
+    longest: int
+    """Edges of the longest segment: how unevenly segments can share out the work."""
 
     def to(self, device: torch.device | str) -> Ordering:
         """The same ordering on another device."""
-        return Ordering(*(tensor.to(device) for tensor in self))
+        offsets, first, second, position = (tensor.to(device) for tensor in self[:4])
+        return Ordering(offsets, first, second, position, self.longest)
 
 
 class RelationalGraph:
@@ -147,6 +150,7 @@ def _order(segment: Tensor, first: Tensor, second: Tensor, num_segments: int) ->
         first[order].to(dtype).contiguous(),
         second[order].to(dtype).contiguous(),
         order.to(dtype),
+        int(counts.max()) if num_segments else 0,
     )
 
 

@@ -9,24 +9,28 @@ number of threads.
 from __future__ import annotations
 
 import os
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import torch
 from numba import njit
 from torch import Tensor
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import once_differentiable
 
 from graphzoo.ops.relational_spmm.graph import Ordering, RelationalGraph
 
 __all__ = ["relational_spmm"]
 
-# Features of one pass over the edges. Wide blocks win: rows are read as long streams, and power-of-two row strides
-# would leave narrow blocks to a few sets of the caches.
-BLOCK = 1024
-# Below this many multiplications a second thread costs more than it saves.
-MIN_WORK_PER_THREAD = 1 << 18
+# Features of one pass over the edges. Wide blocks win: rows are read as long streams, while narrow blocks of rows
+# whose stride is a power of two would share a few sets of the caches.
+MAX_BLOCK = 2048
+# Blocks are cut at multiples of this, so that vector and remainder code meet the same elements at any block width.
+BLOCK_UNIT = 64
+# Pieces of work per thread, taken one after the other: a thread that is held up hands its share to the others.
+PIECES_PER_THREAD = 4
+# Multiplications below which a piece costs less than handing it over.
+MIN_WORK_PER_PIECE = 1 << 19
 
 _JIT_OPTIONS: dict[str, Any] = {
     "nogil": True,
@@ -154,12 +158,16 @@ def _thread_pool(num_threads: int) -> ThreadPoolExecutor:
     """Threads of this process: a forked child gets its own."""
     global _pool
     if _pool is None or _pool[0] != os.getpid() or _pool[1] < num_threads:
-        _pool = (
-            os.getpid(),
-            num_threads,
-            ThreadPoolExecutor(num_threads, thread_name_prefix="relational_spmm"),
-        )
+        _pool = (os.getpid(), num_threads, ThreadPoolExecutor(num_threads, "graphzoo-relational-spmm"))
     return _pool[2]
+
+
+def _block_width(size: int, longest: int, num_edges: int, num_threads: int) -> int:
+    """Features per block: as wide as pays, but as many blocks as threads where one segment is too large a share."""
+    num_blocks = -(-size // MAX_BLOCK)
+    if longest * num_threads * PIECES_PER_THREAD > num_edges:
+        num_blocks = -(-num_blocks // num_threads) * num_threads
+    return -(-size // (num_blocks * BLOCK_UNIT)) * BLOCK_UNIT
 
 
 def _segment_products(
@@ -170,41 +178,45 @@ def _segment_products(
     out = torch.empty(num_segments, size, dtype=a.dtype)
     if out.numel() == 0:
         return out
-    offsets, first, second, position = (tensor.numpy() for tensor in ordering)
+    offsets, first, second, position = (tensor.numpy() for tensor in ordering[:4])
     if edge_mask is not None:
         kept = (np.empty_like(offsets), np.empty_like(first), np.empty_like(second))
         _keep_edges(offsets, first, second, position, edge_mask.numpy(), kept)
-        offsets, first, second = kept[0], kept[1][: kept[0][-1]], kept[2][: kept[0][-1]]
-    total = -(-size // BLOCK) * (first.shape[0] + num_segments)
-    num_threads = max(1, min(torch.get_num_threads(), total * min(size, BLOCK) // MIN_WORK_PER_THREAD))
-    cuts = [total * i // num_threads for i in range(num_threads + 1)]
-    arguments = (offsets, first, second, a.numpy(), b.numpy(), out.numpy(), BLOCK)
-    if num_threads == 1:
-        _sum_products(*arguments, 0, total)
-        return out
-    pool = _thread_pool(num_threads - 1)
-    futures = [
-        pool.submit(_sum_products, *arguments, lo, hi) for lo, hi in zip(cuts[1:-1], cuts[2:], strict=True)
-    ]
-    _sum_products(*arguments, cuts[0], cuts[1])
-    wait(futures)
-    for future in futures:
-        future.result()
+        num_kept = int(kept[0][-1])
+        offsets, first, second = kept[0], kept[1][:num_kept], kept[2][:num_kept]
+    work = (first.shape[0] + num_segments) * size
+    num_threads = max(1, min(torch.get_num_threads(), work // MIN_WORK_PER_PIECE))
+    block = _block_width(size, ordering.longest, first.shape[0], num_threads)
+    total = -(-size // block) * (first.shape[0] + num_segments)
+    num_pieces = 1 if num_threads == 1 else min(num_threads * PIECES_PER_THREAD, work // MIN_WORK_PER_PIECE)
+    pieces = iter([(total * i // num_pieces, total * (i + 1) // num_pieces) for i in range(num_pieces)])
+    a_array, b_array, out_array = a.detach().numpy(), b.detach().numpy(), out.numpy()
+
+    def work_off() -> None:
+        for begin, end in pieces:
+            _sum_products(offsets, first, second, a_array, b_array, out_array, block, begin, end)
+
+    helpers = [_thread_pool(num_threads - 1).submit(work_off) for _ in range(num_threads - 1)]
+    work_off()
+    for helper in helpers:
+        # One that has not even started has nothing left to do.
+        if not helper.cancel():
+            helper.result()
     return out
 
 
 class _RelationalSpMM(torch.autograd.Function):
     @staticmethod
-    def forward(  # type: ignore[override]
-        ctx: FunctionCtx, x: Tensor, relation: Tensor, graph: RelationalGraph, edge_mask: Tensor | None
+    def forward(
+        ctx: Any, x: Tensor, relation: Tensor, graph: RelationalGraph, edge_mask: Tensor | None
     ) -> Tensor:
-        needs_x, needs_relation = ctx.needs_input_grad[:2]  # type: ignore[attr-defined]
-        ctx.save_for_backward(x if needs_relation else None, relation if needs_x else None, edge_mask)  # type: ignore[arg-type]
-        ctx.graph = graph  # type: ignore[attr-defined]
+        needs_x, needs_relation = ctx.needs_input_grad[:2]
+        ctx.save_for_backward(x if needs_relation else None, relation if needs_x else None, edge_mask)
+        ctx.graph = graph
         return _segment_products(graph.by_target, x, relation, graph.num_nodes, edge_mask)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
         x, relation, edge_mask = ctx.saved_tensors
         graph: RelationalGraph = ctx.graph
@@ -220,5 +232,5 @@ class _RelationalSpMM(torch.autograd.Function):
 def relational_spmm(
     x: Tensor, relation: Tensor, graph: RelationalGraph, edge_mask: Tensor | None = None
 ) -> Tensor:
-    """The op on the CPU; same arguments as the reference, [N, F] float32 or float64 only."""
+    """The op on the CPU; same arguments as the reference, contiguous [N, F] and [R, F], float32 or float64 only."""
     return _RelationalSpMM.apply(x, relation, graph, edge_mask)  # type: ignore[no-any-return, no-untyped-call]
