@@ -15,9 +15,11 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from graphzoo.ops.relational_spmm.graph import Ordering, RelationalGraph
+from graphzoo.ops.relational_spmm import naive
+from graphzoo.ops.relational_spmm.function import RelationalSpMM
+from graphzoo.ops.relational_spmm.graph import RelationalGraph
 
-__all__ = ["Backend", "Ordering", "RelationalGraph", "relational_spmm"]
+__all__ = ["Backend", "RelationalGraph", "relational_spmm"]
 
 Backend = Literal["naive", "numba", "triton", "scatter"]
 _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -60,8 +62,6 @@ def relational_spmm(
     if backend is None:
         backend = {"cpu": "numba", "cuda": "triton"}.get(x.device.type, "naive")  # type: ignore[assignment]
     if backend == "naive":
-        from graphzoo.ops.relational_spmm import naive
-
         return naive.relational_spmm(x, relation, graph, edge_mask)
     if backend not in get_args(Backend):
         raise ValueError(f"unknown backend {backend!r}; choose one of {', '.join(get_args(Backend))}")
@@ -69,18 +69,19 @@ def relational_spmm(
         raise ValueError(
             f"backend 'numba' runs on the CPU, but x is on {x.device}; use 'triton' or leave it out"
         )
-    implementation = import_module(f"graphzoo.ops.relational_spmm.{backend}").relational_spmm
+    segment_products = import_module(f"graphzoo.ops.relational_spmm.{backend}").segment_products
     dtype = x.dtype
     if backend != "triton" and dtype in (torch.bfloat16, torch.float16):
         x, relation = x.float(), relation.float()
     size = math.prod(x.shape[1:])
-    flat = implementation(
+    flat: Tensor = RelationalSpMM.apply(
         x.reshape(x.shape[0], size).contiguous(),
         relation.reshape(relation.shape[0], size).contiguous(),
         graph,
         None if edge_mask is None else edge_mask.contiguous(),
+        segment_products,
     )
-    return flat.reshape(x.shape).to(dtype)  # type: ignore[no-any-return]
+    return flat.reshape(x.shape).to(dtype)
 
 
 def _check_arguments(x: Tensor, relation: Tensor, graph: RelationalGraph, edge_mask: Tensor | None) -> None:

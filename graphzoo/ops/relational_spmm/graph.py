@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-__all__ = ["Ordering", "RelationalGraph"]
+__all__ = ["Ordering", "RelationalGraph", "Segment"]
+
+Segment = Literal["target", "source", "relation"]
 
 
 class Ordering(NamedTuple):
@@ -81,7 +83,7 @@ class RelationalGraph:
         self.edge_type = edge_type
         self.num_nodes = num_nodes
         self.num_relations = num_relations
-        self._orderings: dict[str, Ordering] = {}
+        self._orderings: dict[Segment, Ordering] = {}
 
     @property
     def num_edges(self) -> int:
@@ -105,30 +107,19 @@ class RelationalGraph:
         moved._orderings = {name: ordering.to(device) for name, ordering in self._orderings.items()}
         return moved
 
-    @property
-    def by_target(self) -> Ordering:
-        """Segments are targets; operands are source and relation: the forward pass."""
-        source, target = self.edge_index
-        return self._ordering("target", target, source, self.edge_type, self.num_nodes)
+    def ordering(self, segment: Segment) -> Ordering:
+        """Edges by target (operands: source, relation), source (target, relation) or relation (source, target).
 
-    @property
-    def by_source(self) -> Ordering:
-        """Segments are sources; operands are target and relation: the gradient in x."""
-        source, target = self.edge_index
-        return self._ordering("source", source, target, self.edge_type, self.num_nodes)
-
-    @property
-    def by_relation(self) -> Ordering:
-        """Segments are relations; operands are source and target: the gradient in relation."""
-        source, target = self.edge_index
-        return self._ordering("relation", self.edge_type, source, target, self.num_relations)
-
-    def _ordering(
-        self, name: str, segment: Tensor, first: Tensor, second: Tensor, num_segments: int
-    ) -> Ordering:
-        if name not in self._orderings:
-            self._orderings[name] = _order(segment, first, second, num_segments)
-        return self._orderings[name]
+        These serve the forward pass, the gradient in x and the gradient in relation.
+        """
+        if segment not in self._orderings:
+            columns = {"source": self.edge_index[0], "target": self.edge_index[1], "relation": self.edge_type}
+            num_segments = self.num_relations if segment == "relation" else self.num_nodes
+            by = columns.pop(segment)
+            # What remains in this order: source before target, nodes before relations.
+            first, second = columns.values()
+            self._orderings[segment] = _order(by, first, second, num_segments)
+        return self._orderings[segment]
 
     def __repr__(self) -> str:
         return (

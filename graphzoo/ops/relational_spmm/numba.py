@@ -16,11 +16,10 @@ import numpy as np
 import torch
 from numba import njit
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from graphzoo.ops.relational_spmm.graph import Ordering, RelationalGraph
+from graphzoo.ops.relational_spmm.graph import Ordering, RelationalGraph, Segment
 
-__all__ = ["relational_spmm"]
+__all__ = ["segment_products"]
 
 # Features of one pass over the edges. Wide blocks win: rows are read as long streams, while narrow blocks of rows
 # whose stride is a power of two would share a few sets of the caches.
@@ -170,11 +169,12 @@ def _block_width(size: int, longest: int, num_edges: int, num_threads: int) -> i
     return -(-size // (num_blocks * BLOCK_UNIT)) * BLOCK_UNIT
 
 
-def _segment_products(
-    ordering: Ordering, a: Tensor, b: Tensor, num_segments: int, edge_mask: Tensor | None
+def segment_products(
+    graph: RelationalGraph, segment: Segment, a: Tensor, b: Tensor, edge_mask: Tensor | None
 ) -> Tensor:
-    """`out[s] = sum_e a[first[e]] * b[second[e]]` over the kept edges of each segment, [num_segments, F]."""
-    size = a.shape[1]
+    """`SegmentProducts` on the CPU, float32 or float64, on as many threads as torch has."""
+    ordering = graph.ordering(segment)
+    num_segments, size = ordering.offsets.numel() - 1, a.shape[1]
     out = torch.empty(num_segments, size, dtype=a.dtype)
     if out.numel() == 0:
         return out
@@ -203,34 +203,3 @@ def _segment_products(
         if not helper.cancel():
             helper.result()
     return out
-
-
-class _RelationalSpMM(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, relation: Tensor, graph: RelationalGraph, edge_mask: Tensor | None
-    ) -> Tensor:
-        needs_x, needs_relation = ctx.needs_input_grad[:2]
-        ctx.save_for_backward(x if needs_relation else None, relation if needs_x else None, edge_mask)
-        ctx.graph = graph
-        return _segment_products(graph.by_target, x, relation, graph.num_nodes, edge_mask)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
-        x, relation, edge_mask = ctx.saved_tensors
-        graph: RelationalGraph = ctx.graph
-        grad = grad.contiguous()
-        grad_x = grad_relation = None
-        if relation is not None:
-            grad_x = _segment_products(graph.by_source, grad, relation, graph.num_nodes, edge_mask)
-        if x is not None:
-            grad_relation = _segment_products(graph.by_relation, x, grad, graph.num_relations, edge_mask)
-        return grad_x, grad_relation, None, None
-
-
-def relational_spmm(
-    x: Tensor, relation: Tensor, graph: RelationalGraph, edge_mask: Tensor | None = None
-) -> Tensor:
-    """The op on the CPU; same arguments as the reference, contiguous [N, F] and [R, F], float32 or float64 only."""
-    return _RelationalSpMM.apply(x, relation, graph, edge_mask)  # type: ignore[no-any-return, no-untyped-call]

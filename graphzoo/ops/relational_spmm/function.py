@@ -1,0 +1,55 @@
+"""The autograd function that the fast backends share: forward pass and gradients are one sum of products each."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from torch import Tensor
+from torch.autograd.function import Function, once_differentiable
+
+from graphzoo.ops.relational_spmm.graph import RelationalGraph, Segment
+
+__all__ = ["RelationalSpMM", "SegmentProducts"]
+
+
+class SegmentProducts(Protocol):
+    """What a backend supplies: `out[s] = sum(a[first[e]] * b[second[e]] for kept edges e of segment s)`."""
+
+    def __call__(
+        self, graph: RelationalGraph, segment: Segment, a: Tensor, b: Tensor, edge_mask: Tensor | None
+    ) -> Tensor:
+        """Sum over the edges of `graph.ordering(segment)`; a and b are contiguous matrices [., F]."""
+
+
+class RelationalSpMM(Function):
+    """`apply(x [N, F], relation [R, F], graph, edge_mask, segment_products) -> [N, F]`, differentiable once."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        relation: Tensor,
+        graph: RelationalGraph,
+        edge_mask: Tensor | None,
+        segment_products: SegmentProducts,
+    ) -> Tensor:
+        """Sum by target: source state times relation vector."""
+        x_needs_grad, relation_needs_grad = ctx.needs_input_grad[:2]
+        ctx.save_for_backward(
+            x if relation_needs_grad else None, relation if x_needs_grad else None, edge_mask
+        )
+        ctx.graph, ctx.segment_products = graph, segment_products
+        return segment_products(graph, "target", x, relation, edge_mask)
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None, None]:
+        """Sum by source: target gradient times relation vector; by relation: source state times target gradient."""
+        x, relation, edge_mask = ctx.saved_tensors
+        grad = grad.contiguous()
+        grad_x = grad_relation = None
+        if relation is not None:
+            grad_x = ctx.segment_products(ctx.graph, "source", grad, relation, edge_mask)
+        if x is not None:
+            grad_relation = ctx.segment_products(ctx.graph, "relation", x, grad, edge_mask)
+        return grad_x, grad_relation, None, None, None

@@ -1,0 +1,205 @@
+"""CUDA backend: one kernel serves the op and both of its gradients, without atomics.
+
+A program sums one piece of a segment for one block of features. Programs that run together share the feature block,
+so that the states they gather, N rows of one block, stay in L2. Segments longer than `PIECE` edges (hub nodes,
+frequent relations) are cut; their partial sums are added in order by a second kernel. The result is the same from run
+to run.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import nullcontext
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+from graphzoo.ops.relational_spmm.graph import RelationalGraph, Segment
+
+try:
+    import triton
+    import triton.language as tl
+except ImportError as error:
+    raise ImportError(
+        "backend 'triton' needs the package triton, which comes with torch for CUDA on Linux: install such a torch, "
+        "or use backend='naive'"
+    ) from error
+
+__all__ = ["segment_products"]
+
+# Most edges that one program sums.
+PIECE = 512
+# Edges and features of one load. 128 floats are 512 contiguous bytes; eight rows in flight hide the latency.
+EDGES = 8
+MAX_BLOCK = 128
+
+
+class _Pieces(NamedTuple):
+    """Segments of an ordering cut to at most `PIECE` edges."""
+
+    begin: Tensor
+    """First edge of each piece, [P]; it ends where the segment or `PIECE` ends."""
+    segment: Tensor
+    """Its segment, [P]."""
+    slot: Tensor
+    """Row of the partial sums it writes to, [P], or -1: it is a whole segment and writes the result."""
+    cut_segment: Tensor
+    """Segments of several pieces, [C]."""
+    cut_slots: Tensor
+    """Their rows of the partial sums are `cut_slots[c]..cut_slots[c + 1]`, [C + 1]."""
+    num_slots: int
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _sum_products_kernel(
+    out_ptr,
+    partial_ptr,
+    a_ptr,
+    b_ptr,
+    offsets_ptr,
+    first_ptr,
+    second_ptr,
+    keep_ptr,
+    begin_ptr,
+    segment_ptr,
+    slot_ptr,
+    num_pieces,
+    size,
+    HAS_MASK: tl.constexpr,
+    PIECE: tl.constexpr,
+    EDGES: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ACC: tl.constexpr,
+):  # type: ignore[no-untyped-def]
+    pid = tl.program_id(0)
+    piece = pid % num_pieces
+    features = (pid // num_pieces) * BLOCK + tl.arange(0, BLOCK)
+    inside = features < size
+    segment = tl.load(segment_ptr + piece).to(tl.int64)
+    slot = tl.load(slot_ptr + piece).to(tl.int64)
+    begin = tl.load(begin_ptr + piece)
+    end = tl.minimum(tl.load(offsets_ptr + segment + 1), begin + PIECE)
+    acc = tl.zeros((EDGES, BLOCK), dtype=ACC)
+    for start in range(begin, end, EDGES):
+        edges = start + tl.arange(0, EDGES)
+        kept = edges < end
+        if HAS_MASK:
+            kept = kept & (tl.load(keep_ptr + edges, mask=kept, other=0) != 0)
+        # Row numbers times row length may exceed 32 bits.
+        first = tl.load(first_ptr + edges, mask=kept, other=0).to(tl.int64)
+        second = tl.load(second_ptr + edges, mask=kept, other=0).to(tl.int64)
+        wanted = kept[:, None] & inside[None, :]
+        a = tl.load(a_ptr + first[:, None] * size + features[None, :], mask=wanted, other=0.0)
+        b = tl.load(b_ptr + second[:, None] * size + features[None, :], mask=wanted, other=0.0)
+        acc += a.to(ACC) * b.to(ACC)
+    total = tl.sum(acc, axis=0)
+    if slot < 0:
+        tl.store(out_ptr + segment * size + features, total.to(out_ptr.dtype.element_ty), mask=inside)
+    else:
+        tl.store(partial_ptr + slot * size + features, total, mask=inside)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _sum_partials_kernel(
+    out_ptr,
+    partial_ptr,
+    cut_segment_ptr,
+    cut_slots_ptr,
+    num_cut,
+    size,
+    BLOCK: tl.constexpr,
+    ACC: tl.constexpr,
+):  # type: ignore[no-untyped-def]
+    pid = tl.program_id(0)
+    cut = pid % num_cut
+    features = (pid // num_cut) * BLOCK + tl.arange(0, BLOCK)
+    inside = features < size
+    segment = tl.load(cut_segment_ptr + cut).to(tl.int64)
+    first_slot = tl.load(cut_slots_ptr + cut)
+    row = partial_ptr + first_slot.to(tl.int64) * size
+    acc = tl.zeros((BLOCK,), dtype=ACC)
+    for _ in range(first_slot, tl.load(cut_slots_ptr + cut + 1)):
+        acc += tl.load(row + features, mask=inside, other=0.0)
+        row += size
+    tl.store(out_ptr + segment * size + features, acc.to(out_ptr.dtype.element_ty), mask=inside)
+
+
+_pieces: WeakKeyDictionary[RelationalGraph, dict[Segment, _Pieces]] = WeakKeyDictionary()
+
+
+def _cut(graph: RelationalGraph, by: Segment) -> _Pieces:
+    """The pieces of an ordering, computed once per graph."""
+    known = _pieces.setdefault(graph, {})
+    if by not in known:
+        ordering = graph.ordering(by)
+        offsets = ordering.offsets.long()
+        counts = offsets.diff()
+        # An empty segment is one piece, too: somebody has to write its zeros.
+        num = ((counts + PIECE - 1) // PIECE).clamp(min=1)
+        segment = torch.repeat_interleave(torch.arange(counts.numel(), device=offsets.device), num)
+        number = torch.arange(segment.numel(), device=offsets.device) - (num.cumsum(0) - num)[segment]
+        begin = offsets[:-1][segment] + number * PIECE
+        is_cut = (num > 1)[segment]
+        num_slots = int(is_cut.sum())
+        slot = torch.full_like(segment, -1)
+        slot[is_cut] = torch.arange(num_slots, device=offsets.device)
+        cut_segment = (num > 1).nonzero().flatten()
+        cut_slots = torch.cat([num.new_zeros(1), num[cut_segment].cumsum(0)])
+        dtype = ordering.offsets.dtype
+        known[by] = _Pieces(
+            *(tensor.to(dtype) for tensor in (begin, segment, slot, cut_segment, cut_slots)), num_slots
+        )
+    return known[by]
+
+
+def segment_products(
+    graph: RelationalGraph, segment: Segment, a: Tensor, b: Tensor, edge_mask: Tensor | None
+) -> Tensor:
+    """`SegmentProducts` on CUDA, any floating dtype, sums in float32 (float64 for float64).
+
+    Raises:
+        ValueError: for tensors on the CPU, unless Triton's interpreter runs (TRITON_INTERPRET=1 before the import).
+    """
+    if not a.is_cuda and os.environ.get("TRITON_INTERPRET") != "1":
+        raise ValueError(f"backend 'triton' runs on CUDA, but x is on {a.device}; use 'numba' there")
+    ordering = graph.ordering(segment)
+    size = a.shape[1]
+    out = torch.empty(ordering.offsets.numel() - 1, size, dtype=a.dtype, device=a.device)
+    if out.numel() == 0:
+        return out
+    pieces = _cut(graph, segment)
+    acc = torch.float64 if a.dtype == torch.float64 else torch.float32
+    partial = torch.empty(pieces.num_slots, size, dtype=acc, device=a.device)
+    keep = None if edge_mask is None else edge_mask[ordering.position].view(torch.uint8)
+    block = min(MAX_BLOCK, triton.next_power_of_2(size))
+    num_blocks = triton.cdiv(size, block)
+    tl_acc = tl.float64 if acc == torch.float64 else tl.float32
+    num_pieces, num_cut = pieces.begin.numel(), pieces.cut_segment.numel()
+    with torch.cuda.device(a.device) if a.is_cuda else nullcontext():
+        _sum_products_kernel[(num_pieces * num_blocks,)](
+            out,
+            partial,
+            a,
+            b,
+            ordering.offsets,
+            ordering.first,
+            ordering.second,
+            ordering.first if keep is None else keep,
+            pieces.begin,
+            pieces.segment,
+            pieces.slot,
+            num_pieces,
+            size,
+            HAS_MASK=keep is not None,
+            PIECE=PIECE,
+            EDGES=EDGES,
+            BLOCK=block,
+            ACC=tl_acc,
+        )
+        if num_cut:
+            _sum_partials_kernel[(num_cut * num_blocks,)](
+                out, partial, pieces.cut_segment, pieces.cut_slots, num_cut, size, BLOCK=block, ACC=tl_acc
+            )
+    return out
