@@ -2,8 +2,8 @@ r"""Relational SpMM: messages of typed edges, multiplied and summed without bein
 
 .. math:: \mathrm{out}_v = \sum_{(u, r, v) \in E} x_u \circ \mathrm{relation}_r
 
-Backends, chosen by device unless named: `numba` on the CPU, `triton` on CUDA, `naive` (the equation, any device)
-and `scatter` (torch-scatter). All agree in output and in both gradients.
+Backends, chosen by device unless named: `numba` on the CPU, `triton` on CUDA, `naive` (the equation, any
+device) and `scatter` (torch-scatter). All agree in output and in both gradients.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ def relational_spmm(
 
     .. math:: \mathrm{out}_v = \sum_{(u, r, v) \in E,\ \mathrm{edge\_mask}} x_u \circ \mathrm{relation}_r
 
-    Differentiable in `x` and `relation` (once). Only `naive` holds the [E, \*F] messages in memory. The first call of
-    `numba` or `triton` on a machine compiles the kernel (seconds), later ones load it from a cache.
+    Differentiable in `x` and `relation` (once). Only `naive` holds the [E, \*F] messages in memory. The first
+    call of `numba` or `triton` on a machine compiles the kernel (seconds), later ones load it from a cache.
 
     Args:
         x: Node states, [N, \*F], float32, float64, bfloat16 or float16; halves are summed in float32.
         relation: Relation vectors, [R, \*F], dtype and device of `x`.
         graph: Edges, on the device of `x`.
-        edge_mask: True for edges that count, [E], bool, in the order in which the edges were given; default all.
+        edge_mask: True for edges that count, [E], bool, in the order of `graph.edge_index`; all by default.
         backend: "naive", "numba", "triton" or "scatter"; default by device.
 
     Returns:
@@ -54,7 +54,8 @@ def relational_spmm(
         ValueError: on shapes, dtypes or devices that do not fit, or an unknown backend.
         ImportError: when the backend asked for is not installed.
 
-    >>> graph = RelationalGraph(torch.tensor([[0, 1], [2, 2]]), torch.tensor([0, 1]), num_nodes=3, num_relations=2)
+    >>> edge_index, edge_type = torch.tensor([[0, 1], [2, 2]]), torch.tensor([0, 1])
+    >>> graph = RelationalGraph(edge_index, edge_type, num_nodes=3, num_relations=2)
     >>> relational_spmm(torch.ones(3, 1), torch.tensor([[1.0], [10.0]]), graph, backend="naive").flatten()
     tensor([ 0.,  0., 11.])
     """
@@ -74,7 +75,7 @@ def relational_spmm(
     if backend != "triton" and dtype in (torch.bfloat16, torch.float16):
         x, relation = x.float(), relation.float()
     size = math.prod(x.shape[1:])
-    flat: Tensor = RelationalSpMM.apply(
+    flat: Tensor = RelationalSpMM.apply(  # type: ignore[no-untyped-call]
         x.reshape(x.shape[0], size).contiguous(),
         relation.reshape(relation.shape[0], size).contiguous(),
         graph,
@@ -89,7 +90,8 @@ def _check_arguments(x: Tensor, relation: Tensor, graph: RelationalGraph, edge_m
         raise ValueError(f"graph must be a RelationalGraph, got {type(graph).__name__}")
     if x.dtype not in _DTYPES or x.dtype != relation.dtype:
         raise ValueError(
-            f"x and relation must share one dtype of {', '.join(map(str, _DTYPES))}, got {x.dtype} and {relation.dtype}"
+            f"x and relation must share one dtype of {', '.join(map(str, _DTYPES))}, "
+            f"got {x.dtype} and {relation.dtype}"
         )
     for name, tensor, letter, rows in (
         ("x", x, "N", graph.num_nodes),
@@ -98,8 +100,8 @@ def _check_arguments(x: Tensor, relation: Tensor, graph: RelationalGraph, edge_m
         if tensor.dim() < 2 or tensor.shape[0] != rows or tensor.shape[1:] != x.shape[1:]:
             features = ", ".join(map(str, x.shape[1:])) if x.dim() >= 2 and name == "relation" else "*F"
             raise ValueError(
-                f"{name} must have shape [{letter}={rows}, {features}], got {list(tensor.shape)}: one row per "
-                f"{'node' if letter == 'N' else 'relation (inverses included)'} of {graph!r}"
+                f"{name} must have shape [{letter}={rows}, {features}], got {list(tensor.shape)}: "
+                f"one row per {'node' if letter == 'N' else 'relation (inverses included)'} of {graph!r}"
             )
     tensors = {"relation": relation.device, "graph": graph.device}
     if edge_mask is not None:

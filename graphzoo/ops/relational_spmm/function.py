@@ -1,4 +1,4 @@
-"""The autograd function that the fast backends share: forward pass and gradients are one sum of products each."""
+"""The autograd function that the fast backends share: a sum of products forwards, one more per gradient."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ __all__ = ["RelationalSpMM", "SegmentProducts"]
 
 
 class SegmentProducts(Protocol):
-    """What a backend supplies: `out[s] = sum(a[first[e]] * b[second[e]] for kept edges e of segment s)`."""
+    """A backend: `out[s] = sum of a[first[e]] * b[second[e]]` over the kept edges e of segment s."""
 
     def __call__(
         self, graph: RelationalGraph, segment: Segment, a: Tensor, b: Tensor, edge_mask: Tensor | None
     ) -> Tensor:
-        """Sum over the edges of `graph.ordering(segment)`; a and b are contiguous matrices [., F]."""
+        """Sum over segments of `graph.ordering(segment)`; a and b are contiguous [., F]."""
 
 
 class RelationalSpMM(Function):
-    """`apply(x [N, F], relation [R, F], graph, edge_mask, segment_products) -> [N, F]`, differentiable once."""
+    """`apply(x [N, F], relation [R, F], graph, edge_mask, segment_products) -> [N, F]`; no second derivative."""
 
     @staticmethod
     def forward(
@@ -42,9 +42,9 @@ class RelationalSpMM(Function):
         return segment_products(graph, "target", x, relation, edge_mask)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None, None]:
-        """Sum by source: target gradient times relation vector; by relation: source state times target gradient."""
+        """Sum by source: gradient at the target times relation; by relation: source state times gradient."""
         x, relation, edge_mask = ctx.saved_tensors
         grad = grad.contiguous()
         grad_x = grad_relation = None

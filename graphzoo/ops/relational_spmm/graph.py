@@ -13,10 +13,10 @@ Segment = Literal["target", "source", "relation"]
 
 
 class Ordering(NamedTuple):
-    """Edges grouped into segments (rows of a CSR matrix), with the two operand rows that each edge multiplies.
+    """Edges grouped into segments (rows of a CSR matrix), with the two operand rows each edge multiplies.
 
-    `out[s] = sum(first[e] * second[e] for e in segment s)` is the op and both of its gradients, by which three
-    columns of the edge list play the parts of segment, first and second operand.
+    `out[s] = sum(a[first[e]] * b[second[e]] for e in segment s)` is the op and both of its gradients, by
+    which columns of the edge list play the parts of segment, first and second.
     """
 
     offsets: Tensor
@@ -39,8 +39,8 @@ class Ordering(NamedTuple):
 class RelationalGraph:
     """Typed directed edges, validated once and sorted once per ordering and graph.
 
-    Sorting is stable and lazy: by target at the first forward pass, by source and by relation at the first backward
-    pass. The tensors given are kept, not copied, and must not be changed afterwards.
+    Sorting is stable and lazy: by target at the first forward pass, by source and by relation at the first
+    backward pass. The tensors given are kept, not copied, and must not be changed afterwards.
 
     Args:
         edge_index: Source and target of every edge, [2, E], int64 or int32; `edge_index[0]` is the source.
@@ -49,10 +49,9 @@ class RelationalGraph:
         num_relations: R, the number of edge types, inverse relations included.
 
     Raises:
-        ValueError: on wrong shapes, dtypes or devices, or on an index out of range, naming value and position.
+        ValueError: on wrong shapes, dtypes or devices, or an index out of range, naming value and position.
 
-    >>> graph = RelationalGraph(torch.tensor([[0, 1], [1, 2]]), torch.tensor([0, 1]), num_nodes=3, num_relations=2)
-    >>> graph
+    >>> RelationalGraph(torch.tensor([[0, 1], [1, 2]]), torch.tensor([0, 1]), num_nodes=3, num_relations=2)
     RelationalGraph(num_nodes=3, num_relations=2, num_edges=2, device='cpu')
     """
 
@@ -96,7 +95,7 @@ class RelationalGraph:
         return self.edge_type.device
 
     def to(self, device: torch.device | str) -> RelationalGraph:
-        """The graph on another device, orderings computed so far included; itself when it is there already."""
+        """The graph on another device, known orderings included; itself when it is there already."""
         device = torch.empty(0, device=device).device
         if device == self.device:
             return self
@@ -108,9 +107,9 @@ class RelationalGraph:
         return moved
 
     def ordering(self, segment: Segment) -> Ordering:
-        """Edges by target (operands: source, relation), source (target, relation) or relation (source, target).
+        """Edges by target, with operands source and relation, by source (target, relation) or by relation.
 
-        These serve the forward pass, the gradient in x and the gradient in relation.
+        These serve the forward pass, the gradient in x and that in relation (operands source, target).
         """
         if segment not in self._orderings:
             columns = {"source": self.edge_index[0], "target": self.edge_index[1], "relation": self.edge_type}
@@ -129,7 +128,7 @@ class RelationalGraph:
 
 
 def _order(segment: Tensor, first: Tensor, second: Tensor, num_segments: int) -> Ordering:
-    """Sort edges by (segment, first operand), ties in the order given: neighbours in memory are read together."""
+    """Sort edges by (segment, first operand), ties as given: what is close in memory is read together."""
     order = torch.argsort(first, stable=True)
     order = order[torch.argsort(segment[order], stable=True)]
     counts = torch.bincount(segment, minlength=num_segments)

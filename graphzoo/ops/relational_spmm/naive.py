@@ -13,7 +13,7 @@ __all__ = ["relational_spmm"]
 def relational_spmm(
     x: Tensor, relation: Tensor, graph: RelationalGraph, edge_mask: Tensor | None = None
 ) -> Tensor:
-    r"""`out[v] = \sum_{(u, r, v)} x[u] * relation[r]`, differentiable by autograd, with [E, *F] messages in memory.
+    """`out[v] = sum of x[u] * relation[r] over edges (u, r, v)`; holds the [E, *F] messages in memory.
 
     Args:
         x: Node states, [N, *F].

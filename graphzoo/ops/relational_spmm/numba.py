@@ -1,9 +1,12 @@
 """CPU backend: one compiled loop serves the op and both of its gradients.
 
-All three are sums of products over the edges of a segment (see `Ordering`). The loop reads the states of up to four
-edges at a time, contiguously over features, so that the row being summed is loaded and stored once per four edges.
-Every element of the result is summed by one thread in the order of its segment: the result does not depend on the
-number of threads.
+All three are sums of products over the edges of a segment (see `Ordering`). The loop reads the states of up
+to four edges at a time, contiguously over features, so that the row being summed is read and written once per
+four edges. Every element of the result is summed by one thread in the order of its segment: the result does
+not depend on the number of threads.
+
+Threads are Python's, not numba's: the kernel releases the GIL. No threading layer has to be found, calls from
+several threads are safe, and so is a fork. Their number is `torch.get_num_threads()` of the caller.
 """
 
 from __future__ import annotations
@@ -17,16 +20,16 @@ import torch
 from numba import njit
 from torch import Tensor
 
-from graphzoo.ops.relational_spmm.graph import Ordering, RelationalGraph, Segment
+from graphzoo.ops.relational_spmm.graph import RelationalGraph, Segment
 
 __all__ = ["segment_products"]
 
-# Features of one pass over the edges. Wide blocks win: rows are read as long streams, while narrow blocks of rows
-# whose stride is a power of two would share a few sets of the caches.
+# Features of one pass over the edges. Wide blocks win: rows are read as long streams, while narrow blocks of
+# rows whose stride is a power of two would share a few sets of the caches.
 MAX_BLOCK = 2048
-# Blocks are cut at multiples of this, so that vector and remainder code meet the same elements at any block width.
+# Blocks are cut at multiples of this: vector and remainder code meet the same elements at any block width.
 BLOCK_UNIT = 64
-# Pieces of work per thread, taken one after the other: a thread that is held up hands its share to the others.
+# Pieces of work per thread, taken one by one: a thread that is held up leaves its share to the others.
 PIECES_PER_THREAD = 4
 # Multiplications below which a piece costs less than handing it over.
 MIN_WORK_PER_PIECE = 1 << 19
@@ -35,9 +38,8 @@ _JIT_OPTIONS: dict[str, Any] = {
     "nogil": True,
     "error_model": "numpy",
     "boundscheck": False,
-    "fastmath": {
-        "contract"
-    },  # multiply and add in one instruction; no reordering of sums, NaN and inf as usual
+    # Multiply and add in one instruction; sums are not reordered, NaN and infinity behave as usual.
+    "fastmath": {"contract"},
 }
 
 
@@ -55,8 +57,8 @@ def _sum_products(
 ) -> None:
     """Write `out[s, f] = sum_e a[first[e], f] * b[second[e], f]` for one piece of the (block, segment) grid.
 
-    The piece is `begin..end` in units of (edges + segments), counted block after block, and begins and ends at a
-    segment: pieces of equal length mean equal work, whatever the degrees.
+    The piece is `begin..end` in units of (edges + segments), counted block after block, and begins and
+    ends at a segment: pieces of equal length mean equal work, whatever the degrees.
     """
     num_segments = out.shape[0]
     size = out.shape[1]
@@ -162,7 +164,7 @@ def _thread_pool(num_threads: int) -> ThreadPoolExecutor:
 
 
 def _block_width(size: int, longest: int, num_edges: int, num_threads: int) -> int:
-    """Features per block: as wide as pays, but as many blocks as threads where one segment is too large a share."""
+    """Features per block: as wide as pays, but one for every thread where a segment is too large a share."""
     num_blocks = -(-size // MAX_BLOCK)
     if longest * num_threads * PIECES_PER_THREAD > num_edges:
         num_blocks = -(-num_blocks // num_threads) * num_threads

@@ -24,7 +24,7 @@ MAX_MESSAGES = 1 << 24
 def segment_products(
     graph: RelationalGraph, segment: Segment, a: Tensor, b: Tensor, edge_mask: Tensor | None
 ) -> Tensor:
-    """`SegmentProducts` by gathering at most `MAX_MESSAGES` elements (or one feature of all edges) at a time."""
+    """`SegmentProducts` by gathering `MAX_MESSAGES` elements, or one feature of all edges, at a time."""
     ordering = graph.ordering(segment)
     offsets, first, second = ordering.offsets.long(), ordering.first, ordering.second
     if edge_mask is not None:

@@ -1,16 +1,16 @@
 """CUDA backend: one kernel serves the op and both of its gradients, without atomics.
 
-A program sums one piece of a segment for one block of features. Programs that run together share the feature block,
-so that the states they gather, N rows of one block, stay in L2. Segments longer than `PIECE` edges (hub nodes,
-frequent relations) are cut; their partial sums are added in order by a second kernel. The result is the same from run
-to run.
+A program sums one piece of a segment for one block of features. Programs that run together share the feature
+block, so that the states they gather, N rows of one block, stay in L2. Segments longer than `PIECE` edges
+(hub nodes, frequent relations) are cut; their partial sums are added in order by a second kernel. The result
+is the same from run to run.
 """
 
-from __future__ import annotations
+# ruff: noqa: ANN001, ANN202 (Triton gives annotations of kernel arguments a meaning of its own)
 
 import os
 from contextlib import nullcontext
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
@@ -23,8 +23,8 @@ try:
     import triton.language as tl
 except ImportError as error:
     raise ImportError(
-        "backend 'triton' needs the package triton, which comes with torch for CUDA on Linux: install such a torch, "
-        "or use backend='naive'"
+        "backend 'triton' needs the package triton, which comes with torch for CUDA on Linux: install such a "
+        "torch, or use backend='naive'"
     ) from error
 
 __all__ = ["segment_products"]
@@ -53,7 +53,7 @@ class _Pieces(NamedTuple):
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _sum_products_kernel(
+def _sum_products_kernel(  # type: ignore[no-untyped-def]
     out_ptr,
     partial_ptr,
     a_ptr,
@@ -72,7 +72,7 @@ def _sum_products_kernel(
     EDGES: tl.constexpr,
     BLOCK: tl.constexpr,
     ACC: tl.constexpr,
-):  # type: ignore[no-untyped-def]
+):
     pid = tl.program_id(0)
     piece = pid % num_pieces
     features = (pid // num_pieces) * BLOCK + tl.arange(0, BLOCK)
@@ -102,7 +102,7 @@ def _sum_products_kernel(
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _sum_partials_kernel(
+def _sum_partials_kernel(  # type: ignore[no-untyped-def]
     out_ptr,
     partial_ptr,
     cut_segment_ptr,
@@ -111,7 +111,7 @@ def _sum_partials_kernel(
     size,
     BLOCK: tl.constexpr,
     ACC: tl.constexpr,
-):  # type: ignore[no-untyped-def]
+):
     pid = tl.program_id(0)
     cut = pid % num_cut
     features = (pid // num_cut) * BLOCK + tl.arange(0, BLOCK)
@@ -148,9 +148,14 @@ def _cut(graph: RelationalGraph, by: Segment) -> _Pieces:
         cut_segment = (num > 1).nonzero().flatten()
         cut_slots = torch.cat([num.new_zeros(1), num[cut_segment].cumsum(0)])
         dtype = ordering.offsets.dtype
-        known[by] = _Pieces(
-            *(tensor.to(dtype) for tensor in (begin, segment, slot, cut_segment, cut_slots)), num_slots
+        columns = (
+            begin.to(dtype),
+            segment.to(dtype),
+            slot.to(dtype),
+            cut_segment.to(dtype),
+            cut_slots.to(dtype),
         )
+        known[by] = _Pieces(*columns, num_slots)
     return known[by]
 
 
@@ -160,7 +165,7 @@ def segment_products(
     """`SegmentProducts` on CUDA, any floating dtype, sums in float32 (float64 for float64).
 
     Raises:
-        ValueError: for tensors on the CPU, unless Triton's interpreter runs (TRITON_INTERPRET=1 before the import).
+        ValueError: for tensors on the CPU, unless Triton's interpreter is on (TRITON_INTERPRET=1 at import).
     """
     if not a.is_cuda and os.environ.get("TRITON_INTERPRET") != "1":
         raise ValueError(f"backend 'triton' runs on CUDA, but x is on {a.device}; use 'numba' there")
