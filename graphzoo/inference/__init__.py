@@ -1,0 +1,25 @@
+"""Using a trained model: `graphzoo.load(run).predict(...)` and `graphzoo predict`. Loaded on first use."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from graphzoo.inference.command import predict_main as predict_main
+    from graphzoo.inference.loading import load as load
+    from graphzoo.inference.model import KGModel as KGModel
+
+_LAZY = {"KGModel": "model", "load": "loading", "predict_main": "command"}
+
+__all__ = ["KGModel", "load", "predict_main"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(import_module(f"graphzoo.inference.{_LAZY[name]}"), name)
+    raise AttributeError(f"module 'graphzoo.inference' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

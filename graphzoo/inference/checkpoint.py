@@ -1,0 +1,245 @@
+"""From a run directory or a checkpoint file to a task with its weights, without executing what a file
+says.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from graphzoo.checkpoints import is_whole
+from graphzoo.errors import UsageError
+from graphzoo.registry import encoder_plugins, is_trusted
+from graphzoo.types import GraphSpec
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from graphzoo.encoders import QueryEncoder
+    from graphzoo.tasks import KGCompletion
+
+__all__ = ["build_task", "find_checkpoint", "read_checkpoint"]
+
+_FORMAT = 1
+_PARTS = {"task": str, "encoder": dict, "spec": dict, "relations": list}
+
+
+def find_checkpoint(path: str | PathLike[str]) -> tuple[Path, Path | None]:
+    """The checkpoint file that a path means, and the run directory it belongs to.
+
+    Args:
+        path: A run directory (its best checkpoint, else its last), its `checkpoints` folder, or a file.
+
+    Returns:
+        The file, and the run directory if that holds the graph, else None.
+
+    Raises:
+        UsageError: if there is no checkpoint, or the path is an address on the network.
+    """
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(path)):
+        raise UsageError(f"{path}: checkpoints are read from local files only; download it first")
+    path = Path(path)
+    if not path.exists():
+        raise UsageError(f"{path}: no such run directory or checkpoint file")
+    if path.is_dir():
+        run = path.parent if path.name == "checkpoints" else path
+        files = [run / "checkpoints" / name for name in ("best.ckpt", "last.ckpt")]
+        path = next((file for file in files if file.is_file()), path)
+        if path.is_dir():
+            inside = sorted(file.relative_to(path) for file in path.glob("**/*.ckpt"))
+            hint = f"; it holds {', '.join(map(str, inside[:3]))}: give one of these" if inside else ""
+            raise UsageError(f"{path}: holds no checkpoints/best.ckpt or checkpoints/last.ckpt{hint}")
+    run = path.absolute().parent.parent
+    return path, run if (run / "graph" / "knowledge_graph.npz").is_file() else None
+
+
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """The content of a checkpoint of a graphzoo task: tensors and plain values, nothing else is unpickled.
+
+    Raises:
+        UsageError: if the file is empty, damaged, holds other objects, or was not written by graphzoo.
+    """
+    size = path.stat().st_size
+    if not size:
+        raise UsageError(f"{path}: the file is empty{_other_checkpoints(path)}")
+    if not is_whole(path):
+        others = _other_checkpoints(path)
+        raise UsageError(f"{path}: damaged, truncated or no checkpoint at all ({size:,} bytes){others}")
+    try:
+        checkpoint: Any = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        named = re.search(r"GLOBAL ([\w.]+)", str(error))
+        what = f" ({named.group(1)})" if named else ""
+        raise UsageError(
+            f"{path}: holds objects other than tensors and plain values{what}; they are not unpickled, since "
+            "that runs whatever the file says"
+        ) from error
+    except (RuntimeError, EOFError, OSError) as error:
+        reason = str(error).partition("\n")[0]
+        raise UsageError(f"{path}: cannot be read ({reason}){_other_checkpoints(path)}") from error
+    described = checkpoint.get("graphzoo") if isinstance(checkpoint, dict) else None
+    if not isinstance(described, dict) or not isinstance(described.get("format"), int):
+        raise UsageError(f"{path}: not written by a graphzoo task (no `graphzoo` entry)")
+    if described["format"] > _FORMAT:
+        written_by = described.get("versions", {}).get("graphzoo", "a newer version")
+        raise UsageError(
+            f"{path}: format {described['format']}, this graphzoo reads {_FORMAT}; install {written_by}"
+        )
+    for name, kind in _PARTS.items():
+        if not isinstance(described.get(name), kind):
+            raise UsageError(
+                f"{path}: its description has no usable {name!r}; let graphzoo fit write a new one"
+            )
+    if not isinstance(checkpoint.get("state_dict"), dict):
+        raise UsageError(f"{path}: holds no weights (no `state_dict` entry)")
+    return {str(name): value for name, value in checkpoint.items()}
+
+
+def build_task(checkpoint: dict[str, Any], source: Path, *, trust: bool = False) -> KGCompletion:
+    """The task of a checkpoint, in evaluation mode.
+
+    Args:
+        checkpoint: Result of `read_checkpoint`.
+        source: Where it came from, for messages.
+        trust: Import the classes that the checkpoint names even if nobody registered or imported them.
+
+    Raises:
+        UsageError: if a class is not trusted or of the wrong kind, or the weights do not fit the settings.
+    """
+    from graphzoo.encoders import QueryEncoder
+    from graphzoo.tasks import KGCompletion
+
+    described = checkpoint["graphzoo"]
+    task_class = _resolve(described["task"], source, trust=trust)
+    if not issubclass(task_class, KGCompletion):
+        raise UsageError(
+            f"{source}: prediction is for knowledge-graph completion; this is a {described['task']}"
+        )
+    encoder_path = described["encoder"].get("class_path", "")
+    settings = dict(described["encoder"].get("init_args", {}))
+    encoder_class = _resolve(encoder_path, source, trust=trust)
+    if not issubclass(encoder_class, QueryEncoder):
+        raise UsageError(f"{source}: {encoder_path} is no QueryEncoder, which {described['task']} needs")
+    prefix = "encoder."
+    weights = {
+        name.removeprefix(prefix): value
+        for name, value in checkpoint["state_dict"].items()
+        if name.startswith(prefix)
+    }
+
+    def factory(spec: GraphSpec) -> QueryEncoder:
+        try:
+            encoder = encoder_class(spec, **settings)
+        except (TypeError, ValueError) as error:
+            version = described.get("versions", {}).get("graphzoo", "unknown")
+            raise UsageError(
+                f"{source}: {encoder_path} of this version refuses the settings that graphzoo {version} "
+                f"stored: {error}"
+            ) from error
+        if _differences(encoder, weights):
+            raise UsageError(f"{source}: {_explain(encoder_class, spec, settings, weights)}")
+        assert isinstance(encoder, QueryEncoder)
+        return encoder
+
+    # Building draws initial weights, which the stored ones replace: the caller's random state is no part of
+    # that.
+    with torch.random.fork_rng(devices=[]):
+        try:
+            task: KGCompletion = task_class.from_checkpoint_dict(checkpoint, factory)
+            return task
+        except RuntimeError as error:
+            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+            raise UsageError(f"{source}: the weights do not fit: {' '.join(lines[:2])}") from error
+
+
+def _resolve(class_path: str, source: Path, *, trust: bool) -> Any:
+    module, _, name = class_path.rpartition(".")
+    if not module:
+        raise UsageError(f"{source}: {class_path!r} is no dotted class path")
+    for entry in encoder_plugins().values():
+        # A plug-in may be registered by a shorter path than that of the module which defines its class.
+        if entry.value.partition(":")[0].partition(".")[0] == module.partition(".")[0]:
+            found = entry.load()
+            if class_path in (entry.value.replace(":", "."), f"{found.__module__}.{found.__qualname__}"):
+                return found
+    if not (trust or is_trusted(class_path)):
+        raise UsageError(
+            f"{source}: names the class {class_path}, which is neither graphzoo's, nor a plug-in's, nor "
+            "imported. Import its module first, or say trust=True (--trust) if you trust the file"
+        )
+    try:
+        found = getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise UsageError(f"{source}: {class_path} cannot be imported: {error}") from error
+    if not isinstance(found, type):
+        raise UsageError(f"{source}: {class_path} is no class")
+    return found
+
+
+def _differences(encoder: nn.Module, weights: dict[str, Tensor]) -> list[str]:
+    """Names that are missing on either side or differ in shape."""
+    built = {name: value.shape for name, value in encoder.state_dict().items()}
+    stored = {name: value.shape for name, value in weights.items()}
+    return [name for name in {**built, **stored} if built.get(name) != stored.get(name)]
+
+
+def _explain(
+    encoder_class: Any, spec: GraphSpec, settings: dict[str, Any], weights: dict[str, Tensor]
+) -> str:
+    """Which one setting would make the weights fit; the first difference when none does."""
+    with torch.device("meta"):
+        built = {
+            name: tuple(value.shape) for name, value in encoder_class(spec, **settings).state_dict().items()
+        }
+    stored = {name: tuple(value.shape) for name, value in weights.items()}
+    for name, value in settings.items():
+        for other in _alternatives(value, built, stored):
+            if _fits(encoder_class, spec, {**settings, name: other}, weights):
+                return f"the settings say {name}={value!r}, but the weights are those of {name}={other!r}"
+    for other in _alternatives(spec.num_relations, built, stored):
+        changed = GraphSpec.from_dict({**spec.to_dict(), "num_relations": int(other)})
+        if _fits(encoder_class, changed, settings, weights):
+            return f"the graph has num_relations={spec.num_relations}, but the weights are those of {other}"
+    name = next(name for name in {**built, **stored} if built.get(name) != stored.get(name))
+    return (
+        f"the weights do not fit {encoder_class.__name__}: {name} is {stored.get(name, 'missing')} "
+        f"in the file, {built.get(name, 'unknown')} by its settings"
+    )
+
+
+def _alternatives(
+    value: Any, built: dict[str, tuple[int, ...]], stored: dict[str, tuple[int, ...]]
+) -> list[Any]:
+    if isinstance(value, bool):
+        return [not value]
+    if not isinstance(value, int):
+        return []
+    found = {
+        stored_size * value // built_size
+        for name in built.keys() & stored.keys()
+        for built_size, stored_size in zip(built[name], stored[name], strict=False)
+        if built_size != stored_size and built_size
+    }
+    # A different number of layers shows in the numbers inside the names.
+    found |= {int(number) + 1 for name in stored for number in re.findall(r"\.(\d+)\.", name)}
+    return sorted(found - {0, value})
+
+
+def _fits(encoder_class: Any, spec: GraphSpec, settings: dict[str, Any], weights: dict[str, Tensor]) -> bool:
+    try:
+        with torch.device("meta"):
+            return not _differences(encoder_class(spec, **settings), weights)
+    except (TypeError, ValueError, RuntimeError):
+        # Settings that cannot be built are not the ones the weights were trained with.
+        return False
+
+
+def _other_checkpoints(path: Path) -> str:
+    others = [other.name for other in sorted(path.parent.glob("*.ckpt")) if other != path and is_whole(other)]
+    return f"; whole ones beside it: {', '.join(others[:4])}" if others else ""

@@ -1,0 +1,133 @@
+"""The graph that a model reasons over at prediction time, and where it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from graphzoo.datasets import AnswerIndex, KnowledgeGraph, load_knowledge_graph, read_triples
+from graphzoo.datasets.build import build
+from graphzoo.datasets.kg import SPLITS
+from graphzoo.datasets.store import find_split, label_files, with_labels
+from graphzoo.errors import UsageError
+from graphzoo.inference.names import Vocabulary
+from graphzoo.ops import RelationalGraph
+
+__all__ = ["GraphSource", "PredictionGraph", "load_graph", "stored_graph"]
+
+GraphSource = KnowledgeGraph | str | PathLike[str] | Sequence[str | PathLike[str]]
+"""A graph, a folder with train.txt (valid, test), one to three files, or the name of a data set."""
+
+
+def stored_graph(run: Path) -> KnowledgeGraph:
+    """The graph kept in a run directory: the second one of an inductive pair, else the one trained on."""
+    second = run / "graph" / "inference_graph.npz"
+    return KnowledgeGraph.load(second if second.is_file() else run / "graph" / "knowledge_graph.npz")
+
+
+def load_graph(source: GraphSource, relations: tuple[str, ...]) -> KnowledgeGraph:
+    """The graph of a source, its relations numbered as the model was trained with.
+
+    Facts of a path are all passed along; a split is never drawn from them.
+
+    Raises:
+        UsageError: if there is nothing there, or a relation that the model does not know.
+        DataError: if a file is malformed or names a relation that the model does not know, with its line.
+    """
+    if isinstance(source, KnowledgeGraph):
+        return _renumber(source, relations)
+    paths = [source] if isinstance(source, str | PathLike) else list(source)
+    if len(paths) == 1 and not Path(paths[0]).exists():
+        return _renumber(_by_name(str(paths[0])), relations)
+    if not 1 <= len(paths) <= 3:
+        raise UsageError(
+            f"a graph is a folder or one to three files (train, valid, test), got {len(paths)} paths"
+        )
+    files = dict(zip(SPLITS, map(Path, paths), strict=False))
+    if missing := [str(path) for path in files.values() if not path.exists()]:
+        raise UsageError(f"{missing[0]}: no such file")
+    folder = files["train"]
+    if folder.is_dir():
+        if len(paths) > 1:
+            raise UsageError(f"{folder}: a graph is one folder, or one to three files (train, valid, test)")
+        found = {split: find_split(folder, split) for split in SPLITS}
+        files = {split: path for split, path in found.items() if path is not None}
+        if "train" not in files:
+            raise UsageError(f"{folder}: holds no train.txt, .tsv or .csv (also .gz)")
+    columns = {split: read_triples(path) for split, path in files.items()}
+    graph, _ = build(columns, folder.resolve().name, relations=relations)
+    return with_labels(graph, label_files(files["train"].parent))
+
+
+def _by_name(name: str) -> KnowledgeGraph:
+    try:
+        graph, second = load_knowledge_graph(name)
+    except ValueError as error:
+        raise UsageError(f"{name}: neither a path nor a data set that can be loaded ({error})") from error
+    return graph if second is None else second
+
+
+def _renumber(graph: KnowledgeGraph, relations: tuple[str, ...]) -> KnowledgeGraph:
+    if graph.relations == relations:
+        return graph
+    known = Vocabulary("relation", relations)
+    unknown = [name for name in graph.relations if known.get(name) is None]
+    if unknown:
+        more = f" (and {len(unknown) - 1} more)" if len(unknown) > 1 else ""
+        raise UsageError(
+            f"graph {graph.name!r} has a relation that the model was not trained with{more}: "
+            f"{known.explain(unknown[0])}"
+        )
+    position = torch.tensor(known.find_all(graph.relations), dtype=torch.int64)
+
+    def renumber(triples: Tensor) -> Tensor:
+        head, relation, tail = triples.unbind(1)
+        return torch.stack([head, position[relation], tail], dim=1)
+
+    return replace(
+        graph,
+        relations=relations,
+        train=renumber(graph.train),
+        valid=renumber(graph.valid),
+        test=renumber(graph.test),
+        fingerprint="",
+    )
+
+
+class PredictionGraph:
+    """A knowledge graph with what scoring needs, each made at its first use.
+
+    Args:
+        graph: The graph; its training facts pass messages, those of all splits count as known.
+        device: Where the model is.
+    """
+
+    def __init__(self, graph: KnowledgeGraph, device: torch.device) -> None:
+        self.knowledge_graph = graph
+        self.device = device
+        self.entities = Vocabulary("entity", graph.entities, graph.entity_labels)
+
+    @cached_property
+    def messages(self) -> RelationalGraph:
+        """Facts forwards, then inverted, as in training."""
+        graph = self.knowledge_graph
+        head, relation, tail = graph.train.unbind(1)
+        return RelationalGraph(
+            torch.stack([torch.cat([head, tail]), torch.cat([tail, head])]),
+            torch.cat([relation, relation + graph.num_relations]),
+            graph.num_entities,
+            2 * graph.num_relations,
+        ).to(self.device)
+
+    @cached_property
+    def answers(self) -> Any:
+        """Known answers of every query."""
+        graph = self.knowledge_graph
+        return AnswerIndex(graph.known_triples(), graph.num_entities, graph.num_relations)

@@ -1,0 +1,290 @@
+"""A trained knowledge-graph model in terms of names: top-k answers, scores of given facts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphzoo.datasets import KnowledgeGraph, read_triples
+from graphzoo.datasets.triples import triples_from_table
+from graphzoo.errors import UsageError
+from graphzoo.inference.graphs import GraphSource, PredictionGraph, load_graph
+from graphzoo.inference.names import Vocabulary
+from graphzoo.inference.queries import encode_facts
+from graphzoo.inference.scoring import FilterKnown, Queries, batches_of, judge_facts, top_answers
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from graphzoo.tasks import KGCompletion
+
+__all__ = ["KGModel"]
+
+# Rows of a table of scored facts that is handed on at a time.
+_TABLE_ROWS = 100_000
+
+
+class KGModel:
+    """A trained `KGCompletion` task together with the graph it answers on; `graphzoo.load` makes one.
+
+    Args:
+        task: The task with its weights.
+        graph: Facts and names; its relations are numbered as in training.
+
+    Raises:
+        UsageError: (a ValueError) if the graph has another number of relations than the model.
+    """
+
+    def __init__(self, task: KGCompletion, graph: KnowledgeGraph) -> None:
+        spec = task.spec
+        if spec is None or spec.num_relations != graph.num_relations:
+            known = "none" if spec is None else spec.num_relations
+            raise UsageError(
+                f"the graph has {graph.num_relations} relations, the model was built for {known}"
+            )
+        self.task = task.eval()
+        self._default = PredictionGraph(graph, task.device)
+        self._last: tuple[Any, PredictionGraph] | None = None
+        self._relations = Vocabulary("relation", graph.relations, graph.relation_labels)
+
+    def __repr__(self) -> str:
+        return f"KGModel({type(self.task.encoder).__name__}, {self.graph!r})"
+
+    @property
+    def graph(self) -> KnowledgeGraph:
+        """The graph that queries are answered on."""
+        return self._default.knowledge_graph
+
+    @property
+    def vocabularies(self) -> tuple[Vocabulary, Vocabulary]:
+        """The names of entities and relations."""
+        return self._default.entities, self._relations
+
+    def predict(
+        self,
+        head: str | Sequence[str | None] | None = None,
+        relation: str | Sequence[str] | None = None,
+        tail: str | Sequence[str | None] | None = None,
+        *,
+        k: int = 10,
+        filter_known: FilterKnown = "mark",
+        candidates: Sequence[str] | None = None,
+        graph: GraphSource | None = None,
+        batch_size: int | None = None,
+    ) -> pd.DataFrame:
+        """The k best answers to each query: tails for (head, relation, ?), heads for (?, relation, tail).
+
+        Args:
+            head: Name (or unique label) of the head, or one for each query; None where the head is asked for.
+            relation: Name of the relation, or one for each query.
+            tail: As `head`.
+            k: Answers per query.
+            filter_known: What to do with facts of the graph (training, validation or test): "mark" them in
+                the column `known`, "drop" them, or "keep" them without looking them up.
+            candidates: Answer with these entities only.
+            graph: Another graph with the same relations to answer on, see `graphzoo.load`.
+            batch_size: Queries scored at a time; None chooses by memory.
+
+        Returns:
+            One row per answer, queries in the given order, best answer first. Columns: `head`, `relation`,
+            `tail`; `direction`, "tail" or "head", whichever was asked for; `rank`, 1 is best, equal scores in
+            the order of the entities; `score`, the logit; `probability`, what the training loss makes of it
+            (softmax over all candidates, or sigmoid), not calibrated; `known` unless "keep"; `label`, the
+            answer's, if the graph has labels. Scores of different queries or models cannot be compared.
+
+        Raises:
+            UsageError: (a ValueError) for unknown names, naming the nearest ones, and for queries that give
+                both or neither of head and tail.
+
+        >>> model.predict(head="Virus", relation="causes", k=3)  # doctest: +SKIP
+        """
+        import pandas as pd
+
+        tables = self.predict_batches(
+            head,
+            relation,
+            tail,
+            k=k,
+            filter_known=filter_known,
+            candidates=candidates,
+            graph=graph,
+            batch_size=batch_size,
+        )
+        return pd.concat(list(tables), ignore_index=True)
+
+    def predict_batches(
+        self,
+        head: str | Sequence[str | None] | None = None,
+        relation: str | Sequence[str] | None = None,
+        tail: str | Sequence[str | None] | None = None,
+        *,
+        graph: GraphSource | None = None,
+        **options: Any,
+    ) -> Iterator[pd.DataFrame]:
+        """As `predict`, one table per batch of queries, so that any number of queries takes bounded memory.
+
+        Names are checked before the first batch. Without queries there is one empty table.
+        """
+        place = self._place(graph)
+        return self.answer(self._encode(place, head, relation, tail), place=place, **options)
+
+    def answer(
+        self,
+        queries: Queries,
+        *,
+        k: int = 10,
+        filter_known: FilterKnown = "mark",
+        candidates: Sequence[str] | None = None,
+        batch_size: int | None = None,
+        place: PredictionGraph | None = None,
+    ) -> Iterator[pd.DataFrame]:
+        """As `predict_batches`, for queries that are ids already."""
+        place = place or self._default
+        if k < 1:
+            raise UsageError(f"k must be at least 1, got {k}")
+        if filter_known not in get_args(FilterKnown):
+            choices = ", ".join(get_args(FilterKnown))
+            raise UsageError(f"filter_known must be one of {choices}, got {filter_known!r}")
+        num_entities = place.knowledge_graph.num_entities
+        allowed = torch.ones(num_entities, dtype=torch.bool, device=self.task.device)
+        if candidates is not None:
+            if not len(candidates):
+                raise UsageError("candidates is empty; leave it out to consider every entity")
+            allowed.zero_()
+            allowed[place.entities.find_all(map(str, candidates))] = True
+        batches = batches_of(queries, num_entities, batch_size)
+
+        def tables() -> Iterator[pd.DataFrame]:
+            for batch in batches:
+                columns = top_answers(
+                    self.task, place, batch, allowed=allowed, k=k, filter_known=filter_known
+                )
+                yield _answer_table(place.knowledge_graph, batch, columns, with_known=filter_known != "keep")
+
+        return tables()
+
+    def score(
+        self, triples: Any, *, graph: GraphSource | None = None, batch_size: int | None = None
+    ) -> np.ndarray[Any, np.dtype[np.float32]]:
+        """Scores of given facts: the logit of the tail as an answer to (head, relation, ?).
+
+        Args:
+            triples: (head, relation, tail) by name: a list, an array [n, 3], a DataFrame, or the path of a
+                file.
+            graph: Another graph with the same relations, see `graphzoo.load`.
+            batch_size: Distinct queries scored at a time; None chooses by memory.
+
+        Returns:
+            [n], float32, in the order of the triples.
+
+        Raises:
+            UsageError: (a ValueError) for unknown names, naming the nearest ones.
+        """
+        return self.score_table(triples, graph=graph, batch_size=batch_size)["score"].to_numpy()
+
+    def score_table(
+        self, triples: Any, *, graph: GraphSource | None = None, batch_size: int | None = None
+    ) -> pd.DataFrame:
+        """As `score`, with what can be compared between queries beside it.
+
+        Returns:
+            One row per triple: `head`, `relation`, `tail`, `score`, `probability`, `rank` (of the tail among
+            all entities but the other known answers, ties in the middle, as in evaluation), `known`.
+        """
+        import pandas as pd
+
+        place = self._place(graph)
+        is_path = isinstance(triples, str | PathLike)
+        facts = read_triples(Path(triples)) if is_path else triples_from_table(triples)
+        ids = encode_facts(facts, place.entities, self._relations)
+        return pd.concat(list(self.judge(ids, batch_size=batch_size, place=place)), ignore_index=True)
+
+    def judge(
+        self, triples: Tensor, *, batch_size: int | None = None, place: PredictionGraph | None = None
+    ) -> Iterator[pd.DataFrame]:
+        """As `score_table`, for triples [3, n] that are ids already, some thousand rows at a time."""
+        import pandas as pd
+
+        place = place or self._default
+        graph = place.knowledge_graph
+        columns = judge_facts(self.task, place, triples, batch_size=batch_size)
+        entities, relations = _name_array(graph.entities), _name_array(graph.relations)
+        for start in range(0, max(1, triples.shape[1]), _TABLE_ROWS):
+            part = slice(start, start + _TABLE_ROWS)
+            head, relation, tail = triples[:, part].numpy()
+            names = {"head": entities[head], "relation": relations[relation], "tail": entities[tail]}
+            table = pd.DataFrame({**names, **{name: value[part] for name, value in columns.items()}})
+            yield table.astype(dict.fromkeys(names, "str"))
+
+    def _place(self, graph: GraphSource | None) -> PredictionGraph:
+        if graph is None:
+            return self._default
+        # Asking the same graph again must not read and sort it again.
+        if self._last is None or self._last[0] is not graph:
+            self._last = (graph, PredictionGraph(load_graph(graph, self.graph.relations), self.task.device))
+        return self._last[1]
+
+    def _encode(self, place: PredictionGraph, head: Any, relation: Any, tail: Any) -> Queries:
+        """Names to directed queries; a single value stands for every query."""
+        if relation is None:
+            raise UsageError("relation is missing; predict asks for heads or tails of one relation")
+        columns = {"head": head, "relation": relation, "tail": tail}
+        lists = {name: list(value) for name, value in columns.items() if _is_many(value)}
+        lengths = {len(value) for value in lists.values()}
+        if len(lengths) > 1:
+            shown = ", ".join(f"{name} {len(value)}" for name, value in lists.items())
+            raise UsageError(f"lists of queries must have one length, got {shown}")
+        length = lengths.pop() if lengths else 1
+        rows = zip(*(lists.get(name, [value] * length) for name, value in columns.items()), strict=True)
+        entity, directed = [], []
+        for number, (h, r, t) in enumerate(rows):
+            if _is_missing(h) == _is_missing(t):
+                found = "neither" if _is_missing(h) else "both"
+                where = f"query {number}: " if lists else ""
+                raise UsageError(f"{where}give either head or tail, got {found}; for given facts use score()")
+            entity.append(place.entities.find(str(t if _is_missing(h) else h)))
+            directed.append(self._relations.find(str(r)) + len(self._relations) * _is_missing(h))
+        return Queries(torch.tensor(entity, dtype=torch.int64), torch.tensor(directed, dtype=torch.int64))
+
+
+def _answer_table(
+    graph: KnowledgeGraph, batch: Queries, columns: dict[str, Any], *, with_known: bool
+) -> pd.DataFrame:
+    import pandas as pd
+
+    entities = _name_array(graph.entities)
+    relation = batch.relation.numpy()[columns["query"]]
+    asked, answer = entities[batch.entity.numpy()[columns["query"]]], entities[columns["answer"]]
+    asks_tail = relation < graph.num_relations
+    names = {
+        "head": np.where(asks_tail, asked, answer),
+        "relation": _name_array(graph.relations)[relation % graph.num_relations],
+        "tail": np.where(asks_tail, answer, asked),
+        "direction": np.where(asks_tail, "tail", "head"),
+    }
+    table = pd.DataFrame({**names, **{name: columns[name] for name in ("rank", "score", "probability")}})
+    if with_known:
+        table["known"] = columns["known"]
+    if graph.entity_labels:
+        table["label"] = _name_array([graph.entity_labels.get(name, "") for name in answer])
+        names["label"] = table["label"]
+    # An empty table must have the types of a full one.
+    return table.astype(dict.fromkeys(names, "str"))
+
+
+def _name_array(names: Sequence[str]) -> np.ndarray[Any, np.dtype[Any]]:
+    return np.array(names, dtype=object)
+
+
+def _is_many(value: Any) -> bool:
+    return isinstance(value, Iterable) and not isinstance(value, str)
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and value != value)

@@ -1,0 +1,190 @@
+"""Files of queries and of facts, with the line of everything that is wrong in them."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from graphzoo.datasets.triples import Columns, read_bytes
+from graphzoo.errors import UsageError
+from graphzoo.inference.names import Vocabulary
+from graphzoo.inference.scoring import Queries
+
+__all__ = ["QueryFile", "encode_facts", "encode_queries", "read_names", "read_queries"]
+
+_UNKNOWN = "?"
+_COLUMNS = ("head", "relation", "tail")
+_SHOWN = 5
+
+
+@dataclass
+class QueryFile:
+    """Queries by name as a file gives them, one entry per query.
+
+    Args:
+        source: The file, for messages.
+        entity: What is asked about.
+        relation: Relation names.
+        asks_tail: True for (entity, relation, ?), False for (?, relation, entity).
+        line: Line of the file.
+    """
+
+    source: str
+    entity: list[str] = field(default_factory=list)
+    relation: list[str] = field(default_factory=list)
+    asks_tail: list[bool] = field(default_factory=list)
+    line: list[int] = field(default_factory=list)
+
+
+def read_queries(path: Path) -> QueryFile:
+    """Queries of a text file, gzip or not: `head relation ?`, `? relation tail` or `head relation`.
+
+    The columns are separated by tabs, in a `.csv` file by commas. A first line of the words head, relation,
+    tail (two or three of them, any order) names the columns; an empty field counts as "?". Blank lines are
+    skipped.
+
+    Raises:
+        UsageError: with file and line, if a line is no query.
+    """
+    is_csv = ".csv" in [suffix.lower() for suffix in path.suffixes[-2:]]
+    queries = QueryFile(str(path))
+    columns: Sequence[str] | None = None
+    for line, fields in _rows(path, is_csv=is_csv):
+        names = [value.strip().lower() for value in fields]
+        if columns is None:
+            is_header = "relation" in names and len(names) > 1 and set(names) <= set(_COLUMNS)
+            columns = names if is_header else _COLUMNS
+            if is_header:
+                continue
+        if len(fields) not in (2, 3) or (columns is not _COLUMNS and len(fields) != len(columns)):
+            wanted = "2 or 3" if columns is _COLUMNS else str(len(columns))
+            hint = _separator_hint(fields, is_csv=is_csv) if len(fields) == 1 else ""
+            raise UsageError(
+                f"{path}, line {line}: expected {wanted} columns (head, relation, tail; ? where asked), "
+                f"got {len(fields)}{hint}"
+            )
+        row = dict(zip(columns, fields, strict=False))
+        head, relation, tail = (row.get(name, _UNKNOWN).strip() or _UNKNOWN for name in _COLUMNS)
+        if relation == _UNKNOWN:
+            raise UsageError(
+                f"{path}, line {line}: the relation is missing; only heads and tails can be asked for"
+            )
+        if (head == _UNKNOWN) == (tail == _UNKNOWN):
+            if head == _UNKNOWN:
+                raise UsageError(f"{path}, line {line}: both head and tail are missing; give one of them")
+            raise UsageError(
+                f"{path}, line {line}: neither head nor tail is '?'; to score given facts use --score {path}"
+            )
+        queries.entity.append(tail if head == _UNKNOWN else head)
+        queries.relation.append(relation)
+        queries.asks_tail.append(tail == _UNKNOWN)
+        queries.line.append(line)
+    if not queries.line:
+        raise UsageError(f"{path}: holds no query; one per line: head, relation, ?")
+    return queries
+
+
+def read_names(path: Path) -> list[str]:
+    """One name per line; blank lines are skipped."""
+    names = [fields[0].strip() for _, fields in _rows(path, is_csv=False)]
+    if not names:
+        raise UsageError(f"{path}: holds no name; one per line")
+    return names
+
+
+def encode_queries(queries: QueryFile, entities: Vocabulary, relations: Vocabulary) -> Queries:
+    """Ids of all queries.
+
+    Raises:
+        UsageError: if any name is unknown: the first five with their lines and the nearest names.
+    """
+    problems = _Problems(queries.source)
+    entity = problems.encode(entities, queries.entity, queries.line)
+    relation = problems.encode(relations, queries.relation, queries.line)
+    problems.check()
+    asks_head = ~torch.tensor(queries.asks_tail, dtype=torch.bool)
+    return Queries(entity, relation + asks_head * len(relations))
+
+
+def encode_facts(facts: Columns, entities: Vocabulary, relations: Vocabulary) -> Tensor:
+    """Ids of given triples, [3, n], int64; see `encode_queries`."""
+    problems = _Problems(facts.source, facts.unit)
+    lines = range(facts.first_line, facts.first_line + len(facts))
+    ids = [
+        problems.encode(vocabulary, names, lines)
+        for vocabulary, names in ((entities, facts.head), (relations, facts.relation), (entities, facts.tail))
+    ]
+    problems.check()
+    return torch.stack(ids)
+
+
+class _Problems:
+    """Unknown names of a whole file, so that one run shows them all."""
+
+    def __init__(self, source: str, unit: str = "line") -> None:
+        self.source, self.unit = source, unit
+        self.first: dict[tuple[str, str], tuple[int, Vocabulary]] = {}
+
+    def encode(self, vocabulary: Vocabulary, names: Sequence[str], lines: Sequence[int]) -> Tensor:
+        known: dict[str, int | None] = {name: vocabulary.get(name) for name in set(names)}
+        unknown = {name for name, position in known.items() if position is None}
+        if unknown:
+            for name, line in zip(names, lines, strict=True):
+                if name in unknown:
+                    key = (vocabulary.kind, name)
+                    self.first[key] = min(
+                        self.first.get(key, (line, vocabulary)), (line, vocabulary), key=_line
+                    )
+        return torch.tensor([known[name] or 0 for name in names], dtype=torch.int64)
+
+    def check(self) -> None:
+        if not self.first:
+            return
+        count = len(self.first)
+        shown = sorted(self.first.items(), key=lambda item: _line(item[1]))[:_SHOWN]
+        lines = [
+            f"  {self.unit} {line}: {vocabulary.explain(name)}" for (_, name), (line, vocabulary) in shown
+        ]
+        more = f" (the first {_SHOWN} follow)" if count > _SHOWN else ""
+        names = f"{count} names are" if count > 1 else "one name is"
+        raise UsageError("\n".join([f"{self.source}: {names} unknown, nothing was computed{more}", *lines]))
+
+
+def _line(entry: tuple[int, Vocabulary]) -> int:
+    return entry[0]
+
+
+def _rows(path: Path, *, is_csv: bool) -> Iterator[tuple[int, list[str]]]:
+    """Line number and fields of every line that is not blank."""
+    if path.is_dir():
+        raise UsageError(f"{path}: a folder; give a file with one query per line")
+    data = read_bytes(path)
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise UsageError(f"{path}, line {line}: not UTF-8; save the file as UTF-8") from error
+    if is_csv:
+        reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+        try:
+            for fields in reader:
+                if any(value.strip() for value in fields):
+                    yield reader.line_num, fields
+        except csv.Error as error:
+            raise UsageError(f"{path}, line {reader.line_num}: {error}; check the quotes") from error
+        return
+    for line, content in enumerate(text.split("\n"), start=1):
+        if content.strip():
+            yield line, content.rstrip("\r").split("\t")
+
+
+def _separator_hint(fields: list[str], *, is_csv: bool) -> str:
+    if is_csv:
+        return "; the separator of a .csv file is the comma"
+    return "; name a comma-separated file .csv" if "," in fields[0] else "; separate the columns by tabs"

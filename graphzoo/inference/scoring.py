@@ -1,0 +1,164 @@
+"""Ids in, numbers out: the best answers to queries, and what a model thinks of given facts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphzoo.errors import UsageError
+from graphzoo.inference.graphs import PredictionGraph
+from graphzoo.metrics import rank_targets
+from graphzoo.metrics.ranks import combine_ties
+from graphzoo.types import QueryBatch
+
+if TYPE_CHECKING:
+    from graphzoo.tasks import KGCompletion
+
+__all__ = ["Columns", "FilterKnown", "Queries", "batches_of", "judge_facts", "top_answers"]
+
+FilterKnown = Literal["mark", "drop", "keep"]
+Columns = dict[str, np.ndarray[Any, np.dtype[Any]]]
+
+# Entries of a [B, N] table; scores, their order and masks of that size take about 100 MB.
+_BATCH_ELEMENTS = 2**22
+
+
+class Queries(NamedTuple):
+    """Directed queries as ids, [Q] each, int64: a relation below R asks for tails, from R on for heads."""
+
+    entity: Tensor
+    relation: Tensor
+
+
+def batches_of(queries: Queries, num_entities: int, batch_size: int | None) -> Iterator[Queries]:
+    """Queries in batches of the given size or one that fits into memory; one empty batch if there are none.
+
+    Raises:
+        UsageError: if the size is not positive.
+    """
+    if batch_size is not None and batch_size < 1:
+        raise UsageError(f"batch_size must be at least 1, got {batch_size}")
+    size = batch_size or max(1, min(1024, _BATCH_ELEMENTS // max(1, num_entities)))
+    starts = range(0, max(1, queries.entity.numel()), size)
+    return (Queries(*(column[start : start + size] for column in queries)) for start in starts)
+
+
+@torch.no_grad()
+def top_answers(
+    task: KGCompletion,
+    place: PredictionGraph,
+    batch: Queries,
+    *,
+    allowed: Tensor,
+    k: int,
+    filter_known: FilterKnown,
+) -> Columns:
+    """The k best answers of each query.
+
+    Args:
+        task: The model.
+        place: The graph.
+        batch: B queries.
+        allowed: True for the entities that may answer, [N], bool.
+        k: Answers per query.
+        filter_known: "drop" leaves known answers out; "keep" does not look them up.
+
+    Returns:
+        One entry per answer, by query and rank: `query` (0..B-1), `answer`, `rank`, `score`, `probability`,
+        `known`.
+    """
+    logits = _logits(task, place, batch)  # [B, N]
+    probability = _probability(task, logits.masked_fill(~allowed, -torch.inf))
+    known = torch.zeros_like(logits, dtype=torch.bool)
+    if filter_known != "keep":
+        row, entity = place.answers.lookup(batch.entity, batch.relation)
+        known[row.to(known.device), entity.to(known.device)] = True
+    shown = allowed & ~known if filter_known == "drop" else allowed.expand_as(known)
+    # A stable sort, since top-k leaves the order of equal scores open.
+    order = logits.masked_fill(~shown, -torch.inf).sort(dim=1, descending=True, stable=True).indices[:, :k]
+    kept = shown.gather(1, order)
+    picked = {
+        "query": torch.arange(order.shape[0], device=order.device)[:, None].expand_as(order),
+        "answer": order,
+        "rank": torch.arange(1, order.shape[1] + 1, device=order.device).expand_as(order),
+        "score": logits.gather(1, order),
+        "probability": probability.gather(1, order),
+        "known": known.gather(1, order),
+    }
+    return {name: value[kept].cpu().numpy() for name, value in picked.items()}
+
+
+@torch.no_grad()
+def judge_facts(
+    task: KGCompletion, place: PredictionGraph, triples: Tensor, *, batch_size: int | None = None
+) -> Columns:
+    """Score, probability, rank and novelty of given triples; each distinct (head, relation) is scored once.
+
+    Args:
+        task: The model.
+        place: The graph.
+        triples: Head, relation, tail, [3, n], int64.
+        batch_size: Distinct queries scored at a time.
+
+    Returns:
+        `score`, `probability`, `rank` (filtered and realistic) and `known`, [n] each.
+    """
+    head, relation, tail = triples
+    num_relations = place.knowledge_graph.num_relations
+    distinct, row = torch.unique(head * num_relations + relation, return_inverse=True)
+    queries = Queries(distinct // num_relations, distinct % num_relations)
+    order = torch.argsort(row, stable=True)
+    score, probability = torch.empty(2, tail.numel())
+    rank = torch.empty(tail.numel(), dtype=torch.float64)
+    is_known = torch.empty(tail.numel(), dtype=torch.bool)
+    done, first = 0, 0
+    for batch in batches_of(queries, place.knowledge_graph.num_entities, batch_size):
+        # The facts of this batch's queries: a range of those sorted by query.
+        last = int(torch.searchsorted(row[order], done + batch.entity.numel()))
+        chosen = order[first:last]
+        target, target_row = tail[chosen], row[chosen] - done
+        done, first = done + batch.entity.numel(), last
+        logits = _logits(task, place, batch)
+        known_row, known_entity = place.answers.lookup(batch.entity, batch.relation)
+        best, worst = rank_targets(
+            logits,
+            QueryBatch(
+                *batch,
+                target=target,
+                target_row=target_row,
+                target_index=chosen,
+                known_row=known_row,
+                known_entity=known_entity,
+            ).to(logits.device),
+        )
+        known = torch.zeros(logits.shape, dtype=torch.bool)
+        known[known_row, known_entity] = True
+        score[chosen] = logits.cpu()[target_row, target]
+        probability[chosen] = _probability(task, logits).cpu()[target_row, target]
+        rank[chosen] = combine_ties(best.cpu(), worst.cpu(), "realistic")
+        is_known[chosen] = known[target_row, target]
+    return {
+        "score": score.numpy(),
+        "probability": probability.numpy(),
+        "rank": rank.numpy(),
+        "known": is_known.numpy(),
+    }
+
+
+def _logits(task: KGCompletion, place: PredictionGraph, batch: Queries) -> Tensor:
+    """Float32 scores [B, N], refused when they are NaN or infinite."""
+    device = task.device
+    logits = task.score_queries(place.messages, batch.entity.to(device), batch.relation.to(device)).float()
+    if not bool(torch.isfinite(logits).all()):
+        raise UsageError(
+            "the model gives NaN or infinite scores: its training failed, take another checkpoint"
+        )
+    return logits
+
+
+def _probability(task: KGCompletion, logits: Tensor) -> Tensor:
+    return torch.sigmoid(logits) if task.loss == "bce" else torch.softmax(logits, dim=1)

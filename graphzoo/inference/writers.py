@@ -1,0 +1,121 @@
+"""Tables to a file, piece by piece: the file appears whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from graphzoo.errors import UsageError, suggestion
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["STANDARD_OUTPUT", "check_output", "write_tables"]
+
+STANDARD_OUTPUT = "-"
+_FORMATS = {".parquet": "parquet", ".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl"}
+
+
+def check_output(path: str, *, overwrite: bool = False) -> None:
+    """Refuse what could not be written, before hours of work are spent on it.
+
+    Args:
+        path: A file, or "-" for tab-separated lines on standard output.
+        overwrite: Whether an existing file may be replaced.
+
+    Raises:
+        UsageError: for an unknown ending, an existing or unwritable file, or Parquet without pyarrow.
+    """
+    if path == STANDARD_OUTPUT:
+        return
+    target = Path(path)
+    if target.suffix.lower() not in _FORMATS:
+        hint = suggestion(target.suffix, _FORMATS)
+        raise UsageError(f"--out {path}: the ending must be one of {', '.join(_FORMATS)}. {hint}".rstrip())
+    if _FORMATS[target.suffix.lower()] == "parquet":
+        try:
+            import pyarrow.parquet  # noqa: F401
+        except ImportError as error:
+            raise UsageError(
+                f"--out {path}: Parquet needs pyarrow: pip install pyarrow, or take .csv or .jsonl"
+            ) from error
+    if target.is_dir():
+        raise UsageError(f"--out {path}: is a folder; give a file")
+    if target.exists() and not overwrite:
+        raise UsageError(f"--out {path}: exists already; give --overwrite to replace it, or another name")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--out {path}: {target.parent} cannot be made ({error.strerror})") from error
+    if not os.access(target.parent, os.W_OK):
+        raise UsageError(f"--out {path}: {target.parent} is not writable")
+
+
+def write_tables(tables: Iterable[pd.DataFrame], path: str) -> int:
+    """Write tables one below the other; memory holds one at a time.
+
+    The file is written under another name and put in place when it is complete.
+
+    Args:
+        tables: Tables with the same columns, at least one.
+        path: A file by `check_output`'s rules, or "-".
+
+    Returns:
+        Number of rows.
+    """
+    if path == STANDARD_OUTPUT:
+        return _write_text(tables, sys.stdout, "tsv")
+    target = Path(path)
+    partial = target.with_name(f".{target.name}.{os.getpid()}.part")
+    kind = _FORMATS[target.suffix.lower()]
+    try:
+        if kind == "parquet":
+            count = _write_parquet(tables, partial)
+        else:
+            with partial.open("w", encoding="utf-8", newline="") as file:
+                count = _write_text(tables, file, kind)
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(partial, target)
+    finally:
+        with suppress(FileNotFoundError):
+            partial.unlink()
+    return count
+
+
+def _write_text(tables: Iterable[pd.DataFrame], file: TextIO, kind: str) -> int:
+    count = 0
+    for number, table in enumerate(tables):
+        if kind == "jsonl":
+            if len(table):
+                table.to_json(file, orient="records", lines=True, force_ascii=False, double_precision=9)
+        else:
+            separator = "\t" if kind == "tsv" else ","
+            table.to_csv(file, sep=separator, index=False, header=not number, lineterminator="\n")
+        count += len(table)
+    return count
+
+
+def _write_parquet(tables: Iterable[pd.DataFrame], path: Path) -> int:
+    import pyarrow
+    import pyarrow.parquet
+
+    writer: Any = None
+    count = 0
+    try:
+        for table in tables:
+            # The first table's types hold for all: an empty or odd later one must not change them.
+            schema = None if writer is None else writer.schema
+            converted = pyarrow.Table.from_pandas(table, schema=schema, preserve_index=False)
+            if writer is None:
+                writer = pyarrow.parquet.ParquetWriter(path, converted.schema)
+            writer.write_table(converted)
+            count += len(table)
+    finally:
+        if writer is not None:
+            writer.close()
+    return count
