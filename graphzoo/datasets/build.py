@@ -56,7 +56,7 @@ def from_triples(
         columns[split] = Columns([], [], [], split) if table is None else triples_from_table(table, split)
     graph, notices = build(columns, name, relations=relations)
     for notice in notices:
-        warn(notice, stacklevel=3)
+        warn(notice)
     return replace(
         graph, entity_labels=dict(entity_labels or {}), relation_labels=dict(relation_labels or {})
     )

@@ -188,14 +188,17 @@ def _fetch(urls: list[str], path: Path, facts: FileFacts, source: KGSource, spli
     """Try all addresses, several rounds; a verified file takes the name `path` at once."""
     failures: dict[str, str] = {}
     refused: set[str] = set()
-    for attempt in range(_ROUNDS):
-        if attempt:
-            time.sleep(_BACKOFF * 2 ** (attempt - 1))
+    idle_rounds = 0
+    while idle_rounds < _ROUNDS and len(refused) < len(urls):
+        if idle_rounds:
+            time.sleep(_BACKOFF * 2 ** (idle_rounds - 1))
+        idle_rounds += 1
         for url in urls:
             if url in refused:
                 continue
             # mirrors may differ in line ends, so a half file is only continued from its own address
             part = path.with_name(f".{path.name}.{hashlib.sha256(url.encode()).hexdigest()[:8]}.part")
+            before = _size(part)
             try:
                 _transfer(url, part)
                 _verify(part, facts, source, split)
@@ -205,14 +208,15 @@ def _fetch(urls: list[str], path: Path, facts: FileFacts, source: KGSource, spli
             except (_Broken, OSError, http.client.HTTPException) as error:
                 failures[url] = str(error) or type(error).__name__
                 _log.info("%s: %s", url, failures[url])
+                if _size(part) > before:
+                    # a slow line that breaks often still gets there
+                    idle_rounds = 0
             else:
                 os.replace(part, path)
                 _sync_folder(path.parent)
                 for leftover in path.parent.glob(f".{path.name}.*.part"):
                     leftover.unlink(missing_ok=True)
                 return
-        if len(refused) == len(urls):
-            break
     url, why = next(iter(failures.items()))
     more = f" (and {len(failures) - 1} more addresses failed)" if len(failures) > 1 else ""
     raise DownloadError(f"{url.format(split=split)}: {why}{more}")
@@ -220,7 +224,7 @@ def _fetch(urls: list[str], path: Path, facts: FileFacts, source: KGSource, spli
 
 def _transfer(url: str, part: Path) -> None:
     """Append to `part` what is missing of `url`."""
-    have = part.stat().st_size if part.exists() else 0
+    have = _size(part)
     headers = {"User-Agent": f"graphzoo/{__version__}", "Accept-Encoding": "identity"}
     if have:
         headers["Range"] = f"bytes={have}-"
@@ -250,6 +254,10 @@ def _transfer(url: str, part: Path) -> None:
             os.fsync(file.fileno())
         if length is not None and received != int(length):
             raise _Broken(f"the connection ended after {received:,} of {int(length):,} bytes")
+
+
+def _size(part: Path) -> int:
+    return part.stat().st_size if part.exists() else 0
 
 
 def _range_start(value: str | None) -> int | None:

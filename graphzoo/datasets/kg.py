@@ -131,7 +131,8 @@ class KnowledgeGraph:
         """
         path = Path(path)
         try:
-            with np.load(path, allow_pickle=False) as file:
+            # opened here: numpy leaves a damaged file open
+            with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}
             meta = json.loads(_to_text(arrays["meta"]))
             if meta["format"] != _FORMAT:
@@ -155,7 +156,15 @@ class KnowledgeGraph:
             ) from error
         except DataError:
             raise
-        except (OSError, EOFError, KeyError, ValueError, TypeError, zipfile.BadZipFile) as error:
+        except (
+            OSError,
+            EOFError,
+            LookupError,
+            ValueError,
+            TypeError,
+            AttributeError,
+            zipfile.BadZipFile,
+        ) as error:
             raise DataError(
                 f"{path}: not a readable knowledge graph file ({error}); write it again"
             ) from error

@@ -71,7 +71,7 @@ def remember(files: Sequence[Path], purpose: str, parse: Callable[[], Parsed]) -
     """
     graph, notices = _remember(files, purpose, parse)
     for notice in notices:
-        warn(notice, stacklevel=5)
+        warn(notice, stacklevel=4)
     return graph
 
 

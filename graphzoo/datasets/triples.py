@@ -22,11 +22,7 @@ from graphzoo.datasets.errors import DataError
 __all__ = ["Columns", "parse_triples", "read_bytes", "read_triples", "triples_from_table"]
 
 _HEADER = ("head", "relation", "tail")
-_ALIASES = {
-    "head": "head", "h": "head", "subject": "head", "source": "head",
-    "relation": "relation", "r": "relation", "predicate": "relation", "rel": "relation",
-    "tail": "tail", "t": "tail", "object": "tail", "target": "tail",
-}  # fmt: skip
+_HEADERS = (_HEADER, ("subject", "predicate", "object"))
 
 
 @dataclass(frozen=True)
@@ -86,9 +82,9 @@ def read_bytes(path: Path) -> bytes:
 def read_triples(path: str | Path) -> Columns:
     """Triples of a TSV, CSV or plain text file, gzip or not.
 
-    Tab-separated unless the name says `.csv`; a first line that consists of the words head, relation, tail
-    (any order) is a header. A byte order mark and CRLF line ends are accepted, quotes have a meaning in CSV
-    only.
+    Tab-separated unless the name says `.csv`. A first line of the words head, relation, tail (or subject,
+    predicate, object), in any order, is a header. A byte order mark and CRLF line ends are accepted; quotes
+    have a meaning in CSV only.
 
     Args:
         path: The file.
@@ -223,8 +219,11 @@ def _wrong_columns(source: str, line: int, content: str, found: int, bad_lines: 
 
 def _header_order(first: list[str]) -> list[int] | None:
     """Positions of head, relation, tail when `first` is a header, else None."""
-    known = [_ALIASES.get(name.strip().lower()) for name in first]
-    return [known.index(name) for name in _HEADER] if all(name in known for name in _HEADER) else None
+    found = [name.strip().lower() for name in first]
+    for header in _HEADERS:
+        if all(name in found for name in header):
+            return [found.index(name) for name in header]
+    return None
 
 
 def _check_names(columns: Columns) -> None:

@@ -1,0 +1,157 @@
+"""Names to ids, fingerprints, counted warnings, the .npz file."""
+
+import warnings
+import zipfile
+
+import numpy as np
+import pytest
+import torch
+
+from graphzoo.datasets import DataError, GraphzooDataWarning, KnowledgeGraph, from_triples
+
+TRAIN = [("b", "s", "a"), ("a", "r", "b"), ("c", "r", "a")]
+
+
+def named(graph, split):
+    triples = graph.split(split).tolist()
+    return [(graph.entities[h], graph.relations[r], graph.entities[t]) for h, r, t in triples]
+
+
+def test_ids_are_positions_in_sorted_names_and_triples_are_sorted():
+    graph = from_triples(TRAIN, [("a", "s", "c")], [("c", "s", "b")])
+    assert graph.entities == ("a", "b", "c")
+    assert graph.relations == ("r", "s")
+    assert graph.train.dtype == torch.int64
+    assert graph.train.tolist() == sorted(graph.train.tolist())
+    assert sorted(named(graph, "train")) == sorted(TRAIN)
+    assert named(graph, "valid") == [("a", "s", "c")]
+    assert graph.known_triples().size(0) == 5
+
+
+def test_line_order_changes_nothing_but_content_does():
+    one = from_triples(TRAIN, [("a", "s", "c")])
+    other = from_triples(TRAIN[::-1], [("a", "s", "c")])
+    assert one.fingerprint == other.fingerprint
+    assert torch.equal(one.train, other.train)
+    changed = [
+        from_triples(TRAIN, None, [("a", "s", "c")]),
+        from_triples(TRAIN[:2] + [("c", "s", "a")], [("a", "s", "c")]),
+        from_triples([("b", "s", "a"), ("a", "r", "b"), ("d", "r", "a")], [("a", "s", "d")]),
+    ]
+    assert len({one.fingerprint, *(graph.fingerprint for graph in changed)}) == 4
+
+
+def test_names_cannot_be_shifted_between_the_lists():
+    """("ab", "c") and ("a", "bc") must not hash alike."""
+    shared = torch.zeros(0, 3, dtype=torch.int64)
+    one = KnowledgeGraph("x", ("a", "b"), ("c",), shared, shared, shared)
+    other = KnowledgeGraph("x", ("a",), ("b", "c"), shared, shared, shared)
+    assert one.fingerprint != other.fingerprint
+
+
+def test_clean_data_warns_of_nothing():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        from_triples(TRAIN, [("a", "s", "c")])
+
+
+def notices(*args, **kwargs):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        graph = from_triples(*args, **kwargs)
+    assert all(warning.category is GraphzooDataWarning for warning in caught)
+    return graph, [str(warning.message) for warning in caught]
+
+
+def test_duplicates_are_dropped_and_counted():
+    graph, lines = notices([*TRAIN, TRAIN[0], TRAIN[0], TRAIN[1]])
+    assert graph.train.size(0) == 3
+    assert lines == ["3 duplicate triples in train dropped (first: train, row 4)"]
+
+
+def test_overlaps_are_kept_and_counted():
+    graph, lines = notices(TRAIN, [("a", "s", "c"), TRAIN[0]], [TRAIN[1], TRAIN[0]])
+    assert graph.valid.size(0) == 2 and graph.test.size(0) == 2
+    assert len(lines) == 3
+    assert lines[0].startswith("1 valid triple also in train, kept") and "valid, row 2" in lines[0]
+    assert lines[1].startswith("2 test triples also in train, kept") and "test, row 1" in lines[1]
+    assert lines[2].startswith("1 test triple also in valid, kept") and "test, row 2" in lines[2]
+
+
+def test_unseen_entities_join_the_vocabulary():
+    graph, lines = notices(TRAIN, None, [("a", "r", "b2"), ("z", "r", "b2"), ("a", "r", "c")])
+    assert graph.num_entities == 5
+    (line,) = lines
+    assert line.startswith("2 entities of test without a training triple, kept as isolated: 2 triples")
+    assert "test, row 1, 'b2'" in line
+
+
+def test_unknown_relation_names_line_and_nearest():
+    with pytest.raises(DataError, match=r"test, row 2: relation 'treat' .*treats"):
+        from_triples([("a", "treats", "b")], None, [("a", "treats", "b"), ("b", "treat", "a")])
+    with pytest.raises(DataError, match="training graph"):
+        from_triples([("a", "q", "b")], relations=("r",))
+
+
+def test_relations_can_be_given():
+    graph = from_triples([("a", "s", "b")], relations=("r", "s"))
+    assert graph.relations == ("r", "s")
+    assert graph.train.tolist() == [[0, 1, 1]]
+
+
+def test_no_training_triples():
+    with pytest.raises(DataError, match="no training triples"):
+        from_triples([])
+
+
+def test_unknown_split():
+    with pytest.raises(ValueError, match="train, valid, test"):
+        from_triples(TRAIN).split("dev")
+
+
+def test_save_and_load(tmp_path):
+    graph = from_triples(
+        [("ä", "r/1", "b c"), *TRAIN], [("a", "s", "c")], name="own", entity_labels={"a": "Ähre"}
+    )
+    path = tmp_path / "deep" / "graph.npz"
+    graph.save(path)
+    loaded = KnowledgeGraph.load(path)
+    assert loaded.name == "own"
+    assert loaded.entities == graph.entities and loaded.relations == graph.relations
+    for split in ("train", "valid", "test"):
+        assert torch.equal(loaded.split(split), graph.split(split))
+        assert loaded.split(split).dtype == torch.int64
+    assert loaded.entity_labels == {"a": "Ähre"}
+    assert loaded.fingerprint == graph.fingerprint
+    assert [entry.name for entry in path.parent.iterdir()] == ["graph.npz"]
+
+
+def test_load_refuses_damage(tmp_path):
+    path = tmp_path / "graph.npz"
+    with pytest.raises(DataError, match="no such file"):
+        KnowledgeGraph.load(path)
+    from_triples(TRAIN).save(path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(DataError, match="not a readable"):
+        KnowledgeGraph.load(path)
+    path.write_bytes(b"")
+    with pytest.raises(DataError, match="not a readable"):
+        KnowledgeGraph.load(path)
+
+
+def test_load_refuses_pickles_and_changed_content(tmp_path):
+    path = tmp_path / "graph.npz"
+    from_triples(TRAIN).save(path)
+    with np.load(path) as file:
+        arrays = dict(file)
+    np.savez(path, **{**arrays, "entities": np.array([object()], dtype=object)})
+    with pytest.raises(DataError):
+        KnowledgeGraph.load(path)
+    np.savez(path, **{**arrays, "train": arrays["train"][:, ::-1]})
+    with pytest.raises(DataError, match="fingerprint"):
+        KnowledgeGraph.load(path)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("meta.npy", b"nonsense")
+    with pytest.raises(DataError):
+        KnowledgeGraph.load(path)

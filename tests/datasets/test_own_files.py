@@ -1,0 +1,135 @@
+"""The user's own folders and files."""
+
+import gzip
+import logging
+import warnings
+
+import pytest
+
+from graphzoo.datasets import DataError, GraphzooDataWarning, from_files
+
+TRAIN = [("a", "r", "b"), ("b", "s", "c"), ("c", "r", "a")]
+VALID = [("a", "s", "c")]
+TEST = [("b", "r", "a")]
+
+
+def chain(size):
+    """A dense toy graph: `size` entities, each joined to the next three by one of two relations."""
+    return [(f"e{i}", f"r{step % 2}", f"e{(i + step) % size}") for i in range(size) for step in (1, 2, 3)]
+
+
+def test_folder_of_any_format(write, tmp_path):
+    write("one/train.txt", TRAIN), write("one/valid.txt", VALID), write("one/test.txt", TEST)
+    write("two/train.tsv.gz", gzip.compress(b"".join("\t".join(row).encode() + b"\n" for row in TRAIN)))
+    write("two/valid.csv", b"relation,head,tail\ns,a,c\n")
+    write("two/test.tsv", TEST)
+    one, none = from_files(tmp_path / "one")
+    two, _ = from_files(str(tmp_path / "two"))
+    assert none is None
+    assert one.name == "one" and one.split_name == "given"
+    assert one.fingerprint == two.fingerprint
+    files = [tmp_path / "one" / f"{split}.txt" for split in ("train", "valid", "test")]
+    assert from_files(files)[0].fingerprint == one.fingerprint
+
+
+def test_two_folders_are_an_inductive_pair(write, tmp_path):
+    write("g/train.txt", TRAIN), write("g/valid.txt", VALID), write("g/test.txt", TEST)
+    write("h/train.txt", [("x", "s", "y")]), write("h/test.txt", [("y", "s", "x")])
+    graph, inference = from_files([tmp_path / "g", tmp_path / "h"])
+    assert inference.relations == graph.relations == ("r", "s")
+    assert inference.entities == ("x", "y")
+    assert inference.train.tolist() == [[0, 1, 1]] and inference.test.tolist() == [[1, 1, 0]]
+    assert inference.valid.shape == (0, 3)
+
+
+def test_inductive_graph_with_an_unknown_relation(write, tmp_path):
+    write("g/train.txt", chain(20))
+    path = write("h/train.txt", [("x", "r1", "y"), ("x", "r7", "y")])
+    with pytest.raises(DataError) as caught:
+        from_files([tmp_path / "g", tmp_path / "h"])
+    assert f"{path}, line 2: relation 'r7'" in str(caught.value)
+
+
+def test_unknown_relation_at_test_time_names_file_and_line(write, tmp_path):
+    write("train.txt", TRAIN), write("valid.txt", VALID)
+    path = write("test.txt", [TEST[0], ("a", "t", "b")])
+    with pytest.raises(DataError) as caught:
+        from_files(tmp_path)
+    assert str(caught.value).startswith(f"{path}, line 2: relation 't' does not occur in train")
+
+
+def test_warnings_name_file_and_line(write, tmp_path):
+    train = write("train.txt", [*TRAIN, TRAIN[1]])
+    write("valid.txt", VALID), write("test.txt", TEST)
+    with pytest.warns(GraphzooDataWarning, match="1 duplicate triple in train dropped") as caught:
+        from_files(tmp_path)
+    assert f"{train}, line 4" in str(caught[0].message)
+
+
+def test_lines_count_from_two_behind_a_header(write, tmp_path):
+    write("train.csv", b"head,relation,tail\na,r,b\n"), write("valid.csv", b"a,r,b\n")
+    test = write("test.csv", b"head,relation,tail\nb,r,a\nb,q,a\n")
+    with pytest.raises(DataError) as caught:
+        from_files(tmp_path)
+    assert f"{test}, line 3" in str(caught.value)
+
+
+def test_missing_splits_are_drawn_deterministically(write, tmp_path, caplog):
+    rows = chain(40)
+    write("a/train.txt", rows), write("b/train.txt", rows[::-1])
+    with caplog.at_level(logging.WARNING), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        one, _ = from_files(tmp_path / "a")
+        other, _ = from_files(tmp_path / "b")
+        seeded, _ = from_files(tmp_path / "a", split_seed=1)
+    assert one.fingerprint == other.fingerprint != seeded.fingerprint
+    assert [one.split(split).size(0) for split in ("train", "valid", "test")] == [108, 6, 6]
+    assert one.split_name == "random valid+test seed 0"
+    assert one.fingerprint[:12] in caplog.text and "split drawn" in caplog.text
+    triples = {tuple(row) for row in one.known_triples().tolist()}
+    assert len(triples) == len(rows)
+    # no name lost its last training triple
+    assert one.train[:, [0, 2]].unique().numel() == one.num_entities
+    assert one.train[:, 1].unique().numel() == one.num_relations
+
+
+def test_only_the_missing_split_is_drawn(write, tmp_path):
+    write("train.txt", chain(40)), write("test.txt", [("e0", "r0", "e9")])
+    graph, _ = from_files(tmp_path)
+    assert [graph.split(split).size(0) for split in ("train", "valid", "test")] == [114, 6, 1]
+    assert graph.split_name == "random valid seed 0"
+
+
+def test_single_file(write):
+    graph, _ = from_files(write("facts.tsv", chain(40)))
+    assert graph.name == "facts"
+    assert graph.test.size(0) == 6
+
+
+def test_too_few_triples_to_split(write, tmp_path):
+    write("train.txt", TRAIN)
+    with pytest.raises(DataError, match="too few triples"):
+        from_files(tmp_path)
+
+
+def test_bad_paths(write, tmp_path):
+    with pytest.raises(DataError, match="no such file or folder"):
+        from_files(tmp_path / "none")
+    with pytest.raises(DataError, match="no train.txt"):
+        from_files(tmp_path)
+    path = write("train.txt", TRAIN)
+    with pytest.raises(DataError, match="one to three files"):
+        from_files([path] * 4)
+    with pytest.raises(DataError, match="one to three files"):
+        from_files([path, tmp_path])
+    with pytest.raises(DataError, match="none"):
+        from_files([])
+    write("train.tsv", TRAIN)
+    with pytest.raises(DataError, match="both train.txt and train.tsv"):
+        from_files(tmp_path)
+
+
+def test_labels_beside_the_triples(write, tmp_path):
+    write("train.txt", TRAIN), write("valid.txt", VALID), write("test.txt", TEST)
+    write("entity2text.txt", [("a", "first letter")])
+    assert from_files(tmp_path)[0].entity_labels == {"a": "first letter"}

@@ -1,0 +1,124 @@
+"""Reading text files: what is accepted, and what each kind of damage says."""
+
+import gzip
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from graphzoo.datasets import DataError, read_triples
+from graphzoo.datasets.triples import triples_from_table
+
+ROWS = [("a", "r", "b"), ("NA", "null", "1.0"), ("ä b", "r", '"q"'), ("a", "r", "b")]
+
+
+def rows(columns):
+    return list(zip(columns.head, columns.relation, columns.tail, strict=True))
+
+
+def test_names_stay_as_they_are(write):
+    assert rows(read_triples(write("t.txt", ROWS))) == ROWS
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("last", [b"", b"\n", b"\n\n"])
+def test_line_ends_and_byte_order_mark(write, end, mark, last):
+    text = mark + end.join("\t".join(row).encode() for row in ROWS) + last.replace(b"\n", end)
+    assert rows(read_triples(write("t.tsv", text))) == ROWS
+
+
+def test_gzip_is_told_by_its_content(write):
+    text = "".join("\t".join(row) + "\n" for row in ROWS).encode()
+    assert rows(read_triples(write("t.txt.gz", gzip.compress(text)))) == ROWS
+    assert rows(read_triples(write("t.txt", gzip.compress(text)))) == ROWS
+
+
+def test_csv_with_quotes_and_header_in_any_order(write):
+    text = b'tail,head,relation\n"b, c",a,r\n"say ""hi""",x,s\n'
+    columns = read_triples(write("t.csv", text))
+    assert rows(columns) == [("a", "r", "b, c"), ("x", "s", 'say "hi"')]
+    assert columns.where(0).endswith("line 2")
+    assert rows(read_triples(write("t.csv.gz", gzip.compress(text)))) == rows(columns)
+
+
+def test_tsv_header_is_dropped_but_letters_are_data(write):
+    assert rows(read_triples(write("a.tsv", b"Subject\tPredicate\tObject\nx\tr\ty\n"))) == [("x", "r", "y")]
+    assert rows(read_triples(write("b.tsv", b"h\tr\tt\n"))) == [("h", "r", "t")]
+
+
+GOOD = b"a\tr\tb\n"
+DAMAGE = {
+    "two columns": ("t.txt", GOOD + b"a\tr\n", ["line 2", "3 columns", "got 2 columns", r"'a\tr'"]),
+    "four columns": ("t.txt", GOOD + GOOD + b"a\tr\tb\tc\n", ["line 3", "got 4 columns"]),
+    "several": ("t.txt", GOOD + b"a\nb\n", ["line 2", "(2 such lines)"]),
+    "blank line": ("t.txt", GOOD + b"\n" + GOOD, ["line 2", "a blank line"]),
+    "blanks": ("t.txt", b"a r b\n", ["line 1", "got 1 column", "blanks by tabs"]),
+    "commas": ("t.txt", b"a,r,b\n", ["line 1", ".csv"]),
+    "empty": ("t.txt", b"", ["empty"]),
+    "only blanks": ("t.txt", b" \n\n", ["empty"]),
+    "header only": ("t.csv", b"head,relation,tail\n", ["no triple"]),
+    "empty head": ("t.txt", GOOD + b"\tr\tb\n", ["line 2", "the head is empty"]),
+    "blank tail": ("t.txt", GOOD + GOOD + b"a\tr\t \n", ["line 3", "the tail is empty"]),
+    "latin-1": ("t.txt", GOOD + b"caf\xe9\tr\tb\n", ["line 2", "not UTF-8", "0xe9", "offset 9"]),
+    "latin-1 after mark": ("t.txt", b"\xef\xbb\xbf" + GOOD + b"caf\xe9\tr\tb\n", ["line 2", "offset 12"]),
+    "utf-16": ("t.txt", "a\tr\tb\n".encode("utf-16"), ["UTF-16", "UTF-8"]),
+    "lone return": ("t.txt", b"a\tr\tb\rc\td\te\n", ["line 1", "got 5 columns"]),
+    "return in a name": ("t.txt", GOOD + b"a\tr\tb\rc\n", ["line 2", "line break"]),
+    "csv columns": ("t.csv", b"a,r,b\na,r\n", ["line 2", "commas", "got 2 columns"]),
+    "csv quote": ("t.csv", b'a,r,b\n"a,r,b\n', ["t.csv, line", "quotes"]),
+    "csv tab": ("t.csv", b'a,r,b\n"a\tb",r,c\n', ["line 2", "tab"]),
+    "csv line break": ("t.csv", b'a,r,b\n"a\nb",r,c\n', ["line break"]),
+    "not gzip": ("t.txt.gz", GOOD, ["not gzip"]),
+    "page for gzip": ("t.txt.gz", b"<html>no</html>", ["HTML"]),
+    "truncated gzip": ("t.txt.gz", gzip.compress(GOOD * 999)[:-9], ["truncated or corrupt gzip"]),
+    "flipped gzip": (
+        "t.txt.gz",
+        (lambda data: data[:20] + bytes([data[20] ^ 255]) + data[21:])(gzip.compress(GOOD * 999)),
+        ["truncated or corrupt gzip"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGE)
+def test_damage_is_named_with_file_and_line(write, case):
+    name, content, expected = DAMAGE[case]
+    path = write(name, content)
+    with pytest.raises(DataError) as caught:
+        read_triples(path)
+    message = str(caught.value)
+    assert message.startswith(str(path))
+    for part in expected:
+        assert part in message
+    assert len(message.splitlines()) <= 6
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(DataError, match="cannot be read"):
+        read_triples(tmp_path / "none.txt")
+
+
+def test_tables_of_any_kind_agree():
+    frame = pd.DataFrame(ROWS, columns=["head", "relation", "tail"])
+    expected = rows(triples_from_table(ROWS))
+    assert expected == ROWS
+    assert rows(triples_from_table(frame)) == expected
+    assert rows(triples_from_table(frame[["tail", "head", "relation"]].assign(weight=1.0))) == expected
+    assert rows(triples_from_table(np.array(ROWS))) == expected
+    assert rows(triples_from_table(iter(ROWS))) == expected
+    assert rows(triples_from_table([(1, "r", 2)])) == [("1", "r", "2")]
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ([("a", "r")], "row 1: expected"),
+        ([("a", "r", "b"), ("a", None, "b")], "row 2: the relation is missing"),
+        ([("a", "r", float("nan"))], "row 1: the tail is missing"),
+        (pd.DataFrame({"x": ["a"], "y": ["b"]}), "columns head, relation, tail"),
+        ([("a", "r", "")], "row 1: the tail is empty"),
+    ],
+)
+def test_bad_tables(table, message):
+    with pytest.raises(DataError, match=message):
+        triples_from_table(table)

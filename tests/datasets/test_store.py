@@ -1,0 +1,100 @@
+"""The cache of parsed tensors: keyed by bytes, never trusted blindly, never in the data root."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from graphzoo.datasets import GraphzooDataWarning, from_files, store
+
+
+@pytest.fixture
+def folder(write, tmp_path, monkeypatch):
+    monkeypatch.setattr(store, "_MIN_BYTES", 0)
+    rows = [("a", "r", "b"), ("b", "r", "c"), ("a", "r", "b")]
+    (
+        write("own/train.txt", rows),
+        write("own/valid.txt", [("a", "r", "c")]),
+        write("own/test.txt", [("c", "r", "a")]),
+    )
+    return tmp_path / "own"
+
+
+def stored(own_cache):
+    return sorted((own_cache / "parsed").glob("*.npz"))
+
+
+def load(folder):
+    with pytest.warns(GraphzooDataWarning, match="1 duplicate triple in train") as caught:
+        graph, _ = from_files(folder)
+    return graph, [str(warning.message) for warning in caught]
+
+
+def test_second_load_does_not_parse_but_warns_alike(folder, own_cache, monkeypatch):
+    graph, lines = load(folder)
+    assert len(stored(own_cache)) == 1
+    assert graph.split_name == "given"
+    assert sorted(path.name for path in folder.iterdir()) == ["test.txt", "train.txt", "valid.txt"]
+
+    def no_parsing(*args, **kwargs):
+        raise AssertionError("parsed again")
+
+    monkeypatch.setattr("graphzoo.datasets.own.parse_triples", no_parsing)
+    again, more_lines = load(folder)
+    assert again.fingerprint == graph.fingerprint and again.split_name == "given"
+    assert more_lines == lines
+
+
+def test_other_bytes_are_another_entry(folder, own_cache, write):
+    first, _ = load(folder)
+    write("own/valid.txt", [("b", "r", "a")])
+    second, _ = load(folder)
+    assert first.fingerprint != second.fingerprint
+    assert len(stored(own_cache)) == 2
+
+
+@pytest.mark.parametrize("damage", ["truncate", "empty", "flip"])
+def test_damaged_entry_is_rebuilt_with_a_warning(folder, own_cache, damage):
+    graph, _ = load(folder)
+    (entry,) = stored(own_cache)
+    data = entry.read_bytes()
+    middle = data.index(b"a\nb\nc")
+    entry.write_bytes(
+        {"truncate": data[:100], "empty": b"", "flip": data[:middle] + b"x" + data[middle + 1 :]}[damage]
+    )
+    with pytest.warns(GraphzooDataWarning) as caught:
+        again, _ = from_files(folder)
+    rebuilt, counted = (str(warning.message) for warning in caught)
+    assert rebuilt.startswith(f"cached data rebuilt: {entry}") and "duplicate" in counted
+    assert again.fingerprint == graph.fingerprint
+    assert len(load(folder)[1]) == 1
+
+
+def test_no_cache_folder_is_no_obstacle(folder, tmp_path, monkeypatch, caplog):
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(blocked))
+    graph, _ = load(folder)
+    assert graph.train.size(0) == 2
+    assert "no cache of parsed data" in caplog.text
+
+
+def test_concurrent_processes_leave_one_whole_entry(folder, own_cache):
+    code = (
+        "import sys, warnings; warnings.simplefilter('ignore')\n"
+        "from graphzoo.datasets import from_files, store\n"
+        "store._MIN_BYTES = 0\n"
+        "print(from_files(sys.argv[1])[0].fingerprint)"
+    )
+    runs = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE, env=os.environ.copy()
+        )
+        for _ in range(3)
+    ]
+    outputs = {run.communicate(timeout=120)[0] for run in runs}
+    assert all(run.returncode == 0 for run in runs)
+    assert len(outputs) == 1
+    assert len(stored(own_cache)) == 1
+    assert not list((own_cache / "parsed").glob(".*.tmp"))
