@@ -96,7 +96,7 @@ def make_plan(command: str, argv: list[str]) -> Plan:
     """
     values, flags, rest = _split(argv)
     _check_options(command, rest)
-    plan = Plan(command, rest, **{flag: flag in flags for flag in FLAGS})
+    plan = Plan(command, rest, override="override" in flags, trust="trust" in flags, debug="debug" in flags)
     plan.run_dir = Path(values["run_dir"]) if "run_dir" in values else None
     plan.seed = _seed(values.get("seed"))
     data = _data(values.get("data"))

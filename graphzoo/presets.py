@@ -2,7 +2,7 @@
 
 A preset is a YAML file whose leading comment lines `# key: value` say what it is. Only these lines are read
 here, with the standard library alone, so that names are listed and checked before anything heavy is imported.
-Folders searched, the first hit wins: those in `GRAPHZOO_CONFIGS` (separated like `PATH`), then graphzoo's own.
+Folders searched, the first hit wins: those in `GRAPHZOO_CONFIGS` (written like `PATH`), then graphzoo's own.
 """
 
 from __future__ import annotations

@@ -1,0 +1,48 @@
+"""Lightning callbacks and a logger that every run of the command uses. Names load on first use."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from graphzoo.callbacks.checkpoint import BestCheckpoint as BestCheckpoint
+    from graphzoo.callbacks.checkpoint import Interrupted as Interrupted
+    from graphzoo.callbacks.checkpoint import LastCheckpoint as LastCheckpoint
+    from graphzoo.callbacks.metrics_file import MetricsFile as MetricsFile
+    from graphzoo.callbacks.nan_guard import NanGuard as NanGuard
+    from graphzoo.callbacks.progress import EpochLines as EpochLines
+    from graphzoo.callbacks.progress import ProgressBar as ProgressBar
+    from graphzoo.callbacks.throughput import Throughput as Throughput
+
+_LAZY = {
+    "BestCheckpoint": "checkpoint",
+    "EpochLines": "progress",
+    "Interrupted": "checkpoint",
+    "LastCheckpoint": "checkpoint",
+    "MetricsFile": "metrics_file",
+    "NanGuard": "nan_guard",
+    "ProgressBar": "progress",
+    "Throughput": "throughput",
+}
+
+__all__ = [
+    "BestCheckpoint",
+    "EpochLines",
+    "Interrupted",
+    "LastCheckpoint",
+    "MetricsFile",
+    "NanGuard",
+    "ProgressBar",
+    "Throughput",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(import_module(f"graphzoo.callbacks.{_LAZY[name]}"), name)
+    raise AttributeError(f"module 'graphzoo.callbacks' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(_LAZY)

@@ -1,0 +1,515 @@
+"""LightningCLI with graphzoo's defaults: run directories, checkpoints, results, and errors of a few lines."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+import warnings
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import jsonargparse
+import yaml
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import LearningRateMonitor, ProgressBar
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
+from omegaconf.errors import OmegaConfBaseException
+
+from graphzoo import callbacks as own
+from graphzoo import resume
+from graphzoo.arguments import Plan
+from graphzoo.callbacks.nan_guard import NonFiniteError
+from graphzoo.errors import UsageError, shorten
+from graphzoo.parser import GraphzooParser
+from graphzoo.results import FORMAT, config_hash, print_table, write_results, write_rows
+from graphzoo.run_directory import choose_run_directory, write_config
+
+__all__ = ["GraphzooCLI", "run_plan", "show_class_help", "show_help"]
+
+COMMANDS = ("fit", "validate", "test")
+TRAINER_DEFAULTS = {
+    # The DataModule deals the batches to the ranks itself, without repeats.
+    "use_distributed_sampler": False,
+    "enable_model_summary": False,
+    "log_every_n_steps": 10,
+}
+
+
+class GraphzooCLI(LightningCLI):
+    """A command line that has been planned by the pre-pass.
+
+    Args:
+        plan: What the command line asks for.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.run_dir = Path()
+        self.checkpoint: dict[str, Any] | None = None
+        self._guard: resume.ResumeGuard | None = None
+        self._config_text = ""
+        self._began = time.perf_counter()
+        header = [f"graphzoo {version('graphzoo')}", *_names_header(plan)]
+        settings = {"parser_mode": "omegaconf+", "allow_abbrev": False, "dump_header": header}
+        super().__init__(
+            parser_class=_parser_class(plan),
+            # The parsers of the subcommands do not inherit the main one's settings.
+            parser_kwargs={**settings, **{command: dict(settings) for command in COMMANDS}},
+            trainer_defaults=dict(TRAINER_DEFAULTS),
+            save_config_callback=None,
+            seed_everything_default=0,
+            # Plain hyperparameters: the same checkpoint as from Python, naming no class that loading imports.
+            load_from_checkpoint_support=False,
+            args=[plan.command, *plan.arguments],
+        )
+
+    @staticmethod
+    def subcommands() -> dict[str, set[str]]:
+        """Commands and the Trainer arguments they do not offer: checkpoints are read as plain values."""
+        skipped = {"model", "datamodule", "weights_only", "verbose"}
+        return {
+            "fit": skipped | {"train_dataloaders", "val_dataloaders"},
+            "validate": skipped | {"dataloaders"},
+            "test": skipped | {"dataloaders"},
+        }
+
+    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
+        """Parse what the pre-pass made, whatever `sys.argv` says; then everything follows the one seed."""
+        options = self._subcommand_parsers[self.plan.command]._option_string_actions
+        assert isinstance(parser, GraphzooParser)
+        type(parser).options = [name for name in options if name.startswith("--")]
+        self.config = parser.parse_args(args)
+        config = self.config[self.plan.command]
+        if config.seed_everything is True:
+            config.seed_everything = int.from_bytes(os.urandom(4), "little")
+        seed = int(config.seed_everything)
+        # A printed configuration holds its own seed for data and task, which a new --seed has to replace.
+        for section in ("data", "model"):
+            arguments = (config.get(section) or {}).get("init_args") or {}
+            if self.plan.seed is not None and "seed" in arguments and not self.plan.names(f"{section}.seed"):
+                arguments["seed"] = seed
+
+    def _parse_ckpt_path(self) -> None:
+        """Compare with the checkpoint instead of letting its settings win without a word."""
+        if self.plan.checkpoint is None:
+            return
+        self.checkpoint = resume.read_checkpoint(self.plan.checkpoint)
+        trained = None
+        if self.plan.source_run is not None:
+            trained = yaml.safe_load((self.plan.source_run / "config.yaml").read_text(encoding="utf-8"))
+        found = resume.differences(self.checkpoint, self.plain_config(), trained)
+        if self.plan.command != "fit":
+            resume.check_shape(found, self.plan.checkpoint)
+            return
+        resume.check_resume(found, self.plan.checkpoint, override=self.plan.override)
+        self._guard = resume.make_guard(self.checkpoint, found, override=self.plan.override)
+
+    def plain_config(self) -> dict[str, Any]:
+        """The configuration of this command as plain values."""
+        parser = self._parser(self.plan.command)
+        text = parser.dump(self.config[self.plan.command], skip_none=False, skip_link_targets=False)
+        loaded: dict[str, Any] = yaml.safe_load(text)
+        return loaded
+
+    def before_instantiate_classes(self) -> None:
+        """Choose the run directory and point loggers to it."""
+        config = self.plain_config()
+        self.plan.model = self.plan.model or _model_name(config)
+        self.plan.data = self.plan.data or _data_name(config)
+        # A configuration that is used again must neither resume nor claim the same directory.
+        parser = self._parser(self.plan.command)
+        parser.dump_header = [f"graphzoo {version('graphzoo')}", *_names_header(self.plan)]
+        saved = self.config[self.plan.command].clone()
+        saved["ckpt_path"] = None
+        self._config_text = parser.dump(saved, skip_none=False)
+        wanted = self.plan.run_dir
+        if self.plan.command != "fit" and wanted is not None and wanted == self.plan.source_run:
+            wanted = None  # it said where the checkpoint is
+        self.run_dir = choose_run_directory(
+            self.plan.model, self.plan.data, wanted=wanted, resume=self.plan.resume
+        )
+        self._place_loggers()
+
+    def _place_loggers(self) -> None:
+        loggers = self.config[self.plan.command].trainer.get("logger")
+        for logger in loggers if isinstance(loggers, list) else [loggers]:
+            arguments = logger.get("init_args") if isinstance(logger, jsonargparse.Namespace) else None
+            if arguments is None:
+                continue
+            if "save_dir" in arguments and arguments["save_dir"] in (None, "."):
+                self.run_dir.mkdir(parents=True, exist_ok=True)
+                arguments["save_dir"] = str(self.run_dir)
+            if "WandbLogger" in str(logger.get("class_path")) and arguments.get("name") is None:
+                arguments["name"] = f"{self.plan.model}-{self.plan.data}-{self.run_dir.name}"
+
+    def instantiate_trainer(self, **kwargs: Any) -> Trainer:
+        """The Trainer with graphzoo's loggers and callbacks around the user's."""
+        config = {**self._get(self.config_init, "trainer", default={}), **kwargs}
+        config["logger"] = self._loggers(config.get("logger"))
+        if config.get("default_root_dir") is None:
+            config["default_root_dir"] = str(self.run_dir)
+        given = config.get("callbacks") or []
+        given = list(given) if isinstance(given, list) else [given]
+        extra = self._callbacks(config, given)
+        return self._instantiate_trainer({**config, "callbacks": given}, extra)
+
+    def _loggers(self, given: Any) -> Any:
+        if given is False:
+            return False
+        metrics = own.MetricsFile(self.run_dir)
+        if given is None or given is True:
+            if find_spec("tensorboard") is None:
+                return [metrics]
+            from lightning.pytorch.loggers import TensorBoardLogger
+
+            return [
+                metrics,
+                TensorBoardLogger(self.run_dir, name="tensorboard", version="", default_hp_metric=False),
+            ]
+        return [metrics, *(given if isinstance(given, list | tuple) else [given])]
+
+    def _callbacks(self, config: dict[str, Any], given: list[Callback]) -> list[Callback]:
+        found: list[Callback] = [own.Throughput(), own.NanGuard(), _Artifacts(self.run_dir / "graph")]
+        if config["logger"] is not False and self.plan.command == "fit":
+            found.append(LearningRateMonitor(logging_interval="epoch"))
+        if config.get("enable_progress_bar") is not False and self.plan.command == "fit":
+            found.append(own.EpochLines())
+        if config.get("enable_progress_bar") is None and not any(isinstance(c, ProgressBar) for c in given):
+            if sys.stdout.isatty():
+                found.append(own.ProgressBar())
+            else:
+                config["enable_progress_bar"] = False
+        if self.plan.command != "fit":
+            return found
+        if config.get("enable_checkpointing") is not False and not config.get("fast_dev_run"):
+            directory = self.run_dir.absolute() / "checkpoints"
+            if monitor := getattr(self.model, "monitor", None):
+                found.append(own.BestCheckpoint(directory, monitor, getattr(self.model, "mode", "max")))
+            found.append(own.LastCheckpoint(directory))
+        if self._guard is not None:
+            found.append(self._guard)
+        return found
+
+    def _prepare_subcommand_kwargs(self, subcommand: str) -> dict[str, Any]:
+        arguments = super()._prepare_subcommand_kwargs(subcommand)
+        arguments["weights_only"] = True
+        if subcommand != "fit":
+            arguments["verbose"] = False
+        return arguments
+
+    def before_fit(self) -> None:
+        """Begin the run directory."""
+        self._begin()
+        if self.plan.resume and self.checkpoint is not None:
+            for logger in self.trainer.loggers:
+                if isinstance(logger, own.MetricsFile):
+                    logger.forget_after(int(self.checkpoint.get("global_step", 0)) - 1)
+
+    def before_validate(self) -> None:
+        """Begin the run directory."""
+        self._begin()
+
+    def before_test(self) -> None:
+        """Begin the run directory."""
+        self._begin()
+
+    def _begin(self) -> None:
+        if not self.trainer.is_global_zero:
+            return
+        write_config(self.run_dir, self._config_text)
+        settings = {"model": self.plan.model, "data": self.plan.data, "recipe": self.plan.recipe}
+        for logger in self.trainer.loggers:
+            logger.log_hyperparams({**settings, "config": self.plain_config()})
+        sys.stderr.write(f"run directory: {self.run_dir}\n")
+
+    def after_fit(self) -> None:
+        """Test the best checkpoint and write results.json."""
+        if getattr(self.trainer, "fast_dev_run", False):
+            return
+        validated = {k: float(v) for k, v in self.trainer.callback_metrics.items() if k.startswith("val/")}
+        best = self.run_dir / "checkpoints" / "best.ckpt"
+        last = self.run_dir / "checkpoints" / "last.ckpt"
+        chosen = next((path for path in (best, last) if path.is_file()), None)
+        if chosen is None:
+            self.trainer.test(self.model, datamodule=self.datamodule, verbose=False)
+        else:
+            self.checkpoint = resume.read_checkpoint(chosen)
+            self.trainer.test(
+                self.model, datamodule=self.datamodule, ckpt_path=chosen, verbose=False, weights_only=True
+            )
+        self._report("test", chosen, validated)
+
+    def after_validate(self) -> None:
+        """Write results.json."""
+        self._report("val", self.plan.checkpoint, {})
+
+    def after_test(self) -> None:
+        """Write results.json."""
+        self._report("test", self.plan.checkpoint, {})
+
+    def _report(self, split: str, chosen: Path | None, validated: dict[str, float]) -> None:
+        """Write results.json and the table per relation, and print the figures."""
+        if not self.trainer.is_global_zero:
+            return
+        logged = {name: float(value) for name, value in self.trainer.callback_metrics.items()}
+        metrics = {name: value for name, value in logged.items() if name.startswith(f"{split}/")}
+        rows: list[dict[str, Any]] = list(getattr(self.model, "test_table", [])) if split == "test" else []
+        for row in rows:
+            # Lightning keeps plain numbers in single precision; the table has them in full.
+            if row.get("relation") == "all":
+                ending = "" if row["direction"] == "both" else f"_{row['direction']}"
+                full = {f"{split}/{name}{ending}": row[name] for name in row}
+                metrics |= {name: full[name] for name in full if name in metrics}
+        config = self.plain_config()
+        callbacks: list[Callback] = self.trainer.callbacks  # type: ignore[attr-defined]
+        throughput = next(callback for callback in callbacks if isinstance(callback, own.Throughput))
+        best = _monitored(self.trainer)
+        described = (self.checkpoint or {}).get("graphzoo", {})
+        content = {
+            "format": FORMAT,
+            "command": self.plan.command,
+            "metrics": metrics,
+            "validation": {**validated, **best},
+            "model": self.plan.model,
+            "data": self.plan.data,
+            "recipe": self.plan.recipe or None,
+            "seed": config.get("seed_everything"),
+            "best_epoch": (self.checkpoint or {}).get("epoch"),
+            "epochs": self.trainer.current_epoch if self.plan.command == "fit" else None,
+            "steps": self.trainer.global_step if self.plan.command == "fit" else None,
+            "checkpoint": None if chosen is None else str(chosen),
+            "seconds": round(time.perf_counter() - self._began, 3),
+            "fit_seconds": round(throughput.fit_seconds, 3) if self.plan.command == "fit" else None,
+            "num_parameters": sum(parameter.numel() for parameter in self.model.parameters()),
+            "config_hash": config_hash(config),
+            "data_fingerprint": getattr(self.datamodule, "fingerprint", None),
+            "trained_on": described.get("data"),
+            "versions": _versions(),
+        }
+        write_results(self.run_dir / "results.json", content)
+        if rows:
+            write_rows(self.run_dir / "relations.csv", rows)
+        checkpoint = f", {chosen.name}" if chosen is not None else ""
+        if content["best_epoch"] is not None:
+            checkpoint += f" of epoch {content['best_epoch'] + 1}"
+        words = {"val": "validation", "test": "test"}
+        print_table(
+            f"{self.plan.model} on {self.plan.data}: {words[split]}{checkpoint}", metrics, rows, split
+        )
+        sys.stderr.write(f"results: {self.run_dir / 'results.json'}\n")
+
+
+def run_plan(plan: Plan) -> int:
+    """Run a planned command line.
+
+    Args:
+        plan: From the pre-pass.
+
+    Returns:
+        The exit status.
+    """
+    _quieten()
+    jsonargparse.set_parsing_settings(omegaconf_absolute_to_relative_paths=True)
+    try:
+        if plan.run_config is not None and not plan.trust:
+            resume.check_classes(_read_yaml(plan.run_config), str(plan.run_config))
+        if plan.encoder_from_checkpoint:
+            _take_encoder(plan)
+        GraphzooCLI(plan)
+    except SystemExit as finished:  # --print_config and class help
+        return int(finished.code or 0)
+    except own.Interrupted as stopped:
+        run = stopped.path.parent.parent
+        _tell(f"{stopped}\nGo on with: graphzoo fit --ckpt_path {_relative(run)}")
+        return 128 + stopped.signum
+    except KeyboardInterrupt:
+        _tell("stopped at once; the last checkpoint stays as it was")
+        return 130
+    except Exception as error:
+        if plan.debug:
+            raise
+        return _tell_error(error, plan)
+    return 0
+
+
+def _tell_error(error: Exception, plan: Plan) -> int:
+    """Six lines for any error; 2 when the command line, a file or a setting is wrong, 1 for a failed run."""
+    text = shorten(str(error), lines=4) or type(error).__name__
+    if isinstance(error, UsageError):
+        return _tell(text, 2)
+    if isinstance(error, OmegaConfBaseException):
+        line = text.splitlines()[0]
+        return _tell(f"{line}\nCheck the ${{...}} in the configuration files and options", 2)
+    more = "\n--debug shows the traceback"
+    if isinstance(error, NonFiniteError):
+        kept = [
+            path
+            for path in (plan.run_dir or Path(os.environ.get("GRAPHZOO_RUN_DIR", "."))).glob(
+                "checkpoints/*.ckpt"
+            )
+        ]
+        good = f"\nLast good checkpoints: {', '.join(str(_relative(path)) for path in kept)}" if kept else ""
+        return _tell(f"training stopped: {text}{good}", 1)
+    if isinstance(error, ModuleNotFoundError):
+        name = error.name or ""
+        return _tell(f"{text}\nInstall it: pip install {name.partition('.')[0]}{more}", 2)
+    if isinstance(
+        error, ValueError | MisconfigurationException | FileNotFoundError | PermissionError | TypeError
+    ):
+        return _tell(text + more, 2)
+    return _tell(f"{type(error).__name__}: {text}{more}", 1)
+
+
+def _tell(text: str, status: int = 2) -> int:
+    sys.stderr.write(shorten(f"graphzoo: {text}") + "\n")
+    return status
+
+
+def _relative(path: Path) -> Path:
+    try:
+        return path.absolute().relative_to(Path.cwd())
+    except ValueError:
+        return path
+
+
+def _read_yaml(path: Path) -> Any:
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
+
+
+def _take_encoder(plan: Plan) -> None:
+    """Let a lone checkpoint say which encoder it holds and with which settings."""
+    assert plan.checkpoint is not None
+    described = resume.read_checkpoint(plan.checkpoint).get("graphzoo")
+    if described is None:
+        raise UsageError(f"{plan.checkpoint} does not say which encoder it holds: add --model NAME")
+    encoder = described["encoder"]
+    if not plan.trust:
+        resume.check_classes({"encoder": encoder}, str(plan.checkpoint))
+    plan.model = plan.model or encoder["class_path"].rpartition(".")[2].lower()
+    import json
+
+    plan.arguments.append(f"--model.init_args.encoder={json.dumps(encoder)}")
+
+
+def _parser_class(plan: Plan) -> type[GraphzooParser]:
+    """The parser with this command line's words, as a class of its own: two runs do not share them."""
+    return type("GraphzooParser", (GraphzooParser,), {"command_line": plan.arguments, "options": []})
+
+
+def _names_header(plan: Plan) -> list[str]:
+    names = {"model": plan.model, "data": plan.data, "recipe": plan.recipe}
+    return [f"{key}: {name}" for key, name in names.items() if name]
+
+
+def _model_name(config: dict[str, Any]) -> str:
+    model = config.get("model") or {}
+    encoder = (model.get("init_args") or {}).get("encoder")
+    path = (
+        (encoder.get("class_path") if isinstance(encoder, dict) else encoder)
+        or model.get("class_path")
+        or "model"
+    )
+    return str(path).rpartition(".")[2].lower()
+
+
+def _data_name(config: dict[str, Any]) -> str:
+    data = config.get("data") or {}
+    return str(
+        (data.get("init_args") or {}).get("name")
+        or str(data.get("class_path") or "data").rpartition(".")[2].lower()
+    )
+
+
+def _monitored(trainer: Trainer) -> dict[str, float]:
+    """The validation metric of the best checkpoint."""
+    for callback in trainer.checkpoint_callbacks:
+        if isinstance(callback, own.BestCheckpoint) and callback.best_model_score is not None:
+            return {f"best {callback.monitor}": float(callback.best_model_score)}
+    return {}
+
+
+def _versions() -> dict[str, str]:
+    from graphzoo.tasks.base import versions
+
+    return versions()
+
+
+def show_help(command: str) -> int:
+    """Print every option of a command.
+
+    Args:
+        command: fit, validate or test.
+    """
+    return run_plan(Plan(command, ["--help"]))
+
+
+def show_class_help(command: str, rest: list[str]) -> int:
+    """Print the arguments of a class: `--model.help PATH`, `--data.help PATH`, `--trainer.logger.help PATH`.
+
+    Args:
+        command: fit, validate or test.
+        rest: Arguments as typed.
+    """
+    return run_plan(Plan(command, [token for token in rest if token != "--debug"], debug="--debug" in rest))
+
+
+class _Artifacts(Callback):
+    """Writes what prediction needs beside the weights, before training: interrupted runs predict too."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Let the DataModule write its files."""
+        datamodule = trainer.datamodule  # type: ignore[attr-defined]
+        if trainer.is_global_zero and hasattr(datamodule, "save_artifacts"):
+            datamodule.save_artifacts(self.directory)
+
+
+class _Advertisement(logging.Filter):
+    """Drops Lightning's tips for paid add-ons and its lines about hardware that is not there."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        dull = (
+            "💡",
+            "TPU available: False",
+            "HPU available: False",
+            "GPU available: False",
+            "`Trainer.fit` stopped",
+        )
+        told = (
+            "litlogger",
+            "litmodels",
+            "Restoring states from",
+            "Loaded model weights",
+            "Restored all states",
+        )
+        return not text.startswith(dull) and not any(words in text for words in told)
+
+
+_FILTER = _Advertisement()
+
+
+def _quieten() -> None:
+    """Leave out what tells a user of the command nothing."""
+    for name in ("lightning.pytorch.utilities.rank_zero", "lightning.fabric.utilities.rank_zero"):
+        logging.getLogger(name).addFilter(_FILTER)
+    logging.getLogger("lightning.fabric.utilities.seed").setLevel(logging.WARNING)
+    for pattern in (
+        ".*isinstance\\(treespec, LeafSpec\\).*",
+        ".*does not have many workers.*",
+        ".*Checkpoint directory .* exists and is not empty.*",
+        ".*The number of training batches .* is smaller than the logging interval.*",
+        ".*srun.*",
+        ".*Be aware that when using `ckpt_path`.*",
+    ):
+        warnings.filterwarnings("ignore", message=pattern)

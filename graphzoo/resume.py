@@ -1,0 +1,251 @@
+"""Reading checkpoints without trusting them, and resuming only what is the same run."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+from graphzoo.checkpoints import is_whole
+from graphzoo.errors import UsageError
+from graphzoo.registry import is_trusted
+
+__all__ = ["ResumeGuard", "check_classes", "differences", "read_checkpoint"]
+
+# Arguments of the data module that do not change what is trained.
+_HARMLESS = {"root", "download", "num_workers", "eval_batch_size", "max_valid_triples", "path"}
+# Settings whose old values sit in the restored schedule, where a new value would be ignored without a word.
+_FROZEN = {"lr_milestones", "lr_gamma"}
+_REPLACED_IN_OPTIMISER = {"lr", "weight_decay"}
+
+
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """Load a checkpoint's plain values and tensors; code in it is never run.
+
+    Args:
+        path: The file.
+
+    Raises:
+        UsageError: for a damaged file, naming a whole one beside it, and for one that holds code.
+    """
+    try:
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        if is_whole(path):
+            reason = next(
+                (line for line in str(error).splitlines() if "GLOBAL" in line or "global" in line), ""
+            )
+            raise UsageError(
+                f"checkpoint {path} is refused: it holds more than tensors and plain values, so loading it "
+                f"could run code. Nothing was run.\n{reason.strip()[:200]}"
+            ) from error
+        raise UsageError(_damaged(path)) from error
+    except (EOFError, OSError, RuntimeError, ValueError, KeyError) as error:
+        if isinstance(error, FileNotFoundError | PermissionError):
+            raise UsageError(f"checkpoint {path} cannot be read: {error.strerror}") from error
+        raise UsageError(_damaged(path)) from error
+    if not isinstance(checkpoint, dict) or "state_dict" not in checkpoint:
+        raise UsageError(f"{path} is no checkpoint of a training run: it holds no state_dict")
+    return checkpoint
+
+
+def _damaged(path: Path) -> str:
+    size = path.stat().st_size
+    others = [other for other in sorted(path.parent.glob("*.ckpt")) if other != path and is_whole(other)]
+    good = (
+        f"Whole checkpoint beside it: {others[-1]}" if others else "There is no whole checkpoint beside it."
+    )
+    return f"checkpoint {path} is damaged or no checkpoint at all ({size} bytes)\n{good}"
+
+
+def check_classes(config: Any, origin: str) -> None:
+    """Refuse a configuration that names classes nobody registered, before anything is imported.
+
+    Args:
+        config: The parsed YAML of a run's config.yaml, or the description inside a checkpoint.
+        origin: Where it comes from, for the message.
+
+    Raises:
+        UsageError: naming the class and the flag that allows it.
+    """
+    for class_path in _class_paths(config):
+        if not is_trusted(class_path):
+            raise UsageError(
+                f"{origin} names the class {class_path!r}, which no installed package registers\n"
+                "It was not imported. If you know what it does, add --trust"
+            )
+
+
+def _class_paths(value: Any, key: str = "") -> list[str]:
+    """Every string that jsonargparse would import: class paths, and dotted values in places for classes."""
+    places = (
+        "class_path",
+        "task",
+        "encoder",
+        "model",
+        "data",
+        "callbacks",
+        "logger",
+        "strategy",
+        "plugins",
+        "profiler",
+    )
+    if isinstance(value, dict):
+        return [found for name, item in value.items() for found in _class_paths(item, str(name))]
+    if isinstance(value, list):
+        return [found for item in value for found in _class_paths(item, key)]
+    if isinstance(value, str) and key in places and "." in value and not value.startswith("."):
+        return [value]
+    return []
+
+
+def differences(
+    checkpoint: dict[str, Any], config: dict[str, Any], trained: dict[str, Any] | None
+) -> dict[str, tuple[Any, Any]]:
+    """Settings in which a command line contradicts a checkpoint.
+
+    Args:
+        checkpoint: As loaded.
+        config: The configuration of the command, as plain values.
+        trained: The configuration saved with the checkpoint's run, for the data's arguments, or None.
+
+    Returns:
+        {option: (the checkpoint's value, the command's)}; options as written on the command line.
+    """
+    found: dict[str, tuple[Any, Any]] = {}
+    model = config.get("model", {}).get("init_args", {})
+    for name, value in checkpoint.get("hyper_parameters", {}).items():
+        if name in model and name != "encoder" and not name.startswith("_") and model[name] != value:
+            found[f"--model.{name}"] = (value, model[name])
+    described = checkpoint.get("graphzoo", {}).get("encoder", {})
+    encoder = model.get("encoder") or {}
+    if described and encoder:
+        if _public(described["class_path"]) != _public(encoder.get("class_path", described["class_path"])):
+            found["--model.encoder"] = (described["class_path"], encoder["class_path"])
+        for name, value in (encoder.get("init_args") or {}).items():
+            if name in described["init_args"] and described["init_args"][name] != value:
+                found[f"--model.encoder.{name}"] = (described["init_args"][name], value)
+    old = ((trained or {}).get("data") or {}).get("init_args") or {}
+    new = (config.get("data") or {}).get("init_args") or {}
+    for name in sorted((set(old) & set(new)) - _HARMLESS):
+        if old[name] != new[name]:
+            found[f"--data.{name}"] = (old[name], new[name])
+    return found
+
+
+def _public(class_path: str) -> str:
+    """`graphzoo.encoders.knowformer.KnowFormer` and `graphzoo.encoders.KnowFormer` are one class."""
+    parts = class_path.split(".")
+    return ".".join([*parts[:2], parts[-1]]) if parts[0] == "graphzoo" else class_path
+
+
+def check_resume(found: dict[str, tuple[Any, Any]], path: Path, *, override: bool) -> None:
+    """Stop a resume whose settings differ from the checkpoint's, unless that is wanted and possible.
+
+    Args:
+        found: From `differences`.
+        path: The checkpoint.
+        override: Whether `--override` was given.
+
+    Raises:
+        UsageError: naming the settings and both values.
+    """
+    fixed = {
+        name for name in found if name.startswith("--model.encoder") or name.rpartition(".")[2] in _FROZEN
+    }
+    blocking = {name: pair for name, pair in found.items() if not override or name in fixed}
+    if not blocking:
+        return
+    lines = [f"{name}: {old} there, {new} here" for name, (old, new) in list(blocking.items())[:3]]
+    if len(blocking) > 3:
+        lines[-1] += f" (and {len(blocking) - 3} more)"
+    remedy = (
+        "These cannot change while a run is resumed: leave them out, or start anew without --ckpt_path"
+        if fixed & set(blocking)
+        else "Leave them out to go on with the same run, or add --override to go on with the new values"
+    )
+    raise UsageError("\n".join([f"{path} was trained with other settings", *lines, remedy]))
+
+
+def check_shape(found: dict[str, tuple[Any, Any]], path: Path) -> None:
+    """Stop before weights are loaded into an encoder of another shape.
+
+    Args:
+        found: From `differences`.
+        path: The checkpoint.
+
+    Raises:
+        UsageError: naming the settings and both values.
+    """
+    encoder = {name: pair for name, pair in found.items() if name.startswith("--model.encoder")}
+    if encoder:
+        lines = [f"{name}: {old} there, {new} here" for name, (old, new) in list(encoder.items())[:3]]
+        raise UsageError("\n".join([f"{path} holds another encoder", *lines, "Leave these settings out"]))
+
+
+class ResumeGuard(Callback):
+    """Refuses to go on with other data than the checkpoint's, and applies settings changed on purpose.
+
+    Args:
+        fingerprint: The checkpoint's data, or None to accept any.
+        settings: New values of `lr` and `weight_decay`; their old values lie in the restored optimiser.
+        previous: The checkpoint's values of the same settings.
+    """
+
+    def __init__(
+        self, fingerprint: str | None, settings: dict[str, float], previous: dict[str, float]
+    ) -> None:
+        self.fingerprint = fingerprint
+        self.settings = settings
+        self.previous = previous
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Compare the data."""
+        found = getattr(trainer.datamodule, "fingerprint", None)  # type: ignore[attr-defined]
+        if self.fingerprint is not None and found is not None and found != self.fingerprint:
+            raise ValueError(
+                f"the data differ from those the checkpoint was trained on (fingerprint {found[:12]}, there "
+                f"{self.fingerprint[:12]})\nGive the same files, or add --override"
+            )
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Put the new values where the restored optimiser and schedule have the old ones."""
+        if not self.settings:
+            return
+        for optimizer in trainer.optimizers:
+            for group in optimizer.param_groups:
+                if "lr" in self.settings:
+                    factor = self.settings["lr"] / self.previous["lr"]
+                    group["lr"] *= factor
+                    if "initial_lr" in group:
+                        group["initial_lr"] *= factor
+                if "weight_decay" in self.settings and group.get("weight_decay"):
+                    group["weight_decay"] = self.settings["weight_decay"]
+        if "lr" in self.settings:
+            factor = self.settings["lr"] / self.previous["lr"]
+            for config in trainer.lr_scheduler_configs:
+                scheduler = config.scheduler
+                if hasattr(scheduler, "base_lrs"):
+                    scheduler.base_lrs = [rate * factor for rate in scheduler.base_lrs]
+
+
+def make_guard(
+    checkpoint: dict[str, Any], found: dict[str, tuple[Any, Any]], *, override: bool
+) -> ResumeGuard:
+    """The callback that watches over a resumed run.
+
+    Args:
+        checkpoint: As loaded.
+        found: From `differences`, already allowed.
+        override: Whether `--override` was given.
+    """
+    changed = {name.rpartition(".")[2]: pair for name, pair in found.items() if name.count(".") == 1}
+    optimiser = {name: pair for name, pair in changed.items() if name in _REPLACED_IN_OPTIMISER}
+    return ResumeGuard(
+        None if override else checkpoint.get("graphzoo", {}).get("data", {}).get("fingerprint"),
+        {name: float(new) for name, (_, new) in optimiser.items()},
+        {name: float(old) for name, (old, _) in optimiser.items()},
+    )
