@@ -21,4 +21,5 @@ class EntityDecoder(nn.Module):
 
     def forward(self, states: Tensor) -> Tensor:
         """States [N, B, D] -> logits [B, N]."""
-        return self.lin2(self.lin1(states).relu_()).squeeze(-1).t()
+        logits: Tensor = self.lin2(self.lin1(states).relu_())
+        return logits.squeeze(-1).t()

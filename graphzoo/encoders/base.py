@@ -18,7 +18,8 @@ class Encoder(nn.Module, ABC):
     """A module built as `Encoder(spec, **settings)` that remembers its settings.
 
     Attributes:
-        init_args: Every keyword argument with its value, defaults included: plain values, so that a checkpoint can
+        init_args: Every keyword argument with its value, defaults included: plain values, so that a
+            checkpoint can
             name what it holds and rebuild it in a later version whose defaults differ.
         out_channels: D, the width of the states.
     """
@@ -27,14 +28,15 @@ class Encoder(nn.Module, ABC):
     init_args: dict[str, Any]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Encoder:
+        """Note the settings before `__init__` runs."""
         module = super().__new__(cls)
-        if not args and not kwargs:  # copy and pickle make an empty shell first and restore `init_args` themselves
-            return module
-        bound = inspect.signature(cls.__init__).bind(module, *args, **kwargs)
-        bound.apply_defaults()
-        settings = dict(list(bound.arguments.items())[2:])
-        # nn.Module is not initialised yet, so its own __setattr__ must not see this.
-        object.__setattr__(module, "init_args", settings)
+        # copy and pickle make an empty shell first, and restore `init_args` themselves.
+        if args or kwargs:
+            bound = inspect.signature(cls.__init__).bind(module, *args, **kwargs)
+            bound.apply_defaults()
+            settings = dict(list(bound.arguments.items())[2:])
+            # nn.Module is not initialised yet, so its own __setattr__ must not see this.
+            object.__setattr__(module, "init_args", settings)
         return module
 
 

@@ -12,7 +12,6 @@ from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from graphzoo.ops.map_rows import map_rows
 
@@ -26,59 +25,84 @@ __all__ = [
 ]
 
 AttentionNorm = Literal["l2", "fro"]
-_EPS = 1e-12
+_EPS = 1e-24  # below every squared norm that is not zero for all purposes
 
 
-def sum_prototypes(query: Tensor, key: Tensor, value: Tensor, norm: AttentionNorm) -> tuple[Tensor, ...]:
-    """What Eq. 10 needs to know of all entities, as sums over the given rows.
+def _head_blocks(channels: int, num_heads: int, like: Tensor) -> Tensor:
+    """Which head each channel belongs to, [D, H]: sums over a head's few channels run best as a matrix
+    product.
+    """
+    return torch.eye(num_heads, dtype=like.dtype, device=like.device).repeat_interleave(
+        channels // num_heads, 0
+    )
+
+
+def _normalize(x: Tensor, blocks: Tensor) -> Tensor:
+    """Divide each head of each row by its l2 norm."""
+    return x * ((x * x @ blocks).clamp_min(_EPS).rsqrt() @ blocks.t())
+
+
+def sum_prototypes(
+    query: Tensor, key: Tensor, value: Tensor, num_heads: int, norm: AttentionNorm
+) -> tuple[Tensor, ...]:
+    """What Eq. 10 needs to know of all entities, as sums over the given rows; heads are blocks of channels.
 
     Args:
-        query: [n, B, H, D]; looked at for "fro" only.
-        key: [n, B, H, D].
-        value: [n, B, H, D].
+        query: [n, B, D]; looked at for "fro" only.
+        key: [n, B, D].
+        value: [n, B, D].
+        num_heads: H, a divisor of D.
         norm: "l2" normalises each key here, "fro" is applied to the finished sums by `apply_prototypes`.
 
     Returns:
-        Sums of keys [B, H, D], of key-value products [B, H, D, D], of values [B, H, D], and for "fro" of squared keys
-        and squared queries [B, H, 1].
+        Sums of keys [B, D], of key-value products [B, D, D] (meaningful within a head), of values [B, D],
+        and for
+        "fro" of squared keys and squared queries [B, H].
     """
+    blocks = _head_blocks(key.shape[-1], num_heads, key)
     if norm == "l2":
-        key = F.normalize(key, dim=-1, eps=_EPS)
-    n, b, h, d = key.shape
-    product = torch.bmm(key.reshape(n, b * h, d).permute(1, 2, 0), value.reshape(n, b * h, d).transpose(0, 1))
-    sums = (key.sum(0), product.view(b, h, d, d), value.sum(0))
+        key = _normalize(key, blocks)
+    # All D x D products rather than H blocks: BLAS does the larger matrices faster than many tiny ones.
+    product = torch.bmm(key.permute(1, 2, 0), value.transpose(0, 1))
+    sums = (key.sum(0), product, value.sum(0))
     if norm == "l2":
         return sums
-    return (*sums, key.square().sum((0, 3))[..., None], query.square().sum((0, 3))[..., None])
+    return (*sums, (key * key).sum(0) @ blocks, (query * query).sum(0) @ blocks)
 
 
 def apply_prototypes(
-    query: Tensor, value: Tensor, sums: tuple[Tensor, ...], num_nodes: int, norm: AttentionNorm
+    query: Tensor,
+    value: Tensor,
+    sums: tuple[Tensor, ...],
+    num_nodes: int,
+    num_heads: int,
+    norm: AttentionNorm,
 ) -> Tensor:
     """Attention output of some rows from the sums over all rows (Eq. 10).
 
     Args:
-        query: [n, B, H, D], not yet normalised.
-        value: [n, B, H, D].
+        query: [n, B, D], not yet normalised.
+        value: [n, B, D].
         sums: Result of `sum_prototypes` over all N entities.
         num_nodes: N.
+        num_heads: H.
         norm: As for `sum_prototypes`.
 
     Returns:
-        [n, B, H, D].
+        [n, B, D].
     """
     key_sum, product, value_sum = sums[:3]
+    blocks = _head_blocks(query.shape[-1], num_heads, query)
+    product = product * (blocks @ blocks.t())
     if norm == "l2":
-        query = F.normalize(query, dim=-1, eps=_EPS)
+        query = _normalize(query, blocks)
     else:
-        scale = (sums[3].clamp(min=_EPS**2) * sums[4].clamp(min=_EPS**2)).rsqrt()  # 1 / (|K| |Q|), [B, H, 1]
-        key_sum, product = key_sum * scale, product * scale[..., None]
-    n, b, h, d = query.shape
-    mixed = torch.bmm(query.reshape(n, b * h, d).transpose(0, 1), product.reshape(b * h, d, d)).transpose(
-        0, 1
-    )
-    numerator = mixed.reshape(n, b, h, d) + value_sum + num_nodes * value
-    return numerator / ((query * key_sum).sum(-1, keepdim=True) + 2 * num_nodes)
+        scale = (
+            sums[3].clamp_min(_EPS) * sums[4].clamp_min(_EPS)
+        ).rsqrt() @ blocks.t()  # 1 / (|K| |Q|), [B, D]
+        query = query * scale
+    numerator = torch.bmm(query.transpose(0, 1), product).transpose(0, 1) + value_sum + num_nodes * value
+    return numerator * ((query * key_sum @ blocks + 2 * num_nodes).reciprocal() @ blocks.t())
 
 
 def prototype_attention(query: Tensor, key: Tensor, value: Tensor, *, norm: AttentionNorm = "l2") -> Tensor:
@@ -90,7 +114,8 @@ def prototype_attention(query: Tensor, key: Tensor, value: Tensor, *, norm: Atte
         query: [N, B, H, D].
         key: [N, B, H, D].
         value: [N, B, H, D].
-        norm: What the hats mean: "l2" divides by the norm of each entity and head (what the published numbers use),
+        norm: What the hats mean: "l2" divides by the norm of each entity and head (what the published
+            numbers use),
             "fro" by the norm over all entities and channels, per query and head (Eq. 10 as printed).
 
     Returns:
@@ -102,20 +127,25 @@ def prototype_attention(query: Tensor, key: Tensor, value: Tensor, *, norm: Atte
     _check(query, key, value)
     if norm not in ("l2", "fro"):
         raise ValueError(f"norm must be 'l2' or 'fro', got {norm!r}")
-    num_nodes = query.shape[0]
-    sums = map_rows(
-        lambda rows, _, __: sum_prototypes(*rows, norm),
-        (query, key, value),
-        num_sums=3 if norm == "l2" else 5,
-    )
-    (out,) = map_rows(
-        lambda rows, shared, _: (apply_prototypes(*rows, shared, num_nodes, norm),), (query, value), sums
-    )
-    return out
+    num_nodes, _, num_heads, _ = query.shape
+
+    def sums_of(rows: tuple[Tensor, ...], shared: tuple[Tensor, ...], start: int) -> tuple[Tensor, ...]:
+        q, k, v = rows
+        return sum_prototypes(q, k, v, num_heads, norm)
+
+    def attend(rows: tuple[Tensor, ...], shared: tuple[Tensor, ...], start: int) -> tuple[Tensor, ...]:
+        q, v = rows
+        return (apply_prototypes(q, v, shared, num_nodes, num_heads, norm),)
+
+    flat = query.flatten(2), key.flatten(2), value.flatten(2)
+    sums = map_rows(sums_of, flat, num_sums=3 if norm == "l2" else 5)
+    (out,) = map_rows(attend, (flat[0], flat[2]), sums)
+    return out.view_as(query)
 
 
 def exponential_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    r"""The full exponential kernel :math:`\kappa = \exp(q \cdot k / \sqrt D)` of Eq. 7: quadratic, for small graphs.
+    r"""The full exponential kernel :math:`\kappa = \exp(q \cdot k / \sqrt D)` of Eq. 7: quadratic, for small
+    graphs.
 
     Args:
         query: [N, B, H, D].
@@ -129,7 +159,8 @@ def exponential_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     num_nodes = query.shape[0]
     q, k, v = (x.permute(1, 2, 0, 3) for x in (query, key, value))  # [B, H, N, D]
     logits = q @ k.transpose(-1, -2) / math.sqrt(query.shape[-1])
-    # The term N v_u is one more candidate with logit log N, so a softmax does the whole of it without overflow.
+    # The term N v_u is one more candidate with logit log N, so a softmax does the whole of it without
+    # overflow.
     own = logits.new_full((*logits.shape[:-1], 1), math.log(num_nodes))
     weights = torch.softmax(torch.cat([logits, own], dim=-1), dim=-1)
     return (weights[..., :-1] @ v + weights[..., -1:] * v).permute(2, 0, 1, 3)
@@ -153,7 +184,8 @@ def random_feature_attention(query: Tensor, key: Tensor, value: Tensor, projecti
         -1, keepdim=True
     ) / 2  # log phi, [N, B, H, M]
     k = (key * scale) @ projection.t() - (key * scale).square().sum(-1, keepdim=True) / 2
-    # Largest exponents are taken out of queries (each its own) and keys (one per query and head); they cancel, since
+    # Largest exponents are taken out of queries (each its own) and keys (one per query and head); they
+    # cancel, since
     # the N v_u term is scaled alike.
     q_max = q.detach().amax(-1, keepdim=True)
     k_max = k.detach().amax((0, 3), keepdim=True)

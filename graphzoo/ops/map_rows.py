@@ -1,9 +1,13 @@
 """Row-wise functions of huge activations, chunk by chunk, recomputed in the backward pass.
 
-A transformer layer over [N, B, D] states is mostly tall, thin arithmetic: small matrices, normalisations and sums that
-treat every row alike. Run tensor by tensor, each of its steps writes and saves an [N, B, D] intermediate; most of the
-time then goes to memory, on the CPU to page faults of fresh allocations above all. `map_rows` runs the whole function
-on a chunk of rows that stays in cache, saves only the inputs, and computes the chunk again when its gradient is
+A transformer layer over [N, B, D] states is mostly tall, thin arithmetic: small matrices, normalisations and
+sums that
+treat every row alike. Run tensor by tensor, each of its steps writes and saves an [N, B, D] intermediate;
+most of the
+time then goes to memory, on the CPU to page faults of fresh allocations above all. `map_rows` runs the whole
+function
+on a chunk of rows that stays in cache, saves only the inputs, and computes the chunk again when its gradient
+is
 wanted. On the CPU the chunks are dealt to single-threaded workers, so that no step waits for a barrier.
 """
 
@@ -20,9 +24,17 @@ from torch import Tensor
 __all__ = ["map_rows"]
 
 RowFunction = Callable[[tuple[Tensor, ...], tuple[Tensor, ...], int], tuple[Tensor, ...]]
+RowGradient = Callable[
+    [tuple[Tensor, ...], tuple[Tensor, ...], int, tuple[Tensor, ...]],
+    tuple[tuple[Tensor, ...], tuple[Tensor, ...]],
+]
 
-# Rows of the innermost matrices per chunk: 8192 rows of 32 float32 channels are 1 MiB, one core's share of cache.
+# Rows of the innermost matrices per chunk: 8192 rows of 32 float32 channels are 1 MiB, one core's share of
+# cache.
 CPU_ROWS = 8192
+# Smaller inputs are still cut into a few chunks for the workers, unless a chunk would not be worth a call.
+CPU_CHUNKS = 4
+CPU_LEAST_ROWS = 512
 # On an accelerator a chunk only bounds the memory of the recomputation; it should fill the device.
 DEVICE_ROWS = 1 << 20
 
@@ -45,7 +57,8 @@ def _workers() -> ThreadPoolExecutor | None:
                 wanted, "graphzoo-rows", initializer=torch.set_num_threads, initargs=(1,)
             )
             _pool_size = wanted
-            # Start every worker now: set_num_threads in a worker also moves the default for threads to come, which the
+            # Start every worker now: set_num_threads in a worker also moves the default for threads to come,
+            # which the
             # last line puts back. The calling thread keeps its own count throughout.
             barrier = threading.Barrier(wanted)
             for started in [_pool.submit(barrier.wait) for _ in range(wanted)]:
@@ -60,19 +73,35 @@ def _run(work: Callable[[int], Any], starts: range, device: torch.device) -> lis
 
 
 def _chunk_length(row: Tensor, chunk_rows: int | None) -> int:
-    if chunk_rows is None:
-        chunk_rows = CPU_ROWS if row.device.type == "cpu" else DEVICE_ROWS
-    inner = max(1, row[0].numel() // row.shape[-1]) if row.shape[0] else 1
-    return max(1, chunk_rows // inner)
+    """Equal chunks, so that workers finish together; never a function of the number of workers, nor are the
+    bits.
+    """
+    on_cpu = row.device.type == "cpu"
+    length, total = row.shape[0], row.numel() // row.shape[-1]
+    num_chunks = -(-total // (chunk_rows or (CPU_ROWS if on_cpu else DEVICE_ROWS)))
+    if chunk_rows is None and on_cpu:
+        num_chunks = max(num_chunks, min(CPU_CHUNKS, total // CPU_LEAST_ROWS))
+    return max(1, -(-length // max(1, num_chunks)))
+
+
+_NUM_SETTINGS = 5  # arguments of _MapRows before the tensors
 
 
 class _MapRows(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, fn: RowFunction, num_sums: int, num_rows: int, step: int, *tensors: Tensor) -> Any:
+    def forward(
+        ctx: Any,
+        fn: RowFunction,
+        gradient: RowGradient | None,
+        num_sums: int,
+        num_rows: int,
+        step: int,
+        *tensors: Tensor,
+    ) -> Any:
         rows, shared = tensors[:num_rows], tensors[num_rows:]
         length = rows[0].shape[0]
         device = rows[0].device
-        ctx.fn, ctx.num_sums, ctx.num_rows, ctx.step = fn, num_sums, num_rows, step
+        ctx.fn, ctx.gradient, ctx.num_sums, ctx.num_rows, ctx.step = fn, gradient, num_sums, num_rows, step
         ctx.autocast = torch.is_autocast_enabled(device.type), torch.get_autocast_dtype(device.type)
         ctx.save_for_backward(*tensors)
         outputs: list[Tensor] = []
@@ -98,10 +127,21 @@ class _MapRows(torch.autograd.Function):
     def backward(ctx: Any, *grad_outputs: Tensor) -> Any:
         tensors = ctx.saved_tensors
         rows, shared = tensors[: ctx.num_rows], tensors[ctx.num_rows :]
-        needs = ctx.needs_input_grad[4:]
+        needs = ctx.needs_input_grad[_NUM_SETTINGS:]
         device, step = rows[0].device, ctx.step
         num_mapped = len(grad_outputs) - ctx.num_sums
         grad_rows = [torch.empty_like(row) if need else None for row, need in zip(rows, needs, strict=False)]
+
+        def work_by_formula(start: int) -> list[Tensor]:
+            stop = start + step
+            chunk = tuple(row[start:stop] for row in rows)
+            grads_in = tuple(g[start:stop] for g in grad_outputs[:num_mapped]) + grad_outputs[num_mapped:]
+            with torch.no_grad():
+                by_row, by_shared = ctx.gradient(chunk, shared, start, grads_in)
+                for target, part in zip(grad_rows, by_row, strict=True):
+                    if target is not None:
+                        target[start:stop] = part
+            return [part for part, need in zip(by_shared, needs[ctx.num_rows :], strict=True) if need]
 
         def work(start: int) -> list[Tensor]:
             stop = start + step
@@ -128,13 +168,15 @@ class _MapRows(torch.autograd.Function):
                     target[start:stop] = next(grads)
             return list(grads)
 
-        partial = _run(work, range(0, rows[0].shape[0], step), device)
+        # Under autocast the types of intermediates are autocast's business, which only autograd follows.
+        by_formula = ctx.gradient is not None and not ctx.autocast[0]
+        partial = _run(work_by_formula if by_formula else work, range(0, rows[0].shape[0], step), device)
         grad_shared: list[Tensor | None] = []
         position = 0
         for need in needs[ctx.num_rows :]:
             grad_shared.append(_sum_in_order([part[position] for part in partial]) if need else None)
             position += need
-        return (None, None, None, None, *grad_rows, *grad_shared)
+        return (*(None,) * _NUM_SETTINGS, *grad_rows, *grad_shared)
 
 
 def _sum_in_order(parts: list[Tensor]) -> Tensor:
@@ -151,18 +193,25 @@ def map_rows(
     shared: Sequence[Tensor] = (),
     *,
     num_sums: int = 0,
+    gradient: RowGradient | None = None,
     chunk_rows: int | None = None,
 ) -> tuple[Tensor, ...]:
     """Apply `fn` to chunks of rows, without keeping its intermediates.
 
     Args:
-        fn: `fn(row_chunks, shared, start) -> outputs`, where every chunk covers rows `start` onwards. It must be a pure
-            function that treats rows alike (no global random state): it runs again in the backward pass. Everything
+        fn: `fn(row_chunks, shared, start) -> outputs`, where every chunk covers rows `start` onwards. It
+        must be a pure
+            function that treats rows alike (no global random state): it runs again in the backward pass.
+            Everything
             that needs a gradient must be in `rows` or `shared`.
         rows: Tensors [N, ...] cut along the first dimension, N >= 1.
         shared: Tensors given whole to every chunk, such as weights.
-        num_sums: How many of the last outputs of `fn` are partial sums over its rows, added up over chunks; the other
+        num_sums: How many of the last outputs of `fn` are partial sums over its rows, added up over chunks;
+            the other
             outputs have the chunk's rows first and are put together.
+        gradient: `gradient(row_chunks, shared, start, grad_outputs) -> (grad_rows, grad_shared)`, written by
+        hand where
+            autograd's bookkeeping costs too much; by default autograd does it.
         chunk_rows: Rows of the trailing matrices ([N, B, D]: N times B) per chunk; a default for the device.
 
     Returns:
@@ -176,5 +225,7 @@ def map_rows(
     if len({row.shape[0] for row in rows}) > 1:
         raise ValueError(f"map_rows needs rows of one length, got {[row.shape[0] for row in rows]}")
     step = _chunk_length(max(rows, key=lambda row: row.dim()), chunk_rows)
-    result = _MapRows.apply(fn, num_sums, len(rows), step, *rows, *shared)
-    return result  # type: ignore[no-any-return]  # Function.apply is untyped
+    result: tuple[Tensor, ...] = _MapRows.apply(  # type: ignore[no-untyped-call]
+        fn, gradient, num_sums, len(rows), step, *rows, *shared
+    )
+    return result

@@ -1,4 +1,6 @@
-"""Random choices of training as pure functions of (seed, step, what they are for): independent of batch layout and rank."""
+"""Random choices of training as pure functions of (seed, step, what they are for): independent of batch
+layout and rank.
+"""
 
 from graphzoo.sampling.facts import FactRemover
 from graphzoo.sampling.negatives import sample_negatives

@@ -20,7 +20,8 @@ class FactRemover:
     Args:
         triples: All facts of the graph, [n, 3], int64 (head, relation, tail).
         num_entities: N.
-        mode: "exact" hides the batch's facts and their inverses; "one_hop" hides every edge, of any relation and in
+        mode: "exact" hides the batch's facts and their inverses; "one_hop" hides every edge, of any relation
+        and in
             both directions, that joins the two entities of a batch fact; "none" hides nothing.
 
     Raises:

@@ -1,4 +1,6 @@
-"""Negative tails for training queries: uniform over the entities that are not known answers, without rejection."""
+"""Negative tails for training queries: uniform over the entities that are not known answers, without
+rejection.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ def sample_negatives(
 ) -> tuple[Tensor, Tensor]:
     """Draw entities uniformly and with replacement from those not known to answer each query.
 
-    The k-th negative of a query is a function of (seed, epoch, index of the query, k) alone, so batch size, ranks and
+    The k-th negative of a query is a function of (seed, epoch, index of the query, k) alone, so batch size,
+    ranks and
     micro-batches change nothing. Rank u among the non-answers is turned into an entity by the order statistic
     `u + #{i : a_i - i <= u}` of the sorted answers a_0 < a_1 < ..., so that no draw is ever rejected.
 
@@ -36,7 +39,8 @@ def sample_negatives(
         epoch: Epoch, so that every epoch has its own negatives.
 
     Returns:
-        Entities [B, K], int64, and a mask [B], bool: False for a query that every entity answers, whose entities
+        Entities [B, K], int64, and a mask [B], bool: False for a query that every entity answers, whose
+        entities
         are then meaningless.
     """
     num_queries = index.numel()

@@ -1,6 +1,8 @@
-"""Counter-based random numbers: a value is a function of integers that name it, never of how many were drawn before.
+"""Counter-based random numbers: a value is a function of integers that name it, never of how many were drawn
+before.
 
-The mixer is splitmix64 (Steele, Lea and Flood, 2014, "Fast splittable pseudorandom number generators"), written in
+The mixer is splitmix64 (Steele, Lea and Flood, 2014, "Fast splittable pseudorandom number generators"),
+written in
 wrapping int64 arithmetic, which torch has on every device.
 """
 

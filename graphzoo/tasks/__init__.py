@@ -1,4 +1,6 @@
-"""Tasks: one LightningModule each, with loss, metrics and optimiser; they know encoders by kind, not by name."""
+"""Tasks: one LightningModule each, with loss, metrics and optimiser; they know encoders by kind, not by
+name.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What all tasks share: building the encoder from the data's facts, and a checkpoint that says what it holds."""
+"""What all tasks share: building the encoder from the data's facts, and a checkpoint that says what it
+holds.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,8 @@ class Task(LightningModule):
     """A LightningModule around one encoder.
 
     The encoder comes as a factory, because its sizes are the data's: it is called with the `GraphSpec` of the
-    DataModule in `configure_model`, or with the one in a checkpoint when the task is loaded without a trainer.
+    DataModule in `configure_model`, or with the one in a checkpoint when the task is loaded without a
+    trainer.
 
     Args:
         encoder: `GraphSpec -> Encoder`; None only for a task that is about to be loaded from a checkpoint.
@@ -101,7 +104,8 @@ class Task(LightningModule):
         datamodule = getattr(self.trainer, "datamodule", None)
         if datamodule is None:
             raise ValueError(
-                f"{type(self).__name__} takes its graph from a DataModule: call trainer.fit(task, datamodule=...)"
+                f"{type(self).__name__} takes its graph from a DataModule: "
+                "call trainer.fit(task, datamodule=...)"
             )
         return datamodule
 
@@ -125,11 +129,14 @@ class Task(LightningModule):
         """Build the modules for the checkpoint's graph, so that the weights find their places."""
         described = checkpoint.get("graphzoo")
         if described is None:
-            raise ValueError("the checkpoint holds no graphzoo description: it was not written by a graphzoo task")
+            raise ValueError(
+                "the checkpoint holds no graphzoo description: it was not written by a graphzoo task"
+            )
         if described["format"] > CHECKPOINT_FORMAT:
             raise ValueError(
-                f"the checkpoint has format {described['format']}, this graphzoo reads up to {CHECKPOINT_FORMAT}: "
-                "install the graphzoo version it names: " + str(described["versions"].get("graphzoo"))
+                f"the checkpoint has format {described['format']}, this graphzoo reads up to "
+                f"{CHECKPOINT_FORMAT}: install the graphzoo version it names: "
+                + str(described["versions"].get("graphzoo"))
             )
         if self.encoder is None:
             self.build(GraphSpec.from_dict(described["spec"]))
@@ -141,7 +148,9 @@ class Task(LightningModule):
         return [{"params": decayed, "weight_decay": weight_decay}, {"params": biases, "weight_decay": 0.0}]
 
     def to_device_once(self, name: str, value: Any) -> Any:
-        """A graph or table of the DataModule on this module's device, moved once and kept out of the state."""
+        """A graph or table of the DataModule on this module's device, moved once and kept out of the
+        state.
+        """
         cache: dict[str, tuple[Any, torch.device, Any]] = self.__dict__.setdefault("_device_cache", {})
         known = cache.get(name)
         if known is None or known[0] is not value or known[1] != self.device:

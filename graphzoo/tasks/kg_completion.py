@@ -1,4 +1,6 @@
-"""Knowledge-graph completion: train on (head, relation, ?) in both directions, judge by exact filtered ranking."""
+"""Knowledge-graph completion: train on (head, relation, ?) in both directions, judge by exact filtered
+ranking.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ log = logging.getLogger(__name__)
 
 # Noise of evaluation; training steps count from 1, so that no step shares it.
 EVALUATION_STEP = 0
-# States, their update, aggregation and attention temporaries alive at once, in [N, B, D] tensors, while scoring.
+# States, their update, aggregation and attention temporaries alive at once, in [N, B, D] tensors, while
+# scoring.
 _LIVE_STATES = 8
 
 
@@ -33,20 +36,24 @@ class KGCompletion(Task):
 
     Args:
         encoder: `GraphSpec -> QueryEncoder`.
-        loss: "ce": softmax over all entities; "bce": the answer against sampled negatives (KnowFormer, Eq. 12), the
+        loss: "ce": softmax over all entities; "bce": the answer against sampled negatives (KnowFormer, Eq.
+        12), the
             negatives weighted by a softmax of their logits (self-adversarial).
         num_negatives: K of "bce"; at most the number of entities is used.
         adversarial_temperature: Divides the logits inside the weights' softmax.
-        loss_scale: Fixed factor on the mean loss of the global batch. It matters beside weight decay alone, since
+        loss_scale: Fixed factor on the mean loss of the global batch. It matters beside weight decay alone,
+            since
             Adam is otherwise blind to it; published "bce" runs sum over a device's batch.
-        remove_facts: What of the global batch is hidden from message passing: "exact" the facts and their inverses,
+        remove_facts: What of the global batch is hidden from message passing: "exact" the facts and their
+            inverses,
             "one_hop" every edge between the two entities, "none" nothing (for comparison: answers leak).
         lr: Learning rate of Adam.
         weight_decay: L2 penalty, not on biases.
         lr_milestones: Epochs after which the learning rate is multiplied by `lr_gamma`.
         lr_gamma: See `lr_milestones`.
         ties: How tied scores rank: "realistic", "optimistic" or "pessimistic".
-        max_score_bytes: Bound on the states alive while scoring; a batch is scored in as many parts as that takes.
+        max_score_bytes: Bound on the states alive while scoring; a batch is scored in as many parts as that
+            takes.
         seed: Seed of noise, dropout and negatives.
 
     Raises:
@@ -88,7 +95,11 @@ class KGCompletion(Task):
         if weight_decay < 0:
             raise ValueError(f"weight_decay must be at least 0, got {weight_decay}")
         self.save_hyperparameters(ignore=["encoder"])
-        self.loss, self.num_negatives, self.adversarial_temperature = loss, num_negatives, adversarial_temperature
+        self.loss, self.num_negatives, self.adversarial_temperature = (
+            loss,
+            num_negatives,
+            adversarial_temperature,
+        )
         self.loss_scale, self.remove_facts, self.seed = loss_scale, remove_facts, seed
         self.lr, self.weight_decay, self.lr_gamma = lr, weight_decay, lr_gamma
         self.lr_milestones = [10, 15] if lr_milestones is None else list(lr_milestones)
@@ -96,6 +107,7 @@ class KGCompletion(Task):
         self.metrics = nn.ModuleDict({"val": RankingMetric(ties=ties), "test": RankingMetric(ties=ties)})
         self.test_table: list[dict[str, Any]] = []
         self._remover: FactRemover | None = None
+        self._loaded_data: dict[str, Any] = {}
 
     def build_decoder(self, encoder: Encoder) -> nn.Module:
         """Two-layer perceptron on the states of every entity."""
@@ -118,13 +130,16 @@ class KGCompletion(Task):
             if self.trainer.accumulate_grad_batches not in (1, micro_batches):
                 raise ValueError(
                     f"the data makes {micro_batches} micro-batches of each batch, which set "
-                    f"accumulate_grad_batches; leave it out instead of asking for {self.trainer.accumulate_grad_batches}"
+                    f"accumulate_grad_batches; leave it out instead of asking for "
+                    f"{self.trainer.accumulate_grad_batches}"
                 )
             self.trainer.accumulate_grad_batches = micro_batches
         self._remover = FactRemover(datamodule.triples("train"), datamodule.spec.num_nodes, self.remove_facts)
 
     def training_step(self, batch: TripleBatch, batch_idx: int) -> Tensor:
-        """Loss of this part of the global batch, scaled so that the accumulated gradient is the global mean's."""
+        """Loss of this part of the global batch, scaled so that the accumulated gradient is the global
+        mean's.
+        """
         assert self._remover is not None
         step = self.trainer.global_step + 1
         mask = self._remover.to(self.device).edge_mask(batch.removed)
@@ -138,7 +153,9 @@ class KGCompletion(Task):
         return F.cross_entropy(logits.float(), batch.tail, reduction="none")
 
     def _bce(self, logits: Tensor, batch: TripleBatch) -> Tensor:
-        known_row, known_entity = self._datamodule().answers("train").lookup(batch.head.cpu(), batch.relation.cpu())
+        known_row, known_entity = (
+            self._datamodule().answers("train").lookup(batch.head.cpu(), batch.relation.cpu())
+        )
         negatives, possible = sample_negatives(
             batch.index,
             known_row.to(self.device),
@@ -156,7 +173,9 @@ class KGCompletion(Task):
         return F.softplus(-positive) + (weight * F.softplus(negative)).sum(1)
 
     def configure_optimizers(self) -> Any:
-        """Adam, with the learning rate cut at the milestones; `--optimizer` on the command line replaces it."""
+        """Adam, with the learning rate cut at the milestones; `--optimizer` on the command line replaces
+        it.
+        """
         optimizer = torch.optim.Adam(self.parameter_groups(self.weight_decay), lr=self.lr)
         scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, self.lr_milestones, self.lr_gamma)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "epoch"}}
@@ -216,7 +235,8 @@ class KGCompletion(Task):
             relation: [B], int64, in 0..2R-1.
 
         Returns:
-            [B, N]. A part that runs out of memory is halved and tried again; the scores are the same to the last bits
+            [B, N]. A part that runs out of memory is halved and tried again; the scores are the same to the
+            last bits
             of a matrix product.
         """
         per_query = graph.num_nodes * self.query_encoder.out_channels * 4 * _LIVE_STATES
@@ -227,7 +247,9 @@ class KGCompletion(Task):
             stop = min(start + size, head.numel())
             try:
                 scores.append(
-                    self._logits(graph, head[start:stop], relation[start:stop], None, self._noise_seed(EVALUATION_STEP))
+                    self._logits(
+                        graph, head[start:stop], relation[start:stop], None, self._noise_seed(EVALUATION_STEP)
+                    )
                 )
             except (MemoryError, RuntimeError) as error:
                 if not _out_of_memory(error) or size == 1:
@@ -239,7 +261,12 @@ class KGCompletion(Task):
         return torch.cat(scores) if scores else torch.empty(0, graph.num_nodes, device=head.device)
 
     def _logits(
-        self, graph: RelationalGraph, head: Tensor, relation: Tensor, edge_mask: Tensor | None, noise_seed: int
+        self,
+        graph: RelationalGraph,
+        head: Tensor,
+        relation: Tensor,
+        edge_mask: Tensor | None,
+        noise_seed: int,
     ) -> Tensor:
         states = self.query_encoder(graph, head, relation, edge_mask=edge_mask, noise_seed=noise_seed)
         logits: Tensor = self.decoder(states)
@@ -259,7 +286,7 @@ class KGCompletion(Task):
         """Adds the relation vocabulary and the data's fingerprint: entities are free, relations are not."""
         described = super().describe()
         if self._trainer is None or getattr(self.trainer, "datamodule", None) is None:
-            return {**described, **self.__dict__.get("_loaded_data", {})}
+            return {**described, **self._loaded_data}
         datamodule = self._datamodule()
         graph = datamodule.knowledge_graph
         return {
@@ -272,7 +299,9 @@ class KGCompletion(Task):
         """Build for the checkpoint's graph and remember its vocabulary."""
         super().on_load_checkpoint(checkpoint)
         described = checkpoint["graphzoo"]
-        self.__dict__["_loaded_data"] = {key: described[key] for key in ("relations", "data") if key in described}
+        self.__dict__["_loaded_data"] = {
+            key: described[key] for key in ("relations", "data") if key in described
+        }
 
     @classmethod
     def from_checkpoint_dict(
