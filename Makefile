@@ -46,6 +46,7 @@ demo: $(VENV)/.installed  ## train KnowFormer on UMLS (two minutes on two cores)
 
 lint: $(VENV)/.installed-dev  ## ruff and mypy
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check --quiet .
 	$(BIN)/mypy
 
 test: lint  ## ruff, mypy and all tests; JOBS=4 for more processes, PYTEST_ARGS="-k spmm" for a few

@@ -1,12 +1,13 @@
 """README and docs say what is true: links lead somewhere, examples run, commands are understood.
 
-A fenced `python` or `bash` block is run when the line above it is `<!-- run -->`; the blocks of a page run in order, in one
-empty folder, the python ones in one namespace per block. Every other `bash` block is read command by command: the words of
-each `graphzoo` command must be accepted by its parser, each `make` target and each extra must exist.
+A fenced `python` or `bash` block is run when the line above it is `<!-- run -->`; the blocks of a page run in
+order in one empty folder. Every other `bash` block is read command by command: its `graphzoo` commands must be accepted
+by the parser, each `make` target and each extra must exist.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -18,6 +19,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+
+from graphzoo.cli import main
+from graphzoo.presets import find_preset
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md")] + sorted((ROOT / "docs").rglob("*.md"))
@@ -54,7 +58,7 @@ BLOCKS = {page.relative_to(ROOT).as_posix(): blocks_of(page) for page in PAGES}
 
 
 def commands(block):
-    """The block's commands as word lists: continuation lines joined, comments and `NAME=value` in front dropped."""
+    """The block's commands as word lists, lines joined, without comments and `NAME=value` in front."""
     for line in block.text.replace("\\\n", " ").splitlines():
         words = shlex.split(line, comments=True)
         while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
@@ -63,12 +67,13 @@ def commands(block):
             yield words
 
 
-def graphzoo_commands(*, runnable):
+def graphzoo_commands():
+    """Words after `graphzoo` of every command in a block that is not run."""
     return [
-        pytest.param(words[1:], id=f"{block}-{' '.join(words[1:5])}")
+        words[1:]
         for blocks in BLOCKS.values()
         for block in blocks
-        if block.language == "bash" and block.run == runnable
+        if block.language == "bash" and not block.run
         for words in commands(block)
         if words[0] == "graphzoo"
     ]
@@ -99,7 +104,7 @@ def test_examples_run(page, tmp_path):
 
 
 def test_bash_commands_are_known():
-    """make targets, pip extras and file names in command blocks exist; no command is there that nothing checks."""
+    """Make targets, extras and files in command blocks exist; no command is there that nothing checks."""
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     extras = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
     for blocks in BLOCKS.values():
@@ -115,14 +120,82 @@ def test_bash_commands_are_known():
                     for extra in re.findall(r"\[([\w,]+)\]", " ".join(words)):
                         assert set(extra.split(",")) <= extras, f"{block}: {words}"
                 elif words[0] == "python":
-                    assert words[1] == "-m" and (ROOT / words[2].replace(".", "/")).exists(), f"{block}: {words}"
+                    assert words[1] == "-m" and (ROOT / words[2].replace(".", "/")).exists(), (
+                        f"{block}: {words}"
+                    )
                 else:
                     assert words[0] in {"graphzoo", ".ci/run"}, f"{block}: nothing checks {words}"
 
 
+CHECK = """
+import contextlib, io, json, sys
+
+from graphzoo.arguments import make_plan
+from graphzoo.lightning_cli import run_plan
+
+failed = []
+for words in json.load(sys.stdin):
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            status = run_plan(make_plan(words[0], [*words[1:], "--print_config"]))
+        except ValueError as error:
+            status = str(error)
+    if status != 0 or "class_path: graphzoo.tasks.KGCompletion" not in out.getvalue():
+        failed.append([" ".join(words), status, err.getvalue()])
+print(json.dumps(failed))
+"""
+
+
+def run_check(commands_to_check, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", CHECK],
+        input=json.dumps(commands_to_check),
+        cwd=tmp_path,
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_fit_commands_are_accepted(tmp_path):
+    """Every `graphzoo fit` that is shown and not run is understood, down to the last option."""
+    shown = [words for words in graphzoo_commands() if words[0] in ("fit", "validate", "test")]
+    shown = [words for words in shown if not any(word.endswith(".help") for word in words)]
+    assert len(shown) > 10
+    assert run_check([words for words in shown if "--print_config" not in words], tmp_path) == []
+
+
+def test_a_wrong_command_would_be_noticed(tmp_path):
+    wrong = [
+        ["fit", "--model", "knowfromer", "--data", "umls"],
+        ["fit", "--model", "knowformer", "--data", "umls", "--trainer.max_epoch", "3"],
+        ["fit", "--model", "knowformer", "--data", "umls", "--model.encoder.num_layer", "3"],
+    ]
+    assert len(run_check(wrong, tmp_path)) == len(wrong)
+
+
+def test_other_commands_are_accepted():
+    """`list`, `download` and `reproduce` name things that exist; other commands are run."""
+    for words in graphzoo_commands():
+        if words[0] == "list":
+            assert main(words) == 0
+        elif words[0] == "download":
+            assert all(find_preset("data", name).name == name for name in words[1:])
+        elif words[0] == "reproduce":
+            assert find_preset("recipe", words[2], model=words[1]).name == "/".join(words[1:3])
+        else:
+            assert words[0] in ("fit", "validate", "test"), words
+
+
 def anchors(page):
     """GitHub's anchors of a page's headings."""
-    headings = re.findall(r"^#+ +(.*)$", re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S), re.M)
+    headings = re.findall(
+        r"^#+ +(.*)$", re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S), re.M
+    )
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
@@ -150,7 +223,12 @@ def test_every_page_is_reachable_from_the_index():
 
 def test_every_preset_is_documented():
     """Each data set, recipe and overlay is named on the page where a user would look for it."""
-    where = {"data": "data-kg.md", "recipe/knowformer": "knowformer.md", "trainer": "command.md", "logger": "command.md"}
+    where = {
+        "data": "data-kg.md",
+        "recipe/knowformer": "knowformer.md",
+        "trainer": "command.md",
+        "logger": "command.md",
+    }
     for folder, page in where.items():
         text = (ROOT / "docs" / page).read_text()
         names = {path.stem for path in (ROOT / "configs" / folder).glob("*.yaml")}
@@ -178,7 +256,9 @@ def test_recipe_table_says_what_the_recipes_say():
         assert said[1] == str(encoder.get("hidden_channels", 32)), path.stem
         assert said[2] == task["loss"], path.stem
         assert said[3] == negatives, path.stem
-        assert said[4] == (f"{task['adversarial_temperature']:g}" if task["loss"] == "bce" else "–"), path.stem
+        assert said[4] == (f"{task['adversarial_temperature']:g}" if task["loss"] == "bce" else "–"), (
+            path.stem
+        )
         assert float(said[5]) == task["weight_decay"], path.stem
         assert said[6] == task["remove_facts"], path.stem
         assert said[7] == str(recipe["trainer"]["max_epochs"]), path.stem
