@@ -196,7 +196,11 @@ class ResumableLoader(DataLoader[TripleBatch]):
     """
 
     def __init__(self, dataset: TrainingBatches, sampler: TrainingSampler, num_workers: int = 0) -> None:
-        super().__init__(dataset, batch_size=None, sampler=sampler, num_workers=num_workers)
+        # its own generator, or each epoch would draw a seed for the workers from the global one
+        generator = torch.Generator()
+        super().__init__(
+            dataset, batch_size=None, sampler=sampler, num_workers=num_workers, generator=generator
+        )
         self._order = sampler
         self._epoch = 0
         self._given = 0

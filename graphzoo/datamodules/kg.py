@@ -186,15 +186,16 @@ class KGDataModule(LightningDataModule):
         from graphzoo.ops import RelationalGraph
 
         source = self._graph_of(split)
-        if source.name not in self._message_graphs:
+        # two graphs of a pair may bear the same name
+        if source.fingerprint not in self._message_graphs:
             head, relation, tail = source.train.unbind(1)
-            self._message_graphs[source.name] = RelationalGraph(
+            self._message_graphs[source.fingerprint] = RelationalGraph(
                 torch.stack([torch.cat([head, tail]), torch.cat([tail, head])]),
                 torch.cat([relation, relation + source.num_relations]),
                 source.num_entities,
                 2 * source.num_relations,
             )
-        return self._message_graphs[source.name]
+        return self._message_graphs[source.fingerprint]
 
     def answers(self, split: str) -> AnswerIndex:
         """What counts as known when a split is asked.
@@ -269,7 +270,14 @@ class KGDataModule(LightningDataModule):
             chosen = permute(triples.size(0), "evaluation sample", split)[:max_triples].sort().values
         batches = EvaluationBatches(triples, self.answers(split), self.eval_batch_size, chosen)
         sampler = WholeBatchSampler(len(batches), *self._world())
-        return DataLoader(batches, batch_size=None, sampler=sampler, num_workers=self.num_workers)
+        # its own generator, or each pass would draw a seed for the workers from the global one
+        return DataLoader(
+            batches,
+            batch_size=None,
+            sampler=sampler,
+            num_workers=self.num_workers,
+            generator=torch.Generator(),
+        )
 
     def _training_sampler(self) -> TrainingSampler:
         rank, world_size = self._world()
@@ -278,8 +286,9 @@ class KGDataModule(LightningDataModule):
         return TrainingSampler(size, self.batch_size, share, self.seed, rank, world_size)
 
     def _graph_of(self, split: str) -> KnowledgeGraph:
+        split = _split(split)
         graph, inference = self._loaded()
-        return inference if inference is not None and _split(split) == "test" else graph
+        return inference if inference is not None and split == "test" else graph
 
     def _loaded(self) -> tuple[KnowledgeGraph, KnowledgeGraph | None]:
         if self._graphs is None:

@@ -31,8 +31,8 @@ def from_files(
     Args:
         path: A folder with `train`, `valid`, `test` (.txt, .tsv or .csv, also .gz; the last two may be
             missing); one file; a list of one to three files (train, valid, test); or a list of two folders
-            (graph to train on, graph to predict on: the inductive setting). An inductive folder needs only
-            `train`.
+            (graph to train on, graph to predict on: the inductive setting). The second folder of a pair needs
+            only `train`.
         split_seed: Without valid and test, 5 % each are drawn from train with this seed, whatever the line
             order; no entity or relation loses its last training triple.
 
@@ -49,18 +49,20 @@ def from_files(
                 f"{part}: no such file or folder; give a folder with train.txt, or the files themselves"
             )
     if all(part.is_dir() for part in paths) and 1 <= len(paths) <= 2:
-        graph = _load_own(_own_files(paths[0]), paths[0].resolve().name, split_seed)
+        # nobody tests on the first graph of a pair, so no test set is drawn from it
+        drawn = ("valid", "test") if len(paths) == 1 else ("valid",)
+        graph = _load_own(_own_files(paths[0]), paths[0].resolve().name, drawn, split_seed)
         if len(paths) == 1:
             return graph, None
-        inference_files = _own_files(paths[1])
-        return graph, _load_own(inference_files, paths[1].resolve().name, None, graph.relations)
+        files = _own_files(paths[1])
+        return graph, _load_own(files, paths[1].resolve().name, (), split_seed, graph.relations)
     if not paths or len(paths) > 3 or any(part.is_dir() for part in paths):
         raise DataError(
             "expected a folder, one to three files (train, valid, test) or two folders, got "
             f"{len(paths)} paths: {', '.join(map(str, paths)) or 'none'}"
         )
     files = dict(zip(SPLITS, paths, strict=False))
-    return _load_own(files, paths[0].name.split(".")[0], split_seed), None
+    return _load_own(files, paths[0].name.split(".")[0], ("valid", "test"), split_seed), None
 
 
 def _own_files(folder: Path) -> dict[str, Path]:
@@ -72,9 +74,13 @@ def _own_files(folder: Path) -> dict[str, Path]:
 
 
 def _load_own(
-    files: Mapping[str, Path], name: str, split_seed: int | None, relations: tuple[str, ...] | None = None
+    files: Mapping[str, Path],
+    name: str,
+    drawn: Sequence[str],
+    split_seed: int,
+    relations: tuple[str, ...] | None = None,
 ) -> KnowledgeGraph:
-    """Own files; `split_seed` None leaves missing splits empty (the graph of an inductive pair)."""
+    """Own files; missing splits named in `drawn` are taken from train, others stay empty."""
     labels = label_files(files["train"].parent)
 
     def parse() -> tuple[KnowledgeGraph, list[str]]:
@@ -83,20 +89,18 @@ def _load_own(
             for split, path in files.items()
         }
         split_name = "given"
-        missing = [split for split in SPLITS if split not in columns]
-        # a folder with a test set alone keeps it; only what is missing is drawn
-        if missing and split_seed is not None:
+        duplicates: list[str] = []
+        # what is given is kept; only what is missing is drawn
+        missing = [split for split in drawn if split not in columns]
+        if missing:
             split_name = f"random {'+'.join(missing)} seed {split_seed}"
-            columns = _draw_splits(columns, missing, split_seed)
-        for split in missing:
-            columns.setdefault(split, Columns([], [], [], split))
-        columns = {split: columns[split] for split in SPLITS}
+            columns, duplicates = _draw_splits(columns, missing, split_seed)
+        columns = {split: columns.get(split, Columns([], [], [], split)) for split in SPLITS}
         graph, notices = build(columns, name, relations=relations, split_name=split_name)
-        if split_name != "given":
-            notices = [notice for notice in notices if "without a training triple" not in notice]
-        return with_labels(graph, labels), notices
+        return with_labels(graph, labels), [*duplicates, *notices]
 
-    key = f"{name}\n{split_seed}\n{relations}\n{sorted((split, str(path)) for split, path in files.items())}"
+    paths = sorted((split, str(path)) for split, path in files.items())
+    key = f"{name}\n{drawn} {split_seed}\n{relations}\n{paths}"
     graph = remember([*files.values(), *labels.values()], key, parse)
     if graph.split_name != "given":
         sizes = ", ".join(f"{split} {graph.split(split).size(0):,}" for split in SPLITS)
@@ -111,14 +115,15 @@ def _load_own(
     return graph
 
 
-def _draw_splits(columns: dict[str, Columns], missing: Sequence[str], seed: int) -> dict[str, Columns]:
+def _draw_splits(
+    columns: dict[str, Columns], missing: Sequence[str], seed: int
+) -> tuple[dict[str, Columns], list[str]]:
     """Move 5 % of train into each missing split, without taking any name's last training triple."""
     train = columns["train"]
     # sorted and distinct: the draw must not depend on the line order of the file
     rows = sorted(set(zip(train.head, train.relation, train.tail, strict=True)))
-    duplicates = len(train) - len(rows)
-    if duplicates:
-        _log.warning("%s: %s duplicate triples dropped before the split", train.source, f"{duplicates:,}")
+    repeated = len(train) - len(rows)
+    notices = [f"{train.source}: {repeated:,} duplicate triples dropped before the split"] if repeated else []
     order = np.random.Generator(np.random.PCG64(seed)).permutation(len(rows))
     shuffled = [rows[i] for i in order]
     covered = np.zeros(len(rows), dtype=bool)
@@ -143,7 +148,7 @@ def _draw_splits(columns: dict[str, Columns], missing: Sequence[str], seed: int)
         result[split] = _to_columns([shuffled[i] for i in part], f"{train.source} ({split})")
     rest = [row for i, row in enumerate(shuffled) if i not in taken]
     result["train"] = _to_columns(rest, train.source)
-    return result
+    return result, notices
 
 
 def _to_columns(rows: Sequence[tuple[str, str, str]], source: str) -> Columns:

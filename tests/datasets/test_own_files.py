@@ -100,6 +100,15 @@ def test_only_the_missing_split_is_drawn(write, tmp_path):
     assert graph.split_name == "random valid seed 0"
 
 
+def test_duplicates_do_not_change_the_draw(write, tmp_path):
+    rows = chain(40)
+    write("a/train.txt", rows), write("b/train.txt", [*rows, rows[3], rows[3]])
+    one, _ = from_files(tmp_path / "a")
+    with pytest.warns(GraphzooDataWarning, match="2 duplicate triples dropped before the split"):
+        other, _ = from_files(tmp_path / "b")
+    assert one.fingerprint == other.fingerprint
+
+
 def test_single_file(write):
     graph, _ = from_files(write("facts.tsv", chain(40)))
     assert graph.name == "facts"

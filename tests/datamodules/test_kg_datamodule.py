@@ -1,0 +1,321 @@
+"""What the batches of KGDataModule are made of, whatever the batch size, the workers and the ranks."""
+
+import json
+from collections import defaultdict
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from graphzoo.datamodules import KGDataModule
+from graphzoo.datasets import KnowledgeGraph
+
+
+class Ranks:
+    """Stands for a trainer: only what the data module asks of it."""
+
+    def __init__(self, rank=0, world_size=1, epoch=0):
+        self.global_rank, self.world_size, self.current_epoch = rank, world_size, epoch
+
+
+def module(path, *, rank=0, world_size=1, **kwargs):
+    dm = KGDataModule(path=path, **kwargs)
+    if world_size > 1:
+        dm.trainer = Ranks(rank, world_size)
+    dm.setup()
+    return dm
+
+
+def training_items(dm, epoch=0):
+    return list(dm.train_dataloader(epoch))
+
+
+def directed(batch):
+    """A batch as (position, head, relation, tail)."""
+    columns = (batch.index, batch.head, batch.relation, batch.tail)
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def global_batches(path, *, world_size=1, epoch=0, **kwargs):
+    """All queries of each step, gathered over ranks and micro-batches, keyed by the removed facts."""
+    steps = defaultdict(list)
+    for rank in range(world_size):
+        dm = module(path, rank=rank, world_size=world_size, **kwargs)
+        for batch in training_items(dm, epoch):
+            assert len(batch) <= (dm.micro_batch_size or dm.batch_size)
+            assert batch.epoch == epoch
+            assert batch.num_global == batch.removed.numel()
+            steps[tuple(batch.removed.tolist())] += directed(batch)
+    return dict(steps)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data(), batch_size=st.integers(1, 70), epoch=st.integers(0, 3), seed=st.integers(0, 2))
+def test_micro_batches_and_ranks_partition_the_same_global_batches(toy, data, batch_size, epoch, seed):
+    micro_batch_size = data.draw(st.none() | st.integers(1, batch_size))
+    world_size = data.draw(st.integers(1, min(4, batch_size)))
+    setting = {"batch_size": batch_size, "seed": seed, "epoch": epoch}
+    plain = global_batches(toy, **setting)
+    cut = global_batches(toy, **setting, micro_batch_size=micro_batch_size, world_size=world_size)
+    assert list(map(sorted, plain.values())) == list(map(sorted, cut.values()))
+    assert list(plain) == list(cut)
+    # every fact once per epoch, in batches of the asked size
+    positions = [query[0] for queries in cut.values() for query in queries]
+    assert sorted(positions) == list(range(61))
+    assert [len(removed) for removed in plain] == [min(batch_size, 61 - i) for i in range(0, 61, batch_size)]
+    for removed, queries in plain.items():
+        assert [query[0] for query in queries] == list(removed)
+
+
+@pytest.mark.parametrize("batch_size", [8, 7, 64])
+def test_half_of_every_batch_asks_for_the_inverse(toy, batch_size):
+    dm = module(toy, batch_size=batch_size)
+    triples = dm.triples("train").tolist()
+    for batch in training_items(dm):
+        inverse = batch.relation >= 3
+        assert abs(int(inverse.sum()) * 2 - len(batch)) <= 1
+        for position, head, relation, tail in directed(batch):
+            fact = [tail, relation - 3, head] if relation >= 3 else [head, relation, tail]
+            assert fact == triples[position]
+
+
+def test_order_depends_on_seed_and_epoch_alone(toy):
+    def order(dm, epoch):
+        return torch.cat([batch.index for batch in training_items(dm, epoch)]).tolist()
+
+    dm = module(toy, batch_size=8)
+    torch.manual_seed(1)
+    state = torch.get_rng_state()
+    first = order(dm, 0)
+    # another module, another global state, workers: the same order, and the global state stays
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.manual_seed(2)
+    assert order(module(toy, batch_size=8), 0) == first
+    assert order(module(toy, batch_size=8, num_workers=2), 0) == first
+    assert order(dm, 1) != first
+    assert order(module(toy, batch_size=8, seed=1), 0) != first
+    loader = dm.train_dataloader()
+    loader.set_epoch(1)
+    assert torch.cat([batch.index for batch in loader]).tolist() == order(dm, 1)
+    # the direction of a fact changes between epochs for some facts
+    turned = [
+        {query[0]: query[2] for batch in training_items(dm, e) for query in directed(batch)} for e in (0, 1)
+    ]
+    assert turned[0] != turned[1]
+
+
+def test_all_ranks_make_the_same_number_of_steps(toy):
+    for world_size in (2, 3, 4):
+        for micro_batch_size in (1, 3, 8):
+            setting = {"batch_size": 16, "micro_batch_size": micro_batch_size, "world_size": world_size}
+            modules = [module(toy, rank=rank, **setting) for rank in range(world_size)]
+            sizes = {len(dm.train_dataloader()) for dm in modules}
+            assert len(sizes) == 1 and sizes == {len(training_items(modules[0]))}
+            items = len(training_items(modules[0]))
+            full, rest = divmod(61, 16)
+            steps = modules[0].num_micro_batches
+            assert full * steps < items <= full * steps + steps and rest
+
+
+def test_num_micro_batches(toy):
+    assert module(toy, batch_size=64).num_micro_batches == 1
+    assert module(toy, batch_size=60, micro_batch_size=20).num_micro_batches == 3
+    assert module(toy, batch_size=60, micro_batch_size=21).num_micro_batches == 3
+    assert module(toy, batch_size=60, micro_batch_size=20, world_size=2).num_micro_batches == 2
+    # the whole split is smaller than the batch: one step of 61 queries
+    assert module(toy, batch_size=500, micro_batch_size=50).num_micro_batches == 2
+
+
+def evaluation(path, split, *, world_size=1, **kwargs):
+    """target index -> (head, relation, target, filter), gathered over ranks; no index may come twice."""
+    answers, queries = {}, []
+    for rank in range(world_size):
+        dm = module(path, rank=rank, world_size=world_size, **kwargs)
+        loader = dm.val_dataloader() if split == "valid" else dm.test_dataloader()
+        batches = list(loader)
+        assert len(batches) == len(loader)
+        for batch in batches:
+            assert 0 < len(batch) <= dm.eval_batch_size
+            queries += list(zip(batch.head.tolist(), batch.relation.tolist(), strict=True))
+            assert batch.target_row.tolist() == sorted(batch.target_row.tolist())
+            assert batch.known_row.tolist() == sorted(batch.known_row.tolist())
+            for row, target, index in zip(
+                batch.target_row.tolist(), batch.target.tolist(), batch.target_index.tolist(), strict=True
+            ):
+                assert index not in answers
+                known = frozenset(batch.known_entity[batch.known_row == row].tolist())
+                answers[index] = (int(batch.head[row]), int(batch.relation[row]), target, known)
+    assert len(queries) == len(set(queries))
+    assert set(queries) == {(head, relation) for head, relation, _, _ in answers.values()}
+    return answers
+
+
+def expected_evaluation(triples, known_triples, num_relations):
+    known = defaultdict(set)
+    for head, relation, tail in known_triples.tolist():
+        known[head, relation].add(tail)
+        known[tail, relation + num_relations].add(head)
+    expected = {}
+    for i, (head, relation, tail) in enumerate(triples.tolist()):
+        inverse = relation + num_relations
+        expected[i] = (head, relation, tail, frozenset(known[head, relation]))
+        expected[i + len(triples)] = (tail, inverse, head, frozenset(known[tail, inverse]))
+    return expected
+
+
+@pytest.mark.parametrize("split", ["valid", "test"])
+@pytest.mark.parametrize(("batch_size", "world_size"), [(1, 1), (4, 1), (64, 1), (1, 3), (5, 2), (64, 4)])
+def test_evaluation_asks_every_target_once_with_its_filter(toy, split, batch_size, world_size):
+    graph = module(toy).knowledge_graph
+    expected = expected_evaluation(graph.split(split), graph.known_triples(), 3)
+    assert evaluation(toy, split, eval_batch_size=batch_size, world_size=world_size) == expected
+
+
+def test_inductive_evaluation(pair):
+    dm = module(pair)
+    first, second = dm.knowledge_graph, dm.inference_graph
+    known = torch.cat([first.train, first.valid])
+    assert evaluation(pair, "valid", eval_batch_size=5) == expected_evaluation(first.valid, known, 3)
+    assert evaluation(pair, "test", eval_batch_size=5) == expected_evaluation(
+        second.test, second.known_triples(), 3
+    )
+    assert torch.equal(dm.triples("test"), second.test) and torch.equal(dm.triples("valid"), first.valid)
+    assert dm.spec.num_nodes == 9 and dm.spec.num_relations == 3
+
+
+def test_workers_do_not_change_evaluation(toy):
+    assert evaluation(toy, "valid", eval_batch_size=4, num_workers=2) == evaluation(
+        toy, "valid", eval_batch_size=64
+    )
+
+
+def test_training_answers_know_the_training_split_only(toy, pair):
+    for path in (toy, pair):
+        dm = module(path)
+        head, relation, tail = dm.triples("train").unbind(1)
+        everything = torch.cartesian_prod(torch.arange(9), torch.arange(6))
+        assert int(dm.answers("train").counts(*everything.unbind(1)).sum()) == 2 * 61
+        row, entity = dm.answers("train").lookup(head, relation)
+        assert set(zip(range(61), tail.tolist(), strict=True)) <= set(
+            zip(row.tolist(), entity.tolist(), strict=True)
+        )
+    assert module(toy).answers("valid") is not module(toy).answers("test")
+    dm = module(toy)
+    assert dm.answers("valid") is dm.answers("test")
+
+
+def test_validation_sample_is_fixed(toy):
+    full = evaluation(toy, "valid")
+    sample = evaluation(toy, "valid", max_valid_triples=5, eval_batch_size=2)
+    assert len(sample) == 10
+    # the indices are those of the whole split, so both directions of a triple are n apart
+    assert {index % 13 for index in sample} == {index for index in sample if index < 13}
+    assert all(full[index] == value for index, value in sample.items())
+    assert evaluation(toy, "valid", max_valid_triples=5, seed=3) == sample
+    assert evaluation(toy, "valid", max_valid_triples=99) == full
+    assert len(evaluation(toy, "test", max_valid_triples=5)) == 22
+
+
+def graph_facts(graph):
+    return list(zip(*graph.edge_index.tolist(), graph.edge_type.tolist(), strict=True))
+
+
+def test_message_graph_holds_training_facts_and_inverses_only(toy):
+    dm = module(toy)
+    graph = dm.graph("train")
+    train = dm.triples("train").tolist()
+    assert graph.num_nodes == 9 and graph.num_relations == 6
+    facts = graph_facts(graph)
+    assert facts[:61] == [(head, tail, relation) for head, relation, tail in train]
+    assert facts[61:] == [(tail, head, relation + 3) for head, relation, tail in train]
+    for split in ("valid", "test"):
+        for head, relation, tail in dm.triples(split).tolist():
+            assert (head, tail, relation) not in facts and (tail, head, relation + 3) not in facts
+    for split in ("train", "valid", "test", "predict"):
+        assert dm.graph(split) is graph
+
+
+def test_inductive_message_graphs(pair):
+    dm = module(pair)
+    assert dm.graph("valid") is dm.graph("train")
+    assert dm.graph("test") is dm.graph("predict") is not dm.graph("train")
+    second = dm.graph("test")
+    assert (second.num_nodes, second.num_edges, second.num_relations) == (7, 80, 6)
+    expected = [(head, tail, relation) for head, relation, tail in dm.inference_graph.train.tolist()]
+    assert graph_facts(second)[:40] == expected
+
+
+def test_message_graphs_of_folders_with_the_same_name(tmp_path, pair):
+    """Graphs are told apart by what they are, not by the names of their folders."""
+    (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
+    (tmp_path / "first").rename(tmp_path / "a" / "kg"), (tmp_path / "second").rename(tmp_path / "b" / "kg")
+    dm = module([str(tmp_path / "a" / "kg"), str(tmp_path / "b" / "kg")])
+    assert dm.graph("train").num_nodes == 9 and dm.graph("test").num_nodes == 7
+
+
+def test_umls_by_name_without_a_trainer(monkeypatch):
+    monkeypatch.setenv("GRAPHZOO_OFFLINE", "1")
+    dm = KGDataModule("UMLS", batch_size=512)
+    dm.prepare_data()
+    dm.setup("fit")
+    assert dm.name == "umls"
+    assert sum(len(batch) for batch in dm.train_dataloader()) == 5216
+    assert sum(batch.target.numel() for batch in dm.test_dataloader()) == 1322
+
+
+def test_artifacts_bring_the_graphs_back(toy, pair, tmp_path):
+    for number, path in enumerate((toy, pair)):
+        dm = module(path)
+        folder = tmp_path / f"run{number}" / "graph"
+        dm.save_artifacts(folder)
+        meta = json.loads((folder / "meta.json").read_text())
+        assert meta["fingerprint"] == dm.fingerprint and meta["path"] == path
+        loaded = [KnowledgeGraph.load(folder / name) for name in meta["graphs"]]
+        graphs = [graph for graph in (dm.knowledge_graph, dm.inference_graph) if graph is not None]
+        assert [graph.fingerprint for graph in loaded] == [graph.fingerprint for graph in graphs]
+        assert len(list(folder.iterdir())) == 1 + len(graphs)
+    assert module(toy).fingerprint != module(pair).fingerprint != module(pair[0]).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
+        ({"micro_batch_size": 0}, "micro_batch_size must be at least 1"),
+        ({"eval_batch_size": -1}, "eval_batch_size must be at least 1"),
+        ({"max_valid_triples": 0}, "max_valid_triples must be at least 1"),
+        ({"batch_size": 4, "micro_batch_size": 5}, "micro_batch_size 5 exceeds batch_size 4"),
+        ({"num_workers": -1}, "num_workers"),
+        ({"seed": -1}, "seed"),
+        ({"name": "wn18rr", "path": "x"}, "both name='wn18rr' and path='x'"),
+        ({"name": "kg"}, "give path="),
+        ({"name": "fb15k-273"}, "fb15k237"),
+    ],
+)
+def test_wrong_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        KGDataModule(**arguments)
+
+
+def test_wrong_use(toy):
+    dm = KGDataModule(path=toy)
+    with pytest.raises(RuntimeError, match="setup"):
+        dm.train_dataloader()
+    dm.setup()
+    for call in (dm.graph, dm.triples, dm.answers):
+        with pytest.raises(ValueError, match="train, valid, test"):
+            call("dev")
+    with pytest.raises(ValueError, match="less than the 4 processes"):
+        module(toy, batch_size=3, world_size=4)
+
+
+def test_empty_test_split_is_said(tmp_path, caplog):
+    write = (tmp_path / "g").mkdir() or (lambda name, text: (tmp_path / "g" / name).write_text(text))
+    write("train.txt", "a\tr\tb\n"), write("valid.txt", "b\tr\ta\n")
+    second = tmp_path / "h"
+    second.mkdir()
+    (second / "train.txt").write_text("x\tr\ty\n")
+    dm = module([str(tmp_path / "g"), str(second)])
+    assert list(dm.test_dataloader()) == []
+    assert "test split is empty" in caplog.text
