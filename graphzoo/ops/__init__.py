@@ -1,12 +1,20 @@
 """Fused graph operators, each with a plain reference and fast backends.
 
 Importing this module imports torch, but neither numba nor Triton nor torch-scatter: an op loads its backend
-at
-the first call.
+at its
+first call.
 """
 
-# Eager, because an op's subpackage bears the op's name: here the function takes the name, before anyone sees
-# it.
+# Eager, because an op's module bears the op's name: here the function takes the name, before anyone sees it.
+from graphzoo.ops.attention import exponential_attention, prototype_attention, random_feature_attention
+from graphzoo.ops.map_rows import map_rows
 from graphzoo.ops.relational_spmm import RelationalGraph, relational_spmm
 
-__all__ = ["RelationalGraph", "relational_spmm"]
+__all__ = [
+    "RelationalGraph",
+    "exponential_attention",
+    "map_rows",
+    "prototype_attention",
+    "random_feature_attention",
+    "relational_spmm",
+]
