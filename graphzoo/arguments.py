@@ -14,7 +14,15 @@ from pathlib import Path
 from graphzoo.checkpoints import locate
 from graphzoo.errors import UsageError, suggestion
 from graphzoo.presets import Preset, find_preset, list_presets, read_header
-from graphzoo.registry import TASKS, check_task, encoder_plugins, find_plugin, model_names, nearest_model
+from graphzoo.registry import (
+    TASKS,
+    TaskInfo,
+    check_task,
+    encoder_plugins,
+    find_plugin,
+    model_names,
+    nearest_model,
+)
 
 __all__ = ["Plan", "make_plan"]
 
@@ -129,7 +137,9 @@ def make_plan(command: str, argv: list[str]) -> Plan:
         raise UsageError(f"data {data.name} needs your files: add --{needed} FOLDER_OR_FILES")
     # A model preset without a data preset fits no task by itself: the user's file has to come first then.
     lead = rest if own_config and model is not None and data is None else []
-    plan.arguments = [*_only_configs(lead), *front, *(_without_configs(rest) if lead else rest)]
+    task = TASKS.get(data.header.get("task", "")) if isinstance(data, Preset) else None
+    typed = _watch(_without_configs(rest) if lead else rest, task or TASKS["kg-completion"])
+    plan.arguments = [*_only_configs(lead), *front, *typed]
     if plan.seed is not None:
         plan.arguments += ["--seed_everything", str(plan.seed)]
     if plan.checkpoint is not None:
@@ -348,6 +358,28 @@ def _apply_loggers(plan: Plan, value: str | None) -> list[str]:
         plan.used.append(f"logger {preset.name}")
         arguments += ["--config", str(preset.path)]
     return arguments
+
+
+def _watch(rest: list[str], task: TaskInfo) -> list[str]:
+    """Let EarlyStopping watch the task's metric unless another one is given."""
+    watched: list[str] = []
+    for position, token in enumerate(rest):
+        watched.append(token)
+        name, equals, value = token.partition("=")
+        before = rest[position - 1] if position else ""
+        if not (name == "--trainer.callbacks+" or before == "--trainer.callbacks+"):
+            continue
+        if (value if equals else token).rpartition(".")[2] != "EarlyStopping":
+            continue
+        if not any(
+            other.startswith(("--trainer.callbacks.monitor", "--trainer.callbacks.init_args.monitor"))
+            for other in rest[position:]
+        ):
+            watched += [
+                f"--trainer.callbacks.monitor={task.monitor}",
+                f"--trainer.callbacks.mode={task.mode}",
+            ]
+    return watched
 
 
 def _take_names(plan: Plan, header: dict[str, str]) -> None:

@@ -89,9 +89,6 @@ def _train(command: str) -> Callable[[list[str]], int]:
 
             return show_class_help(command, rest)
         plan = make_plan(command, rest)
-        # The processes that DDP starts read the same command line; one line is enough.
-        if plan.used and "LOCAL_RANK" not in os.environ:
-            sys.stderr.write(f"graphzoo {command}: {', '.join(plan.used)}\n")
         from graphzoo.lightning_cli import run_plan
 
         return run_plan(plan)

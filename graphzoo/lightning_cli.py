@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import sys
 import time
 import warnings
@@ -25,7 +26,7 @@ from graphzoo import resume
 from graphzoo.arguments import Plan
 from graphzoo.callbacks.nan_guard import NonFiniteError
 from graphzoo.errors import UsageError, shorten
-from graphzoo.parser import GraphzooParser
+from graphzoo.parser import GraphzooParser, innermost
 from graphzoo.results import FORMAT, config_hash, print_table, write_results, write_rows
 from graphzoo.run_directory import choose_run_directory, write_config
 
@@ -225,7 +226,8 @@ class GraphzooCLI(LightningCLI):
         settings = {"model": self.plan.model, "data": self.plan.data, "recipe": self.plan.recipe}
         for logger in self.trainer.loggers:
             logger.log_hyperparams({**settings, "config": self.plain_config()})
-        sys.stderr.write(f"run directory: {self.run_dir}\n")
+        used = ", ".join(self.plan.used) or "your configuration"
+        sys.stderr.write(f"graphzoo {self.plan.command}: {used}; writes {_relative(self.run_dir)}\n")
 
     def after_fit(self) -> None:
         """Test the best checkpoint and write results.json."""
@@ -301,7 +303,7 @@ class GraphzooCLI(LightningCLI):
         print_table(
             f"{self.plan.model} on {self.plan.data}: {words[split]}{checkpoint}", metrics, rows, split
         )
-        sys.stderr.write(f"results: {self.run_dir / 'results.json'}\n")
+        sys.stderr.write(f"results: {_relative(self.run_dir / 'results.json')}\n")
 
 
 def run_plan(plan: Plan) -> int:
@@ -314,6 +316,8 @@ def run_plan(plan: Plan) -> int:
         The exit status.
     """
     _quieten()
+    if "LOCAL_RANK" not in os.environ:
+        os.environ.pop("GRAPHZOO_RUN_DIR", None)
     jsonargparse.set_parsing_settings(omegaconf_absolute_to_relative_paths=True)
     try:
         if plan.run_config is not None and not plan.trust:
@@ -331,13 +335,27 @@ def run_plan(plan: Plan) -> int:
         _tell("stopped at once; the last checkpoint stays as it was")
         return 130
     except Exception as error:
+        _forget_unstarted(plan)
         if plan.debug:
             raise
-        return _tell_error(error, plan)
+        return _tell_error(innermost(error), plan)
+    finally:
+        # Lightning leaves the W&B run open; the next run of this process would write into it.
+        if (wandb := sys.modules.get("wandb")) and getattr(wandb, "run", None) is not None:
+            wandb.finish()
     return 0
 
 
-def _tell_error(error: Exception, plan: Plan) -> int:
+def _forget_unstarted(plan: Plan) -> None:
+    """Remove a new run directory in which nothing was computed."""
+    run = Path(os.environ.get("GRAPHZOO_RUN_DIR", ""))
+    kept = ("checkpoints", "metrics.csv", "results.json", "graph")
+    if plan.resume or not (run / "config.yaml").is_file() or any((run / name).exists() for name in kept):
+        return
+    shutil.rmtree(run)
+
+
+def _tell_error(error: BaseException, plan: Plan) -> int:
     """Six lines for any error; 2 when the command line, a file or a setting is wrong, 1 for a failed run."""
     text = shorten(str(error), lines=4) or type(error).__name__
     if isinstance(error, UsageError):
@@ -366,7 +384,8 @@ def _tell_error(error: Exception, plan: Plan) -> int:
 
 
 def _tell(text: str, status: int = 2) -> int:
-    sys.stderr.write(shorten(f"graphzoo: {text}") + "\n")
+    # One line of the six may have told already where the run writes.
+    sys.stderr.write(shorten(f"graphzoo: {text}", lines=5) + "\n")
     return status
 
 

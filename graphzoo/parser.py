@@ -5,97 +5,177 @@ from __future__ import annotations
 import inspect
 import re
 from importlib import import_module
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import yaml
 from lightning.pytorch.cli import LightningArgumentParser
 
-from graphzoo.errors import UsageError, suggestion
+from graphzoo.arguments import GROUPS
+from graphzoo.errors import UsageError, nearest, suggestion
 
-__all__ = ["GraphzooParser", "explain", "merged_settings"]
+__all__ = ["GraphzooParser", "explain", "innermost", "merged_settings"]
 
-_NOT_ACCEPTED = re.compile(r"Option '([^']+)' is not accepted")
+_NOT_ACCEPTED = re.compile(r"(?:Option|does not accept option) '([^']+)'(?: is not accepted)?")
 _UNRECOGNIZED = re.compile(r"unrecognized arguments?: (.+)", re.DOTALL)
 _KEY = re.compile(r"Parser key \"([^\"]+)\":?\s*")
 _EXPECTED = re.compile(r"Expected (?:an? )?(.+?)\. Got value: (.+)", re.DOTALL)
+_NESTED = re.compile(r"NestedArg\(key='([^']+)', val=(.+)\)")
+_BY_NAME = {"callbacks": "lightning.pytorch.callbacks", "logger": "lightning.pytorch.loggers"}
+_WRAPPED = ("Does not validate against any", "Problem with given class_path", "Type collections.abc")
 
 
 class GraphzooParser(LightningArgumentParser):
     """Lightning's parser without the 60 lines of usage before each error.
 
     Attributes:
-        command_line: What the user typed, for the words of an error.
+        command_line: What the user typed, presets resolved: the words of an error come from here.
         options: Every option there is, for suggestions.
     """
 
-    command_line: list[str] = []
-    options: list[str] = []
+    command_line: ClassVar[list[str]] = []
+    options: ClassVar[list[str]] = []
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Raise `UsageError` with the option, what is wrong with it, and the nearest names."""
         if not self.exit_on_error:  # a parser inside a parser: the outer one catches and tells
             super().error(message, ex)
-        raise UsageError(explain(message, self.command_line, self.options)) from ex
+        raise UsageError(explain(message, self.command_line, self.options, ex)) from ex
 
 
-def explain(message: str, command_line: list[str], options: list[str]) -> str:
+def innermost(error: BaseException) -> BaseException:
+    """The error that a parser's long list of alternatives was made of, or the error itself."""
+    current = error
+    while str(current).startswith(_WRAPPED) and (inner := current.__cause__ or current.__context__):
+        current = inner
+    return current
+
+
+def explain(
+    message: str, command_line: list[str], options: list[str], error: BaseException | None = None
+) -> str:
     """A parser's message in words of the command line.
 
     Args:
         message: From jsonargparse: keys without their groups, long lists of types.
         command_line: What the user typed, presets resolved.
         options: Names of all options of the command, with `--`.
+        error: Where the message comes from; the innermost key of its causes is the one that is wrong.
 
     Returns:
         At most a few lines.
     """
     if match := _UNRECOGNIZED.search(message):
-        return _unknown(match.group(1).split()[0].partition("=")[0], options)
+        option = match.group(1).split()[0].partition("=")[0]
+        return _unknown(option, options)
+    if "parsing config" in message:
+        return _bad_file(command_line) or message
     if match := _NOT_ACCEPTED.search(message):
         name = match.group(1)
-        option = _find_option(name, command_line)
-        return _unknown(option or name, _siblings(option or name, command_line))
-    if match := _KEY.search(message):
-        key, text = match.group(1), message[match.end() :].strip()
-        option = _find_option(key, command_line) or key
-        if expected := _EXPECTED.search(text):
-            wanted = re.sub(r"<class '([^']+)'>", r"\1", expected.group(1)).strip()
-            return f"{option}: expected {wanted}, got {expected.group(2).strip()!r}"
-        if "Given value:" in text and "Union" in text:
-            value = text.rpartition("Given value:")[2].strip().splitlines()[0]
-            lines = [f"{option}: {value!r} does not fit", _class_hint(option, value), _types(text)]
-            return "\n".join(line for line in lines if line)
-        return f"{option}: {text}"
-    return message
+        option = _find_option(name, command_line) or name
+        return _unknown(option, _siblings(option, command_line))
+    texts = [message]
+    while error is not None:
+        texts.append(str(error))
+        error = error.__cause__ or error.__context__
+    keyed = [text for text in texts if _KEY.search(text)]
+    if not keyed:
+        return message
+    key = _KEY.findall(keyed[-1])[-1]
+    option = _find_option(key, command_line) or key
+    value = _value_of(option, command_line)
+    if option == "--config" or "File does not exist" in keyed[-1]:
+        return f"{option}: {keyed[-1][_KEY.search(keyed[-1]).end() :].strip()}"  # type: ignore[union-attr]
+    several = _types(keyed[-1])
+    if " or " in several and not _NESTED.search(message):
+        return "\n".join(
+            filter(None, [f"{option}: {value!r} does not fit", _class_hint(option, value) or several])
+        )
+    for text in reversed(texts):
+        if (expected := _EXPECTED.search(text)) and "\n" not in expected.group(2):
+            return f"{option}: expected {_plain_type(expected.group(1))}, got {expected.group(2)!r}"
+    nested = _NESTED.search(message)
+    if nested and nested.group(1) != "init_args":
+        option, value = _find_option(nested.group(1), command_line) or option, nested.group(2).strip("'")
+    reason = _import_problem(value) or _class_hint(option, value) or _types(keyed[-1])
+    return "\n".join(line for line in (f"{option}: {value!r} does not fit", reason) if line)
+
+
+def _plain_type(text: str) -> str:
+    text = re.sub(r"<class '(?:[\w.]*\.)?(\w+)'>", r"\1", text).strip()
+    return re.sub(r"typing\.Literal\[(.+)\]", r"one of \1", text)
 
 
 def _types(text: str) -> str:
     if match := re.search(r"Subtypes: \[(.+)\]", text):
-        names = re.findall(r"<class '(?:[\w.]*\.)?(\w+)'>|Literal(\[[^\]]+\])", match.group(1))
+        names = re.findall(r"<class '(?:[\w.]*\.)?(\w+)'>|Literal\[([^\]]+)\]", match.group(1))
         plain = [first or f"one of {second}" for first, second in names if first != "NoneType"]
         if plain:
-            return f"Expected: {', '.join(plain)}"
+            return f"Expected {' or '.join(plain)}"
     return ""
 
 
 def _unknown(option: str, options: list[str]) -> str:
-    if not option.startswith("-"):
-        hint = suggestion(option, [known.rpartition(".")[2] for known in options])
-        return f"unknown setting or argument {option!r}\n{hint}"
-    group = option.rpartition(".")[0]
-    near = [known for known in options if known.rpartition(".")[0] == group] or options
-    hint = suggestion(option, near) or suggestion(option, options)
-    return "\n".join(filter(None, [f"unknown option {option}", hint or "The long list: add --help-all"]))
+    """Nearest options: of the same group first, then those with the same or a similar last part."""
+    group, _, last = option.rpartition(".")
+    siblings = [known for known in options if known.rpartition(".")[0] == group]
+    near = nearest(last, [known.rpartition(".")[2] for known in siblings])
+    found = [f"{group}.{name}" if group else name for name in near]
+    elsewhere = {known.rpartition(".")[2]: known for known in reversed(options) if known not in siblings}
+    found += [elsewhere[name] for name in nearest(last, elsewhere, count=2)]
+    if not found and not option.startswith("-"):
+        found = nearest(option, GROUPS)
+    hint = f"Did you mean: {', '.join(found[:3])}?" if found else "The long list: add --help-all"
+    return f"unknown option {option}\n{hint}"
+
+
+def _bad_file(command_line: list[str]) -> str:
+    """Name the file and the line that is no YAML."""
+    for option, value in zip(command_line, command_line[1:], strict=False):
+        if option not in ("--config", "-c"):
+            continue
+        try:
+            with open(value, encoding="utf-8") as file:
+                yaml.safe_load(file)
+        except yaml.MarkedYAMLError as error:
+            line = error.problem_mark.line + 1 if error.problem_mark else 0
+            return f"{value}, line {line}: no valid YAML ({error.problem})"
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            return f"{value}: no valid YAML ({error})"
+        except OSError as error:
+            return f"{value}: {error.strerror}"
+    return ""
 
 
 def _find_option(key: str, command_line: list[str]) -> str:
     """The option as typed whose name ends in `key`; the last one, since that is the one that counts."""
     last = key.rpartition(".")[2]
     for token in reversed(command_line):
-        name = token.partition("=")[0]
-        if name.startswith("--") and name.rstrip("+").rpartition(".")[2] == last and name != "--config":
+        name = token.partition("=")[0].rstrip("+")
+        if name.startswith("--") and name.lstrip("-").rpartition(".")[2] == last:
             return name
     return ""
+
+
+def _value_of(option: str, command_line: list[str]) -> str:
+    for position in reversed(range(len(command_line))):
+        name, equals, value = command_line[position].partition("=")
+        if name.rstrip("+") == option:
+            return value if equals else " ".join(command_line[position + 1 : position + 2])
+    return ""
+
+
+def _import_problem(value: str) -> str:
+    """Why a class path leads nowhere."""
+    if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", value):
+        return ""
+    module, _, name = value.rpartition(".")
+    try:
+        names = dir(loaded := import_module(module))
+    except ImportError as error:
+        return f"It cannot be imported: {error}"
+    if hasattr(loaded, name):
+        return ""
+    return f"{module} has no {name!r}. {suggestion(name, names)}".strip()
 
 
 def merged_settings(command_line: list[str]) -> dict[str, Any]:
@@ -126,26 +206,27 @@ def merged_settings(command_line: list[str]) -> dict[str, Any]:
 
 
 def _siblings(option: str, command_line: list[str]) -> list[str]:
-    """Arguments of the class that `option` belongs to, as options."""
-    group, _, _ = option.rpartition(".")
+    """Arguments of the classes in play, as options, those of the class that `option` belongs to first."""
     settings = merged_settings(command_line)
     model = settings.get("model") or {}
     classes = {
         "--model": model.get("class_path"),
-        "--data": (settings.get("data") or {}).get("class_path"),
         "--model.encoder": ((model.get("init_args") or {}).get("encoder") or {}).get("class_path"),
+        "--data": (settings.get("data") or {}).get("class_path"),
+        "--trainer.callbacks": _listed_class("callbacks", command_line),
+        "--trainer.logger": _listed_class("logger", command_line),
     }
-    groups = [group.replace(".init_args", "")] if group else list(classes)
-    found: list[str] = []
-    for name in groups:
-        for base in (name, name.removesuffix(".init_args")):
-            class_path = classes.get(base)
-            if class_path and (parameters := _parameters(class_path)):
-                found += [f"{group or base}.{parameter}" for parameter in parameters]
-                break
-    if group == "--model":  # an argument of the encoder is easily taken for one of the task
-        found += [f"--model.encoder.{name}" for name in _parameters(classes["--model.encoder"])]
-    return found
+    group = option.rpartition(".")[0].replace(".init_args", "")
+    found = [f"{group}.{name}" for name in _parameters(classes.get(group))]
+    return found + [
+        f"{other}.{name}" for other in classes if other != group for name in _parameters(classes[other])
+    ]
+
+
+def _listed_class(key: str, command_line: list[str]) -> str | None:
+    """The last class that was given to `--trainer.callbacks` or `--trainer.logger`."""
+    value = _value_of(f"--trainer.{key}", command_line)
+    return value if "." in value else f"{_BY_NAME[key]}.{value}" if value else None
 
 
 def _parameters(class_path: str | None) -> list[str]:
@@ -162,8 +243,5 @@ def _parameters(class_path: str | None) -> list[str]:
 
 def _class_hint(option: str, value: str) -> str:
     """Nearest class name where Lightning takes one by name."""
-    modules = {"callbacks": "lightning.pytorch.callbacks", "logger": "lightning.pytorch.loggers"}
-    name = option.lstrip("-").rstrip("+").rpartition(".")[2]
-    if name not in modules:
-        return ""
-    return suggestion(value, import_module(modules[name]).__all__)
+    name = option.rpartition(".")[2]
+    return suggestion(value, import_module(_BY_NAME[name]).__all__) if name in _BY_NAME else ""

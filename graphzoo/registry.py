@@ -24,12 +24,16 @@ class TaskInfo:
     Args:
         class_path: The LightningModule.
         accepts: Kinds of encoder it can work with (`kind` in a model preset's header).
-        reason: Why it takes no other, to end the sentence "... cannot be used, because".
+        reason: Why it takes no other.
+        monitor: The validation metric that selects checkpoints and stops early.
+        mode: "max" or "min" of it.
     """
 
     class_path: str
     accepts: tuple[str, ...]
     reason: str
+    monitor: str
+    mode: str = "max"
 
 
 TASKS = {
@@ -37,6 +41,7 @@ TASKS = {
         "graphzoo.tasks.KGCompletion",
         ("query",),
         "it needs an encoder that answers (head, relation, ?) with a state for every entity",
+        monitor="val/mrr",
     ),
 }
 
