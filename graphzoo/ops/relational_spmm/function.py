@@ -22,7 +22,7 @@ class SegmentProducts(Protocol):
 
 
 class RelationalSpMM(Function):
-    """`apply(x [N, F], relation [R, F], graph, edge_mask, segment_products) -> [N, F]`; no second derivative."""
+    """`apply(x [N, F], relation [R, F], graph, edge_mask, segment_products) -> [N, F]`, with gradients."""
 
     @staticmethod
     def forward(

@@ -17,8 +17,8 @@ except ImportError as error:
 
 __all__ = ["segment_products"]
 
-# Most elements of the gathered messages of one block: 64 MiB of float32, whatever F is.
-MAX_MESSAGES = 1 << 24
+# Most elements of the gathered messages of one block: 16 MiB of float32, whatever F is.
+MAX_MESSAGES = 1 << 22
 
 
 def segment_products(

@@ -1,0 +1,47 @@
+"""Seeds, devices and tiny graphs for every test; Triton's interpreter where there is no GPU."""
+
+import os
+import random
+
+import numpy as np
+import pytest
+import torch
+
+if not torch.cuda.is_available():
+    # Read when Triton is first imported, so before any test module.
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
+# name -> (edge_index as pairs, edge types, nodes, relations)
+TINY_GRAPHS = {
+    "path": ([(0, 1), (1, 2), (2, 3)], [0, 1, 0], 4, 2),
+    "star": ([(0, 1), (0, 2), (0, 3), (0, 4), (1, 0)], [0, 1, 2, 0, 2], 5, 3),
+    "two_components": ([(0, 1), (1, 0), (2, 3), (3, 4), (4, 2)], [0, 1, 1, 1, 0], 6, 2),
+    "repeated_edges": ([(0, 1), (0, 1), (0, 1), (1, 1), (1, 1)], [0, 0, 1, 1, 1], 2, 2),
+    "one_node": ([(0, 0), (0, 0)], [0, 1], 1, 2),
+    "no_edges": ([], [], 3, 2),
+}
+
+
+@pytest.fixture(autouse=True)
+def seeds():
+    """Every test starts from the same random state."""
+    random.seed(0)
+    np.random.seed(0)
+    torch.manual_seed(0)
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request):
+    if request.param == "cuda" and not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    return torch.device(request.param)
+
+
+@pytest.fixture(params=TINY_GRAPHS)
+def tiny_graph(request):
+    """A `RelationalGraph` of each kind in `TINY_GRAPHS`."""
+    from graphzoo.ops import RelationalGraph
+
+    pairs, types, num_nodes, num_relations = TINY_GRAPHS[request.param]
+    edge_index = torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).t()
+    return RelationalGraph(edge_index, torch.tensor(types, dtype=torch.int64), num_nodes, num_relations)

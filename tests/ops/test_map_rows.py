@@ -1,0 +1,103 @@
+import pytest
+import torch
+from torch.nn import functional as F
+
+from graphzoo.ops import map_rows
+
+
+def function(rows, shared, start):
+    x, y = rows
+    weight, bias = shared
+    hidden = torch.tanh(F.linear(x, weight, bias)) * y
+    position = torch.arange(start, start + x.shape[0], dtype=x.dtype)[:, None, None]
+    return hidden + position, hidden.sum(0)
+
+
+def inputs(length=23):
+    x, y = (torch.randn(length, 3, 4, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    weight, bias = torch.randn(4, 4, dtype=torch.float64), torch.randn(4, dtype=torch.float64)
+    return (x, y), (weight.requires_grad_(), bias.requires_grad_())
+
+
+@pytest.mark.parametrize("chunk_rows", [None, 3, 7, 30, 10_000])
+def test_chunks_equal_the_whole_in_outputs_sums_and_gradients(chunk_rows):
+    rows, shared = inputs()
+    mapped, total = map_rows(function, rows, shared, num_sums=1, chunk_rows=chunk_rows)
+    expected, expected_total = function(rows, shared, 0)
+    torch.testing.assert_close(mapped, expected)
+    torch.testing.assert_close(total, expected_total)
+    leaves = (*rows, *shared)
+    objective = (
+        mapped.square().sum() + (total * torch.arange(4)).sum(),
+        expected.square().sum() + (expected_total * torch.arange(4)).sum(),
+    )
+    for actual, reference in zip(*(torch.autograd.grad(o, leaves) for o in objective), strict=True):
+        torch.testing.assert_close(actual, reference)
+
+
+def test_gradcheck_and_inputs_without_gradient():
+    rows, shared = inputs(5)
+    frozen = shared[0].detach()
+    run = lambda x, y, bias: map_rows(function, (x, y), (frozen, bias), num_sums=1, chunk_rows=6)  # noqa: E731
+    assert torch.autograd.gradcheck(run, (*rows, shared[1]))
+    only_sum = map_rows(function, rows, shared, num_sums=1)[1].sum()
+    assert all(g is not None for g in torch.autograd.grad(only_sum, (*rows, *shared)))
+
+
+def test_a_gradient_by_hand_is_used_and_must_be_right():
+    def gradient(rows, shared, start, grads):
+        x, weight = rows[0], shared[0]
+        return (grads[0] @ weight,), (torch.einsum("nbd,nbe->de", grads[0], x),)
+
+    x = torch.randn(11, 2, 4, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(4, 4, dtype=torch.float64, requires_grad=True)
+    run = lambda x, w: map_rows(
+        lambda r, s, _: (F.linear(r[0], s[0]),), (x,), (w,), gradient=gradient, chunk_rows=5
+    )[0]  # noqa: E731
+    assert torch.autograd.gradcheck(run, (x, weight))
+
+
+def test_bits_do_not_depend_on_the_number_of_threads():
+    torch.manual_seed(3)
+    x = torch.randn(900, 8, 32, requires_grad=True)
+    weight = torch.randn(32, 32, requires_grad=True)
+    before = torch.get_num_threads()
+    found = []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            out, total = map_rows(
+                lambda r, s, _: ((h := F.linear(r[0], s[0]).relu()), h.sum((0, 1))),
+                (x,),
+                (weight,),
+                num_sums=1,
+            )
+            found.append((out, total, *torch.autograd.grad(out.square().sum() + total.sum(), (x, weight))))
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(a, b) for other in found[1:] for a, b in zip(found[0], other, strict=True))
+
+
+def test_intermediates_are_not_kept():
+    x = torch.randn(64, 8, 32, requires_grad=True)
+    weight = torch.randn(32, 32, requires_grad=True)
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t.numel()) or t, lambda t: t):
+        map_rows(lambda r, s, _: (F.linear(F.linear(r[0], s[0]).relu(), s[0]).tanh(),), (x,), (weight,))
+    assert sorted(saved) == [weight.numel(), x.numel()]
+
+
+def test_an_error_in_a_worker_reaches_the_caller():
+    def broken(rows, shared, start):
+        raise KeyError("inside")
+
+    with pytest.raises(KeyError, match="inside"):
+        map_rows(broken, (torch.randn(5000, 4, 4),))
+
+
+def test_wrong_rows_are_refused():
+    with pytest.raises(ValueError, match="at least one row"):
+        map_rows(function, (torch.empty(0, 3, 4),))
+    with pytest.raises(ValueError, match=r"one length, got \[2, 3\]"):
+        map_rows(function, (torch.ones(2, 3), torch.ones(3, 3)))

@@ -1,0 +1,89 @@
+"""The graph of the relational SpMM: what it refuses, what it sorts, what it keeps."""
+
+import pytest
+import torch
+from spmm_cases import random_graph
+
+from graphzoo.ops import RelationalGraph
+
+EDGES, TYPES = torch.tensor([[0, 1, 2], [1, 2, 0]]), torch.tensor([0, 1, 0])
+
+
+@pytest.mark.parametrize("segment", ["target", "source", "relation"])
+def test_orderings_hold_every_edge_once_and_in_its_segment(segment):
+    graph = random_graph(11, 70, 4)
+    ordering = graph.ordering(segment)
+    position = ordering.position.long()
+    assert sorted(position.tolist()) == list(range(70))
+    columns = {"source": graph.edge_index[0], "target": graph.edge_index[1], "relation": graph.edge_type}
+    counts = ordering.offsets.diff()
+    of_edge = torch.repeat_interleave(torch.arange(counts.numel()), counts.long())
+    by = columns.pop(segment)
+    assert torch.equal(by[position], of_edge)
+    first, second = columns.values()
+    assert torch.equal(first[position].int(), ordering.first)
+    assert torch.equal(second[position].int(), ordering.second)
+    assert ordering.longest == int(counts.max())
+
+
+def test_ties_keep_the_order_given():
+    graph = RelationalGraph(torch.zeros(2, 5, dtype=torch.int64), torch.zeros(5, dtype=torch.int64), 1, 1)
+    assert graph.ordering("target").position.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_orderings_are_computed_once_and_only_when_asked_for():
+    graph = random_graph(5, 9, 2)
+    assert graph._orderings == {}
+    ordering = graph.ordering("source")
+    assert graph.ordering("source") is ordering
+    assert list(graph._orderings) == ["source"]
+
+
+def test_counts_and_device():
+    graph = RelationalGraph(EDGES, TYPES, 3, 2)
+    assert (graph.num_nodes, graph.num_edges, graph.num_relations) == (3, 3, 2)
+    assert graph.device == torch.device("cpu")
+    assert graph.edge_index is EDGES and graph.edge_type is TYPES
+    assert repr(graph) == "RelationalGraph(num_nodes=3, num_relations=2, num_edges=3, device='cpu')"
+
+
+def test_moving_keeps_orderings():
+    graph = RelationalGraph(EDGES, TYPES, 3, 2)
+    graph.ordering("target")
+    assert graph.to("cpu") is graph
+    moved = graph.to("meta")
+    assert moved.device.type == "meta" and (moved.num_nodes, moved.num_relations) == (3, 2)
+    assert moved.ordering("target").offsets.device.type == "meta"
+    assert graph.device.type == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            (EDGES.t(), TYPES, 3, 2),
+            r"edge_index must have shape \[2, num_edges\], got \[3, 2\]; transpose it",
+        ),
+        ((TYPES, TYPES, 3, 2), r"edge_index must have shape \[2, num_edges\], got \[3\]"),
+        ((EDGES.float(), TYPES, 3, 2), "edge_index must be int64 or int32, got torch.float32"),
+        ((EDGES.tolist(), TYPES, 3, 2), "edge_index must be a torch.Tensor, got list"),
+        ((EDGES, TYPES.bool(), 3, 2), "edge_type must be int64 or int32, got torch.bool"),
+        ((EDGES, TYPES[:2], 3, 2), r"edge_type must have shape \[3\].*got \[2\]"),
+        ((EDGES, TYPES.to("meta"), 3, 2), "edge_index is on cpu, but edge_type on meta"),
+        ((EDGES, TYPES, 2, 2), r"edge_index\[0\] must be in 0..1 \(num_nodes=2\), but holds 2 at position 2"),
+        ((EDGES.flip(0), TYPES, 2, 2), r"edge_index\[0\].*holds 2 at position 1"),
+        ((torch.tensor([[0], [-1]]), TYPES[:1], 3, 2), r"edge_index\[1\].*holds -1 at position 0"),
+        ((EDGES, TYPES, 3, 1), r"edge_type must be in 0..0 \(num_relations=1\), but holds 1 at position 1"),
+        ((EDGES, TYPES, -1, 2), "num_nodes must be a whole number of at least 0, got -1"),
+        ((EDGES, TYPES, 3, 2.0), "num_relations must be a whole number of at least 0, got 2.0"),
+    ],
+)
+def test_wrong_input_is_explained(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        RelationalGraph(*arguments)
+
+
+def test_empty_graphs_are_fine():
+    no_edges = torch.zeros(2, 0, dtype=torch.int64), torch.zeros(0, dtype=torch.int64)
+    assert RelationalGraph(*no_edges, 4, 0).ordering("target").offsets.tolist() == [0] * 5
+    assert RelationalGraph(*no_edges, 0, 0).ordering("relation").offsets.tolist() == [0]

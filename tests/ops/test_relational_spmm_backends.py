@@ -1,0 +1,91 @@
+"""What is particular to the optional backends: missing packages, blocks of messages, cut segments."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from spmm_cases import random_graph, reference, run
+from tolerances import assert_close
+
+
+@pytest.mark.parametrize(
+    ("backend", "package", "remedy"),
+    [("scatter", "torch_scatter", "graphzoo[scatter]"), ("triton", "triton", "torch for CUDA")],
+)
+def test_a_missing_package_is_explained(backend, package, remedy):
+    code = f"""
+import sys
+sys.modules[{package!r}] = None
+import torch
+from graphzoo.ops import RelationalGraph, relational_spmm
+graph = RelationalGraph(torch.tensor([[0], [1]]), torch.tensor([0]), 2, 1)
+try:
+    relational_spmm(torch.ones(2, 3), torch.ones(1, 3), graph, backend={backend!r})
+except ImportError as error:
+    print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert f"backend '{backend}' needs" in done.stdout and remedy in done.stdout
+
+
+def test_triton_on_the_cpu_is_explained():
+    pytest.importorskip("triton", reason="Triton is not installed")
+    code = """
+import torch
+from graphzoo.ops import RelationalGraph, relational_spmm
+graph = RelationalGraph(torch.tensor([[0], [1]]), torch.tensor([0]), 2, 1)
+try:
+    relational_spmm(torch.ones(2, 3), torch.ones(1, 3), graph, backend="triton")
+except ValueError as error:
+    print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+        env={key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"},
+    )
+    assert "backend 'triton' runs on CUDA, but x is on cpu; use 'numba' there" in done.stdout
+
+
+@pytest.mark.parametrize("max_messages", [1, 100, 450, 10_000])
+def test_scatter_in_blocks_of_features(max_messages, monkeypatch):
+    scatter = pytest.importorskip(
+        "graphzoo.ops.relational_spmm.scatter", reason="torch-scatter is not installed"
+    )
+    monkeypatch.setattr(scatter, "MAX_MESSAGES", max_messages)
+    graph, mask = random_graph(12, 100, 3), torch.rand(100) < 0.8
+    x, relation, grad = torch.randn(12, 13), torch.randn(3, 13), torch.randn(12, 13)
+    for got, wanted in zip(
+        run("scatter", x, relation, graph, mask, grad), reference(x, relation, graph, mask, grad), strict=True
+    ):
+        assert_close(got, wanted, backward=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("piece", [1, 10, 33, 1000])
+def test_triton_cuts_long_segments(piece, dtype, monkeypatch):
+    triton = pytest.importorskip("graphzoo.ops.relational_spmm.triton", reason="Triton is not installed")
+    monkeypatch.setattr(triton, "PIECE", piece)
+    graph, mask = random_graph(12, 100, 3), torch.rand(100) < 0.8
+    x, relation = torch.randn(12, 5).to(dtype), torch.randn(3, 5).to(dtype)
+    grad = torch.randn(12, 5).to(dtype)
+    for got, wanted in zip(
+        run("triton", x, relation, graph, mask, grad), reference(x, relation, graph, mask, grad), strict=True
+    ):
+        assert_close(got, wanted, backward=True)
+
+
+def test_triton_result_is_the_same_every_time():
+    pytest.importorskip("triton", reason="Triton is not installed")
+    graph = random_graph(12, 600, 2)
+    x, relation, grad = torch.randn(12, 40), torch.randn(2, 40), torch.randn(12, 40)
+    runs = [run("triton", x, relation, graph, None, grad) for _ in range(3)]
+    for other in runs[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(runs[0], other, strict=True))

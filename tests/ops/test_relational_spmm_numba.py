@@ -1,0 +1,167 @@
+"""What is particular to the CPU backend: threads, determinism, bounded memory, lazy import."""
+
+import multiprocessing
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import numba
+import pytest
+import torch
+from spmm_cases import FAST_BACKENDS, random_graph, reference, run
+from tolerances import assert_close
+
+from graphzoo.ops import RelationalGraph, relational_spmm
+from graphzoo.ops.relational_spmm import numba as backend
+
+
+@pytest.fixture
+def many_small_pieces(monkeypatch):
+    """Cut even tiny problems into pieces and blocks, as only large ones are otherwise."""
+    monkeypatch.setattr(backend, "MIN_WORK_PER_PIECE", 1)
+    monkeypatch.setattr(backend, "MAX_BLOCK", 128)
+
+
+@pytest.fixture
+def torch_threads():
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("size", [1, 63, 64, 129, 700])
+@pytest.mark.parametrize("kind", ["skewed", "even", "one_segment", "no_edges"])
+def test_the_number_of_threads_changes_no_bit(kind, size, many_small_pieces, torch_threads):
+    graph = {
+        "skewed": lambda: random_graph(20, 300, 4),
+        "even": lambda: RelationalGraph(torch.arange(40).repeat(2, 1), torch.arange(40) % 20, 40, 20),
+        "one_segment": lambda: RelationalGraph(
+            torch.zeros(2, 77, dtype=torch.int64), torch.zeros(77, dtype=torch.int64), 1, 1
+        ),
+        "no_edges": lambda: RelationalGraph(
+            torch.zeros(2, 0, dtype=torch.int64), torch.zeros(0, dtype=torch.int64), 9, 2
+        ),
+    }[kind]()
+    x, relation = torch.randn(graph.num_nodes, size), torch.randn(graph.num_relations, size)
+    grad, mask = torch.randn_like(x), torch.rand(graph.num_edges) < 0.9
+    results = []
+    for num_threads in (1, 2, 3, 7):
+        torch_threads(num_threads)
+        results.append(run("numba", x, relation, graph, mask, grad))
+    for i, wanted in enumerate(reference(x, relation, graph, mask, grad)):
+        assert_close(results[0][i], wanted, backward=True)
+        for result in results[1:]:
+            assert torch.equal(result[i], results[0][i])
+
+
+def test_pieces_cover_every_segment_and_block_once(many_small_pieces, torch_threads, monkeypatch):
+    graph = random_graph(20, 300, 4)
+    calls = []
+    kernel = backend._sum_products
+
+    def record(*arguments):
+        calls.append(arguments[-2:])
+        kernel(*arguments)
+
+    monkeypatch.setattr(backend, "_sum_products", record)
+    torch_threads(3)
+    relational_spmm(torch.randn(20, 300), torch.randn(4, 300), graph, backend="numba")
+    calls.sort()
+    assert len(calls) == 3 * backend.PIECES_PER_THREAD
+    assert calls[0][0] == 0 and all(a[1] == b[0] for a, b in zip(calls, calls[1:], strict=False))
+
+
+def test_an_error_in_a_helper_thread_is_raised(many_small_pieces, torch_threads, monkeypatch):
+    graph = random_graph(20, 300, 4)
+
+    def fail(*_):
+        raise FloatingPointError("in the kernel")
+
+    monkeypatch.setattr(backend, "_sum_products", fail)
+    torch_threads(2)
+    with pytest.raises(FloatingPointError, match="in the kernel"):
+        relational_spmm(torch.randn(20, 300), torch.randn(4, 300), graph, backend="numba")
+
+
+def test_calls_from_several_threads(many_small_pieces, torch_threads):
+    torch_threads(2)
+    graph = random_graph(20, 300, 4)
+    xs, relation = [torch.randn(20, 200) for _ in range(32)], torch.randn(4, 200)
+    with ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(lambda x: relational_spmm(x, relation, graph, backend="numba"), xs))
+    for x, result in zip(xs, results, strict=True):
+        assert torch.equal(result, relational_spmm(x, relation, graph, backend="numba"))
+
+
+def _run_in_child(x, relation, graph, queue):
+    torch.set_num_threads(2)
+    queue.put(relational_spmm(x, relation, graph, backend="numba").tolist())
+
+
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork on this system")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_has_its_own_threads(many_small_pieces, torch_threads):
+    torch_threads(2)
+    graph = random_graph(20, 300, 4)
+    x, relation = torch.randn(20, 70), torch.randn(4, 70)
+    wanted = relational_spmm(x, relation, graph, backend="numba").tolist()
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    child = context.Process(target=_run_in_child, args=(x, relation, graph, queue), daemon=True)
+    child.start()
+    assert queue.get(timeout=60) == wanted
+    child.join(60)
+    assert child.exitcode == 0
+
+
+def test_compiles_without_a_place_for_the_cache(monkeypatch):
+    def njit_without_cache(*, cache=False, **options):
+        if cache:
+            raise RuntimeError("cannot cache function: no locator available")
+        return numba.njit(**options)
+
+    monkeypatch.setattr(backend, "njit", njit_without_cache)
+    assert backend._jit(lambda x: x + 1)(1) == 2
+
+
+MEMORY = """
+import sys, torch
+from graphzoo.ops import RelationalGraph, relational_spmm
+
+def peak():
+    lines = open("/proc/self/status").read().splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith("VmHWM"))) // 1024
+
+def run(num_edges):
+    graph = RelationalGraph(torch.randint(100, (2, num_edges)), torch.randint(5, (num_edges,)), 100, 5)
+    x, relation = torch.randn(100, 256, requires_grad=True), torch.randn(5, 256, requires_grad=True)
+    mask = torch.ones(num_edges, dtype=torch.bool)
+    relational_spmm(x, relation, graph, edge_mask=mask, backend=sys.argv[1]).sum().backward()
+
+run(10)
+before = peak()
+run(200_000)
+print(peak() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize(
+    "name", ["naive", *(b for b in FAST_BACKENDS if b == "numba" or b.values[0] != "triton")]
+)
+def test_peak_memory(name):
+    """[E, F] messages would be 195 MiB; only the reference may hold them."""
+    done = subprocess.run(
+        [sys.executable, "-c", MEMORY, name], capture_output=True, text=True, timeout=120, check=True
+    )
+    limits = {"naive": (195, float("inf")), "numba": (0, 50), "scatter": (0, 130)}
+    low, high = limits[name]
+    assert low <= int(done.stdout) <= high
+
+
+def test_importing_ops_loads_no_backend():
+    code = "import sys, graphzoo.ops; print(sorted({'numba', 'triton', 'torch_scatter'} & set(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stdout.strip() == "[]"
