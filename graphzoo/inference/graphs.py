@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -16,11 +17,14 @@ from graphzoo.datasets import AnswerIndex, KnowledgeGraph, load_knowledge_graph,
 from graphzoo.datasets.build import build
 from graphzoo.datasets.kg import SPLITS
 from graphzoo.datasets.store import find_split, label_files, with_labels
+from graphzoo.datasets.triples import Columns
 from graphzoo.errors import UsageError
 from graphzoo.inference.names import Vocabulary
 from graphzoo.ops import RelationalGraph
 
 __all__ = ["GraphSource", "PredictionGraph", "load_graph", "stored_graph"]
+
+_logger = logging.getLogger(__name__)
 
 GraphSource = KnowledgeGraph | str | PathLike[str] | Sequence[str | PathLike[str]]
 """A graph, a folder with train.txt (valid, test), one to three files, or the name of a data set."""
@@ -61,8 +65,13 @@ def load_graph(source: GraphSource, relations: tuple[str, ...]) -> KnowledgeGrap
         files = {split: path for split, path in found.items() if path is not None}
         if "train" not in files:
             raise UsageError(f"{folder}: holds no train.txt, .tsv or .csv (also .gz)")
-    columns = {split: read_triples(path) for split, path in files.items()}
-    graph, _ = build(columns, folder.resolve().name, relations=relations)
+    columns = {
+        split: read_triples(files[split]) if split in files else Columns([], [], [], split)
+        for split in SPLITS
+    }
+    graph, notices = build(columns, folder.resolve().name, relations=relations)
+    for notice in notices:
+        _logger.info("%s: %s", folder, notice)
     return with_labels(graph, label_files(files["train"].parent))
 
 

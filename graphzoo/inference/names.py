@@ -72,7 +72,10 @@ class Vocabulary:
             shown = ", ".join(map(repr, sharing[:3])) + (", ..." if len(sharing) > 3 else "")
             return f"{self.kind} {name!r}: the label of {len(sharing)} names ({shown}); give the name"
         close = self.nearest(name)
-        return f"{self.kind} {name!r}" + (f"; nearest: {', '.join(map(repr, close))}" if close else "")
+        if close:
+            return f"{self.kind} {name!r}; nearest: {', '.join(map(repr, close))}"
+        examples = ", ".join(map(repr, self.names[:2]))
+        return f"{self.kind} {name!r}; none of {len(self):,} is like it (they are {examples}, ...)"
 
     def nearest(self, name: str) -> list[str]:
         """Up to three names or labels like `name`, the best first."""

@@ -1,0 +1,254 @@
+"""Checkpoints: found, whole, safe, and fitting; every mistake is one readable sentence."""
+
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import graphzoo
+from graphzoo.encoders import QueryEncoder
+from graphzoo.errors import UsageError
+
+
+def rewrite(run, change):
+    """Change the content of a run's checkpoint."""
+    path = run / "checkpoints" / "best.ckpt"
+    checkpoint = torch.load(path, weights_only=True)
+    change(checkpoint)
+    torch.save(checkpoint, path)
+    return path
+
+
+def test_a_run_its_folder_and_its_file_are_the_same_model(umls, umls_run):
+    query = {"head": "virus", "relation": "causes", "k": 3}
+    expected = umls.predict(**query)
+    for path in ("", "checkpoints", "checkpoints/best.ckpt"):
+        assert graphzoo.load(umls_run.path / path).predict(**query).equals(expected)
+    assert graphzoo.load(str(umls_run.path)).predict(**query).equals(expected)
+
+
+def test_last_stands_in_for_best(copied_run):
+    (copied_run / "checkpoints" / "best.ckpt").rename(copied_run / "checkpoints" / "last.ckpt")
+    assert graphzoo.load(copied_run).graph.name == "umls"
+
+
+def test_loading_leaves_the_random_state_alone(umls_run):
+    before = torch.get_rng_state()
+    graphzoo.load(umls_run.path)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_a_lone_checkpoint_asks_for_data(umls, umls_run, tmp_path):
+    path = shutil.copy(umls_run.path / "checkpoints" / "best.ckpt", tmp_path / "model.ckpt")
+    with pytest.raises(UsageError, match=r"outside a run directory.*give data="):
+        graphzoo.load(path)
+    expected = umls.predict(head="virus", relation="causes")
+    for data in ("umls", umls.graph):
+        found = graphzoo.load(path, data=data).predict(head="virus", relation="causes")
+        assert found["tail"].equals(expected["tail"])
+    for data, message in (
+        ("ulms", "neither a path nor a data set.*umls"),
+        (["a.txt", "b.txt"], "a.txt: no such file"),
+        ([tmp_path, tmp_path], "one folder, or one to three files"),
+        (["a", "b", "c", "d"], "got 4 paths"),
+        (tmp_path, "holds no train"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            graphzoo.load(path, data=data)
+
+
+def test_where_there_is_no_checkpoint(tmp_path, umls_run):
+    with pytest.raises(UsageError, match="nothing: no such run directory or checkpoint file"):
+        graphzoo.load(tmp_path / "nothing")
+    with pytest.raises(UsageError, match=r"holds no checkpoints/best\.ckpt"):
+        graphzoo.load(tmp_path)
+    with pytest.raises(UsageError, match=r"it holds umls/checkpoints/best\.ckpt: give one of these"):
+        graphzoo.load(umls_run.path.parent)
+    for address in ("https://example.org/model.ckpt", "s3://bucket/model.ckpt"):
+        with pytest.raises(UsageError, match="local files only"):
+            graphzoo.load(address)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda content: b"", r"the file is empty; whole ones beside it: last\.ckpt"),
+        (
+            lambda content: content[: len(content) // 2],
+            r"damaged, truncated .*bytes\); whole ones beside it: last\.ckpt",
+        ),
+        (lambda content: content.replace(b"relation_embedding", b"relation_embeddinG"), "damaged"),
+        (lambda content: b"<html>not found</html>", "damaged, truncated or no checkpoint"),
+    ],
+)
+def test_damaged_files(copied_run, spoil, message):
+    path = copied_run / "checkpoints" / "best.ckpt"
+    shutil.copy(path, path.with_name("last.ckpt"))
+    path.write_bytes(spoil(path.read_bytes()))
+    with pytest.raises(UsageError, match=message):
+        graphzoo.load(copied_run)
+
+
+class Hostile:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (self.path,)
+
+
+@pytest.mark.parametrize("trust", [False, True])
+@pytest.mark.parametrize("place", ["state_dict", "hyper_parameters", "graphzoo"])
+def test_hostile_objects_are_never_unpickled(copied_run, tmp_path, place, trust):
+    victim = tmp_path / "victim"
+    rewrite(copied_run, lambda checkpoint: checkpoint[place].update(extra=Hostile(str(victim))))
+    with pytest.raises(UsageError, match="objects other than tensors and plain values.*mkdir"):
+        graphzoo.load(copied_run, trust=trust)
+    assert not victim.exists()
+    with pytest.raises(FileNotFoundError):  # the payload does work where pickle is trusted
+        pickle.loads(pickle.dumps(Hostile(str(tmp_path / "no" / "folder"))))
+
+
+def test_classes_of_a_checkpoint_are_not_imported_on_its_word(copied_run, tmp_path, monkeypatch):
+    (tmp_path / "stranger.py").write_text(
+        "import pathlib\n"
+        "from graphzoo.encoders import KnowFormer\n"
+        "pathlib.Path(__file__).with_name('imported').touch()\n"
+        "class Stranger(KnowFormer): pass\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    rewrite(copied_run, lambda c: c["graphzoo"]["encoder"].update(class_path="stranger.Stranger"))
+    with pytest.raises(UsageError, match=r"names the class stranger\.Stranger, which is neither.*trust=True"):
+        graphzoo.load(copied_run)
+    assert not (tmp_path / "imported").exists()
+    model = graphzoo.load(copied_run, trust=True)
+    assert type(model.task.encoder).__name__ == "Stranger"
+    # Imported by now, so it needs no trust any more.
+    assert isinstance(graphzoo.load(copied_run).task.encoder, QueryEncoder)
+    monkeypatch.delitem(sys.modules, "stranger")
+
+
+def test_a_plug_in_may_be_registered_under_a_shorter_path(copied_run, tmp_path, monkeypatch):
+    from importlib.metadata import EntryPoint
+
+    from graphzoo.inference import checkpoint
+
+    (tmp_path / "plug").mkdir()
+    (tmp_path / "plug" / "inner.py").write_text(
+        "from graphzoo.encoders import KnowFormer\nclass Plug(KnowFormer): pass\n"
+    )
+    (tmp_path / "plug" / "__init__.py").write_text(
+        "def __getattr__(name):\n    from plug.inner import Plug\n    return Plug\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    rewrite(copied_run, lambda c: c["graphzoo"]["encoder"].update(class_path="plug.inner.Plug"))
+    with pytest.raises(UsageError, match=r"names the class plug\.inner\.Plug"):
+        graphzoo.load(copied_run)
+    entry = EntryPoint("plug", "plug:Plug", "graphzoo.encoders")
+    monkeypatch.setattr(checkpoint, "encoder_plugins", lambda: {"plug": entry})
+    assert type(graphzoo.load(copied_run).task.encoder).__name__ == "Plug"
+    for name in ("plug", "plug.inner"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+
+
+@pytest.mark.parametrize(
+    ("class_path", "message"),
+    [
+        ("os.system", r"names the class os\.system, which is neither"),
+        ("subprocess.Popen", "no QueryEncoder"),
+        ("graphzoo.encoders.QuickFormer", "cannot be imported"),
+        ("graphzoo.nowhere.KnowFormer", "cannot be imported"),
+        ("graphzoo.cli.main", "no class"),
+        ("graphzoo.tasks.KGCompletion", "no QueryEncoder"),
+        ("KnowFormer", "no dotted class path"),
+    ],
+)
+def test_classes_of_the_wrong_kind(copied_run, class_path, message):
+    rewrite(copied_run, lambda c: c["graphzoo"]["encoder"].update(class_path=class_path))
+    with pytest.raises(UsageError, match=message):
+        graphzoo.load(copied_run)
+
+
+def test_another_task_is_refused(copied_run):
+    rewrite(copied_run, lambda c: c["graphzoo"].update(task="graphzoo.encoders.KnowFormer"))
+    with pytest.raises(UsageError, match="prediction is for knowledge-graph completion"):
+        graphzoo.load(copied_run)
+
+
+@pytest.mark.parametrize(
+    ("setting", "wrong", "right"),
+    [
+        ("hidden_channels", 16, 8),
+        ("num_layers", 3, 1),
+        ("num_query_layers", 3, 1),
+        ("num_value_layers", 1, 2),
+        ("query_net", False, True),
+    ],
+)
+def test_the_setting_that_does_not_fit_is_named(copied_run, setting, wrong, right):
+    rewrite(copied_run, lambda c: c["graphzoo"]["encoder"]["init_args"].update({setting: wrong}))
+    with pytest.raises(
+        UsageError, match=f"settings say {setting}={wrong}, but the weights are those of {setting}={right}"
+    ):
+        graphzoo.load(copied_run)
+
+
+def test_the_number_of_relations_that_does_not_fit_is_named(copied_run):
+    rewrite(copied_run, lambda c: c["graphzoo"]["spec"].update(num_relations=45))
+    with pytest.raises(UsageError, match="num_relations=45, but the weights are those of 46"):
+        graphzoo.load(copied_run)
+
+
+def test_other_misfits_name_the_weight(copied_run):
+    def cut(checkpoint):
+        weights = checkpoint["state_dict"]
+        weights["encoder.relation_embedding.weight"] = weights["encoder.relation_embedding.weight"][:7]
+        weights["encoder.layers.0.ffn1.weight"] = weights["encoder.layers.0.ffn1.weight"][:3]
+
+    rewrite(copied_run, cut)
+    with pytest.raises(UsageError, match=r"relation_embedding\.weight is \(7, 8\) in the file, \(92, 8\) by"):
+        graphzoo.load(copied_run)
+
+
+def test_misfits_of_the_decoder(copied_run):
+    rewrite(copied_run, lambda c: c["state_dict"].pop("decoder.lin1.weight"))
+    with pytest.raises(UsageError, match=r"the weights do not fit: .*decoder\.lin1\.weight"):
+        graphzoo.load(copied_run)
+
+
+def test_settings_of_another_version(copied_run):
+    rewrite(copied_run, lambda c: c["graphzoo"]["encoder"]["init_args"].update(rotary=True))
+    with pytest.raises(UsageError, match=r"refuses the settings that graphzoo .* stored: .*rotary"):
+        graphzoo.load(copied_run)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: c.pop("graphzoo"), "not written by a graphzoo task"),
+        (lambda c: c["graphzoo"].update(format=2), "format 2, this graphzoo reads 1"),
+        (lambda c: c["graphzoo"].update(format="one"), "not written by a graphzoo task"),
+        (lambda c: c["graphzoo"].pop("relations"), "no usable 'relations'"),
+        (lambda c: c["graphzoo"].pop("encoder"), "no usable 'encoder'"),
+        (lambda c: c.pop("state_dict"), "holds no weights"),
+    ],
+)
+def test_checkpoints_of_others(copied_run, change, message):
+    rewrite(copied_run, change)
+    with pytest.raises(UsageError, match=message):
+        graphzoo.load(copied_run)
+
+
+def test_devices(umls_run):
+    assert graphzoo.load(umls_run.path, device="auto").task.device.type in ("cpu", "cuda")
+    with pytest.raises(UsageError, match="device 'gpu' is not available here"):
+        graphzoo.load(umls_run.path, device="gpu")
+
+
+def test_the_name_costs_nothing_to_import():
+    code = "import sys, graphzoo, graphzoo.inference.command; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,315 @@
+"""`graphzoo predict` from files to files."""
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+
+from graphzoo.inference import predict_main, writers
+
+QUERIES = "steroid\tinteracts_with\t?\n?\ttreats\tdisease_or_syndrome\nvirus\tcauses\n"
+
+
+@pytest.fixture
+def queries(tmp_path):
+    path = tmp_path / "q.tsv"
+    path.write_text(QUERIES)
+    return path
+
+
+@pytest.fixture
+def predict(umls_run, capfd):
+    """Runs the command on the UMLS run; returns status, output and error text."""
+
+    def run(*arguments, ckpt_path=umls_run.path):
+        status = predict_main(["--ckpt_path", str(ckpt_path), *map(str, arguments)])
+        return status, *capfd.readouterr()
+
+    return run
+
+
+def read(path):
+    kind = path.suffix
+    if kind == ".parquet":
+        return pd.read_parquet(path)
+    if kind == ".jsonl":
+        return pd.DataFrame([json.loads(line) for line in path.read_text().splitlines()])
+    return pd.read_csv(path, sep="\t" if kind == ".tsv" else ",")
+
+
+def expected_answers(umls, **kwargs):
+    return umls.predict(
+        head=["steroid", None, "virus"],
+        relation=["interacts_with", "treats", "causes"],
+        tail=[None, "disease_or_syndrome", None],
+        **kwargs,
+    )
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "tsv", "jsonl"])
+def test_every_format_holds_the_same_answers(predict, umls, queries, tmp_path, kind):
+    out = tmp_path / "new" / f"answers.{kind}"
+    status, _, message = predict("--queries", queries, "--out", out, "--top-k", 4, "--batch-size", 2)
+    assert (status, message) == (0, f"graphzoo predict: 12 rows in {out}\n")
+    found = read(out)
+    pd.testing.assert_frame_equal(found, expected_answers(umls, k=4), check_dtype=False, rtol=1e-4)
+    assert os.listdir(out.parent) == [out.name]
+
+
+def test_printing(predict, umls, queries):
+    status, output, _ = predict("--queries", queries, "--top-k", 2)
+    lines = output.splitlines()
+    assert status == 0
+    assert lines[0].split("\t") == list(umls.predict(head="virus", relation="causes").columns)
+    assert len(lines) == 1 + 3 * 2
+
+
+def test_known_facts_dropped_or_not_looked_up(predict, umls, queries, tmp_path):
+    for known in ("drop", "keep"):
+        out = tmp_path / f"{known}.parquet"
+        assert predict("--queries", queries, "--out", out, "--known", known, "--top_k=135")[0] == 0
+        expected = expected_answers(umls, k=135, filter_known=known)
+        pd.testing.assert_frame_equal(read(out), expected, rtol=1e-4)
+
+
+def test_candidates(predict, queries, tmp_path):
+    names = tmp_path / "names.txt"
+    names.write_text("virus\n\nsteroid\n")
+    out = tmp_path / "a.csv"
+    assert predict("--queries", queries, "--out", out, "--candidates", names)[0] == 0
+    assert len(read(out)) == 6
+    names.write_text("virus\nsteroyd\n")
+    status, _, message = predict("--queries", queries, "--candidates", names)
+    assert status == 2
+    assert "unknown entity 'steroyd'; nearest: 'steroid'" in message
+    names.write_text("\n")
+    assert "holds no name" in predict("--queries", queries, "--candidates", names)[2]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("header.tsv", "head\trelation\ttail\n" + QUERIES.replace("causes\n", "causes\t\n")),
+        (
+            "order.tsv",
+            "Relation\tHead\tTail\ninteracts_with\tsteroid\t\ntreats\t?\tdisease_or_syndrome\ncauses\tvirus\t?\n",
+        ),
+        ("crlf.tsv", QUERIES.replace("\n", "\r\n")),
+        ("bom.tsv", "\ufeff" + QUERIES),
+        ("blank.txt", "\n" + QUERIES.replace("\n", "\n\n")),
+        ("commas.csv", QUERIES.replace("\t", ",")),
+        (
+            "quoted.csv",
+            'head,relation,tail\n"steroid","interacts_with",\n,treats,disease_or_syndrome\nvirus,causes,?\n',
+        ),
+        ("no_end.tsv", QUERIES.rstrip("\n")),
+    ],
+)
+def test_forms_of_query_files(predict, umls, tmp_path, name, content):
+    path, out = tmp_path / name, tmp_path / "out.parquet"
+    path.write_bytes(content.encode())
+    assert predict("--queries", path, "--out", out, "--top-k", 1) == (
+        0,
+        "",
+        f"graphzoo predict: 3 rows in {out}\n",
+    )
+    pd.testing.assert_frame_equal(read(out), expected_answers(umls, k=1), rtol=1e-4)
+
+
+def test_compressed_queries_of_two_named_columns(predict, umls, tmp_path):
+    path, out = tmp_path / "q.csv.gz", tmp_path / "out.parquet"
+    path.write_bytes(gzip.compress(b"relation,tail\ntreats,disease_or_syndrome\n"))
+    assert predict("--queries", path, "--out", out, "--top-k", 3)[0] == 0
+    expected = umls.predict(relation="treats", tail="disease_or_syndrome", k=3)
+    pd.testing.assert_frame_equal(read(out), expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("q.tsv", b"", "q.tsv: holds no query"),
+        ("q.tsv", b"head\trelation\ttail\n", "q.tsv: holds no query"),
+        (
+            "q.tsv",
+            b"virus\tcauses\t?\nvirus causes ?\n",
+            "q.tsv, line 2: expected 2 or 3 columns .* got 1; separate",
+        ),
+        ("q.tsv", b"virus,causes,?\n", "line 1: .* got 1; name a comma-separated file .csv"),
+        ("q.csv", b"virus\tcauses\t?\n", "line 1: .* got 1; the separator of a .csv file is the comma"),
+        ("q.tsv", b"a\tb\tc\td\n", "line 1: expected 2 or 3 columns .* got 4"),
+        ("q.tsv", b"head\trelation\nvirus\tcauses\t?\n", "line 2: expected 2 columns .* got 3"),
+        ("q.tsv", b"\nvirus\tcauses\tvirus\n", "line 2: neither head nor tail is '\\?'; .* use --score"),
+        ("q.tsv", b"?\tcauses\t?\n", "line 1: both head and tail are missing"),
+        ("q.tsv", b"virus\t?\tvirus\n", "line 1: the relation is missing"),
+        ("q.tsv", b"virus\tcauses\t?\nvir\xffus\tcauses\t?\n", "line 2: not UTF-8"),
+        ("q.csv", b'"virus,causes,?\n', "line 1: .*check the quotes"),
+        ("q.tsv.gz", b"virus\tcauses\t?\n", "named .gz but is not gzip"),
+    ],
+)
+def test_bad_query_files_are_named_by_line(predict, tmp_path, name, content, message):
+    import re
+
+    path = tmp_path / name
+    path.write_bytes(content)
+    status, output, error = predict("--queries", path)
+    assert (status, output) == (2, "")
+    assert re.search(message, error), error
+    assert error.startswith(f"graphzoo predict: {path}")
+
+
+def test_unknown_names_are_all_counted_and_the_first_five_explained(predict, tmp_path, monkeypatch):
+    path, out = tmp_path / "q.tsv", tmp_path / "out.csv"
+    lines = ["virus\tcauses\t?"] + [f"viruss\tcause{i}\t?" for i in range(6)] + ["?\taffects\tsteroids"]
+    path.write_text("\n".join(lines))
+    status, _, error = predict("--queries", path, "--out", out)
+    assert status == 2
+    assert not out.exists()
+    found = error.splitlines()
+    assert len(found) == 6
+    assert "8 names are unknown, nothing was computed (the first 5 follow)" in found[0]
+    assert found[1].strip() == "line 2: entity 'viruss'; nearest: 'virus'"
+    assert found[2].strip().startswith("line 2: relation 'cause0'; nearest: 'causes'")
+    path.write_text("viruss\tcauses\t?\n")
+    assert "one name is unknown" in predict("--queries", path)[2]
+
+
+def test_scores_of_given_facts(predict, umls, tmp_path):
+    path, out = tmp_path / "facts.tsv", tmp_path / "scores.parquet"
+    path.write_text("head\trelation\ttail\nvirus\tcauses\tdisease_or_syndrome\nvirus\tcauses\tsteroid\n")
+    assert predict("--score", path, "--out", out)[0] == 0
+    facts = [("virus", "causes", "disease_or_syndrome"), ("virus", "causes", "steroid")]
+    pd.testing.assert_frame_equal(read(out), umls.score_table(facts), rtol=1e-4)
+    path.write_text("virus\tcauses\tsteroyd\n")
+    status, _, error = predict("--score", path)
+    assert status == 2
+    assert f"{path}: one name is unknown" in error
+    assert "line 1: entity 'steroyd'; nearest: 'steroid'" in error
+
+
+def test_another_graph(inductive_run, tmp_path, capfd):
+    path, out, facts = tmp_path / "q.tsv", tmp_path / "out.csv", tmp_path / "facts.csv"
+    path.write_text("tom\tlikes\t?\n")
+    facts.write_text("head,relation,tail\ntom,likes,kitty\nkitty,knows,tom\n")
+    arguments = ["--ckpt_path", str(inductive_run.path), "--queries", str(path), "--out", str(out)]
+    assert predict_main([*arguments, "--data.path", str(facts)]) == 0
+    assert read(out).query("known")["tail"].tolist() == ["kitty"]
+    assert predict_main([*arguments, "--overwrite", "--data.path", str(inductive_run.planets)]) == 2
+    assert "entity 'tom'" in capfd.readouterr().err
+
+
+def test_an_existing_file_stays(predict, queries, tmp_path):
+    out = tmp_path / "a.csv"
+    out.write_text("precious")
+    status, _, error = predict("--queries", queries, "--out", out)
+    assert status == 2
+    assert "exists already; give --overwrite" in error
+    assert out.read_text() == "precious"
+    assert predict("--queries", queries, "--out", out, "--overwrite")[0] == 0
+    assert len(read(out)) == 30
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_an_interrupted_run_leaves_no_file_and_no_rest(tmp_path, kind):
+    def tables():
+        yield pd.DataFrame({"a": [1]})
+        raise KeyboardInterrupt
+
+    out = tmp_path / f"a.{kind}"
+    out.write_text("precious")
+    with pytest.raises(KeyboardInterrupt):
+        writers.write_tables(tables(), str(out))
+    assert out.read_text() == "precious"
+    assert os.listdir(tmp_path) == [out.name]
+
+
+def test_a_full_disk_is_a_failed_run(predict, queries, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(writers.os, "fsync", full)
+    status, _, error = predict("--queries", queries, "--out", tmp_path / "a.csv")
+    assert status == 1
+    assert "No space left on device" in error
+    assert os.listdir(tmp_path) == [queries.name]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "jsonl", "csv"])
+def test_tables_are_written_as_they_come(tmp_path, kind):
+    seen = []
+
+    def tables():
+        for i in range(3):
+            seen.append(len(os.listdir(tmp_path)))
+            yield pd.DataFrame({"a": [i] * (i % 2), "b": pd.Series(["x"] * (i % 2), dtype="str")})
+
+    out = tmp_path / f"a.{kind}"
+    assert writers.write_tables(tables(), str(out)) == 1
+    assert seen[1:] == [1, 1]
+    assert read(out)["a"].tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "required: --ckpt_path"),
+        (["--ckpt_path", "x"], "give either --queries FILE .* or --score FILE"),
+        (["--ckpt_path", "x", "--queries", "Q", "--score", "Q"], "give either --queries"),
+        (["--ckpt_path", "x", "--querys", "Q"], "unknown option --querys\nDid you mean: --queries"),
+        (["--ckpt_path", "x", "--queries", "Q", "--top-k", "0"], "--top-k.*above 0, got '0'"),
+        (["--ckpt_path", "x", "--queries", "Q", "--known", "hide"], "--known: invalid choice: 'hide'"),
+        (["--ckpt_path", "x", "--queries", "nothing.tsv"], "nothing.tsv: no such file"),
+        (["--ckpt_path", "x", "--score", "Q", "--top-k", "3"], "--top-k belongs to --queries"),
+        (["--ckpt_path", "x", "--queries", "Q", "--out", "a.xlsx"], "ending must be one of .parquet, .csv"),
+        (["--ckpt_path", "x", "--queries", "Q", "--out", "a.parquett"], "Did you mean: .parquet"),
+        (["--ckpt_path", "x", "--queries", "Q", "--out", "FOLDER.csv"], "is a folder"),
+        (["--ckpt_path", "no_run", "--queries", "Q"], "no_run: there is no such file"),
+        (["--ckpt_path", "https://x.org/m.ckpt", "--queries", "Q"], "local files only"),
+        (["--ckpt_path", "RUN", "--queries", "Q", "--device", "tpu9"], "device 'tpu9' is not available"),
+        (
+            ["--ckpt_path", "RUN", "--queries", "Q", "--data.path", "nowhere"],
+            "nowhere: neither a path nor a data set",
+        ),
+    ],
+)
+def test_wrong_command_lines_take_few_lines(
+    umls_run, queries, tmp_path, capfd, monkeypatch, arguments, message
+):
+    import re
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "FOLDER.csv").mkdir()
+    places = {"Q": str(queries), "RUN": str(umls_run.path)}
+    assert predict_main([places.get(argument, argument) for argument in arguments]) == 2
+    output, error = capfd.readouterr()
+    assert output == ""
+    assert 1 <= len(error.splitlines()) <= 6
+    assert re.search(message, error), error
+
+
+def test_parquet_without_pyarrow(predict, queries, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    status, _, error = predict("--queries", queries, "--out", tmp_path / "a.parquet")
+    assert status == 2
+    assert "pip install pyarrow" in error
+
+
+def test_help_and_mistakes_need_no_torch(tmp_path):
+    code = (
+        "import sys\nfrom graphzoo.cli import main\n"
+        "try:\n    main(['predict', '--help'])\nexcept SystemExit as end:\n    assert end.code == 0\n"
+        "assert main(['predict', '--ckpt_path', 'x', '--queri', 'y']) == 2\n"
+        "assert 'torch' not in sys.modules and 'pandas' not in sys.modules"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.getcwd()},
+    )
+    assert "--queries FILE" in done.stdout
