@@ -184,15 +184,17 @@ def random_feature_attention(query: Tensor, key: Tensor, value: Tensor, projecti
         -1, keepdim=True
     ) / 2  # log phi, [N, B, H, M]
     k = (key * scale) @ projection.t() - (key * scale).square().sum(-1, keepdim=True) / 2
-    # Largest exponents are taken out of queries (each its own) and keys (one per query and head); they
-    # cancel, since
-    # the N v_u term is scaled alike.
+    # Exponents relative to the largest of each query, and of all keys per query and head; what was taken out of the
+    # products is weighed against the N v_u term in the end, where neither side can overflow.
     q_max = q.detach().amax(-1, keepdim=True)
     k_max = k.detach().amax((0, 3), keepdim=True)
     q, k = torch.exp(q - q_max), torch.exp(k - k_max)
-    own = query.shape[0] * projection.shape[0] * torch.exp(-q_max - k_max)
+    log_own = math.log(query.shape[0] * projection.shape[0])
+    largest = (q_max + k_max).clamp(min=log_own)
+    scale, own = torch.exp(q_max + k_max - largest), torch.exp(log_own - largest)
     mixed = torch.einsum("nbhm,bhmd->nbhd", q, torch.einsum("nbhm,nbhd->bhmd", k, value))
-    return (mixed + own * value) / (torch.einsum("nbhm,bhm->nbh", q, k.sum(0))[..., None] + own)
+    total = torch.einsum("nbhm,bhm->nbh", q, k.sum(0))[..., None]
+    return (scale * mixed + own * value) / (scale * total + own)
 
 
 def _check(query: Tensor, key: Tensor, value: Tensor) -> None:

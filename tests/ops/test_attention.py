@@ -49,7 +49,7 @@ def test_exponential_equals_the_explicit_matrix_and_does_not_overflow():
 
 
 def test_error_of_the_first_order_kernel_is_within_the_taylor_bound():
-    """Theorem 4.2: |kappa - kappa_exp| is at most e^gamma / 2 for unit vectors (remainder of exp at first order)."""
+    """Theorem 4.2: |kappa - kappa_exp| is at most e^gamma / 2 for unit vectors."""
     q, k = (torch.nn.functional.normalize(torch.randn(200, 8, dtype=torch.float64), dim=1) for _ in range(2))
     dot = q @ k.t()
     error = (1 + dot - torch.exp(dot)).abs()

@@ -38,7 +38,10 @@ def test_chunks_equal_the_whole_in_outputs_sums_and_gradients(chunk_rows):
 def test_gradcheck_and_inputs_without_gradient():
     rows, shared = inputs(5)
     frozen = shared[0].detach()
-    run = lambda x, y, bias: map_rows(function, (x, y), (frozen, bias), num_sums=1, chunk_rows=6)  # noqa: E731
+
+    def run(x, y, bias):
+        return map_rows(function, (x, y), (frozen, bias), num_sums=1, chunk_rows=6)
+
     assert torch.autograd.gradcheck(run, (*rows, shared[1]))
     only_sum = map_rows(function, rows, shared, num_sums=1)[1].sum()
     assert all(g is not None for g in torch.autograd.grad(only_sum, (*rows, *shared)))
@@ -51,9 +54,10 @@ def test_a_gradient_by_hand_is_used_and_must_be_right():
 
     x = torch.randn(11, 2, 4, dtype=torch.float64, requires_grad=True)
     weight = torch.randn(4, 4, dtype=torch.float64, requires_grad=True)
-    run = lambda x, w: map_rows(
-        lambda r, s, _: (F.linear(r[0], s[0]),), (x,), (w,), gradient=gradient, chunk_rows=5
-    )[0]  # noqa: E731
+
+    def run(x, w):
+        return map_rows(lambda r, s, _: (F.linear(r[0], s[0]),), (x,), (w,), gradient=gradient, chunk_rows=5)
+
     assert torch.autograd.gradcheck(run, (x, weight))
 
 

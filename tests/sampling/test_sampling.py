@@ -1,0 +1,103 @@
+import pytest
+import torch
+from scipy import stats
+
+from graphzoo.sampling import (
+    FactRemover,
+    hash_integers,
+    normal_from_hash,
+    sample_negatives,
+    uniform_from_hash,
+)
+
+
+def splitmix(value):
+    """The mixer in plain integers (Steele, Lea and Flood, 2014)."""
+    mask = (1 << 64) - 1
+    value &= mask
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & mask
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & mask
+    return value ^ (value >> 31)
+
+
+def test_hash_is_splitmix64_in_plain_integers():
+    golden, mask = 0x9E3779B97F4A7C15, (1 << 64) - 1
+    for parts in [(0,), (1, 2, 3), (-5, 7), (2**63, 2**40)]:
+        state = 0
+        for part in parts:
+            state = splitmix(((state + golden) & mask) ^ splitmix((part & mask) + golden))
+        assert int(hash_integers(*parts)) & mask == state
+
+
+def test_hash_broadcasts_and_depends_on_order():
+    rows, columns = torch.arange(4)[:, None], torch.arange(5)
+    table = hash_integers(9, rows, columns)
+    assert table.shape == (4, 5) and table.unique().numel() == 20
+    assert int(table[2, 3]) == int(hash_integers(9, 2, 3)) != int(hash_integers(9, 3, 2))
+    with pytest.raises(ValueError, match="int64"):
+        hash_integers(torch.ones(2))
+
+
+def test_draws_have_their_distributions():
+    bits = hash_integers(1, torch.arange(100_000))
+    assert stats.kstest(uniform_from_hash(bits).numpy(), "uniform").pvalue > 1e-3
+    assert stats.kstest(normal_from_hash(bits).numpy(), "norm").pvalue > 1e-3
+    neighbours = normal_from_hash(bits).double()
+    assert abs(torch.corrcoef(torch.stack([neighbours[:-1], neighbours[1:]]))[0, 1]) < 0.02
+
+
+def test_negatives_are_uniform_over_the_entities_that_are_not_answers():
+    known = [[0, 1, 5], [], [9]]
+    row = torch.tensor([0, 0, 0, 2])
+    entity = torch.tensor([0, 1, 5, 9])
+    drawn, possible = sample_negatives(
+        torch.tensor([7, 8, 9]), row, entity, num_entities=10, num_negatives=20_000, seed=0, epoch=1
+    )
+    assert possible.all()
+    for b, answers in enumerate(known):
+        counts = torch.bincount(drawn[b], minlength=10)
+        free = [e for e in range(10) if e not in answers]
+        assert counts[answers].sum() == 0
+        assert stats.chisquare(counts[free].numpy()).pvalue > 1e-3
+
+
+def test_negatives_are_a_function_of_the_querys_index_not_of_its_batch():
+    def draw(index, row, entity, **kwargs):
+        settings = {"num_entities": 50, "num_negatives": 8, "seed": 3, "epoch": 2, **kwargs}
+        return sample_negatives(torch.tensor(index), torch.tensor(row), torch.tensor(entity), **settings)[0]
+
+    together = draw([4, 11], [0, 1, 1], [3, 7, 30])
+    assert torch.equal(together[1:], draw([11], [0, 0], [7, 30]))
+    assert torch.equal(together[:, :5], draw([4, 11], [0, 1, 1], [3, 7, 30], num_negatives=5))
+    assert not torch.equal(together, draw([4, 11], [0, 1, 1], [3, 7, 30], epoch=3))
+
+
+def test_a_query_that_everything_answers_has_no_negatives():
+    drawn, possible = sample_negatives(
+        torch.tensor([0]),
+        torch.zeros(3, dtype=torch.int64),
+        torch.arange(3),
+        num_entities=3,
+        num_negatives=4,
+        seed=0,
+        epoch=0,
+    )
+    assert possible.tolist() == [False] and drawn.min() >= 0 and drawn.max() < 3
+
+
+TRIPLES = torch.tensor([[0, 0, 1], [1, 1, 0], [0, 1, 1], [2, 0, 3], [1, 0, 2]])
+
+
+@pytest.mark.parametrize(("mode", "hidden"), [("exact", {0}), ("one_hop", {0, 1, 2}), ("none", set())])
+def test_facts_of_the_batch_are_hidden_in_both_directions(mode, hidden):
+    mask = FactRemover(TRIPLES, 4, mode).edge_mask(torch.tensor([0]))
+    if mode == "none":
+        assert mask is None
+        return
+    expected = torch.tensor([i not in hidden for i in range(5)])
+    assert torch.equal(mask, torch.cat([expected, expected]))
+
+
+def test_an_unknown_mode_is_refused():
+    with pytest.raises(ValueError, match="remove_facts must be"):
+        FactRemover(TRIPLES, 4, "two_hop")
