@@ -29,7 +29,7 @@ $(BIN)/python:
 		echo "graphzoo needs Python 3.11 or newer; $(PYTHON) is $$("$(PYTHON)" --version 2>&1)." >&2; exit 1; }
 	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || { \
 		echo "$(PYTHON) has no venv module. On Debian and Ubuntu: sudo apt install python3-venv" >&2; exit 1; }
-	"$(PYTHON)" -m venv "$(VENV)"
+	$(PYTHON) -m venv $(VENV)
 
 # Stamps: an installation is repeated only after pyproject.toml has changed.
 $(VENV)/.installed: pyproject.toml | $(BIN)/python

@@ -1,8 +1,8 @@
 """README and docs say what is true: links lead somewhere, examples run, commands are understood.
 
-A fenced `python` or `bash` block is run when the line above it is `<!-- run -->`; the blocks of a page run in
-order in one empty folder. Every other `bash` block is read command by command: its `graphzoo` commands must be accepted
-by the parser, each `make` target and each extra must exist.
+A fenced `python` or `bash` block is run when the line above it is `<!-- run -->`; the blocks of a
+page run in order in one empty folder. Every other `bash` block is read command by command: its
+`graphzoo` commands must be accepted by the parser, each `make` target and each extra must exist.
 """
 
 from __future__ import annotations
