@@ -1,0 +1,89 @@
+"""What the benchmarks share: timing, peak memory, rows of CSV."""
+
+import csv
+import datetime
+import os
+import platform
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import astuple, dataclass, field, fields
+from pathlib import Path
+
+import torch
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def commit() -> str:
+    done = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, cwd=Path(__file__).parent
+    )
+    return done.stdout.strip() or "unknown"
+
+
+def gpu() -> str:
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
+
+
+def machine() -> str:
+    """Number of cores and kind of processor, e.g. `2 x x86_64 AVX512`."""
+    return f"{os.cpu_count()} x {platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
+
+
+@dataclass
+class Row:
+    """One figure: a median with its 20 % and 80 % quantiles."""
+
+    name: str
+    provider: str
+    mode: str
+    metric: str
+    unit: str
+    x_name: str
+    x: str
+    p50: float
+    p20: float
+    p80: float
+    config: str
+    gpu: str = field(default_factory=gpu)
+    torch: str = torch.__version__
+    commit: str = field(default_factory=commit)
+    date: str = field(default_factory=lambda: datetime.date.today().isoformat())
+    machine: str = field(default_factory=machine)
+
+
+def write_rows(path: Path, rows: Iterable[Row]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(column.name for column in fields(Row))
+        writer.writerows([f"{v:.4g}" if isinstance(v, float) else v for v in astuple(row)] for row in rows)
+
+
+def measure_ms(
+    call: Callable[[], object], *, seconds: float, at_least: int = 5, at_most: int = 200
+) -> list[float]:
+    """Median, 20 % and 80 % quantile of the milliseconds of a call, after two calls to warm up."""
+    synchronize = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
+    times: list[float] = []
+    for i in range(at_most + 2):
+        synchronize()
+        start = time.perf_counter()
+        call()
+        synchronize()
+        if i >= 2:
+            times.append((time.perf_counter() - start) * 1e3)
+        if len(times) >= at_least and sum(times) > seconds * 1e3:
+            break
+    p20, _, _, p80 = statistics.quantiles(times, n=5, method="inclusive")
+    return [statistics.median(times), p20, p80]
+
+
+def peak_mib() -> float:
+    """The most memory that this process has had so far: on the GPU if there is one, else resident (Linux)."""
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated() / 2**20
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith("VmHWM"))) / 1024
