@@ -239,7 +239,8 @@ class KGCompletion(Task):
             last bits
             of a matrix product.
         """
-        per_query = graph.num_nodes * self.query_encoder.out_channels * 4 * _LIVE_STATES
+        channels = self.query_encoder.out_channels
+        per_query = graph.num_nodes * channels * 4 * _LIVE_STATES
         size = max(1, min(head.numel(), self.max_score_bytes // max(1, per_query)))
         scores: list[Tensor] = []
         start = 0

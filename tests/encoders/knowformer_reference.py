@@ -1,4 +1,4 @@
-"""KnowFormer as the specification writes it: query by query, edge by edge, with an explicit N x N attention."""
+"""KnowFormer as the specification writes it: query by query, edge by edge, explicit N x N attention."""
 
 import math
 

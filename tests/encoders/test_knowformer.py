@@ -94,7 +94,7 @@ def test_every_parameter_that_the_states_depend_on_gets_a_gradient(attention):
     head, relation, _ = make_queries()
     encoder(graph, head, relation).square().sum().backward()
     without = {name for name, p in encoder.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0}
-    # The first layer's input is zero, so columns that read it get a zero gradient, but never a whole parameter.
+    # The first layer's input is zero: columns that read it get a zero gradient, but never a whole parameter.
     assert without == set()
 
 

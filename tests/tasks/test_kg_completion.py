@@ -1,0 +1,339 @@
+import copy
+from functools import partial
+
+import lightning as L
+import pytest
+import torch
+from torch.nn import functional as F
+
+from graphzoo.datamodules import KGDataModule
+from graphzoo.encoders import KnowFormer
+from graphzoo.tasks import KGCompletion
+from graphzoo.tasks import kg_completion as module
+from graphzoo.types import TripleBatch
+
+SMALL = {"hidden_channels": 16, "num_layers": 1, "num_heads": 2}
+
+
+def write_family(folder, families=40, seed=0):
+    """grandparent = parent of parent: every family is a -> b -> c by parent, and a -> c by grandparent."""
+    generator = torch.Generator().manual_seed(seed)
+    facts, asked = [], []
+    for i in range(families):
+        facts += [(f"a{i}", "parent", f"b{i}"), (f"b{i}", "parent", f"c{i}")]
+        asked.append((f"a{i}", "grandparent", f"c{i}"))
+    order = torch.randperm(families, generator=generator).tolist()
+    cut = families // 2
+    splits = {
+        "train": facts + [asked[i] for i in order[:cut]],
+        "valid": [asked[i] for i in order[cut : cut + families // 4]],
+        "test": [asked[i] for i in order[cut + families // 4 :]],
+    }
+    for name, triples in splits.items():
+        (folder / f"{name}.txt").write_text("".join("\t".join(t) + "\n" for t in triples))
+    return folder
+
+
+@pytest.fixture
+def family(tmp_path):
+    return write_family(tmp_path, families=24)
+
+
+def make_trainer(folder, **settings):
+    defaults = {
+        "max_epochs": 2, "accelerator": "cpu", "logger": False, "enable_progress_bar": False,
+        "enable_model_summary": False, "num_sanity_val_steps": 0, "default_root_dir": folder,
+        "enable_checkpointing": False,
+    }  # fmt: skip
+    return L.Trainer(**{**defaults, **settings})
+
+
+def make_task(seed=0, encoder=None, **settings):
+    torch.manual_seed(seed)
+    return KGCompletion(partial(KnowFormer, **(encoder or SMALL)), seed=seed, **settings)
+
+
+def fitted(folder, family, task=None, data=None, **trainer):
+    task = task or make_task()
+    made = make_trainer(folder, **trainer)
+    made.fit(task, datamodule=KGDataModule(path=str(family), batch_size=16, **(data or {})))
+    return task, made
+
+
+def weights(task):
+    return {k: v.clone() for k, v in task.state_dict().items()}
+
+
+def same(a, b, **tolerance):
+    assert a.keys() == b.keys()
+    for name in a:
+        torch.testing.assert_close(a[name], b[name], **({"atol": 0, "rtol": 0} | tolerance), msg=name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", ["ce", "bce"])
+def test_learns_that_a_grandparent_is_a_parents_parent(tmp_path, loss):
+    torch.manual_seed(0)
+    data = KGDataModule(path=str(write_family(tmp_path)), batch_size=20)
+    task = make_task(loss=loss, num_negatives=32, lr=1e-2, lr_milestones=[20], weight_decay=0.0)
+    trainer = make_trainer(tmp_path, max_epochs=25)
+    trainer.fit(task, datamodule=data)
+    result = trainer.test(task, datamodule=data, verbose=False)[0]
+    assert result["test/mrr"] > 0.95
+    assert {"test/mr", "test/hits@1", "test/hits@3", "test/hits@10", "test/mrr_tail", "test/mrr_head"} <= set(
+        result
+    )
+    assert {row["relation"] for row in task.test_table} == {"all", "grandparent"}
+
+
+def test_one_seed_gives_one_result_and_another_seed_another(tmp_path, family):
+    runs = [weights(fitted(tmp_path, family, make_task(seed=s), {"seed": s})[0]) for s in (1, 1, 2)]
+    same(runs[0], runs[1])
+    assert any(not torch.equal(runs[0][k], runs[2][k]) for k in runs[0])
+
+
+def test_resuming_is_the_same_as_not_stopping(tmp_path, family):
+    whole, _ = fitted(tmp_path, family, make_task(), max_epochs=4)
+    first = make_trainer(tmp_path, max_epochs=2)
+    first.fit(make_task(), datamodule=KGDataModule(path=str(family), batch_size=16))
+    first.save_checkpoint(tmp_path / "half.ckpt")
+    torch.manual_seed(99)  # the resumed process has another random state
+    resumed = make_task(seed=0)
+    second = make_trainer(tmp_path, max_epochs=4)
+    torch.manual_seed(77)
+    second.fit(
+        resumed, datamodule=KGDataModule(path=str(family), batch_size=16), ckpt_path=tmp_path / "half.ckpt"
+    )
+    same(weights(whole), weights(resumed))
+    half = torch.load(tmp_path / "half.ckpt", weights_only=True)["state_dict"]
+    assert any(not torch.equal(half[k], v) for k, v in weights(resumed).items())
+
+
+@pytest.mark.parametrize("loss", ["ce", "bce"])
+@pytest.mark.parametrize("remove_facts", ["exact", "one_hop"])
+def test_micro_batches_equal_the_batch(tmp_path, family, loss, remove_facts, monkeypatch):
+    """60 triples in batches of 16: the last batch is smaller, and so is its last micro-batch."""
+    # Adam would blow up the last bits of gradients that are zero but for rounding.
+    monkeypatch.setattr(
+        KGCompletion, "configure_optimizers", lambda self: torch.optim.SGD(self.parameters(), lr=0.05)
+    )
+    settings = {"loss": loss, "num_negatives": 8, "remove_facts": remove_facts, "loss_scale": 3.0}
+    runs = []
+    for micro in (None, 5):
+        task, trainer = fitted(
+            tmp_path, family, make_task(**settings), {"micro_batch_size": micro}, max_epochs=1
+        )
+        assert trainer.accumulate_grad_batches == (1 if micro is None else 4)
+        runs.append((weights(task), trainer.global_step))
+    assert runs[0][1] == runs[1][1] == 4
+    same(runs[0][0], runs[1][0], atol=1e-5, rtol=1e-5)
+    start = make_task(**settings)
+    attach(start, family)
+    assert any((runs[0][0][k] - v).abs().max() > 1e-3 for k, v in weights(start).items())
+
+
+def attach(task, family, **data):
+    """The task as it is in the middle of a fit, without running one."""
+    trainer = make_trainer(family, max_epochs=0)
+    datamodule = KGDataModule(path=str(family), batch_size=16, **data)
+    trainer.fit(task, datamodule=datamodule)
+    return datamodule
+
+
+def one_batch(datamodule):
+    return next(iter(datamodule.train_dataloader()))
+
+
+def test_losses_equal_their_definitions(family, monkeypatch):
+    task = make_task(loss="bce", num_negatives=6, adversarial_temperature=0.7, loss_scale=5.0)
+    datamodule = attach(task, family)
+    batch = one_batch(datamodule)
+    logits = torch.randn(len(batch), datamodule.spec.num_nodes)
+    negatives = torch.randint(datamodule.spec.num_nodes, (len(batch), 6))
+    monkeypatch.setattr(
+        module, "sample_negatives", lambda *a, **k: (negatives, torch.ones(len(batch), dtype=torch.bool))
+    )
+    found = task._bce(logits, batch)
+    for b in range(len(batch)):
+        wrong = logits[b, negatives[b]]
+        weight = torch.softmax(wrong / 0.7, 0)
+        expected = (
+            F.binary_cross_entropy_with_logits(logits[b, batch.tail[b]], torch.tensor(1.0))
+            + (weight * F.binary_cross_entropy_with_logits(wrong, torch.zeros(6), reduction="none")).sum()
+        )
+        torch.testing.assert_close(found[b], expected)
+    expected = torch.stack([logits[b].logsumexp(0) - logits[b, batch.tail[b]] for b in range(len(batch))])
+    torch.testing.assert_close(task._ce(logits, batch), expected)
+
+
+def test_negatives_never_answer_the_query_in_training(family, monkeypatch):
+    task = make_task(loss="bce", num_negatives=64)
+    datamodule = attach(task, family)
+    drawn = []
+    original = module.sample_negatives
+
+    def spy(*args, **kwargs):
+        drawn.append(original(*args, **kwargs))
+        return drawn[-1]
+
+    monkeypatch.setattr(module, "sample_negatives", spy)
+    batch = one_batch(datamodule)
+    task._bce(torch.zeros(len(batch), datamodule.spec.num_nodes), batch)
+    count = datamodule.spec.num_relations
+    answers = set()
+    for head, relation, tail in datamodule.triples("train").tolist():
+        answers |= {(head, relation, tail), (tail, relation + count, head)}
+    negatives, possible = drawn[0]
+    assert possible.all() and negatives.shape == (len(batch), min(64, datamodule.spec.num_nodes))
+    for b in range(len(batch)):
+        for entity in negatives[b].tolist():
+            assert (int(batch.head[b]), int(batch.relation[b]), entity) not in answers
+
+
+def test_the_facts_of_the_batch_are_hidden_while_training_and_only_then(family, monkeypatch):
+    task = make_task()
+    datamodule = attach(task, family)
+    masks = []
+    original = task.encoder.forward
+    monkeypatch.setattr(
+        task.encoder,
+        "forward",
+        lambda *a, edge_mask=None, **k: masks.append(edge_mask) or original(*a, edge_mask=edge_mask, **k),
+    )
+    batch = one_batch(datamodule)
+    monkeypatch.setattr(task, "log", lambda *args, **kwargs: None)  # Lightning logs inside its loops alone
+    task.training_step(batch, 0)
+    hidden = (~masks[0]).nonzero().squeeze(1)
+    count = datamodule.triples("train").shape[0]
+    assert set(hidden.tolist()) == set(batch.removed.tolist()) | {i + count for i in batch.removed.tolist()}
+    task.validation_step(next(iter(datamodule.val_dataloader())), 0)
+    assert masks[1] is None
+
+
+@pytest.mark.parametrize("eval_batch_size", [1, 3, 64])
+def test_metrics_do_not_depend_on_the_evaluation_batch(tmp_path, family, eval_batch_size):
+    task, trainer = fitted(tmp_path, family, max_epochs=1)
+    results = [
+        trainer.test(task, datamodule=KGDataModule(path=str(family), eval_batch_size=size), verbose=False)[0]
+        for size in (7, eval_batch_size)
+    ]
+    assert results[0] == pytest.approx(results[1], abs=1e-6)
+
+
+def test_scoring_in_parts_gives_the_same_scores_and_survives_running_out_of_memory(
+    tmp_path, family, monkeypatch, caplog
+):
+    task, trainer = fitted(tmp_path, family, max_epochs=1)
+    graph = trainer.datamodule.graph("test")
+    head, relation = torch.arange(9), torch.zeros(9, dtype=torch.int64)
+    whole = task.eval().score_queries(graph, head, relation)
+    task.max_score_bytes = 3 * graph.num_nodes * 16 * 4 * 8
+    torch.testing.assert_close(task.score_queries(graph, head, relation), whole, atol=1e-6, rtol=1e-6)
+    task.max_score_bytes = 2**30
+    original = task._logits
+
+    def starved(graph, head, *rest):
+        if head.numel() > 2:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+        return original(graph, head, *rest)
+
+    monkeypatch.setattr(task, "_logits", starved)
+    with caplog.at_level("WARNING"):
+        torch.testing.assert_close(task.score_queries(graph, head, relation), whole, atol=1e-6, rtol=1e-6)
+    assert "2 queries at a time" in caplog.text
+    monkeypatch.setattr(
+        task, "_logits", lambda *a: (_ for _ in ()).throw(RuntimeError("mat1 and mat2 shapes"))
+    )
+    with pytest.raises(RuntimeError, match="mat1 and mat2"):
+        task.score_queries(graph, head, relation)
+
+
+def test_nan_scores_are_an_error_that_names_split_and_step(tmp_path, family):
+    task, trainer = fitted(tmp_path, family, max_epochs=1)
+    with torch.no_grad():
+        task.decoder.lin2.bias.fill_(float("nan"))
+    with pytest.raises(ValueError, match="test scores after step"):
+        trainer.test(task, datamodule=trainer.datamodule, verbose=False)
+
+
+def test_checkpoint_loads_without_code_and_describes_itself(tmp_path, family):
+    task, trainer = fitted(tmp_path, family, max_epochs=1)
+    trainer.save_checkpoint(tmp_path / "model.ckpt")
+    checkpoint = torch.load(tmp_path / "model.ckpt", weights_only=True)
+    described = checkpoint["graphzoo"]
+    assert described["encoder"]["class_path"] == "graphzoo.encoders.KnowFormer"
+    assert described["encoder"]["init_args"]["hidden_channels"] == 16
+    assert described["relations"] == ["grandparent", "parent"]
+    assert described["data"]["fingerprint"] == trainer.datamodule.fingerprint
+    loaded = KGCompletion.load_from_checkpoint(tmp_path / "model.ckpt", encoder=partial(KnowFormer, **SMALL))
+    same(weights(task), weights(loaded))
+    rebuilt = KGCompletion.from_checkpoint_dict(
+        checkpoint, partial(KnowFormer, **described["encoder"]["init_args"])
+    )
+    graph = trainer.datamodule.graph("test")
+    query = torch.tensor([0]), torch.tensor([1])
+    assert torch.equal(rebuilt.score_queries(graph, *query), task.eval().score_queries(graph, *query))
+    assert rebuilt.describe()["relations"] == described["relations"]
+
+
+def test_checkpoints_of_others_and_of_the_future_are_refused(tmp_path, family):
+    _, trainer = fitted(tmp_path, family, max_epochs=1)
+    trainer.save_checkpoint(tmp_path / "model.ckpt")
+    checkpoint = torch.load(tmp_path / "model.ckpt", weights_only=True)
+    future = copy.deepcopy(checkpoint)
+    future["graphzoo"]["format"] = 99
+    with pytest.raises(ValueError, match="format 99"):
+        KGCompletion.from_checkpoint_dict(future, partial(KnowFormer, **SMALL))
+    del checkpoint["graphzoo"]
+    with pytest.raises(ValueError, match="no graphzoo description"):
+        KGCompletion.from_checkpoint_dict(checkpoint, partial(KnowFormer, **SMALL))
+
+
+def test_biases_are_not_decayed(family):
+    task = make_task(weight_decay=0.1)
+    attach(task, family)
+    decayed, biases = task.parameter_groups(0.1)
+    names = {id(p): name for name, p in task.named_parameters()}
+    assert all(names[id(p)].endswith("bias") for p in biases["params"]) and biases["weight_decay"] == 0
+    assert (
+        not any(names[id(p)].endswith("bias") for p in decayed["params"]) and decayed["weight_decay"] == 0.1
+    )
+    assert len(names) == len(decayed["params"]) + len(biases["params"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"loss": "mse"}, "loss must be"),
+        ({"num_negatives": 0}, "num_negatives must be at least 1, got 0"),
+        ({"lr": 0.0}, "lr must be above 0"),
+        ({"adversarial_temperature": -1.0}, "adversarial_temperature must be above 0"),
+        ({"weight_decay": -0.1}, "weight_decay must be at least 0"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        make_task(**settings)
+
+
+def test_misuse_is_explained(tmp_path, family):
+    with pytest.raises(ValueError, match=r"trainer\.fit\(task, datamodule=\.\.\.\)"):
+        make_trainer(tmp_path).fit(make_task(), train_dataloaders=[])
+    with pytest.raises(ValueError, match="made without an encoder"):
+        fitted(tmp_path, family, KGCompletion())
+    with pytest.raises(ValueError, match="not built yet"):
+        make_task().score_queries(None, torch.tensor([0]), torch.tensor([0]))
+
+    class NodesOnly(torch.nn.Module):
+        pass
+
+    with pytest.raises(TypeError, match="needs a QueryEncoder; NodesOnly is none"):
+        fitted(tmp_path, family, KGCompletion(lambda spec: NodesOnly()))
+    with pytest.raises(ValueError, match="leave it out instead of asking for 3"):
+        fitted(tmp_path, family, data={"micro_batch_size": 4}, accumulate_grad_batches=3)
+
+
+def test_a_batch_moves_between_devices_whole():
+    tensor = torch.arange(3)
+    batch = TripleBatch(tensor, tensor, tensor, tensor, tensor, 3, 1).to("cpu")
+    assert len(batch) == 3 and batch.num_global == 3 and torch.equal(batch.head, tensor)
