@@ -150,6 +150,8 @@ def main() -> None:
             memory = {"p50": result["memory"], "p20": result["memory"], "p80": result["memory"]}
             rows.append(Row(**common, mode="both", metric="peak_memory", unit="MiB", **memory))
             print(f"{line}  +{result['memory']:.0f} MiB", flush=True)
+    if not rows:
+        sys.exit("nothing measured; the old results stay")
     write_rows(Path(arguments.out), rows)
 
 
