@@ -19,6 +19,7 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import LearningRateMonitor, ProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
+from lightning.pytorch.utilities.exceptions import SIGTERMException
 from omegaconf.errors import OmegaConfBaseException
 
 from graphzoo import callbacks as own
@@ -113,7 +114,7 @@ class GraphzooCLI(LightningCLI):
     def plain_config(self) -> dict[str, Any]:
         """The configuration of this command as plain values."""
         parser = self._parser(self.plan.command)
-        text = parser.dump(self.config[self.plan.command], skip_none=False, skip_link_targets=False)
+        text = parser.dump(self.config[self.plan.command], skip_unset=False, skip_link_targets=False)
         loaded: dict[str, Any] = yaml.safe_load(text)
         return loaded
 
@@ -127,7 +128,7 @@ class GraphzooCLI(LightningCLI):
         parser.dump_header = [f"graphzoo {version('graphzoo')}", *_names_header(self.plan)]
         saved = self.config[self.plan.command].clone()
         saved["ckpt_path"] = None
-        self._config_text = parser.dump(saved, skip_none=False)
+        self._config_text = parser.dump(saved, skip_unset=False)
         wanted = self.plan.run_dir
         if self.plan.command != "fit" and wanted is not None and wanted == self.plan.source_run:
             wanted = None  # it said where the checkpoint is
@@ -325,6 +326,9 @@ def run_plan(plan: Plan) -> int:
         if plan.encoder_from_checkpoint:
             _take_encoder(plan)
         GraphzooCLI(plan)
+    except SIGTERMException:
+        _tell("stopped by SIGTERM before training began")
+        return 143
     except SystemExit as finished:  # --print_config and class help
         return int(finished.code or 0)
     except own.Interrupted as stopped:

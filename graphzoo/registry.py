@@ -79,7 +79,7 @@ def check_task(data: Preset, model: Preset) -> None:
 def is_trusted(class_path: str) -> bool:
     """Whether a file that is not the user's own command line may have this class imported.
 
-    True for graphzoo's own, Lightning's and torch's classes, plug-ins and what is imported already.
+    True for graphzoo's own, Lightning's and torch's classes, plug-ins and imported classes made of these.
     """
     module, _, name = class_path.rpartition(".")
     if module.partition(".")[0] in {"graphzoo", "lightning"} or module.startswith(
@@ -88,7 +88,9 @@ def is_trusted(class_path: str) -> bool:
         return True
     if any(entry.value.replace(":", ".") == class_path for entry in encoder_plugins().values()):
         return True
-    return isinstance(getattr(sys.modules.get(module), name, None), type)
+    # Imported already and made for this purpose: `subprocess.Popen` is imported too.
+    bases = getattr(getattr(sys.modules.get(module), name, None), "__mro__", ())
+    return any(base.__module__.partition(".")[0] in {"graphzoo", "lightning"} for base in bases)
 
 
 def model_names() -> list[str]:

@@ -87,9 +87,11 @@ class LastCheckpoint(Checkpoint):
         self._saved_at = time.monotonic()
         self._handlers: dict[int, Any] = {}
 
-    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Listen for signals. Lightning's own answer to SIGTERM would stop in the middle of a validation."""
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Listen for signals, in the place of Lightning, which would stop in the middle of a validation."""
         self._saved_at = time.monotonic()
+        if trainer.received_sigterm:
+            self._signum = signal.SIGTERM
         requeued = os.environ.get("SLURM_JOB_ID") and signal.getsignal(signal.SIGUSR1) != signal.SIG_DFL
         if threading.current_thread() is not threading.main_thread() or requeued:
             return

@@ -1,0 +1,80 @@
+"""Classes that the tests name by their dotted path, as a user would name his own."""
+
+import os
+import signal
+
+import torch
+from lightning.pytorch import Callback, LightningModule
+from torch import nn
+
+from graphzoo.encoders.base import QueryEncoder
+from graphzoo.types import GraphSpec
+
+# Small enough for a second per run, with every part of the encoder in it.
+SMALL = [
+    "--model.encoder.hidden_channels=8",
+    "--model.encoder.num_heads=2",
+    "--model.encoder.num_layers=1",
+    "--model.encoder.num_query_layers=1",
+    "--model.encoder.num_value_layers=1",
+    "--data.batch_size=16",
+    "--trainer.enable_progress_bar=false",
+    "--trainer.accelerator=cpu",
+    "--trainer.num_sanity_val_steps=0",
+    "--logger=csv",
+]
+
+
+class SendSignal(Callback):
+    """Sends a signal to this process when one batch of one epoch begins."""
+
+    def __init__(self, epoch: int, batch: int, name: str = "SIGTERM"):
+        self.epoch, self.batch, self.name = epoch, batch, name
+
+    def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+        if trainer.current_epoch == self.epoch and batch_idx == self.batch:
+            os.kill(os.getpid(), getattr(signal, self.name))
+
+
+class BreakLoss(Callback):
+    """Turns a weight into NaN at one step."""
+
+    def __init__(self, step: int):
+        self.step = step
+
+    def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+        if trainer.global_step == self.step:
+            next(pl_module.encoder.parameters()).data.fill_(float("nan"))
+
+
+class OwnModule(LightningModule):
+    """A LightningModule that knows nothing of graphzoo: no seed, no monitor, no encoder."""
+
+    def __init__(self, width: int = 3):
+        super().__init__()
+        self.save_hyperparameters()
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def training_step(self, batch, batch_idx):
+        return (self.weight**2).sum() + 0 * batch.head.sum()
+
+    def validation_step(self, batch, batch_idx):
+        self.log("val/own", float(len(batch)), batch_size=1)
+
+    def test_step(self, batch, batch_idx):
+        self.log("test/own", float(len(batch)), batch_size=1)
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+class OwnEncoder(QueryEncoder):
+    """The smallest query encoder."""
+
+    def __init__(self, spec: GraphSpec, *, hidden_channels: int = 4):
+        super().__init__()
+        self.out_channels = hidden_channels
+        self.relation = nn.Embedding(2 * spec.num_relations, hidden_channels)
+
+    def forward(self, graph, head, relation, *, edge_mask=None, noise_seed=0):
+        return self.relation(relation).expand(graph.num_nodes, -1, -1)

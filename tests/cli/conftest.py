@@ -1,0 +1,95 @@
+"""A tiny knowledge graph in files, and the command run inside this process."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from cli_helpers import SMALL
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def workplace(tmp_path, monkeypatch):
+    """An empty current folder; nothing of the caller's environment shows."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("GRAPHZOO_RUN_DIR", "GRAPHZOO_CONFIGS", "LOCAL_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(sys, "argv", ["graphzoo"])
+    return tmp_path
+
+
+@pytest.fixture(scope="session")
+def tiny_kg(tmp_path_factory):
+    """A folder with 60 / 12 / 12 triples over 20 entities and 3 relations."""
+    folder = tmp_path_factory.mktemp("tiny")
+    generator = random.Random(7)
+    names = [f"entity{number}" for number in range(20)]
+    chain = [(names[i], "next", names[(i + 1) % 20]) for i in range(20)]
+    others = {
+        (generator.choice(names), f"rel{generator.randrange(2)}", generator.choice(names)) for _ in range(200)
+    }
+    drawn = sorted(others)
+    generator.shuffle(drawn)
+    splits = {"train": chain + drawn[:40], "valid": drawn[40:52], "test": drawn[52:64]}
+    for split, triples in splits.items():
+        (folder / f"{split}.txt").write_text("".join("\t".join(triple) + "\n" for triple in triples))
+    return folder
+
+
+@pytest.fixture
+def cli(capsys):
+    """`cli(*arguments)` -> status, out, err; stdout and stderr of this run only."""
+    from graphzoo.cli import main
+
+    def run(*arguments):
+        capsys.readouterr()
+        status = main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return SimpleNamespace(status=status, out=captured.out, err=captured.err)
+
+    return run
+
+
+@pytest.fixture
+def fit(cli, tiny_kg):
+    """`fit(*more)`: a small KnowFormer on the tiny graph; fails the test unless it ends with status 0."""
+
+    def run(*arguments, epochs=2, status=0):
+        command = ["fit", "--model", "knowformer", "--data", "kg", "--data.path", tiny_kg, *SMALL]
+        result = cli(*command, f"--trainer.max_epochs={epochs}", *arguments)
+        assert result.status == status, result.err
+        return result
+
+    return run
+
+
+@pytest.fixture
+def results():
+    def read(run):
+        return json.loads((Path(run) / "results.json").read_text())
+
+    return read
+
+
+@pytest.fixture
+def process():
+    """`process(*arguments)`: the command in a process of its own; `options` are those of the interpreter."""
+
+    def run(*arguments, options=()):
+        code = "import sys; from graphzoo.cli import main; sys.exit(main())"
+        environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+        return subprocess.run(
+            [sys.executable, *options, "-c", code, *arguments],
+            capture_output=True,
+            text=True,
+            env=environment,
+            timeout=120,
+        )
+
+    return run

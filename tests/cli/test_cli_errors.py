@@ -1,0 +1,109 @@
+"""Wrong command lines: status 2, at most six lines, and the remedy in them."""
+
+import pytest
+
+RUN = "fit --model knowformer --data umls --trainer smoke"
+
+# command line -> what the answer has to contain
+WRONG = {
+    "fti": "Did you mean: fit?",
+    "--model knowformer fit": "the command comes first",
+    "list dta": "Did you mean: data?",
+    "download": "needs the name of a data set",
+    "download fb15k": "Did you mean: fb15k237",
+    "download kg": "your own files",
+    "reproduce knowformer": "needs a model and a data set",
+    "reproduce knowformer umls --seeds a": "--seeds takes numbers",
+    "reproduce knowformer umls --seed 1": "reproduce sets --seed itself",
+    "reproduce knowfromer umls": "Did you mean: knowformer?",
+    "fit": "--data NAME",
+    "fit --data umls": "There are: knowformer",
+    "fit --model knowformer": "needs a data set",
+    "fit knowformer umls": "--model knowformer --data umls",
+    "fit --model knowfromer --data umls": "Did you mean: knowformer?",
+    "fit --model knowformer --data unls": "Did you mean: umls?",
+    "fit --model knowformer --data kg": "--data.path",
+    "fit --model knowformer --data .": "--data kg --data.path .",
+    "fit --model knowformer --data umls --recipe umls-dmeo": "Did you mean: umls-demo",
+    "fit --model knowformer --data umls --trainer gpus": "Did you mean: gpu",
+    "fit --model knowformer --data umls --logger wandbb": "Did you mean: wandb?",
+    "fit --model knowformer --data umls --seed -1": "--seed",
+    "fit --model knowformer --data": "--data needs a value",
+    "fit --modle knowformer --data umls": "Did you mean: --model?",
+    "fit --trianer.max_epochs 3 --model knowformer --data umls": "--trainer.max_epochs",
+    "test --ckpt_path https://example.org/best.ckpt": "local files only",
+    "test --ckpt_path s3://bucket/best.ckpt": "local files only",
+    "test --ckpt_path best": "--run_dir",
+    "test --ckpt_path nowhere/best.ckpt": "no such file",
+    f"{RUN} --trainer.max_epoch 3": "Did you mean: --trainer.max_epochs",
+    f"{RUN} --model.lrr 3": "Did you mean: --model.lr?",
+    f"{RUN} --model.hidden_channels 3": "Did you mean: --model.encoder.hidden_channels?",
+    f"{RUN} --model.encoder.hiden_channels 3": "Did you mean: --model.encoder.hidden_channels?",
+    f"{RUN} --model.init_args.encoder.init_args.num_heds 3": "num_heads",
+    f"{RUN} --data.batch_siz 3": "Did you mean: --data.batch_size",
+    f"{RUN} --model.lr abc": "--model.lr: expected float, got 'abc'",
+    f"{RUN} --model.encoder.num_layers abc": "--model.encoder.num_layers: expected int",
+    f"{RUN} --model.loss foo": "'ce', 'bce'",
+    f"{RUN} --trainer.precision foo": "bf16-mixed",
+    f"{RUN} --trainer.accelerator foo": "cpu",
+    f"{RUN} --trainer.callbacks+=EarlyStoping": "Did you mean: EarlyStopping?",
+    f"{RUN} --trainer.callbacks+=EarlyStopping --trainer.callbacks.patence=2": "--trainer.callbacks.patience",
+    f"{RUN} --trainer.logger=WandLogger": "WandbLogger",
+    f"{RUN} --model.encoder graphzoo.encoders.KnowFromer": "Did you mean: KnowFormer?",
+    f"{RUN} --model graphzoo.Nope": "graphzoo has no 'Nope'",
+    f"{RUN} --model not_installed.Nope": "not_installed",
+    f"{RUN} --config nofile.yaml": "nofile.yaml",
+    f"{RUN} --config broken.yaml": "broken.yaml, line 2",
+    f"{RUN} --config unknown_key.yaml": "Did you mean: model?",
+    f"{RUN} --model.lr ${{model.init_args.nope}}": "nope",
+    # Types are right, values are not: the classes themselves refuse.
+    f"{RUN} --model.encoder.hidden_channels 0": "hidden_channels",
+    f"{RUN} --model.lr=-1": "lr must be above 0",
+    f"{RUN} --data.batch_size 0": "batch_size must be at least 1",
+    f"{RUN} --trainer.devices 0": "devices",
+    "fit --model knowformer --data kg --data.path nowhere": "nowhere",
+    "fit --model knowformer --data wn18rr --data.root nowhere --data.download=false": "put it at",
+    "fit --model knowformer --data umls --run_dir occupied": "never overwritten",
+    "fit --model knowformer --data umls --run_dir broken.yaml": "is a file",
+    "test --data umls --ckpt_path truncated.ckpt": "damaged",
+    "test --data umls --model knowformer --ckpt_path empty.ckpt": "(0 bytes)",
+    "test --ckpt_path empty.ckpt": "Add --data NAME",
+}
+
+
+@pytest.fixture
+def files(workplace):
+    (workplace / "broken.yaml").write_text("model: [1,\n")
+    (workplace / "unknown_key.yaml").write_text("modle:\n  x: 1\n")
+    (workplace / "truncated.ckpt").write_bytes(b"PK\x03\x04 and no more")
+    (workplace / "empty.ckpt").touch()
+    (workplace / "occupied").mkdir()
+    (workplace / "occupied" / "config.yaml").touch()
+
+
+@pytest.mark.parametrize("line", WRONG)
+def test_wrong_command_line(cli, files, line, workplace):
+    result = cli(*line.split())
+    lines = result.err.splitlines()
+    assert result.status == 2, result.err
+    assert 1 <= len(lines) <= 6, result.err
+    assert WRONG[line] in result.err
+    assert "Traceback" not in result.err
+    runs = [path for path in workplace.glob("runs/*/*") if "reproduce" not in str(path)]
+    assert not runs, "a run that never began leaves nothing behind"
+
+
+def test_debug_shows_the_traceback(cli):
+    with pytest.raises(ValueError, match="lr must be above 0") as caught:
+        cli(*RUN.split(), "--model.lr=-1", "--debug")
+    assert len(caught.traceback) > 3
+
+
+def test_a_failed_run_is_status_1_with_the_step_and_the_layer(fit):
+    result = fit("--trainer.callbacks+=cli_helpers.BreakLoss", "--trainer.callbacks.step=5", status=1)
+    assert "the loss is nan" in result.err and "step 5" in result.err
+    assert "the weights of encoder." in result.err
+    assert "best.ckpt" in result.err and "last.ckpt" in result.err, (
+        "the checkpoints of the first epoch are good"
+    )
+    assert len(result.err.splitlines()) <= 6

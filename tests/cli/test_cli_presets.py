@@ -1,0 +1,203 @@
+"""Names, presets and what the command answers without torch."""
+
+import json
+import sys
+
+import pytest
+
+from graphzoo.arguments import make_plan
+from graphzoo.errors import UsageError, nearest, shorten
+from graphzoo.presets import find_preset, list_presets, read_header
+from graphzoo.registry import TASKS, is_trusted
+
+HEAVY = ("torch", "lightning", "numpy", "jsonargparse", "yaml", "rich", "pandas")
+
+
+@pytest.fixture
+def own_presets(workplace, monkeypatch):
+    """A folder of presets with a node encoder, and another one called like a shipped preset."""
+    root = workplace / "mine"
+    (root / "model").mkdir(parents=True)
+    (root / "data").mkdir()
+    (root / "model" / "nodeonly.yaml").write_text("# title: for nodes\n# kind: node\nmodel: {}\n")
+    (root / "data" / "umls.yaml").write_text("# title: my own UMLS\n# task: kg-completion\ndata: {}\n")
+    monkeypatch.setenv("GRAPHZOO_CONFIGS", str(root))
+    return root
+
+
+@pytest.mark.parametrize(
+    "arguments, status",
+    [
+        (["list"], 0),
+        (["--help"], 0),
+        (["--version"], 0),
+        (["fit", "--help", "--model", "knowformer", "--data", "umls"], 0),
+        (["fit", "--model", "knowfromer", "--data", "umls"], 2),
+        (["fit", "--model", "nodeonly", "--data", "fb15k237"], 2),
+    ],
+)
+def test_answers_without_importing_anything_heavy(process, own_presets, arguments, status):
+    done = process(*arguments, options=["-X", "importtime"])
+    imported = {
+        line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines() if "|" in line
+    }
+    assert done.returncode == status
+    assert "graphzoo" in imported
+    assert not imported & set(HEAVY)
+
+
+def test_list_names_every_preset(cli):
+    shown = cli("list").out
+    for kind in ("model", "data", "recipe", "trainer", "logger"):
+        for preset in list_presets(kind):
+            assert f"  {preset.name} " in shown
+    assert "knowformer/umls " in shown and "paper: mrr=0.971" in shown
+
+
+def test_list_as_json(cli):
+    tables = json.loads(cli("list", "data", "--json").out)
+    assert list(tables) == ["data"]
+    assert {row["task"] for row in tables["data"]} <= set(TASKS)
+
+
+def test_every_preset_says_what_it_is():
+    for kind in ("data", "model", "recipe", "trainer", "logger"):
+        for preset in list_presets(kind):
+            assert preset.title, preset.path
+    for preset in list_presets("data"):
+        assert preset.header["task"] in TASKS and preset.header["size"]
+    for preset in list_presets("model"):
+        assert preset.header["kind"] in {kind for task in TASKS.values() for kind in task.accepts}
+    for preset in list_presets("recipe"):
+        assert {"claim", "paper", "measured", "settings", "selection"} <= set(preset.header), preset.path
+
+
+def test_data_presets_and_known_graphs_are_the_same():
+    from graphzoo.datasets import list_knowledge_graphs
+
+    assert {preset.name for preset in list_presets("data")} - {"kg"} == set(list_knowledge_graphs())
+
+
+def test_names_are_compared_without_case_and_dashes():
+    assert find_preset("data", "FB15k-237").name == "fb15k237"
+    assert find_preset("data", "Countries_S1").name == "countries-s1"
+
+
+def test_own_presets_come_first(own_presets):
+    assert find_preset("data", "umls").title == "my own UMLS"
+    assert find_preset("model", "nodeonly").path == own_presets / "model" / "nodeonly.yaml"
+    assert find_preset("model", "knowformer").title  # the shipped ones are still there
+
+
+def test_a_model_that_cannot_do_the_task_is_refused_with_the_reason(own_presets):
+    with pytest.raises(UsageError) as error:
+        make_plan("fit", ["--model", "nodeonly", "--data", "fb15k237"])
+    assert "a node encoder" in str(error.value)
+    assert "Models for it: knowformer" in str(error.value)
+
+
+def test_presets_are_hoisted_in_the_order_data_model_recipe_overlays():
+    plan = make_plan(
+        "fit",
+        ["--x.y=1", "--logger", "wandb,csv", "--trainer=cpu", "--model=knowformer", "--data", "umls"][1:],
+    )
+    files = [value for option, value in zip(plan.arguments, plan.arguments[1:]) if option == "--config"]  # noqa: B905
+    tails = [
+        "data/umls.yaml",
+        "model/knowformer.yaml",
+        "recipe/knowformer/umls.yaml",
+        "trainer/cpu.yaml",
+        "logger/csv.yaml",
+        "logger/wandb.yaml",
+    ]
+    assert [file.endswith(tail) for file, tail in zip(files, tails, strict=True)] == [True] * len(tails)
+
+
+def test_overrides_stay_behind_the_presets_wherever_they_are_typed():
+    plan = make_plan("fit", ["--model.lr", "1", "--model", "knowformer", "--data.seed=3", "--data", "umls"])
+    assert plan.arguments[-3:] == ["--model.lr", "1", "--data.seed=3"]
+    assert plan.arguments[0] == "--config"
+
+
+def test_a_recipe_can_be_chosen_or_left_out():
+    names = ["--model", "knowformer", "--data", "umls"]
+    assert make_plan("fit", names).recipe == "knowformer/umls"
+    assert make_plan("fit", [*names, "--recipe", "umls-demo"]).recipe == "knowformer/umls-demo"
+    assert make_plan("fit", [*names, "--recipe", "none"]).recipe == ""
+    assert make_plan("fit", ["--model", "knowformer", "--data", "kinship"]).recipe == ""
+
+
+def test_class_paths_pass_through():
+    plan = make_plan("fit", ["--model", "my.package.Module", "--data", "my.package.Data"])
+    assert plan.arguments == ["--model=my.package.Module", "--data=my.package.Data"]
+    assert (plan.model, plan.data) == ("module", "data")
+
+
+def test_seed_is_short_for_seed_everything():
+    names = ["--model", "knowformer", "--data", "umls"]
+    for option in ("--seed", "--seed_everything"):
+        plan = make_plan("fit", [*names, option, "5"])
+        assert plan.seed == 5
+        assert plan.arguments[-2:] == ["--seed_everything", "5"]
+
+
+def test_early_stopping_watches_the_metric_of_the_task():
+    names = ["--model", "knowformer", "--data", "umls"]
+    plan = make_plan("fit", [*names, "--trainer.callbacks+=EarlyStopping", "--trainer.callbacks.patience=2"])
+    assert "--trainer.callbacks.monitor=val/mrr" in plan.arguments
+    assert (
+        plan.arguments.index("--trainer.callbacks.monitor=val/mrr")
+        == plan.arguments.index("--trainer.callbacks+=EarlyStopping") + 1
+    )
+    own = make_plan(
+        "fit", [*names, "--trainer.callbacks+=EarlyStopping", "--trainer.callbacks.monitor=val/mr"]
+    )
+    assert "--trainer.callbacks.monitor=val/mrr" not in own.arguments
+
+
+def test_plugin_encoders_are_found_by_name(monkeypatch):
+    from importlib.metadata import EntryPoint
+
+    from graphzoo import registry
+
+    entry = EntryPoint("ownformer", "cli_helpers:OwnEncoder", registry.ENCODER_GROUP)
+    monkeypatch.setattr(
+        registry, "entry_points", lambda group: [entry] if group == registry.ENCODER_GROUP else []
+    )
+    plan = make_plan("fit", ["--model", "OwnFormer", "--data", "umls"])
+    assert "--model.init_args.encoder=cli_helpers.OwnEncoder" in plan.arguments
+    assert plan.model == "ownformer"
+    assert is_trusted("cli_helpers.OwnEncoder")
+
+
+def test_only_registered_and_imported_classes_are_trusted():
+    assert is_trusted("graphzoo.encoders.KnowFormer")
+    assert is_trusted("lightning.pytorch.callbacks.EarlyStopping")
+    assert not is_trusted("os.system")
+    assert "subprocess" in sys.modules
+    assert not is_trusted("subprocess.Popen")
+    assert not is_trusted("cli_helpers_not_imported.OwnEncoder")
+    import cli_helpers
+
+    assert is_trusted(f"{cli_helpers.__name__}.OwnEncoder")
+    assert not is_trusted("torch.hub.load")
+    assert not is_trusted("graphzoox.encoders.Evil")
+
+
+def test_header_ends_where_the_settings_begin(tmp_path):
+    file = tmp_path / "x.yaml"
+    file.write_text(
+        "# A sentence: with a colon, which is no key of one word\n# key: value: more\na: 1\n# late: no\n"
+    )
+    assert read_header(file) == {"key": "value: more"}
+
+
+def test_nearest_names():
+    assert nearest("knowfromer", ["nodeformer", "knowformer"]) == ["knowformer", "nodeformer"]
+    assert nearest("fb15k", ["umls", "fb15k237"]) == ["fb15k237"]
+    assert nearest("zzz", ["umls"]) == []
+
+
+def test_shorten_keeps_the_first_lines():
+    assert shorten("a\n\nb\nc\nd", lines=3) == "a\nb\n..."
+    assert len(shorten("x" * 1000)) == 400

@@ -1,0 +1,119 @@
+"""Every shipped recipe trains a step and is tested, on a graph that needs no download."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from graphzoo.presets import list_presets
+from graphzoo.reproduce import mean_and_deviation, paper_values
+
+RECIPES = [preset.name.partition("/")[2] for preset in list_presets("recipe", "knowformer")]
+# Each recipe's own data where they are small; the whole batch would take minutes.
+SMALL_DATA = ["nell995-v1", "fb15k237-v1"]
+ONE_STEP = [
+    "--trainer.max_epochs=1", "--trainer.limit_val_batches=1", "--trainer.limit_test_batches=1",
+    "--trainer.num_sanity_val_steps=0", "--trainer.accelerator=cpu", "--logger=csv", "--run_dir=run",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_recipe_runs_a_step(cli, tiny_kg, results, name):
+    result = cli(
+        "fit", "--model=knowformer", "--data=kg", "--data.path", tiny_kg, "--recipe", name, *ONE_STEP
+    )
+    assert result.status == 0, result.err
+    assert f"recipe knowformer/{name}" in result.err
+    found = results("run")
+    assert found["recipe"] == f"knowformer/{name}"
+    assert found["steps"] >= 1 and 0 < found["metrics"]["test/mrr"] <= 1
+
+
+@pytest.mark.skipif(not os.environ.get("GRAPHZOO_DATA"), reason="GRAPHZOO_DATA is not set: no raw data")
+@pytest.mark.parametrize("name", SMALL_DATA)
+def test_recipe_on_its_own_data(cli, results, name):
+    few = ["--data.batch_size=4", "--data.micro_batch_size=2", "--trainer.limit_train_batches=2"]
+    result = cli("fit", "--model=knowformer", "--data", name, *ONE_STEP, *few)
+    assert result.status == 0, result.err
+    assert results("run")["steps"] == 1
+    assert (Path("run") / "graph" / "inference_graph.npz").is_file(), "tested on the other graph of the pair"
+
+
+def test_paper_values_come_from_the_recipe():
+    assert paper_values("knowformer", "knowformer/umls") == {
+        "test/mrr": 0.971,
+        "test/hits@1": 0.958,
+        "test/hits@10": 0.998,
+    }
+    assert paper_values("knowformer", "") == {}
+
+
+def test_mean_and_deviation():
+    assert mean_and_deviation([2.0, 4.0, 6.0]) == (4.0, 2.0)
+    assert mean_and_deviation([5.0]) == (5.0, None)
+
+
+def test_reproduce_resumes_and_never_runs_a_finished_seed_again(cli, results):
+    command = [
+        "reproduce",
+        "knowformer",
+        "umls",
+        "--seeds=0-1",
+        "--recipe=umls-demo",
+        "--trainer=smoke",
+        "--logger=csv",
+    ]
+    command += ["--trainer.max_epochs=2", "--model.encoder.hidden_channels=8", "--trainer.accelerator=cpu"]
+    stop = [
+        "--trainer.callbacks+=cli_helpers.SendSignal",
+        "--trainer.callbacks.epoch=1",
+        "--trainer.callbacks.batch=0",
+    ]
+    row = Path("runs/reproduce/knowformer-umls-umls-demo")
+
+    stopped = cli(*command, *stop)
+    assert stopped.status == 143 and "goes on from here" in stopped.err
+    assert not (row / "seed-0/results.json").exists()
+    done = cli(*command, *stop)  # seed 0 goes on, seed 1 is stopped in its turn
+    assert done.status == 143 and "seed 0: goes on" in done.err and "seed 1: starts" in done.err
+    first = (row / "seed-0/results.json").stat().st_mtime_ns
+    finished = cli(*command, *stop)
+    assert finished.status == 0, finished.err
+    assert "seed 0: finished before" in finished.err
+    assert (row / "seed-0/results.json").stat().st_mtime_ns == first
+
+    values = [results(row / f"seed-{seed}")["metrics"]["test/mrr"] for seed in (0, 1)]
+    import json
+
+    table = json.loads((row / "row.json").read_text())["metrics"]["test/mrr"]
+    assert table["mean"] == pytest.approx(sum(values) / 2) and table["paper"] == 0.971
+    assert table["std"] == pytest.approx(abs(values[0] - values[1]) / 2**0.5)
+    assert [results(row / f"seed-{seed}")["seed"] for seed in (0, 1)] == [0, 1]
+    assert "±" in finished.out and "0.971" in finished.out
+
+    mixed = cli(*command, "--model.lr=0.1")
+    assert mixed.status == 2 and "other options" in mixed.err, "seeds of other settings never share a mean"
+
+
+def test_doctor_reports_what_is_live(cli):
+    report = cli("doctor")
+    assert report.status == 0
+    assert "default (numba): works" in report.out
+    for word in ("torch ", "lightning", "wandb", "torch-scatter", "data root"):
+        assert word in report.out
+
+
+def test_doctor_names_the_remedy_for_what_is_missing(cli, monkeypatch):
+    from graphzoo import doctor
+
+    monkeypatch.setattr(
+        doctor, "_version", lambda name: None if name in ("torch-scatter", "numba") else "1.0"
+    )
+    report = cli("doctor")
+    assert report.status == 1
+    assert "MISSING: pip install numba" in report.out and "https://data.pyg.org/whl/" in report.out
+
+
+def test_download_of_the_embedded_graph_needs_no_network(cli):
+    result = cli("download", "UMLS")
+    assert result.status == 0 and Path(result.out.split(": ")[1].strip()).is_dir()

@@ -1,0 +1,284 @@
+"""Interrupted and resumed runs are the uninterrupted one; checkpoints are not trusted."""
+
+import csv
+import os
+import pickle
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from cli_helpers import SMALL
+
+from graphzoo.checkpoints import find_runs, locate
+from graphzoo.errors import UsageError
+from graphzoo.resume import check_classes, read_checkpoint
+
+MICRO = ["--data.batch_size=16", "--data.micro_batch_size=4"]
+
+
+def load(path):
+    return torch.load(path, weights_only=True)
+
+
+def same_training(one, other):
+    """Weights, optimiser and schedule bit for bit."""
+    first, second = load(one), load(other)
+    assert first["epoch"] == second["epoch"] and first["global_step"] == second["global_step"]
+    assert all(
+        torch.equal(first["state_dict"][name], second["state_dict"][name]) for name in first["state_dict"]
+    )
+    for left, right in zip(first["optimizer_states"], second["optimizer_states"], strict=True):
+        assert left["param_groups"] == right["param_groups"]
+        for key, state in left["state"].items():
+            assert all(torch.equal(state[name], right["state"][key][name]) for name in state)
+    assert first["lr_schedulers"] == second["lr_schedulers"]
+
+
+def figures(run):
+    """metrics.csv without the columns that hold times."""
+    with (Path(run) / "metrics.csv").open() as file:
+        found = list(csv.DictReader(file))
+    kept = [
+        {k: v for k, v in row.items() if v and k not in ("train/seconds", "train/queries_per_s")}
+        for row in found
+    ]
+    return [row for row in kept if set(row) - {"step", "epoch"}]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, tiny_kg):
+    """A finished run of two epochs."""
+    from graphzoo.cli import main
+
+    run = tmp_path_factory.mktemp("finished") / "run"
+    names = ["--model=knowformer", "--data=kg", f"--data.path={tiny_kg}"]
+    assert main(["fit", *names, *SMALL, "--trainer.max_epochs=2", f"--run_dir={run}"]) == 0
+    return run
+
+
+@pytest.fixture
+def trained(finished, workplace):
+    """A copy of the finished run outside the current folder."""
+    return Path(shutil.copytree(finished, workplace.parent / f"{workplace.name}-trained"))
+
+
+@pytest.mark.parametrize(
+    "name, status, epoch, batch",
+    [("SIGTERM", 143, 0, 1), ("SIGINT", 130, 1, 2), ("SIGTERM", 143, 1, 14), ("SIGTERM", 143, 2, 0)],
+)
+def test_resumed_is_uninterrupted(fit, cli, results, name, status, epoch, batch):
+    """Stops in the middle of a step of four micro-batches, and in the first and last of an epoch."""
+    settings = [*MICRO, "--model.lr_milestones=[1]"]
+    fit("--run_dir=whole", *settings, epochs=4)
+    stop = ["--trainer.callbacks+=cli_helpers.SendSignal", f"--trainer.callbacks.name={name}"]
+    stop += [f"--trainer.callbacks.epoch={epoch}", f"--trainer.callbacks.batch={batch}"]
+    stopped = fit("--run_dir=parts", *settings, *stop, epochs=4, status=status)
+    assert "graphzoo fit --ckpt_path parts" in stopped.err and len(stopped.err.splitlines()) <= 6
+    assert not Path("parts/results.json").exists()
+    resumed = cli("fit", "--ckpt_path", "parts")
+    assert resumed.status == 0, resumed.err
+    same_training("whole/checkpoints/last.ckpt", "parts/checkpoints/last.ckpt")
+    assert results("whole")["metrics"] == results("parts")["metrics"]
+    assert results("whole")["best_epoch"] == results("parts")["best_epoch"]
+    assert figures("whole") == figures("parts")
+
+
+def test_a_finished_run_can_go_on_longer(fit, cli):
+    fit("--run_dir=whole", epochs=3)
+    fit("--run_dir=parts", epochs=2)
+    assert cli("fit", "--ckpt_path", "parts", "--trainer.max_epochs=3").status == 0
+    same_training("whole/checkpoints/last.ckpt", "parts/checkpoints/last.ckpt")
+    assert Path("parts/config.1.yaml").is_file(), "the earlier configuration is kept"
+
+
+def test_a_moved_run_keeps_its_best_checkpoint(trained, cli):
+    """Lightning forgets the best score when the folder has another name: a worse epoch would replace it."""
+    shutil.copytree(trained, "moved")
+    best = load("moved/checkpoints/best.ckpt")
+    assert (
+        cli("fit", "--ckpt_path", "moved", "--trainer.max_epochs=3", "--override", "--model.lr=1e-12").status
+        == 0
+    )
+    kept = load("moved/checkpoints/best.ckpt")
+    assert kept["epoch"] == best["epoch"]
+    assert all(torch.equal(kept["state_dict"][name], best["state_dict"][name]) for name in kept["state_dict"])
+
+
+def test_contradicting_settings_stop_a_resume(trained, cli):
+    """Trap: Lightning lets the checkpoint's settings win while config.yaml shows the others."""
+    shutil.copytree(trained, "run")
+    result = cli("fit", "--ckpt_path", "run", "--model.lr=0.9", "--trainer.max_epochs=3")
+    assert result.status == 2
+    assert "--model.lr: 0.005 there, 0.9 here" in result.err and "--override" in result.err
+    result = cli("fit", "--ckpt_path", "run", "--data.batch_size=8", "--trainer.max_epochs=3")
+    assert result.status == 2 and "--data.batch_size: 16 there, 8 here" in result.err
+    for frozen in ("--model.encoder.hidden_channels=16", "--model.lr_gamma=0.5"):
+        result = cli("fit", "--ckpt_path", "run", frozen, "--trainer.max_epochs=3", "--override")
+        assert result.status == 2 and "cannot change while a run is resumed" in result.err
+
+
+def test_override_really_changes_the_learning_rate(trained, cli):
+    shutil.copytree(trained, "run")
+    done = cli(
+        "fit",
+        "--ckpt_path",
+        "run",
+        "--model.lr=0.05",
+        "--model.weight_decay=0.5",
+        "--override",
+        "--trainer.max_epochs=3",
+    )
+    assert done.status == 0, done.err
+    groups = load("run/checkpoints/last.ckpt")["optimizer_states"][0]["param_groups"]
+    assert [group["lr"] for group in groups] == pytest.approx([0.05, 0.05])
+    assert [group["weight_decay"] for group in groups] == [0.5, 0.0]
+
+
+def test_other_data_stop_a_resume(trained, cli, tiny_kg):
+    shutil.copytree(trained, "run")
+    shutil.copytree(tiny_kg, "other")
+    lines = Path("other/train.txt").read_text().splitlines()
+    Path("other/train.txt").write_text("\n".join([*lines[1:], "entity3\tnext\tentity9"]) + "\n")
+    result = cli("fit", "--ckpt_path", "run", "--data.path=other", "--trainer.max_epochs=3")
+    assert result.status == 2 and "fingerprint" in result.err
+
+
+def test_a_test_needs_no_model_and_no_data(trained, cli):
+    """Trap: LightningCLI asks for --model although the checkpoint knows it."""
+    assert cli("test", "--ckpt_path", trained).status == 0
+    assert cli("test", "--ckpt_path", trained / "checkpoints").status == 0
+    assert cli("test", "--ckpt_path", trained / "checkpoints" / "last.ckpt").status == 0
+
+
+def test_a_lone_checkpoint_asks_for_data_and_then_works(trained, cli, tiny_kg, results):
+    shutil.copy(trained / "checkpoints" / "best.ckpt", "lone.ckpt")
+    asked = cli("test", "--ckpt_path", "lone.ckpt")
+    assert asked.status == 2 and "Add --data NAME" in asked.err
+    done = cli("test", "--ckpt_path", "lone.ckpt", "--data=kg", "--data.path", tiny_kg, "--run_dir=out")
+    assert done.status == 0, done.err
+    assert results("out")["metrics"] == results(trained)["metrics"]
+    assert results("out")["model"] == "knowformer"
+
+
+def test_another_encoder_is_refused_before_the_weights(trained, cli):
+    result = cli("test", "--ckpt_path", trained, "--model.encoder.hidden_channels=16")
+    assert result.status == 2
+    assert "--model.encoder.hidden_channels: 8 there, 16 here" in result.err
+
+
+def test_judging_settings_may_differ(trained, cli, results):
+    assert cli("test", "--ckpt_path", trained, "--model.ties=pessimistic", "--run_dir=out").status == 0
+    assert results("out")["metrics"]["test/mrr"] <= results(trained)["metrics"]["test/mrr"]
+
+
+def test_best_and_last_mean_the_newest_run(workplace):
+    for number, name in enumerate(("b", "a")):
+        folder = workplace / "runs" / "knowformer-umls" / name
+        (folder / "checkpoints").mkdir(parents=True)
+        (folder / "config.yaml").touch()
+        for kind in ("best", "last"):
+            (folder / "checkpoints" / f"{kind}.ckpt").touch()
+            os.utime(folder / "checkpoints" / f"{kind}.ckpt", (number, number))
+    assert [run.name for run in find_runs()] == ["b", "a"]
+    path, run = locate("test", "best")
+    assert (path.name, run.name) == ("best.ckpt", "a")
+    assert locate("fit", "last", pattern="knowformer-umls")[0].name == "last.ckpt"
+    assert locate("fit", str(run))[0].name == "last.ckpt"
+    assert locate("test", str(run))[0].name == "best.ckpt"
+    with pytest.raises(UsageError, match="no run below"):
+        locate("fit", "last", pattern="other-umls")
+
+
+# Checkpoints that are damaged, or written by somebody who means harm
+
+
+class Payload:
+    """Runs code when it is unpickled without protection."""
+
+    def __reduce__(self):
+        return os.system, (f"touch {os.getcwd()}/harmed",)
+
+
+def poison(source, target, place):
+    checkpoint = load(source)
+    if place == "weights":
+        checkpoint["state_dict"]["extra"] = Payload()
+    elif place == "hyperparameters":
+        checkpoint["hyper_parameters"]["extra"] = Payload()
+    elif place == "instantiator":
+        checkpoint["hyper_parameters"]["_instantiator"] = "os.system"
+    else:
+        checkpoint["graphzoo"]["encoder"]["class_path"] = "harmful.Encoder"
+    torch.save(checkpoint, target)
+
+
+@pytest.mark.parametrize("place", ["weights", "hyperparameters", "instantiator", "encoder"])
+@pytest.mark.parametrize("command", ["test", "fit"])
+def test_hostile_checkpoints_run_no_code(trained, cli, tiny_kg, monkeypatch, workplace, place, command):
+    harm = f"open({str(workplace / 'harmed')!r}, 'w').close()\n"
+    (workplace / "harmful.py").write_text(harm + "class Encoder: pass\n")
+    monkeypatch.syspath_prepend(str(workplace))
+    poison(trained / "checkpoints" / "last.ckpt", "hostile.ckpt", place)
+    result = cli(
+        command, "--ckpt_path", "hostile.ckpt", "--data=kg", "--data.path", tiny_kg, "--trainer.max_epochs=2"
+    )
+    assert not Path("harmed").exists()
+    assert len(result.err.splitlines()) <= 6 or result.status == 0
+    if place in ("weights", "hyperparameters"):
+        assert result.status == 2 and "refused" in result.err and "Nothing was run" in result.err
+    if place == "encoder":
+        assert result.status == 2 and "harmful.Encoder" in result.err and "--trust" in result.err
+
+
+def test_a_hostile_run_configuration_is_not_imported(trained, cli, monkeypatch, workplace):
+    own = "from lightning.pytorch import Callback as Base\nclass Callback(Base): pass\n"
+    harm = f"open({str(workplace / 'harmed')!r}, 'w').close()\n"
+    (workplace / "harmful.py").write_text(harm + own)
+    monkeypatch.syspath_prepend(str(workplace))
+    shutil.copytree(trained, "run")
+    config = yaml.safe_load(Path("run/config.yaml").read_text())
+    config["trainer"]["callbacks"] = [{"class_path": "harmful.Callback"}]
+    Path("run/config.yaml").write_text(yaml.safe_dump(config))
+    result = cli("test", "--ckpt_path", "run")
+    assert result.status == 2 and "harmful.Callback" in result.err and "--trust" in result.err
+    assert not Path("harmed").exists()
+    trusted = cli("test", "--ckpt_path", "run", "--trust")
+    assert trusted.status == 0 and Path("harmed").exists(), "the flag does what it says"
+
+
+def test_dotted_values_are_checked_where_classes_are_expected():
+    check_classes({"data": {"init_args": {"path": "train.txt"}}, "trainer": {"logger": True}}, "x")
+    for config in (
+        {"model": {"init_args": {"encoder": "os.system"}}},
+        {"trainer": {"logger": "a.B"}},
+        {"model": "a.B"},
+    ):
+        with pytest.raises(UsageError, match="--trust"):
+            check_classes(config, "x")
+
+
+def test_a_damaged_checkpoint_names_its_size_and_a_whole_one(trained, cli):
+    shutil.copytree(trained, "run")
+    last = Path("run/checkpoints/last.ckpt")
+    last.write_bytes(last.read_bytes()[:5000])
+    result = cli("fit", "--ckpt_path", "run", "--trainer.max_epochs=3")
+    assert result.status == 2
+    assert "(5000 bytes)" in result.err and "run/checkpoints/best.ckpt" in result.err
+
+
+@pytest.mark.parametrize("content", [b"", b"PK", b"hello, this is text", pickle.dumps({"a": 1})])
+def test_what_is_no_checkpoint_is_said_to_be_none(tmp_path, content):
+    path = tmp_path / "x.ckpt"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match="no checkpoint"):
+        read_checkpoint(path)
+
+
+def test_checkpoints_hold_plain_values_only(trained):
+    """Trap: `_parse_ckpt_path` and every safe loader read weights and plain values, nothing else."""
+    for name in ("best", "last"):
+        checkpoint = load(trained / "checkpoints" / f"{name}.ckpt")
+        assert checkpoint["graphzoo"]["encoder"]["class_path"] == "graphzoo.encoders.KnowFormer"
+        assert "_instantiator" not in checkpoint["hyper_parameters"]

@@ -1,0 +1,284 @@
+"""What a run writes, what follows from its seed, and the same run from Python."""
+
+import csv
+import json
+import time
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from cli_helpers import OwnModule
+
+from graphzoo.callbacks import MetricsFile
+from graphzoo.results import config_hash
+
+
+def load(path):
+    return torch.load(path, weights_only=True)
+
+
+def rows(run):
+    with (Path(run) / "metrics.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def printed(result):
+    assert result.status == 0, result.err
+    return yaml.safe_load(result.out)
+
+
+def test_a_run_directory_holds_everything(fit, results, workplace):
+    result = fit()
+    (run,) = workplace.glob("runs/knowformer-kg/*")
+    assert {path.name for path in run.iterdir()} == {
+        "checkpoints", "config.yaml", "graph", "metrics.csv", "relations.csv", "results.json",
+    }  # fmt: skip
+    assert {path.name for path in (run / "checkpoints").iterdir()} == {"best.ckpt", "last.ckpt"}
+    found = results(run)
+    assert {"test/mrr", "test/mr", "test/hits@1", "test/hits@3", "test/hits@10"} <= set(found["metrics"])
+    assert (found["model"], found["data"], found["seed"], found["epochs"]) == ("knowformer", "kg", 0, 2)
+    assert found["best_epoch"] in (0, 1)
+    assert found["num_parameters"] > 0 and found["seconds"] > 0 and found["versions"]["torch"]
+    assert (
+        found["data_fingerprint"]
+        == load(run / "checkpoints" / "best.ckpt")["graphzoo"]["data"]["fingerprint"]
+    )
+    assert result.err.startswith("graphzoo fit: data kg, model knowformer, no recipe")
+    assert "both directions" in result.out and "tail" in result.out and "head" in result.out
+
+
+def test_results_are_the_test_figures_of_the_best_epoch_in_full_precision(fit, cli, results, workplace):
+    fit("--run_dir=run", "--model.lr=0.02", epochs=4)
+    found = results("run")
+    validated = {int(row["epoch"]): float(row["val/mrr"]) for row in rows("run") if row["val/mrr"]}
+    assert found["best_epoch"] == max(validated, key=validated.get)
+    assert found["validation"]["best val/mrr"] == max(validated.values())
+    with (workplace / "run" / "relations.csv").open() as file:
+        table = next(csv.DictReader(file))
+    assert found["metrics"]["test/mrr"] == float(table["mrr"]), "no digit is lost on the way"
+    again = cli("test", "--ckpt_path", "run")
+    assert again.status == 0, again.err
+    (other,) = workplace.glob("runs/knowformer-kg/*")
+    assert results(other)["metrics"] == found["metrics"]
+    assert results(other)["best_epoch"] == found["best_epoch"]
+
+
+def test_validate_gives_the_figures_of_training(fit, cli, results, workplace):
+    fit("--run_dir=run")
+    assert cli("validate", "--ckpt_path", "run/checkpoints/best.ckpt", "--run_dir=judged").status == 0
+    assert results("judged")["metrics"]["val/mrr"] == results("run")["validation"]["best val/mrr"]
+
+
+def test_two_runs_get_two_directories(fit, workplace):
+    fit(epochs=1)
+    fit(epochs=1)
+    assert len(list(workplace.glob("runs/knowformer-kg/*/results.json"))) == 2
+
+
+def test_logger_false_still_keeps_runs_apart(fit, workplace):
+    """Trap: with no logger Lightning piles up last-v1, last-v2 in ./checkpoints."""
+    fit("--trainer.logger=false", "--run_dir=one", epochs=1)
+    fit("--trainer.logger=false", "--run_dir=two", epochs=1)
+    assert {path.name for path in workplace.iterdir()} == {"one", "two"}
+    assert not (workplace / "one" / "metrics.csv").exists()
+    assert {path.name for path in (workplace / "two" / "checkpoints").iterdir()} == {"best.ckpt", "last.ckpt"}
+
+
+def test_one_seed_for_everything_and_for_the_same_result(fit, results):
+    for name, seed in (("a", 3), ("b", 3), ("c", 4)):
+        fit(f"--run_dir={name}", f"--seed={seed}")
+    first, second, third = (load(f"{name}/checkpoints/last.ckpt")["state_dict"] for name in "abc")
+    assert all(torch.equal(first[key], second[key]) for key in first)
+    assert not all(torch.equal(first[key], third[key]) for key in first)
+    assert results("a")["metrics"] == results("b")["metrics"]
+    assert results("a")["config_hash"] == results("c")["config_hash"], "seeds of one setting share it"
+    config = yaml.safe_load(Path("a/config.yaml").read_text())
+    assert config["seed_everything"] == 3
+    assert config["data"]["init_args"]["seed"] == 3
+    assert config["model"]["init_args"]["seed"] == 3
+
+
+def test_seed_true_draws_one_seed_for_all(cli):
+    config = printed(
+        cli("fit", "--model=knowformer", "--data=umls", "--seed_everything=true", "--print_config")
+    )
+    assert config["seed_everything"] == config["data"]["init_args"]["seed"]
+
+
+def test_print_config_can_be_given_back(cli, fit, results):
+    names = [
+        "--model",
+        "knowformer",
+        "--data",
+        "umls",
+        "--trainer",
+        "smoke",
+        "--model.encoder.hidden_channels=8",
+    ]
+    shown = cli("fit", *names, "--print_config")
+    Path("again.yaml").write_text(shown.out)
+    again = cli("fit", "--config", "again.yaml", "--print_config")
+    assert printed(again) == printed(shown)
+    ran = cli("fit", "--config", "again.yaml", "--seed", "5", "--run_dir=run", "--logger=csv")
+    assert ran.status == 0, ran.err
+    found = results("run")
+    assert (found["model"], found["data"], found["recipe"]) == ("knowformer", "umls", "knowformer/umls")
+    config = yaml.safe_load(Path("run/config.yaml").read_text())
+    assert config["data"]["init_args"]["seed"] == 5, "the printed seed does not outlive a new one"
+
+
+def test_saved_config_repeats_the_run(fit, cli):
+    fit("--run_dir=one", "--seed=2", epochs=1)
+    assert cli("fit", "--config", "one/config.yaml", "--run_dir=two").status == 0
+    one, two = (load(f"{name}/checkpoints/last.ckpt")["state_dict"] for name in ("one", "two"))
+    assert all(torch.equal(one[key], two[key]) for key in one)
+
+
+def test_the_same_run_from_python(fit, results, tiny_kg):
+    from lightning.pytorch import Trainer, seed_everything
+    from lightning.pytorch.callbacks import ModelCheckpoint
+
+    from graphzoo.datamodules import KGDataModule
+    from graphzoo.encoders import KnowFormer
+    from graphzoo.tasks import KGCompletion
+
+    fit("--run_dir=run", "--seed=1")
+    seed_everything(1)
+    data = KGDataModule(path=str(tiny_kg), batch_size=16, seed=1)
+    sizes = {
+        "hidden_channels": 8,
+        "num_heads": 2,
+        "num_layers": 1,
+        "num_query_layers": 1,
+        "num_value_layers": 1,
+    }
+    task = KGCompletion(encoder=lambda spec: KnowFormer(spec, **sizes), seed=1)
+    best = ModelCheckpoint(monitor=task.monitor, mode=task.mode, dirpath="python")
+    trainer = Trainer(
+        max_epochs=2,
+        accelerator="cpu",
+        callbacks=[best],
+        logger=False,
+        enable_progress_bar=False,
+        num_sanity_val_steps=0,
+    )
+    trainer.fit(task, datamodule=data)
+    saved = load("run/checkpoints/last.ckpt")["state_dict"]
+    assert all(torch.equal(saved[name], value) for name, value in task.state_dict().items())
+    (tested,) = trainer.test(task, datamodule=data, ckpt_path=best.best_model_path, weights_only=True)
+    assert tested["test/mrr"] == pytest.approx(results("run")["metrics"]["test/mrr"], abs=1e-12)
+
+
+def test_a_module_that_declares_nothing_of_ours_runs(cli, tiny_kg, results):
+    """Trap: linked arguments would be demanded of every model."""
+    result = cli(
+        "fit", "--model=cli_helpers.OwnModule", "--data=kg", "--data.path", tiny_kg, "--model.width=2",
+        "--trainer.max_epochs=1", "--run_dir=run", "--logger=csv", "--trainer.enable_progress_bar=false",
+    )  # fmt: skip
+    assert result.status == 0, result.err
+    assert results("run")["metrics"]["test/own"] > 0
+    assert load("run/checkpoints/last.ckpt")["state_dict"]["weight"].shape == (2,)
+    assert OwnModule().weight.shape == (3,)
+
+
+def test_own_encoder_by_class_path(fit, results):
+    fit("--model.encoder=cli_helpers.OwnEncoder", "--run_dir=run", epochs=1)
+    assert load("run/checkpoints/best.ckpt")["graphzoo"]["encoder"]["init_args"] == {"hidden_channels": 8}
+
+
+def test_user_callbacks_and_config_files_are_kept(fit):
+    Path("mine.yaml").write_text("trainer:\n  gradient_clip_val: 0.5\nmodel:\n  init_args:\n    lr: 0.001\n")
+    fit("--config", "mine.yaml", "--trainer.callbacks+=EarlyStopping", "--run_dir=run", epochs=1)
+    config = yaml.safe_load(Path("run/config.yaml").read_text())
+    assert config["trainer"]["gradient_clip_val"] == 0.5 and config["model"]["init_args"]["lr"] == 0.001
+    (callback,) = config["trainer"]["callbacks"]
+    assert callback["init_args"]["monitor"] == "val/mrr" and callback["init_args"]["mode"] == "max"
+
+
+def test_metrics_are_logged_per_step_and_epoch(fit):
+    fit("--run_dir=run", "--trainer.log_every_n_steps=1")
+    found = rows("run")
+    assert len([row for row in found if row["train/loss"]]) == 8
+    assert len([row for row in found if row["val/mrr"]]) == 2
+    rates = [float(row["train/queries_per_s"]) for row in found if row["train/queries_per_s"]]
+    assert len(rates) == 2 and min(rates) > 0
+    assert [float(row["lr-Adam/pg1"]) for row in found if row["lr-Adam/pg1"]][:1] == [0.005]
+
+
+def test_tips_for_paid_services_are_left_out(process, tiny_kg, workplace):
+    done = process(
+        "fit", "--model=knowformer", "--data=kg", f"--data.path={tiny_kg}", "--trainer=smoke",
+        "--model.encoder.hidden_channels=8", "--trainer.accelerator=cpu",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    for word in ("litlogger", "litmodels", "💡", "Warning"):
+        assert word not in done.stderr + done.stdout
+    assert "both directions" in done.stdout
+    assert len(done.stderr.splitlines()) <= 3, done.stderr
+
+
+def test_tensorboard_is_used_when_it_is_there(cli, tiny_kg):
+    pytest.importorskip("tensorboard")
+    result = cli(
+        "fit", "--model=knowformer", "--data=kg", "--data.path", tiny_kg, "--trainer=smoke", "--run_dir=run",
+        "--model.encoder.hidden_channels=8", "--trainer.accelerator=cpu",
+    )  # fmt: skip
+    assert result.status == 0, result.err
+    assert list(Path("run/tensorboard").glob("events.*"))
+    assert (Path("run") / "metrics.csv").is_file()
+
+
+def test_wandb_works_without_a_network(cli, tiny_kg, monkeypatch):
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    result = cli(
+        "fit", "--model=knowformer", "--data=kg", "--data.path", tiny_kg, "--trainer=smoke", "--run_dir=run",
+        "--model.encoder.hidden_channels=8", "--trainer.accelerator=cpu", "--logger=wandb",
+        "--trainer.log_every_n_steps=1",
+    )  # fmt: skip
+    assert result.status == 0, result.err
+    (record,) = Path("run/wandb").glob("offline-run-*/run-*.wandb")
+    for _ in range(300):  # W&B's own process may still be writing when the command is done
+        content = record.read_bytes()
+        if b"test/mrr" in content:
+            break
+        time.sleep(0.1)
+    for word in (b"val/mrr", b"test/mrr", b"train/loss", b"knowformer-kg-run", b"hidden_channels"):
+        assert word in content
+    assert (Path("run") / "metrics.csv").is_file()
+
+
+def test_fast_dev_run_leaves_no_checkpoint(fit):
+    fit("--trainer.fast_dev_run=true", "--run_dir=run")
+    assert not Path("run/checkpoints").exists() and not Path("run/results.json").exists()
+
+
+def test_checkpoints_can_be_switched_off(fit, results):
+    fit("--trainer.enable_checkpointing=false", "--run_dir=run", epochs=1)
+    assert not Path("run/checkpoints").exists()
+    assert results("run")["checkpoint"] is None and results("run")["metrics"]["test/mrr"] > 0
+
+
+def test_metrics_file_grows_new_columns_and_forgets(tmp_path):
+    file = MetricsFile(tmp_path)
+    file.log_metrics({"a": 1.0}, step=0)
+    file.log_metrics({"b": 2.0}, step=1)
+    file.log_metrics({"a": 3.0}, step=2)
+    again = MetricsFile(tmp_path)
+    again.forget_after(1)
+    again.log_metrics({"b": 4.0}, step=2)
+    with (tmp_path / "metrics.csv").open() as lines:
+        assert [(row["step"], row["a"], row["b"]) for row in csv.DictReader(lines)] == [
+            ("0", "1.0", ""), ("1", "", "2.0"), ("2", "", "4.0"),
+        ]  # fmt: skip
+
+
+def test_config_hash_depends_on_settings_alone():
+    model, data = {"init_args": {"lr": 1, "seed": 0}}, {"init_args": {"root": "a"}}
+    config = {"model": model, "data": data, "trainer": {"max_epochs": 1}}
+    other = json.loads(json.dumps(config))
+    other["model"]["init_args"]["seed"], other["data"]["init_args"]["root"] = 1, "b"
+    assert config_hash(config) == config_hash(other)
+    other["trainer"]["max_epochs"] = 2
+    assert config_hash(config) != config_hash(other)
