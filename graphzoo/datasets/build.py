@@ -16,7 +16,9 @@ from graphzoo.datasets.kg import KnowledgeGraph
 from graphzoo.datasets.triples import Columns, triples_from_table
 from graphzoo.errors import suggestion
 
-__all__ = ["build", "from_triples", "warn"]
+__all__ = ["build", "from_triples", "triple_keys", "warn"]
+
+_Ids = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def from_triples(
@@ -53,7 +55,7 @@ def from_triples(
     """
     columns = {"train": triples_from_table(train, "train")}
     for split, table in (("valid", valid), ("test", test)):
-        columns[split] = Columns([], [], [], split) if table is None else triples_from_table(table, split)
+        columns[split] = Columns.empty(split) if table is None else triples_from_table(table, split)
     graph, notices = build(columns, name, relations=relations)
     for notice in notices:
         warn(notice)
@@ -73,30 +75,33 @@ def build(
     train = columns["train"]
     if not len(train):
         raise DataError(f"{train.source}: no training triples")
-    vocabulary = tuple(sorted(set(train.relation))) if relations is None else relations
-    seen = set().union(*(part.head for part in columns.values()), *(part.tail for part in columns.values()))
-    entities = tuple(sorted(seen))
+    vocabulary = tuple(sorted(train.relation.names)) if relations is None else relations
+    names = [column.names for part in columns.values() for column in (part.head, part.tail)]
+    entities = tuple(sorted(set().union(*names)))
     relation_ids = dict(zip(vocabulary, range(len(vocabulary)), strict=True))
     entity_ids = dict(zip(entities, range(len(entities)), strict=True))
 
     notices: list[str] = []
     encoded: dict[str, Tensor] = {}
-    lines: dict[str, np.ndarray[Any, np.dtype[np.int64]]] = {}
+    lines: dict[str, _Ids] = {}
+    keys: dict[str, _Ids] = {}
     for split, part in columns.items():
         _check_relations(part, relation_ids, split, given=relations is not None)
-        ids = np.empty((len(part), 3), dtype=np.int64)
-        for column, (values, table) in enumerate(
-            ((part.head, entity_ids), (part.relation, relation_ids), (part.tail, entity_ids))
-        ):
-            ids[:, column] = np.fromiter(map(table.__getitem__, values), dtype=np.int64, count=len(values))
-        order, is_new = _sort(ids)
+        ends = [column.renumber(entity_ids) for column in (part.head, part.tail)]
+        ids = np.stack([ends[0], part.relation.renumber(relation_ids), ends[1]], axis=1)
+        part_keys = triple_keys(ids, len(entities), len(vocabulary))
+        order = np.argsort(part_keys, kind="stable")
+        keys[split] = part_keys[order]
+        # the sort is stable, so the first of equal triples is the one that comes first in the file
+        is_new = np.diff(keys[split], prepend=-1) != 0
+        keys[split] = keys[split][is_new]
         repeated = order[~is_new]
         if repeated.size:
             first = part.where(int(repeated.min()))
             notices.append(f"{_times(repeated.size, 'duplicate triple')} in {split} dropped (first: {first})")
         lines[split] = order[is_new]
         encoded[split] = torch.from_numpy(ids[lines[split]])
-    notices += _overlaps(columns, encoded, lines)
+    notices += _overlaps(columns, keys, lines)
     notices += _unseen(columns, encoded, entities, lines)
     graph = KnowledgeGraph(
         name, entities, vocabulary, encoded["train"], encoded["valid"], encoded["test"], split_name=split_name
@@ -109,20 +114,25 @@ def warn(notice: str, *, stacklevel: int = 2) -> None:
     warnings.warn(notice, GraphzooDataWarning, stacklevel=stacklevel + 1)
 
 
-def _sort(ids: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Stable order by (head, relation, tail), and where in it a triple occurs for the first time."""
-    order = np.lexsort((ids[:, 2], ids[:, 1], ids[:, 0]))
-    rows = ids[order]
-    is_new = np.ones(len(ids), dtype=bool)
-    is_new[1:] = (rows[1:] != rows[:-1]).any(axis=1)
-    return order, is_new
+def triple_keys(ids: _Ids, num_entities: int, num_relations: int) -> _Ids:
+    """One number per triple, in the order of (head, relation, tail), [n], int64.
+
+    Raises:
+        DataError: if the numbers would not fit.
+    """
+    if num_entities * num_entities * 2 * max(num_relations, 1) >= 2**63:
+        raise DataError(
+            f"{num_entities:,} entities with {num_relations:,} relations are more than can be indexed"
+        )
+    keys: _Ids = (ids[:, 0] * num_relations + ids[:, 1]) * num_entities + ids[:, 2]
+    return keys
 
 
 def _check_relations(part: Columns, known: Mapping[str, int], split: str, *, given: bool) -> None:
-    unknown = set(part.relation).difference(known)
+    unknown = set(part.relation.names).difference(known)
     if not unknown:
         return
-    position = next(i for i, relation in enumerate(part.relation) if relation in unknown)
+    position = part.relation.first(unknown)
     relation = part.relation[position]
     more = f" ({len(unknown)} such relations)" if len(unknown) > 1 else ""
     where = "in the training graph" if given else "in train"
@@ -131,17 +141,13 @@ def _check_relations(part: Columns, known: Mapping[str, int], split: str, *, giv
 
 
 def _overlaps(
-    columns: Mapping[str, Columns], encoded: Mapping[str, Tensor], lines: Mapping[str, Any]
+    columns: Mapping[str, Columns], keys: Mapping[str, _Ids], lines: Mapping[str, _Ids]
 ) -> list[str]:
     notices = []
     for one, other in (("train", "valid"), ("train", "test"), ("valid", "test")):
-        first, second = encoded[one], encoded[other]
-        if not first.numel() or not second.numel():
-            continue
-        both = np.concatenate([first.numpy(), second.numpy()])
-        order, is_new = _sort(both)
-        # the sort is stable, so the repetition of a triple is the one of the second split
-        shared = order[~is_new] - first.size(0)
+        place = np.searchsorted(keys[one], keys[other])
+        # one past the end is nobody's place
+        shared = np.flatnonzero(np.append(keys[one], -1)[place] == keys[other])
         if shared.size:
             where = columns[other].where(int(lines[other][shared].min()))
             notices.append(
@@ -155,7 +161,7 @@ def _unseen(
     columns: Mapping[str, Columns],
     encoded: Mapping[str, Tensor],
     entities: tuple[str, ...],
-    lines: Mapping[str, Any],
+    lines: Mapping[str, _Ids],
 ) -> list[str]:
     in_train = np.zeros(len(entities), dtype=bool)
     in_train[encoded["train"][:, [0, 2]].numpy().ravel()] = True
@@ -166,11 +172,8 @@ def _unseen(
         if rows.size:
             position = int(lines[split][rows].min())
             part = columns[split]
-            name = next(
-                value
-                for value in (part.head[position], part.tail[position])
-                if not in_train[int(np.searchsorted(np.array(entities, dtype=object), value))]
-            )
+            head_is_new = not in_train[ends[rows[lines[split][rows].argmin()], 0]]
+            name = part.head[position] if head_is_new else part.tail[position]
             count = np.unique(ends[~in_train[ends]]).size
             notices.append(
                 f"{_times(count, 'entity', 'entities')} of {split} without a training triple, kept as "

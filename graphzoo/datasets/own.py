@@ -6,14 +6,15 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from graphzoo.datasets.build import build
+from graphzoo.datasets.build import build, triple_keys
 from graphzoo.datasets.errors import DataError
 from graphzoo.datasets.kg import SPLITS, KnowledgeGraph
 from graphzoo.datasets.store import find_split, label_files, remember, with_labels
-from graphzoo.datasets.triples import Columns, parse_triples, read_bytes
+from graphzoo.datasets.triples import Column, Columns, parse_triples, read_bytes
 
 __all__ = ["from_files"]
 
@@ -95,7 +96,7 @@ def _load_own(
         if missing:
             split_name = f"random {'+'.join(missing)} seed {split_seed}"
             columns, duplicates = _draw_splits(columns, missing, split_seed)
-        columns = {split: columns.get(split, Columns([], [], [], split)) for split in SPLITS}
+        columns = {split: columns.get(split, Columns.empty(split)) for split in SPLITS}
         graph, notices = build(columns, name, relations=relations, split_name=split_name)
         return with_labels(graph, labels), [*duplicates, *notices]
 
@@ -120,38 +121,42 @@ def _draw_splits(
 ) -> tuple[dict[str, Columns], list[str]]:
     """Move 5 % of train into each missing split, without taking any name's last training triple."""
     train = columns["train"]
+    entities = sorted({*train.head.names, *train.tail.names})
+    relations = sorted(train.relation.names)
+    entity_ids = dict(zip(entities, range(len(entities)), strict=True))
+    relation_ids = dict(zip(relations, range(len(relations)), strict=True))
+    parts = [
+        train.head.renumber(entity_ids),
+        train.relation.renumber(relation_ids),
+        train.tail.renumber(entity_ids),
+    ]
+    ids = np.stack(parts, axis=1)
     # sorted and distinct: the draw must not depend on the line order of the file
-    rows = sorted(set(zip(train.head, train.relation, train.tail, strict=True)))
+    rows = ids[np.unique(triple_keys(ids, len(entities), len(relations)), return_index=True)[1]]
     repeated = len(train) - len(rows)
     notices = [f"{train.source}: {repeated:,} duplicate triples dropped before the split"] if repeated else []
-    order = np.random.Generator(np.random.PCG64(seed)).permutation(len(rows))
-    shuffled = [rows[i] for i in order]
-    covered = np.zeros(len(rows), dtype=bool)
-    for names in (
-        [row[1] for row in shuffled],
-        [name for row in shuffled for name in (row[0], row[2])],
-    ):
-        first = np.unique(np.array(names, dtype=object), return_index=True)[1]
-        covered[first // (len(names) // len(rows))] = True
-    free = np.flatnonzero(~covered)
-    size = min(max(1, round(_HELD_OUT * len(rows))), free.size // (len(missing) + 1))
+    shuffled = rows[np.random.Generator(np.random.PCG64(seed)).permutation(len(rows))]
+    # the first triple of every name stays
+    free = np.ones(len(rows), dtype=bool)
+    free[np.unique(shuffled[:, 1], return_index=True)[1]] = False
+    free[np.unique(shuffled[:, [0, 2]].ravel(), return_index=True)[1] // 2] = False
+    candidates = np.flatnonzero(free)
+    size = min(max(1, round(_HELD_OUT * len(rows))), candidates.size // (len(missing) + 1))
     if size == 0:
         raise DataError(
             f"{train.source}: too few triples ({len(rows)}) to draw {' and '.join(missing)} without taking a "
             f"name's last one; add {' and '.join(f'{split}.txt' for split in missing)}"
         )
+
+    def to_columns(triples: np.ndarray[Any, Any], source: str) -> Columns:
+        head, relation, tail = triples.T
+        ends = Column(head, entities), Column(tail, entities)
+        return Columns(ends[0], Column(relation, relations), ends[1], source, unit="row")
+
     result = dict(columns)
-    taken: set[int] = set()
     for number, split in enumerate(missing):
-        part = free[number * size : (number + 1) * size].tolist()
-        taken.update(part)
-        result[split] = _to_columns([shuffled[i] for i in part], f"{train.source} ({split})")
-    rest = [row for i, row in enumerate(shuffled) if i not in taken]
-    result["train"] = _to_columns(rest, train.source)
+        taken = candidates[number * size : (number + 1) * size]
+        result[split] = to_columns(shuffled[taken], f"{train.source} ({split})")
+    rest = np.delete(shuffled, candidates[: size * len(missing)], axis=0)
+    result["train"] = to_columns(rest, train.source)
     return result, notices
-
-
-def _to_columns(rows: Sequence[tuple[str, str, str]], source: str) -> Columns:
-    return Columns(
-        [row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows], source, unit="row"
-    )

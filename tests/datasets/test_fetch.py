@@ -156,6 +156,8 @@ def test_a_line_that_always_breaks_still_gets_there(server, tmp_path):
 def test_a_server_without_ranges_starts_again(server, tmp_path):
     server.faults["/train.txt"] = ["truncate", "no range"]
     fetched(row(server.url), tmp_path)
+    # the whole file came in place of the rest: it must not have been appended
+    assert server.requests["/train.txt"] == 2
 
 
 def test_a_partial_file_that_does_not_fit_is_dropped(server, tmp_path):

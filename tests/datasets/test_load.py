@@ -144,6 +144,17 @@ def test_changed_files_are_refused_with_the_way_out(copy_of_umls, tmp_path):
         load_knowledge_graph("umls", root=tmp_path / "root")
 
 
+def test_counts_are_checked_where_no_hash_is_known(tmp_path):
+    folder = tmp_path / "kg" / "YAGO3-10"
+    folder.mkdir(parents=True)
+    for split in ("train", "valid", "test"):
+        (folder / f"{split}.txt").write_text("a\tr\tb\n")
+    with pytest.raises(
+        DataError, match=r"\[2, 1, 1, 1, 1\], yago310 has \[123182, 37, 1079040, 5000, 5000\]"
+    ):
+        load_knowledge_graph("yago310", root=tmp_path)
+
+
 def test_line_order_and_line_ends_are_accepted(copy_of_umls, tmp_path):
     path = copy_of_umls / "train.txt"
     lines = path.read_text().rstrip("\n").split("\n")
