@@ -1,0 +1,127 @@
+"""Reading 1,079,040 triples, the size of YAGO3-10: YAGO3-10-quarter four times, each copy with relations of
+its own.
+
+    GRAPHZOO_DATA=... python benchmarks/bench_parsing.py [--repeats 5]
+
+Rows of results/parsing.csv: seconds from file to ids. `graphzoo` checks every line, name and duplicate and
+hashes the result; `pandas` only splits and numbers; `loop` is the usual Python loop over lines with
+dictionaries.
+"""
+
+import argparse
+import csv
+import datetime
+import gzip
+import os
+import platform
+import statistics
+import subprocess
+import tempfile
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+
+from graphzoo.datasets import GraphzooDataWarning, data_root, from_files, store
+
+RESULTS = Path(__file__).parent / "results" / "parsing.csv"
+
+
+def write_files(folder: Path) -> int:
+    source = data_root() / "kg" / "YAGO3-10-quarter"
+    triples = gzip.decompress((source / "train.txt.gz").read_bytes()).decode().rstrip("\n").split("\n")
+    copies = [line.replace("\t", f"\t{copy}:", 1) for copy in range(4) for line in triples]
+    text = "\n".join(copies).encode() + b"\n"
+    for name, content in (("plain/train.txt", text), ("gzip/train.txt.gz", gzip.compress(text, 6))):
+        path = folder / name
+        path.parent.mkdir()
+        path.write_bytes(content)
+        for split in ("valid", "test"):
+            lines = (source / f"{split}.txt").read_text(encoding="utf-8").rstrip("\n").split("\n")
+            renamed = "\n".join(line.replace("\t", "\t0:", 1) for line in lines)
+            (path.parent / f"{split}.txt").write_text(renamed + "\n", encoding="utf-8")
+    return len(copies)
+
+
+def with_graphzoo(folder: Path) -> None:
+    store._MIN_BYTES = 1 << 62
+    from_files(folder)
+
+
+def from_cache(folder: Path) -> None:
+    store._MIN_BYTES = 0
+    from_files(folder)
+
+
+def with_pandas(folder: Path) -> None:
+    frame = pd.read_csv(
+        folder / "train.txt", sep="\t", header=None, dtype=str, quoting=csv.QUOTE_NONE, keep_default_na=False
+    )
+    pd.factorize(pd.concat([frame[0], frame[2]]))
+    pd.factorize(frame[1])
+
+
+def with_loop(folder: Path) -> None:
+    entities, relations, rows = {}, {}, []
+    with (folder / "train.txt").open(encoding="utf-8") as file:
+        for line in file:
+            head, relation, tail = line.rstrip("\n").split("\t")
+            rows.append(
+                (
+                    entities.setdefault(head, len(entities)),
+                    relations.setdefault(relation, len(relations)),
+                    entities.setdefault(tail, len(entities)),
+                )
+            )
+    np.array(rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--repeats", type=int, default=5)
+    # the quarter leaves some valid and test entities without a training triple
+    warnings.simplefilter("ignore", GraphzooDataWarning)
+    repeats = parser.parse_args().repeats
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    )
+    with tempfile.TemporaryDirectory() as temporary:
+        os.environ["XDG_CACHE_HOME"] = temporary
+        folder = Path(temporary)
+        num_triples = write_files(folder)
+        cases = [
+            ("graphzoo", "plain text", with_graphzoo, folder / "plain"),
+            ("graphzoo", "gzip", with_graphzoo, folder / "gzip"),
+            ("graphzoo", "cached", from_cache, folder / "gzip"),
+            ("pandas", "plain text", with_pandas, folder / "plain"),
+            ("loop", "plain text", with_loop, folder / "plain"),
+        ]
+        from_cache(folder / "gzip")
+        times: dict[tuple[str, str], list[float]] = {case[:2]: [] for case in cases}
+        # in turns, so that a busy machine slows all of them alike
+        for _ in range(repeats):
+            for provider, mode, function, path in cases:
+                start = time.perf_counter()
+                function(path)
+                times[provider, mode].append(time.perf_counter() - start)
+    RESULTS.parent.mkdir(exist_ok=True)
+    with RESULTS.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        header = "name provider mode metric unit x_name x p50 p20 p80 config torch commit date".split()
+        writer.writerow(header)
+        for (provider, mode), seconds in times.items():
+            low, high = np.quantile(seconds, [0.2, 0.8])
+            figures = [f"{value:.3f}" for value in (statistics.median(seconds), low, high)]
+            config = f"{platform.machine()}; {os.cpu_count()} cores; python {platform.python_version()}"
+            row = ["parsing", provider, mode, "time", "s", "num_triples", num_triples, *figures, config]
+            writer.writerow(
+                [*row, torch.__version__, commit.stdout.strip(), datetime.date.today().isoformat()]
+            )
+            print(f"{provider:9} {mode:11} {figures[0]} s")
+
+
+if __name__ == "__main__":
+    main()
