@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import http.client
 import logging
+import math
 import os
 import sys
 import time
@@ -113,7 +114,7 @@ def provide(
         missing = [split for split in _SPLITS if split not in found]
         if missing:
             total = sum(source.file(split, folder).num_bytes for split in missing)
-            size = f", about {total / 1e6:.1f} MB" if total else ""
+            size = f", about {_human(total)}" if total else ""
             _say(f"graphzoo: fetching {source.name} ({', '.join(missing)}{size}) into {target}")
         for split in missing:
             path = target / f"{split}.txt"
@@ -254,6 +255,10 @@ def _transfer(url: str, part: Path) -> None:
             os.fsync(file.fileno())
         if length is not None and received != int(length):
             raise _Broken(f"the connection ended after {received:,} of {int(length):,} bytes")
+
+
+def _human(num_bytes: int) -> str:
+    return f"{num_bytes / 1e6:.1f} MB" if num_bytes >= 1e6 else f"{math.ceil(num_bytes / 1e3)} kB"
 
 
 def _size(part: Path) -> int:

@@ -127,7 +127,7 @@ def test_plain_download_places_whole_files(server, tmp_path, capsys):
     assert files["train"] == folder / "train.txt"
     assert only_files(folder) == ["test.txt", "train.txt", "valid.txt"]
     said = capsys.readouterr().err
-    assert "0.3 MB" in said and str(folder) in said
+    assert "326 kB" in said and str(folder) in said
     before = server.requests.total()
     fetched(row(server.url), tmp_path / "root")
     assert server.requests.total() == before
