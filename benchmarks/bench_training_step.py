@@ -1,0 +1,161 @@
+"""A whole KnowFormer training step: forward, backward and Adam, on real graphs at the recipes' sizes.
+
+    python -m benchmarks.bench_training_step [--sizes umls wn18rr-v1] [--providers graphzoo plain]
+
+Writes results/training_step.csv. `graphzoo` is what `graphzoo fit` runs. `plain` is the same model, loss and
+batch
+tensor by tensor: messages gathered and index-added, every intermediate kept for autograd, the allocator as
+it comes.
+Both compute the same loss (the test of the encoder says how closely). Each provider has a process of its
+own, so that
+peak memory is its own.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks.common import RESULTS, Row, measure_ms, peak_mib, write_rows
+
+# name -> (data set, queries of a batch, hidden channels)
+SIZES = {
+    "umls": ("umls", 64, 32),
+    "wn18rr-v1": ("wn18rr-v1", 64, 32),
+    "fb15k237-v1": ("fb15k237-v1", 64, 64),
+    "nell995-v1": ("nell995-v1", 64, 64),
+    "wn18rr": ("wn18rr", 32, 32),
+    "fb15k237": ("fb15k237", 96, 32),
+}
+PROVIDERS = ("graphzoo", "plain")
+
+
+def use_plain_operations() -> None:
+    """Replace the chunked and fused operations of the encoder by plain ones."""
+    from graphzoo.encoders import knowformer
+    from graphzoo.ops import RelationalGraph, relational_spmm
+
+    def plain_rows(fn: Callable[..., Any], rows: Any, shared: Any = (), **settings: Any) -> Any:
+        return fn(tuple(rows), tuple(shared), 0)
+
+    def plain_spmm(
+        x: Tensor, relation: Tensor, graph: RelationalGraph, *, edge_mask: Tensor | None
+    ) -> Tensor:
+        return relational_spmm(x, relation, graph, edge_mask=edge_mask, backend="naive")
+
+    knowformer.map_rows = plain_rows
+    knowformer.relational_spmm = plain_spmm
+
+
+def setup_step(size: str, provider: str) -> tuple[Callable[[], float], str]:
+    """The step to be timed and a line on the problem."""
+    from graphzoo.datamodules import KGDataModule
+    from graphzoo.decoders import EntityDecoder
+    from graphzoo.encoders import KnowFormer
+    from graphzoo.memory import keep_freed_memory
+    from graphzoo.sampling import FactRemover
+
+    if provider == "plain":
+        use_plain_operations()
+    else:
+        keep_freed_memory()
+    name, batch_size, channels = SIZES[size]
+    data = KGDataModule(name, batch_size=batch_size)
+    data.prepare_data()
+    data.setup("fit")
+    torch.manual_seed(0)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    encoder = KnowFormer(data.spec, hidden_channels=channels).to(device)
+    decoder = EntityDecoder(channels).to(device)
+    optimizer = torch.optim.Adam([*encoder.parameters(), *decoder.parameters()], lr=5e-3, weight_decay=1e-4)
+    graph = data.graph("train").to(device)
+    remover = FactRemover(data.triples("train"), data.spec.num_nodes).to(device)
+    batches = [batch.to(device) for batch in data.train_dataloader()]
+    count = 0
+
+    def step() -> float:
+        nonlocal count
+        batch = batches[count % len(batches)]
+        count += 1
+        mask = remover.edge_mask(batch.removed)
+        logits = decoder(encoder(graph, batch.head, batch.relation, edge_mask=mask, noise_seed=count))
+        loss = torch.nn.functional.cross_entropy(logits, batch.tail)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return float(loss.detach())
+
+    problem = f"N={graph.num_nodes} E={graph.num_edges} B={batch_size} D={channels}"
+    return step, problem
+
+
+def measure(size: str, provider: str, seconds: float) -> dict[str, object]:
+    step, problem = setup_step(size, provider)
+    times = measure_ms(step, seconds=seconds, at_least=3)
+    return {"times": times, "peak": peak_mib(), "problem": problem}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=["umls", "wn18rr-v1"])
+    parser.add_argument("--providers", nargs="+", choices=PROVIDERS, default=list(PROVIDERS))
+    parser.add_argument("--seconds", type=float, default=20.0, help="time to spend on each figure")
+    parser.add_argument("--child", nargs=2, metavar=("SIZE", "PROVIDER"), help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.child:
+        print(json.dumps(measure(*args.child, args.seconds)))
+        return
+    rows = []
+    for size in args.sizes:
+        medians = {}
+        for provider in args.providers:
+            command = [sys.executable, "-m", "benchmarks.bench_training_step", "--seconds", str(args.seconds)]
+            done = subprocess.run(
+                [*command, "--child", size, provider], stdout=subprocess.PIPE, text=True, check=True
+            )
+            found = json.loads(done.stdout.splitlines()[-1])
+            p50, p20, p80 = found["times"]
+            medians[provider] = p50
+            shared = {
+                "name": "training_step",
+                "provider": provider,
+                "mode": "both",
+                "x_name": "data",
+                "x": size,
+            }
+            rows.append(
+                Row(metric="time", unit="ms", p50=p50, p20=p20, p80=p80, config=found["problem"], **shared)
+            )
+            peak = found["peak"]
+            rows.append(
+                Row(
+                    metric="peak_memory",
+                    unit="MiB",
+                    p50=peak,
+                    p20=peak,
+                    p80=peak,
+                    config=found["problem"],
+                    **shared,
+                )
+            )
+            print(f"{size:12} {provider:9} {p50:9.1f} ms  {peak:8.0f} MiB  {found['problem']}")
+        if len(medians) == 2:
+            ratio = medians["plain"] / medians["graphzoo"]
+            print(f"{size:12} graphzoo is {ratio:.2f} times as fast as plain")
+            rows.append(
+                Row(name="training_step", provider="graphzoo", mode="both", metric="speedup_over_plain",
+                unit="ratio",
+                    x_name="data", x=size, p50=ratio, p20=ratio, p80=ratio, config=rows[-1].config)
+            )  # fmt: skip
+    write_rows(RESULTS / "training_step.csv", rows)
+
+
+if __name__ == "__main__":
+    main()
