@@ -533,6 +533,8 @@ def _quieten() -> None:
         ".*Checkpoint directory .* exists and is not empty.*",
         ".*The number of training batches .* is smaller than the logging interval.*",
         ".*srun.*",
+        # Every process computes the same figures from gathered ranks; a mean over processes would change nothing.
+        ".*sync_dist=True.*",
         ".*Be aware that when using `ckpt_path`.*",
     ):
         warnings.filterwarnings("ignore", message=pattern)

@@ -93,6 +93,19 @@ def test_a_finished_run_can_go_on_longer(fit, cli):
     assert Path("parts/config.1.yaml").is_file(), "the earlier configuration is kept"
 
 
+def test_a_killed_run_does_not_keep_rows_that_its_checkpoint_does_not_know(fit, cli):
+    fit("--run_dir=whole", "--trainer.log_every_n_steps=1", epochs=2)
+    fit("--run_dir=short", "--trainer.log_every_n_steps=1", epochs=1)
+    # kill -9 in the second epoch: metrics.csv is ahead of last.ckpt
+    shutil.copytree("whole", "killed")
+    Path("killed/results.json").unlink()
+    shutil.copy("short/checkpoints/last.ckpt", "killed/checkpoints/last.ckpt")
+    shutil.copy("short/checkpoints/best.ckpt", "killed/checkpoints/best.ckpt")
+    assert cli("fit", "--ckpt_path", "killed").status == 0
+    same_training("whole/checkpoints/last.ckpt", "killed/checkpoints/last.ckpt")
+    assert figures("whole") == figures("killed")
+
+
 def test_a_moved_run_keeps_its_best_checkpoint(trained, cli):
     """Lightning forgets the best score when the folder has another name: a worse epoch would replace it."""
     shutil.copytree(trained, "moved")
