@@ -27,6 +27,7 @@ from graphzoo import resume
 from graphzoo.arguments import Plan
 from graphzoo.callbacks.nan_guard import NonFiniteError
 from graphzoo.errors import UsageError, shorten
+from graphzoo.memory import keep_freed_memory
 from graphzoo.parser import GraphzooParser, innermost
 from graphzoo.results import FORMAT, config_hash, print_table, write_results, write_rows
 from graphzoo.run_directory import choose_run_directory, write_config
@@ -317,9 +318,13 @@ def run_plan(plan: Plan) -> int:
         The exit status.
     """
     _quieten()
+    keep_freed_memory()  # this process exists for the run alone
     if "LOCAL_RANK" not in os.environ:
         os.environ.pop("GRAPHZOO_RUN_DIR", None)
     jsonargparse.set_parsing_settings(omegaconf_absolute_to_relative_paths=True)
+    # Class paths may name the user's own files here, as with `python -m`; last, so that they shadow nothing.
+    here = os.getcwd()
+    sys.path.append(here)
     try:
         if plan.run_config is not None and not plan.trust:
             resume.check_classes(_read_yaml(plan.run_config), str(plan.run_config))
@@ -347,6 +352,7 @@ def run_plan(plan: Plan) -> int:
         # Lightning leaves the W&B run open; the next run of this process would write into it.
         if (wandb := sys.modules.get("wandb")) and getattr(wandb, "run", None) is not None:
             wandb.finish()
+        sys.path.remove(here)
     return 0
 
 
@@ -533,7 +539,7 @@ def _quieten() -> None:
         ".*Checkpoint directory .* exists and is not empty.*",
         ".*The number of training batches .* is smaller than the logging interval.*",
         ".*srun.*",
-        # Every process computes the same figures from gathered ranks; a mean over processes would change nothing.
+        # Every process computes the same figures from gathered ranks: their mean would be no other.
         ".*sync_dist=True.*",
         ".*Be aware that when using `ckpt_path`.*",
     ):
