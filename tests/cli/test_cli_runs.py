@@ -2,6 +2,7 @@
 
 import csv
 import json
+import sys
 import time
 from pathlib import Path
 
@@ -185,6 +186,14 @@ def test_a_module_that_declares_nothing_of_ours_runs(cli, tiny_kg, results):
 def test_own_encoder_by_class_path(fit, results):
     fit("--model.encoder=cli_helpers.OwnEncoder", "--run_dir=run", epochs=1)
     assert load("run/checkpoints/best.ckpt")["graphzoo"]["encoder"]["init_args"] == {"hidden_channels": 8}
+
+
+def test_class_paths_find_files_of_the_current_folder(fit):
+    Path("of_this_folder.py").write_text("from cli_helpers import OwnEncoder\nclass Mine(OwnEncoder): pass\n")
+    before = list(sys.path)
+    fit("--model.encoder=of_this_folder.Mine", "--run_dir=run", epochs=1)
+    assert load("run/checkpoints/best.ckpt")["graphzoo"]["encoder"]["class_path"] == "of_this_folder.Mine"
+    assert sys.path == before
 
 
 def test_user_callbacks_and_config_files_are_kept(fit):
