@@ -3,12 +3,9 @@
     python -m benchmarks.bench_training_step [--sizes umls wn18rr-v1] [--providers graphzoo plain]
 
 Writes results/training_step.csv. `graphzoo` is what `graphzoo fit` runs. `plain` is the same model, loss and
-batch
-tensor by tensor: messages gathered and index-added, every intermediate kept for autograd, the allocator as
-it comes.
-Both compute the same loss (the test of the encoder says how closely). Each provider has a process of its
-own, so that
-peak memory is its own.
+batch tensor by tensor: messages gathered and index-added, every intermediate kept for autograd, the allocator
+as it comes. Both compute the same loss (the test of the encoder says how closely). Each provider has a
+process of its own, so that peak memory is its own.
 """
 
 import argparse

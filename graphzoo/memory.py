@@ -1,6 +1,4 @@
-"""Keeping freed memory in the process: on the CPU, large activations otherwise cost a page fault per 4 KiB
-and step.
-"""
+"""Keeping freed memory in the process, where large activations would be mapped afresh in every step."""
 
 from __future__ import annotations
 
@@ -23,14 +21,11 @@ def keep_freed_memory() -> bool:
     """Tell glibc's allocator to reuse freed blocks instead of handing them back to the system.
 
     A training step allocates and frees the same tens of large tensors every time. By default glibc maps each
-    of them
-    afresh, and the kernel zeroes and faults in every page again; on KnowFormer's WN18RR-v1 step that was up
-    to a third
-    of the time. The price is that the process keeps its peak memory until it ends. It changes the whole
-    process, so
-    the `graphzoo` command does it for its own runs and the library never does; call it at the start of a
-    script of
-    your own if you train on the CPU there. `GRAPHZOO_KEEP_MEMORY=0` switches it off.
+    of them afresh, and the kernel zeroes and faults in every page again; on KnowFormer's WN18RR-v1 step that
+    was up to a third of the time. The price is that the process keeps its peak memory until it ends. It
+    changes the whole process, so the `graphzoo` command does it for its own runs and the library never does;
+    call it at the start of a script of your own if you train on the CPU there. `GRAPHZOO_KEEP_MEMORY=0`
+    switches it off.
 
     Returns:
         Whether the allocator took the settings; False on other systems than Linux with glibc.

@@ -1,8 +1,8 @@
 """What travels between data, encoders and tasks: the graph's facts and the batches.
 
-Shape letters, the same everywhere: N nodes or entities, E edges, R forward relations, B queries, triples or pairs of a
-batch, G queries of a global batch (all ranks, all micro-batches), K negatives, T targets, M known answers, D channels,
-H attention heads, C classes, F trailing feature dimensions.
+Shape letters, the same everywhere: N nodes or entities, E edges, R forward relations, B queries, triples or
+pairs of a batch, G queries of a global batch (all ranks, all micro-batches), K negatives, T targets, M known
+answers, D channels, H attention heads, C classes, F trailing feature dimensions.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ class GraphSpec:
         for field in fields(self):
             value = getattr(self, field.name)
             if not isinstance(value, int) or value < 0:
-                raise ValueError(f"GraphSpec.{field.name} must be a whole number of at least 0, got {value!r}")
+                raise ValueError(
+                    f"GraphSpec.{field.name} must be a whole number of at least 0, got {value!r}"
+                )
 
     def to_dict(self) -> dict[str, int]:
         """The fields as plain integers, for checkpoints."""
@@ -47,7 +49,9 @@ class GraphSpec:
         """The inverse of `to_dict`; unknown keys raise `ValueError`."""
         known = {field.name for field in fields(cls)}
         if unknown := set(values) - known:
-            raise ValueError(f"unknown GraphSpec fields {sorted(unknown)}; this version knows {sorted(known)}")
+            raise ValueError(
+                f"unknown GraphSpec fields {sorted(unknown)}; this version knows {sorted(known)}"
+            )
         return cls(**values)
 
 

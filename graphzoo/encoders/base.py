@@ -19,8 +19,7 @@ class Encoder(nn.Module, ABC):
 
     Attributes:
         init_args: Every keyword argument with its value, defaults included: plain values, so that a
-            checkpoint can
-            name what it holds and rebuild it in a later version whose defaults differ.
+            checkpoint can name what it holds and rebuild it in a later version whose defaults differ.
         out_channels: D, the width of the states.
     """
 

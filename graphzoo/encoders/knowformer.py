@@ -1,9 +1,8 @@
 """KnowFormer: kernel attention between relational message-passing nets, for knowledge-graph completion.
 
 Liu, Mao, Jiang and Li, "KnowFormer: Revisiting Transformers for Knowledge Graph Reasoning", ICML 2024.
-Equation
-numbers are the paper's. There are no entity embeddings, so a trained encoder runs on any graph with its
-relations.
+Equation numbers are the paper's. There are no entity embeddings, so a trained encoder runs on any graph with
+its relations.
 """
 
 from __future__ import annotations
@@ -281,9 +280,7 @@ class KnowFormerLayer(nn.Module):
         return F.layer_norm(x + F.linear(hidden, w2, b2), n2w.shape, n2w, n2b)
 
     def _dropout_mask(self, hidden: Tensor, keys: Tensor, start: int) -> Tensor:
-        """Mask / (1 - p) as a function of (key of the query, entity, channel), so that chunks and batches
-        agree.
-        """
+        """Mask / (1 - p): a function of (key of the query, entity, channel), so chunks and batches agree."""
         length, _, channels = hidden.shape
         entity = torch.arange(start, start + length, device=hidden.device)
         words = torch.arange(
@@ -313,8 +310,7 @@ class KnowFormer(QueryEncoder):
         value_net: False: values are the input MLP of [x, 1_{u = h}], without messages.
         noise_std: Standard deviation of the query net's noise; 0 switches it off.
         tie_initialization: Start all layers, and the message-passing layers inside each net, as copies of
-            one, as the
-            published code does.
+            one, as the published code does.
         num_random_features: M of the "random_features" attention.
 
     Raises:

@@ -1,8 +1,7 @@
 """Fused graph operators, each with a plain reference and fast backends.
 
 Importing this module imports torch, but neither numba nor Triton nor torch-scatter: an op loads its backend
-at its
-first call.
+at its first call.
 """
 
 # Eager, because an op's module bears the op's name: here the function takes the name, before anyone sees it.

@@ -29,9 +29,7 @@ _EPS = 1e-24  # below every squared norm that is not zero for all purposes
 
 
 def _head_blocks(channels: int, num_heads: int, like: Tensor) -> Tensor:
-    """Which head each channel belongs to, [D, H]: sums over a head's few channels run best as a matrix
-    product.
-    """
+    """Which head each channel belongs to, [D, H]: a sum over a head is then a matrix product."""
     return torch.eye(num_heads, dtype=like.dtype, device=like.device).repeat_interleave(
         channels // num_heads, 0
     )
@@ -55,9 +53,8 @@ def sum_prototypes(
         norm: "l2" normalises each key here, "fro" is applied to the finished sums by `apply_prototypes`.
 
     Returns:
-        Sums of keys [B, D], of key-value products [B, D, D] (meaningful within a head), of values [B, D],
-        and for
-        "fro" of squared keys and squared queries [B, H].
+        Sums of keys [B, D], of key-value products [B, D, D] (meaningful within a head), of values [B, D], and
+        for "fro" of squared keys and squared queries [B, H].
     """
     blocks = _head_blocks(key.shape[-1], num_heads, key)
     if norm == "l2":
@@ -114,9 +111,8 @@ def prototype_attention(query: Tensor, key: Tensor, value: Tensor, *, norm: Atte
         query: [N, B, H, D].
         key: [N, B, H, D].
         value: [N, B, H, D].
-        norm: What the hats mean: "l2" divides by the norm of each entity and head (what the published
-            numbers use),
-            "fro" by the norm over all entities and channels, per query and head (Eq. 10 as printed).
+        norm: What the hats mean: "l2" divides by the norm of each entity and head (what the published numbers
+            use), "fro" by the norm over all entities and channels, per query and head (Eq. 10 as printed).
 
     Returns:
         [N, B, H, D].
@@ -144,8 +140,7 @@ def prototype_attention(query: Tensor, key: Tensor, value: Tensor, *, norm: Atte
 
 
 def exponential_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    r"""The full exponential kernel :math:`\kappa = \exp(q \cdot k / \sqrt D)` of Eq. 7: quadratic, for small
-    graphs.
+    r"""The full exponential kernel :math:`\kappa = \exp(q \cdot k / \sqrt D)` of Eq. 7: quadratic.
 
     Args:
         query: [N, B, H, D].
@@ -184,8 +179,8 @@ def random_feature_attention(query: Tensor, key: Tensor, value: Tensor, projecti
         -1, keepdim=True
     ) / 2  # log phi, [N, B, H, M]
     k = (key * scale) @ projection.t() - (key * scale).square().sum(-1, keepdim=True) / 2
-    # Exponents relative to the largest of each query, and of all keys per query and head; what was taken out of the
-    # products is weighed against the N v_u term in the end, where neither side can overflow.
+    # Exponents relative to the largest of each query, and of all keys per query and head; what was taken out
+    # of the products is weighed against the N v_u term in the end, where neither side can overflow.
     q_max = q.detach().amax(-1, keepdim=True)
     k_max = k.detach().amax((0, 3), keepdim=True)
     q, k = torch.exp(q - q_max), torch.exp(k - k_max)

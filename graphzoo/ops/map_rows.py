@@ -1,14 +1,11 @@
 """Row-wise functions of huge activations, chunk by chunk, recomputed in the backward pass.
 
 A transformer layer over [N, B, D] states is mostly tall, thin arithmetic: small matrices, normalisations and
-sums that
-treat every row alike. Run tensor by tensor, each of its steps writes and saves an [N, B, D] intermediate;
-most of the
-time then goes to memory, on the CPU to page faults of fresh allocations above all. `map_rows` runs the whole
-function
-on a chunk of rows that stays in cache, saves only the inputs, and computes the chunk again when its gradient
-is
-wanted. On the CPU the chunks are dealt to single-threaded workers, so that no step waits for a barrier.
+sums that treat every row alike. Run tensor by tensor, each of its steps writes and saves an [N, B, D]
+intermediate; most of the time then goes to memory, on the CPU to page faults of fresh allocations above all.
+`map_rows` runs the whole function on a chunk of rows that stays in cache, saves only the inputs, and computes
+the chunk again when its gradient is wanted. On the CPU the chunks are dealt to single-threaded workers, so
+that no step waits for a barrier.
 """
 
 from __future__ import annotations
@@ -58,8 +55,7 @@ def _workers() -> ThreadPoolExecutor | None:
             )
             _pool_size = wanted
             # Start every worker now: set_num_threads in a worker also moves the default for threads to come,
-            # which the
-            # last line puts back. The calling thread keeps its own count throughout.
+            # which the last line puts back. The calling thread keeps its own count throughout.
             barrier = threading.Barrier(wanted)
             for started in [_pool.submit(barrier.wait) for _ in range(wanted)]:
                 started.result()
@@ -73,9 +69,7 @@ def _run(work: Callable[[int], Any], starts: range, device: torch.device) -> lis
 
 
 def _chunk_length(row: Tensor, chunk_rows: int | None) -> int:
-    """Equal chunks, so that workers finish together; never a function of the number of workers, nor are the
-    bits.
-    """
+    """Rows of equal chunks; never a function of the number of workers, so that the bits are not either."""
     on_cpu = row.device.type == "cpu"
     length, total = row.shape[0], row.numel() // row.shape[-1]
     num_chunks = -(-total // (chunk_rows or (CPU_ROWS if on_cpu else DEVICE_ROWS)))
@@ -199,19 +193,15 @@ def map_rows(
     """Apply `fn` to chunks of rows, without keeping its intermediates.
 
     Args:
-        fn: `fn(row_chunks, shared, start) -> outputs`, where every chunk covers rows `start` onwards. It
-        must be a pure
-            function that treats rows alike (no global random state): it runs again in the backward pass.
-            Everything
-            that needs a gradient must be in `rows` or `shared`.
+        fn: `fn(row_chunks, shared, start) -> outputs`, where every chunk covers rows `start` onwards. It must
+            be a pure function that treats rows alike (no global random state): it runs again in the backward
+            pass. Everything that needs a gradient must be in `rows` or `shared`.
         rows: Tensors [N, ...] cut along the first dimension, N >= 1.
         shared: Tensors given whole to every chunk, such as weights.
         num_sums: How many of the last outputs of `fn` are partial sums over its rows, added up over chunks;
-            the other
-            outputs have the chunk's rows first and are put together.
+            the other outputs have the chunk's rows first and are put together.
         gradient: `gradient(row_chunks, shared, start, grad_outputs) -> (grad_rows, grad_shared)`, written by
-        hand where
-            autograd's bookkeeping costs too much; by default autograd does it.
+            hand where autograd's bookkeeping costs too much; by default autograd does it.
         chunk_rows: Rows of the trailing matrices ([N, B, D]: N times B) per chunk; a default for the device.
 
     Returns:

@@ -1,6 +1,4 @@
-"""Random choices of training as pure functions of (seed, step, what they are for): independent of batch
-layout and rank.
-"""
+"""Random choices of training: pure functions of seed, step and purpose, not of batch layout or rank."""
 
 from graphzoo.sampling.facts import FactRemover
 from graphzoo.sampling.negatives import sample_negatives

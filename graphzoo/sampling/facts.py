@@ -21,8 +21,7 @@ class FactRemover:
         triples: All facts of the graph, [n, 3], int64 (head, relation, tail).
         num_entities: N.
         mode: "exact" hides the batch's facts and their inverses; "one_hop" hides every edge, of any relation
-        and in
-            both directions, that joins the two entities of a batch fact; "none" hides nothing.
+            and in both directions, that joins the two entities of a batch fact; "none" hides nothing.
 
     Raises:
         ValueError: for an unknown mode.

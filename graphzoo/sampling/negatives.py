@@ -1,6 +1,4 @@
-"""Negative tails for training queries: uniform over the entities that are not known answers, without
-rejection.
-"""
+"""Negative tails for training queries: uniform over entities not known to answer, without rejection."""
 
 from __future__ import annotations
 
@@ -25,9 +23,9 @@ def sample_negatives(
     """Draw entities uniformly and with replacement from those not known to answer each query.
 
     The k-th negative of a query is a function of (seed, epoch, index of the query, k) alone, so batch size,
-    ranks and
-    micro-batches change nothing. Rank u among the non-answers is turned into an entity by the order statistic
-    `u + #{i : a_i - i <= u}` of the sorted answers a_0 < a_1 < ..., so that no draw is ever rejected.
+    ranks and micro-batches change nothing. Rank u among the non-answers is turned into an entity by the order
+    statistic `u + #{i : a_i - i <= u}` of the sorted answers a_0 < a_1 < ..., so that no draw is ever
+    rejected.
 
     Args:
         index: Global index of each query, [B], int64.
@@ -40,8 +38,7 @@ def sample_negatives(
 
     Returns:
         Entities [B, K], int64, and a mask [B], bool: False for a query that every entity answers, whose
-        entities
-        are then meaningless.
+        entities are then meaningless.
     """
     num_queries = index.numel()
     known_count = torch.bincount(known_row, minlength=num_queries)  # [B]

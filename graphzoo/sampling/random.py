@@ -1,9 +1,7 @@
-"""Counter-based random numbers: a value is a function of integers that name it, never of how many were drawn
-before.
+"""Counter-based random numbers: functions of integers that name them, not of how many were drawn before.
 
 The mixer is splitmix64 (Steele, Lea and Flood, 2014, "Fast splittable pseudorandom number generators"),
-written in
-wrapping int64 arithmetic, which torch has on every device.
+written in wrapping int64 arithmetic, which torch has on every device.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Tasks: one LightningModule each, with loss, metrics and optimiser; they know encoders by kind, not by
-name.
-"""
+"""Tasks: one LightningModule each, with loss, metrics and optimiser; encoders are known by kind only."""
 
 from __future__ import annotations
 

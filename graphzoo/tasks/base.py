@@ -1,6 +1,4 @@
-"""What all tasks share: building the encoder from the data's facts, and a checkpoint that says what it
-holds.
-"""
+"""What all tasks share: an encoder built from the data's facts, a checkpoint that says what it holds."""
 
 from __future__ import annotations
 
@@ -45,8 +43,7 @@ class Task(LightningModule):
     """A LightningModule around one encoder.
 
     The encoder comes as a factory, because its sizes are the data's: it is called with the `GraphSpec` of the
-    DataModule in `configure_model`, or with the one in a checkpoint when the task is loaded without a
-    trainer.
+    DataModule in `configure_model`, or with that of a checkpoint when the task is loaded without a trainer.
 
     Args:
         encoder: `GraphSpec -> Encoder`; None only for a task that is about to be loaded from a checkpoint.
@@ -148,9 +145,7 @@ class Task(LightningModule):
         return [{"params": decayed, "weight_decay": weight_decay}, {"params": biases, "weight_decay": 0.0}]
 
     def to_device_once(self, name: str, value: Any) -> Any:
-        """A graph or table of the DataModule on this module's device, moved once and kept out of the
-        state.
-        """
+        """A graph or table of the DataModule on this module's device, moved once, not part of the state."""
         cache: dict[str, tuple[Any, torch.device, Any]] = self.__dict__.setdefault("_device_cache", {})
         known = cache.get(name)
         if known is None or known[0] is not value or known[1] != self.device:

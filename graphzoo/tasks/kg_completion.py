@@ -1,6 +1,4 @@
-"""Knowledge-graph completion: train on (head, relation, ?) in both directions, judge by exact filtered
-ranking.
-"""
+"""Knowledge-graph completion: train in both directions, judge by exact filtered ranking."""
 
 from __future__ import annotations
 
@@ -42,18 +40,16 @@ class KGCompletion(Task):
         num_negatives: K of "bce"; at most the number of entities is used.
         adversarial_temperature: Divides the logits inside the weights' softmax.
         loss_scale: Fixed factor on the mean loss of the global batch. It matters beside weight decay alone,
-            since
-            Adam is otherwise blind to it; published "bce" runs sum over a device's batch.
+            since Adam is otherwise blind to it; published "bce" runs sum over a device's batch.
         remove_facts: What of the global batch is hidden from message passing: "exact" the facts and their
-            inverses,
-            "one_hop" every edge between the two entities, "none" nothing (for comparison: answers leak).
+            inverses, "one_hop" every edge between the two entities, "none" nothing (for comparison: answers
+            leak).
         lr: Learning rate of Adam.
         weight_decay: L2 penalty, not on biases.
         lr_milestones: Epochs after which the learning rate is multiplied by `lr_gamma`.
         lr_gamma: See `lr_milestones`.
         ties: How tied scores rank: "realistic", "optimistic" or "pessimistic".
-        max_score_bytes: Bound on the states alive while scoring; a batch is scored in as many parts as that
-            takes.
+        max_score_bytes: Bound on the states alive while scoring; larger batches are scored in parts.
         seed: Seed of noise, dropout and negatives.
 
     Raises:
@@ -137,9 +133,7 @@ class KGCompletion(Task):
         self._remover = FactRemover(datamodule.triples("train"), datamodule.spec.num_nodes, self.remove_facts)
 
     def training_step(self, batch: TripleBatch, batch_idx: int) -> Tensor:
-        """Loss of this part of the global batch, scaled so that the accumulated gradient is the global
-        mean's.
-        """
+        """Loss of a part of the global batch, scaled so that gradients add up to the global mean's."""
         assert self._remover is not None
         step = self.trainer.global_step + 1
         mask = self._remover.to(self.device).edge_mask(batch.removed)
@@ -173,9 +167,7 @@ class KGCompletion(Task):
         return F.softplus(-positive) + (weight * F.softplus(negative)).sum(1)
 
     def configure_optimizers(self) -> Any:
-        """Adam, with the learning rate cut at the milestones; `--optimizer` on the command line replaces
-        it.
-        """
+        """Adam with the learning rate cut at the milestones; the command's `--optimizer` replaces it."""
         optimizer = torch.optim.Adam(self.parameter_groups(self.weight_decay), lr=self.lr)
         scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, self.lr_milestones, self.lr_gamma)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "epoch"}}
@@ -236,8 +228,7 @@ class KGCompletion(Task):
 
         Returns:
             [B, N]. A part that runs out of memory is halved and tried again; the scores are the same to the
-            last bits
-            of a matrix product.
+            last bits of a matrix product.
         """
         channels = self.query_encoder.out_channels
         per_query = graph.num_nodes * channels * 4 * _LIVE_STATES
