@@ -24,6 +24,8 @@ def test_orderings_hold_every_edge_once_and_in_its_segment(segment):
     assert torch.equal(first[position].int(), ordering.first)
     assert torch.equal(second[position].int(), ordering.second)
     assert ordering.longest == int(counts.max())
+    keys = list(zip(of_edge.tolist(), ordering.second.tolist(), ordering.first.tolist(), strict=True))
+    assert keys == sorted(keys)
 
 
 def test_ties_keep_the_order_given():

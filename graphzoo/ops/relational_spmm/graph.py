@@ -128,8 +128,12 @@ class RelationalGraph:
 
 
 def _order(segment: Tensor, first: Tensor, second: Tensor, num_segments: int) -> Ordering:
-    """Sort edges by (segment, first operand), ties as given: what is close in memory is read together."""
+    """Sort edges by (segment, second, first), ties as given.
+
+    Edges of one node and relation stand together, so that the relation's row is read from the nearest cache.
+    """
     order = torch.argsort(first, stable=True)
+    order = order[torch.argsort(second[order], stable=True)]
     order = order[torch.argsort(segment[order], stable=True)]
     counts = torch.bincount(segment, minlength=num_segments)
     offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
