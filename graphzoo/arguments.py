@@ -7,42 +7,32 @@ others set; all presets stand before the user's own arguments, so that these win
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from graphzoo.checkpoints import locate
-from graphzoo.errors import UsageError, suggestion
+from graphzoo.errors import UsageError
 from graphzoo.presets import Preset, find_preset, list_presets, read_header
 from graphzoo.registry import (
     TASKS,
-    TaskInfo,
     check_task,
     encoder_plugins,
     find_plugin,
     model_names,
     nearest_model,
 )
+from graphzoo.words import (
+    check_options,
+    header_of_configs,
+    join_lines,
+    only_configs,
+    passes_through,
+    split_options,
+    watch_metric,
+    without_configs,
+)
 
 __all__ = ["Plan", "make_plan"]
-
-OPTIONS = {
-    "model": "a model by name, or a class path",
-    "data": "a data set by name, or a class path",
-    "recipe": "another recipe of the model, or `none`",
-    "trainer": "settings of the Trainer by name",
-    "logger": "where metrics go, by name; several with commas",
-    "run_dir": "where this run is written",
-    "seed": "the seed of everything",
-    "ckpt_path": "a run directory, `best`, `last` or a file",
-}
-FLAGS = {
-    "override": "resume with settings that differ from the checkpoint's",
-    "trust": "allow classes that a run's files name and nobody registered",
-    "debug": "show the traceback of an error",
-}
-LIGHTNING = ("config", "print_config", "help", "seed_everything", "optimizer", "lr_scheduler")
-GROUPS = ("trainer", "model", "data", "optimizer", "lr_scheduler")
 
 
 @dataclass
@@ -102,8 +92,8 @@ def make_plan(command: str, argv: list[str]) -> Plan:
     Raises:
         UsageError: for unknown names, a model that does not suit the data's task, missing values or files.
     """
-    values, flags, rest = _split(argv)
-    _check_options(command, rest)
+    values, flags, rest = split_options(argv)
+    check_options(command, rest)
     plan = Plan(command, rest, override="override" in flags, trust="trust" in flags, debug="debug" in flags)
     plan.run_dir = Path(values["run_dir"]) if "run_dir" in values else None
     plan.seed = _seed(values.get("seed"))
@@ -119,7 +109,7 @@ def make_plan(command: str, argv: list[str]) -> Plan:
         _take_names(plan, read_header(plan.run_config))
         plan.used.append(f"the configuration of {plan.source_run}")
     elif own_config:
-        _take_names(plan, _header_of_configs(rest))
+        _take_names(plan, header_of_configs(rest))
     _check_complete(plan, data, model, own_config)
     front += _apply_data(plan, data)
     front += _apply_model(plan, model)
@@ -138,8 +128,8 @@ def make_plan(command: str, argv: list[str]) -> Plan:
     # A model preset without a data preset fits no task by itself: the user's file has to come first then.
     lead = rest if own_config and model is not None and data is None else []
     task = TASKS.get(data.header.get("task", "")) if isinstance(data, Preset) else None
-    typed = _watch(_without_configs(rest) if lead else rest, task or TASKS["kg-completion"])
-    plan.arguments = [*_only_configs(lead), *front, *typed]
+    typed = watch_metric(without_configs(rest) if lead else rest, task or TASKS["kg-completion"])
+    plan.arguments = [*only_configs(lead), *front, *typed]
     if plan.seed is not None:
         plan.arguments += ["--seed_everything", str(plan.seed)]
     if plan.checkpoint is not None:
@@ -147,70 +137,8 @@ def make_plan(command: str, argv: list[str]) -> Plan:
     return plan
 
 
-def _split(argv: list[str]) -> tuple[dict[str, str], set[str], list[str]]:
-    """Our own options (the last one wins, `logger` collects), our flags, and what LightningCLI is to read."""
-    values: dict[str, str] = {}
-    flags: set[str] = set()
-    rest: list[str] = []
-    position = 0
-    while position < len(argv):
-        token = argv[position]
-        position += 1
-        name, equals, value = token[2:].partition("=")
-        if token.startswith("--") and name in FLAGS and not equals:
-            flags.add(name)
-            continue
-        # Lightning's long name for the same thing.
-        own = "seed" if name == "seed_everything" else name
-        if not token.startswith("--") or own not in OPTIONS:
-            rest.append(token)
-            continue
-        if not equals:
-            if position == len(argv) or argv[position].startswith("--"):
-                raise UsageError(f"--{name} needs a value: {OPTIONS[own]}")
-            value = argv[position]
-            position += 1
-        values[own] = f"{values[own]},{value}" if own == "logger" and own in values else value
-        if own in ("data", "model", "trainer") and _passes_through(own, value):
-            rest.append(f"--{own}={value}")
-    return values, flags, rest
-
-
-def _check_options(command: str, rest: list[str]) -> None:
-    """Refuse what is wrong at first sight, before Lightning is imported."""
-    if rest and not rest[0].startswith("-"):
-        raise UsageError(
-            f"{command} takes options only, got {rest[0]!r}\n"
-            f"Write: graphzoo {command} --model knowformer --data umls"
-        )
-    known = [*OPTIONS, *FLAGS, *LIGHTNING]
-    for token in rest:
-        name = token[2:].partition("=")[0].rstrip("+")
-        if not token.startswith("--") or name in known or name == "verbose":
-            continue
-        group, dot, key = name.partition(".")
-        if not dot:
-            raise UsageError(
-                _lines(f"unknown option --{name}", suggestion(name, known, prefix="--"), _help(command))
-            )
-        if group not in GROUPS:
-            hint = suggestion(group, GROUPS, prefix="--")
-            raise UsageError(
-                _lines(f"unknown option --{name}", hint.replace("?", f".{key}?", 1), _help(command))
-            )
-
-
-def _passes_through(kind: str, value: str) -> bool:
-    """Whether a value is a class path or file that LightningCLI reads itself: no preset has that name."""
-    if any(value == preset.name for preset in list_presets(kind)):
-        return False
-    return bool(re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", value)) or value.endswith(
-        (".yaml", ".yml", ".json")
-    )
-
-
 def _data(value: str | None) -> Preset | str | None:
-    if value is None or _passes_through("data", value):
+    if value is None or passes_through("data", value):
         return value
     try:
         return find_preset("data", value)
@@ -224,7 +152,7 @@ def _data(value: str | None) -> Preset | str | None:
 
 
 def _model(value: str | None) -> Preset | str | None:
-    if value is None or _passes_through("model", value):
+    if value is None or passes_through("model", value):
         return value
     if (plugin := find_plugin(value)) and not any(preset.name == value for preset in list_presets("model")):
         return "plugin:" + plugin.name
@@ -236,7 +164,7 @@ def _model(value: str | None) -> Preset | str | None:
             f"Did you mean: {', '.join(found)}?" if found else f"There are: {', '.join(model_names()[:8])}."
         )
         raise UsageError(
-            _lines(f"unknown model {value!r}", hint, "`graphzoo list` shows all names.")
+            join_lines(f"unknown model {value!r}", hint, "`graphzoo list` shows all names.")
         ) from error
 
 
@@ -341,7 +269,7 @@ def _apply_recipe(plan: Plan, value: str | None, *, fresh: bool) -> list[str]:
 
 
 def _apply_trainer(plan: Plan, value: str | None) -> list[str]:
-    if value is None or _passes_through("trainer", value):
+    if value is None or passes_through("trainer", value):
         return []
     preset = find_preset("trainer", value)
     plan.used.append(f"trainer {preset.name}")
@@ -360,67 +288,9 @@ def _apply_loggers(plan: Plan, value: str | None) -> list[str]:
     return arguments
 
 
-def _watch(rest: list[str], task: TaskInfo) -> list[str]:
-    """Let EarlyStopping watch the task's metric unless another one is given."""
-    watched: list[str] = []
-    for position, token in enumerate(rest):
-        watched.append(token)
-        name, equals, value = token.partition("=")
-        before = rest[position - 1] if position else ""
-        if not (name == "--trainer.callbacks+" or before == "--trainer.callbacks+"):
-            continue
-        if (value if equals else token).rpartition(".")[2] != "EarlyStopping":
-            continue
-        if not any(
-            other.startswith(("--trainer.callbacks.monitor", "--trainer.callbacks.init_args.monitor"))
-            for other in rest[position:]
-        ):
-            watched += [
-                f"--trainer.callbacks.monitor={task.monitor}",
-                f"--trainer.callbacks.mode={task.mode}",
-            ]
-    return watched
-
-
 def _take_names(plan: Plan, header: dict[str, str]) -> None:
     """Names that a saved configuration carries in its first lines."""
     plan.model, plan.data, plan.recipe = (header.get(key, "") for key in ("model", "data", "recipe"))
-
-
-def _header_of_configs(rest: list[str]) -> dict[str, str]:
-    header: dict[str, str] = {}
-    arguments = _only_configs(rest)
-    for value in arguments[1::2]:
-        if Path(value).is_file():
-            header |= read_header(value)
-    return header
-
-
-def _only_configs(rest: list[str]) -> list[str]:
-    """The `--config FILE` pairs among the arguments, in the two-word form."""
-    found: list[str] = []
-    for position, token in enumerate(rest):
-        name, equals, value = token.partition("=")
-        if name in ("--config", "-c"):
-            found += [
-                "--config",
-                value if equals else (rest[position + 1] if position + 1 < len(rest) else ""),
-            ]
-    return found
-
-
-def _without_configs(rest: list[str]) -> list[str]:
-    kept: list[str] = []
-    skip = False
-    for token in rest:
-        name, equals, _ = token.partition("=")
-        if skip:
-            skip = False
-        elif name in ("--config", "-c"):
-            skip = not equals
-        else:
-            kept.append(token)
-    return kept
 
 
 def _seed(value: str | None) -> int | None:
@@ -449,11 +319,3 @@ def _short(choice: Preset | str | None) -> str:
 
 def _same(one: Path, other: Path) -> bool:
     return one.absolute() == other.absolute()
-
-
-def _help(command: str) -> str:
-    return f"`graphzoo {command} --help` shows the options."
-
-
-def _lines(*lines: str) -> str:
-    return "\n".join(line for line in lines if line)

@@ -80,16 +80,16 @@ def _train(command: str) -> Callable[[list[str]], int]:
         if "-h" in rest or "--help" in rest:
             return _say(_summary(command, rest))
         if "--help-all" in rest:
-            from graphzoo.lightning_cli import show_help
+            from graphzoo.launch import show_help
 
             return show_help(command)
         class_help = any(token.partition("=")[0].endswith(".help") for token in rest)
         if class_help:
-            from graphzoo.lightning_cli import show_class_help
+            from graphzoo.launch import show_class_help
 
             return show_class_help(command, rest)
         plan = make_plan(command, rest)
-        from graphzoo.lightning_cli import run_plan
+        from graphzoo.launch import run_plan
 
         return run_plan(plan)
 
@@ -159,8 +159,9 @@ def _overview() -> str:
 
 def _summary(command: str, rest: list[str]) -> str:
     """Help that fits a screen: our options, and the settings that the named presets bring."""
-    from graphzoo.arguments import FLAGS, OPTIONS, make_plan
+    from graphzoo.arguments import make_plan
     from graphzoo.presets import list_presets
+    from graphzoo.words import FLAGS, OPTIONS
 
     def row(name: str, text: str) -> str:
         return f"  {name:28}{text}"

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import shutil
 import sys
 import time
-import warnings
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,24 +12,18 @@ from typing import Any
 
 import jsonargparse
 import yaml
-from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import LearningRateMonitor, ProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
-from lightning.pytorch.utilities.exceptions import SIGTERMException
-from omegaconf.errors import OmegaConfBaseException
 
 from graphzoo import callbacks as own
 from graphzoo import resume
 from graphzoo.arguments import Plan
-from graphzoo.callbacks.nan_guard import NonFiniteError
-from graphzoo.errors import UsageError, shorten
-from graphzoo.memory import keep_freed_memory
-from graphzoo.parser import GraphzooParser, innermost
+from graphzoo.parser import GraphzooParser
 from graphzoo.results import FORMAT, config_hash, print_table, write_results, write_rows
-from graphzoo.run_directory import choose_run_directory, write_config
+from graphzoo.run_directory import choose_run_directory, relative, write_config
 
-__all__ = ["GraphzooCLI", "run_plan", "show_class_help", "show_help"]
+__all__ = ["GraphzooCLI"]
 
 COMMANDS = ("fit", "validate", "test")
 TRAINER_DEFAULTS = {
@@ -229,7 +220,7 @@ class GraphzooCLI(LightningCLI):
         for logger in self.trainer.loggers:
             logger.log_hyperparams({**settings, "config": self.plain_config()})
         used = ", ".join(self.plan.used) or "your configuration"
-        sys.stderr.write(f"graphzoo {self.plan.command}: {used}; writes {_relative(self.run_dir)}\n")
+        sys.stderr.write(f"graphzoo {self.plan.command}: {used}; writes {relative(self.run_dir)}\n")
 
     def after_fit(self) -> None:
         """Test the best checkpoint and write results.json."""
@@ -305,127 +296,7 @@ class GraphzooCLI(LightningCLI):
         print_table(
             f"{self.plan.model} on {self.plan.data}: {words[split]}{checkpoint}", metrics, rows, split
         )
-        sys.stderr.write(f"results: {_relative(self.run_dir / 'results.json')}\n")
-
-
-def run_plan(plan: Plan) -> int:
-    """Run a planned command line.
-
-    Args:
-        plan: From the pre-pass.
-
-    Returns:
-        The exit status.
-    """
-    _quieten()
-    keep_freed_memory()  # this process exists for the run alone
-    if "LOCAL_RANK" not in os.environ:
-        os.environ.pop("GRAPHZOO_RUN_DIR", None)
-    jsonargparse.set_parsing_settings(omegaconf_absolute_to_relative_paths=True)
-    # Class paths may name the user's own files here, as with `python -m`; last, so that they shadow nothing.
-    here = os.getcwd()
-    sys.path.append(here)
-    try:
-        if plan.run_config is not None and not plan.trust:
-            resume.check_classes(_read_yaml(plan.run_config), str(plan.run_config))
-        if plan.encoder_from_checkpoint:
-            _take_encoder(plan)
-        GraphzooCLI(plan)
-    except SIGTERMException:
-        _tell("stopped by SIGTERM before training began")
-        return 143
-    except SystemExit as finished:  # --print_config and class help
-        return int(finished.code or 0)
-    except own.Interrupted as stopped:
-        run = stopped.path.parent.parent
-        _tell(f"{stopped}\nGo on with: graphzoo fit --ckpt_path {_relative(run)}")
-        return 128 + stopped.signum
-    except KeyboardInterrupt:
-        _tell("stopped at once; the last checkpoint stays as it was")
-        return 130
-    except Exception as error:
-        _forget_unstarted(plan)
-        if plan.debug:
-            raise
-        return _tell_error(innermost(error), plan)
-    finally:
-        # Lightning leaves the W&B run open; the next run of this process would write into it.
-        if (wandb := sys.modules.get("wandb")) and getattr(wandb, "run", None) is not None:
-            wandb.finish()
-        sys.path.remove(here)
-    return 0
-
-
-def _forget_unstarted(plan: Plan) -> None:
-    """Remove a new run directory in which nothing was computed."""
-    run = Path(os.environ.get("GRAPHZOO_RUN_DIR", ""))
-    kept = ("checkpoints", "metrics.csv", "results.json", "graph")
-    if plan.resume or not (run / "config.yaml").is_file() or any((run / name).exists() for name in kept):
-        return
-    shutil.rmtree(run)
-
-
-def _tell_error(error: BaseException, plan: Plan) -> int:
-    """Six lines for any error; 2 when the command line, a file or a setting is wrong, 1 for a failed run."""
-    text = shorten(str(error), lines=4) or type(error).__name__
-    if isinstance(error, UsageError):
-        return _tell(text, 2)
-    if isinstance(error, OmegaConfBaseException):
-        line = text.splitlines()[0]
-        return _tell(f"{line}\nCheck the ${{...}} in the configuration files and options", 2)
-    more = "\n--debug shows the traceback"
-    if isinstance(error, NonFiniteError):
-        kept = [
-            path
-            for path in (plan.run_dir or Path(os.environ.get("GRAPHZOO_RUN_DIR", "."))).glob(
-                "checkpoints/*.ckpt"
-            )
-        ]
-        good = f"\nLast good checkpoints: {', '.join(str(_relative(path)) for path in kept)}" if kept else ""
-        return _tell(f"training stopped: {text}{good}", 1)
-    if isinstance(error, ModuleNotFoundError):
-        name = error.name or ""
-        return _tell(f"{text}\nInstall it: pip install {name.partition('.')[0]}{more}", 2)
-    if isinstance(
-        error, ValueError | MisconfigurationException | FileNotFoundError | PermissionError | TypeError
-    ):
-        return _tell(text + more, 2)
-    return _tell(f"{type(error).__name__}: {text}{more}", 1)
-
-
-def _tell(text: str, status: int = 2) -> int:
-    # One line of the six may have told already where the run writes.
-    sys.stderr.write(shorten(f"graphzoo: {text}", lines=5) + "\n")
-    return status
-
-
-def _relative(path: Path) -> Path:
-    try:
-        return path.absolute().relative_to(Path.cwd())
-    except ValueError:
-        return path
-
-
-def _read_yaml(path: Path) -> Any:
-    try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
-
-
-def _take_encoder(plan: Plan) -> None:
-    """Let a lone checkpoint say which encoder it holds and with which settings."""
-    assert plan.checkpoint is not None
-    described = resume.read_checkpoint(plan.checkpoint).get("graphzoo")
-    if described is None:
-        raise UsageError(f"{plan.checkpoint} does not say which encoder it holds: add --model NAME")
-    encoder = described["encoder"]
-    if not plan.trust:
-        resume.check_classes({"encoder": encoder}, str(plan.checkpoint))
-    plan.model = plan.model or encoder["class_path"].rpartition(".")[2].lower()
-    import json
-
-    plan.arguments.append(f"--model.init_args.encoder={json.dumps(encoder)}")
+        sys.stderr.write(f"results: {relative(self.run_dir / 'results.json')}\n")
 
 
 def _parser_class(plan: Plan) -> type[GraphzooParser]:
@@ -471,25 +342,6 @@ def _versions() -> dict[str, str]:
     return versions()
 
 
-def show_help(command: str) -> int:
-    """Print every option of a command.
-
-    Args:
-        command: fit, validate or test.
-    """
-    return run_plan(Plan(command, ["--help"]))
-
-
-def show_class_help(command: str, rest: list[str]) -> int:
-    """Print the arguments of a class: `--model.help PATH`, `--data.help PATH`, `--trainer.logger.help PATH`.
-
-    Args:
-        command: fit, validate or test.
-        rest: Arguments as typed.
-    """
-    return run_plan(Plan(command, [token for token in rest if token != "--debug"], debug="--debug" in rest))
-
-
 class _Artifacts(Callback):
     """Writes what prediction needs beside the weights, before training: interrupted runs predict too."""
 
@@ -501,46 +353,3 @@ class _Artifacts(Callback):
         datamodule = trainer.datamodule  # type: ignore[attr-defined]
         if trainer.is_global_zero and hasattr(datamodule, "save_artifacts"):
             datamodule.save_artifacts(self.directory)
-
-
-class _Advertisement(logging.Filter):
-    """Drops Lightning's tips for paid add-ons and its lines about hardware that is not there."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        text = record.getMessage()
-        dull = (
-            "💡",
-            "TPU available: False",
-            "HPU available: False",
-            "GPU available: False",
-            "`Trainer.fit` stopped",
-        )
-        told = (
-            "litlogger",
-            "litmodels",
-            "Restoring states from",
-            "Loaded model weights",
-            "Restored all states",
-        )
-        return not text.startswith(dull) and not any(words in text for words in told)
-
-
-_FILTER = _Advertisement()
-
-
-def _quieten() -> None:
-    """Leave out what tells a user of the command nothing."""
-    for name in ("lightning.pytorch.utilities.rank_zero", "lightning.fabric.utilities.rank_zero"):
-        logging.getLogger(name).addFilter(_FILTER)
-    logging.getLogger("lightning.fabric.utilities.seed").setLevel(logging.WARNING)
-    for pattern in (
-        ".*isinstance\\(treespec, LeafSpec\\).*",
-        ".*does not have many workers.*",
-        ".*Checkpoint directory .* exists and is not empty.*",
-        ".*The number of training batches .* is smaller than the logging interval.*",
-        ".*srun.*",
-        # Every process computes the same figures from gathered ranks: their mean would be no other.
-        ".*sync_dist=True.*",
-        ".*Be aware that when using `ckpt_path`.*",
-    ):
-        warnings.filterwarnings("ignore", message=pattern)

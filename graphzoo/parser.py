@@ -10,8 +10,8 @@ from typing import Any, ClassVar, NoReturn
 import yaml
 from lightning.pytorch.cli import LightningArgumentParser
 
-from graphzoo.arguments import GROUPS
 from graphzoo.errors import UsageError, nearest, suggestion
+from graphzoo.words import GROUPS
 
 __all__ = ["GraphzooParser", "explain", "innermost", "merged_settings"]
 

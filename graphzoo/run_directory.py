@@ -10,7 +10,7 @@ from pathlib import Path
 from graphzoo.checkpoints import RUNS
 from graphzoo.errors import UsageError
 
-__all__ = ["choose_run_directory", "write_config"]
+__all__ = ["choose_run_directory", "relative", "write_config"]
 
 _VARIABLE = "GRAPHZOO_RUN_DIR"
 
@@ -63,6 +63,14 @@ def write_config(run: Path, text: str) -> None:
             number += 1
         path.rename(kept)
     path.write_text(text, encoding="utf-8")
+
+
+def relative(path: Path) -> Path:
+    """The path as seen from the current folder, for messages; unchanged when it lies elsewhere."""
+    try:
+        return path.absolute().relative_to(Path.cwd())
+    except ValueError:
+        return path
 
 
 def _plain(name: str) -> str:

@@ -131,7 +131,7 @@ CHECK = """
 import contextlib, io, json, sys
 
 from graphzoo.arguments import make_plan
-from graphzoo.lightning_cli import run_plan
+from graphzoo.launch import run_plan
 
 failed = []
 for words in json.load(sys.stdin):
