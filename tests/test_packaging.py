@@ -110,25 +110,39 @@ def test_every_dependency_says_why():
     assert [line for line in lines if "  # " not in line] == []
 
 
+def imported_packages(folder):
+    """Distributions that the files of a folder import, the standard library and our own left out."""
+    found = set()
+    for path in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                found.add(node.module.split(".")[0])
+    own = {"graphzoo", "benchmarks", "tests"} | {path.stem for path in (ROOT / "tests").rglob("*.py")}
+    # PyYAML comes with omegaconf.
+    name = {"torch_geometric": "torch-geometric", "torch_scatter": "torch-scatter", "yaml": "omegaconf"}
+    return {name.get(package, package) for package in found - sys.stdlib_module_names - own}
+
+
+def names_of(requirements):
+    return {re.match(r"[\w-]+", line)[0] for line in requirements}
+
+
 def test_declared_dependencies_are_those_imported():
     """What the package imports is declared: nothing works here only because another package pulled it in."""
-    imported = set()
-    for path in (ROOT / "graphzoo").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Import):
-                imported |= {alias.name.split(".")[0] for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                imported.add(node.module.split(".")[0])
-    distribution = {
-        "torch_geometric": "torch-geometric",
-        "torch_scatter": "torch-scatter",
-        "yaml": "omegaconf",
-    }
-    third_party = {distribution.get(name, name) for name in imported - sys.stdlib_module_names - {"graphzoo"}}
-    # triton comes with torch, PyYAML with omegaconf; the others are used when they are there.
+    # triton comes with torch where it can be used; the others are used when they are there.
     optional = {"triton", "tensorboard", "torch-scatter"}
-    declared = {re.match(r"[\w-]+", line)[0] for line in PROJECT["dependencies"]}
-    assert third_party - optional - declared == set()
+    assert imported_packages(ROOT / "graphzoo") - optional == imported_packages(ROOT / "graphzoo") & names_of(
+        PROJECT["dependencies"]
+    )
+
+
+def test_declared_extras_are_those_the_tests_import():
+    extras = PROJECT["optional-dependencies"]
+    declared = names_of(PROJECT["dependencies"]) | set().union(*map(names_of, extras.values()))
+    imported = imported_packages(ROOT / "tests") | imported_packages(ROOT / "benchmarks")
+    assert imported - declared == set()
 
 
 def test_tracked_files_name_no_private_folder():
