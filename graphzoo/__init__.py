@@ -1,4 +1,4 @@
-"""graphzoo: graph transformers that simply work. Importing it costs nothing; names load on first use (PEP 562)."""
+"""graphzoo: graph transformers that simply work. Importing it is free; names load on first use (PEP 562)."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import csv
 import gzip
 import io
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,9 @@ class Column:
 
     def __getitem__(self, position: int) -> str:
         return self.names[int(self.codes[position])]
+
+    def __iter__(self) -> Iterator[str]:
+        return map(self.names.__getitem__, self.codes.tolist())
 
     def renumber(self, numbers: Mapping[str, int]) -> np.ndarray[Any, np.dtype[np.int64]]:
         """The number of each row's name, [n], int64."""

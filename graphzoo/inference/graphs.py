@@ -66,8 +66,7 @@ def load_graph(source: GraphSource, relations: tuple[str, ...]) -> KnowledgeGrap
         if "train" not in files:
             raise UsageError(f"{folder}: holds no train.txt, .tsv or .csv (also .gz)")
     columns = {
-        split: read_triples(files[split]) if split in files else Columns([], [], [], split)
-        for split in SPLITS
+        split: read_triples(files[split]) if split in files else Columns.empty(split) for split in SPLITS
     }
     graph, notices = build(columns, folder.resolve().name, relations=relations)
     for notice in notices:

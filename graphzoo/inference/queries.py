@@ -117,7 +117,7 @@ def encode_facts(facts: Columns, entities: Vocabulary, relations: Vocabulary) ->
     problems = _Problems(facts.source, facts.unit)
     lines = range(facts.first_line, facts.first_line + len(facts))
     ids = [
-        problems.encode(vocabulary, names, lines)
+        problems.encode(vocabulary, list(names), lines)
         for vocabulary, names in ((entities, facts.head), (relations, facts.relation), (entities, facts.tail))
     ]
     problems.check()
