@@ -12,7 +12,8 @@ from torch.nn import functional as F
 
 from graphzoo.decoders import EntityDecoder
 from graphzoo.encoders.base import Encoder, QueryEncoder
-from graphzoo.metrics import RankingMetric, rank_targets
+from graphzoo.metrics import RankingMetric, rank_targets, summarize_ranks
+from graphzoo.metrics.ranks import Ties
 from graphzoo.ops import RelationalGraph
 from graphzoo.sampling import FactRemover, hash_integers, sample_negatives
 from graphzoo.tasks.base import Task
@@ -73,7 +74,7 @@ class KGCompletion(Task):
         weight_decay: float = 1e-4,
         lr_milestones: list[int] | None = None,
         lr_gamma: float = 0.1,
-        ties: Literal["realistic", "optimistic", "pessimistic"] = "realistic",
+        ties: Ties = "realistic",
         max_score_bytes: int = 2 * 2**30,
         seed: int = 0,
     ) -> None:
@@ -187,13 +188,18 @@ class KGCompletion(Task):
         self._report("val")
 
     def on_test_epoch_end(self) -> None:
-        """Log test/mrr, test/mr and test/hits@k, and keep the table per relation and direction."""
+        """Log test metrics, also per direction and tie rule; keep the table per relation and direction."""
         metric = self._metric("test")
         datamodule = self._datamodule()
         self.test_table = metric.table(datamodule.triples("test"), datamodule.knowledge_graph.relations)
         for row in self.test_table:
             if row["relation"] == "all" and row["direction"] != "both":
                 self.log(f"test/mrr_{row['direction']}", row["mrr"], sync_dist=False)
+        optimistic, pessimistic, _ = metric.ranks()
+        rules: tuple[Ties, ...] = ("optimistic", "realistic", "pessimistic")
+        for ties in rules:
+            mrr = summarize_ranks(optimistic, pessimistic, ties=ties)["mrr"]
+            self.log(f"test/mrr_{ties}", mrr, sync_dist=False)
         self._report("test")
 
     def _rank(self, prefix: str, split: str, batch: QueryBatch) -> None:

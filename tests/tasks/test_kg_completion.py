@@ -83,6 +83,8 @@ def test_learns_that_a_grandparent_is_a_parents_parent(tmp_path, loss):
     assert {"test/mr", "test/hits@1", "test/hits@3", "test/hits@10", "test/mrr_tail", "test/mrr_head"} <= set(
         result
     )
+    assert result["test/mrr_optimistic"] >= result["test/mrr"] == result["test/mrr_realistic"]
+    assert result["test/mrr_pessimistic"] <= result["test/mrr"]
     assert {row["relation"] for row in task.test_table} == {"all", "grandparent"}
 
 
