@@ -36,9 +36,7 @@ def _mlp(x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> Tensor:
 
 
 class MessageUpdate(nn.Module):
-    """One layer of a relational message-passing net: z <- z + LayerNorm(MLP2(agg + alpha * z)) (Eq. 5 and
-    6).
-    """
+    """One message-passing layer: z <- z + LayerNorm(MLP2(agg + alpha * z)) (Eq. 5 and 6)."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
