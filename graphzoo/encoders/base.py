@@ -31,9 +31,13 @@ class Encoder(nn.Module, ABC):
         module = super().__new__(cls)
         # copy and pickle make an empty shell first, and restore `init_args` themselves.
         if args or kwargs:
-            bound = inspect.signature(cls.__init__).bind(module, *args, **kwargs)
+            signature = inspect.signature(cls.__init__)
+            bound = signature.bind(module, *args, **kwargs)
             bound.apply_defaults()
-            settings = dict(list(bound.arguments.items())[2:])
+            settings: dict[str, Any] = {}
+            for name, value in list(bound.arguments.items())[2:]:
+                gathers = signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD
+                settings |= value if gathers else {name: value}
             # nn.Module is not initialised yet, so its own __setattr__ must not see this.
             object.__setattr__(module, "init_args", settings)
         return module

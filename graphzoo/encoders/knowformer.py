@@ -7,7 +7,7 @@ its relations.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -49,7 +49,8 @@ class MessageUpdate(nn.Module):
         self, z: Tensor, relation: Tensor, graph: RelationalGraph, edge_mask: Tensor | None
     ) -> Tensor:
         """States [N, B, D] and relation vectors [2R, B, D] -> states [N, B, D]."""
-        aggregated = relational_spmm(z, relation, graph, edge_mask=edge_mask)
+        # On CUDA, autocast keeps LayerNorm, and so z, in float32, but not the relation vectors.
+        aggregated = relational_spmm(z, relation.to(z.dtype), graph, edge_mask=edge_mask)
         (out,) = map_rows(_update, (z, aggregated), tuple(self.parameters()), gradient=_update_gradient)
         return out
 
@@ -87,7 +88,8 @@ def _update_gradient(
 def relation_vectors(linear: nn.Linear, query: Tensor) -> Tensor:
     """Relation vectors conditioned on the query relation (Eq. 4): [B, D] -> [2R, B, D]."""
     vectors: Tensor = linear(query)
-    return vectors.view(query.shape[0], -1, query.shape[1]).transpose(0, 1).contiguous()
+    num_types = linear.out_features // query.shape[1]
+    return vectors.view(query.shape[0], num_types, query.shape[1]).transpose(0, 1).contiguous()
 
 
 class QueryNet(nn.Module):
@@ -97,7 +99,8 @@ class QueryNet(nn.Module):
         super().__init__()
         self.lin1 = nn.Linear(channels + 1, channels)
         self.lin2 = nn.Linear(channels, channels)
-        self.relation = nn.Linear(channels, num_types * channels)
+        if num_layers:  # an unused map would get no gradient, which DDP takes for an error
+            self.relation = nn.Linear(channels, num_types * channels)
         self.layers = nn.ModuleList(MessageUpdate(channels) for _ in range(num_layers))
 
     def forward(
@@ -107,9 +110,10 @@ class QueryNet(nn.Module):
         rows = (noise,) if x is None else (noise, x)
         weights = (self.lin1.weight, self.lin1.bias, self.lin2.weight, self.lin2.bias)
         (z,) = map_rows(self._input, rows, weights)
-        relation = relation_vectors(self.relation, query)
-        for layer in self.layers:
-            z = layer(z, relation, graph, edge_mask)
+        if len(self.layers):
+            relation = relation_vectors(self.relation, query)
+            for layer in self.layers:
+                z = layer(z, relation, graph, edge_mask)
         return z
 
     @staticmethod
@@ -286,8 +290,8 @@ class KnowFormerLayer(nn.Module):
         )  # 4 channels take 16 bits each of one hash
         bits = hash_integers(keys[:, None], words)[None] ^ hash_integers(7, entity)[:, None, None]
         bits = hash_integers(bits).view(torch.int16)[..., :channels]
-        threshold = round(self.dropout * 65536) - 32768
-        return (bits >= threshold).to(hidden.dtype) * (65536 / (65536 - (threshold + 32768)))
+        dropped = min(round(self.dropout * 65536), 65535)
+        return (bits >= dropped - 32768).to(hidden.dtype) * (65536 / (65536 - dropped))
 
 
 class KnowFormer(QueryEncoder):
@@ -333,8 +337,11 @@ class KnowFormer(QueryEncoder):
         tie_initialization: bool = False,
         num_random_features: int = 32,
     ) -> None:
+        settings = {
+            name: value for name, value in locals().items() if name in KnowFormer.__init__.__annotations__
+        }
+        _check_settings(settings)
         super().__init__()
-        _check_settings(spec, self.init_args)
         self.spec, self.out_channels, self.noise_std = spec, hidden_channels, noise_std
         num_types = 2 * spec.num_relations
         self.relation_embedding = nn.Embedding(num_types, hidden_channels)
@@ -412,23 +419,23 @@ class KnowFormer(QueryEncoder):
             other.load_state_dict(self.layers[0].state_dict())
 
 
-def _check_settings(spec: GraphSpec, settings: dict[str, object]) -> None:
-    if spec.num_relations < 1:
+def _check_settings(settings: dict[str, Any]) -> None:
+    if settings["spec"].num_relations < 1:
         raise ValueError(
             "KnowFormer needs a graph with relations; the data has none (GraphSpec.num_relations is 0)"
         )
     for name in ("hidden_channels", "num_layers", "num_heads", "num_random_features"):
-        if int(settings[name]) < 1:  # type: ignore[call-overload]
+        if int(settings[name]) < 1:
             raise ValueError(f"{name} must be at least 1, got {settings[name]}")
     for name in ("num_query_layers", "num_value_layers", "noise_std"):
-        if float(settings[name]) < 0:  # type: ignore[arg-type]
+        if float(settings[name]) < 0:
             raise ValueError(f"{name} must be at least 0, got {settings[name]}")
-    if int(settings["hidden_channels"]) % int(settings["num_heads"]):  # type: ignore[call-overload]
+    if int(settings["hidden_channels"]) % int(settings["num_heads"]):
         raise ValueError(
             f"hidden_channels ({settings['hidden_channels']}) must be a multiple of "
             f"num_heads ({settings['num_heads']})"
         )
-    if not 0 <= float(settings["dropout"]) < 1:  # type: ignore[arg-type]
+    if not 0 <= float(settings["dropout"]) < 1:
         raise ValueError(f"dropout must be at least 0 and below 1, got {settings['dropout']}")
     for name, choices in (
         ("norm", ("l2", "fro")),

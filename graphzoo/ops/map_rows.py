@@ -10,6 +10,7 @@ that no step waits for a barrier.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -35,32 +36,42 @@ CPU_LEAST_ROWS = 512
 # On an accelerator a chunk only bounds the memory of the recomputation; it should fill the device.
 DEVICE_ROWS = 1 << 20
 
-_pool: ThreadPoolExecutor | None = None
-_pool_size = 0
-_pool_lock = threading.Lock()
+# One pool per number of threads; kept, since another thread may be about to use it.
+_pools: dict[int, ThreadPoolExecutor] = {}
+_pools_lock = threading.Lock()
+_START_SECONDS = 60
+
+
+def _forget_pools() -> None:
+    """A forked child has neither its parent's worker threads nor a say over its locks."""
+    global _pools_lock
+    _pools.clear()
+    _pools_lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_pools)
 
 
 def _workers() -> ThreadPoolExecutor | None:
     """Workers whose own torch operations are single-threaded; None where one thread is all there is."""
-    global _pool, _pool_size
     wanted = torch.get_num_threads()
     if wanted == 1 or threading.current_thread().name.startswith("graphzoo-rows"):
         return None
-    with _pool_lock:
-        if _pool is None or _pool_size != wanted:
-            if _pool is not None:
-                _pool.shutdown(wait=False)
-            _pool = ThreadPoolExecutor(
+    with _pools_lock:
+        pool = _pools.get(wanted)
+        if pool is None:
+            pool = ThreadPoolExecutor(
                 wanted, "graphzoo-rows", initializer=torch.set_num_threads, initargs=(1,)
             )
-            _pool_size = wanted
             # Start every worker now: set_num_threads in a worker also moves the default for threads to come,
             # which the last line puts back. The calling thread keeps its own count throughout.
             barrier = threading.Barrier(wanted)
-            for started in [_pool.submit(barrier.wait) for _ in range(wanted)]:
+            for started in [pool.submit(barrier.wait, _START_SECONDS) for _ in range(wanted)]:
                 started.result()
             torch.set_num_threads(wanted)
-        return _pool
+            _pools[wanted] = pool
+        return pool
 
 
 def _run(work: Callable[[int], Any], starts: range, device: torch.device) -> list[Any]:

@@ -81,6 +81,8 @@ class KGCompletion(Task):
         super().__init__(encoder)
         if loss not in ("ce", "bce"):
             raise ValueError(f"loss must be 'ce' or 'bce', got {loss!r}")
+        if remove_facts not in ("exact", "one_hop", "none"):
+            raise ValueError(f"remove_facts must be 'exact', 'one_hop' or 'none', got {remove_facts!r}")
         for name, value in (("num_negatives", num_negatives), ("max_score_bytes", max_score_bytes)):
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
@@ -141,7 +143,8 @@ class KGCompletion(Task):
         logits = self._logits(self._graph("train"), batch.head, batch.relation, mask, self._noise_seed(step))
         losses = self._ce(logits, batch) if self.loss == "ce" else self._bce(logits, batch)  # [B]
         parts = self.trainer.world_size * self.trainer.accumulate_grad_batches
-        self.log("train/loss", losses.detach().mean(), prog_bar=True, batch_size=len(batch))
+        if len(batch):  # a process may have no part in a small last batch
+            self.log("train/loss", losses.detach().mean(), prog_bar=True, batch_size=len(batch))
         return losses.sum() * (self.loss_scale * parts / batch.num_global)
 
     def _ce(self, logits: Tensor, batch: TripleBatch) -> Tensor:
@@ -194,12 +197,14 @@ class KGCompletion(Task):
         self.test_table = metric.table(datamodule.triples("test"), datamodule.knowledge_graph.relations)
         for row in self.test_table:
             if row["relation"] == "all" and row["direction"] != "both":
-                self.log(f"test/mrr_{row['direction']}", row["mrr"], sync_dist=False)
+                mrr = torch.tensor(row["mrr"], dtype=torch.float64)
+                self.log(f"test/mrr_{row['direction']}", mrr, sync_dist=False)
         optimistic, pessimistic, _ = metric.ranks()
         rules: tuple[Ties, ...] = ("optimistic", "realistic", "pessimistic")
         for ties in rules:
-            mrr = summarize_ranks(optimistic, pessimistic, ties=ties)["mrr"]
-            self.log(f"test/mrr_{ties}", mrr, sync_dist=False)
+            # As a tensor: Lightning keeps plain numbers in single precision.
+            figure = summarize_ranks(optimistic, pessimistic, ties=ties)["mrr"]
+            self.log(f"test/mrr_{ties}", torch.tensor(figure, dtype=torch.float64), sync_dist=False)
         self._report("test")
 
     def _rank(self, prefix: str, split: str, batch: QueryBatch) -> None:

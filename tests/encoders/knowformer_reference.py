@@ -69,8 +69,8 @@ def encode(weights, edges, num_nodes, head, relation, noise, settings):
             z = x
             if settings["query_net"]:
                 z = mlp(weights, f"{name}.query_net", torch.cat([x, noise[i][:, None]], 1))
-                vectors = linear(weights, f"{name}.query_net.relation", query).view(-1, channels)
                 for j in range(settings["num_query_layers"]):
+                    vectors = linear(weights, f"{name}.query_net.relation", query).view(-1, channels)
                     z = message_layer(weights, f"{name}.query_net.layers.{j}", z, vectors, edges)
             q, k = linear(weights, f"{name}.query_key", z).chunk(2, dim=1)
             norm = settings["norm"] if settings["attention"] == "prototype" else "exponential"

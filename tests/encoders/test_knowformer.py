@@ -216,3 +216,43 @@ def test_bfloat16_autocast_stays_close_and_trains():
         F.mse_loss(rough.float(), torch.zeros(rough.shape)).backward()
     assert (rough.float() - exact).norm() / exact.norm() < 0.05
     assert all(torch.isfinite(p.grad).all() for p in encoder.parameters() if p.grad is not None)
+
+
+def test_bfloat16_trains_where_autocast_keeps_layer_norm_in_float32(monkeypatch):
+    """As on CUDA, whose autocast differs from the CPU's in this."""
+    original = F.layer_norm
+    monkeypatch.setattr(
+        F,
+        "layer_norm",
+        lambda x, *args: original(x.float(), *(a.float() if torch.is_tensor(a) else a for a in args)),
+    )
+    encoder, graph = make_encoder(torch.float32), make_graph()
+    head, relation, noise = make_queries()
+    with torch.autocast("cpu", torch.bfloat16):
+        states = encoder(graph, head, relation, noise=noise.float())
+        states.square().mean().backward()
+    assert states.dtype == torch.float32
+    assert all(torch.isfinite(p.grad).all() for p in encoder.parameters() if p.grad is not None)
+
+
+class Wide(KnowFormer):
+    def __init__(self, spec, *, width=8, **settings):
+        super().__init__(spec, hidden_channels=width, num_heads=2, **settings)
+
+
+def test_a_subclass_may_have_settings_of_its_own():
+    encoder = Wide(GraphSpec(N, R), width=16, num_layers=1)
+    assert encoder.init_args == {"width": 16, "num_layers": 1} and encoder.out_channels == 16
+    twin = Wide(GraphSpec(N, R), **encoder.init_args)
+    twin.load_state_dict(encoder.state_dict())
+    with pytest.raises(ValueError, match="multiple of num_heads"):
+        Wide(GraphSpec(N, R), width=3)
+
+
+def test_no_queries_give_no_states_and_gradients_of_zero():
+    encoder, graph = make_encoder(dropout=0.1), make_graph()
+    none = torch.empty(0, dtype=torch.int64)
+    states = encoder(graph, none, none)
+    assert states.shape == (N, 0, 8)
+    states.sum().backward()
+    assert all(p.grad is None or not p.grad.any() for p in encoder.parameters())

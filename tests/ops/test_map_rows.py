@@ -1,3 +1,6 @@
+import multiprocessing
+import os
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -105,3 +108,29 @@ def test_wrong_rows_are_refused():
         map_rows(function, (torch.empty(0, 3, 4),))
     with pytest.raises(ValueError, match=r"one length, got \[2, 3\]"):
         map_rows(function, (torch.ones(2, 3), torch.ones(3, 3)))
+
+
+def double(rows, shared, start):
+    return (rows[0] * 2,)
+
+
+def child(connection):
+    x = torch.ones(4096, 2, 2)
+    (out,) = map_rows(double, (x,))
+    connection.send(bool((out == 2).all()))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_forked_child_has_workers_of_its_own():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        map_rows(double, (torch.ones(4096, 2, 2),))  # the parent's workers exist now
+        receiver, sender = multiprocessing.Pipe(duplex=False)
+        process = multiprocessing.get_context("fork").Process(target=child, args=(sender,))
+        process.start()
+        assert receiver.poll(60), "the child hangs"
+        assert receiver.recv()
+        process.join(60)
+    finally:
+        torch.set_num_threads(before)

@@ -307,6 +307,7 @@ def test_biases_are_not_decayed(family):
     ("settings", "message"),
     [
         ({"loss": "mse"}, "loss must be"),
+        ({"remove_facts": "all"}, "remove_facts must be"),
         ({"num_negatives": 0}, "num_negatives must be at least 1, got 0"),
         ({"lr": 0.0}, "lr must be above 0"),
         ({"adversarial_temperature": -1.0}, "adversarial_temperature must be above 0"),
