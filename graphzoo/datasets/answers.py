@@ -46,22 +46,8 @@ class AnswerIndex:
         )
         self._start = torch.cat([size.new_zeros(1), size.cumsum(0)])
 
-    @property
-    def num_queries(self) -> int:
-        """Distinct (head, relation) that have an answer."""
-        return int(self._query.numel())
-
     def __len__(self) -> int:
         return int(self._entity.numel())
-
-    def to(self, device: torch.device | str) -> AnswerIndex:
-        """A copy on another device."""
-        moved = object.__new__(AnswerIndex)
-        moved.num_entities, moved.num_relations = self.num_entities, self.num_relations
-        moved._entity, moved._query, moved._start = (
-            tensor.to(device) for tensor in (self._entity, self._query, self._start)
-        )
-        return moved
 
     def counts(self, head: Tensor, relation: Tensor) -> Tensor:
         """Number of answers of each query.

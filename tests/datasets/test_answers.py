@@ -33,7 +33,6 @@ def test_equals_a_dictionary_of_sets(data, num_entities, num_relations):
     row, entity = index.lookup(queries[:, 0], queries[:, 1])
     counts = index.counts(queries[:, 0], queries[:, 1])
     assert len(index) == sum(map(len, expected.values()))
-    assert index.num_queries == len(expected)
     pairs = list(zip(row.tolist(), entity.tolist(), strict=True))
     assert pairs == sorted(pairs)
     for number, (head, relation) in enumerate(queries.tolist()):
@@ -72,8 +71,3 @@ def test_wrong_shape_and_too_large():
         AnswerIndex(torch.zeros(3, 2, dtype=torch.int64), 2, 1)
     with pytest.raises(ValueError, match="too many"):
         AnswerIndex(torch.zeros(0, 3, dtype=torch.int64), 2**31, 2)
-
-
-def test_moves_to_a_device():
-    index = AnswerIndex(torch.tensor([[0, 0, 1]]), 2, 1)
-    assert index.to("cpu").lookup(torch.tensor([1]), torch.tensor([1]))[1].tolist() == [0]
