@@ -122,21 +122,33 @@ class TrainingBatches(Dataset[TripleBatch]):
 
 
 class WholeBatchSampler(DistributedSampler[int]):
-    """Deals batch numbers 0..n-1 to the ranks in turn; nothing is repeated or padded."""
+    """Deals batch numbers 0..n-1 to the ranks in turn; nothing is repeated.
+
+    Every rank gets ceil(n / W) numbers, for a rank with fewer batches would leave the others waiting in
+    their collective operations. Where the batches run out the number is n, which stands for an empty batch.
+
+    Args:
+        num_batches: n.
+        rank: Of this process.
+        world_size: W, the number of processes.
+    """
 
     def __init__(self, num_batches: int, rank: int, world_size: int) -> None:
         super().__init__(range(num_batches), num_replicas=world_size, rank=rank, shuffle=False)  # type: ignore[arg-type]
-        self.numbers = range(rank, num_batches, world_size)
+        self.num_batches = num_batches
 
     def __len__(self) -> int:
-        return len(self.numbers)
+        return math.ceil(self.num_batches / self.num_replicas)
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self.numbers)
+        for turn in range(len(self)):
+            yield min(turn * self.num_replicas + self.rank, self.num_batches)
 
 
 class EvaluationBatches(Dataset[QueryBatch]):
     """The distinct queries of some triples, both directions, in batches with targets and filters.
+
+    Number n, one past the last batch, is an empty batch; see `WholeBatchSampler`.
 
     Args:
         triples: The whole split, [n, 3].
@@ -169,7 +181,7 @@ class EvaluationBatches(Dataset[QueryBatch]):
         return math.ceil(int(self.head.numel()) / self.batch_size)
 
     def __getitem__(self, number: int) -> QueryBatch:
-        first = number * self.batch_size
+        first = min(number * self.batch_size, self.head.numel())
         last = min(first + self.batch_size, self.head.numel())
         head, relation = self.head[first:last], self.relation[first:last]
         low, high = int(self.start[first]), int(self.start[last])

@@ -44,11 +44,12 @@ class KGDataModule(LightningDataModule):
     """A knowledge graph by name or path.
 
     Training asks every triple once per epoch, alternately for its tail and for its head, in an order that is
-    a function of (seed, epoch). Evaluation asks every distinct (head, relation) of both directions once.
-    Neither depends on workers, micro-batches or ranks.
+    a function of (seed, epoch). Evaluation asks every distinct (head, relation) of both directions once; all
+    ranks get the same number of batches, some of them an empty one at the end. Neither depends on workers,
+    micro-batches or ranks.
 
     Args:
-        name: Data set (`graphzoo list`), or "kg" for the user's own `path`.
+        name: Data set (`graphzoo list`); None or "kg" with the user's own `path`; None without one is umls.
         path: Own triples: a folder with train, valid, test (.txt, .tsv, .csv, also .gz), one to three files,
             or two folders (train on the first, predict on the second).
         root: Data root; None takes GRAPHZOO_DATA or the user's cache folder.
@@ -71,7 +72,7 @@ class KGDataModule(LightningDataModule):
 
     def __init__(
         self,
-        name: str = "umls",
+        name: str | None = None,
         path: str | list[str] | None = None,
         root: str | None = None,
         download: bool | None = None,
@@ -83,14 +84,16 @@ class KGDataModule(LightningDataModule):
         num_workers: int = 0,
     ) -> None:
         super().__init__()
-        # own files have no name of their own; the default name does not stand in their way
-        if path is not None and name.lower() not in (_OWN, "umls"):
+        is_own = name is not None and name.lower() == _OWN
+        if path is not None and name is not None and not is_own:
             raise UsageError(
-                f"both name={name!r} and path={path!r} are given; drop one of them (own data: name='kg')"
+                f"both the data set name={name!r} and your own path={path!r} are given\n"
+                "Drop one of them: --data kg --data.path FOLDER_OR_FILES for your own triples (name='kg' in "
+                "Python)"
             )
-        if path is None and name.lower() == _OWN:
+        if path is None and is_own:
             raise UsageError("name='kg' means your own triples; give path=FOLDER_OR_FILES (--data.path ...)")
-        self.name = _OWN if path is not None else find_source(name).name
+        self.name = _OWN if path is not None else find_source(name or "umls").name
         sizes = {
             "batch_size": batch_size,
             "micro_batch_size": micro_batch_size,
@@ -230,11 +233,11 @@ class KGDataModule(LightningDataModule):
         return ResumableLoader(TrainingBatches(graph.train, graph.num_relations), sampler, self.num_workers)
 
     def val_dataloader(self) -> DataLoader[QueryBatch]:
-        """Loader of the validation `QueryBatch`es of one rank."""
+        """Loader of the validation `QueryBatch`es of one rank, as many as every other rank has."""
         return self._evaluation_loader("valid", self.max_valid_triples)
 
     def test_dataloader(self) -> DataLoader[QueryBatch]:
-        """Loader of the test `QueryBatch`es of one rank."""
+        """Loader of the test `QueryBatch`es of one rank, as many as every other rank has."""
         return self._evaluation_loader("test")
 
     def save_artifacts(self, directory: str | os.PathLike[str]) -> None:

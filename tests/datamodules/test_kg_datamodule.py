@@ -129,14 +129,15 @@ def test_num_micro_batches(toy):
 
 def evaluation(path, split, *, world_size=1, **kwargs):
     """target index -> (head, relation, target, filter), gathered over ranks; no index may come twice."""
-    answers, queries = {}, []
+    answers, queries, lengths = {}, [], set()
     for rank in range(world_size):
         dm = module(path, rank=rank, world_size=world_size, **kwargs)
         loader = dm.val_dataloader() if split == "valid" else dm.test_dataloader()
         batches = list(loader)
         assert len(batches) == len(loader)
+        lengths.add(len(batches))
         for batch in batches:
-            assert 0 < len(batch) <= dm.eval_batch_size
+            assert len(batch) <= dm.eval_batch_size
             queries += list(zip(batch.head.tolist(), batch.relation.tolist(), strict=True))
             assert batch.target_row.tolist() == sorted(batch.target_row.tolist())
             assert batch.known_row.tolist() == sorted(batch.known_row.tolist())
@@ -146,6 +147,7 @@ def evaluation(path, split, *, world_size=1, **kwargs):
                 assert index not in answers
                 known = frozenset(batch.known_entity[batch.known_row == row].tolist())
                 answers[index] = (int(batch.head[row]), int(batch.relation[row]), target, known)
+    assert len(lengths) == 1, "a rank with fewer batches would leave the others waiting"
     assert len(queries) == len(set(queries))
     assert set(queries) == {(head, relation) for head, relation, _, _ in answers.values()}
     return answers
@@ -170,6 +172,22 @@ def test_evaluation_asks_every_target_once_with_its_filter(toy, split, batch_siz
     graph = module(toy).knowledge_graph
     expected = expected_evaluation(graph.split(split), graph.known_triples(), 3)
     assert evaluation(toy, split, eval_batch_size=batch_size, world_size=world_size) == expected
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_ranks_without_queries_get_empty_batches(toy, num_workers):
+    """Fewer batches than ranks: all ranks still meet as often in collective operations."""
+    ranks = [
+        list(module(toy, rank=rank, world_size=3, num_workers=num_workers).val_dataloader())
+        for rank in range(3)
+    ]
+    assert [len(batches) for batches in ranks] == [1, 1, 1]
+    full = ranks[0][0]
+    assert full.target.numel() == 26
+    for empty in (ranks[1][0], ranks[2][0]):
+        assert len(empty) == 0
+        for name, value in vars(empty).items():
+            assert value.shape == (0,) and value.dtype == getattr(full, name).dtype == torch.int64
 
 
 def test_inductive_evaluation(pair):
@@ -264,6 +282,11 @@ def test_umls_by_name_without_a_trainer(monkeypatch):
     assert sum(batch.target.numel() for batch in dm.test_dataloader()) == 1322
 
 
+def test_names(toy):
+    assert [KGDataModule(name).name for name in (None, "UMLS", "FB15k-237")] == ["umls", "umls", "fb15k237"]
+    assert [KGDataModule(name, path=toy).name for name in (None, "kg", "KG")] == ["kg"] * 3
+
+
 def test_artifacts_bring_the_graphs_back(toy, pair, tmp_path):
     for number, path in enumerate((toy, pair)):
         dm = module(path)
@@ -288,7 +311,8 @@ def test_artifacts_bring_the_graphs_back(toy, pair, tmp_path):
         ({"batch_size": 4, "micro_batch_size": 5}, "micro_batch_size 5 exceeds batch_size 4"),
         ({"num_workers": -1}, "num_workers"),
         ({"seed": -1}, "seed"),
-        ({"name": "wn18rr", "path": "x"}, "both name='wn18rr' and path='x'"),
+        ({"name": "wn18rr", "path": "x"}, "name='wn18rr' and your own path='x'.*\\n.*--data kg --data.path"),
+        ({"name": "umls", "path": "x"}, "name='umls' and your own path='x'"),
         ({"name": "kg"}, "give path="),
         ({"name": "fb15k-273"}, "fb15k237"),
     ],
