@@ -1,7 +1,7 @@
 """Reading 1,079,040 triples, the size of YAGO3-10: YAGO3-10-quarter four times, each copy with relations of
 its own.
 
-    GRAPHZOO_DATA=... python benchmarks/bench_parsing.py [--repeats 5]
+    GRAPHZOO_DATA=... python -m benchmarks.bench_parsing [--repeats 5]
 
 Rows of results/parsing.csv: seconds from file to ids. `graphzoo` checks every line, name and duplicate and
 hashes the result; `pandas` only splits and numbers; `loop` is the usual Python loop over lines with
@@ -10,12 +10,10 @@ dictionaries.
 
 import argparse
 import csv
-import datetime
 import gzip
 import os
 import platform
 import statistics
-import subprocess
 import tempfile
 import time
 import warnings
@@ -23,11 +21,9 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import torch
 
+from benchmarks.common import RESULTS, Row, write_rows
 from graphzoo.datasets import GraphzooDataWarning, data_root, from_files, store
-
-RESULTS = Path(__file__).parent / "results" / "parsing.csv"
 
 
 def write_files(folder: Path) -> int:
@@ -85,9 +81,6 @@ def main() -> None:
     # the quarter leaves some valid and test entities without a training triple
     warnings.simplefilter("ignore", GraphzooDataWarning)
     repeats = parser.parse_args().repeats
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    )
     with tempfile.TemporaryDirectory() as temporary:
         os.environ["XDG_CACHE_HOME"] = temporary
         folder = Path(temporary)
@@ -107,20 +100,26 @@ def main() -> None:
                 start = time.perf_counter()
                 function(path)
                 times[provider, mode].append(time.perf_counter() - start)
-    RESULTS.parent.mkdir(exist_ok=True)
-    with RESULTS.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        header = "name provider mode metric unit x_name x p50 p20 p80 config torch commit date".split()
-        writer.writerow(header)
-        for (provider, mode), seconds in times.items():
-            low, high = np.quantile(seconds, [0.2, 0.8])
-            figures = [f"{value:.3f}" for value in (statistics.median(seconds), low, high)]
-            config = f"{platform.machine()}; {os.cpu_count()} cores; python {platform.python_version()}"
-            row = ["parsing", provider, mode, "time", "s", "num_triples", num_triples, *figures, config]
-            writer.writerow(
-                [*row, torch.__version__, commit.stdout.strip(), datetime.date.today().isoformat()]
+    rows = []
+    for (provider, mode), seconds in times.items():
+        p20, p80 = np.quantile(seconds, [0.2, 0.8]).tolist()
+        rows.append(
+            Row(
+                name="parsing",
+                provider=provider,
+                mode=mode,
+                metric="time",
+                unit="s",
+                x_name="num_triples",
+                x=str(num_triples),
+                p50=statistics.median(seconds),
+                p20=p20,
+                p80=p80,
+                config=f"python {platform.python_version()}",
             )
-            print(f"{provider:9} {mode:11} {figures[0]} s")
+        )
+        print(f"{provider:9} {mode:11} {rows[-1].p50:.3f} s")
+    write_rows(RESULTS / "parsing.csv", rows)
 
 
 if __name__ == "__main__":
