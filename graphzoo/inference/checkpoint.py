@@ -26,8 +26,15 @@ if TYPE_CHECKING:
 
 __all__ = ["build_task", "find_checkpoint", "read_checkpoint"]
 
-_FORMAT = 1
-_PARTS = {"task": str, "encoder": dict, "spec": dict, "relations": list}
+# What a description must hold, and of which type; a dot leads into the entry.
+_PARTS = {
+    "task": str,
+    "encoder": dict,
+    "encoder.class_path": str,
+    "encoder.init_args": dict,
+    "spec": dict,
+    "relations": list,
+}
 
 
 def find_checkpoint(path: str | PathLike[str]) -> tuple[Path, Path | None]:
@@ -65,6 +72,8 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     Raises:
         UsageError: if the file is empty, damaged, holds other objects, or was not written by graphzoo.
     """
+    from graphzoo.tasks.base import CHECKPOINT_FORMAT
+
     size = path.stat().st_size
     if not size:
         raise UsageError(f"{path}: the file is empty{_other_checkpoints(path)}")
@@ -86,16 +95,21 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     described = checkpoint.get("graphzoo") if isinstance(checkpoint, dict) else None
     if not isinstance(described, dict) or not isinstance(described.get("format"), int):
         raise UsageError(f"{path}: not written by a graphzoo task (no `graphzoo` entry)")
-    if described["format"] > _FORMAT:
-        written_by = described.get("versions", {}).get("graphzoo", "a newer version")
+    if described["format"] > CHECKPOINT_FORMAT:
         raise UsageError(
-            f"{path}: format {described['format']}, this graphzoo reads {_FORMAT}; install {written_by}"
+            f"{path}: format {described['format']}, this graphzoo reads {CHECKPOINT_FORMAT}; "
+            f"install {_version(described, 'a newer version')}"
         )
     for name, kind in _PARTS.items():
-        if not isinstance(described.get(name), kind):
-            raise UsageError(
-                f"{path}: its description has no usable {name!r}; let graphzoo fit write a new one"
-            )
+        value: Any = described
+        for key in name.split("."):
+            value = value.get(key)
+        if not isinstance(value, kind):
+            raise UsageError(_unusable(path, name))
+    try:
+        GraphSpec.from_dict(described["spec"])
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{_unusable(path, 'spec')} ({error})") from error
     if not isinstance(checkpoint.get("state_dict"), dict):
         raise UsageError(f"{path}: holds no weights (no `state_dict` entry)")
     return {str(name): value for name, value in checkpoint.items()}
@@ -121,8 +135,8 @@ def build_task(checkpoint: dict[str, Any], source: Path, *, trust: bool = False)
         raise UsageError(
             f"{source}: prediction is for knowledge-graph completion; this is a {described['task']}"
         )
-    encoder_path = described["encoder"].get("class_path", "")
-    settings = dict(described["encoder"].get("init_args", {}))
+    encoder_path = described["encoder"]["class_path"]
+    settings = dict(described["encoder"]["init_args"])
     encoder_class = _resolve(encoder_path, source, trust=trust)
     if not issubclass(encoder_class, QueryEncoder):
         raise UsageError(f"{source}: {encoder_path} is no QueryEncoder, which {described['task']} needs")
@@ -137,10 +151,9 @@ def build_task(checkpoint: dict[str, Any], source: Path, *, trust: bool = False)
         try:
             encoder = encoder_class(spec, **settings)
         except (TypeError, ValueError) as error:
-            version = described.get("versions", {}).get("graphzoo", "unknown")
             raise UsageError(
-                f"{source}: {encoder_path} of this version refuses the settings that graphzoo {version} "
-                f"stored: {error}"
+                f"{source}: {encoder_path} of this version refuses the settings that graphzoo "
+                f"{_version(described, 'unknown')} stored: {error}"
             ) from error
         if _differences(encoder, weights):
             raise UsageError(f"{source}: {_explain(encoder_class, spec, settings, weights)}")
@@ -238,6 +251,16 @@ def _fits(encoder_class: Any, spec: GraphSpec, settings: dict[str, Any], weights
     except (TypeError, ValueError, RuntimeError):
         # Settings that cannot be built are not the ones the weights were trained with.
         return False
+
+
+def _unusable(path: Path, name: str) -> str:
+    return f"{path}: its description has no usable {name!r}; let graphzoo fit write a new one"
+
+
+def _version(described: dict[str, Any], otherwise: str) -> str:
+    """The graphzoo version that wrote a description."""
+    versions = described.get("versions")
+    return str(versions.get("graphzoo", otherwise)) if isinstance(versions, dict) else otherwise
 
 
 def _other_checkpoints(path: Path) -> str:

@@ -41,7 +41,8 @@ def predict_main(argv: Sequence[str] | None = None) -> int:
         argv: Arguments after the command's name; those of the process by default.
 
     Returns:
-        0; 1 if scoring or writing failed; 2 for wrong arguments, files or names (nothing was computed then).
+        0; 1 if scoring or writing failed; 2 for wrong arguments, files or names (nothing was computed then);
+        130 after Ctrl-C.
     """
     try:
         return _run(_parse(list(sys.argv[1:] if argv is None else argv)))
@@ -49,11 +50,24 @@ def predict_main(argv: Sequence[str] | None = None) -> int:
         return _fail(str(error), 2)
     except OSError as error:
         return _fail(str(error), 1)
+    except (MemoryError, RuntimeError) as error:
+        return _fail(_explain(error), 1)
+    except KeyboardInterrupt:
+        return _fail("stopped; no output file was written or changed", 130)
 
 
 def _fail(message: str, status: int) -> int:
     sys.stderr.write(shorten(f"graphzoo predict: {message}", lines=_LINES) + "\n")
     return status
+
+
+def _explain(error: MemoryError | RuntimeError) -> str:
+    text = str(error).partition("\n")[0]
+    # the CPU allocator raises a plain RuntimeError, told apart by its text only
+    lower = text.lower()
+    if isinstance(error, MemoryError) or "out of memory" in lower or "can't allocate memory" in lower:
+        return f"out of memory ({text or 'no details'})\nGive a smaller --batch-size, or --device cpu"
+    return f"{type(error).__name__}: {text}"
 
 
 def _parser() -> _Parser:

@@ -8,8 +8,10 @@ import sys
 
 import pandas as pd
 import pytest
+import torch
 
 from graphzoo.inference import predict_main, writers
+from graphzoo.tasks import KGCompletion
 
 QUERIES = "steroid\tinteracts_with\t?\n?\ttreats\tdisease_or_syndrome\nvirus\tcauses\n"
 
@@ -234,6 +236,29 @@ def test_a_full_disk_is_a_failed_run(predict, queries, tmp_path, monkeypatch):
     status, _, error = predict("--queries", queries, "--out", tmp_path / "a.csv")
     assert status == 1
     assert "No space left on device" in error
+    assert os.listdir(tmp_path) == [queries.name]
+
+
+@pytest.mark.parametrize(
+    ("error", "expected", "message"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB.\nmore"), 1, "--batch-size"),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 9"), 1, "--batch-size"),
+        (MemoryError(), 1, "--batch-size"),
+        (RuntimeError("CUDA error: device-side assert triggered\nmore"), 1, "RuntimeError: CUDA error"),
+        (KeyboardInterrupt(), 130, "stopped; no output file"),
+    ],
+)
+def test_failed_scoring_takes_few_lines(predict, queries, tmp_path, monkeypatch, error, expected, message):
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr(KGCompletion, "score_queries", fail)
+    out = tmp_path / "a.csv"
+    status, _, shown = predict("--queries", queries, "--out", out)
+    assert status == expected
+    assert message in shown and "Traceback" not in shown
+    assert len(shown.splitlines()) <= 2
     assert os.listdir(tmp_path) == [queries.name]
 
 

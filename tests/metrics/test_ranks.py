@@ -224,3 +224,10 @@ def test_no_targets_give_no_ranks(query_batch):
     assert optimistic.shape == pessimistic.shape == (0,)
     with pytest.raises(ValueError, match="max_bytes"):
         rank_targets(torch.rand(1, 3), batch, max_bytes=0)
+
+
+def test_a_batch_without_queries(query_batch):
+    """What a rank gets when the others have the last batches."""
+    optimistic, pessimistic = rank_targets(torch.empty(0, 5), query_batch([], [], []))
+    assert optimistic.shape == pessimistic.shape == (0,)
+    assert optimistic.dtype == pessimistic.dtype == torch.int64
