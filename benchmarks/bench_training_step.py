@@ -104,6 +104,7 @@ def main() -> None:
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=["umls", "wn18rr-v1"])
     parser.add_argument("--providers", nargs="+", choices=PROVIDERS, default=list(PROVIDERS))
     parser.add_argument("--seconds", type=float, default=20.0, help="time to spend on each figure")
+    parser.add_argument("--out", default="training_step.csv", help="file name below results/")
     parser.add_argument("--child", nargs=2, metavar=("SIZE", "PROVIDER"), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:
@@ -151,7 +152,7 @@ def main() -> None:
                 unit="ratio",
                     x_name="data", x=size, p50=ratio, p20=ratio, p80=ratio, config=rows[-1].config)
             )  # fmt: skip
-    write_rows(RESULTS / "training_step.csv", rows)
+    write_rows(RESULTS / args.out, rows)
 
 
 if __name__ == "__main__":
