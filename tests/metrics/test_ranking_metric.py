@@ -95,16 +95,18 @@ _PROCESS = """
 import sys, torch
 from graphzoo.metrics import RankingMetric
 rank, rendezvous, ranks = int(sys.argv[1]), sys.argv[2], torch.load(sys.argv[3])
-torch.distributed.init_process_group("gloo", init_method="file://" + rendezvous, rank=rank, world_size=2)
+torch.distributed.init_process_group("gloo", init_method="file://" + rendezvous, rank=rank, world_size=3)
 metric = RankingMetric()
-if rank == 0:  # the other process never sees a batch
+if rank == 0:
     metric.update(*ranks)
+elif rank == 1:  # an empty batch; the last process never sees any
+    metric.update(*(column[:0] for column in ranks))
 print({name: value.item().hex() for name, value in metric.compute().items()}, metric.ranks()[2].tolist())
 torch.distributed.destroy_process_group()
 """
 
 
-def test_a_process_without_batches_gathers_too(tmp_path):
+def test_processes_without_queries_gather_too(tmp_path):
     ranks = random_ranks(50)
     torch.save(ranks, tmp_path / "ranks.pt")
     files = [str(tmp_path / "rendezvous"), str(tmp_path / "ranks.pt")]
@@ -112,10 +114,10 @@ def test_a_process_without_batches_gathers_too(tmp_path):
         subprocess.Popen(
             [sys.executable, "-c", _PROCESS, str(rank), *files], stdout=subprocess.PIPE, text=True
         )
-        for rank in range(2)
+        for rank in range(3)
     ]
     expected = f"{bits(fed([ranks]))} {list(range(50))}\n"
-    assert [process.communicate(timeout=120)[0] for process in processes] == [expected, expected]
+    assert [process.communicate(timeout=120)[0] for process in processes] == [expected] * 3
 
 
 def test_a_padded_repeat_counts_once_and_a_contradiction_is_an_error():
