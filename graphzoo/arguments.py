@@ -56,6 +56,8 @@ class Plan:
         trust: Whether classes named by a run's files may be imported whatever they are.
         debug: Whether errors show their traceback.
         used: What was taken, for the line printed at the start.
+        typed: The user's own arguments, presets and checkpoint left out.
+        wrote: The config.yaml that this process wrote.
     """
 
     command: str
@@ -74,6 +76,8 @@ class Plan:
     trust: bool = False
     debug: bool = False
     used: list[str] = field(default_factory=list)
+    typed: list[str] = field(default_factory=list)
+    wrote: Path | None = None
 
     def names(self, option: str) -> bool:
         """Whether the user's arguments set `option`, written short or with `init_args`."""
@@ -95,6 +99,7 @@ def make_plan(command: str, argv: list[str]) -> Plan:
     values, flags, rest = split_options(argv)
     check_options(command, rest)
     plan = Plan(command, rest, override="override" in flags, trust="trust" in flags, debug="debug" in flags)
+    plan.typed = rest
     plan.run_dir = Path(values["run_dir"]) if "run_dir" in values else None
     plan.seed = _seed(values.get("seed"))
     data = _data(values.get("data"))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
-import shutil
 import sys
+import tempfile
 import warnings
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from graphzoo.errors import UsageError, shorten
 from graphzoo.lightning_cli import GraphzooCLI
 from graphzoo.memory import keep_freed_memory
 from graphzoo.parser import innermost
+from graphzoo.run_config import check_class, names_class, plain_settings
 from graphzoo.run_directory import relative
 
 __all__ = ["run_plan", "show_class_help", "show_help"]
@@ -44,14 +46,20 @@ def run_plan(plan: Plan) -> int:
     if "LOCAL_RANK" not in os.environ:
         os.environ.pop("GRAPHZOO_RUN_DIR", None)
     jsonargparse.set_parsing_settings(omegaconf_absolute_to_relative_paths=True)
-    # Class paths may name the user's own files here, as with `python -m`; last, so that they shadow nothing.
     here = os.getcwd()
-    sys.path.append(here)
+    added = False
+    scratch = contextlib.ExitStack()
     try:
         if plan.run_config is not None and not plan.trust:
-            resume.check_classes(_read_yaml(plan.run_config), str(plan.run_config))
+            _keep_plain_settings(plan, Path(scratch.enter_context(tempfile.TemporaryDirectory())))
         if plan.encoder_from_checkpoint:
             _take_encoder(plan)
+        # Class paths may name the user's own files here, as with `python -m`; last, so that they shadow
+        # nothing, and only where the user's own words can have named one.
+        own_words = plan.run_config is None or plan.trust or names_class(plan.typed)
+        if own_words and here not in sys.path and "" not in sys.path:
+            sys.path.append(here)
+            added = True
         GraphzooCLI(plan)
     except SIGTERMException:
         _tell("stopped by SIGTERM before training began")
@@ -74,17 +82,22 @@ def run_plan(plan: Plan) -> int:
         # Lightning leaves the W&B run open; the next run of this process would write into it.
         if (wandb := sys.modules.get("wandb")) and getattr(wandb, "run", None) is not None:
             wandb.finish()
-        sys.path.remove(here)
+        if added and here in sys.path:
+            sys.path.remove(here)
+        scratch.close()
     return 0
 
 
 def _forget_unstarted(plan: Plan) -> None:
-    """Remove a new run directory in which nothing was computed."""
-    run = Path(os.environ.get("GRAPHZOO_RUN_DIR", ""))
-    kept = ("checkpoints", "metrics.csv", "results.json", "graph")
-    if plan.resume or not (run / "config.yaml").is_file() or any((run / name).exists() for name in kept):
+    """Take back the config.yaml that this process wrote when nothing was computed, and nothing else."""
+    if plan.wrote is None or plan.resume or "LOCAL_RANK" in os.environ:
         return
-    shutil.rmtree(run)
+    run = plan.wrote.parent
+    if any((run / name).exists() for name in ("checkpoints", "metrics.csv", "results.json", "graph")):
+        return
+    plan.wrote.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # not empty: what else lies there stays
+        run.rmdir()
 
 
 def _tell_error(error: BaseException, plan: Plan) -> int:
@@ -128,6 +141,19 @@ def _read_yaml(path: Path) -> Any:
         raise UsageError(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
 
 
+def _keep_plain_settings(plan: Plan, scratch: Path) -> None:
+    """Let the parser read a run's config.yaml without what could import code."""
+    assert plan.run_config is not None
+    found = _read_yaml(plan.run_config)
+    kept, dropped = plain_settings(found, str(plan.run_config), fit=plan.command == "fit")
+    if dropped:
+        names = ", ".join(dropped)
+        sys.stderr.write(f"graphzoo: without --trust {plan.run_config} does not set {names}\n")
+    path = scratch / "config.yaml"
+    path.write_text(yaml.safe_dump(kept, sort_keys=False), encoding="utf-8")
+    plan.arguments[plan.arguments.index(str(plan.run_config))] = str(path)
+
+
 def _take_encoder(plan: Plan) -> None:
     """Let a lone checkpoint say which encoder it holds and with which settings."""
     assert plan.checkpoint is not None
@@ -136,7 +162,7 @@ def _take_encoder(plan: Plan) -> None:
         raise UsageError(f"{plan.checkpoint} does not say which encoder it holds: add --model NAME")
     encoder = described["encoder"]
     if not plan.trust:
-        resume.check_classes({"encoder": encoder}, str(plan.checkpoint))
+        check_class(encoder, "the encoder", str(plan.checkpoint))
     plan.model = plan.model or encoder["class_path"].rpartition(".")[2].lower()
     plan.arguments.append(f"--model.init_args.encoder={json.dumps(encoder)}")
 

@@ -215,7 +215,7 @@ class GraphzooCLI(LightningCLI):
     def _begin(self) -> None:
         if not self.trainer.is_global_zero:
             return
-        write_config(self.run_dir, self._config_text)
+        self.plan.wrote = write_config(self.run_dir, self._config_text)
         settings = {"model": self.plan.model, "data": self.plan.data, "recipe": self.plan.recipe}
         for logger in self.trainer.loggers:
             logger.log_hyperparams({**settings, "config": self.plain_config()})

@@ -13,6 +13,7 @@ from graphzoo.errors import UsageError
 __all__ = ["choose_run_directory", "relative", "write_config"]
 
 _VARIABLE = "GRAPHZOO_RUN_DIR"
+_LOGGERS = ("tensorboard", "wandb", "lightning_logs")
 
 
 def choose_run_directory(model: str, data: str, *, wanted: Path | None = None, resume: bool = False) -> Path:
@@ -35,34 +36,33 @@ def choose_run_directory(model: str, data: str, *, wanted: Path | None = None, r
         wanted = RUNS / f"{_plain(model)}-{_plain(data)}" / f"{stamp}-{secrets.token_hex(2)}"
     elif wanted.exists() and not wanted.is_dir():
         raise UsageError(f"--run_dir {wanted} is a file; give a folder that does not exist yet")
-    elif not resume and any(
-        (wanted / name).exists() for name in ("config.yaml", "checkpoints", "results.json")
-    ):
-        raise UsageError(
-            f"--run_dir {wanted} holds a run already, and runs are never overwritten\n"
-            f"Choose another folder, or go on with it: graphzoo fit --ckpt_path {wanted}"
-        )
+    elif not resume and _rank() == 0:  # the other processes see what the first has begun to write
+        _check_free(wanted)
     os.environ[_VARIABLE] = str(wanted.absolute())
     return wanted
 
 
-def write_config(run: Path, text: str) -> None:
+def write_config(run: Path, text: str) -> Path | None:
     """Write config.yaml; an earlier one that differs is kept as config.1.yaml, config.2.yaml, ...
 
     Args:
         run: The run directory.
         text: The configuration.
+
+    Returns:
+        The absolute path of the file, or None when it was there already.
     """
     run.mkdir(parents=True, exist_ok=True)
     path = run / "config.yaml"
     if path.is_file():
         if path.read_text(encoding="utf-8") == text:
-            return
+            return None
         number = 1
         while (kept := run / f"config.{number}.yaml").exists():
             number += 1
         path.rename(kept)
     path.write_text(text, encoding="utf-8")
+    return path.absolute()
 
 
 def relative(path: Path) -> Path:
@@ -71,6 +71,32 @@ def relative(path: Path) -> Path:
         return path.absolute().relative_to(Path.cwd())
     except ValueError:
         return path
+
+
+def _check_free(wanted: Path) -> None:
+    found = sorted(entry.name for entry in wanted.iterdir()) if wanted.is_dir() else []
+    if any(name in found for name in ("checkpoints", "results.json")) or _is_run_config(wanted):
+        raise UsageError(
+            f"--run_dir {wanted} holds a run already, and runs are never overwritten\n"
+            f"Choose another folder, or go on with it: graphzoo fit --ckpt_path {wanted}"
+        )
+    # Loggers may have begun to write before a run failed.
+    if others := [name for name in found if name not in _LOGGERS]:
+        raise UsageError(
+            f"--run_dir {wanted} is no run directory and not empty: it holds {', '.join(others[:3])}\n"
+            "Give a folder that does not exist yet"
+        )
+
+
+def _is_run_config(folder: Path) -> bool:
+    path = folder / "config.yaml"
+    return path.is_file() and "graphzoo" in path.read_text(encoding="utf-8", errors="replace")[:100]
+
+
+def _rank() -> int:
+    """The number of this process among those that a launcher such as torchrun or SLURM has started."""
+    found = os.environ.get("RANK") or os.environ.get("SLURM_PROCID") or "0"
+    return int(found) if found.isdecimal() else 0
 
 
 def _plain(name: str) -> str:

@@ -47,6 +47,13 @@ class BreakLoss(Callback):
             next(pl_module.encoder.parameters()).data.fill_(float("nan"))
 
 
+class BreakBegin(Callback):
+    """Fails before training begins."""
+
+    def setup(self, trainer, pl_module, stage):
+        raise RuntimeError("broken on purpose")
+
+
 class OwnModule(LightningModule):
     """A LightningModule that knows nothing of graphzoo: no seed, no monitor, no encoder."""
 

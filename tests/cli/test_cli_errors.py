@@ -1,5 +1,7 @@
 """Wrong command lines: status 2, at most six lines, and the remedy in them."""
 
+from pathlib import Path
+
 import pytest
 
 RUN = "fit --model knowformer --data umls --trainer smoke"
@@ -64,6 +66,8 @@ WRONG = {
     "fit --model knowformer --data kg --data.path nowhere": "nowhere",
     "fit --model knowformer --data wn18rr --data.root nowhere --data.download=false": "put it at",
     "fit --model knowformer --data umls --run_dir occupied": "never overwritten",
+    "fit --model knowformer --data umls --run_dir foreign": "it holds notes.txt",
+    "fit --model knowformer --data umls --run_dir .": "is no run directory",
     "fit --model knowformer --data umls --run_dir broken.yaml": "is a file",
     "test --data umls --ckpt_path truncated.ckpt": "damaged",
     "test --data umls --model knowformer --ckpt_path empty.ckpt": "(0 bytes)",
@@ -78,7 +82,9 @@ def files(workplace):
     (workplace / "truncated.ckpt").write_bytes(b"PK\x03\x04 and no more")
     (workplace / "empty.ckpt").touch()
     (workplace / "occupied").mkdir()
-    (workplace / "occupied" / "config.yaml").touch()
+    (workplace / "occupied" / "config.yaml").write_text("# graphzoo 0.1.0\n")
+    (workplace / "foreign").mkdir()
+    (workplace / "foreign" / "notes.txt").touch()
 
 
 @pytest.mark.parametrize("line", WRONG)
@@ -91,6 +97,36 @@ def test_wrong_command_line(cli, files, line, workplace):
     assert "Traceback" not in result.err
     runs = [path for path in workplace.glob("runs/*/*") if "reproduce" not in str(path)]
     assert not runs, "a run that never began leaves nothing behind"
+
+
+@pytest.mark.parametrize(
+    "more",
+    ["--model.lrr=1", "--model.lr=-1", "--run_dir=kept --model.lr=-1", "--run_dir=.", "--run_dir=kept"],
+)
+@pytest.mark.parametrize("child", [False, True])
+def test_no_error_removes_files_of_the_user(cli, workplace, monkeypatch, more, child):
+    for folder in (workplace, workplace / "kept"):
+        folder.mkdir(exist_ok=True)
+        (folder / "config.yaml").write_text("mine: 1\n")
+        (folder / "notes.txt").write_text("mine\n")
+    if child:  # as Lightning starts its further processes
+        monkeypatch.setenv("LOCAL_RANK", "1")
+        monkeypatch.setenv("GRAPHZOO_RUN_DIR", str(workplace / "kept"))
+        more += " --model.lr=-1"
+    assert cli(*RUN.split(), *more.split()).status == 2
+    for folder in (workplace, workplace / "kept"):
+        assert (folder / "config.yaml").read_text() == "mine: 1\n"
+        assert (folder / "notes.txt").exists()
+
+
+def test_a_run_that_fails_before_training_takes_back_its_own_file_only(fit):
+    Path("run/wandb").mkdir(parents=True)
+    Path("run/wandb/mine.txt").touch()
+    broken = ["--trainer.callbacks+=cli_helpers.BreakBegin", "--run_dir=run"]
+    fit(*broken, status=1)
+    assert [path.name for path in Path("run").iterdir()] == ["wandb"] and Path("run/wandb/mine.txt").exists()
+    fit(*broken[:1], "--run_dir=new", status=1)
+    assert not Path("new").exists()
 
 
 def test_debug_shows_the_traceback(cli):
