@@ -42,7 +42,7 @@ def locate(
     Raises:
         UsageError: when there is none, and for addresses on the network.
     """
-    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/", value):
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", value):
         raise UsageError(
             f"--ckpt_path {value}: checkpoints are read from local files only\n"
             "Download it first and give the file"

@@ -11,12 +11,11 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 
 from graphzoo.checkpoints import is_whole
 from graphzoo.errors import UsageError
-from graphzoo.registry import is_trusted
 
-__all__ = ["ResumeGuard", "check_classes", "differences", "read_checkpoint"]
+__all__ = ["ResumeGuard", "differences", "read_checkpoint"]
 
 # Arguments of the data module that do not change what is trained.
-_HARMLESS = {"root", "download", "num_workers", "eval_batch_size", "max_valid_triples", "path"}
+_HARMLESS = {"root", "download", "num_workers", "eval_batch_size", "path"}
 # Settings whose old values sit in the restored schedule, where a new value would be ignored without a word.
 _FROZEN = {"lr_milestones", "lr_gamma"}
 _REPLACED_IN_OPTIMISER = {"lr", "weight_decay"}
@@ -59,47 +58,6 @@ def _damaged(path: Path) -> str:
         f"Whole checkpoint beside it: {others[-1]}" if others else "There is no whole checkpoint beside it."
     )
     return f"checkpoint {path} is damaged or no checkpoint at all ({size} bytes)\n{good}"
-
-
-def check_classes(config: Any, origin: str) -> None:
-    """Refuse a configuration that names classes nobody registered, before anything is imported.
-
-    Args:
-        config: The parsed YAML of a run's config.yaml, or the description inside a checkpoint.
-        origin: Where it comes from, for the message.
-
-    Raises:
-        UsageError: naming the class and the flag that allows it.
-    """
-    for class_path in _class_paths(config):
-        if not is_trusted(class_path):
-            raise UsageError(
-                f"{origin} names the class {class_path!r}, which no installed package registers\n"
-                "It was not imported. If you know what it does, add --trust"
-            )
-
-
-def _class_paths(value: Any, key: str = "") -> list[str]:
-    """Every string that jsonargparse would import: class paths, and dotted values in places for classes."""
-    places = (
-        "class_path",
-        "task",
-        "encoder",
-        "model",
-        "data",
-        "callbacks",
-        "logger",
-        "strategy",
-        "plugins",
-        "profiler",
-    )
-    if isinstance(value, dict):
-        return [found for name, item in value.items() for found in _class_paths(item, str(name))]
-    if isinstance(value, list):
-        return [found for item in value for found in _class_paths(item, key)]
-    if isinstance(value, str) and key in places and "." in value and not value.startswith("."):
-        return [value]
-    return []
 
 
 def differences(

@@ -4,6 +4,7 @@ import csv
 import os
 import pickle
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ from cli_helpers import SMALL
 
 from graphzoo.checkpoints import find_runs, locate
 from graphzoo.errors import UsageError
-from graphzoo.resume import check_classes, read_checkpoint
+from graphzoo.resume import read_checkpoint
+from graphzoo.run_config import plain_settings
 
 MICRO = ["--data.batch_size=16", "--data.micro_batch_size=4"]
 
@@ -200,6 +202,9 @@ def test_best_and_last_mean_the_newest_run(workplace):
     assert locate("fit", "last", pattern="knowformer-umls")[0].name == "last.ckpt"
     assert locate("fit", str(run))[0].name == "last.ckpt"
     assert locate("test", str(run))[0].name == "best.ckpt"
+    for drive in ("C:/runs/x", "c:\\\\runs"):
+        with pytest.raises(UsageError, match="no such file"):
+            locate("test", drive)
     with pytest.raises(UsageError, match="no run below"):
         locate("fit", "last", pattern="other-umls")
 
@@ -261,15 +266,93 @@ def test_a_hostile_run_configuration_is_not_imported(trained, cli, monkeypatch, 
     assert trusted.status == 0 and Path("harmed").exists(), "the flag does what it says"
 
 
-def test_dotted_values_are_checked_where_classes_are_expected():
-    check_classes({"data": {"init_args": {"path": "train.txt"}}, "trainer": {"logger": True}}, "x")
-    for config in (
-        {"model": {"init_args": {"encoder": "os.system"}}},
-        {"trainer": {"logger": "a.B"}},
-        {"model": "a.B"},
-    ):
-        with pytest.raises(UsageError, match="--trust"):
-            check_classes(config, "x")
+EVIL = """
+from pathlib import Path
+from lightning.pytorch import Callback
+Path(__file__).with_name("harmed").touch()
+Path("harmed").touch()
+class Payload(Callback): pass
+def pwn(*arguments): pass
+"""
+
+
+def in_key(section, **more):
+    return lambda config: config[section].update(more)
+
+
+HOSTILE = {
+    "appended": in_key("trainer", **{"callbacks+": ["dlr.evil.Payload"]}),
+    "dotted": lambda config: config.update({"trainer.callbacks": [{"class_path": "dlr.evil.Payload"}]}),
+    "dotted inside": lambda config: config["model"]["init_args"].update(
+        {"encoder.class_path": "dlr.evil.Payload"}
+    ),
+    "function": in_key(
+        "trainer",
+        callbacks=[
+            {
+                "class_path": "lightning.pytorch.callbacks.LambdaCallback",
+                "init_args": {"on_test_start": "dlr.evil.pwn"},
+            }
+        ],
+    ),
+    "scalar": in_key("trainer", callbacks="dlr.evil.Payload"),
+    "text": in_key("trainer", callbacks="[{class_path: dlr.evil.Payload}]"),
+    "file": in_key("trainer", strategy="dlr/evil.yaml"),
+    "encoder": lambda config: config["model"]["init_args"].update(encoder="dlr.evil.Payload"),
+    "encoder text": lambda config: config["model"]["init_args"].update(
+        encoder="{class_path: dlr.evil.Payload}"
+    ),
+    "module of a module": lambda config: config["model"]["init_args"].update(
+        encoder={"class_path": "graphzoo.launch.os.system"}
+    ),
+    "argument": lambda config: config["model"]["init_args"]["encoder"]["init_args"].update(
+        norm="dlr.evil.pwn"
+    ),
+    "class argument": lambda config: config["data"]["init_args"].update(
+        name={"class_path": "dlr.evil.Payload"}
+    ),
+    "another file": lambda config: config.update({"config": "dlr/evil.yaml"}),
+    "interpolation": lambda config: config["model"]["init_args"].update(loss="${oc.env:HOME}"),
+    "no mapping": lambda config: config.update(trainer=["dlr.evil.Payload"]),
+}
+
+
+@pytest.mark.parametrize("variant", HOSTILE)
+@pytest.mark.parametrize("command", ["test", "fit"])
+def test_no_spelling_in_a_run_configuration_runs_code(trained, cli, workplace, monkeypatch, variant, command):
+    shutil.copytree(trained, "dlr")
+    Path("dlr/evil.py").write_text(EVIL)
+    Path("dlr/evil.yaml").write_text("trainer: {callbacks: [{class_path: dlr.evil.Payload}]}")
+    config = yaml.safe_load(Path("dlr/config.yaml").read_text())
+    HOSTILE[variant](config)
+    Path("dlr/config.yaml").write_text(yaml.safe_dump(config))
+    monkeypatch.syspath_prepend(str(workplace))  # as with `python -m`
+    before = list(sys.path)
+    result = cli(command, "--ckpt_path", "dlr")
+    assert not list(Path().rglob("harmed")) and "dlr.evil" not in sys.modules, result.err
+    assert result.status in (0, 2) and len(result.err.splitlines()) <= 6, result.err
+    if result.status:
+        assert "--trust" in result.err
+    assert sys.path == before
+
+
+def test_what_a_run_configuration_keeps_without_trust(trained, cli, results):
+    """Plain settings and the callbacks that end a training are kept; others are left out of a test aloud."""
+    config = yaml.safe_load((trained / "config.yaml").read_text())
+    stopping = {
+        "class_path": "lightning.pytorch.callbacks.EarlyStopping",
+        "init_args": {"monitor": "val/mrr"},
+    }
+    config["trainer"]["callbacks"] = [stopping]
+    config["trainer"]["logger"] = [{"class_path": "lightning.pytorch.loggers.CSVLogger"}]
+    kept, dropped = plain_settings(config, "x", fit=True)
+    assert kept["model"] == config["model"] and kept["data"] == config["data"]
+    assert kept["trainer"]["callbacks"] == [stopping] and dropped == ["trainer.logger"]
+    other = [{"class_path": "lightning.pytorch.callbacks.ModelSummary"}]
+    config["trainer"]["callbacks"] = other
+    assert sorted(plain_settings(config, "x", fit=False)[1]) == ["trainer.callbacks", "trainer.logger"]
+    with pytest.raises(UsageError, match="ModelSummary.*\n.*--trust"):
+        plain_settings(config, "x", fit=True)
 
 
 def test_a_damaged_checkpoint_names_its_size_and_a_whole_one(trained, cli):

@@ -1,0 +1,210 @@
+"""What a run directory's config.yaml may say when nobody vouches for it: plain settings of known classes.
+
+The file travels with a run and may come from anywhere. jsonargparse imports what such a file names, in many
+spellings, so what is let through is listed here, and everything else needs `--trust`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from importlib import import_module
+from typing import Any
+
+from graphzoo.errors import UsageError
+from graphzoo.registry import is_trusted
+
+__all__ = ["check_class", "names_class", "plain_settings"]
+
+_DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
+_WORD = re.compile(r"[\w@+-]*")
+_PACKAGES = ("graphzoo", "lightning", "torch", "torchmetrics")
+# Places and names, which no class of ours takes for anything but text.
+_TEXT = {"path", "root", "name"}
+# Trainer arguments that stand for an object.
+_OBJECTS = {"callbacks", "logger", "plugins", "profiler", "strategy", "accelerator", "model_registry"}
+# Callbacks whose arguments are numbers and words only, and that shape the training.
+_CALLBACKS = {f"lightning.pytorch.callbacks.{name}" for name in ("EarlyStopping", "LearningRateMonitor")}
+
+
+def plain_settings(config: Any, origin: str, *, fit: bool) -> tuple[dict[str, Any], list[str]]:
+    """The settings of a run's config.yaml that need no trust.
+
+    Args:
+        config: The parsed YAML.
+        origin: Where it comes from, for messages.
+        fit: Whether the run is to go on: callbacks then matter, and may not be left out without a word.
+
+    Returns:
+        The settings, and the names of those left out.
+
+    Raises:
+        UsageError: for anything that could make the parser import code nobody vouches for.
+    """
+    if not isinstance(config, dict):
+        raise UsageError(f"{origin} holds no settings")
+    _check_keys(config, origin)
+    kept: dict[str, Any] = {}
+    dropped: list[str] = []
+    seed = config.get("seed_everything")
+    if isinstance(seed, bool | int):
+        kept["seed_everything"] = seed
+    for section in ("model", "data"):
+        if config.get(section) is not None:
+            check_class(config[section], section, origin, inner="encoder" if section == "model" else "")
+            kept[section] = config[section]
+    for section in ("optimizer", "lr_scheduler"):
+        if config.get(section) is not None:
+            check_class(config[section], section, origin)
+            kept[section] = config[section]
+    trainer = config.get("trainer") or {}
+    if not isinstance(trainer, dict):
+        raise _refused(origin, "trainer", trainer)
+    kept["trainer"] = {}
+    for name, value in trainer.items():
+        if name == "callbacks" and value:
+            value = _callbacks(value, origin, fit=fit)
+            if value is None:
+                dropped.append(f"trainer.{name}")
+                continue
+        elif not _fits_trainer(name, value):
+            if value not in (None, [], {}):
+                _check_named(value, origin)
+                dropped.append(f"trainer.{name}")
+            continue
+        kept["trainer"][name] = value
+    return kept, dropped
+
+
+def check_class(described: Any, place: str, origin: str, *, inner: str = "") -> None:
+    """Refuse a class nobody registered, and arguments that could name another.
+
+    Args:
+        described: A class path, or a dictionary of `class_path` and `init_args`.
+        place: Where it stands, for the message.
+        origin: The file it comes from, for the message.
+        inner: Name of the argument that may be described as a class in turn.
+
+    Raises:
+        UsageError: naming what is refused and the flag that allows it.
+    """
+    if isinstance(described, str):
+        described = {"class_path": described}
+    if not isinstance(described, dict):
+        raise _refused(origin, place, described)
+    _check_keys(described, origin)
+    class_path = described.get("class_path")
+    if not isinstance(class_path, str) or not _DOTTED.fullmatch(class_path):
+        raise _refused(origin, place, described)
+    if not is_trusted(class_path):
+        raise _unregistered(origin, class_path)
+    if not _is_own_class(class_path):
+        raise _refused(origin, place, class_path)
+    arguments = described.get("init_args")
+    arguments = {} if arguments is None else arguments
+    if set(described) - {"class_path", "init_args"} or not isinstance(arguments, dict):
+        raise _refused(origin, place, described)
+    for name, value in arguments.items():
+        if name == inner and value is not None:
+            check_class(value, f"{place}.{name}", origin)
+        elif not _is_plain(value, text=place == "data" and name in _TEXT):
+            _check_named(value, origin)
+            raise _refused(origin, f"{place}.{name}", value)
+
+
+def names_class(words: list[str]) -> bool:
+    """Whether the user's own words name a class, which may lie in the current folder.
+
+    Args:
+        words: Arguments as typed.
+    """
+    values = [word.partition("=")[2] if word.startswith("--") else word for word in words]
+    return any(_DOTTED.search(value) and not value.endswith((".ckpt", "config.yaml")) for value in values)
+
+
+def _is_own_class(class_path: str) -> bool:
+    """Whether a trusted path leads to a class made there: `graphzoo.launch.os.system` does not."""
+    module, _, name = class_path.rpartition(".")
+    root = module.partition(".")[0]
+    if root not in _PACKAGES:
+        return True  # a plug-in, or imported already
+    try:
+        found = getattr(import_module(module), name, None)
+    except ImportError:
+        return False
+    return isinstance(found, type) and found.__module__.partition(".")[0] in _PACKAGES
+
+
+def _callbacks(value: Any, origin: str, *, fit: bool) -> list[Any] | None:
+    entries = value if isinstance(value, list) else [value]
+    _check_named(entries, origin)
+    for entry in entries:
+        known = isinstance(entry, dict) and entry.get("class_path") in _CALLBACKS
+        if not known and not fit:
+            return None
+        if not known:
+            raise _refused(origin, "trainer.callbacks", entry)
+        check_class(entry, "trainer.callbacks", origin)
+    return entries
+
+
+def _fits_trainer(name: Any, value: Any) -> bool:
+    if name in ("strategy", "accelerator") and isinstance(value, str):
+        return bool(_WORD.fullmatch(value)) and _is_plain(value)
+    if name == "default_root_dir" or (name in _OBJECTS and isinstance(value, str)):
+        return False
+    return not isinstance(value, list | dict) and _is_plain(value)
+
+
+def _is_plain(value: Any, *, text: bool = False) -> bool:
+    """Whether the parser can take a value for nothing but itself: no class, no YAML, no file in its place."""
+    if isinstance(value, dict):
+        return all(_is_plain(item, text=text) for item in value.values()) and "class_path" not in value
+    if isinstance(value, list | tuple):
+        return all(_is_plain(item, text=text) for item in value)
+    if isinstance(value, str):
+        if "${" in value or "class_path" in value:
+            return False
+        written = _DOTTED.search(value) or value.lstrip().startswith(("{", "["))
+        return text or not (written or os.path.isfile(value))
+    return value is None or isinstance(value, bool | int | float)
+
+
+def _check_keys(value: Any, origin: str) -> None:
+    """Refuse spellings that the command itself never writes, and that reach past the checks."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str) or "." in key or key.endswith("+"):
+                raise UsageError(
+                    f"{origin} holds the key {str(key)!r}, which no run writes; nothing was imported\n"
+                    "If you know what it does, add --trust"
+                )
+            _check_keys(item, origin)
+    elif isinstance(value, list):
+        for item in value:
+            _check_keys(item, origin)
+
+
+def _check_named(value: Any, origin: str) -> None:
+    """Refuse by name a class that nobody registered, wherever it stands."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            _check_named(item, origin)
+    elif isinstance(value, str) and _DOTTED.fullmatch(value) and not is_trusted(value):
+        raise _unregistered(origin, value)
+
+
+def _unregistered(origin: str, class_path: str) -> UsageError:
+    return UsageError(
+        f"{origin} names the class {class_path!r}, which no installed package registers\n"
+        "It was not imported. If you know what it does, add --trust"
+    )
+
+
+def _refused(origin: str, place: str, value: Any) -> UsageError:
+    return UsageError(
+        f"{origin}: {place} is {str(value)[:100]!r}, which could run code\n"
+        "Nothing was imported. If you know what it does, add --trust"
+    )
