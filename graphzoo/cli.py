@@ -210,3 +210,7 @@ def _summary(command: str, rest: list[str]) -> str:
             ]
             lines += [f"  {line}" for line in body]
     return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

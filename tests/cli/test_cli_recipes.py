@@ -1,6 +1,8 @@
 """Every shipped recipe trains a step and is tested, on a graph that needs no download."""
 
+import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ import pytest
 from graphzoo.presets import list_presets
 from graphzoo.reproduce import mean_and_deviation, paper_values
 
+REPOSITORY = Path(__file__).resolve().parents[2]
 RECIPES = [preset.name.partition("/")[2] for preset in list_presets("recipe", "knowformer")]
 # Each recipe's own data where they are small; the whole batch would take minutes.
 SMALL_DATA = ["nell995-v1", "fb15k237-v1"]
@@ -40,12 +43,14 @@ def test_recipe_on_its_own_data(cli, results, name):
 
 
 def test_paper_values_come_from_the_recipe():
-    assert paper_values("knowformer", "knowformer/umls") == {
+    assert paper_values("knowformer", "knowformer/umls", "umls") == {
         "test/mrr": 0.971,
         "test/hits@1": 0.958,
         "test/hits@10": 0.998,
     }
-    assert paper_values("knowformer", "") == {}
+    assert paper_values("knowformer", "knowformer/umls-demo", "umls")["test/mrr"] == 0.971
+    assert paper_values("knowformer", "knowformer/umls", "kg") == {}, "published for other data"
+    assert paper_values("knowformer", "", "umls") == {}
 
 
 def test_mean_and_deviation():
@@ -53,7 +58,8 @@ def test_mean_and_deviation():
     assert mean_and_deviation([5.0]) == (5.0, None)
 
 
-def test_reproduce_resumes_and_never_runs_a_finished_seed_again(cli, results):
+def test_reproduce_resumes_and_never_runs_a_finished_seed_again(cli, results, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(REPOSITORY), str(Path(__file__).parent)]))
     command = [
         "reproduce",
         "knowformer",
@@ -83,8 +89,6 @@ def test_reproduce_resumes_and_never_runs_a_finished_seed_again(cli, results):
     assert (row / "seed-0/results.json").stat().st_mtime_ns == first
 
     values = [results(row / f"seed-{seed}")["metrics"]["test/mrr"] for seed in (0, 1)]
-    import json
-
     table = json.loads((row / "row.json").read_text())["metrics"]["test/mrr"]
     assert table["mean"] == pytest.approx(sum(values) / 2) and table["paper"] == 0.971
     assert table["std"] == pytest.approx(abs(values[0] - values[1]) / 2**0.5)
@@ -93,6 +97,68 @@ def test_reproduce_resumes_and_never_runs_a_finished_seed_again(cli, results):
 
     mixed = cli(*command, "--model.lr=0.1")
     assert mixed.status == 2 and "other options" in mixed.err, "seeds of other settings never share a mean"
+
+
+@pytest.fixture
+def finished_row(workplace):
+    """A row of three seeds that are finished."""
+    content = {"metrics": {"test/mrr": 0.5}, "config_hash": "a", "data_fingerprint": "b"}
+    for seed in range(3):
+        (workplace / f"row/seed-{seed}").mkdir(parents=True)
+        results = {**content, "versions": {"graphzoo": "1"}, "seed": seed}
+        (workplace / f"row/seed-{seed}/results.json").write_text(json.dumps(results))
+    return workplace / "row"
+
+
+@pytest.mark.parametrize(
+    "key, value",
+    [("config_hash", "z"), ("data_fingerprint", "z"), ("versions", {"graphzoo": "2"}), ("metrics", None)],
+)
+def test_reproduce_averages_seeds_of_one_setting_only(cli, finished_row, key, value):
+    command = ["reproduce", "knowformer", "umls", "--seeds=0-2", "--out=row"]
+    assert cli(*command).status == 0
+    path = finished_row / "seed-1/results.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
+    result = cli(*command)
+    assert result.status == 2 and "seed 1" in result.err and len(result.err.splitlines()) <= 6, result.err
+
+
+def test_reproduce_runs_each_seed_in_a_clean_process_and_removes_nothing(cli, monkeypatch, finished_row):
+    """Trap: Lightning starts its further processes with the command line of the first."""
+    (finished_row / "seed-1/results.json").rename(finished_row / "seed-1/notes.txt")
+    started = []
+
+    class Process:
+        def __init__(self, words, env):
+            started.append((words, env))
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            return None
+
+        def wait(self):
+            return -15
+
+    monkeypatch.setattr("graphzoo.reproduce.subprocess.Popen", Process)
+    for name in ("LOCAL_RANK", "WORLD_SIZE", "GRAPHZOO_RUN_DIR"):
+        monkeypatch.setenv(name, "1")
+    for number in (1, 2):
+        result = cli("reproduce", "knowformer", "umls", "--out=row")
+        assert result.status == 143 and "goes on from here" in result.err
+        assert (finished_row / f"seed-1.stopped-{number}").is_dir()
+        (finished_row / "seed-1").mkdir()
+    assert (finished_row / "seed-1.stopped-1/notes.txt").is_file()
+    words, environment = started[0]
+    assert words[:4] == [sys.executable, "-m", "graphzoo.cli", "fit"]
+    assert words[-4:] == ["--seed", "1", "--run_dir", "row/seed-1"]
+    assert not {"LOCAL_RANK", "WORLD_SIZE", "GRAPHZOO_RUN_DIR"} & set(environment)
+
+
+def test_reproduce_help_anywhere(cli):
+    result = cli("reproduce", "knowformer", "umls", "--help")
+    assert result.status == 0 and "usage: graphzoo reproduce" in result.out
 
 
 def test_doctor_reports_what_is_live(cli):
