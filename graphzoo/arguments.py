@@ -7,6 +7,8 @@ others set; all presets stand before the user's own arguments, so that these win
 
 from __future__ import annotations
 
+import os
+import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from graphzoo.registry import (
     model_names,
     nearest_model,
 )
+from graphzoo.run_directory import is_child, several_processes
 from graphzoo.words import (
     check_options,
     header_of_configs,
@@ -32,7 +35,7 @@ from graphzoo.words import (
     without_configs,
 )
 
-__all__ = ["Plan", "make_plan"]
+__all__ = ["Plan", "draw_seed", "make_plan"]
 
 
 @dataclass
@@ -58,6 +61,7 @@ class Plan:
         used: What was taken, for the line printed at the start.
         typed: The user's own arguments, presets and checkpoint left out.
         wrote: The config.yaml that this process wrote.
+        began: Whether training or judging has begun: what fails then is no wrong setting.
     """
 
     command: str
@@ -78,6 +82,7 @@ class Plan:
     used: list[str] = field(default_factory=list)
     typed: list[str] = field(default_factory=list)
     wrote: Path | None = None
+    began: bool = False
 
     def names(self, option: str) -> bool:
         """Whether the user's arguments set `option`, written short or with `init_args`."""
@@ -298,14 +303,25 @@ def _take_names(plan: Plan, header: dict[str, str]) -> None:
     plan.model, plan.data, plan.recipe = (header.get(key, "") for key in ("model", "data", "recipe"))
 
 
+def draw_seed() -> int:
+    """A seed drawn by chance: Lightning's `true`. All processes of a run have the same.
+
+    Raises:
+        UsageError: when processes started from outside would draw one each.
+    """
+    drawn = os.environ.get("PL_GLOBAL_SEED", "")
+    if is_child() and drawn.isdecimal():
+        return int(drawn)
+    if several_processes():
+        raise UsageError("--seed true would draw another seed in every process\nGive a number: --seed 1")
+    return secrets.randbelow(2**32)
+
+
 def _seed(value: str | None) -> int | None:
     if value is None:
         return None
     if value.lower() == "true":
-        # Lightning's wish for a seed drawn by chance; drawn here, so that data and task get the same.
-        import secrets
-
-        return secrets.randbelow(2**32)
+        return draw_seed()
     if not value.isdecimal() or int(value) >= 2**32:
         raise UsageError(f"--seed must be a whole number from 0 to {2**32 - 1}, got {value!r}")
     return int(value)

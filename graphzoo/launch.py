@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import os
+import re
 import sys
 import tempfile
 import warnings
@@ -30,6 +31,9 @@ from graphzoo.run_config import check_class, names_class, plain_settings
 from graphzoo.run_directory import relative
 
 __all__ = ["run_plan", "show_class_help", "show_help"]
+
+
+_BAD_SCORES = re.compile(r"\w+ scores after step \d+: ")
 
 
 def run_plan(plan: Plan) -> int:
@@ -68,7 +72,7 @@ def run_plan(plan: Plan) -> int:
         return int(finished.code or 0)
     except Interrupted as stopped:
         run = stopped.path.parent.parent
-        _tell(f"{stopped}\nGo on with: graphzoo fit --ckpt_path {relative(run)}")
+        _tell(f"{stopped}\nGo on with: graphzoo fit --ckpt_path {relative(run)}{_needs_trust(run)}")
         return 128 + stopped.signum
     except KeyboardInterrupt:
         _tell("stopped at once; the last checkpoint stays as it was")
@@ -103,21 +107,20 @@ def _forget_unstarted(plan: Plan) -> None:
 def _tell_error(error: BaseException, plan: Plan) -> int:
     """Six lines for any error; 2 when the command line, a file or a setting is wrong, 1 for a failed run."""
     text = shorten(str(error), lines=4) or type(error).__name__
+    more = "\n--debug shows the traceback"
+    if isinstance(error, NonFiniteError) or (
+        isinstance(error, ValueError) and _BAD_SCORES.match(text) and plan.began
+    ):
+        good = _checkpoints(plan)
+        stopped = "training stopped" if plan.command == "fit" else "stopped"
+        return _tell(f"{stopped}: {text}" + (f"\nLast good checkpoints: {good}" if good else ""), 1)
     if isinstance(error, UsageError):
-        return _tell(text, 2)
+        return _tell(text, 1 if plan.began else 2)
+    if plan.began:
+        return _tell(f"{type(error).__name__}: {text}{more}", 1)
     if isinstance(error, OmegaConfBaseException):
         line = text.splitlines()[0]
         return _tell(f"{line}\nCheck the ${{...}} in the configuration files and options", 2)
-    more = "\n--debug shows the traceback"
-    if isinstance(error, NonFiniteError):
-        kept = [
-            path
-            for path in (plan.run_dir or Path(os.environ.get("GRAPHZOO_RUN_DIR", "."))).glob(
-                "checkpoints/*.ckpt"
-            )
-        ]
-        good = f"\nLast good checkpoints: {', '.join(str(relative(path)) for path in kept)}" if kept else ""
-        return _tell(f"training stopped: {text}{good}", 1)
     if isinstance(error, ModuleNotFoundError):
         name = error.name or ""
         return _tell(f"{text}\nInstall it: pip install {name.partition('.')[0]}{more}", 2)
@@ -126,6 +129,14 @@ def _tell_error(error: BaseException, plan: Plan) -> int:
     ):
         return _tell(text + more, 2)
     return _tell(f"{type(error).__name__}: {text}{more}", 1)
+
+
+def _checkpoints(plan: Plan) -> str:
+    """The checkpoints of the run, which were written while all was well."""
+    run = plan.run_dir or (Path(found) if (found := os.environ.get("GRAPHZOO_RUN_DIR")) else None)
+    if plan.command != "fit" or run is None:
+        return ""
+    return ", ".join(str(relative(path)) for path in sorted(run.glob("checkpoints/*.ckpt")))
 
 
 def _tell(text: str, status: int = 2) -> int:
@@ -152,6 +163,16 @@ def _keep_plain_settings(plan: Plan, scratch: Path) -> None:
     path = scratch / "config.yaml"
     path.write_text(yaml.safe_dump(kept, sort_keys=False), encoding="utf-8")
     plan.arguments[plan.arguments.index(str(plan.run_config))] = str(path)
+
+
+def _needs_trust(run: Path) -> str:
+    """` --trust` when a run's own config.yaml holds classes of the user, which going on has to allow."""
+    path = run / "config.yaml"
+    try:
+        dropped = plain_settings(_read_yaml(path), str(path), fit=True)[1]
+    except UsageError:
+        return " --trust"
+    return " --trust" if dropped else ""
 
 
 def _take_encoder(plan: Plan) -> None:

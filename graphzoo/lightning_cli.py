@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
-from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,9 +14,9 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import LearningRateMonitor, ProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
+from graphzoo import __version__, resume
 from graphzoo import callbacks as own
-from graphzoo import resume
-from graphzoo.arguments import Plan
+from graphzoo.arguments import Plan, draw_seed
 from graphzoo.parser import GraphzooParser
 from graphzoo.results import FORMAT, config_hash, print_table, write_results, write_rows
 from graphzoo.run_directory import choose_run_directory, relative, write_config
@@ -48,7 +46,7 @@ class GraphzooCLI(LightningCLI):
         self._guard: resume.ResumeGuard | None = None
         self._config_text = ""
         self._began = time.perf_counter()
-        header = [f"graphzoo {version('graphzoo')}", *_names_header(plan)]
+        header = [f"graphzoo {__version__}", *_names_header(plan)]
         settings = {"parser_mode": "omegaconf+", "allow_abbrev": False, "dump_header": header}
         super().__init__(
             parser_class=_parser_class(plan),
@@ -80,7 +78,7 @@ class GraphzooCLI(LightningCLI):
         self.config = parser.parse_args(args)
         config = self.config[self.plan.command]
         if config.seed_everything is True:
-            config.seed_everything = int.from_bytes(os.urandom(4), "little")
+            config.seed_everything = draw_seed()
         seed = int(config.seed_everything)
         # A printed configuration holds its own seed for data and task, which a new --seed has to replace.
         for section in ("data", "model"):
@@ -117,7 +115,7 @@ class GraphzooCLI(LightningCLI):
         self.plan.data = self.plan.data or _data_name(config)
         # A configuration that is used again must neither resume nor claim the same directory.
         parser = self._parser(self.plan.command)
-        parser.dump_header = [f"graphzoo {version('graphzoo')}", *_names_header(self.plan)]
+        parser.dump_header = [f"graphzoo {__version__}", *_names_header(self.plan)]
         saved = self.config[self.plan.command].clone()
         saved["ckpt_path"] = None
         self._config_text = parser.dump(saved, skip_unset=False)
@@ -168,7 +166,12 @@ class GraphzooCLI(LightningCLI):
         return [metrics, *(given if isinstance(given, list | tuple) else [given])]
 
     def _callbacks(self, config: dict[str, Any], given: list[Callback]) -> list[Callback]:
-        found: list[Callback] = [own.Throughput(), own.NanGuard(), _Artifacts(self.run_dir / "graph")]
+        found: list[Callback] = [
+            own.Throughput(),
+            own.NanGuard(),
+            _Began(self.plan),
+            _Artifacts(self.run_dir / "graph"),
+        ]
         if config["logger"] is not False and self.plan.command == "fit":
             found.append(LearningRateMonitor(logging_interval="epoch"))
         if config.get("enable_progress_bar") is not False and self.plan.command == "fit":
@@ -230,6 +233,8 @@ class GraphzooCLI(LightningCLI):
         best = self.run_dir / "checkpoints" / "best.ckpt"
         last = self.run_dir / "checkpoints" / "last.ckpt"
         chosen = next((path for path in (best, last) if path.is_file()), None)
+        # One process decides: on a shared disk the others may not see the file yet.
+        chosen = self.trainer.strategy.broadcast(chosen)
         if chosen is None:
             self.trainer.test(self.model, datamodule=self.datamodule, verbose=False)
         else:
@@ -340,6 +345,25 @@ def _versions() -> dict[str, str]:
     from graphzoo.tasks.base import versions
 
     return versions()
+
+
+class _Began(Callback):
+    """Notes that the settings are behind, and that the run itself has begun."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Training begins."""
+        self.plan.began = True
+
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Validation begins, or the sanity check before training."""
+        self.plan.began = True
+
+    def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """The test begins."""
+        self.plan.began = True
 
 
 class _Artifacts(Callback):

@@ -10,7 +10,7 @@ from pathlib import Path
 from graphzoo.checkpoints import RUNS
 from graphzoo.errors import UsageError
 
-__all__ = ["choose_run_directory", "relative", "write_config"]
+__all__ = ["choose_run_directory", "is_child", "relative", "several_processes", "write_config"]
 
 _VARIABLE = "GRAPHZOO_RUN_DIR"
 _LOGGERS = ("tensorboard", "wandb", "lightning_logs")
@@ -29,8 +29,13 @@ def choose_run_directory(model: str, data: str, *, wanted: Path | None = None, r
         UsageError: when `wanted` holds another run, or is a file.
     """
     # Processes that Lightning starts for DDP inherit the choice of the first.
-    if "LOCAL_RANK" in os.environ and _VARIABLE in os.environ:
+    if is_child():
         return Path(os.environ[_VARIABLE])
+    if wanted is None and several_processes():
+        raise UsageError(
+            "several processes were started from outside (torchrun, srun), and each would choose a run "
+            "directory of its own\nAdd --run_dir DIR: one new folder for all of them"
+        )
     if wanted is None:
         stamp = time.strftime("%Y%m%d-%H%M%S")
         wanted = RUNS / f"{_plain(model)}-{_plain(data)}" / f"{stamp}-{secrets.token_hex(2)}"
@@ -40,6 +45,21 @@ def choose_run_directory(model: str, data: str, *, wanted: Path | None = None, r
         _check_free(wanted)
     os.environ[_VARIABLE] = str(wanted.absolute())
     return wanted
+
+
+def is_child() -> bool:
+    """Whether Lightning started this process for a run that another one began."""
+    return "LOCAL_RANK" in os.environ and _VARIABLE in os.environ
+
+
+def several_processes() -> bool:
+    """Whether a launcher such as torchrun or srun started several processes, each on its own."""
+    if is_child():
+        return False
+    counts = [os.environ.get("WORLD_SIZE", "")]
+    if "SLURM_PROCID" in os.environ and os.environ.get("SLURM_JOB_NAME") not in ("bash", "interactive"):
+        counts.append(os.environ.get("SLURM_NTASKS", ""))
+    return any(count.isdecimal() and int(count) > 1 for count in counts)
 
 
 def write_config(run: Path, text: str) -> Path | None:

@@ -109,11 +109,12 @@ class LastCheckpoint(Checkpoint):
         """Save between two steps when it is time."""
         if (batch_idx + 1) % trainer.accumulate_grad_batches or batch_idx + 1 >= trainer.num_training_batches:
             return  # inside a step, or at the end of the epoch, which is saved after its validation
-        stop = self._told_to_stop(trainer)
-        due = trainer.strategy.broadcast(time.monotonic() - self._saved_at > 60 * self.minutes)
-        if stop or due:
-            self._save(trainer)
-        if stop:
+        # The clock of the first process counts. One small reduction per step serves clock and signals.
+        due = trainer.is_global_zero and time.monotonic() - self._saved_at > 60 * self.minutes
+        if not self._any(trainer, due or self._signum is not None):
+            return
+        self._save(trainer)
+        if self._told_to_stop(trainer):
             raise Interrupted(self._signum or signal.SIGTERM, self.path)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -133,9 +134,13 @@ class LastCheckpoint(Checkpoint):
         self.teardown(trainer, pl_module, "fit")
 
     def _told_to_stop(self, trainer: Trainer) -> bool:
+        return self._any(trainer, self._signum is not None)
+
+    def _any(self, trainer: Trainer, here: bool) -> bool:
+        """Whether it holds in any process."""
         if trainer.world_size == 1:
-            return self._signum is not None
-        return bool(trainer.strategy.reduce_boolean_decision(self._signum is not None, all=False))
+            return here
+        return bool(trainer.strategy.reduce_boolean_decision(here, all=False))
 
     def _save(self, trainer: Trainer) -> None:
         if getattr(trainer, "fast_dev_run", False):

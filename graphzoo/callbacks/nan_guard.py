@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 __all__ = ["NanGuard", "NonFiniteError"]
 
 
-class NonFiniteError(ArithmeticError):
+class NonFiniteError(ArithmeticError, ValueError):
     """A loss or gradient is NaN or infinite."""
 
 

@@ -1,5 +1,6 @@
 """Classes that the tests name by their dotted path, as a user would name his own."""
 
+import builtins
 import os
 import signal
 
@@ -45,6 +46,29 @@ class BreakLoss(Callback):
     def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
         if trainer.global_step == self.step:
             next(pl_module.encoder.parameters()).data.fill_(float("nan"))
+
+
+class BreakScores(Callback):
+    """Turns every weight into NaN when the validation of one epoch begins."""
+
+    def __init__(self, epoch: int):
+        self.epoch = epoch
+
+    def on_validation_start(self, trainer, pl_module):
+        if trainer.current_epoch == self.epoch:
+            for parameter in pl_module.parameters():
+                parameter.data.fill_(float("nan"))
+
+
+class BreakStep(Callback):
+    """Raises a built-in error at the third step."""
+
+    def __init__(self, kind: str):
+        self.kind = kind
+
+    def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+        if trainer.global_step == 2:
+            raise getattr(builtins, self.kind)("broken on purpose")
 
 
 class BreakBegin(Callback):

@@ -18,7 +18,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 def workplace(tmp_path, monkeypatch):
     """An empty current folder; nothing of the caller's environment shows."""
     monkeypatch.chdir(tmp_path)
-    for name in ("GRAPHZOO_RUN_DIR", "GRAPHZOO_CONFIGS", "LOCAL_RANK"):
+    for name in ("GRAPHZOO_RUN_DIR", "GRAPHZOO_CONFIGS", "LOCAL_RANK", "WORLD_SIZE", "RANK"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(sys, "argv", ["graphzoo"])
     return tmp_path

@@ -4,6 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from graphzoo.arguments import draw_seed
+from graphzoo.run_directory import choose_run_directory
+
 RUN = "fit --model knowformer --data umls --trainer smoke"
 
 # command line -> what the answer has to contain
@@ -17,6 +20,12 @@ WRONG = {
     "reproduce knowformer": "needs a model and a data set",
     "reproduce knowformer umls --seeds a": "--seeds takes numbers",
     "reproduce knowformer umls --seed 1": "reproduce sets --seed itself",
+    "reproduce knowformer umls --seeds 3-1": "3-1 is empty; write 1-3",
+    "reproduce knowformer umls --trainer.fast_dev_run": "cannot use --trainer.fast_dev_run",
+    "reproduce knowformer umls --trainer.fast_dev_run=true": "leaves no results",
+    "reproduce knowformer umls --print_config": "cannot use --print_config",
+    "reproduce knowformer umls --model.help": "cannot use --model.help",
+    "reproduce knowformer umls --recipe umls-demo --seeds 0 --out broken-row": "missing or damaged",
     "reproduce knowfromer umls": "Did you mean: knowformer?",
     "fit": "--data NAME",
     "fit --data umls": "There are: knowformer",
@@ -83,6 +92,8 @@ def files(workplace):
     (workplace / "empty.ckpt").touch()
     (workplace / "occupied").mkdir()
     (workplace / "occupied" / "config.yaml").write_text("# graphzoo 0.1.0\n")
+    (workplace / "broken-row/seed-0").mkdir(parents=True)
+    (workplace / "broken-row/seed-0/results.json").write_text("{")
     (workplace / "foreign").mkdir()
     (workplace / "foreign" / "notes.txt").touch()
 
@@ -143,3 +154,44 @@ def test_a_failed_run_is_status_1_with_the_step_and_the_layer(fit):
         "the checkpoints of the first epoch are good"
     )
     assert len(result.err.splitlines()) <= 6
+
+
+def test_bad_scores_are_status_1_with_the_good_checkpoints(fit):
+    result = fit("--trainer.callbacks+=cli_helpers.BreakScores", "--trainer.callbacks.epoch=1", status=1)
+    assert "scores after step" in result.err and "last.ckpt" in result.err, result.err
+    assert len(result.err.splitlines()) <= 6
+
+
+@pytest.mark.parametrize("kind", ["ValueError", "FileNotFoundError", "TypeError"])
+def test_what_fails_inside_training_is_status_1(fit, kind):
+    options = ["--trainer.callbacks+=cli_helpers.BreakStep", f"--trainer.callbacks.kind={kind}"]
+    result = fit(*options, status=1)
+    assert f"{kind}: broken on purpose" in result.err and "--debug" in result.err
+
+
+OUTSIDE = {
+    "torchrun": {"WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1"},
+    "slurm": {"SLURM_NTASKS": "2", "SLURM_PROCID": "1", "SLURM_JOB_NAME": "train"},
+}
+
+
+@pytest.mark.parametrize("launcher", OUTSIDE)
+def test_processes_started_from_outside_share_folder_and_seed(cli, monkeypatch, launcher):
+    for name, value in OUTSIDE[launcher].items():
+        monkeypatch.setenv(name, value)
+    result = cli(*RUN.split())
+    assert result.status == 2 and "--run_dir DIR" in result.err and len(result.err.splitlines()) <= 6
+    result = cli(*RUN.split(), "--run_dir=run", "--seed=true")
+    assert result.status == 2 and "--seed 1" in result.err
+    Path("run").mkdir()
+    Path("run/config.yaml").write_text("# graphzoo 0.1.0\n")  # the first process was faster
+    assert choose_run_directory("a", "b", wanted=Path("run")) == Path("run")
+    assert not Path("runs").exists()
+
+
+def test_lightnings_own_processes_take_folder_and_seed_of_the_first(monkeypatch):
+    for name, value in {"LOCAL_RANK": "1", "WORLD_SIZE": "2", "PL_GLOBAL_SEED": "7"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("GRAPHZOO_RUN_DIR", "/first")
+    assert choose_run_directory("a", "b") == Path("/first")
+    assert draw_seed() == 7

@@ -77,9 +77,9 @@ def test_resumed_is_uninterrupted(fit, cli, results, name, status, epoch, batch)
     stop = ["--trainer.callbacks+=cli_helpers.SendSignal", f"--trainer.callbacks.name={name}"]
     stop += [f"--trainer.callbacks.epoch={epoch}", f"--trainer.callbacks.batch={batch}"]
     stopped = fit("--run_dir=parts", *settings, *stop, epochs=4, status=status)
-    assert "graphzoo fit --ckpt_path parts" in stopped.err and len(stopped.err.splitlines()) <= 6
+    assert "graphzoo fit --ckpt_path parts --trust" in stopped.err and len(stopped.err.splitlines()) <= 6
     assert not Path("parts/results.json").exists()
-    resumed = cli("fit", "--ckpt_path", "parts")
+    resumed = cli("fit", "--ckpt_path", "parts", "--trust")
     assert resumed.status == 0, resumed.err
     same_training("whole/checkpoints/last.ckpt", "parts/checkpoints/last.ckpt")
     assert results("whole")["metrics"] == results("parts")["metrics"]
