@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from graphzoo.cli import main
 from graphzoo.presets import list_presets
-from graphzoo.reproduce import mean_and_deviation, paper_values
+from graphzoo.reproduce import _run, mean_and_deviation, paper_values
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 RECIPES = [preset.name.partition("/")[2] for preset in list_presets("recipe", "knowformer")]
 # Each recipe's own data where they are small; the whole batch would take minutes.
 SMALL_DATA = ["nell995-v1", "fb15k237-v1"]
@@ -59,7 +59,8 @@ def test_mean_and_deviation():
 
 
 def test_reproduce_resumes_and_never_runs_a_finished_seed_again(cli, results, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(REPOSITORY), str(Path(__file__).parent)]))
+    # In this process, for speed; the real one is in `test_reproduce_runs_each_seed_in_a_clean_process`.
+    monkeypatch.setattr("graphzoo.reproduce._run", main)
     command = [
         "reproduce",
         "knowformer",
@@ -154,6 +155,12 @@ def test_reproduce_runs_each_seed_in_a_clean_process_and_removes_nothing(cli, mo
     assert words[:4] == [sys.executable, "-m", "graphzoo.cli", "fit"]
     assert words[-4:] == ["--seed", "1", "--run_dir", "row/seed-1"]
     assert not {"LOCAL_RANK", "WORLD_SIZE", "GRAPHZOO_RUN_DIR"} & set(environment)
+
+
+def test_a_seeds_process_gives_its_status_back(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[2]))
+    assert _run(["--version"]) == 0
+    assert _run(["fit"]) == 2
 
 
 def test_reproduce_help_anywhere(cli):
