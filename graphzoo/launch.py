@@ -93,15 +93,19 @@ def run_plan(plan: Plan) -> int:
 
 
 def _forget_unstarted(plan: Plan) -> None:
-    """Take back the config.yaml that this process wrote when nothing was computed, and nothing else."""
+    """Take back the files that this process itself wrote when nothing was computed, and nothing else."""
     if plan.wrote is None or plan.resume or "LOCAL_RANK" in os.environ:
         return
     run = plan.wrote.parent
     if any((run / name).exists() for name in ("checkpoints", "metrics.csv", "results.json", "graph")):
         return
     plan.wrote.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # not empty: what else lies there stays
-        run.rmdir()
+    # TensorBoard's files carry the number of the process that wrote them.
+    for path in (run / "tensorboard").glob(f"events.out.tfevents.*.{os.getpid()}.*"):
+        path.unlink()
+    for folder in (run / "tensorboard", run):
+        with contextlib.suppress(OSError):  # not empty: what else lies there stays
+            folder.rmdir()
 
 
 def _tell_error(error: BaseException, plan: Plan) -> int:
