@@ -89,8 +89,6 @@ def _train(command: str) -> Callable[[list[str]], int]:
 
             return show_class_help(command, rest)
         plan = make_plan(command, rest)
-        # Read when torch loads. Threads that spin while they wait take the cores from those that work.
-        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
         from graphzoo.launch import run_plan
 
         return run_plan(plan)

@@ -4,16 +4,12 @@ A transformer layer over [N, B, D] states is mostly tall, thin arithmetic: small
 sums that treat every row alike. Run tensor by tensor, each of its steps writes and saves an [N, B, D]
 intermediate; most of the time then goes to memory, on the CPU to page faults of fresh allocations above all.
 `map_rows` runs the whole function on a chunk of rows that stays in cache, saves only the inputs, and computes
-the chunk again when its gradient is wanted. On the CPU the chunks are dealt to single-threaded workers, so
-that no step waits for a barrier.
+the chunk again when its gradient is wanted.
 """
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -27,66 +23,18 @@ RowGradient = Callable[
     tuple[tuple[Tensor, ...], tuple[Tensor, ...]],
 ]
 
-# Rows of the innermost matrices per chunk: 8192 rows of 32 float32 channels are 1 MiB, one core's share of
-# cache.
-CPU_ROWS = 8192
-# Smaller inputs are still cut into a few chunks for the workers, unless a chunk would not be worth a call.
-CPU_CHUNKS = 4
-CPU_LEAST_ROWS = 512
+# Rows of the innermost matrices per chunk: 16384 of 32 float32 channels are 2 MiB, two cores' share of cache;
+# fewer leave torch's threads too little to do between two barriers.
+CPU_ROWS = 16384
 # On an accelerator a chunk only bounds the memory of the recomputation; it should fill the device.
 DEVICE_ROWS = 1 << 20
 
-# One pool per number of threads; kept, since another thread may be about to use it.
-_pools: dict[int, ThreadPoolExecutor] = {}
-_pools_lock = threading.Lock()
-_START_SECONDS = 60
-
-
-def _forget_pools() -> None:
-    """A forked child has neither its parent's worker threads nor a say over its locks."""
-    global _pools_lock
-    _pools.clear()
-    _pools_lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_pools)
-
-
-def _workers() -> ThreadPoolExecutor | None:
-    """Workers whose own torch operations are single-threaded; None where one thread is all there is."""
-    wanted = torch.get_num_threads()
-    if wanted == 1 or threading.current_thread().name.startswith("graphzoo-rows"):
-        return None
-    with _pools_lock:
-        pool = _pools.get(wanted)
-        if pool is None:
-            pool = ThreadPoolExecutor(
-                wanted, "graphzoo-rows", initializer=torch.set_num_threads, initargs=(1,)
-            )
-            # Start every worker now: set_num_threads in a worker also moves the default for threads to come,
-            # which the last line puts back. The calling thread keeps its own count throughout.
-            barrier = threading.Barrier(wanted)
-            for started in [pool.submit(barrier.wait, _START_SECONDS) for _ in range(wanted)]:
-                started.result()
-            torch.set_num_threads(wanted)
-            _pools[wanted] = pool
-        return pool
-
-
-def _run(work: Callable[[int], Any], starts: range, device: torch.device) -> list[Any]:
-    pool = _workers() if device.type == "cpu" and len(starts) > 1 else None
-    return [work(start) for start in starts] if pool is None else list(pool.map(work, starts))
-
 
 def _chunk_length(row: Tensor, chunk_rows: int | None) -> int:
-    """Rows of equal chunks; never a function of the number of workers, so that the bits are not either."""
-    on_cpu = row.device.type == "cpu"
-    length, total = row.shape[0], row.numel() // row.shape[-1]
-    num_chunks = -(-total // (chunk_rows or (CPU_ROWS if on_cpu else DEVICE_ROWS)))
-    if chunk_rows is None and on_cpu:
-        num_chunks = max(num_chunks, min(CPU_CHUNKS, total // CPU_LEAST_ROWS))
-    return max(1, -(-length // max(1, num_chunks)))
+    """Rows of equal chunks."""
+    chunk_rows = chunk_rows or (CPU_ROWS if row.device.type == "cpu" else DEVICE_ROWS)
+    num_chunks = -(-(row.numel() // row.shape[-1]) // chunk_rows)
+    return max(1, -(-row.shape[0] // max(1, num_chunks)))
 
 
 _NUM_SETTINGS = 5  # arguments of _MapRows before the tensors
@@ -110,20 +58,18 @@ class _MapRows(torch.autograd.Function):
         ctx.autocast = torch.is_autocast_enabled(device.type), torch.get_autocast_dtype(device.type)
         ctx.save_for_backward(*tensors)
         outputs: list[Tensor] = []
-        lock = threading.Lock()
 
         def work(start: int) -> tuple[Tensor, ...]:
             with torch.no_grad(), torch.autocast(device.type, ctx.autocast[1], enabled=ctx.autocast[0]):
                 results = fn(tuple(row[start : start + step] for row in rows), shared, start)
             mapped = results[: len(results) - num_sums]
-            with lock:
-                if not outputs:
-                    outputs.extend(part.new_empty(length, *part.shape[1:]) for part in mapped)
+            if not outputs:
+                outputs.extend(part.new_empty(length, *part.shape[1:]) for part in mapped)
             for output, part in zip(outputs, mapped, strict=True):
                 output[start : start + step] = part
             return results[len(results) - num_sums :]
 
-        partial = _run(work, range(0, length, step), device)
+        partial = [work(start) for start in range(0, length, step)]
         sums = [_sum_in_order([part[i] for part in partial]) for i in range(num_sums)]
         return (*outputs, *sums)
 
@@ -175,7 +121,9 @@ class _MapRows(torch.autograd.Function):
 
         # Under autocast the types of intermediates are autocast's business, which only autograd follows.
         by_formula = ctx.gradient is not None and not ctx.autocast[0]
-        partial = _run(work_by_formula if by_formula else work, range(0, rows[0].shape[0], step), device)
+        partial = [
+            (work_by_formula if by_formula else work)(start) for start in range(0, rows[0].shape[0], step)
+        ]
         grad_shared: list[Tensor | None] = []
         position = 0
         for need in needs[ctx.num_rows :]:
@@ -185,7 +133,7 @@ class _MapRows(torch.autograd.Function):
 
 
 def _sum_in_order(parts: list[Tensor]) -> Tensor:
-    """Sum with the same bits whichever worker finished first."""
+    """Sum of tensors of one shape, into one new tensor."""
     total = parts[0].clone()
     for part in parts[1:]:
         total += part
@@ -216,7 +164,7 @@ def map_rows(
         chunk_rows: Rows of the trailing matrices ([N, B, D]: N times B) per chunk; a default for the device.
 
     Returns:
-        The outputs of `fn` for all rows. The bits do not depend on the number of threads.
+        The outputs of `fn` for all rows.
 
     Raises:
         ValueError: if there are no rows or the tensors of `rows` differ in length.
