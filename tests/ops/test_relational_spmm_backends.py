@@ -56,9 +56,9 @@ except ValueError as error:
 
 @pytest.mark.parametrize("max_messages", [1, 100, 450, 10_000])
 def test_scatter_in_blocks_of_features(max_messages, monkeypatch):
-    scatter = pytest.importorskip(
-        "graphzoo.ops.relational_spmm.scatter", reason="torch-scatter is not installed"
-    )
+    pytest.importorskip("torch_scatter", reason="torch-scatter is not installed")
+    from graphzoo.ops.relational_spmm import scatter
+
     monkeypatch.setattr(scatter, "MAX_MESSAGES", max_messages)
     graph, mask = random_graph(12, 100, 3), torch.rand(100) < 0.8
     x, relation, grad = torch.randn(12, 13), torch.randn(3, 13), torch.randn(12, 13)
@@ -71,7 +71,9 @@ def test_scatter_in_blocks_of_features(max_messages, monkeypatch):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("piece", [1, 10, 33, 1000])
 def test_triton_cuts_long_segments(piece, dtype, monkeypatch):
-    triton = pytest.importorskip("graphzoo.ops.relational_spmm.triton", reason="Triton is not installed")
+    pytest.importorskip("triton", reason="Triton is not installed")
+    from graphzoo.ops.relational_spmm import triton
+
     monkeypatch.setattr(triton, "PIECE", piece)
     graph, mask = random_graph(12, 100, 3), torch.rand(100) < 0.8
     x, relation = torch.randn(12, 5).to(dtype), torch.randn(3, 5).to(dtype)
