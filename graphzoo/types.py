@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import Tensor, device
 
-__all__ = ["GraphSpec", "QueryBatch", "TripleBatch"]
+__all__ = ["GraphSpec", "NodeBatch", "QueryBatch", "TripleBatch"]
 
 
 @dataclass(frozen=True)
@@ -24,13 +24,15 @@ class GraphSpec:
         num_nodes: Nodes or entities of the training graph.
         num_relations: Forward relations; the inverse of relation `r` is `r + num_relations`.
         in_channels: Width of the node features, 0 without features.
-        num_classes: Classes of node classification, 0 elsewhere.
+        num_classes: Classes of node classification, or its yes-no labels; 0 elsewhere.
+        is_multi_label: Whether a node has any number of `num_classes` yes-no labels instead of one class.
     """
 
     num_nodes: int
     num_relations: int = 0
     in_channels: int = 0
     num_classes: int = 0
+    is_multi_label: bool = False
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -40,12 +42,12 @@ class GraphSpec:
                     f"GraphSpec.{field.name} must be a whole number of at least 0, got {value!r}"
                 )
 
-    def to_dict(self) -> dict[str, int]:
-        """The fields as plain integers, for checkpoints."""
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as plain values, for checkpoints."""
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, values: dict[str, int]) -> GraphSpec:
+    def from_dict(cls, values: dict[str, Any]) -> GraphSpec:
         """The inverse of `to_dict`; unknown keys raise `ValueError`."""
         known = {field.name for field in fields(cls)}
         if unknown := set(values) - known:
@@ -116,3 +118,32 @@ class QueryBatch(_MovableBatch):
 
     def __len__(self) -> int:
         return int(self.head.numel())
+
+
+@dataclass
+class NodeBatch(_MovableBatch):
+    """A graph, or the part of one that a random partition induces, with the nodes that count.
+
+    Args:
+        x: Features [N, F], dense or sparse CSR, float32.
+        edge_index: Edges inside the part, in its own numbering, [2, E], int64; None once the encoder has
+            precomputed all it needs of them.
+        y: Classes [N], int64, -1 where unknown; or yes-no labels [N, C], float32, NaN where unknown.
+        target: Nodes of the part that enter loss or metric, [T], int64.
+        index: Number of each node in the whole graph, [N], int64; None when the batch is the whole graph.
+        num_global: Targets of the optimiser step over all processes.
+        epoch: Epoch the batch belongs to.
+        number: Position of the part in the epoch's partition: what its randomness depends on.
+    """
+
+    x: Tensor
+    edge_index: Tensor | None
+    y: Tensor
+    target: Tensor
+    index: Tensor | None
+    num_global: int
+    epoch: int = 0
+    number: int = 0
+
+    def __len__(self) -> int:
+        return int(self.target.numel())

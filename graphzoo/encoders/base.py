@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
@@ -44,11 +45,50 @@ class Encoder(nn.Module, ABC):
 
 
 class NodeEncoder(Encoder):
-    """Graph -> one state per node, computed once per graph."""
+    """Graph -> one state per node.
+
+    What an encoder computes once per graph (denoised features, adjacency orders) it returns from
+    `precompute`; callers hand it to every later call by name. Without it, `forward` computes it itself.
+
+    Attributes:
+        needs_edges: Whether `forward` still reads `edge_index` when given what `precompute` returned.
+    """
+
+    needs_edges: bool = True
 
     @abstractmethod
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        """Encode features `x` [N, F] over `edge_index` [2, E] into states [N, D]."""
+        """Encode features `x` [N, F], dense or sparse CSR, over `edge_index` [2, E] into states [N, D].
+
+        Encoders may take more by keyword: `noise_seed`, an integer that names the draw of dropout and other
+        noise while training (None: the next of the module's own), and what their `precompute` returns. The
+        global random state is neither read nor changed.
+        """
+
+    def forward_with_auxiliary(
+        self,
+        x: Tensor,
+        edge_index: Tensor | None,
+        *,
+        noise_seed: int | None = None,
+        **precomputed: Any,
+    ) -> tuple[Tensor, Tensor | None]:
+        """`forward`, and a term that is added to the task's loss as it stands, or None."""
+        if "noise_seed" in inspect.signature(self.forward).parameters:
+            precomputed["noise_seed"] = noise_seed
+        return self(x, edge_index, **precomputed), None
+
+    def precompute(
+        self, x: Tensor, edge_index: Tensor, *, cache: str | PathLike[str] | None = None
+    ) -> dict[str, Any]:
+        """What depends on the graph alone, as keyword arguments of `forward`; values have `.to(device)`.
+
+        Args:
+            x: Features [N, F], dense or sparse CSR.
+            edge_index: Edges [2, E], int64.
+            cache: Folder in which costly results may be kept; None keeps nothing.
+        """
+        return {}
 
 
 class QueryEncoder(Encoder):
