@@ -1,0 +1,31 @@
+"""Modules that two or more encoders share: `from graphzoo.layers import SparseLinear`."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from graphzoo.layers.last_result import LastResult as LastResult
+    from graphzoo.layers.noise import NoiseStream as NoiseStream
+    from graphzoo.layers.noise import dropout as dropout
+    from graphzoo.layers.sparse_linear import SparseLinear as SparseLinear
+
+_LAZY = {
+    "LastResult": "last_result",
+    "NoiseStream": "noise",
+    "SparseLinear": "sparse_linear",
+    "dropout": "noise",
+}
+
+__all__ = ["LastResult", "NoiseStream", "SparseLinear", "dropout"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(import_module(f"graphzoo.layers.{_LAZY[name]}"), name)
+    raise AttributeError(f"module 'graphzoo.layers' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,84 @@
+"""Noise of training that leaves the global random state alone and goes on where a checkpoint stopped."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from graphzoo.sampling.random import hash_integers
+
+__all__ = ["NoiseStream", "dropout"]
+
+# What a seed is for, so that equal numbers in different roles do not give equal noise.
+_NAMED, _COUNTED, _FIXED = 1, 2, 3
+
+
+class NoiseStream(nn.Module):
+    """Generators for one forward pass after the other.
+
+    The global random state is neither read nor changed. Each draw is named, by the caller or by its number:
+    the buffer `draws` counts the unnamed ones and is part of the state dict, so that training that resumes
+    from a checkpoint meets the noise it would have met without the stop.
+
+    Args:
+        seed: Streams of different seeds are independent.
+    """
+
+    draws: Tensor
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__()
+        self.seed = seed
+        self.register_buffer("draws", torch.zeros((), dtype=torch.int64))
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def generator(self, noise_seed: int | None, device: torch.device | str) -> torch.Generator:
+        """A new generator: a function of (seed, noise_seed), or the next of the stream if that is None."""
+        if noise_seed is not None:
+            return self._seeded(device, _NAMED, noise_seed)
+        count = int(self.draws)
+        self.draws += 1
+        return self._seeded(device, _COUNTED, count)
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def fixed_generator(self, device: torch.device | str) -> torch.Generator:
+        """The same generator every time, a function of the seed alone: for evaluation."""
+        return self._seeded(device, _FIXED, 0)
+
+    def _seeded(self, device: torch.device | str, purpose: int, number: int) -> torch.Generator:
+        generator = torch.Generator(device)
+        return generator.manual_seed(int(hash_integers(self.seed, purpose, number)))
+
+
+def dropout(x: Tensor, p: float, generator: torch.Generator | None, training: bool) -> Tensor:
+    """Dropout with a generator of its own: entries are kept with probability 1 - p and divided by it.
+
+    Args:
+        x: Any shape.
+        p: Probability of a zero, in [0, 1), taken in steps of 2^-16.
+        generator: On the device of `x`; only looked at when something is drawn.
+        training: False returns `x` itself.
+
+    Returns:
+        Shape of `x`.
+
+    Raises:
+        ValueError: if `p` is out of range, or a generator is needed and missing.
+    """
+    if not 0 <= p < 1:
+        raise ValueError(f"dropout must be at least 0 and below 1, got {p}")
+    if not training or p == 0:
+        return x
+    if generator is None:
+        raise ValueError("dropout needs a generator while training: take NoiseStream.generator(...)")
+    dropped = min(round(p * 65536), 65535)
+    keep = _random_bits(x, generator) >= dropped - 32768
+    return torch.where(keep, x * (65536 / (65536 - dropped)), 0)
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _random_bits(x: Tensor, generator: torch.Generator) -> Tensor:
+    """Uniform 16-bit integers in the shape of x: four of one draw, which on the CPU is the slow part."""
+    words = torch.empty(-(-x.numel() // 4), dtype=torch.int64, device=x.device)
+    words.random_(-(2**63), None, generator=generator)
+    return words.view(torch.int16)[: x.numel()].view(x.shape)

@@ -1,0 +1,34 @@
+"""A linear map whose input may be sparse, as wide bags of words are."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from graphzoo.layers.last_result import LastResult
+from graphzoo.ops.sparse import SparseMatrix
+
+__all__ = ["SparseLinear"]
+
+
+class SparseLinear(nn.Linear):
+    """`torch.nn.Linear` that also takes sparse input: gradients reach the weight, nothing is made dense.
+
+    What a sparse tensor is turned into (`SparseMatrix`) is kept as long as calls bring the same tensor.
+    Parameters, their names and their initialisation are those of `torch.nn.Linear`.
+    """
+
+    def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
+        super().__init__(in_features, out_features, bias)
+        self._last: LastResult[SparseMatrix] = LastResult()
+
+    def forward(self, x: Tensor | SparseMatrix) -> Tensor:
+        """Map `x` [N, in_features], dense, sparse CSR or a `SparseMatrix`, to [N, out_features]."""
+        if isinstance(x, Tensor):
+            if x.layout is torch.strided:
+                return F.linear(x, self.weight, self.bias)
+            sparse = x
+            x = self._last.get((sparse,), lambda: SparseMatrix.from_tensor(sparse))
+        out: Tensor = x.matmul(self.weight.t())
+        return out if self.bias is None else out + self.bias

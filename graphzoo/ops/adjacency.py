@@ -1,0 +1,118 @@
+"""Normalised adjacency matrices of a graph, and of the graphs of its two-hop, four-hop, ... neighbours."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from graphzoo.ops.relational_spmm.graph import _check_index_tensor, _check_range
+from graphzoo.ops.sparse import SparseMatrix
+
+__all__ = ["SparseAdjacency", "adjacency_orders", "normalized_adjacency"]
+
+
+class SparseAdjacency(SparseMatrix):
+    """D^(-1/2) A D^(-1/2) of a 0/1 pattern A: row v holds the edges u -> v, so `matmul` sends along edges.
+
+    D counts the edges that arrive at a node; where none does, its entries are zero.
+    """
+
+    @classmethod
+    def from_pattern(
+        cls, target: Tensor, source: Tensor, num_nodes: int, *, dtype: torch.dtype
+    ) -> SparseAdjacency:
+        """Edges [E] of each, without repetitions and sorted by (target, source)."""
+        in_degree = torch.bincount(target, minlength=num_nodes)
+        scale = in_degree.clamp(min=1).to(dtype).rsqrt() * (in_degree > 0)
+        rowptr = torch.cat([in_degree.new_zeros(1), in_degree.cumsum(0)])
+        return cls(rowptr, source, scale[target] * scale[source], (num_nodes, num_nodes))
+
+    @property
+    def num_nodes(self) -> int:
+        """N."""
+        return self.shape[0]
+
+    @property
+    def in_degree(self) -> Tensor:
+        """Edges that arrive at each node, [N], int64."""
+        return self.rowptr.diff().long()
+
+
+def normalized_adjacency(
+    edge_index: Tensor, num_nodes: int, *, self_loops: bool = True, dtype: torch.dtype = torch.float32
+) -> SparseAdjacency:
+    """D^(-1/2) A D^(-1/2), A the pattern of `edge_index` in which a repeated edge counts once.
+
+    Args:
+        edge_index: Source and target of every edge, [2, E], int64 or int32.
+        num_nodes: N.
+        self_loops: Whether every node gets a loop; False keeps the loops that are there.
+        dtype: Of the values.
+
+    Returns:
+        The matrix [N, N]; row v holds the edges u -> v.
+
+    Raises:
+        ValueError: for a wrong shape or dtype, or a node out of range.
+    """
+    row, col = _pattern(edge_index, num_nodes, self_loops=self_loops)
+    return SparseAdjacency.from_pattern(row, col, num_nodes, dtype=dtype)
+
+
+def adjacency_orders(
+    edge_index: Tensor, num_nodes: int, num_orders: int, *, dtype: torch.dtype = torch.float32
+) -> list[SparseAdjacency]:
+    """Normalised A_1, the edges with self-loops, and A_o, the non-zero pattern of A_{o-1} A_{o-1}.
+
+    Args:
+        edge_index: Source and target of every edge, [2, E], int64 or int32.
+        num_nodes: N.
+        num_orders: R, how many; order o joins nodes up to 2^(o-1) steps apart. 0 gives an empty list.
+        dtype: Of the values.
+
+    Returns:
+        R matrices [N, N], each normalised by its own degrees. Memory grows with the number of such pairs.
+
+    Raises:
+        ValueError: as for `normalized_adjacency`, or for a negative `num_orders`.
+    """
+    if num_orders < 0:
+        raise ValueError(f"num_orders must be at least 0, got {num_orders}")
+    orders: list[SparseAdjacency] = []
+    if num_orders:
+        row, col = _pattern(edge_index, num_nodes, self_loops=True)
+        orders.append(SparseAdjacency.from_pattern(row, col, num_nodes, dtype=dtype))
+        for _ in range(1, num_orders):
+            row, col = _square_pattern(row, col, num_nodes)
+            orders.append(SparseAdjacency.from_pattern(row, col, num_nodes, dtype=dtype))
+    return orders
+
+
+def _pattern(edge_index: Tensor, num_nodes: int, *, self_loops: bool) -> tuple[Tensor, Tensor]:
+    """Targets and sources of the distinct edges, sorted."""
+    _check_index_tensor("edge_index", edge_index)
+    if edge_index.dim() != 2 or edge_index.shape[0] != 2:
+        raise ValueError(f"edge_index must have shape [2, num_edges], got {list(edge_index.shape)}")
+    _check_range("edge_index[0]", edge_index[0], "num_nodes", num_nodes)
+    _check_range("edge_index[1]", edge_index[1], "num_nodes", num_nodes)
+    source, target = edge_index.long()
+    place = target * num_nodes + source
+    if self_loops:
+        place = torch.cat([place, torch.arange(num_nodes, device=place.device) * (num_nodes + 1)])
+    place = torch.unique(place)
+    return place // max(num_nodes, 1), place % max(num_nodes, 1)
+
+
+def _square_pattern(row: Tensor, col: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
+    # The COO product, since the CSR one is only there where torch comes with MKL. Its values are counts of
+    # paths, positive numbers, so that none of the pattern is lost to rounding or cancellation.
+    matrix = torch.sparse_coo_tensor(
+        torch.stack([row, col]),
+        torch.ones(row.numel(), device=row.device),
+        (num_nodes, num_nodes),
+        is_coalesced=True,
+        check_invariants=False,
+    )
+    squared = torch.sparse.mm(matrix, matrix).coalesce()
+    found_row, found_col = squared.indices()
+    return found_row, found_col
