@@ -1,4 +1,4 @@
-"""Knowledge graphs: get, verify, parse, cached tensors. Names load on first use."""
+"""Graphs: get, verify, parse, cached tensors. Names load on first use."""
 
 from __future__ import annotations
 
@@ -14,6 +14,13 @@ if TYPE_CHECKING:
     from graphzoo.datasets.fetch import download as download
     from graphzoo.datasets.kg import KnowledgeGraph as KnowledgeGraph
     from graphzoo.datasets.load import load_knowledge_graph as load_knowledge_graph
+    from graphzoo.datasets.node.graph import NodeGraph as NodeGraph
+    from graphzoo.datasets.node.load import load_node_graph as load_node_graph
+    from graphzoo.datasets.node.splits import NodeSplit as NodeSplit
+    from graphzoo.datasets.node.splits import per_class_split as per_class_split
+    from graphzoo.datasets.node.splits import random_split as random_split
+    from graphzoo.datasets.node.table import find_node_source as find_node_source
+    from graphzoo.datasets.node.table import list_node_graphs as list_node_graphs
     from graphzoo.datasets.own import from_files as from_files
     from graphzoo.datasets.roots import data_root as data_root
     from graphzoo.datasets.table import find_source as find_source
@@ -26,13 +33,20 @@ _LAZY = {
     "DownloadError": "errors",
     "GraphzooDataWarning": "errors",
     "KnowledgeGraph": "kg",
+    "NodeGraph": "node.graph",
+    "NodeSplit": "node.splits",
     "data_root": "roots",
     "download": "fetch",
+    "find_node_source": "node.table",
     "find_source": "table",
     "from_files": "own",
     "from_triples": "build",
     "list_knowledge_graphs": "table",
+    "list_node_graphs": "node.table",
     "load_knowledge_graph": "load",
+    "load_node_graph": "node.load",
+    "per_class_split": "node.splits",
+    "random_split": "node.splits",
     "read_triples": "triples",
 }
 

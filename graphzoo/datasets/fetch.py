@@ -15,8 +15,10 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -24,9 +26,10 @@ from filelock import FileLock, Timeout
 from graphzoo import __version__
 from graphzoo.datasets.errors import DownloadError
 from graphzoo.datasets.roots import cache_root, data_root, is_offline
-from graphzoo.datasets.table import FileFacts, KGSource, content_hash, find_source
+from graphzoo.datasets.table import KGSource, find_source
+from graphzoo.datasets.verify import Broken, Refused, verify_not_html, verify_triples
 
-__all__ = ["download", "provide"]
+__all__ = ["RemoteFile", "download", "provide", "provide_files"]
 
 _log = logging.getLogger(__name__)
 _SPLITS = ("train", "valid", "test")
@@ -36,14 +39,6 @@ _TIMEOUT = 30.0
 _ROUNDS = 4
 _BACKOFF = 1.0
 _LOCK_TIMEOUT = 3600.0
-
-
-class _Refused(Exception):
-    """This address will not give the file; the next one may."""
-
-
-class _Broken(Exception):
-    """The transfer broke off or carried wrong bytes; the same address may do better."""
 
 
 def download(name: str, root: str | os.PathLike[str] | None = None) -> Path:
@@ -75,10 +70,7 @@ def provide(
     root: str | os.PathLike[str] | None = None,
     download: bool | None = None,
 ) -> dict[str, Path]:
-    """The three files of a folder of the table, fetched if need be.
-
-    Looks below the data root, then below the user's cache folder, which also takes the files when the root is
-    read-only. With GRAPHZOO_MIRROR=URL the address `URL/kg/<folder>/<split>.txt` is tried before all others.
+    """The three files of a folder of the table of knowledge graphs, fetched if need be (see `provide_files`).
 
     Args:
         source: Row of the table.
@@ -92,73 +84,140 @@ def provide(
     Raises:
         DownloadError: with the addresses, the path for the file, and what went wrong.
     """
-    preferred = data_root(root) / "kg" / folder
-    places = list(dict.fromkeys([preferred, cache_root() / "data" / "kg" / folder]))
-    found = _find(places)
-    missing = [split for split in _SPLITS if split not in found]
+    urls = source.inductive_urls if folder == source.inductive else source.urls
+    wanted = []
+    for split in _SPLITS:
+        facts = source.file(split, folder)
+        check = partial(verify_triples, facts=facts, source=source, split=split)
+        addresses = tuple(url.format(split=split) for url in urls)
+        wanted.append(RemoteFile(f"{split}.txt", addresses, check, facts.num_bytes, (".txt.gz",)))
+    found = provide_files(source.name, f"kg/{folder}", wanted, root=root, download=download)
+    return {split: found[f"{split}.txt"] for split in _SPLITS}
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file of a data set and how to get it.
+
+    Args:
+        path: Below the folder of the data set, with `/`.
+        urls: Addresses, tried in order.
+        verify: Called with the fetched file before it takes its name; raises `Refused` or `Broken`.
+        num_bytes: Size, 0 if unknown.
+        alternatives: Suffixes that may stand in place of the path's own in a file put by hand.
+    """
+
+    path: str
+    urls: tuple[str, ...]
+    verify: Callable[[Path], None]
+    num_bytes: int = 0
+    alternatives: tuple[str, ...] = ()
+
+
+def provide_files(
+    name: str,
+    folder: str,
+    wanted: Sequence[RemoteFile],
+    *,
+    root: str | os.PathLike[str] | None = None,
+    download: bool | None = None,
+) -> dict[str, Path]:
+    """Find the files of a data set, or fetch those that are missing.
+
+    Looks below the data root, then below the user's cache folder, which also takes the files when the root is
+    read-only. With GRAPHZOO_MIRROR=URL the address `URL/<folder>/<path>` is tried before all others.
+
+    Args:
+        name: Name of the data set on the command line.
+        folder: Its folder below the data root.
+        wanted: The files.
+        root: Data root, see `data_root`.
+        download: Whether to fetch; None means yes unless GRAPHZOO_OFFLINE is set.
+
+    Returns:
+        Where each file lies, by its `path`.
+
+    Raises:
+        DownloadError: with an address, the path for the file, and what went wrong.
+    """
+    preferred = data_root(root) / folder
+    places = list(dict.fromkeys([preferred, cache_root() / "data" / folder]))
+    found = _find(places, wanted)
+    missing = [file for file in wanted if file.path not in found]
     if not missing:
         return found
-    urls = _addresses(source, folder)
-    if not urls:
-        raise DownloadError(_remedy(source, preferred, missing, [], "there is no public file of this layout"))
+    remedy = partial(_remedy, name, folder, preferred)
+    urls = {file.path: _addresses(file, folder) for file in missing}
+    if not all(urls.values()):
+        raise DownloadError(remedy(missing, [], "there is no public file of this layout"))
+    first = urls[missing[0].path]
     if is_offline() or download is False:
         reason = "GRAPHZOO_OFFLINE is set" if is_offline() else "downloads are switched off (download=False)"
-        raise DownloadError(_remedy(source, preferred, missing, urls, reason))
+        raise DownloadError(remedy(missing, first, reason))
     target = next((place for place in places if _is_writable(place)), None)
     if target is None:
-        raise DownloadError(_remedy(source, preferred, missing, urls, "neither folder is writable"))
+        raise DownloadError(remedy(missing, first, "neither folder is writable"))
     target.mkdir(parents=True, exist_ok=True)
     with _locked(target / ".download.lock"):
         # another process may have fetched everything while this one waited
-        found = _find(places)
-        missing = [split for split in _SPLITS if split not in found]
+        found = _find(places, wanted)
+        missing = [file for file in wanted if file.path not in found]
         if missing:
-            total = sum(source.file(split, folder).num_bytes for split in missing)
-            size = f", about {_human(total)}" if total else ""
-            _say(f"graphzoo: fetching {source.name} ({', '.join(missing)}{size}) into {target}")
-        for split in missing:
-            path = target / f"{split}.txt"
+            _say(f"graphzoo: fetching {name} ({_listed(missing)}{_total(missing)}) into {target}")
+        for file in missing:
+            path = target / file.path
+            path.parent.mkdir(parents=True, exist_ok=True)
             try:
-                _fetch(
-                    [url.format(split=split) for url in urls], path, source.file(split, folder), source, split
-                )
+                _fetch(urls[file.path], path, file.verify)
             except DownloadError as error:
-                raise DownloadError(_remedy(source, preferred, [split], urls, str(error))) from error
-            found[split] = path
+                raise DownloadError(remedy([file], urls[file.path], str(error))) from error
+            found[file.path] = path
     return found
 
 
-def _find(places: list[Path]) -> dict[str, Path]:
+def _find(places: list[Path], wanted: Sequence[RemoteFile]) -> dict[str, Path]:
     found = {}
-    for split in _SPLITS:
-        candidates = [place / f"{split}{suffix}" for place in places for suffix in (".txt", ".txt.gz")]
+    for file in wanted:
+        stem = file.path.removesuffix(Path(file.path).suffix)
+        names = [file.path, *(stem + suffix for suffix in file.alternatives)]
+        candidates = [place / name for place in places for name in names]
         path = next((candidate for candidate in candidates if candidate.is_file()), None)
         if path is not None:
-            found[split] = path
+            found[file.path] = path
     return found
 
 
-def _addresses(source: KGSource, folder: str) -> list[str]:
-    urls = list(source.inductive_urls if folder == source.inductive else source.urls)
+def _addresses(file: RemoteFile, folder: str) -> list[str]:
     mirror = os.environ.get("GRAPHZOO_MIRROR", "").rstrip("/")
-    return [*([f"{mirror}/kg/{folder}/{{split}}.txt"] if mirror else []), *urls]
+    return [*([f"{mirror}/{folder}/{file.path}"] if mirror else []), *file.urls]
 
 
-def _remedy(source: KGSource, folder: Path, splits: list[str], urls: list[str], reason: str) -> str:
+def _remedy(
+    name: str, folder: str, place: Path, files: Sequence[RemoteFile], urls: list[str], reason: str
+) -> str:
     """At most six lines: what is missing, why, where to get it, where to put it."""
-    missing = ", ".join(f"{split}.txt" for split in splits)
+    first = files[0]
+    suffix = f"[{first.alternatives[0].removeprefix(Path(first.path).suffix)}]" if first.alternatives else ""
     lines = [
-        f"{source.name}: {missing} cannot be had: {reason}",
-        f"  put it at: {folder / (splits[0] + '.txt')}[.gz]",
+        f"{name}: {_listed(files)} cannot be had: {reason}",
+        f"  put it at: {place / first.path}{suffix}",
     ]
     if urls:
-        lines.append(f"  from:      {urls[0].format(split=splits[0])}")
-    lines.append(
-        "  or set GRAPHZOO_DATA=DIR (or --data.root DIR) to a folder that holds " + f"kg/{folder.name}/"
-    )
+        lines.append(f"  from:      {urls[0]}")
+    lines.append(f"  or set GRAPHZOO_DATA=DIR (or --data.root DIR) to a folder that holds {folder}/")
     if urls and ("OFFLINE" in reason or "switched off" in reason):
-        lines.append(f"  or run `graphzoo download {source.name}` where there is a network")
+        lines.append(f"  or run `graphzoo download {name}` where there is a network")
     return "\n".join(lines)
+
+
+def _listed(files: Sequence[RemoteFile]) -> str:
+    names = [Path(file.path).name for file in files]
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more files" if len(names) > 3 else "")
+
+
+def _total(files: Sequence[RemoteFile]) -> str:
+    num_bytes = sum(file.num_bytes for file in files)
+    return f", about {_human(num_bytes)}" if num_bytes else ""
 
 
 def _is_writable(folder: Path) -> bool:
@@ -185,7 +244,7 @@ def _locked(path: Path) -> Iterator[None]:
         lock.release()
 
 
-def _fetch(urls: list[str], path: Path, facts: FileFacts, source: KGSource, split: str) -> None:
+def _fetch(urls: list[str], path: Path, verify: Callable[[Path], None]) -> None:
     """Try all addresses, several rounds; a verified file takes the name `path` at once."""
     failures: dict[str, str] = {}
     refused: set[str] = set()
@@ -202,11 +261,12 @@ def _fetch(urls: list[str], path: Path, facts: FileFacts, source: KGSource, spli
             before = _size(part)
             try:
                 _transfer(url, part)
-                _verify(part, facts, source, split)
-            except _Refused as error:
+                verify_not_html(part)
+                verify(part)
+            except Refused as error:
                 refused.add(url)
                 failures[url] = str(error)
-            except (_Broken, OSError, http.client.HTTPException) as error:
+            except (Broken, OSError, http.client.HTTPException) as error:
                 failures[url] = str(error) or type(error).__name__
                 _log.info("%s: %s", url, failures[url])
                 if _size(part) > before:
@@ -220,7 +280,7 @@ def _fetch(urls: list[str], path: Path, facts: FileFacts, source: KGSource, spli
                 return
     url, why = next(iter(failures.items()))
     more = f" (and {len(failures) - 1} more addresses failed)" if len(failures) > 1 else ""
-    raise DownloadError(f"{url.format(split=split)}: {why}{more}")
+    raise DownloadError(f"{url}: {why}{more}")
 
 
 def _transfer(url: str, part: Path) -> None:
@@ -236,14 +296,14 @@ def _transfer(url: str, part: Path) -> None:
         if error.code == 416:
             # the half file is longer than the file: it belongs to something else
             part.unlink(missing_ok=True)
-            raise _Broken("the partial file did not fit, started again") from error
-        kind = _Broken if error.code in (408, 425, 429) or error.code >= 500 else _Refused
+            raise Broken("the partial file did not fit, started again") from error
+        kind = Broken if error.code in (408, 425, 429) or error.code >= 500 else Refused
         raise kind(f"HTTP {error.code} {error.reason}") from error
     except (urllib.error.URLError, TimeoutError) as error:
-        raise _Broken(f"no connection ({getattr(error, 'reason', error)})") from error
+        raise Broken(f"no connection ({getattr(error, 'reason', error)})") from error
     with closing(response):
         if response.headers.get_content_type() == "text/html":
-            raise _Refused("the server answered with a web page instead of the file")
+            raise Refused("the server answered with a web page instead of the file")
         resumed = response.status == 206 and _range_start(response.headers.get("Content-Range")) == have
         length = response.headers.get("Content-Length")
         received = 0
@@ -254,7 +314,7 @@ def _transfer(url: str, part: Path) -> None:
             file.flush()
             os.fsync(file.fileno())
         if length is not None and received != int(length):
-            raise _Broken(f"the connection ended after {received:,} of {int(length):,} bytes")
+            raise Broken(f"the connection ended after {received:,} of {int(length):,} bytes")
 
 
 def _human(num_bytes: int) -> str:
@@ -271,29 +331,6 @@ def _range_start(value: str | None) -> int | None:
         return int((value or "").removeprefix("bytes").strip().split("-")[0])
     except ValueError:
         return None
-
-
-def _verify(part: Path, facts: FileFacts, source: KGSource, split: str) -> None:
-    """Check the content; what is wrong is deleted, so that it is never continued or used."""
-    data = part.read_bytes()
-    if data.lstrip()[:1] == b"<":
-        part.unlink()
-        raise _Refused("the server answered with a web page instead of the file")
-    lines = len(set(data.replace(b"\r\n", b"\n").split(b"\n")) - {b""})
-    if lines != facts.num_triples:
-        part.unlink()
-        raise _Broken(f"{lines:,} different lines instead of {facts.num_triples:,}")
-    if facts.sha256 is None:
-        # `usedforsecurity`: md5 is what others have published of this file, it guards against damage only
-        if facts.md5 != hashlib.md5(data, usedforsecurity=False).hexdigest():
-            _log.warning(
-                "%s %s: %s", source.name, split, source.note or "no hash is known, only the count was checked"
-            )
-        return
-    found = content_hash(data)
-    if found != facts.sha256 and split not in source.provisional:
-        part.unlink()
-        raise _Broken(f"wrong content (sha256 {found[:16]}..., expected {facts.sha256[:16]}...)")
 
 
 def _sync_folder(folder: Path) -> None:

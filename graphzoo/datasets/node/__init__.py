@@ -1,0 +1,39 @@
+"""Graphs whose nodes are classified: data sets by name, own files, splits. Names load on first use."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from graphzoo.datasets.node.graph import NodeGraph as NodeGraph
+    from graphzoo.datasets.node.load import load_node_graph as load_node_graph
+    from graphzoo.datasets.node.splits import NodeSplit as NodeSplit
+    from graphzoo.datasets.node.splits import per_class_split as per_class_split
+    from graphzoo.datasets.node.splits import random_split as random_split
+    from graphzoo.datasets.node.table import find_node_source as find_node_source
+    from graphzoo.datasets.node.table import list_node_graphs as list_node_graphs
+
+_LAZY = {
+    "NodeGraph": "graph",
+    "NodeSplit": "splits",
+    "find_node_source": "table",
+    "list_node_graphs": "table",
+    "load_node_graph": "load",
+    "per_class_split": "splits",
+    "random_split": "splits",
+}
+
+__all__ = sorted(_LAZY)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'graphzoo.datasets.node' has no attribute {name!r}")
+    value = getattr(import_module(f"graphzoo.datasets.node.{_LAZY[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,208 @@
+"""Which nodes train, validate and test: fixed splits, and random ones that are functions of an index."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphzoo.datasets.errors import DataError
+from graphzoo.errors import UsageError
+from graphzoo.sampling.random import hash_integers
+
+if TYPE_CHECKING:
+    from graphzoo.datasets.node.graph import NodeGraph
+
+__all__ = ["PARTS", "NodeSplit", "draw_split", "is_labelled", "per_class_split", "random_split"]
+
+PARTS = ("train", "valid", "test")
+_FRACTIONS = re.compile(r"random-(\d+(?:\.\d+)?)-(\d+(?:\.\d+)?)-(\d+(?:\.\d+)?)")
+_PER_CLASS = re.compile(r"random-(\d+)-per-class")
+# what the draws of this file are for, so that they share no random numbers with anything else
+_PURPOSE = 0x73706C6974
+
+
+@dataclass(frozen=True, eq=False)
+class NodeSplit:
+    """Nodes to train, validate and test on; nodes in none of the three are only neighbours.
+
+    Args:
+        name: Name of the kind of split, such as "public" or "random-50-25-25".
+        index: Which one of that kind, from 0.
+        train: Node numbers, int64; sorted here.
+        valid: As `train`.
+        test: As `train`.
+
+    Raises:
+        DataError: if a node occurs twice.
+    """
+
+    name: str
+    index: int
+    train: Tensor
+    valid: Tensor
+    test: Tensor
+
+    def __post_init__(self) -> None:
+        for part in PARTS:
+            object.__setattr__(self, part, self.nodes(part).long().sort().values)
+        nodes, counts = torch.unique(torch.cat([self.nodes(part) for part in PARTS]), return_counts=True)
+        if repeated := int((counts > 1).sum()):
+            first = int(nodes[counts > 1][0])
+            holders = [part for part in PARTS for _ in range(int((self.nodes(part) == first).sum()))]
+            raise DataError(
+                f"split {self.name!r} {self.index}: node {first} occurs in {' and '.join(holders)} "
+                f"({repeated:,} such nodes); every node may be in one part once"
+            )
+
+    def __repr__(self) -> str:
+        sizes = "/".join(f"{self.nodes(part).numel():,}" for part in PARTS)
+        return f"NodeSplit({self.name!r}, {self.index}, {sizes} nodes, {self.fingerprint[:12]})"
+
+    def nodes(self, part: str) -> Tensor:
+        """The nodes of "train", "valid" or "test", [n], int64.
+
+        Raises:
+            ValueError: for another name.
+        """
+        if part not in PARTS:
+            raise UsageError(f"unknown part of a split {part!r}; the parts are {', '.join(PARTS)}")
+        nodes: Tensor = getattr(self, part)
+        return nodes
+
+    @property
+    def fingerprint(self) -> str:
+        """sha256 of the three sets of nodes."""
+        digest = hashlib.sha256()
+        for part in PARTS:
+            nodes = np.ascontiguousarray(self.nodes(part).cpu().numpy(), dtype="<i8")
+            digest.update(nodes.size.to_bytes(8, "little"))
+            digest.update(nodes.tobytes())
+        return digest.hexdigest()
+
+
+def is_labelled(y: Tensor) -> Tensor:
+    """Nodes with a known class ([N], -1 unknown) or at least one known label ([N, C], NaN unknown), bool."""
+    return y >= 0 if y.ndim == 1 else ~y.isnan().all(1)
+
+
+def random_split(
+    graph: NodeGraph | Tensor, *, fractions: Sequence[float] = (0.5, 0.25, 0.25), index: int = 0
+) -> NodeSplit:
+    """Draw the labelled nodes into three parts of given shares.
+
+    The draw is a function of the index and of which nodes are labelled, the same on every machine and for
+    every seed of a run. Sizes are rounded down, the rest goes to test.
+
+    Args:
+        graph: The graph, or its labels y.
+        fractions: Shares of train, valid and test, positive, with sum 1.
+        index: Which draw, from 0.
+
+    Returns:
+        A split named after the shares in per cent, such as "random-50-25-25".
+
+    Raises:
+        ValueError: if the shares make no sense or a part would be empty.
+
+    >>> random_split(torch.zeros(8, dtype=torch.int64)).name
+    'random-50-25-25'
+    """
+    if len(fractions) != 3 or min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-6:
+        raise UsageError(
+            "fractions must be three positive shares of train, valid and test with sum 1, got "
+            f"{tuple(fractions)}"
+        )
+    name = "random-" + "-".join(f"{100 * share:.6g}" for share in fractions)
+    order = _shuffled(_labels(graph), index)
+    # a product such as 0.29 * 100 lies just below the whole number that is meant
+    ends = [int(share * order.numel() + 1e-9) for share in fractions[:2]]
+    train, valid, test = torch.split(order, [*ends, order.numel() - sum(ends)])
+    if not (train.numel() and valid.numel() and test.numel()):
+        raise UsageError(
+            f"split {name}: {order.numel()} labelled nodes are too few for three parts; label more nodes or "
+            "choose other shares"
+        )
+    return NodeSplit(name, index, train, valid, test)
+
+
+def per_class_split(
+    y: NodeGraph | Tensor,
+    *,
+    per_class: int = 20,
+    num_valid: int = 500,
+    num_test: int = 1000,
+    index: int = 0,
+) -> NodeSplit:
+    """Draw the same number of training nodes of every class, then validation and test nodes from the rest.
+
+    Args:
+        y: The graph, or its classes [N], int64, -1 unknown.
+        per_class: Training nodes of each class.
+        num_valid: Validation nodes.
+        num_test: Test nodes.
+        index: Which draw, from 0.
+
+    Returns:
+        A split named "random-20-per-class", with the number of `per_class`.
+
+    Raises:
+        ValueError: if a class or the rest is too small, or a node may have several labels.
+    """
+    labels = _labels(y)
+    name = f"random-{per_class}-per-class"
+    if labels.ndim != 1:
+        raise UsageError(f"split {name}: nodes have several labels each; take random-50-25-25")
+    if min(per_class, num_valid, num_test) < 1:
+        raise UsageError(f"split {name}: every number of nodes must be at least 1")
+    order = _shuffled(labels, index)
+    classes = labels[order]
+    chosen = []
+    for label in torch.unique(classes):
+        members = order[classes == label]
+        if members.numel() <= per_class:
+            raise UsageError(
+                f"split {name}: class {int(label)} has only {members.numel()} nodes; lower the number per "
+                "class"
+            )
+        chosen.append(members[:per_class])
+    train = torch.cat(chosen) if chosen else order[:0]
+    rest = order[~torch.isin(order, train)]
+    if rest.numel() < num_valid + num_test:
+        raise UsageError(
+            f"split {name}: {num_valid} validation and {num_test} test nodes are wanted, {rest.numel()} are "
+            "left; take random-50-25-25"
+        )
+    return NodeSplit(name, index, train, rest[:num_valid], rest[num_valid : num_valid + num_test])
+
+
+def draw_split(y: Tensor, name: str, index: int) -> NodeSplit | None:
+    """The random split of that name, or None if it is not the name of one.
+
+    Raises:
+        ValueError: if its numbers make no sense for the graph.
+    """
+    if found := _FRACTIONS.fullmatch(name):
+        shares = [float(value) / 100 for value in found.groups()]
+        return random_split(y, fractions=shares, index=index)
+    if found := _PER_CLASS.fullmatch(name):
+        return per_class_split(y, per_class=int(found[1]), index=index)
+    return None
+
+
+def _labels(graph: NodeGraph | Tensor) -> Tensor:
+    return graph if isinstance(graph, Tensor) else graph.y
+
+
+def _shuffled(y: Tensor, index: int) -> Tensor:
+    """The labelled nodes in random order."""
+    if index < 0:
+        raise UsageError(f"the index of a split must be at least 0, got {index}")
+    nodes = is_labelled(y).nonzero().squeeze(1).cpu()
+    return nodes[hash_integers(_PURPOSE, index, nodes).argsort(stable=True)]

@@ -1,0 +1,128 @@
+"""Old data files that are pickles, read without running what a pickle may ask for.
+
+Only the names below are known; everything else a pickle asks for is refused before it is called.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graphzoo.datasets.errors import DataError
+
+__all__ = ["SparseRows", "read_pickle", "read_pickled_array"]
+
+
+class SparseRows:
+    """Stands in for scipy's CSR matrix: its state is taken, its code is not needed."""
+
+    data: np.ndarray[Any, Any]
+    indices: np.ndarray[Any, Any]
+    indptr: np.ndarray[Any, Any]
+    _shape: tuple[int, int]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return self._shape
+
+    def to_dense(self) -> np.ndarray[Any, np.dtype[np.float32]]:
+        """[rows, columns], float32; entries named twice are added."""
+        dense = np.zeros(self.shape, dtype=np.float32)
+        rows = np.repeat(np.arange(self.shape[0]), np.diff(self.indptr))
+        np.add.at(dense, (rows, self.indices), self.data)
+        return dense
+
+
+def _make_array(kind: type, shape: Any, code: Any) -> np.ndarray[Any, Any]:
+    # what numpy's own `_reconstruct` does: an empty array that its state then fills
+    if kind is not np.ndarray:
+        raise pickle.UnpicklingError(f"an array of type {kind!r}")
+    return np.ndarray(shape, dtype=np.dtype(code))
+
+
+def _load_storage(data: bytes) -> Any:
+    import torch
+
+    return torch.load(io.BytesIO(data), weights_only=True)
+
+
+def _rebuild_tensor(*arguments: Any) -> Any:
+    import torch
+
+    return torch._utils._rebuild_tensor_v2(*arguments)  # type: ignore[no-untyped-call]
+
+
+def _is_empty(*arguments: Any) -> dict[str, Any]:
+    if arguments and arguments != ([],) and arguments != ((),):
+        raise pickle.UnpicklingError("an ordered dictionary with content")
+    return {}
+
+
+_ARRAYS: dict[str, Any] = {
+    f"{module}.{name}": value
+    for module in ("numpy.core.multiarray", "numpy._core.multiarray", "numpy")
+    for name, value in (("_reconstruct", _make_array), ("ndarray", np.ndarray), ("dtype", np.dtype))
+}
+_MATRICES: dict[str, Any] = {
+    **dict.fromkeys(("scipy.sparse.csr.csr_matrix", "scipy.sparse._csr.csr_matrix"), SparseRows),
+    "collections.defaultdict": defaultdict,
+    "__builtin__.list": list,
+    "builtins.list": list,
+}
+_TENSORS: dict[str, Callable[..., Any]] = {
+    "torch._utils._rebuild_tensor_v2": _rebuild_tensor,
+    "torch.storage._load_from_bytes": _load_storage,
+    # a tensor's (always empty) table of hooks
+    "collections.OrderedDict": _is_empty,
+    # how bytes look in a pickle of protocol 2
+    "_codecs.encode": lambda text, encoding: text.encode("latin1"),
+}
+_KNOWN = {**_ARRAYS, **_MATRICES, **_TENSORS}
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        try:
+            return _KNOWN[f"{module}.{name}"]
+        except KeyError:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which is not data") from None
+
+
+def read_pickle(path: Path) -> Any:
+    """Arrays, sparse matrices, tensors, lists and dictionaries of a pickle, written by Python 2 or 3.
+
+    Raises:
+        DataError: if the file is damaged or asks for anything else.
+    """
+    return _read(path, io.BytesIO(path.read_bytes()))
+
+
+def read_pickled_array(path: Path) -> Sequence[Any]:
+    """The elements of a one-dimensional `.npy` file of Python objects, read like `read_pickle`."""
+    stream = io.BytesIO(path.read_bytes())
+    try:
+        version = np.lib.format.read_magic(stream)
+        read_header = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }
+        shape, _, kind = read_header[version](stream)
+    except (KeyError, ValueError, EOFError) as error:
+        raise DataError(f"{path}: not a readable .npy file ({error}); fetch it again") from error
+    if kind != np.dtype("O") or len(shape) != 1:
+        raise DataError(f"{path}: expected a list of objects, got {kind} {shape}; fetch it again")
+    return list(_read(path, stream))
+
+
+def _read(path: Path, stream: io.BytesIO) -> Any:
+    try:
+        return _Unpickler(stream, encoding="latin1").load()
+    except Exception as error:  # a damaged pickle can raise anything that its data make numpy raise
+        raise DataError(f"{path}: not a readable data file ({error}); fetch it again") from error
