@@ -6,11 +6,17 @@ at its first call.
 
 # Eager, because an op's module bears the op's name: here the function takes the name, before anyone sees it.
 from graphzoo.ops.attention import exponential_attention, prototype_attention, random_feature_attention
+from graphzoo.ops.cosine_attention import averaged_cosine_attention, cosine_linear_attention
+from graphzoo.ops.denoise import cached_denoise, denoise_features
 from graphzoo.ops.map_rows import map_rows
 from graphzoo.ops.relational_spmm import RelationalGraph, relational_spmm
 
 __all__ = [
     "RelationalGraph",
+    "averaged_cosine_attention",
+    "cached_denoise",
+    "cosine_linear_attention",
+    "denoise_features",
     "exponential_attention",
     "map_rows",
     "prototype_attention",

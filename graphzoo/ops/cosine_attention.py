@@ -1,0 +1,246 @@
+"""GALiT's all-pair attention by cosine similarity, linear in the number of nodes (Guo et al., Eq. 18-28).
+
+Every head weighs node j for node i with s_ij = c + (c - eps) cos(q_i, k_j), so that all weights are at least
+eps (Theorem 2), and divides by their sum:
+
+    out_i = (c sum_j v_j + g_i (sum_j h_j^T v_j)) / (c N + g_i sum_j h_j)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from graphzoo.ops.map_rows import RowFunction, map_rows
+
+__all__ = ["CosineNorm", "averaged_cosine_attention", "cosine_attention_weights", "cosine_linear_attention"]
+
+CosineNorm = Literal["l2", "fro"]
+_TINY = 1e-24  # squared norms below it count as zero: such a node looks at all nodes alike
+
+
+def cosine_linear_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    norm: CosineNorm = "l2",
+    bias: float = 1.0,
+    eps: float = 1e-6,
+) -> Tensor:
+    r"""Attention with weights :math:`c + (c-\epsilon)\langle\hat q_i, \hat k_j\rangle` in O(N D^2) (Eq. 24).
+
+    Args:
+        query: [N, H, D].
+        key: [N, H, D].
+        value: [N, H, D].
+        norm: What the hats mean: "l2" divides by the norm of each node and head, "fro" by the norm over all
+            nodes, per head (Eq. 20).
+        bias: The constant c.
+        eps: Lower bound of the weights, above 0 and below c.
+
+    Returns:
+        [N, H, D], in the dtype of `value`; sums are float32 or wider.
+
+    Raises:
+        ValueError: for tensors of other shapes, an unknown norm, or eps outside (0, bias).
+    """
+    if query.dim() != 3 or query.shape != key.shape or value.shape[:2] != query.shape[:2] or value.dim() != 3:
+        raise ValueError(
+            "query, key and value must be [N, H, D] of one shape, got "
+            f"{list(query.shape)}, {list(key.shape)}, {list(value.shape)}"
+        )
+    check_settings(norm, bias, eps)
+    num_nodes, num_heads, _ = query.shape
+    if num_nodes == 0:
+        return value.clone()
+
+    def sums_of(rows: tuple[Tensor, ...], shared: tuple[Tensor, ...], start: int) -> tuple[Tensor, ...]:
+        q, k, v = rows
+        return _stack([_sums(q[:, h], k[:, h], v[:, h], norm) for h in range(num_heads)])
+
+    def attend(rows: tuple[Tensor, ...], shared: tuple[Tensor, ...], start: int) -> tuple[Tensor, ...]:
+        out = [
+            _attend(rows[0][:, h], tuple(part[h] for part in shared), num_nodes, norm, bias, eps)
+            for h in range(num_heads)
+        ]
+        return (torch.stack(out, 1).to(value.dtype),)
+
+    sums = _map(sums_of, (query, key, value), (), 5)
+    return _map(attend, (query,), sums, 0)[0]
+
+
+def averaged_cosine_attention(
+    states: Tensor,
+    value: Tensor,
+    query_map: Sequence[Tensor] = (),
+    key_map: Sequence[Tensor] | None = None,
+    *,
+    norm: CosineNorm = "l2",
+    bias: float = 1.0,
+    eps: float = 1e-6,
+) -> Tensor:
+    """Mean over heads that look at one value through similarity maps of their own (Eq. 25 and 35).
+
+    The same as `cosine_linear_attention` on queries and keys [N, H, D] with the value repeated, then averaged
+    over H, but no tensor of that size is made or kept: queries and keys are computed again where needed.
+
+    Args:
+        states: What queries and keys are made of, [N, D].
+        value: [N, C].
+        query_map: () for the states themselves (one head), (w [H, D],) for their product with a vector,
+            (W [H, D, D], b [H, D]) for a linear layer per head as in `torch.nn.functional.linear`.
+        key_map: Likewise; None takes the query's.
+        norm: See `cosine_linear_attention`.
+        bias: See `cosine_linear_attention`.
+        eps: See `cosine_linear_attention`.
+
+    Returns:
+        [N, C], in the dtype of `value`.
+
+    Raises:
+        ValueError: for an unknown norm or eps outside (0, bias).
+    """
+    check_settings(norm, bias, eps)
+    num_nodes, num_query = states.shape[0], len(query_map)
+    if num_nodes == 0:
+        return value.clone()
+    num_heads = query_map[0].shape[0] if query_map else 1
+    maps = (*query_map, *(key_map or ()))
+
+    def keys(rows: Tensor, shared: tuple[Tensor, ...], h: int) -> Tensor:
+        return similarity_map(rows, shared[num_query:] if key_map is not None else shared[:num_query], h)
+
+    def sums_of(rows: tuple[Tensor, ...], shared: tuple[Tensor, ...], start: int) -> tuple[Tensor, ...]:
+        heads = []
+        for h in range(num_heads):
+            key = keys(rows[0], shared, h)
+            # "l2" does not look at the queries here
+            separate = key_map is not None and norm == "fro"
+            query = similarity_map(rows[0], shared[:num_query], h) if separate else key
+            heads.append(_sums(query, key, rows[1], norm))
+        return _stack(heads)
+
+    def attend(rows: tuple[Tensor, ...], shared: tuple[Tensor, ...], start: int) -> tuple[Tensor, ...]:
+        sums, weights = shared[:5], shared[5:]
+        total: Tensor | float = 0.0
+        for h in range(num_heads):
+            query = similarity_map(rows[0], weights[:num_query], h)
+            total = total + _attend(query, tuple(part[h] for part in sums), num_nodes, norm, bias, eps)
+        assert isinstance(total, Tensor)
+        return ((total / num_heads).to(value.dtype),)
+
+    sums = _map(sums_of, (states, value), maps, 5)
+    return _map(attend, (states,), (*sums, *maps), 0)[0]
+
+
+def cosine_attention_weights(
+    query: Tensor,
+    key: Tensor,
+    pairs: Tensor,
+    *,
+    norm: CosineNorm = "l2",
+    bias: float = 1.0,
+    eps: float = 1e-6,
+) -> Tensor:
+    """The normalised weights with which the first node of a pair looks at the second, for pictures.
+
+    Args:
+        query: [N, H, D].
+        key: [N, H, D].
+        pairs: Node numbers [2, P], int64.
+        norm: See `cosine_linear_attention`.
+        bias: See `cosine_linear_attention`.
+        eps: See `cosine_linear_attention`.
+
+    Returns:
+        [P, H].
+    """
+    check_settings(norm, bias, eps)
+    axes = -1 if norm == "l2" else (0, 2)
+    scale = (bias - eps) ** 0.5
+    query, key = (
+        scale * x * _inverse_norm((x * x).sum(axes, keepdim=True)) for x in (_wide(query), _wide(key))
+    )
+    total = bias * key.shape[0] + (query * key.sum(0)).sum(-1)  # [N, H]
+    chunk = max(1, 2**24 // max(1, key[0].numel()))
+    parts = []
+    for part in torch.split(pairs, chunk, dim=1):
+        first, second = part
+        parts.append((bias + (query[first] * key[second]).sum(-1)) / total[first])
+    return torch.cat(parts)
+
+
+def similarity_map(states: Tensor, weights: Sequence[Tensor], head: int) -> Tensor:
+    """Queries or keys of one head, [n, D], see `averaged_cosine_attention`."""
+    if not weights:
+        return states
+    if len(weights) == 1:
+        return states * weights[0][head]
+    return F.linear(states, weights[0][head], weights[1][head])
+
+
+def check_settings(norm: str, bias: float, eps: float) -> None:
+    """Refuse what would not give positive weights."""
+    if norm not in ("l2", "fro"):
+        raise ValueError(f"norm must be 'l2' or 'fro', got {norm!r}")
+    if not 0 < eps < bias:
+        raise ValueError(f"eps must be above 0 and below bias ({bias}), got {eps}")
+
+
+def _sums(query: Tensor, key: Tensor, value: Tensor, norm: CosineNorm) -> tuple[Tensor, ...]:
+    """Sums over the rows: keys [D], key-value products [D, C], values [C], squared keys and queries [].
+
+    "l2" normalises each key here, "fro" is applied to the finished sums by `_attend`.
+    """
+    with torch.autocast(key.device.type, enabled=False):
+        query, key, value = _wide(query), _wide(key), _wide(value)
+        key_square = query_square = key.new_zeros(())
+        if norm == "l2":
+            key = key * _inverse_norm((key * key).sum(-1, keepdim=True))
+        else:
+            key_square, query_square = (key * key).sum(), (query * query).sum()
+        return key.sum(0), key.t() @ value, value.sum(0), key_square, query_square
+
+
+def _attend(
+    query: Tensor, sums: tuple[Tensor, ...], num_nodes: int, norm: CosineNorm, bias: float, eps: float
+) -> Tensor:
+    """Rows of Eq. 24 from the sums over all nodes, [n, C]."""
+    key_sum, product, value_sum, key_square, query_square = sums
+    with torch.autocast(query.device.type, enabled=False):
+        query = _wide(query)
+        if norm == "l2":
+            scale = _inverse_norm((query * query).sum(-1, keepdim=True))  # [n, 1]
+        else:
+            scale = _inverse_norm(key_square) * _inverse_norm(query_square)
+        scale = (bias - eps) * scale
+        numerator = torch.addcmul(bias * value_sum, query @ product, scale)
+        return numerator / (bias * num_nodes + scale * (query @ key_sum)[:, None])
+
+
+def _inverse_norm(squares: Tensor) -> Tensor:
+    """1 / sqrt, and 0 with gradient 0 where there is nothing to normalise."""
+    return torch.where(squares > _TINY, squares.clamp_min(_TINY).rsqrt(), 0.0)
+
+
+def _wide(x: Tensor) -> Tensor:
+    """At least float32: sums over all nodes outgrow the digits of half precision."""
+    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+
+
+def _stack(heads: list[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+    return tuple(torch.stack(parts) for parts in zip(*heads, strict=True))
+
+
+def _map(
+    fn: RowFunction, rows: tuple[Tensor, ...], shared: tuple[Tensor, ...], num_sums: int
+) -> tuple[Tensor, ...]:
+    # A compiler fuses the rows by itself, and cannot look into the chunks.
+    if torch.compiler.is_compiling():
+        return fn(rows, shared, 0)
+    return map_rows(fn, rows, shared, num_sums=num_sums)
