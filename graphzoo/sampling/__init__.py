@@ -2,6 +2,15 @@
 
 from graphzoo.sampling.facts import FactRemover
 from graphzoo.sampling.negatives import sample_negatives
+from graphzoo.sampling.partition import induced_subgraph, partition
 from graphzoo.sampling.random import hash_integers, normal_from_hash, uniform_from_hash
 
-__all__ = ["FactRemover", "hash_integers", "normal_from_hash", "sample_negatives", "uniform_from_hash"]
+__all__ = [
+    "FactRemover",
+    "hash_integers",
+    "induced_subgraph",
+    "normal_from_hash",
+    "partition",
+    "sample_negatives",
+    "uniform_from_hash",
+]
