@@ -10,17 +10,21 @@ if TYPE_CHECKING:
     from graphzoo.encoders.base import NodeEncoder as NodeEncoder
     from graphzoo.encoders.base import PairEncoder as PairEncoder
     from graphzoo.encoders.base import QueryEncoder as QueryEncoder
+    from graphzoo.encoders.galit import GALiT as GALiT
     from graphzoo.encoders.knowformer import KnowFormer as KnowFormer
+    from graphzoo.encoders.nodeformer import NodeFormer as NodeFormer
 
 _LAZY = {
     "Encoder": "base",
     "NodeEncoder": "base",
     "QueryEncoder": "base",
     "PairEncoder": "base",
+    "GALiT": "galit",
     "KnowFormer": "knowformer",
+    "NodeFormer": "nodeformer",
 }
 
-__all__ = ["Encoder", "KnowFormer", "NodeEncoder", "PairEncoder", "QueryEncoder"]
+__all__ = ["Encoder", "GALiT", "KnowFormer", "NodeEncoder", "NodeFormer", "PairEncoder", "QueryEncoder"]
 
 
 def __getattr__(name: str) -> Any:
