@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from graphzoo.datamodules.kg import KGDataModule as KGDataModule
+    from graphzoo.datamodules.nodes import NodeDataModule as NodeDataModule
 
-_LAZY = {"KGDataModule": "kg"}
+_LAZY = {"KGDataModule": "kg", "NodeDataModule": "nodes"}
 
-__all__ = ["KGDataModule"]
+__all__ = ["KGDataModule", "NodeDataModule"]
 
 
 def __getattr__(name: str) -> Any:

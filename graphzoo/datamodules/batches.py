@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
+from lightning.pytorch import Trainer
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
@@ -27,6 +28,7 @@ __all__ = [
     "TrainingSampler",
     "WholeBatchSampler",
     "permute",
+    "rank_and_world_size",
 ]
 
 
@@ -34,6 +36,15 @@ def permute(size: int, *key: object) -> Tensor:
     """A permutation of 0..size-1 that depends on the key alone and touches no global generator."""
     seed = int.from_bytes(hashlib.sha256(repr(key).encode()).digest()[:8], "little") >> 1
     return torch.randperm(size, generator=torch.Generator().manual_seed(seed))
+
+
+def rank_and_world_size(trainer: Trainer | None) -> tuple[int, int]:
+    """Rank and number of processes: the trainer's, else those of torch.distributed, else one process."""
+    if trainer is not None:
+        return trainer.global_rank, trainer.world_size
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    return 0, 1
 
 
 class Slice(NamedTuple):
@@ -198,7 +209,7 @@ class EvaluationBatches(Dataset[QueryBatch]):
         )
 
 
-class ResumableLoader(DataLoader[TripleBatch]):
+class ResumableLoader(DataLoader[Any]):
     """A loader of whole batches that knows how far it is, so that a run resumes in the middle of an epoch.
 
     Args:
@@ -207,7 +218,7 @@ class ResumableLoader(DataLoader[TripleBatch]):
         num_workers: Worker processes.
     """
 
-    def __init__(self, dataset: TrainingBatches, sampler: TrainingSampler, num_workers: int = 0) -> None:
+    def __init__(self, dataset: Dataset[Any], sampler: DistributedSampler[Any], num_workers: int = 0) -> None:
         # its own generator, or each epoch would draw a seed for the workers from the global one
         generator = torch.Generator()
         super().__init__(
@@ -240,7 +251,7 @@ class ResumableLoader(DataLoader[TripleBatch]):
             )
         self._resume = (state["epoch"], state["given"])
 
-    def __iter__(self) -> Iterator[TripleBatch]:  # type: ignore[override]
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         # a generator starts when the first item is asked for: Lightning calls iter() before set_epoch
         self._epoch, self._given = self._order.epoch, 0
         skip = 0

@@ -21,6 +21,7 @@ from graphzoo.datamodules.batches import (
     TrainingSampler,
     WholeBatchSampler,
     permute,
+    rank_and_world_size,
 )
 from graphzoo.datasets.answers import AnswerIndex
 from graphzoo.datasets.kg import KnowledgeGraph
@@ -134,9 +135,10 @@ class KGDataModule(LightningDataModule):
         if self._graphs is None:
             # without a trainer nobody has called prepare_data
             self._graphs = self._load(self.download if self.trainer is None else False)
-        if self._world()[1] > self.batch_size:
+        world_size = rank_and_world_size(self.trainer)[1]
+        if world_size > self.batch_size:
             raise UsageError(
-                f"batch_size {self.batch_size} is less than the {self._world()[1]} processes; it counts the "
+                f"batch_size {self.batch_size} is less than the {world_size} processes; it counts the "
                 "queries of all processes together, raise it"
             )
 
@@ -272,7 +274,7 @@ class KGDataModule(LightningDataModule):
             # without the run's seed: seeds are compared on the same sample
             chosen = permute(triples.size(0), "evaluation sample", split)[:max_triples].sort().values
         batches = EvaluationBatches(triples, self.answers(split), self.eval_batch_size, chosen)
-        sampler = WholeBatchSampler(len(batches), *self._world())
+        sampler = WholeBatchSampler(len(batches), *rank_and_world_size(self.trainer))
         # its own generator, or each pass would draw a seed for the workers from the global one
         return DataLoader(
             batches,
@@ -283,7 +285,7 @@ class KGDataModule(LightningDataModule):
         )
 
     def _training_sampler(self) -> TrainingSampler:
-        rank, world_size = self._world()
+        rank, world_size = rank_and_world_size(self.trainer)
         share = self.micro_batch_size or self.batch_size
         size = self.knowledge_graph.train.size(0)
         return TrainingSampler(size, self.batch_size, share, self.seed, rank, world_size)
@@ -297,14 +299,6 @@ class KGDataModule(LightningDataModule):
         if self._graphs is None:
             raise RuntimeError("the data is not loaded; call setup() first")
         return self._graphs
-
-    def _world(self) -> tuple[int, int]:
-        """Rank and number of processes: the trainer's, else those of torch.distributed, else one process."""
-        if self.trainer is not None:
-            return self.trainer.global_rank, self.trainer.world_size
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            return torch.distributed.get_rank(), torch.distributed.get_world_size()
-        return 0, 1
 
 
 def _split(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Ranking metrics: exact filtered ranks, their averages, tables per group. Loaded on first use."""
+"""Ranking and classification metrics, exact whatever the batches and processes. Loaded on first use."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from graphzoo.metrics.classification import Accuracy as Accuracy
+    from graphzoo.metrics.classification import RocAuc as RocAuc
+    from graphzoo.metrics.classification import roc_auc as roc_auc
     from graphzoo.metrics.ranking import RankingMetric as RankingMetric
     from graphzoo.metrics.ranks import filtered_ranks as filtered_ranks
     from graphzoo.metrics.ranks import rank_targets as rank_targets
@@ -14,15 +17,28 @@ if TYPE_CHECKING:
     from graphzoo.metrics.summary import tie_share as tie_share
 
 _LAZY = {
+    "Accuracy": "graphzoo.metrics.classification",
     "RankingMetric": "graphzoo.metrics.ranking",
+    "RocAuc": "graphzoo.metrics.classification",
     "filtered_ranks": "graphzoo.metrics.ranks",
     "group_table": "graphzoo.metrics.summary",
     "rank_targets": "graphzoo.metrics.ranks",
+    "roc_auc": "graphzoo.metrics.classification",
     "summarize_ranks": "graphzoo.metrics.summary",
     "tie_share": "graphzoo.metrics.summary",
 }
 
-__all__ = ["RankingMetric", "filtered_ranks", "group_table", "rank_targets", "summarize_ranks", "tie_share"]
+__all__ = [
+    "Accuracy",
+    "RankingMetric",
+    "RocAuc",
+    "filtered_ranks",
+    "group_table",
+    "rank_targets",
+    "roc_auc",
+    "summarize_ranks",
+    "tie_share",
+]
 
 
 def __getattr__(name: str) -> Any:

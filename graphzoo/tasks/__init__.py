@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from graphzoo.tasks.base import Task as Task
     from graphzoo.tasks.kg_completion import KGCompletion as KGCompletion
+    from graphzoo.tasks.node_classification import NodeClassification as NodeClassification
 
-_LAZY = {"Task": "base", "KGCompletion": "kg_completion"}
+_LAZY = {"Task": "base", "KGCompletion": "kg_completion", "NodeClassification": "node_classification"}
 
-__all__ = ["KGCompletion", "Task"]
+__all__ = ["KGCompletion", "NodeClassification", "Task"]
 
 
 def __getattr__(name: str) -> Any:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import platform
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from lightning.pytorch import LightningModule
@@ -50,19 +51,24 @@ class Task(LightningModule):
 
     Attributes:
         accepts: Kinds of encoder the task can use.
-        monitor: Validation metric that selects the checkpoint.
-        mode: "max" or "min" of that metric.
+        mode: "max" or "min" of the monitored metric.
+        unit: What a batch is made of, for rates.
     """
 
     accepts: ClassVar[tuple[type[Encoder], ...]]
-    monitor: ClassVar[str]
     mode: ClassVar[str] = "max"
+    unit: ClassVar[str] = "queries"
 
     def __init__(self, encoder: Callable[[GraphSpec], Encoder] | None = None) -> None:
         super().__init__()
         self._factory = encoder
         self.spec: GraphSpec | None = None
         self.encoder: Encoder | None = None
+
+    @property
+    def monitor(self) -> str:
+        """Validation metric that selects the checkpoint."""
+        raise NotImplementedError(f"{type(self).__name__} must define monitor")
 
     def build_decoder(self, encoder: Encoder) -> nn.Module:
         """The decoder that fits the encoder's states."""
@@ -137,6 +143,26 @@ class Task(LightningModule):
             )
         if self.encoder is None:
             self.build(GraphSpec.from_dict(described["spec"]))
+
+    @classmethod
+    def from_checkpoint_dict(
+        cls, checkpoint: dict[str, Any], encoder: Callable[[GraphSpec], Encoder] | None
+    ) -> Self:
+        """A task in evaluation mode from a loaded checkpoint and a factory for the encoder that it names.
+
+        Args:
+            checkpoint: Result of `torch.load(..., weights_only=True)`.
+            encoder: Factory; the caller decides which class paths it trusts.
+
+        Returns:
+            The task with its weights.
+        """
+        known = set(inspect.signature(cls.__init__).parameters) - {"self", "encoder"}
+        settings = {k: v for k, v in checkpoint.get("hyper_parameters", {}).items() if k in known}
+        task = cls(encoder, **settings)
+        task.on_load_checkpoint(checkpoint)
+        task.load_state_dict(checkpoint["state_dict"])
+        return task.eval()
 
     def parameter_groups(self, weight_decay: float) -> list[dict[str, Any]]:
         """Optimiser groups: biases are not decayed."""

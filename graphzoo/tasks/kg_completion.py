@@ -58,7 +58,6 @@ class KGCompletion(Task):
     """
 
     accepts: ClassVar[tuple[type[Encoder], ...]] = (QueryEncoder,)
-    monitor: ClassVar[str] = "val/mrr"
     mode: ClassVar[str] = "max"
 
     def __init__(
@@ -107,6 +106,11 @@ class KGCompletion(Task):
         self.test_table: list[dict[str, Any]] = []
         self._remover: FactRemover | None = None
         self._loaded_data: dict[str, Any] = {}
+
+    @property
+    def monitor(self) -> str:
+        """Validation metric that selects the checkpoint."""
+        return "val/mrr"
 
     def build_decoder(self, encoder: Encoder) -> nn.Module:
         """Two-layer perceptron on the states of every entity."""
@@ -305,28 +309,6 @@ class KGCompletion(Task):
         self.__dict__["_loaded_data"] = {
             key: described[key] for key in ("relations", "data") if key in described
         }
-
-    @classmethod
-    def from_checkpoint_dict(
-        cls, checkpoint: dict[str, Any], encoder: Callable[[GraphSpec], QueryEncoder] | None
-    ) -> KGCompletion:
-        """A task in evaluation mode from a loaded checkpoint and a factory for the encoder that it names.
-
-        Args:
-            checkpoint: Result of `torch.load(..., weights_only=True)`.
-            encoder: Factory; the caller decides which class paths it trusts.
-
-        Returns:
-            The task with its weights.
-        """
-        settings = {k: v for k, v in checkpoint.get("hyper_parameters", {}).items() if k in _TASK_SETTINGS}
-        task = cls(encoder, **settings)
-        task.on_load_checkpoint(checkpoint)
-        task.load_state_dict(checkpoint["state_dict"])
-        return task.eval()
-
-
-_TASK_SETTINGS = frozenset(KGCompletion.__init__.__annotations__) - {"encoder", "return"}
 
 
 def _out_of_memory(error: BaseException) -> bool:

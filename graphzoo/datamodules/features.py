@@ -1,0 +1,154 @@
+"""What is done to node features before an encoder sees them: learnt from one graph, applied to any other."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphzoo.errors import UsageError
+
+__all__ = ["FeatureTransform", "normalize_rows", "select_rows"]
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureTransform:
+    """Row normalisation, then a projection onto the leading right singular vectors.
+
+    Args:
+        in_channels: F, the width it was made for.
+        normalize: Whether each row is divided by the sum of its absolute values.
+        projection: [F, K]; None keeps the width.
+    """
+
+    in_channels: int
+    normalize: bool = False
+    projection: Tensor | None = None
+
+    @classmethod
+    def fit(cls, x: Tensor, *, normalize: bool, reduce_channels: int | None) -> FeatureTransform:
+        """The transform for features [N, F], dense or sparse CSR.
+
+        Raises:
+            UsageError: if `reduce_channels` leaves nothing to reduce.
+        """
+        width = x.shape[1]
+        if reduce_channels is None:
+            return cls(width, normalize)
+        if not 0 < reduce_channels < min(x.shape):
+            raise UsageError(
+                f"reduce_channels {reduce_channels} must be below the {min(x.shape)} that {x.shape[0]} nodes "
+                f"with {width} features have; leave it out to keep the features as they are"
+            )
+        return cls(
+            width, normalize, _singular_vectors(normalize_rows(x) if normalize else x, reduce_channels)
+        )
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Features [N, F] -> [N, F] or [N, K].
+
+        Raises:
+            UsageError: if the width is another one.
+        """
+        if x.shape[1] != self.in_channels:
+            raise UsageError(
+                f"the graph has {x.shape[1]} features per node, the model was trained with "
+                f"{self.in_channels}: give the same features in the same order"
+            )
+        if self.normalize:
+            x = normalize_rows(x)
+        return x if self.projection is None else x @ self.projection
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values for a checkpoint; the projection itself lies beside the run's graph."""
+        width = None if self.projection is None else self.projection.shape[1]
+        return {"in_channels": self.in_channels, "normalize": self.normalize, "reduce_channels": width}
+
+    def save(self, path: Path) -> None:
+        """Write the projection as a NumPy file; without one there is nothing to write."""
+        if self.projection is None:
+            return
+        partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        with partial.open("wb") as file:
+            np.save(file, self.projection.numpy(), allow_pickle=False)
+        os.replace(partial, path)
+
+    @classmethod
+    def load(cls, described: dict[str, Any], path: Path | None) -> FeatureTransform:
+        """The transform of a checkpoint.
+
+        Args:
+            described: From `describe`.
+            path: The file that `save` wrote, or None when it is not known.
+
+        Raises:
+            UsageError: if the projection is needed and not there.
+        """
+        projection = None
+        if described["reduce_channels"] is not None:
+            if path is None or not path.is_file():
+                raise UsageError(
+                    f"the model was trained on {described['in_channels']} features reduced to "
+                    f"{described['reduce_channels']}; how lies in graph/projection.npy of its run directory: "
+                    "give the run directory instead of a lone checkpoint"
+                )
+            projection = torch.from_numpy(np.load(path, allow_pickle=False))
+        return cls(described["in_channels"], described["normalize"], projection)
+
+
+def normalize_rows(x: Tensor) -> Tensor:
+    """Divide each row by the sum of its absolute values; rows of zeros stay.
+
+    >>> normalize_rows(torch.tensor([[1.0, 3.0], [0.0, 0.0]]))
+    tensor([[0.2500, 0.7500],
+            [0.0000, 0.0000]])
+    """
+    if x.layout is not torch.sparse_csr:
+        return x / _nonzero(x.abs().sum(1, keepdim=True))
+    counts = x.crow_indices().diff()
+    rows = torch.repeat_interleave(torch.arange(x.shape[0]), counts)
+    total = torch.zeros(x.shape[0], dtype=x.dtype).index_add_(0, rows, x.values().abs())
+    return _csr(x.crow_indices(), x.col_indices(), x.values() / _nonzero(total)[rows], x.shape)
+
+
+def select_rows(x: Tensor, rows: Tensor) -> Tensor:
+    """`x[rows]` for dense and for sparse CSR matrices."""
+    if x.layout is not torch.sparse_csr:
+        return x[rows]
+    start, counts = x.crow_indices()[rows], x.crow_indices().diff()[rows]
+    pointer = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    shift = torch.repeat_interleave(start - pointer[:-1], counts)
+    place = torch.arange(int(pointer[-1])) + shift
+    return _csr(pointer, x.col_indices()[place], x.values()[place], (rows.numel(), x.shape[1]))
+
+
+def _csr(pointer: Tensor, column: Tensor, values: Tensor, shape: tuple[int, ...] | torch.Size) -> Tensor:
+    return torch.sparse_csr_tensor(pointer, column, values, tuple(shape), check_invariants=False)
+
+
+def _nonzero(total: Tensor) -> Tensor:
+    return torch.where(total > 0, total, torch.ones_like(total))
+
+
+def _singular_vectors(x: Tensor, count: int) -> Tensor:
+    """The right singular vectors of the largest singular values, [F, count], the largest entry positive."""
+    from scipy import sparse  # type: ignore[import-untyped]
+    from scipy.sparse.linalg import svds  # type: ignore[import-untyped]
+
+    if x.layout is torch.sparse_csr:
+        parts = (x.values().numpy(), x.col_indices().numpy(), x.crow_indices().numpy())
+        matrix: Any = sparse.csr_matrix(parts, shape=tuple(x.shape))
+    else:
+        matrix = x.numpy()
+    # A start vector of its own: scipy would draw one from NumPy's global generator.
+    start = np.random.default_rng(0).standard_normal(min(x.shape))
+    _, values, vectors = svds(matrix.astype(np.float64), k=count, v0=start, return_singular_vectors="vh")
+    vectors = vectors[np.argsort(-values)]
+    largest = np.abs(vectors).argmax(axis=1)
+    signs = np.sign(vectors[np.arange(count), largest])
+    return torch.from_numpy((vectors * signs[:, None]).T.astype(np.float32).copy())

@@ -1,0 +1,146 @@
+"""The whole graph once an epoch, or the parts of a random partition, cut over ranks."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+from torch.utils.data.distributed import DistributedSampler
+
+from graphzoo.datamodules.features import select_rows
+from graphzoo.datasets import NodeGraph
+from graphzoo.sampling import induced_subgraph
+from graphzoo.types import NodeBatch
+
+__all__ = ["NodeBatches", "Part", "PartSampler", "WholeGraphBatch", "WholeGraphSampler"]
+
+
+class WholeGraphBatch(NodeBatch):
+    """A whole graph; `to` moves labels and targets only: the task keeps the rest where the model is."""
+
+    def to(self, device: torch.device | str, *, non_blocking: bool = False) -> WholeGraphBatch:
+        """The batch with labels and targets on a device."""
+        y = self.y.to(device, non_blocking=non_blocking)
+        return dataclasses.replace(self, y=y, target=self.target.to(device, non_blocking=non_blocking))
+
+
+class Part(NamedTuple):
+    """One loader item.
+
+    Args:
+        epoch: Epoch it belongs to.
+        number: Its place in the epoch's partition.
+        nodes: Nodes of the part, sorted; None for the whole graph.
+        target: Nodes of the whole graph that enter the loss.
+        num_global: Targets of the optimiser step over all ranks and accumulated items.
+    """
+
+    epoch: int
+    number: int
+    nodes: Tensor | None
+    target: Tensor
+    num_global: int
+
+
+class WholeGraphSampler(DistributedSampler[Part]):
+    """One item an epoch; rank w of W counts every W-th target from the w-th on.
+
+    Args:
+        target: Training nodes, [T].
+        rank: Of this process.
+        world_size: W, the number of processes.
+    """
+
+    def __init__(self, target: Tensor, rank: int, world_size: int) -> None:
+        super().__init__(range(1), num_replicas=world_size, rank=rank, shuffle=False)  # type: ignore[arg-type]
+        self.num_global = int(target.numel())
+        # one object in all epochs, so that a device needs it once
+        self.target = target[rank::world_size].contiguous()
+
+    def __len__(self) -> int:
+        return 1
+
+    def __iter__(self) -> Iterator[Part]:
+        yield Part(self.epoch, 0, None, self.target, self.num_global)
+
+
+class PartSampler(DistributedSampler[Part]):
+    """Deals the parts of each epoch's partition to the ranks in turn.
+
+    An optimiser step is made of one part for each rank and each accumulated item, so that one process which
+    accumulates W items does what W processes do. Ranks whose parts run out get the last one without targets:
+    the others wait for them in their collective operations.
+
+    Args:
+        partition: Epoch -> parts, each the sorted numbers of its nodes.
+        num_parts: How many parts an epoch has.
+        is_target: Whether a node is one to learn from, [N], bool.
+        accumulate: Items of a rank in an optimiser step.
+        rank: Of this process.
+        world_size: W, the number of processes.
+    """
+
+    def __init__(
+        self,
+        partition: Callable[[int], list[Tensor]],
+        num_parts: int,
+        is_target: Tensor,
+        accumulate: int,
+        rank: int,
+        world_size: int,
+    ) -> None:
+        super().__init__(range(num_parts), num_replicas=world_size, rank=rank, shuffle=False)  # type: ignore[arg-type]
+        self.partition = partition
+        self.num_parts = num_parts
+        self.is_target = is_target
+        self.accumulate = accumulate
+
+    def __len__(self) -> int:
+        return math.ceil(self.num_parts / self.num_replicas)
+
+    def __iter__(self) -> Iterator[Part]:
+        epoch = self.epoch
+        parts = self.partition(epoch)
+        targets = [nodes[self.is_target[nodes]] for nodes in parts]
+        step = self.num_replicas * self.accumulate
+        for turn in range(len(self)):
+            number = turn * self.num_replicas + self.rank
+            first = turn // self.accumulate * step
+            num_global = sum(target.numel() for target in targets[first : first + step])
+            if number < len(parts):
+                yield Part(epoch, number, parts[number], targets[number], num_global)
+            else:
+                yield Part(epoch, len(parts) - 1, parts[-1], targets[-1][:0], num_global)
+
+
+class NodeBatches(Dataset[NodeBatch]):
+    """From a `Part` to a `NodeBatch`.
+
+    Args:
+        graph: The graph with the features that the encoder sees.
+        with_edges: Whether batches of parts carry the edges inside them.
+    """
+
+    def __init__(self, graph: NodeGraph, *, with_edges: bool = True) -> None:
+        self.graph = graph
+        self.with_edges = with_edges
+
+    def __getitem__(self, part: Part) -> NodeBatch:
+        graph = self.graph
+        common = {"num_global": part.num_global, "epoch": part.epoch, "number": part.number}
+        if part.nodes is None:
+            return WholeGraphBatch(graph.x, graph.edge_index, graph.y, part.target, None, **common)
+        inside = induced_subgraph(graph.edge_index, part.nodes, graph.num_nodes) if self.with_edges else None
+        return NodeBatch(
+            x=select_rows(graph.x, part.nodes),
+            edge_index=inside,
+            y=graph.y[part.nodes],
+            target=torch.searchsorted(part.nodes, part.target),
+            index=part.nodes,
+            **common,
+        )

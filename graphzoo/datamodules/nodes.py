@@ -1,0 +1,295 @@
+"""Graphs whose nodes are classified, for Lightning: features, splits, whole-graph and partitioned batches."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from lightning.pytorch import LightningDataModule
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from graphzoo.datamodules.batches import ResumableLoader, rank_and_world_size
+from graphzoo.datamodules.features import FeatureTransform
+from graphzoo.datamodules.node_batches import (
+    NodeBatches,
+    PartSampler,
+    WholeGraphBatch,
+    WholeGraphSampler,
+)
+from graphzoo.datasets import NodeGraph, NodeSplit, load_node_graph
+from graphzoo.datasets.roots import cache_root
+from graphzoo.errors import UsageError
+from graphzoo.sampling import partition as partition_nodes
+from graphzoo.types import GraphSpec, NodeBatch
+
+__all__ = ["NodeDataModule"]
+
+_OWN = "nodes"
+# A run keeps its graph beside the weights up to this size; of a larger one it keeps name and fingerprint.
+_KEPT_BYTES = 64 * 2**20
+
+
+class NodeDataModule(LightningDataModule):
+    """A graph with labelled nodes, by name or path.
+
+    Training sees the whole graph once an epoch, or the parts of a random partition that is a function of
+    (seed, epoch). Validation and test always see the whole graph. Labels of validation and test nodes never
+    enter a training batch's targets.
+
+    Args:
+        name: Data set (`graphzoo list`); None or "nodes" with the user's own `path`; None without one is
+            cora.
+        path: Own graph: a saved PyG `Data`, a .npz file, a CSV file of nodes and one of edges, or a folder
+            with these two.
+        root: Data root; None takes GRAPHZOO_DATA or the user's cache folder.
+        download: Whether missing files may be fetched; None means yes unless GRAPHZOO_OFFLINE is set.
+        split: Name of the split, "random-50-25-25" (any shares) or "random-20-per-class"; None: the data's
+            own.
+        split_index: Which split of that name; a random one is a function of this number, not of the seed.
+        batch_size: Nodes of a training part; None: the whole graph. With several processes each takes a part
+            of its own in every step.
+        partition: What is cut into parts: "all" nodes, or the "train"ing nodes alone.
+        normalize_features: Divide each node's features by the sum of their absolute values.
+        num_neighbors: k of the data sets whose graph is made of nearest neighbours; None: the data's default.
+        reduce_channels: Project the features onto so many leading singular vectors; None keeps them.
+        seed: Seed of the partitions.
+        num_workers: Loader processes; they only help with `batch_size`.
+
+    Raises:
+        UsageError: for arguments that make no sense, with the remedy.
+    """
+
+    # Lightning declares it optional
+    name: str
+
+    def __init__(
+        self,
+        name: str | None = None,
+        path: str | list[str] | None = None,
+        root: str | None = None,
+        download: bool | None = None,
+        split: str | None = None,
+        split_index: int = 0,
+        batch_size: int | None = None,
+        partition: Literal["all", "train"] = "all",
+        normalize_features: bool = False,
+        num_neighbors: int | None = None,
+        reduce_channels: int | None = None,
+        seed: int = 0,
+        num_workers: int = 0,
+    ) -> None:
+        super().__init__()
+        is_own = name is not None and name.lower() == _OWN
+        if path is not None and name is not None and not is_own:
+            raise UsageError(
+                f"both the data set name={name!r} and your own path={path!r} are given\n"
+                "Drop one of them: --data nodes --data.path FILE for your own graph (name='nodes' in Python)"
+            )
+        if path is None and is_own:
+            raise UsageError("name='nodes' means your own graph; give path=FILE (--data.path ...)")
+        if batch_size is not None and batch_size < 1:
+            raise UsageError(
+                f"batch_size must be at least 1, got {batch_size}; leave it out for whole graphs"
+            )
+        if partition not in ("all", "train"):
+            raise UsageError(f"partition must be 'all' or 'train', got {partition!r}")
+        for argument, value in (
+            ("split_index", split_index), ("seed", seed), ("num_workers", num_workers),
+        ):  # fmt: skip
+            if value < 0:
+                raise UsageError(f"{argument} must be at least 0, got {value}")
+        self.name = _OWN if path is not None else name or "cora"
+        self.path = path
+        self.root = root
+        self.download = download
+        self.split_name = split
+        self.split_index = split_index
+        self.batch_size = batch_size
+        self.partition = partition
+        self.normalize_features = normalize_features
+        self.num_neighbors = num_neighbors
+        self.reduce_channels = reduce_channels
+        self.seed = seed
+        self.num_workers = num_workers
+        self.skip_edges = False
+        """Set by a task whose encoder computes what it needs of the edges once: parts then come without."""
+        self._raw: NodeGraph | None = None
+        self._graph: NodeGraph | None = None
+        self._split: NodeSplit | None = None
+        self._transform: FeatureTransform | None = None
+        self._evaluation: dict[str, NodeBatch] = {}
+
+    def prepare_data(self) -> None:
+        """Fetch and parse once per machine, so that `setup` finds everything in place."""
+        self._load(self.download)
+
+    def setup(self, stage: str | None = None) -> None:
+        """Load the graph and its split; `stage` does not matter, and a second call does nothing."""
+        if self._graph is not None:
+            return
+        # without a trainer nobody has called prepare_data
+        raw = self._load(self.download if self.trainer is None else False)
+        if not raw.num_classes:
+            raise UsageError(f"{raw.name} has no labels: it can be predicted on, not trained on")
+        self._split = raw.split(self.split_name, self.split_index)
+        for part in ("train", "valid") if stage in (None, "fit") else ():
+            if not getattr(self._split, part).numel():
+                raise UsageError(
+                    f"{raw.name}: the {part} part of split {self._split.name!r} is empty; training takes "
+                    "nodes to learn from and nodes to choose the checkpoint by\n"
+                    "--data.split random-50-25-25 draws both"
+                )
+        self._transform = FeatureTransform.fit(
+            raw.x, normalize=self.normalize_features, reduce_channels=self.reduce_channels
+        )
+        self._raw = raw
+        self._graph = self.transformed(raw)
+
+    def _load(self, download: bool | None) -> NodeGraph:
+        if self._raw is not None:
+            return self._raw
+        if self.path is not None:
+            from graphzoo.datasets import node_graph_from_files
+
+            return node_graph_from_files(self.path)
+        return load_node_graph(self.name, root=self.root, download=download, num_neighbors=self.num_neighbors)
+
+    @property
+    def graph(self) -> NodeGraph:
+        """The graph with the features that the encoder sees."""
+        if self._graph is None:
+            raise RuntimeError("the data is not loaded; call setup() first")
+        return self._graph
+
+    @property
+    def split(self) -> NodeSplit:
+        """The training, validation and test nodes."""
+        if self._split is None:
+            raise RuntimeError("the data is not loaded; call setup() first")
+        return self._split
+
+    @property
+    def transform(self) -> FeatureTransform:
+        """What is done to the raw features."""
+        if self._transform is None:
+            raise RuntimeError("the data is not loaded; call setup() first")
+        return self._transform
+
+    @property
+    def spec(self) -> GraphSpec:
+        """Sizes of the graph, features as the encoder sees them."""
+        return self.graph.spec
+
+    @property
+    def fingerprint(self) -> str:
+        """sha256 over graph and treatment of the features, the same for every split."""
+        described = json.dumps(self.transform.describe(), sort_keys=True)
+        assert self._raw is not None
+        return hashlib.sha256(f"{self._raw.fingerprint}\n{described}".encode()).hexdigest()
+
+    def describe_split(self) -> dict[str, Any]:
+        """Name, index, fingerprint and sizes of the split, for results and checkpoints."""
+        split = self.split
+        sizes = {part: int(getattr(split, part).numel()) for part in ("train", "valid", "test")}
+        return {"name": split.name, "index": split.index, "fingerprint": split.fingerprint, **sizes}
+
+    @property
+    def cache_directory(self) -> Path:
+        """Where encoders keep what they compute of a graph once."""
+        return cache_root() / "precomputed"
+
+    def transformed(self, graph: NodeGraph) -> NodeGraph:
+        """A graph with its features as the encoder sees them."""
+        x = self.transform(graph.x)
+        if x is graph.x:
+            return graph
+        return dataclasses.replace(graph, x=x, fingerprint="")
+
+    def train_dataloader(self, epoch: int | None = None) -> ResumableLoader:
+        """Loader of the `NodeBatch`es of one rank.
+
+        Args:
+            epoch: Epoch to begin with; None: the trainer's, or 0 without one (then call `loader.set_epoch`).
+        """
+        rank, world_size = rank_and_world_size(self.trainer)
+        sampler: WholeGraphSampler | PartSampler
+        if self.batch_size is None:
+            sampler = WholeGraphSampler(self.split.train, rank, world_size)
+        else:
+            is_target = torch.zeros(self.graph.num_nodes, dtype=torch.bool)
+            is_target[self.split.train] = True
+            accumulate = self.trainer.accumulate_grad_batches if self.trainer is not None else 1
+            cut = self.graph.num_nodes if self.partition == "all" else self.split.train.numel()
+            num_parts = math.ceil(cut / self.batch_size)
+            sampler = PartSampler(self._parts, num_parts, is_target, accumulate, rank, world_size)
+        if epoch is None:
+            epoch = self.trainer.current_epoch if self.trainer is not None else 0
+        sampler.set_epoch(epoch)
+        return ResumableLoader(
+            NodeBatches(self.graph, with_edges=not self.skip_edges), sampler, self.num_workers
+        )
+
+    def val_dataloader(self) -> DataLoader[NodeBatch]:
+        """The whole graph with the validation nodes as targets, in every rank."""
+        return self._evaluation_loader("valid")
+
+    def test_dataloader(self) -> DataLoader[NodeBatch]:
+        """The whole graph with the test nodes as targets, in every rank."""
+        return self._evaluation_loader("test")
+
+    def save_artifacts(self, directory: str | os.PathLike[str]) -> None:
+        """Write what prediction needs: meta.json, the graph unless it is large, the features' projection."""
+        directory = Path(directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        raw = self._raw
+        assert raw is not None
+        stored = _size(raw) <= _KEPT_BYTES
+        if stored:
+            raw.save(directory / "node_graph.npz")
+        self.transform.save(directory / "projection.npy")
+        paths = [self.path] if isinstance(self.path, str) else self.path
+        meta = {
+            "format": 1,
+            "kind": "nodes",
+            "name": self.name,
+            "path": None if paths is None else [str(Path(path).absolute()) for path in paths],
+            "num_neighbors": self.num_neighbors,
+            "graph": "node_graph.npz" if stored else None,
+            "graph_fingerprint": raw.fingerprint,
+            "fingerprint": self.fingerprint,
+            "split": self.describe_split(),
+            "spec": self.spec.to_dict(),
+        }
+        partial = directory / f".meta.json.{os.getpid()}.tmp"
+        partial.write_text(json.dumps(meta, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        os.replace(partial, directory / "meta.json")
+
+    def _evaluation_loader(self, part: Literal["valid", "test"]) -> DataLoader[NodeBatch]:
+        if part not in self._evaluation:
+            graph, target = self.graph, getattr(self.split, part)
+            self._evaluation[part] = WholeGraphBatch(
+                graph.x, graph.edge_index, graph.y, target, index=None, num_global=int(target.numel())
+            )
+        # its own generator, or each pass would draw a seed for the workers from the global one
+        return DataLoader([self._evaluation[part]], batch_size=None, generator=torch.Generator())  # type: ignore[arg-type]
+
+    def _parts(self, epoch: int) -> list[Tensor]:
+        assert self.batch_size is not None
+        nodes = self.graph.num_nodes if self.partition == "all" else self.split.train
+        return partition_nodes(nodes, self.batch_size, seed=self.seed, epoch=epoch)
+
+
+def _size(graph: NodeGraph) -> int:
+    """Bytes that the graph takes in a file, roughly: zeros of mostly empty features are not written."""
+    x = graph.x
+    features = x.values().numel() * 12 if x.layout is torch.sparse_csr else min(
+        x.numel() * 4, int(torch.count_nonzero(x)) * 12
+    )  # fmt: skip
+    return features + graph.edge_index.numel() * 4 + graph.y.numel() * 8

@@ -1,0 +1,120 @@
+"""Accuracy and area under the ROC curve in float64, over known labels only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+
+__all__ = ["Accuracy", "RocAuc", "roc_auc"]
+
+
+class Accuracy(Metric):
+    """Share of right predictions: of nodes with one class each, or of all known yes-no labels.
+
+    Counts are integers and the quotient is float64, so batches and processes do not show.
+    """
+
+    higher_is_better = True
+    is_differentiable = False
+    full_state_update = False
+    correct: Tensor
+    total: Tensor
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.add_state("correct", torch.tensor(0), dist_reduce_fx="sum")
+        self.add_state("total", torch.tensor(0), dist_reduce_fx="sum")
+
+    def update(self, logits: Tensor, target: Tensor) -> None:
+        """Count a batch.
+
+        Args:
+            logits: [T, C].
+            target: Classes [T], int64, or yes-no labels [T, C], float, NaN where unknown.
+        """
+        if target.dim() == 1:
+            right, known = logits.argmax(1) == target, torch.ones_like(target, dtype=torch.bool)
+        else:
+            right, known = (logits > 0) == (target > 0.5), ~target.isnan()
+        self.correct += (right & known).sum()
+        self.total += known.sum()
+
+    def compute(self) -> Tensor:
+        """The share, float64; NaN without any known label."""
+        return self.correct.double() / self.total.double()
+
+
+class RocAuc(Metric):
+    """Area under the ROC curve: of class 1 against class 0, or the mean over yes-no labels.
+
+    As in OGB's evaluator, labels without a positive or without a negative are left out of the mean.
+    """
+
+    higher_is_better = True
+    is_differentiable = False
+    full_state_update = False
+    scores: list[Tensor]
+    targets: list[Tensor]
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.add_state("scores", [], dist_reduce_fx="cat")
+        self.add_state("targets", [], dist_reduce_fx="cat")
+
+    def update(self, logits: Tensor, target: Tensor) -> None:
+        """Keep a batch.
+
+        Args:
+            logits: [T, 2] for classes 0 and 1, else [T, C].
+            target: Classes [T], int64, or yes-no labels [T, C], float, NaN where unknown.
+        """
+        if target.dim() == 1:
+            if logits.shape[1] != 2:
+                raise ValueError(
+                    f"ROC-AUC of single-label data needs two classes, got {logits.shape[1]}; take accuracy"
+                )
+            # Monotone in the probability of class 1, and never saturated to 0 or 1 as that is.
+            logits, target = (logits[:, 1:] - logits[:, :1]), target[:, None].to(logits.dtype)
+        self.scores.append(logits.float())
+        self.targets.append(target)
+
+    def per_label(self) -> Tensor:
+        """The area of every label, [C], float64; NaN where it has no positive or no negative."""
+        scores, targets = torch.cat(list(self.scores)), torch.cat(list(self.targets))
+        areas = [roc_auc(score, target) for score, target in zip(scores.t(), targets.t(), strict=True)]
+        return torch.stack(areas)
+
+    def compute(self) -> Tensor:
+        """The mean area, float64; NaN when no label has both positives and negatives."""
+        return self.per_label().nanmean()
+
+
+def roc_auc(scores: Tensor, target: Tensor) -> Tensor:
+    r"""Probability that a positive scores above a negative, ties counting half (Mann and Whitney, 1947).
+
+    .. math:: \mathrm{AUC} = \frac{\sum_{i \in P} \mathrm{rank}_i - |P| (|P| + 1) / 2}{|P| \, |N|}
+
+    Args:
+        scores: Higher means positive, [T].
+        target: 1 for positives, 0 for negatives, NaN for unknown, [T].
+
+    Returns:
+        Scalar, float64; NaN without a positive or without a negative.
+
+    >>> roc_auc(torch.tensor([0.1, 0.4, 0.35, 0.8]), torch.tensor([0.0, 0.0, 1.0, 1.0]))
+    tensor(0.7500, dtype=torch.float64)
+    """
+    known = ~target.isnan()
+    scores, positive = scores[known], target[known] > 0.5
+    # Tied scores share the mean of their one-based ranks; twice it is a whole number.
+    _, place, count = torch.unique(scores, return_inverse=True, return_counts=True)
+    last = count.cumsum(0)
+    doubled = (2 * last - count + 1)[place]
+    num_positive = positive.sum()
+    num_negative = positive.numel() - num_positive
+    wins = doubled[positive].sum() - num_positive * (num_positive + 1)
+    area: Tensor = wins.double() / (2 * num_positive * num_negative).double()
+    return area

@@ -1,0 +1,309 @@
+"""Node classification: one class per node or yes-no labels, whole graphs or random parts of them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from graphzoo.decoders import NodeDecoder
+from graphzoo.decoders.node import NodeDecoderKind
+from graphzoo.encoders.base import Encoder, NodeEncoder
+from graphzoo.errors import UsageError
+from graphzoo.metrics import Accuracy, RocAuc
+from graphzoo.sampling import hash_integers
+from graphzoo.tasks.base import Task
+from graphzoo.tasks.prepared_graph import PreparedGraph
+from graphzoo.types import GraphSpec, NodeBatch
+
+__all__ = ["NodeClassification", "NodeMetric"]
+
+log = logging.getLogger(__name__)
+
+NodeMetric = Literal["accuracy", "roc_auc"]
+_LOGGED = {"accuracy": "acc", "roc_auc": "auroc"}
+
+
+class NodeClassification(Task):
+    """Trains a `NodeEncoder` and a decoder on the labelled nodes of a graph.
+
+    The loss is cross-entropy for one class per node, and binary cross-entropy for yes-no labels, averaged
+    over a node's known labels, then over nodes. Evaluation always encodes the whole graph.
+
+    Args:
+        encoder: `GraphSpec -> NodeEncoder`.
+        metric: "accuracy" or "roc_auc" (of class 1, or the mean over yes-no labels that have both answers);
+            None: what the data set is judged by.
+        class_weights: None; "balanced": inversely to a class's share of the training nodes; or one factor per
+            class. They are scaled to a mean of 1 over the training nodes.
+        decoder: "linear", or "mlp" with one hidden layer.
+        dropout: On the input of each of the decoder's layers.
+        lr: Learning rate of Adam.
+        weight_decay: L2 penalty.
+        decay_biases: Whether it holds for biases too, as in the published code.
+        lr_milestones: Epochs after which the learning rate is multiplied by `lr_gamma`; None: never.
+        lr_gamma: See `lr_milestones`.
+        seed: Seed of noise and dropout.
+
+    Raises:
+        ValueError: for settings that make no sense.
+    """
+
+    accepts: ClassVar[tuple[type[Encoder], ...]] = (NodeEncoder,)
+    unit: ClassVar[str] = "nodes"
+
+    def __init__(
+        self,
+        encoder: Callable[[GraphSpec], NodeEncoder] | None = None,
+        *,
+        metric: NodeMetric | None = None,
+        class_weights: Literal["balanced"] | list[float] | None = None,
+        decoder: NodeDecoderKind = "linear",
+        dropout: float = 0.0,
+        lr: float = 1e-2,
+        weight_decay: float = 5e-4,
+        decay_biases: bool = True,
+        lr_milestones: list[int] | None = None,
+        lr_gamma: float = 0.5,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(encoder)
+        if metric not in (None, *_LOGGED):
+            raise ValueError(f"metric must be one of {', '.join(_LOGGED)}, got {metric!r}")
+        if not lr > 0:
+            raise ValueError(f"lr must be above 0, got {lr}")
+        if weight_decay < 0:
+            raise ValueError(f"weight_decay must be at least 0, got {weight_decay}")
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout must be at least 0 and below 1, got {dropout}")
+        if isinstance(class_weights, str) and class_weights != "balanced":
+            raise ValueError(f"class_weights must be 'balanced' or a list of factors, got {class_weights!r}")
+        self.save_hyperparameters(ignore=["encoder"])
+        self.metric: str | None = metric
+        self.class_weights = class_weights
+        self.decoder_kind, self.dropout, self.seed = decoder, dropout, seed
+        self.lr, self.weight_decay, self.decay_biases = lr, weight_decay, decay_biases
+        self.lr_milestones, self.lr_gamma = list(lr_milestones or []), lr_gamma
+        self.metrics = nn.ModuleDict()
+        self._weights: Tensor | None = None
+        self._prepared: PreparedGraph | None = None
+        self._loaded_data: dict[str, Any] = {}
+
+    def build_decoder(self, encoder: Encoder) -> nn.Module:
+        """A linear layer or perceptron on every node's state."""
+        assert self.spec is not None
+        return NodeDecoder(
+            encoder.out_channels,
+            self.spec.num_classes,
+            kind=self.decoder_kind,
+            dropout=self.dropout,
+            seed=self.seed,
+        )
+
+    @property
+    def node_encoder(self) -> NodeEncoder:
+        """The built encoder; an error that says what to do before it is built."""
+        if not isinstance(self.encoder, NodeEncoder):
+            raise ValueError("the model is not built yet: fit it, or load a checkpoint")
+        return self.encoder
+
+    @property
+    def metric_name(self) -> str:
+        """Accuracy or roc_auc: the argument, else what the data at hand are judged by."""
+        if self.metric is None and self._trainer is not None:
+            self.metric = getattr(self._datamodule().graph, "metric", "accuracy")
+        return self.metric or "accuracy"
+
+    @property
+    def monitor(self) -> str:
+        """Validation metric that selects the checkpoint: "val/acc" or "val/auroc"."""
+        return f"val/{_LOGGED[self.metric_name]}"
+
+    def setup(self, stage: str) -> None:
+        """Make the metrics once the data are known."""
+        # Every rank judges the whole graph, so there is nothing to add up between them.
+        kind = RocAuc if self.metric_name == "roc_auc" else Accuracy
+        for prefix in ("val", "test"):
+            self.metrics[prefix] = kind(sync_on_compute=False)
+
+    # Training
+
+    def on_fit_start(self) -> None:
+        """Weigh the classes, and compute what the encoder needs of the graph once."""
+        datamodule = self._datamodule()
+        graph = datamodule.graph
+        whole = getattr(datamodule, "batch_size", None) is None
+        if whole and self.trainer.accumulate_grad_batches != 1:
+            raise UsageError(
+                "a whole graph is one batch an epoch, so there is nothing to accumulate\n"
+                "Leave out --trainer.accumulate_grad_batches, or set --data.batch_size"
+            )
+        if self.metric_name == "roc_auc" and not graph.is_multi_label and graph.num_classes != 2:
+            raise UsageError(
+                f"roc_auc is for two classes or for yes-no labels, {graph.name} has {graph.num_classes} "
+                "classes\nTake --model.metric accuracy"
+            )
+        self._weights = self._weigh_classes(graph.y, datamodule.split.train, graph)
+        prepared = self._prepare(graph.x, graph.edge_index)
+        datamodule.skip_edges = prepared.is_sliceable
+
+    def _weigh_classes(self, y: Tensor, train: Tensor, graph: Any) -> Tensor | None:
+        """Factors with a mean of 1 over the training nodes, [C]."""
+        if self.class_weights is None:
+            return None
+        if graph.is_multi_label:
+            raise UsageError("class_weights are for one class per node; these data have yes-no labels")
+        counts = torch.bincount(y[train], minlength=graph.num_classes).double()
+        if isinstance(self.class_weights, str):
+            weights = torch.where(counts > 0, 1 / counts.clamp(min=1), 0.0)
+        elif len(self.class_weights) != graph.num_classes:
+            raise UsageError(
+                f"class_weights has {len(self.class_weights)} factors for {graph.num_classes} classes "
+                f"({', '.join(graph.class_names[:6])}{', ...' if graph.num_classes > 6 else ''})"
+            )
+        else:
+            weights = torch.tensor(self.class_weights, dtype=torch.float64)
+        mean = (weights * counts).sum() / counts.sum()
+        return (weights / mean).float()
+
+    def training_step(self, batch: NodeBatch, batch_idx: int) -> Tensor:
+        """Loss of a process's share of the targets, scaled so that gradients add up to the mean's."""
+        noise_seed = int(hash_integers(self.seed, batch.epoch, batch.number))
+        x, edge_index, precomputed = self._inputs(batch)
+        states, auxiliary = self.node_encoder.forward_with_auxiliary(
+            x, edge_index, noise_seed=noise_seed, **precomputed
+        )
+        logits = self.decoder(states, noise_seed=noise_seed)[batch.target]
+        losses = self._losses(logits, batch.y[batch.target])  # [T]
+        # Alone in its epoch, a step is what the epoch's row in metrics.csv is about.
+        whole = batch.index is None
+        if len(batch):  # a process may have no part in a small batch
+            self._log_loss("train/loss", losses.detach().mean(), whole, len(batch))
+        parts = self.trainer.world_size * self.trainer.accumulate_grad_batches
+        loss = losses.sum() * (parts / max(batch.num_global, 1))
+        if auxiliary is None:
+            return loss
+        self._log_loss("train/auxiliary_loss", auxiliary.detach(), whole, 1)
+        return loss + auxiliary
+
+    def _log_loss(self, name: str, value: Tensor, whole: bool, size: int) -> None:
+        self.log(
+            name, value, prog_bar=name == "train/loss", on_step=not whole, on_epoch=whole, batch_size=size
+        )
+
+    def _losses(self, logits: Tensor, target: Tensor) -> Tensor:
+        """Loss of each node, [T]."""
+        logits = logits.float()
+        if target.dim() == 1:
+            weights = None if self._weights is None else self.to_device_once("class weights", self._weights)
+            return F.cross_entropy(logits, target, weight=weights, reduction="none")
+        known = ~target.isnan()
+        losses = F.binary_cross_entropy_with_logits(logits, target.nan_to_num(0.0), reduction="none")
+        return (losses * known).sum(1) / known.sum(1).clamp(min=1)
+
+    def configure_optimizers(self) -> Any:
+        """Adam, its rate cut at the milestones; the command's `--optimizer` replaces it."""
+        if self.decay_biases:
+            groups = [{"params": list(self.parameters()), "weight_decay": self.weight_decay}]
+        else:
+            groups = self.parameter_groups(self.weight_decay)
+        optimizer = torch.optim.Adam(groups, lr=self.lr)
+        if not self.lr_milestones:
+            return optimizer
+        scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, self.lr_milestones, self.lr_gamma)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "epoch"}}
+
+    # The graph
+
+    def _prepare(self, x: Tensor, edge_index: Tensor) -> PreparedGraph:
+        if self._prepared is None or not self._prepared.is_of(x, edge_index, self.device):
+            cache = getattr(getattr(self.trainer, "datamodule", None), "cache_directory", None)
+            self._prepared = PreparedGraph(self.node_encoder, x, edge_index, self.device, cache)
+        return self._prepared
+
+    def _inputs(self, batch: NodeBatch) -> tuple[Tensor, Tensor | None, dict[str, Any]]:
+        """Features, edges and precomputed values of a batch, on the device."""
+        if batch.index is None:
+            assert batch.edge_index is not None
+            prepared = self._prepare(batch.x, batch.edge_index)
+            return prepared.x, prepared.edge_index, prepared.precomputed
+        if self._prepared is not None and self._prepared.is_sliceable:
+            return batch.x, None, self._prepared.rows(batch.index)
+        assert batch.edge_index is not None
+        return batch.x, batch.edge_index, self.node_encoder.precompute(batch.x, batch.edge_index)
+
+    # Judging
+
+    def validation_step(self, batch: NodeBatch, batch_idx: int) -> None:
+        """Judge the validation nodes."""
+        self._judge("val", batch)
+
+    def test_step(self, batch: NodeBatch, batch_idx: int) -> None:
+        """Judge the test nodes."""
+        self._judge("test", batch)
+
+    def on_validation_epoch_end(self) -> None:
+        """Log val/loss and val/acc or val/auroc."""
+        self._report("val")
+
+    def on_test_epoch_end(self) -> None:
+        """Log test/loss and test/acc or test/auroc."""
+        self._report("test")
+
+    def _judge(self, prefix: str, batch: NodeBatch) -> None:
+        x, edge_index, precomputed = self._inputs(batch)
+        logits = self.decoder(self.node_encoder(x, edge_index, **precomputed))[batch.target].float()
+        if not torch.isfinite(logits).all():
+            split = {"val": "valid"}.get(prefix, prefix)
+            raise ValueError(
+                f"{split} scores after step {self.trainer.global_step}: some are NaN or infinite"
+            )
+        if not len(batch):
+            log.warning("the %s split is empty, nothing is evaluated", prefix)
+            return
+        target = batch.y[batch.target]
+        self._metric(prefix).update(logits, target)
+        loss = self._losses(logits, target).double().mean()
+        self.log(f"{prefix}/loss", loss, batch_size=len(batch), sync_dist=False)
+
+    def _report(self, prefix: str) -> None:
+        metric = self._metric(prefix)
+        if metric.update_called:
+            name = f"{prefix}/{_LOGGED[self.metric_name]}"
+            self.log(name, metric.compute(), prog_bar=True, sync_dist=False)
+        metric.reset()
+
+    def _metric(self, prefix: str) -> Accuracy | RocAuc:
+        metric = self.metrics[prefix]
+        assert isinstance(metric, Accuracy | RocAuc)
+        return metric
+
+    # Checkpoints
+
+    def describe(self) -> dict[str, Any]:
+        """Adds class names, the treatment of the features, and the data's name, fingerprint and split."""
+        described = super().describe()
+        if self._trainer is None or getattr(self.trainer, "datamodule", None) is None:
+            return {**described, **self._loaded_data}
+        datamodule = self._datamodule()
+        return {
+            **described,
+            "classes": list(datamodule.graph.class_names),
+            "features": datamodule.transform.describe(),
+            "data": {
+                "name": datamodule.graph.name,
+                "fingerprint": datamodule.fingerprint,
+                "split": datamodule.describe_split(),
+            },
+        }
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Build for the checkpoint's graph and remember its classes."""
+        super().on_load_checkpoint(checkpoint)
+        described = checkpoint["graphzoo"]
+        keys = ("classes", "features", "data")
+        self.__dict__["_loaded_data"] = {key: described[key] for key in keys if key in described}

@@ -1,0 +1,59 @@
+"""A graph with what an encoder computes of it once, kept where the model is."""
+
+from __future__ import annotations
+
+from os import PathLike
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from graphzoo.encoders.base import NodeEncoder
+
+__all__ = ["PreparedGraph"]
+
+
+class PreparedGraph:
+    """Features, edges and the encoder's precomputed values of one whole graph.
+
+    Args:
+        encoder: Its `precompute` is called once.
+        x: Features [N, F], dense or sparse CSR.
+        edge_index: [2, E], int64; kept only if the encoder needs it afterwards.
+        device: Where the encoder is.
+        cache: Folder for costly results, or None.
+    """
+
+    def __init__(
+        self,
+        encoder: NodeEncoder,
+        x: Tensor,
+        edge_index: Tensor,
+        device: torch.device,
+        cache: str | PathLike[str] | None = None,
+    ) -> None:
+        # Made in a validation before training, tensors of inference mode could not be trained on.
+        with torch.inference_mode(False), torch.no_grad():
+            found = encoder.precompute(x, edge_index, cache=cache)
+            self.precomputed: dict[str, Any] = {name: value.to(device) for name, value in found.items()}
+            self.x = x.to(device)
+            self.edge_index = edge_index.to(device) if encoder.needs_edges else None
+        self.source = (x, edge_index)
+        self.device = device
+
+    def is_of(self, x: Tensor, edge_index: Tensor | None, device: torch.device) -> bool:
+        """Whether it was made of these very tensors, for this device."""
+        return self.source[0] is x and self.source[1] is edge_index and self.device == device
+
+    @property
+    def is_sliceable(self) -> bool:
+        """Whether a part of the graph needs nothing but its nodes' rows of what was computed of the whole."""
+        rows = all(
+            isinstance(value, Tensor) and value.shape[0] == self.x.shape[0]
+            for value in self.precomputed.values()
+        )
+        return self.edge_index is None and rows
+
+    def rows(self, index: Tensor) -> dict[str, Tensor]:
+        """The precomputed values of some nodes."""
+        return {name: value[index] for name, value in self.precomputed.items()}
