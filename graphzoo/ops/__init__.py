@@ -5,20 +5,36 @@ at its first call.
 """
 
 # Eager, because an op's module bears the op's name: here the function takes the name, before anyone sees it.
+from graphzoo.ops.adjacency import SparseAdjacency, adjacency_orders, normalized_adjacency
 from graphzoo.ops.attention import exponential_attention, prototype_attention, random_feature_attention
 from graphzoo.ops.cosine_attention import averaged_cosine_attention, cosine_linear_attention
 from graphzoo.ops.denoise import cached_denoise, denoise_features
+from graphzoo.ops.kernelized_attention import (
+    kernelized_edge_weights,
+    kernelized_softmax,
+    orthogonal_projection,
+    positive_random_features,
+)
 from graphzoo.ops.map_rows import map_rows
 from graphzoo.ops.relational_spmm import RelationalGraph, relational_spmm
+from graphzoo.ops.sparse import SparseMatrix
 
 __all__ = [
     "RelationalGraph",
+    "SparseAdjacency",
+    "SparseMatrix",
+    "adjacency_orders",
     "averaged_cosine_attention",
     "cached_denoise",
     "cosine_linear_attention",
     "denoise_features",
     "exponential_attention",
+    "kernelized_edge_weights",
+    "kernelized_softmax",
     "map_rows",
+    "normalized_adjacency",
+    "orthogonal_projection",
+    "positive_random_features",
     "prototype_attention",
     "random_feature_attention",
     "relational_spmm",

@@ -5,10 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from graphzoo.ops.relational_spmm.graph import _check_index_tensor, _check_range
-from graphzoo.ops.sparse import SparseMatrix
+from graphzoo.ops.sparse import SparseMatrix, check_edges
 
-__all__ = ["SparseAdjacency", "adjacency_orders", "normalized_adjacency"]
+__all__ = ["AdjacencyOrders", "SparseAdjacency", "adjacency_orders", "normalized_adjacency"]
 
 
 class SparseAdjacency(SparseMatrix):
@@ -38,6 +37,16 @@ class SparseAdjacency(SparseMatrix):
         return self.rowptr.diff().long()
 
 
+class AdjacencyOrders(tuple[SparseAdjacency, ...]):
+    """A_1 ... A_R, see `adjacency_orders`."""
+
+    __slots__ = ()
+
+    def to(self, device: torch.device | str, *, non_blocking: bool = False) -> AdjacencyOrders:
+        """All of them on another device."""
+        return AdjacencyOrders(order.to(device, non_blocking=non_blocking) for order in self)
+
+
 def normalized_adjacency(
     edge_index: Tensor, num_nodes: int, *, self_loops: bool = True, dtype: torch.dtype = torch.float32
 ) -> SparseAdjacency:
@@ -61,13 +70,13 @@ def normalized_adjacency(
 
 def adjacency_orders(
     edge_index: Tensor, num_nodes: int, num_orders: int, *, dtype: torch.dtype = torch.float32
-) -> list[SparseAdjacency]:
+) -> AdjacencyOrders:
     """Normalised A_1, the edges with self-loops, and A_o, the non-zero pattern of A_{o-1} A_{o-1}.
 
     Args:
         edge_index: Source and target of every edge, [2, E], int64 or int32.
         num_nodes: N.
-        num_orders: R, how many; order o joins nodes up to 2^(o-1) steps apart. 0 gives an empty list.
+        num_orders: R, how many; order o joins nodes up to 2^(o-1) steps apart. 0 gives none.
         dtype: Of the values.
 
     Returns:
@@ -85,17 +94,12 @@ def adjacency_orders(
         for _ in range(1, num_orders):
             row, col = _square_pattern(row, col, num_nodes)
             orders.append(SparseAdjacency.from_pattern(row, col, num_nodes, dtype=dtype))
-    return orders
+    return AdjacencyOrders(orders)
 
 
 def _pattern(edge_index: Tensor, num_nodes: int, *, self_loops: bool) -> tuple[Tensor, Tensor]:
     """Targets and sources of the distinct edges, sorted."""
-    _check_index_tensor("edge_index", edge_index)
-    if edge_index.dim() != 2 or edge_index.shape[0] != 2:
-        raise ValueError(f"edge_index must have shape [2, num_edges], got {list(edge_index.shape)}")
-    _check_range("edge_index[0]", edge_index[0], "num_nodes", num_nodes)
-    _check_range("edge_index[1]", edge_index[1], "num_nodes", num_nodes)
-    source, target = edge_index.long()
+    source, target = check_edges(edge_index, num_nodes)
     place = target * num_nodes + source
     if self_loops:
         place = torch.cat([place, torch.arange(num_nodes, device=place.device) * (num_nodes + 1)])

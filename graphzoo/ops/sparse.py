@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
-from torch.autograd.function import Function
+from torch.autograd.function import Function, once_differentiable
 
-__all__ = ["SparseMatrix"]
+from graphzoo.ops.relational_spmm.graph import _check_index_tensor, _check_range
+
+__all__ = ["SparseMatrix", "check_edges"]
 
 
 class SparseMatrix:
@@ -30,6 +32,8 @@ class SparseMatrix:
         self.rowptr, self.col, self.values = rowptr.to(index), col.to(index), values.detach()
         self.shape = shape
         self._transposed: SparseMatrix | None = None
+        self._order: Tensor | None = None  # positions of our entries in the transpose's order
+        self._row_sums: Tensor | None = None
         self._handles: dict[torch.dtype, Tensor] = {}
 
     @classmethod
@@ -59,6 +63,19 @@ class SparseMatrix:
         row, col = coo.indices()
         return cls(_row_pointers(row, shape[0]), col, coo.values(), shape)
 
+    @classmethod
+    def from_pairs(cls, edge_index: Tensor, num_nodes: int) -> tuple[SparseMatrix, Tensor]:
+        """The pattern of pairs (u, v), [2, E], with row v and column u, and the entry of each pair, [E].
+
+        Raises:
+            ValueError: for a wrong shape or dtype, or a node out of range.
+        """
+        source, target = check_edges(edge_index, num_nodes)
+        place, position = torch.unique(target * num_nodes + source, return_inverse=True)
+        row, col = place // max(num_nodes, 1), place % max(num_nodes, 1)
+        values = torch.ones(col.numel(), device=col.device)
+        return cls(_row_pointers(row, num_nodes), col, values, (num_nodes, num_nodes)), position
+
     @property
     def nnz(self) -> int:
         """Stored entries."""
@@ -69,24 +86,27 @@ class SparseMatrix:
         """Where the matrix lives."""
         return self.values.device
 
+    def row_sums(self) -> Tensor:
+        """Sum of each row's values, [rows]: the product with ones, kept."""
+        if self._row_sums is None:
+            self._row_sums = self._multiply(self.values.new_ones(self.shape[1], 1))[:, 0]
+        return self._row_sums
+
     def row_of_entry(self) -> Tensor:
         """Row of each entry, [nnz], int64, ascending."""
         rows = torch.arange(self.shape[0], device=self.device)
         return rows.repeat_interleave(self.rowptr.diff().long(), output_size=self.nnz)
 
-    def to(self, device: torch.device | str, *, non_blocking: bool = False) -> SparseMatrix:
-        """The matrix on another device, a known transpose included; itself when it is there already."""
+    def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Self:
+        """The matrix on another device; itself when it is there already."""
         device = torch.empty(0, device=device).device
         if device == self.device:
             return self
         moved = object.__new__(type(self))
         moved.__dict__.update(self.__dict__)
-        moved._handles = {}
+        moved._handles, moved._transposed, moved._order, moved._row_sums = {}, None, None, None
         for name in ("rowptr", "col", "values"):
             setattr(moved, name, getattr(self, name).to(device, non_blocking=non_blocking))
-        if self._transposed is not None:
-            moved._transposed = self._transposed.to(device, non_blocking=non_blocking)
-            moved._transposed._transposed = moved
         return moved
 
     def transpose(self) -> SparseMatrix:
@@ -101,6 +121,7 @@ class SparseMatrix:
                 self.values[order],
                 (columns, rows),
             )
+            self._order, self._transposed._order = order, torch.argsort(order)
             self._transposed._transposed = self
         return self._transposed
 
@@ -119,6 +140,20 @@ class SparseMatrix:
                 f"got {list(x.shape)}"
             )
         out: Tensor = _Product.apply(x, self)  # type: ignore[no-untyped-call]
+        return out
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def sampled_product(self, a: Tensor, b: Tensor) -> Tensor:
+        """`(a @ b.T)` at the entries of the matrix, whose own values do not count; differentiable.
+
+        Args:
+            a: [rows, F].
+            b: [columns, F].
+
+        Returns:
+            [nnz], in float32 at least; no other product is made.
+        """
+        out: Tensor = _SampledProduct.apply(a, b, self)  # type: ignore[no-untyped-call]
         return out
 
     def _multiply(self, x: Tensor) -> Tensor:
@@ -146,6 +181,51 @@ class _Product(Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         return _Product.apply(grad, ctx.matrix.transpose()), None  # type: ignore[no-untyped-call]
+
+
+class _SampledProduct(Function):
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor, matrix: SparseMatrix) -> Tensor:
+        ctx.matrix = matrix
+        ctx.save_for_backward(a, b)
+        dtype = torch.promote_types(torch.promote_types(a.dtype, b.dtype), torch.float32)
+        with torch.autocast(a.device.type, enabled=False):
+            zeros = torch.zeros(matrix.nnz, dtype=dtype, device=a.device)
+            pattern = _csr_tensor(matrix.rowptr, matrix.col, zeros, matrix.shape)
+            product = torch.sparse.sampled_addmm(
+                pattern, a.to(dtype).contiguous(), b.to(dtype).contiguous().t(), beta=0.0
+            )
+        found: Tensor = product.values()
+        return found
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        a, b = ctx.saved_tensors
+        matrix, transposed = ctx.matrix, ctx.matrix.transpose()
+        with torch.autocast(grad.device.type, enabled=False):
+            by_row = _csr_tensor(matrix.rowptr, matrix.col, grad, matrix.shape)
+            by_col = _csr_tensor(transposed.rowptr, transposed.col, grad[matrix._order], transposed.shape)
+            grad_a = by_row @ b.to(grad.dtype).contiguous()
+            grad_b = by_col @ a.to(grad.dtype).contiguous()
+        return grad_a.to(a.dtype), grad_b.to(b.dtype), None
+
+
+def check_edges(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
+    """Source and target of every edge, int64, [E] each.
+
+    Raises:
+        ValueError: for a wrong shape or dtype, or a node out of range.
+    """
+    _check_index_tensor("edge_index", edge_index)
+    if edge_index.dim() != 2 or edge_index.shape[0] != 2:
+        raise ValueError(
+            f"edge_index must have shape [2, num_edges], got {list(edge_index.shape)}"
+            + ("; transpose it" if edge_index.dim() == 2 and edge_index.shape[1] == 2 else "")
+        )
+    _check_range("edge_index[0]", edge_index[0], "num_nodes", num_nodes)
+    _check_range("edge_index[1]", edge_index[1], "num_nodes", num_nodes)
+    return edge_index[0].long(), edge_index[1].long()
 
 
 def _row_pointers(row: Tensor, num_rows: int) -> Tensor:

@@ -1,0 +1,342 @@
+"""NodeFormer: all-pair message passing on a latent graph, in time linear in nodes and edges.
+
+Wu, Zhao, Li, Wipf and Yan, "NodeFormer: A Scalable Graph Structure Learning Transformer for Node
+Classification", NeurIPS 2022. Where paper and published settings differ, this follows the settings: heads are
+concatenated and mapped back, relational bias takes the value projections, layers have residual and LayerNorm.
+"""
+
+from __future__ import annotations
+
+from os import PathLike
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from graphzoo.encoders.base import NodeEncoder
+from graphzoo.layers import LastResult, NoiseStream, SparseLinear, dropout
+from graphzoo.ops.adjacency import AdjacencyOrders, adjacency_orders
+from graphzoo.ops.kernelized_attention import (
+    attend_features,
+    draw_gumbel,
+    edge_log_weights,
+    orthogonal_projection,
+    positive_random_features,
+    scale_for_temperature,
+)
+from graphzoo.ops.sparse import SparseMatrix
+from graphzoo.types import GraphSpec
+
+__all__ = ["NodeFormer"]
+
+RelationalTransform = Literal["sigmoid", "identity"]
+
+# On the CPU, features that are wider and emptier than this are multiplied as a sparse matrix.
+_SPARSE_WIDTH, _SPARSE_SHARE = 256, 0.05
+
+
+class NodeFormerLayer(nn.Module):
+    """Kernelized Gumbel-softmax attention with relational bias, heads joined by a linear map (Alg. 1)."""
+
+    def __init__(
+        self,
+        channels: int,
+        *,
+        num_heads: int,
+        tau: float,
+        rb_order: int,
+        rb_transform: RelationalTransform,
+    ) -> None:
+        super().__init__()
+        self.channels, self.num_heads = channels, num_heads
+        self.tau, self.rb_transform = tau, rb_transform
+        self.query_key_value = nn.Linear(channels, 3 * num_heads * channels)
+        self.out = nn.Linear(num_heads * channels, channels)
+        start = 0.1 if rb_transform == "sigmoid" else 1.0
+        self.relational_bias = nn.Parameter(torch.full((rb_order, num_heads), start)) if rb_order else None
+
+    def forward(
+        self, x: Tensor, projection: Tensor, gumbel: Tensor | None, adjacency: AdjacencyOrders
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """States [N, D], directions [M, D], noise [N, H, K] or None -> [N, D], phi(q), phi(k) [N, H, M]."""
+        query, key, value = self.query_key_value(x).view(-1, 3, self.num_heads, self.channels).unbind(1)
+        phi_q = positive_random_features(scale_for_temperature(query, self.tau), projection, is_query=True)
+        phi_k = positive_random_features(scale_for_temperature(key, self.tau), projection, is_query=False)
+        out: Tensor = self.out(attend_features(phi_q, phi_k, value, tau=self.tau, gumbel=gumbel).flatten(1))
+        if self.relational_bias is not None:
+            out = out + self._relational(x, adjacency)
+        return out, phi_q, phi_k
+
+    def _relational(self, x: Tensor, adjacency: AdjacencyOrders) -> Tensor:
+        """Sum over orders and heads of s(b) A v, joined as in `out`.
+
+        A (x W) = (A x) W: messages are the D channels of the states rather than the H D of the values, and
+        value map, strength and output map of all heads melt into one D x D matrix per order.
+        """
+        assert self.relational_bias is not None
+        bias = self.relational_bias
+        strength = torch.sigmoid(bias) if self.rb_transform == "sigmoid" else bias
+        rows = slice(2 * self.num_heads * self.channels, None)
+        value_weight = self.query_key_value.weight[rows].view(self.num_heads, self.channels, -1)
+        value_bias = self.query_key_value.bias[rows].view(self.num_heads, self.channels, 1)
+        joined = self.out.weight.view(self.channels, self.num_heads, self.channels)
+        maps = torch.einsum("rh,chd,hde->rec", strength, joined, torch.cat([value_weight, value_bias], 2))
+        orders = adjacency[: bias.shape[0]]
+        messages = [
+            torch.cat([order.matmul(x), order.row_sums()[:, None].to(x.dtype)], 1) for order in orders
+        ]
+        return torch.cat(messages, 1) @ maps.flatten(0, 1)
+
+
+class NodeFormer(NodeEncoder):
+    r"""NodeFormer encoder: features [N, F] and edges -> states [N, D].
+
+    While training, random directions of the features and Gumbel noise are drawn anew in every pass, by
+    `noise_seed` or as the next of the module's own stream (`draws` in the state dict). In evaluation there is
+    no Gumbel noise and the directions are always the same. The global random state is not touched.
+
+    Without relational bias (`rb_order=0`) no edges are needed; the edge loss needs them for its own part.
+
+    Args:
+        spec: Facts of the graph; `in_channels` is the width of the features.
+        hidden_channels: Width of the states and of each head.
+        num_layers: Attention layers L.
+        num_heads: Attention heads H.
+        num_random_features: M, random features per head.
+        num_gumbel_samples: K, noisy samples whose results are averaged.
+        tau: Temperature, above 0; small values sharpen the choice of neighbours.
+        rb_order: R, adjacency orders of the relational bias: 1 the edges, 2 also two steps, 3 also four.
+        rb_transform: What makes the learned bias a strength: "sigmoid" (starts from 0.1) or "identity" (1).
+        edge_loss_weight: Weight of the edge-level regularisation, 0 for none.
+        use_gumbel: False leaves the Gumbel noise away.
+        dropout: After the input map and after every layer.
+        layer_norm: LayerNorm after the input map and after every layer.
+        residual: Add the layer input before its LayerNorm.
+        activation: ELU after every layer; the input map always has it.
+        jumping_knowledge: Return the states of all layers side by side, so that D = hidden_channels (L + 1).
+        seed: Of the noise stream.
+
+    Raises:
+        ValueError: for sizes that cannot be built, naming the setting.
+    """
+
+    needs_edges = False
+
+    def __init__(
+        self,
+        spec: GraphSpec,
+        *,
+        hidden_channels: int = 32,
+        num_layers: int = 2,
+        num_heads: int = 4,
+        num_random_features: int = 30,
+        num_gumbel_samples: int = 10,
+        tau: float = 0.25,
+        rb_order: int = 2,
+        rb_transform: RelationalTransform = "sigmoid",
+        edge_loss_weight: float = 1.0,
+        use_gumbel: bool = True,
+        dropout: float = 0.0,
+        layer_norm: bool = True,
+        residual: bool = True,
+        activation: bool = False,
+        jumping_knowledge: bool = False,
+        seed: int = 0,
+    ) -> None:
+        settings = {
+            name: value for name, value in locals().items() if name in NodeFormer.__init__.__annotations__
+        }
+        _check_settings(settings)
+        super().__init__()
+        self.spec, self.dropout, self.edge_loss_weight = spec, dropout, edge_loss_weight
+        self.hidden_channels, self.num_heads = hidden_channels, num_heads
+        self.num_random_features = num_random_features
+        self.num_gumbel_samples = num_gumbel_samples if use_gumbel else 0
+        self.rb_order, self.residual, self.activation = rb_order, residual, activation
+        self.jumping_knowledge = jumping_knowledge
+        self.out_channels = hidden_channels * (num_layers + 1 if jumping_knowledge else 1)
+        self.lin_in = SparseLinear(spec.in_channels, hidden_channels)
+        self.layers = nn.ModuleList(
+            NodeFormerLayer(
+                hidden_channels,
+                num_heads=num_heads,
+                tau=tau,
+                rb_order=rb_order,
+                rb_transform=rb_transform,
+            )
+            for _ in range(num_layers)
+        )
+        norms = (
+            nn.LayerNorm(hidden_channels) if layer_norm else nn.Identity() for _ in range(num_layers + 1)
+        )
+        self.norms = nn.ModuleList(norms)
+        self.noise = NoiseStream(seed)
+        self._last: LastResult[dict[str, Any]] = LastResult()
+
+    def precompute(
+        self, x: Tensor, edge_index: Tensor | None, *, cache: str | PathLike[str] | None = None
+    ) -> dict[str, Any]:
+        """Adjacency orders, and the features as a sparse matrix where that is faster.
+
+        Args:
+            x: Features [N, F], dense or sparse CSR.
+            edge_index: Edges [2, E], int64; None if neither relational bias nor edge loss is on.
+            cache: Nothing here is worth being kept in files.
+        """
+        found: dict[str, Any] = {}
+        if edge_index is not None:
+            num_orders = max(self.rb_order, int(self.edge_loss_weight != 0))
+            found["adjacency"] = adjacency_orders(edge_index, x.shape[0], num_orders)
+        if _better_sparse(x):
+            found["features"] = SparseMatrix.from_tensor(x)
+        return found
+
+    def forward(
+        self,
+        x: Tensor,
+        edge_index: Tensor | None = None,
+        *,
+        noise_seed: int | None = None,
+        adjacency: AdjacencyOrders | None = None,
+        features: SparseMatrix | None = None,
+    ) -> Tensor:
+        """Encode a graph.
+
+        Args:
+            x: Features [N, F], dense or sparse CSR.
+            edge_index: Edges [2, E], int64; may be None when `adjacency` is given or there is no relational
+                bias. What is made of them is kept until other tensors come.
+            noise_seed: Names the noise while training; None takes the next of the module's stream.
+            adjacency: From `precompute`.
+            features: From `precompute`, in place of `x`.
+
+        Returns:
+            States [N, D].
+
+        Raises:
+            ValueError: if edges are needed and missing, or the features have another width than the spec's.
+        """
+        return self._encode(x, edge_index, noise_seed, adjacency, features, [])
+
+    def forward_with_auxiliary(
+        self, x: Tensor, edge_index: Tensor | None, *, noise_seed: int | None = None, **precomputed: Any
+    ) -> tuple[Tensor, Tensor | None]:
+        """`forward`, and the edge-level regularisation times its weight, or None if that is 0.
+
+        The term is minus the mean over layers, edges u -> v (self-loops included) and heads of log(pi) / d:
+        pi is the noise-free weight with which v attends to u, d the number of edges that arrive at v.
+        """
+        if self.edge_loss_weight == 0:
+            return self.forward(x, edge_index, noise_seed=noise_seed, **precomputed), None
+        adjacency = precomputed.get("adjacency")
+        if adjacency is None:
+            precomputed = self._precomputed(x, edge_index)
+            adjacency = precomputed.get("adjacency")
+        if not adjacency:
+            raise ValueError("the edge loss needs edge_index: give it, or set edge_loss_weight=0")
+        edges = adjacency[0]
+        per_edge = edges.in_degree.clamp(min=1).reciprocal()[edges.row_of_entry()]
+        layers: list[tuple[Tensor, Tensor]] = []
+        states = self._encode(x, edge_index, noise_seed, adjacency, precomputed.get("features"), layers)
+        means = [(edge_log_weights(q, k, edges).mean(1) * per_edge).mean() for q, k in layers]
+        return states, -self.edge_loss_weight * torch.stack(means).mean()
+
+    @torch.no_grad()
+    def return_attention(self, x: Tensor, edge_index: Tensor | None, pairs: Tensor) -> list[Tensor]:
+        """Noise-free attention weights on chosen pairs, as in evaluation, whatever the module's mode.
+
+        Args:
+            x: Features [N, F].
+            edge_index: Edges [2, E].
+            pairs: (u, v), [2, P], int64: how much of v's mixture comes from u.
+
+        Returns:
+            One tensor [P, H] per layer.
+        """
+        pattern, position = SparseMatrix.from_pairs(pairs, x.shape[0])
+        layers: list[tuple[Tensor, Tensor]] = []
+        training = self.training
+        self.eval()
+        try:
+            self._encode(x, edge_index, None, None, None, layers)
+        finally:
+            self.train(training)
+        return [edge_log_weights(q, k, pattern).exp()[position] for q, k in layers]
+
+    def _precomputed(self, x: Tensor, edge_index: Tensor | None) -> dict[str, Any]:
+        tensors = (x,) if edge_index is None else (x, edge_index)
+        return self._last.get(tensors, lambda: self.precompute(x, edge_index))
+
+    def _encode(
+        self,
+        x: Tensor,
+        edge_index: Tensor | None,
+        noise_seed: int | None,
+        adjacency: AdjacencyOrders | None,
+        features: SparseMatrix | None,
+        layers: list[tuple[Tensor, Tensor]],
+    ) -> Tensor:
+        """`forward`; features of queries and keys of every layer are put into `layers`."""
+        if x.dim() != 2 or x.shape[1] != self.spec.in_channels:
+            raise ValueError(
+                f"the encoder was built for features [N, {self.spec.in_channels}], got {list(x.shape)}"
+            )
+        if adjacency is None:
+            found = self._precomputed(x, edge_index)
+            adjacency, features = found.get("adjacency", AdjacencyOrders()), found.get("features")
+        assert adjacency is not None
+        if len(adjacency) < self.rb_order:
+            raise ValueError(
+                f"relational bias of order {self.rb_order} needs edge_index: give it, or set rb_order=0"
+            )
+        device, training = x.device, self.training
+        generator = (
+            self.noise.generator(noise_seed, device) if training else self.noise.fixed_generator(device)
+        )
+        h = F.elu(self.norms[0](self.lin_in(x if features is None else features)))
+        h = dropout(h, self.dropout, generator, training)
+        states = [h]
+        for layer, norm in zip(self.layers, list(self.norms)[1:], strict=True):
+            update, phi_q, phi_k = layer(h, *self._draw(x.shape[0], generator), adjacency)
+            layers.append((phi_q, phi_k))
+            h = norm(update + h if self.residual else update)
+            h = dropout(F.elu(h) if self.activation else h, self.dropout, generator, training)
+            states.append(h)
+        return torch.cat(states, 1) if self.jumping_knowledge else h
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def _draw(self, num_nodes: int, generator: torch.Generator) -> tuple[Tensor, Tensor | None]:
+        """Random directions [M, D] and, while training with noise, Gumbel draws [N, H, K]."""
+        dtype = torch.promote_types(self.lin_in.weight.dtype, torch.float32)
+        projection = orthogonal_projection(
+            self.num_random_features, self.hidden_channels, generator, dtype=dtype
+        )
+        if not self.training or self.num_gumbel_samples == 0:
+            return projection, None
+        return projection, draw_gumbel((num_nodes, self.num_heads, self.num_gumbel_samples), generator, dtype)
+
+
+def _better_sparse(x: Tensor) -> bool:
+    if x.layout is not torch.strided:
+        return True
+    if x.device.type != "cpu" or x.requires_grad or x.shape[1] < _SPARSE_WIDTH:
+        return False
+    return int(torch.count_nonzero(x)) <= _SPARSE_SHARE * x.numel()
+
+
+def _check_settings(settings: dict[str, Any]) -> None:
+    if settings["spec"].in_channels < 1:
+        raise ValueError("NodeFormer needs node features; the data has none (GraphSpec.in_channels is 0)")
+    for name in ("hidden_channels", "num_layers", "num_heads", "num_random_features", "num_gumbel_samples"):
+        if int(settings[name]) < 1:
+            raise ValueError(f"{name} must be at least 1, got {settings[name]}")
+    for name in ("rb_order", "edge_loss_weight"):
+        if float(settings[name]) < 0:
+            raise ValueError(f"{name} must be at least 0, got {settings[name]}")
+    if not float(settings["tau"]) > 0:
+        raise ValueError(f"tau must be above 0, got {settings['tau']}")
+    if not 0 <= float(settings["dropout"]) < 1:
+        raise ValueError(f"dropout must be at least 0 and below 1, got {settings['dropout']}")
+    if settings["rb_transform"] not in ("sigmoid", "identity"):
+        raise ValueError(f"rb_transform must be sigmoid or identity, got {settings['rb_transform']!r}")

@@ -1,0 +1,379 @@
+"""All-pair attention of NodeFormer through positive random features: time and memory linear in the nodes.
+
+Wu, Zhao, Li, Wipf and Yan, "NodeFormer: A Scalable Graph Structure Learning Transformer for Node
+Classification", NeurIPS 2022. Letters: N nodes, H heads, D channels of a head, M random features, K samples.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import Function, once_differentiable
+
+from graphzoo.ops.sparse import SparseMatrix
+
+__all__ = [
+    "attend_features",
+    "draw_gumbel",
+    "edge_log_weights",
+    "kernelized_edge_weights",
+    "kernelized_softmax",
+    "orthogonal_projection",
+    "positive_random_features",
+    "scale_for_temperature",
+]
+
+# Elements of the block of perturbed features that is made at a time. On the CPU a block stays in the second
+# level of the cache (2 MiB); on a GPU few large products are faster than many small ones.
+_CPU_BLOCK = 1 << 18
+_GPU_BLOCK = 1 << 26
+
+
+def orthogonal_projection(
+    num_features: int,
+    dim: int,
+    generator: torch.Generator | None = None,
+    *,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str | None = None,
+) -> Tensor:
+    """Random directions in orthogonal blocks, each direction Gaussian taken by itself.
+
+    Every block of up to `dim` rows comes from a uniformly distributed orthogonal matrix: the Q of a QR
+    decomposition times the signs of the diagonal of R, without which Q is not uniform and the estimate of the
+    kernel biased (Mezzadri, 2007). Row lengths are those of independent Gaussian vectors.
+
+    Args:
+        num_features: M, rows.
+        dim: D, columns.
+        generator: Where the numbers come from; None takes torch's global generator.
+        dtype: Of the result.
+        device: Of the result; by default that of the generator.
+
+    Returns:
+        [M, D].
+
+    Raises:
+        ValueError: for sizes below 1.
+    """
+    if num_features < 1 or dim < 1:
+        raise ValueError(f"num_features and dim must be at least 1, got {num_features} and {dim}")
+    if device is None and generator is not None:
+        device = generator.device
+    num_blocks = -(-num_features // dim)
+    # At least float32, in which there is a QR decomposition.
+    kind = torch.promote_types(dtype, torch.float32)
+    gaussian = torch.randn(num_blocks, dim, dim, generator=generator, dtype=kind, device=device)
+    q, r = torch.linalg.qr(gaussian)
+    diagonal = r.diagonal(dim1=-2, dim2=-1)
+    directions = (q * torch.where(diagonal < 0, -1.0, 1.0)[:, None, :]).mT.reshape(-1, dim)
+    lengths = torch.randn(num_features, dim, generator=generator, dtype=kind, device=device).norm(dim=1)
+    projection: Tensor = (directions[:num_features] * lengths[:, None]).to(dtype)
+    return projection
+
+
+def scale_for_temperature(x: Tensor, tau: float) -> Tensor:
+    """Queries or keys [..., D] times 1 / (sqrt(tau) D^(1/4)): products then are q k / (tau sqrt(D))."""
+    factor: float = tau**-0.5 * x.shape[-1] ** -0.25
+    return x * factor
+
+
+def positive_random_features(
+    x: Tensor, projection: Tensor, *, is_query: bool, stabilize: bool = True, eps: float = 1e-6
+) -> Tensor:
+    r"""Features whose inner products estimate the softmax kernel (Eq. 4; Choromanski et al., 2021).
+
+    .. math:: \phi(x) = M^{-1/2} (\exp(W x - |x|^2 / 2 - s) + \epsilon)
+
+    With `stabilize=False, eps=0` the estimate of exp(q k) is unbiased over Gaussian W (Proposition 1). The
+    stabiliser s is the largest entry of W x, which bounds the exponent by 0: that of each query and head, or
+    of all keys of a head. It is one factor of all weights of a query, so attention does not see it.
+
+    Args:
+        x: Queries or keys, scaled as the kernel wants them, [N, H, D].
+        projection: W, [M, D].
+        is_query: Which of the two stabilisers.
+        stabilize: False leaves s away.
+        eps: Floor of the exponential.
+
+    Returns:
+        [N, H, M]; float32 for input of half precision.
+
+    Raises:
+        ValueError: if the shapes do not fit.
+    """
+    if x.dim() != 3 or projection.dim() != 2 or projection.shape[1] != x.shape[2]:
+        raise ValueError(
+            "x must be [N, H, D] and projection [M, D] with the same D, got "
+            f"{list(x.shape)} and {list(projection.shape)}"
+        )
+    with torch.autocast(x.device.type, enabled=False):
+        x = x.to(torch.promote_types(x.dtype, torch.float32))
+        projected = x @ projection.to(x.dtype).t()  # [N, H, M]
+        offset = x.square().sum(-1, keepdim=True) / 2
+        if stabilize and projected.numel():
+            offset = offset + projected.amax(-1 if is_query else (0, 2), keepdim=True)
+        features: Tensor = (torch.exp(projected - offset) + eps) * projection.shape[0] ** -0.5
+    return features
+
+
+def kernelized_softmax(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    projection: Tensor,
+    *,
+    tau: float,
+    gumbel: Tensor | None = None,
+) -> Tensor:
+    r"""Kernelized Gumbel-softmax: what each node receives from all nodes, in O(N) (Eq. 17).
+
+    .. math:: z_u = \frac 1K \sum_k \frac{\phi(q_u)^\top \sum_v e^{g_{kv} / \tau} \phi(k_v) v_v^\top}
+        {\phi(q_u)^\top \sum_v e^{g_{kv} / \tau} \phi(k_v)}
+
+    Without noise, K = 1 and g = 0. As tau goes to 0 with the exact kernel, each sample picks node v with
+    probability proportional to exp(q k_v / sqrt(D)). With given features and tau it picks v with probability
+    proportional to (phi(q) phi(k_v))^tau: at fixed M the choice forgets the query as tau vanishes, so Theorem
+    2 holds when M grows first.
+
+    Args:
+        query: [N, H, D], divided here by sqrt(tau) D^(1/4).
+        key: [N, H, D], likewise.
+        value: [N, H, D].
+        projection: Random directions, [M, D].
+        tau: Temperature, above 0.
+        gumbel: Draws from Gumbel(0, 1) for each key, head and sample, [N, H, K]; None for no noise.
+
+    Returns:
+        [N, H, D], in the dtype of `value`. Computed in float32 at least; the largest block of perturbed
+        features in memory has a fixed size.
+
+    Raises:
+        ValueError: if the shapes do not fit or `tau` is not positive.
+    """
+    if query.dim() != 3 or query.shape != key.shape or value.dim() != 3 or query.shape[:2] != value.shape[:2]:
+        raise ValueError(
+            "query and key must be [N, H, D] of one shape and value [N, H, channels], got "
+            f"{list(query.shape)}, {list(key.shape)}, {list(value.shape)}"
+        )
+    if not tau > 0:
+        raise ValueError(f"tau must be above 0, got {tau}")
+    query_features = positive_random_features(scale_for_temperature(query, tau), projection, is_query=True)
+    key_features = positive_random_features(scale_for_temperature(key, tau), projection, is_query=False)
+    return attend_features(query_features, key_features, value, tau=tau, gumbel=gumbel)
+
+
+def attend_features(
+    query_features: Tensor,
+    key_features: Tensor,
+    value: Tensor,
+    *,
+    tau: float = 1.0,
+    gumbel: Tensor | None = None,
+) -> Tensor:
+    """The second half of `kernelized_softmax`: from features [N, H, M] and values [N, H, D] to [N, H, D].
+
+    Args:
+        query_features: phi(q), positive, [N, H, M].
+        key_features: phi(k), positive, [N, H, M].
+        value: [N, H, D].
+        tau: Temperature of the noise.
+        gumbel: [N, H, K] or None.
+
+    Returns:
+        [N, H, D], in the dtype of `value`.
+    """
+    weight = None
+    if gumbel is not None:
+        if gumbel.dim() != 3 or gumbel.shape[:2] != value.shape[:2] or gumbel.shape[2] < 1:
+            raise ValueError(
+                f"gumbel must be [{value.shape[0]}, {value.shape[1]}, K] with K at least 1, "
+                f"got {list(gumbel.shape)}"
+            )
+        if gumbel.numel():
+            gumbel = gumbel.to(query_features.dtype)
+            # Relative to the luckiest node of each sample: the factor cancels, and nothing overflows.
+            weight = torch.exp((gumbel - gumbel.detach().amax(0)) / tau)
+    out: Tensor = _attend(query_features, key_features, value.to(query_features.dtype), weight)
+    return out.to(value.dtype)
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _attend(query: Tensor, key: Tensor, value: Tensor, weight: Tensor | None) -> Tensor:
+    out: Tensor = _Attend.apply(query, key, value, weight)  # type: ignore[no-untyped-call]
+    return out
+
+
+class _Attend(Function):
+    """`apply(phi_q [N, H, M], phi_k [N, H, M], value [N, H, D], weight [N, H, K] or None) -> [N, H, D]`.
+
+    The product of features and weights, [N, H, K, M], is the largest thing in sight. It is made block by
+    block, for each use again, and multiplied at once: K matrices [M, D] per head go through one product.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, weight: Tensor | None) -> Tensor:
+        with torch.autocast(value.device.type, enabled=False):
+            block = _Block(query, weight)
+            sums = value.new_zeros(block.heads, block.samples * block.features, value.shape[2])
+            for rows in block.chunks():
+                sums.baddbmm_(block.spread(rows, key, weight).mT, _by_head(value, rows))
+            totals = _total(key, weight)  # [H, M, K]
+            shares = _shares(query, totals)
+            out = torch.empty_like(value, memory_format=torch.contiguous_format)
+            for rows in block.chunks():
+                _by_head(out, rows).copy_(block.spread(rows, query, shares) @ sums)
+        ctx.save_for_backward(query, key, value, weight, sums, totals)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        query, key, value, weight, sums, totals = ctx.saved_tensors
+        with torch.autocast(value.device.type, enabled=False):
+            block = _Block(query, weight)
+            shares = _shares(query, totals)
+            grad_query, grad_sums = torch.empty_like(query), torch.zeros_like(sums)
+            grad_totals, spread_t = torch.zeros_like(totals), sums.mT
+            for rows in block.chunks():
+                g = _by_head(grad, rows)
+                grad_sums.baddbmm_(block.spread(rows, query, shares).mT, g)
+                by_sample = block.product(g, spread_t)  # [H, n, K, M]
+                share, features = _by_head(shares, rows), _by_head(query, rows)
+                # shares = 1 / (K phi_q totals)
+                grad_share = block.times(by_sample, features[:, :, None, :]).sum(-1)
+                grad_denominator = grad_share * share.square() * -block.samples
+                grad_totals.baddbmm_(features.mT, grad_denominator)
+                direct = block.times(by_sample, share[..., None]).sum(2)
+                _by_head(grad_query, rows).copy_(direct.baddbmm_(grad_denominator, totals.mT))
+            grad_key, grad_value = torch.empty_like(key), torch.empty_like(value)
+            wants_weight = weight is not None and ctx.needs_input_grad[3]
+            grad_weight = torch.empty_like(weight) if wants_weight else None
+            for rows in block.chunks():
+                _by_head(grad_value, rows).copy_(block.spread(rows, key, weight) @ grad_sums)
+                by_sample = block.product(_by_head(value, rows), grad_sums.mT)
+                by_sample += grad_totals.mT[:, None]
+                if grad_weight is not None:
+                    features = _by_head(key, rows)[:, :, None, :]
+                    _by_head(grad_weight, rows).copy_(block.times(by_sample, features).sum(-1))
+                if weight is None:
+                    _by_head(grad_key, rows).copy_(by_sample[:, :, 0])
+                else:
+                    weighted = block.times(by_sample, _by_head(weight, rows)[..., None])
+                    torch.sum(weighted, 2, out=_by_head(grad_key, rows))
+        return grad_query, grad_key, grad_value, grad_weight
+
+
+class _Block:
+    """Room for `[H, n, K, M]` elements, where `n` rows at a time are worked on."""
+
+    def __init__(self, features: Tensor, weight: Tensor | None) -> None:
+        self.rows, self.heads, self.features = features.shape
+        self.samples = 1 if weight is None else weight.shape[2]
+        per_row = max(1, self.heads * self.samples * self.features)
+        limit = _CPU_BLOCK if features.device.type == "cpu" else _GPU_BLOCK
+        self.height = max(1, min(self.rows, limit // per_row))
+        self._like = features
+        self._room: list[Tensor | None] = [None, None]
+
+    def chunks(self) -> list[slice]:
+        """Slices of the nodes."""
+        return [
+            slice(start, min(start + self.height, self.rows)) for start in range(0, self.rows, self.height)
+        ]
+
+    def spread(self, rows: slice, features: Tensor, weight: Tensor | None) -> Tensor:
+        """Every feature times every sample's weight, [H, n, K M]."""
+        x = _by_head(features, rows)
+        if weight is None:
+            return x
+        out = self._take(0, x.shape[1])
+        torch.mul(_by_head(weight, rows)[..., None], x[:, :, None, :], out=out)
+        return out.flatten(2)
+
+    def product(self, x: Tensor, matrix: Tensor) -> Tensor:
+        """`x [H, n, D] @ matrix [H, D, K M]` as [H, n, K, M]."""
+        out = self._take(0, x.shape[1])
+        torch.bmm(x, matrix, out=out.flatten(2))
+        return out
+
+    def times(self, block: Tensor, factor: Tensor) -> Tensor:
+        """An elementwise product in the other half of the room."""
+        return torch.mul(block, factor, out=self._take(1, block.shape[1]))
+
+    def _take(self, which: int, num_rows: int) -> Tensor:
+        room = self._room[which]
+        if room is None:
+            room = self._like.new_empty(self.heads, self.height, self.samples, self.features)
+            self._room[which] = room
+        return room[:, :num_rows]
+
+
+def _by_head(x: Tensor, rows: slice) -> Tensor:
+    """Some rows of [N, H, .] as [H, n, .]."""
+    return x[rows].transpose(0, 1)
+
+
+def _total(key: Tensor, weight: Tensor | None) -> Tensor:
+    """Sum over the nodes of weight times features, [H, M, K]."""
+    if weight is None:
+        return key.sum(0)[..., None]
+    return torch.bmm(key.permute(1, 2, 0), weight.transpose(0, 1))
+
+
+def _shares(query: Tensor, totals: Tensor) -> Tensor:
+    """1 / (K phi_q totals), [N, H, K]: what one unit of a sample's sum counts in a node's result."""
+    denominator = torch.bmm(query.transpose(0, 1), totals)
+    return (denominator * totals.shape[2]).reciprocal_().transpose(0, 1)
+
+
+def edge_log_weights(query_features: Tensor, key_features: Tensor, pattern: SparseMatrix) -> Tensor:
+    """Logarithm of the noise-free attention weights along given edges, without any other pair.
+
+    Args:
+        query_features: phi(q), [N, H, M].
+        key_features: phi(k), [N, H, M].
+        pattern: Its entry (v, u) asks for the weight with which v, as the query, attends to u; the values are
+            not looked at.
+
+    Returns:
+        log(phi(q_v) phi(k_u) / sum_w phi(q_v) phi(k_w)), [nnz, H], in the order of the pattern's entries.
+        O(nnz M + N M) arithmetic, O(nnz + N M) memory for each head.
+    """
+    with torch.autocast(query_features.device.type, enabled=False):
+        heads = range(query_features.shape[1])
+        products = [pattern.sampled_product(query_features[:, h], key_features[:, h]) for h in heads]
+        denominator = torch.einsum("nhm,hm->nh", query_features, key_features.sum(0))
+        return torch.stack(products, 1).log() - denominator.log()[pattern.row_of_entry()]
+
+
+def kernelized_edge_weights(
+    query: Tensor, key: Tensor, projection: Tensor, edge_index: Tensor, *, tau: float
+) -> Tensor:
+    """Noise-free attention weights of `kernelized_softmax` on chosen pairs.
+
+    Args:
+        query: [N, H, D].
+        key: [N, H, D].
+        projection: Random directions, [M, D].
+        edge_index: Pairs (u, v), [2, E], int64, repetitions welcome: v is the query, u the key.
+        tau: Temperature, above 0.
+
+    Returns:
+        [E, H]; over all u, the weights of one v sum to 1.
+
+    Raises:
+        ValueError: for wrong shapes or a node out of range.
+    """
+    query_features = positive_random_features(scale_for_temperature(query, tau), projection, is_query=True)
+    key_features = positive_random_features(scale_for_temperature(key, tau), projection, is_query=False)
+    pattern, position = SparseMatrix.from_pairs(edge_index, query.shape[0])
+    return edge_log_weights(query_features, key_features, pattern).exp()[position]
+
+
+def draw_gumbel(shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype) -> Tensor:
+    """Draws from Gumbel(0, 1): -log(E), E exponential."""
+    exponential = torch.empty(shape, dtype=dtype, device=generator.device).exponential_(generator=generator)
+    return exponential.clamp_min_(torch.finfo(dtype).tiny).log_().neg_()
