@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from graphzoo.datasets.kg import KnowledgeGraph as KnowledgeGraph
     from graphzoo.datasets.load import load_knowledge_graph as load_knowledge_graph
     from graphzoo.datasets.node.graph import NodeGraph as NodeGraph
+    from graphzoo.datasets.node.knn import knn_graph as knn_graph
     from graphzoo.datasets.node.load import load_node_graph as load_node_graph
+    from graphzoo.datasets.node.own import node_graph_from_files as node_graph_from_files
     from graphzoo.datasets.node.splits import NodeSplit as NodeSplit
     from graphzoo.datasets.node.splits import per_class_split as per_class_split
     from graphzoo.datasets.node.splits import random_split as random_split
@@ -41,10 +43,12 @@ _LAZY = {
     "find_source": "table",
     "from_files": "own",
     "from_triples": "build",
+    "knn_graph": "node.knn",
     "list_knowledge_graphs": "table",
     "list_node_graphs": "node.table",
     "load_knowledge_graph": "load",
     "load_node_graph": "node.load",
+    "node_graph_from_files": "node.own",
     "per_class_split": "node.splits",
     "random_split": "node.splits",
     "read_triples": "triples",

@@ -25,11 +25,13 @@ from filelock import FileLock, Timeout
 
 from graphzoo import __version__
 from graphzoo.datasets.errors import DownloadError
+from graphzoo.datasets.node.table import list_node_graphs
 from graphzoo.datasets.roots import cache_root, data_root, is_offline
-from graphzoo.datasets.table import KGSource, find_source
+from graphzoo.datasets.table import KGSource, find_source, list_knowledge_graphs
 from graphzoo.datasets.verify import Broken, Refused, verify_not_html, verify_triples
+from graphzoo.errors import UsageError, normalise, suggestion
 
-__all__ = ["RemoteFile", "download", "provide", "provide_files"]
+__all__ = ["RemoteFile", "data_places", "download", "find_files", "is_writable", "provide", "provide_files"]
 
 _log = logging.getLogger(__name__)
 _SPLITS = ("train", "valid", "test")
@@ -45,17 +47,27 @@ def download(name: str, root: str | os.PathLike[str] | None = None) -> Path:
     """Fetch every missing file of a data set now, for instance on a login node.
 
     Args:
-        name: See `list_knowledge_graphs`.
+        name: See `list_knowledge_graphs` and `list_node_graphs`.
         root: Data root; None takes GRAPHZOO_DATA or the user's cache folder.
 
     Returns:
         The folder that holds the files (of the training graph for an inductive pair).
 
     Raises:
-        ValueError: unknown name.
+        ValueError: unknown name, or data that need no download.
         DownloadError: a file can neither be found nor fetched.
     """
-    source = find_source(name)
+    # imported here: that module fetches with the functions of this one
+    from graphzoo.datasets.node.files import download_node_files
+
+    if normalise(name) in map(normalise, list_node_graphs()):
+        return download_node_files(name, root=root)
+    try:
+        source = find_source(name)
+    except UsageError as error:
+        names = [*list_node_graphs(), *list_knowledge_graphs()]
+        hint = suggestion(name, names) or f"Known: {', '.join(names)}."
+        raise UsageError(f"unknown data set {name!r}. {hint}") from error
     if source.embedded:
         return Path(__file__).resolve().parent.parent / "data" / source.name
     if source.inductive is not None:
@@ -121,6 +133,7 @@ def provide_files(
     *,
     root: str | os.PathLike[str] | None = None,
     download: bool | None = None,
+    note: str = "",
 ) -> dict[str, Path]:
     """Find the files of a data set, or fetch those that are missing.
 
@@ -133,6 +146,7 @@ def provide_files(
         wanted: The files.
         root: Data root, see `data_root`.
         download: Whether to fetch; None means yes unless GRAPHZOO_OFFLINE is set.
+        note: Where to get files that have no public address.
 
     Returns:
         Where each file lies, by its `path`.
@@ -140,27 +154,27 @@ def provide_files(
     Raises:
         DownloadError: with an address, the path for the file, and what went wrong.
     """
-    preferred = data_root(root) / folder
-    places = list(dict.fromkeys([preferred, cache_root() / "data" / folder]))
-    found = _find(places, wanted)
+    places = data_places(folder, root)
+    preferred = places[0]
+    found = find_files(places, wanted)
     missing = [file for file in wanted if file.path not in found]
     if not missing:
         return found
     remedy = partial(_remedy, name, folder, preferred)
     urls = {file.path: _addresses(file, folder) for file in missing}
     if not all(urls.values()):
-        raise DownloadError(remedy(missing, [], "there is no public file of this layout"))
+        raise DownloadError(remedy(missing, [], note or "there is no public file of this layout"))
     first = urls[missing[0].path]
     if is_offline() or download is False:
         reason = "GRAPHZOO_OFFLINE is set" if is_offline() else "downloads are switched off (download=False)"
         raise DownloadError(remedy(missing, first, reason))
-    target = next((place for place in places if _is_writable(place)), None)
+    target = next(filter(is_writable, places), None)
     if target is None:
         raise DownloadError(remedy(missing, first, "neither folder is writable"))
     target.mkdir(parents=True, exist_ok=True)
     with _locked(target / ".download.lock"):
         # another process may have fetched everything while this one waited
-        found = _find(places, wanted)
+        found = find_files(places, wanted)
         missing = [file for file in wanted if file.path not in found]
         if missing:
             _say(f"graphzoo: fetching {name} ({_listed(missing)}{_total(missing)}) into {target}")
@@ -175,7 +189,13 @@ def provide_files(
     return found
 
 
-def _find(places: list[Path], wanted: Sequence[RemoteFile]) -> dict[str, Path]:
+def data_places(folder: str, root: str | os.PathLike[str] | None = None) -> list[Path]:
+    """Where a data set may lie: below the data root, below the user's cache folder."""
+    return list(dict.fromkeys([data_root(root) / folder, cache_root() / "data" / folder]))
+
+
+def find_files(places: Sequence[Path], wanted: Sequence[RemoteFile]) -> dict[str, Path]:
+    """Those of the files that lie in one of the folders, the first one that has them; by their `path`."""
     found = {}
     for file in wanted:
         stem = file.path.removesuffix(Path(file.path).suffix)
@@ -197,7 +217,7 @@ def _remedy(
 ) -> str:
     """At most six lines: what is missing, why, where to get it, where to put it."""
     first = files[0]
-    suffix = f"[{first.alternatives[0].removeprefix(Path(first.path).suffix)}]" if first.alternatives else ""
+    suffix = "".join(f" (or {alternative})" for alternative in first.alternatives)
     lines = [
         f"{name}: {_listed(files)} cannot be had: {reason}",
         f"  put it at: {place / first.path}{suffix}",
@@ -220,7 +240,8 @@ def _total(files: Sequence[RemoteFile]) -> str:
     return f", about {_human(num_bytes)}" if num_bytes else ""
 
 
-def _is_writable(folder: Path) -> bool:
+def is_writable(folder: Path) -> bool:
+    """Whether files can be put there, the folder made if need be."""
     while not folder.exists():
         if folder.parent == folder:
             return False

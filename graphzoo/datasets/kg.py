@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
-import os
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from graphzoo.datasets.errors import DataError
+from graphzoo.datasets.files import write_atomically
 
 __all__ = ["SPLITS", "KnowledgeGraph"]
 
@@ -93,8 +92,6 @@ class KnowledgeGraph:
 
     def save(self, path: str | Path) -> None:
         """Write everything into one .npz file without pickle, replacing it at once."""
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
         meta = {
             "format": _FORMAT,
             "name": self.name,
@@ -110,17 +107,11 @@ class KnowledgeGraph:
         }
         for split in SPLITS:
             arrays[split] = self.split(split).cpu().numpy().astype(np.int32)
-        buffer = io.BytesIO()
-        np.savez(buffer, **arrays)  # type: ignore[arg-type]  # the stub takes **kwds for allow_pickle
-        partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        try:
-            with partial.open("wb") as file:
-                file.write(buffer.getbuffer())
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(partial, path)
-        finally:
-            partial.unlink(missing_ok=True)
+
+        def write(file: BinaryIO) -> None:
+            np.savez(file, **arrays)  # type: ignore[arg-type]  # the stub takes **kwds for allow_pickle
+
+        write_atomically(Path(path), write)
 
     @classmethod
     def load(cls, path: str | Path) -> KnowledgeGraph:

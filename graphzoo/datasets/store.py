@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from filelock import FileLock, Timeout
 
@@ -16,17 +17,20 @@ from graphzoo.datasets.kg import KnowledgeGraph
 from graphzoo.datasets.roots import cache_root
 from graphzoo.datasets.triples import read_bytes
 
-__all__ = ["find_split", "label_files", "remember", "with_labels"]
+__all__ = ["find_split", "label_files", "remember", "remember_as", "with_labels"]
 
 _log = logging.getLogger(__name__)
 _VERSION = 1
 # below this size parsing costs less than the look-up is worth
 _MIN_BYTES = 1 << 20
+# seconds that another process may take to parse the same files
+_LOCK_TIMEOUT = 3600.0
 _SEPARATOR = "\x00"
 _SUFFIXES = (".txt", ".tsv", ".csv", ".txt.gz", ".tsv.gz", ".csv.gz")
 _LABELS = {"entity": ("entity_names", "entity2text"), "relation": ("relation2text",)}
 
 Parsed = tuple[KnowledgeGraph, list[str]]
+_Graph = TypeVar("_Graph")
 
 
 def find_split(folder: Path, split: str, suffixes: Sequence[str] = _SUFFIXES) -> Path | None:
@@ -59,23 +63,42 @@ def with_labels(graph: KnowledgeGraph, files: Mapping[str, Path]) -> KnowledgeGr
 
 
 def remember(files: Sequence[Path], purpose: str, parse: Callable[[], Parsed]) -> KnowledgeGraph:
+    """`remember_as` for a knowledge graph."""
+    return remember_as(files, purpose, parse, _read, _write)
+
+
+def remember_as(
+    files: Sequence[Path],
+    purpose: str,
+    parse: Callable[[], tuple[_Graph, list[str]]],
+    read: Callable[[Path], tuple[_Graph, list[str]]],
+    write: Callable[[_Graph, Path, Sequence[str]], None],
+) -> _Graph:
     """`parse()`, or its earlier result for the same bytes; its notices become warnings either way.
 
     Args:
         files: What the result depends on; their bytes are the key.
         purpose: Anything else it depends on.
         parse: Makes the graph and its notices.
+        read: Reads what `write` wrote; raises `DataError` if it cannot.
+        write: Writes a graph and its notices.
 
     Returns:
         The graph.
     """
-    graph, notices = _remember(files, purpose, parse)
+    graph, notices = _remember(files, purpose, parse, read, write)
     for notice in notices:
-        warn(notice, stacklevel=4)
+        warn(notice, stacklevel=5)
     return graph
 
 
-def _remember(files: Sequence[Path], purpose: str, parse: Callable[[], Parsed]) -> Parsed:
+def _remember(
+    files: Sequence[Path],
+    purpose: str,
+    parse: Callable[[], tuple[_Graph, list[str]]],
+    read: Callable[[Path], tuple[_Graph, list[str]]],
+    write: Callable[[_Graph, Path, Sequence[str]], None],
+) -> tuple[_Graph, list[str]]:
     try:
         if sum(path.stat().st_size for path in files) < _MIN_BYTES:
             return parse()
@@ -87,25 +110,28 @@ def _remember(files: Sequence[Path], purpose: str, parse: Callable[[], Parsed]) 
         with path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     target = cache_root() / "parsed" / f"{digest.hexdigest()}.npz"
+    parsed = None
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(f"{target}.lock", timeout=600)
-        with lock:
-            return _remember_locked(target, parse)
+        with FileLock(f"{target}.lock", timeout=_LOCK_TIMEOUT):
+            if target.exists():
+                try:
+                    return read(target)
+                except DataError as error:
+                    warn(f"cached data rebuilt: {error}")
+            parsed = parse()
+            write(parsed[0], target, parsed[1])
     except (OSError, Timeout) as error:
         _log.warning("no cache of parsed data (%s): %s", target.parent, error)
-        return parse()
+    return parse() if parsed is None else parsed
 
 
-def _remember_locked(target: Path, parse: Callable[[], Parsed]) -> Parsed:
-    if target.exists():
-        try:
-            stored = KnowledgeGraph.load(target)
-            split_name, *notices = stored.split_name.split(_SEPARATOR)
-            return replace(stored, split_name=split_name), notices
-        except DataError as error:
-            warn(f"cached data rebuilt: {error}")
-    graph, notices = parse()
+def _write(graph: KnowledgeGraph, path: Path, notices: Sequence[str]) -> None:
     # the notices travel with the graph, so that a cached load warns like the first one
-    replace(graph, split_name=_SEPARATOR.join([graph.split_name, *notices])).save(target)
-    return graph, notices
+    replace(graph, split_name=_SEPARATOR.join([graph.split_name, *notices])).save(path)
+
+
+def _read(path: Path) -> Parsed:
+    stored = KnowledgeGraph.load(path)
+    split_name, *notices = stored.split_name.split(_SEPARATOR)
+    return replace(stored, split_name=split_name), notices

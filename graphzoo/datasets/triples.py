@@ -20,7 +20,7 @@ import numpy as np
 
 from graphzoo.datasets.errors import DataError
 
-__all__ = ["Column", "Columns", "parse_triples", "read_bytes", "read_triples", "triples_from_table"]
+__all__ = ["Column", "Columns", "clean", "parse_triples", "read_bytes", "read_triples", "triples_from_table"]
 
 _HEADER = ("head", "relation", "tail")
 _HEADERS = (_HEADER, ("subject", "predicate", "object"))
@@ -149,7 +149,7 @@ def read_triples(path: str | Path) -> Columns:
 
 def parse_triples(data: bytes, source: str, *, is_csv: bool = False) -> Columns:
     """The triples in the bytes of a file; see `read_triples`."""
-    data = _clean(data, source)
+    data = clean(data, source)
     if not data.strip():
         raise DataError(f"{source}: empty; expected one triple per line: head, relation, tail")
     columns = _read_csv(data, source) if is_csv else _read_tsv(data, source)
@@ -197,7 +197,7 @@ def triples_from_table(table: Any, source: str = "triples") -> Columns:
     return columns
 
 
-def _clean(data: bytes, source: str) -> bytes:
+def clean(data: bytes, source: str) -> bytes:
     """UTF-8 with LF ends, without a byte order mark."""
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise DataError(f"{source}: encoded as UTF-16; save it as UTF-8")

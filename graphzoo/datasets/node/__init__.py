@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from graphzoo.datasets.node.graph import NodeGraph as NodeGraph
+    from graphzoo.datasets.node.knn import knn_graph as knn_graph
     from graphzoo.datasets.node.load import load_node_graph as load_node_graph
+    from graphzoo.datasets.node.own import node_graph_from_files as node_graph_from_files
     from graphzoo.datasets.node.splits import NodeSplit as NodeSplit
     from graphzoo.datasets.node.splits import per_class_split as per_class_split
     from graphzoo.datasets.node.splits import random_split as random_split
@@ -18,8 +20,10 @@ _LAZY = {
     "NodeGraph": "graph",
     "NodeSplit": "splits",
     "find_node_source": "table",
+    "knn_graph": "knn",
     "list_node_graphs": "table",
     "load_node_graph": "load",
+    "node_graph_from_files": "own",
     "per_class_split": "splits",
     "random_split": "splits",
 }

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
+import warnings
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +17,16 @@ from torch import Tensor
 from graphzoo.datasets.errors import DataError
 from graphzoo.datasets.node.splits import NodeSplit
 
-__all__ = ["Parsed", "from_masks", "number_names", "tidy_edges"]
+__all__ = [
+    "Parsed",
+    "csr_tensor",
+    "from_masks",
+    "number_names",
+    "read_gzipped",
+    "read_mask_file",
+    "sparse_features",
+    "tidy_edges",
+]
 
 
 @dataclass
@@ -80,6 +93,43 @@ def from_masks(name: str, masks: Sequence[Sequence[Any]]) -> tuple[NodeSplit, ..
     return tuple(
         NodeSplit(name, index, train, valid, test) for index, (train, valid, test) in enumerate(nodes)
     )
+
+
+def read_gzipped(path: Path) -> bytes:
+    """The content of a file, unpacked if its name ends in .gz.
+
+    Raises:
+        DataError: if it is damaged.
+    """
+    data = path.read_bytes()
+    if path.suffix != ".gz":
+        return data
+    try:
+        return gzip.decompress(data)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path}: damaged or cut off ({error}); fetch it again") from error
+
+
+def read_mask_file(path: Path) -> list[Any]:
+    """Masks of train, valid and test in a split file of Geom-GCN."""
+    with np.load(path, allow_pickle=False) as file:
+        return [file[name] for name in ("train_mask", "val_mask", "test_mask")]
+
+
+def sparse_features(rows: Sequence[Sequence[int]], num_columns: int) -> Tensor:
+    """Binary features from the columns that each row has, [N, num_columns], sparse CSR, float32."""
+    columns = [np.unique(np.asarray(row, dtype=np.int64)) for row in rows]
+    start = np.cumsum([0, *(len(row) for row in columns)])
+    column = torch.from_numpy(np.concatenate([*columns, np.empty(0, dtype=np.int64)]))
+    values = torch.ones(column.numel())
+    return csr_tensor(torch.from_numpy(start), column, values, (len(rows), num_columns))
+
+
+def csr_tensor(start: Tensor, column: Tensor, values: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """A checked sparse CSR tensor, without torch's remark that the layout is in beta state."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+        return torch.sparse_csr_tensor(start, column, values, size=shape, check_invariants=True)
 
 
 def number_names(count: int) -> tuple[str, ...]:

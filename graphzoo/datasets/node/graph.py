@@ -16,6 +16,7 @@ from torch import Tensor
 
 from graphzoo.datasets.errors import DataError
 from graphzoo.datasets.files import write_atomically
+from graphzoo.datasets.node.build import csr_tensor
 from graphzoo.datasets.node.splits import PARTS, NodeSplit, draw_split, is_labelled
 from graphzoo.errors import UsageError, suggestion
 from graphzoo.types import GraphSpec
@@ -313,7 +314,7 @@ def _read_features(arrays: Mapping[str, _Array], description: Mapping[str, Any])
     shape = tuple(description["shape"])
     if description["layout"] == "csr":
         parts = [torch.from_numpy(arrays[key]) for key in ("x_crow", "x_col", "x_values")]
-        return torch.sparse_csr_tensor(parts[0], parts[1], parts[2], size=shape, check_invariants=True)
+        return csr_tensor(parts[0], parts[1], parts[2], shape)
     if description["layout"] == "dense":
         return torch.from_numpy(arrays["x"]).reshape(shape)
     dense = np.zeros(shape, dtype=np.float32)

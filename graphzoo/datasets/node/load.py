@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 from collections.abc import Mapping
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 
 from graphzoo.datasets.errors import DataError
-from graphzoo.datasets.fetch import RemoteFile, provide_files
 from graphzoo.datasets.node.build import Parsed, tidy_edges
-from graphzoo.datasets.node.graph import NodeGraph
-from graphzoo.datasets.node.table import Counts, NodeSource, find_node_source
-from graphzoo.datasets.verify import verify_sha256
+from graphzoo.datasets.node.files import check_hashes, provide_node_files
+from graphzoo.datasets.node.graph import NodeGraph, read_graph, write_graph
+from graphzoo.datasets.node.knn import knn_graph
+from graphzoo.datasets.node.table import NodeSource, find_node_source
+from graphzoo.datasets.store import remember_as
+from graphzoo.errors import UsageError
 
-__all__ = ["load_node_graph", "provide_node_files"]
+__all__ = ["load_node_graph"]
 
 _log = logging.getLogger(__name__)
 
@@ -35,8 +35,9 @@ def load_node_graph(
         name: See `list_node_graphs`.
         root: Data root; None takes GRAPHZOO_DATA or the user's cache.
         download: Whether a missing file may be fetched; None means yes unless GRAPHZOO_OFFLINE is set.
-        num_neighbors: For data without a graph (digits, 20news, mini-imagenet): neighbours of every node,
-            itself included; 0 for no edges, None for the customary 5.
+        num_neighbors: For data without a graph (digits, 20news, mini-imagenet), whose points are joined to
+            their nearest ones by Euclidean distance: how many, the point itself included; None for the
+            customary 5, 0 for a graph without edges.
 
     Returns:
         The graph with its fixed splits; undirected edges in both directions.
@@ -46,34 +47,51 @@ def load_node_graph(
         DataError: missing or damaged files, or files that are not this data set.
     """
     source = find_node_source(name)
+    if num_neighbors is not None and not source.num_neighbors:
+        raise UsageError(
+            f"num_neighbors makes a graph of nearest neighbours; {source.name} has a graph of its own"
+        )
+    if num_neighbors is not None and num_neighbors < 0:
+        raise UsageError(f"num_neighbors must be at least 0, got {num_neighbors}")
+    k = source.num_neighbors if num_neighbors is None else num_neighbors
     files = provide_node_files(source, root=root, download=download)
-    return _parse(source, files)
+
+    def parse() -> tuple[NodeGraph, list[str]]:
+        return _parse(source, files, k), []
+
+    purpose = f"{source.name}\n{source.reader}\n{source.counts}\n{k}\n{sorted(files)}"
+    return remember_as(list(files.values()), purpose, parse, read_graph, write_graph)
 
 
-def provide_node_files(
-    source: NodeSource, *, root: str | os.PathLike[str] | None = None, download: bool | None = None
-) -> dict[str, Path]:
-    """Where each file of a data set lies, by its path below the folder; fetched if need be."""
-    wanted = []
-    for file in source.files:
-        sha256, num_bytes = source.facts(file)
-        wanted.append(RemoteFile(file.path, file.urls, partial(verify_sha256, sha256=sha256), num_bytes))
-    return provide_files(source.name, source.folder, wanted, root=root, download=download)
-
-
-def _parse(source: NodeSource, files: Mapping[str, Path]) -> NodeGraph:
-    _check_hashes(source, files)
+def _parse(source: NodeSource, files: Mapping[str, Path], num_neighbors: int) -> NodeGraph:
+    check_hashes(source, files)
     module, function = source.reader.split(".")
     parsed: Parsed = getattr(import_module(f"graphzoo.datasets.node.{module}"), function)(files)
+    if num_neighbors:
+        parsed.edge_index = knn_graph(parsed.x, num_neighbors, "euclidean")
+    listed = parsed.edge_index.size(1)
     edge_index, notices = tidy_edges(parsed.edge_index, parsed.x.size(0))
     for notice in [*parsed.notices, *notices]:
         # oddities of published data are part of it: logged, not warned of
         _log.info("%s: %s", source.name, notice)
-    found = Counts(parsed.x.size(0), edge_index.size(1), parsed.x.size(1), len(parsed.class_names))
-    if found != source.counts:
+    counts = source.counts
+    found = {
+        "nodes": (parsed.x.size(0), counts.nodes),
+        "features": (parsed.x.size(1), counts.features),
+        "classes": (len(parsed.class_names), counts.classes),
+        "listed edges": (listed, counts.listed),
+        "edges": (edge_index.size(1), counts.edges),
+    }
+    if wrong := [
+        f"{what} {number:,}, not {expected:,}"
+        for what, (number, expected) in found.items()
+        if expected and number != expected
+    ]:
+        folder = next((str(path.parent) for path in files.values()), source.name)
         raise DataError(
-            f"{source.name}: the files give {found}, it has {source.counts}\n"
-            "  if it is another version on purpose, load it as your own data (name nodes, with a path)"
+            f"{folder}: not {source.name}: {'; '.join(wrong)}\n"
+            "  delete the files to fetch them again; another version is loaded as your own data (name nodes, "
+            "with a path)"
         )
     return NodeGraph(
         name=source.name,
@@ -86,18 +104,3 @@ def _parse(source: NodeSource, files: Mapping[str, Path]) -> NodeGraph:
         metric=source.metric,
         default_split=source.default_split,
     )
-
-
-def _check_hashes(source: NodeSource, files: Mapping[str, Path]) -> None:
-    """Nothing is parsed, least of all a pickle, before its bytes are known to be right."""
-    for file in source.files:
-        sha256, _ = source.facts(file)
-        if sha256 is None or file.archive:
-            continue
-        with files[file.path].open("rb") as stream:
-            found = hashlib.file_digest(stream, "sha256").hexdigest()
-        if found != sha256:
-            raise DataError(
-                f"{files[file.path]}: content differs from {source.name} (sha256 {found[:16]}..., expected "
-                f"{sha256[:16]}...)\n  delete it to fetch it again"
-            )

@@ -9,20 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
 from graphzoo.datasets.errors import DataError
-from graphzoo.datasets.node.build import Parsed, from_masks, number_names
+from graphzoo.datasets.node.build import Parsed, from_masks, number_names, read_mask_file
 from graphzoo.datasets.node.splits import NodeSplit
 from graphzoo.datasets.node.unpickle import read_pickle
 
 __all__ = ["read_planetoid"]
 
 _NUM_VALID = 500
-_MASKS = ("train_mask", "val_mask", "test_mask")
 
 
 def read_planetoid(files: Mapping[str, Path]) -> Parsed:
@@ -63,7 +61,7 @@ def read_planetoid(files: Mapping[str, Path]) -> Parsed:
         torch.arange(num_train, num_train + _NUM_VALID),
         torch.from_numpy(test),
     )
-    masks = [_read_masks(path) for name, path in sorted(files.items()) if name.endswith(".npz")]
+    masks = [read_mask_file(path) for name, path in sorted(files.items()) if name.endswith(".npz")]
     return Parsed(
         x=torch.from_numpy(x),
         edge_index=torch.from_numpy(np.stack([sources, targets])),
@@ -71,8 +69,3 @@ def read_planetoid(files: Mapping[str, Path]) -> Parsed:
         class_names=number_names(onehot["ally"].shape[1]),
         splits={"public": (public,), "geom-gcn": from_masks("geom-gcn", masks)},
     )
-
-
-def _read_masks(path: Path) -> list[Any]:
-    with np.load(path, allow_pickle=False) as file:
-        return [file[name] for name in _MASKS]

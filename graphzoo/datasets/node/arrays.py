@@ -1,0 +1,219 @@
+"""A graph from named arrays or tensors, as `.pt` and `.npz` files hold them; everything is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphzoo.datasets.errors import DataError
+from graphzoo.datasets.node.build import Parsed, csr_tensor, from_masks
+from graphzoo.datasets.node.splits import NodeSplit
+
+__all__ = ["class_order", "graph_parts", "number_classes"]
+
+_ALIASES = {"node_features": "x", "node_labels": "y"}
+_MASKS = ("train_mask", "val_mask", "test_mask")
+_Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def graph_parts(content: Mapping[str, Any], source: str, class_names: tuple[str, ...] | None) -> Parsed:
+    """Features, edges, labels and splits by their customary names (see `node_graph_from_files`).
+
+    Args:
+        content: Arrays or tensors by name.
+        source: File, for messages.
+        class_names: Names of the classes, None for those in the file or those that occur.
+
+    Raises:
+        DataError: something is missing or cannot be used.
+    """
+    parts = {_ALIASES.get(name, name): value for name, value in content.items() if value is not None}
+    for needed, remedy in (
+        ("x", "without features of the nodes, give each a constant or its degree"),
+        ("edge_index", "an undirected graph may list each edge once; a graph without edges has shape [2, 0]"),
+    ):
+        if needed not in parts and not (needed == "edge_index" and "edges" in parts):
+            raise DataError(
+                f"{source}: no {needed}; it holds {', '.join(sorted(map(str, parts)))}\n  {remedy}"
+            )
+    x = _features(parts["x"], source)
+    num_nodes = x.size(0)
+    named = class_names or _strings(parts.get("class_names"))
+    y, names = _labels(parts.get("y"), num_nodes, named, source)
+    return Parsed(
+        x=x,
+        edge_index=_edges(parts, source),
+        y=y,
+        class_names=names,
+        splits=_splits(parts, num_nodes, source),
+        node_names=_strings(parts.get("node_names")),
+    )
+
+
+def class_order(labels: Sequence[str]) -> tuple[str, ...]:
+    """Distinct names of classes: whole numbers by value, else by code points.
+
+    >>> class_order(["10", "9", "9"]), class_order(["b", "10", "a"])
+    (('9', '10'), ('10', 'a', 'b'))
+    """
+    distinct = sorted(set(labels))
+    try:
+        return tuple(sorted(distinct, key=int))
+    except ValueError:
+        return tuple(distinct)
+
+
+def number_classes(
+    labels: Sequence[str], class_names: tuple[str, ...] | None
+) -> tuple[Tensor, tuple[str, ...]]:
+    """Numbers of the labels ("" is unknown, -1) and the names they stand for.
+
+    Raises:
+        KeyError: with the position of a label that is not among `class_names`.
+    """
+    names = class_order([label for label in labels if label]) if class_names is None else class_names
+    number = {name: position for position, name in enumerate(names)}
+    number[""] = -1
+    try:
+        return torch.tensor([number[label] for label in labels], dtype=torch.int64), names
+    except KeyError:
+        position = next(position for position, label in enumerate(labels) if label not in number)
+        raise KeyError(position) from None
+
+
+def _array(value: Any) -> _Array:
+    return value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
+
+
+def _features(value: Any, source: str) -> Tensor:
+    if isinstance(value, Tensor) and value.layout != torch.strided:
+        matrix = value.coalesce() if value.layout == torch.sparse_coo else value
+        matrix = matrix.to_sparse_csr()
+        values = _finite(matrix.values().numpy(), source, "x")
+        return csr_tensor(matrix.crow_indices(), matrix.col_indices(), values, tuple(matrix.shape))
+    x = _array(value)
+    if x.ndim != 2 or x.dtype.kind not in "fiub" or not x.shape[1]:
+        raise DataError(
+            f"{source}: x must be numbers of shape [nodes, features], got {x.dtype} {list(x.shape)}"
+        )
+    return _finite(x, source, "x")
+
+
+def _finite(values: _Array, source: str, what: str) -> Tensor:
+    if values.dtype.kind not in "fiub":
+        raise DataError(f"{source}: {what} must be numbers, got {values.dtype}")
+    # too large for float32 is infinite too
+    with np.errstate(over="ignore"):
+        numbers = np.ascontiguousarray(values, dtype=np.float32)
+    bad = np.argwhere(~np.isfinite(numbers))
+    if len(bad):
+        place = ", ".join(map(str, bad[0].tolist()))
+        more = f" ({len(bad):,} such values)" if len(bad) > 1 else ""
+        raise DataError(
+            f"{source}: {what}[{place}] is {values[tuple(bad[0])]}{more}; replace what is missing by a number"
+        )
+    return torch.from_numpy(numbers)
+
+
+def _edges(parts: Mapping[str, Any], source: str) -> Tensor:
+    name = "edge_index" if "edge_index" in parts else "edges"
+    edges = _array(parts[name])
+    rows = edges.T if name == "edges" else edges
+    if rows.ndim != 2 or rows.shape[0] != 2 or rows.dtype.kind not in "iu":
+        form = "[2, edges]" if name == "edge_index" else "[edges, 2]"
+        transposed = "; transpose it" if rows.ndim == 2 and rows.shape[1] == 2 else ""
+        raise DataError(
+            f"{source}: {name} must be whole numbers of shape {form}, got {edges.dtype} {list(edges.shape)}"
+            + transposed
+        )
+    return torch.from_numpy(np.ascontiguousarray(rows, dtype=np.int64))
+
+
+def _labels(
+    value: Any, num_nodes: int, class_names: tuple[str, ...], source: str
+) -> tuple[Tensor, tuple[str, ...]]:
+    if value is None:
+        return torch.full((num_nodes,), -1), class_names
+    y = _array(value)
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y[:, 0]
+    if y.ndim not in (1, 2) or len(y) != num_nodes or y.dtype.kind not in "fiubU":
+        raise DataError(
+            f"{source}: y must be [{num_nodes}] classes or [{num_nodes}, labels] of 0 and 1, got {y.dtype} "
+            f"{list(y.shape)}"
+        )
+    if y.ndim == 2:
+        return _multi_label(y, class_names, source)
+    if y.dtype.kind == "U":
+        try:
+            return number_classes(y.tolist(), class_names or None)
+        except KeyError as error:
+            position = int(error.args[0])
+            raise DataError(
+                f"{source}: y[{position}] is {str(y[position])!r}, the classes are {', '.join(class_names)}"
+            ) from error
+    numbers = np.where(np.isnan(y), -1, y) if y.dtype.kind == "f" else y.astype(np.int64)
+    bad = np.flatnonzero((numbers != np.floor(numbers)) | (numbers < -1))
+    if bad.size:
+        raise DataError(
+            f"{source}: y[{bad[0]}] is {y[bad[0]]}; classes are whole numbers from 0, -1 where unknown"
+        )
+    classes = torch.from_numpy(numbers.astype(np.int64))
+    count = int(classes.max()) + 1 if num_nodes else 0
+    if class_names and count > len(class_names):
+        raise DataError(f"{source}: y holds class {count - 1}, there are {len(class_names)} class names")
+    return classes, class_names or tuple(str(number) for number in range(count))
+
+
+def _multi_label(y: _Array, class_names: tuple[str, ...], source: str) -> tuple[Tensor, tuple[str, ...]]:
+    if y.dtype.kind == "U":
+        raise DataError(f"{source}: y of shape {list(y.shape)} must hold 0, 1 or NaN, got text")
+    labels = y.astype(np.float32)
+    bad = np.argwhere(~np.isnan(labels) & (labels != 0) & (labels != 1))
+    if len(bad):
+        row, column = bad[0].tolist()
+        raise DataError(
+            f"{source}: y[{row}, {column}] is {y[row, column]}; several labels per node are 0 or "
+            "1, NaN where unknown"
+        )
+    if class_names and len(class_names) != y.shape[1]:
+        raise DataError(f"{source}: y has {y.shape[1]} labels, there are {len(class_names)} class names")
+    return torch.from_numpy(labels), class_names or tuple(str(number) for number in range(y.shape[1]))
+
+
+def _splits(parts: Mapping[str, Any], num_nodes: int, source: str) -> dict[str, tuple[NodeSplit, ...]]:
+    present = [name for name in _MASKS if name in parts or f"{name}s" in parts]
+    if not present:
+        return {}
+    if len(present) < len(_MASKS):
+        missing = next(name for name in _MASKS if name not in present)
+        raise DataError(f"{source}: {present[0]} without {missing}; give all of {', '.join(_MASKS)} or none")
+    masks = []
+    for name in _MASKS:
+        # [N] or [N, S] as in PyG; with an s at the end [S, N] as in the heterophilous benchmarks
+        mask = _array(parts[name]).T if name in parts else _array(parts[f"{name}s"])
+        mask = mask.reshape(-1, mask.shape[-1]) if mask.ndim else mask
+        if mask.ndim != 2 or mask.shape[1] != num_nodes or mask.dtype.kind not in "biu":
+            raise DataError(
+                f"{source}: {name} must be true or false for each of the {num_nodes} nodes, got {mask.dtype} "
+                f"{list(mask.shape)}"
+            )
+        masks.append(mask.astype(bool))
+    if len({len(mask) for mask in masks}) > 1:
+        raise DataError(
+            f"{source}: the masks have {', '.join(str(len(mask)) for mask in masks)} splits; give as many"
+        )
+    try:
+        return {"given": from_masks("given", list(zip(*masks, strict=True)))}
+    except DataError as error:
+        raise DataError(f"{source}: {error}") from error
+
+
+def _strings(value: Any) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    return tuple(str(name) for name in (value.tolist() if hasattr(value, "tolist") else value))

@@ -1,0 +1,217 @@
+"""The user's own graph: a PyG `Data` saved safely, an `.npz` file, or tables of nodes and edges."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphzoo.datasets.errors import DataError
+from graphzoo.datasets.node.arrays import graph_parts
+from graphzoo.datasets.node.build import Parsed, tidy_edges
+from graphzoo.datasets.node.graph import NodeGraph, read_graph, write_graph
+from graphzoo.datasets.node.own_csv import read_tables
+from graphzoo.datasets.node.splits import PARTS, is_labelled
+from graphzoo.datasets.store import remember_as
+
+__all__ = ["node_graph_from_files"]
+
+_TABLES = (".csv", ".csv.gz")
+_FORMS = "a PyG Data file (.pt), an .npz file, or a folder with nodes.csv and edges.csv"
+
+
+def node_graph_from_files(
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    directed: bool = False,
+    require_labels: bool = True,
+    class_names: Sequence[str] | None = None,
+) -> NodeGraph:
+    """The user's own graph.
+
+    Args:
+        path: One of
+
+            - a `.pt` file: `torch.save` of a PyG `Data` object or of its `to_dict()`, with `x`, `edge_index`,
+              `y` and, if there are fixed splits, `train_mask`, `val_mask`, `test_mask` ([N], or [N, S] for S
+              splits). It is read without running any code; a file that needs that is refused.
+            - an `.npz` file with the same names, or with those of the heterophilous benchmarks
+              (`node_features`, `node_labels`, `edges` [E, 2], `train_masks` [S, N], ...), or written by
+              `NodeGraph.save`; `class_names` and `node_names` may be in it.
+            - a folder with `nodes.csv` and `edges.csv` (.gz allowed), or a list of the two files. Nodes: the
+              first column is the node's name, `label` its class (empty: unknown) or `label_NAME` columns of
+              0/1, `split` may say train, valid or test; every other column is a numeric feature. Edges:
+              `source` and `target`, node names; other columns are ignored.
+        directed: Whether edges stay as they are; else both directions of each are stored.
+        require_labels: Whether a graph without labels, with a single class or with an empty part of a split
+            is refused; False for a graph to predict on.
+        class_names: Names of the classes in their order, e.g. those of a trained model; None: those that
+            occur, numbers in numeric order.
+
+    Returns:
+        The graph; splits that the files give are named "given".
+
+    Raises:
+        DataError: nothing to read at the path, or content that cannot be used; names file, place and remedy.
+    """
+    files, name = _find(path)
+    names = None if class_names is None else tuple(class_names)
+
+    def parse() -> tuple[NodeGraph, list[str]]:
+        return _parse(files, name, directed=directed, require_labels=require_labels, class_names=names)
+
+    purpose = f"own nodes\n{name}\n{directed} {require_labels}\n{names}\n{[str(file) for file in files]}"
+    return remember_as(files, purpose, parse, read_graph, write_graph)
+
+
+def _find(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> tuple[list[Path], str]:
+    """The files to read, and a name for the graph."""
+    paths = [Path(path)] if isinstance(path, str | os.PathLike) else [Path(part) for part in path]
+    for part in paths:
+        if not part.exists():
+            raise DataError(f"{part}: no such file or folder; give {_FORMS}")
+    if len(paths) == 1 and paths[0].is_dir():
+        return [_table(paths[0], "nodes"), _table(paths[0], "edges")], paths[0].resolve().name
+    if len(paths) == 2 and all(part.name.endswith(_TABLES) for part in paths):
+        return paths, paths[0].resolve().parent.name
+    if len(paths) != 1 or paths[0].suffix not in (".pt", ".pth", ".npz"):
+        given = ", ".join(map(str, paths)) or "nothing"
+        raise DataError(f"expected {_FORMS}, or a list of the two tables; got {given}")
+    return paths, paths[0].stem
+
+
+def _table(folder: Path, stem: str) -> Path:
+    found = [folder / f"{stem}{suffix}" for suffix in _TABLES if (folder / f"{stem}{suffix}").is_file()]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise DataError(f"{folder}: both {found[0].name} and {found[1].name}; keep one of them")
+    present = ", ".join(sorted(entry.name for entry in folder.iterdir())[:5]) or "nothing"
+    raise DataError(f"{folder}: no {stem}.csv (.gz allowed); it holds {present}")
+
+
+def _parse(
+    files: Sequence[Path],
+    name: str,
+    *,
+    directed: bool,
+    require_labels: bool,
+    class_names: tuple[str, ...] | None,
+) -> tuple[NodeGraph, list[str]]:
+    source = str(files[0])
+    if len(files) == 2:
+        parsed = read_tables(files[0], files[1], class_names)
+    else:
+        if source.endswith(".npz"):
+            content = _read_npz(files[0])
+            if isinstance(content, NodeGraph):
+                return content, []
+        else:
+            content = _read_torch(files[0])
+        parsed = graph_parts(content, source, class_names)
+    try:
+        edge_index, notices = tidy_edges(parsed.edge_index, parsed.x.size(0), undirected=not directed)
+        graph = NodeGraph(
+            name=name,
+            x=parsed.x,
+            edge_index=edge_index,
+            y=parsed.y,
+            class_names=parsed.class_names,
+            node_names=parsed.node_names,
+            splits=parsed.splits,
+        )
+    except DataError as error:
+        raise DataError(f"{source}: {error}") from error
+    if require_labels:
+        _check_labels(source, parsed)
+    return graph, [f"{source}: {notice}" for notice in [*parsed.notices, *notices]]
+
+
+def _check_labels(source: str, parsed: Parsed) -> None:
+    """What training needs and prediction does not."""
+    y = parsed.y
+    if not bool(is_labelled(y).any()):
+        raise DataError(
+            f"{source}: no node has a label; fill y (or the column label) for the nodes to learn from\n"
+            "  a graph to predict on is given to `graphzoo predict` instead"
+        )
+    if y.ndim == 1 and torch.unique(y[y >= 0]).numel() == 1:
+        label = parsed.class_names[int(y[y >= 0][0])]
+        raise DataError(
+            f"{source}: every labelled node is of class {label!r}: there is nothing to tell apart"
+        )
+    if y.ndim == 2:
+        known = ~y.isnan()
+        constant = (y.nan_to_num(1).min(0).values == 1) | (y.nan_to_num(0).max(0).values == 0)
+        if bool((constant | ~known.any(0)).all()):
+            raise DataError(
+                f"{source}: every label has one value for all nodes: there is nothing to tell apart"
+            )
+    for split in (split for group in parsed.splits.values() for split in group):
+        for part in PARTS:
+            if not split.nodes(part).numel():
+                raise DataError(
+                    f"{source}: split {split.index} has no {part} nodes; mark some, or leave all "
+                    "marks out to have "
+                    "random splits drawn"
+                )
+
+
+def _read_npz(path: Path) -> Mapping[str, Any] | NodeGraph:
+    try:
+        # opened here: numpy leaves a damaged file open
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+            if "meta" in file.files:
+                return read_graph(path)[0]
+            return {name: file[name] for name in file.files}
+    except DataError:
+        raise
+    except Exception as error:  # a damaged file can raise anything in zip and array readers
+        hint = "; save strings as arrays of fixed width (dtype str)" if "allow_pickle" in str(error) else ""
+        raise DataError(f"{path}: not a readable .npz file ({error}){hint}") from error
+
+
+def _read_torch(path: Path) -> Mapping[str, Any]:
+    """A dictionary of tensors; no code of the file is run."""
+    try:
+        try:
+            content = torch.load(path, map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError as error:
+            if "torch_geometric" not in str(error):
+                raise
+            content = _read_data_object(path)
+    except pickle.UnpicklingError as error:
+        wanted = re.search(r"GLOBAL ([\w.]+)", str(error))
+        raise DataError(
+            f"{path}: refused, reading it would run code of the file ({wanted[1] if wanted else 'not plain tensors'})\n"
+            "  save the graph as plain tensors: torch.save(data.to_dict(), PATH)"
+        ) from error
+    except Exception as error:  # a damaged archive can raise anything
+        raise DataError(f"{path}: not a readable torch file ({error}); save it again") from error
+    if isinstance(content, tuple) and content:
+        # what PyG's in-memory data sets keep below processed/
+        content = content[0]
+    if hasattr(content, "to_dict"):
+        content = content.to_dict()
+    if isinstance(content, Tensor) or not isinstance(content, Mapping):
+        raise DataError(
+            f"{path}: holds {type(content).__name__}, expected a PyG Data object or its "
+            "to_dict(); save one graph"
+        )
+    return content
+
+
+def _read_data_object(path: Path) -> Any:
+    # imported here: plain tensors need no PyG
+    from torch_geometric.data.data import Data, DataEdgeAttr, DataTensorAttr
+    from torch_geometric.data.storage import GlobalStorage
+
+    with torch.serialization.safe_globals([Data, DataEdgeAttr, DataTensorAttr, GlobalStorage]):
+        return torch.load(path, map_location="cpu", weights_only=True)

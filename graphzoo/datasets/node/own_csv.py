@@ -1,0 +1,253 @@
+"""Tables of nodes and edges; what is wrong is named by file, line, column and value."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphzoo.datasets.errors import DataError
+from graphzoo.datasets.node.arrays import number_classes
+from graphzoo.datasets.node.build import Parsed
+from graphzoo.datasets.node.splits import NodeSplit, is_labelled
+from graphzoo.datasets.triples import clean, read_bytes
+from graphzoo.errors import suggestion
+
+__all__ = ["read_tables"]
+
+_LABEL = "label"
+_SPLIT = "split"
+_PART_OF = {"": None, "train": 0, "valid": 1, "val": 1, "validation": 1, "test": 2}
+_ENDS = ("source", "target")
+# a longer list of names is not searched for the nearest
+_MOST_NAMES = 20_000
+
+_Columns = dict[str, Any]
+
+
+def read_tables(nodes: Path, edges: Path, class_names: tuple[str, ...] | None) -> Parsed:
+    """A graph from a table of nodes and one of edges (see `node_graph_from_files`).
+
+    Raises:
+        DataError: something is missing or cannot be used.
+    """
+    table, _ = _read(nodes)
+    columns = list(table)
+    names = table[columns[0]].to_pylist()
+    if not names:
+        raise DataError(f"{nodes}: no nodes behind the names of the columns")
+    _check_names(names, nodes, columns[0])
+    labels = [column for column in columns[1:] if column == _LABEL or column.startswith(f"{_LABEL}_")]
+    features = [column for column in columns[1:] if column not in labels and column != _SPLIT]
+    if not features:
+        raise DataError(
+            f"{nodes}: no column of features beside {', '.join(columns)}; without any, give each "
+            "node a constant"
+        )
+    x = np.stack([_numbers(table[column], nodes, column) for column in features], axis=1)
+    y, classes = _labels(table, labels, nodes, len(names), class_names)
+    splits = _splits(table[_SPLIT].to_pylist(), y, nodes) if _SPLIT in columns else {}
+    return Parsed(
+        x=torch.from_numpy(x),
+        edge_index=_edges(edges, names, nodes),
+        y=y,
+        class_names=classes,
+        splits=splits,
+        node_names=() if names == [str(number) for number in range(len(names))] else tuple(names),
+    )
+
+
+def _read(path: Path, *, header: bool = True) -> tuple[_Columns, list[str]]:
+    """Columns of strings by name, and the first line's values."""
+    # imported here: only reading needs it
+    import pyarrow
+    from pyarrow import csv as arrow_csv
+
+    data = clean(read_bytes(path), str(path)).rstrip(b"\n")
+    first = data.split(b"\n", 1)[0].decode()
+    if not first.strip():
+        raise DataError(f"{path}, line 1: expected the names of the columns, got a blank line")
+    names = [name.strip() for name in _split_line(first, path)]
+    if header and (repeated := [name for name in names if names.count(name) > 1]):
+        raise DataError(f"{path}, line 1: column {repeated[0]!r} occurs twice; rename one")
+    wrong: list[Any] = []
+
+    def reject(row: Any) -> str:
+        wrong.append(row)
+        return "skip"
+
+    keys = names if header else [str(number) for number in range(len(names))]
+    try:
+        table = arrow_csv.read_csv(
+            pyarrow.BufferReader(data + b"\n"),
+            # one thread, or a bad row would not know its number
+            read_options=arrow_csv.ReadOptions(
+                column_names=keys, skip_rows=int(header), use_threads=False, block_size=1 << 26
+            ),
+            parse_options=arrow_csv.ParseOptions(ignore_empty_lines=False, invalid_row_handler=reject),
+            convert_options=arrow_csv.ConvertOptions(
+                column_types=dict.fromkeys(keys, pyarrow.string()), strings_can_be_null=False
+            ),
+        )
+    except pyarrow.ArrowException as error:
+        if header and b"\n" not in data:
+            raise DataError(f"{path}: no rows behind the names of the columns") from error
+        raise DataError(f"{path}: not a readable table ({error}); check the quotes") from error
+    if wrong:
+        row = wrong[0]
+        found = (
+            "a blank line" if not row.text.strip() else f"{row.actual_columns} columns ({row.text[:80]!r})"
+        )
+        raise DataError(
+            f"{path}, line {row.number}: expected {row.expected_columns} columns, got {found}"
+            + (f" ({len(wrong):,} such lines)" if len(wrong) > 1 else "")
+        )
+    return {key: table.column(position) for position, key in enumerate(keys)}, names
+
+
+def _split_line(line: str, path: Path) -> list[str]:
+    try:
+        return next(csv.reader([line], strict=True))
+    except csv.Error as error:
+        raise DataError(f"{path}, line 1: {error}; check the quotes") from error
+
+
+def _check_names(names: Sequence[str], path: Path, column: str) -> None:
+    first: dict[str, int] = {}
+    for position, name in enumerate(names):
+        if not name.strip() or "\n" in name:
+            raise DataError(f"{path}, line {position + 2}: the {column} is empty; name every node")
+        if name in first:
+            raise DataError(
+                f"{path}, line {position + 2}: node {name!r} is also in line {first[name] + 2}; "
+                "keep one of them"
+            )
+        first[name] = position
+
+
+def _numbers(column: Any, path: Path, name: str) -> np.ndarray[Any, np.dtype[np.float32]]:
+    import pyarrow
+    from pyarrow import compute
+
+    try:
+        values = compute.cast(column, pyarrow.float32()).to_numpy()
+        bad = np.flatnonzero(~np.isfinite(values))
+    except pyarrow.ArrowException:
+        bad = np.array([next(i for i, text in enumerate(column.to_pylist()) if not _is_number(text))])
+    if bad.size:
+        text = column[int(bad[0])].as_py()
+        problem = "is empty" if not text.strip() else f"is {text!r}"
+        raise DataError(
+            f"{path}, line {int(bad[0]) + 2}: feature {name!r} {problem}; features are finite "
+            "numbers: fill or drop "
+            "what is missing, encode words as numbers"
+        )
+    numbers: np.ndarray[Any, np.dtype[np.float32]] = values
+    return numbers
+
+
+def _is_number(text: str) -> bool:
+    import pyarrow
+    from pyarrow import compute
+
+    try:
+        compute.cast(pyarrow.scalar(text), pyarrow.float32())
+    except pyarrow.ArrowException:
+        return False
+    return True
+
+
+def _labels(
+    table: _Columns, columns: Sequence[str], path: Path, num_nodes: int, class_names: tuple[str, ...] | None
+) -> tuple[Tensor, tuple[str, ...]]:
+    if not columns:
+        return torch.full((num_nodes,), -1), class_names or ()
+    if _LABEL in columns:
+        if len(columns) > 1:
+            raise DataError(
+                f"{path}: both {_LABEL} (one class) and {columns[1]} (yes or no); keep one kind of label"
+            )
+        labels = [label.strip() for label in table[_LABEL].to_pylist()]
+        try:
+            return number_classes(labels, class_names)
+        except KeyError as error:
+            position = int(error.args[0])
+            raise DataError(
+                f"{path}, line {position + 2}: label {labels[position]!r} is none of "
+                f"{', '.join((class_names or ())[:10])}"
+            ) from error
+    names = tuple(column.removeprefix(f"{_LABEL}_") for column in columns)
+    if class_names is not None and class_names != names:
+        raise DataError(f"{path}: labels {', '.join(names[:5])}..., expected {', '.join(class_names[:5])}...")
+    value = {"": np.nan, "0": 0.0, "1": 1.0, "0.0": 0.0, "1.0": 1.0}
+    y = np.empty((num_nodes, len(columns)), dtype=np.float32)
+    for number, column in enumerate(columns):
+        for position, text in enumerate(table[column].to_pylist()):
+            if text.strip() not in value:
+                raise DataError(
+                    f"{path}, line {position + 2}: {column} is {text!r}; yes-no labels are 0, 1 or empty"
+                )
+            y[position, number] = value[text.strip()]
+    return torch.from_numpy(y), names
+
+
+def _splits(marks: Sequence[str], y: Tensor, path: Path) -> dict[str, tuple[NodeSplit, ...]]:
+    nodes: list[list[int]] = [[], [], []]
+    labelled = is_labelled(y).tolist()
+    for position, mark in enumerate(marks):
+        key = mark.strip().lower()
+        if key not in _PART_OF:
+            raise DataError(
+                f"{path}, line {position + 2}: split is {mark!r}; it is train, valid, test or empty"
+            )
+        part = _PART_OF[key]
+        if part is None:
+            continue
+        if not labelled[position]:
+            raise DataError(
+                f"{path}, line {position + 2}: a node of split {key} has no label; leave its split empty"
+            )
+        nodes[part].append(position)
+    if not any(nodes):
+        return {}
+    train, valid, test = (torch.tensor(part, dtype=torch.int64) for part in nodes)
+    return {"given": (NodeSplit("given", 0, train, valid, test),)}
+
+
+def _edges(path: Path, names: Sequence[str], nodes: Path) -> Tensor:
+    import pyarrow
+    from pyarrow import compute
+
+    first = _split_line(clean(read_bytes(path), str(path)).split(b"\n", 1)[0].decode(), path)
+    header = [name.strip().lower() for name in first]
+    has_header = all(end in header for end in _ENDS)
+    if not has_header and not (len(first) == 2 and set(first) <= set(names)):
+        raise DataError(
+            f"{path}, line 1: expected the columns source and target, got {', '.join(first)[:80]}"
+        )
+    if has_header and b"\n" not in read_bytes(path).strip():
+        return torch.empty(2, 0, dtype=torch.int64)
+    table, _ = _read(path, header=has_header)
+    keys = list(table)
+    ends = [keys[header.index(end)] for end in _ENDS] if has_header else keys[:2]
+    known = pyarrow.array(names, pyarrow.string())
+    rows = []
+    for end in ends:
+        numbers = compute.index_in(table[end], value_set=known).combine_chunks()
+        if numbers.null_count:
+            position = compute.index(numbers.is_null(), True).as_py()
+            value = table[end][position].as_py()
+            problem = f"node {value!r} is not in {nodes} ({numbers.null_count:,} such ends)"
+            near = suggestion(value, names) if len(names) <= _MOST_NAMES else ""
+            if not value.strip():
+                problem, near = f"the {end} is empty", "Name a node or drop the line."
+            raise DataError(
+                f"{path}, line {position + 1 + has_header}: {problem}. {near or 'Add it there or drop the edge.'}"
+            )
+        rows.append(torch.from_numpy(numbers.to_numpy().astype(np.int64)))
+    return torch.stack(rows)

@@ -1,0 +1,104 @@
+"""Data without a graph: images and texts, whose graph joins each to its nearest neighbours."""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from graphzoo.datasets.errors import DataError
+from graphzoo.datasets.node.build import Parsed, number_names
+from graphzoo.datasets.node.unpickle import read_pickle
+
+__all__ = ["NEWSGROUPS", "read_digits", "read_mini_imagenet", "read_newsgroups"]
+
+NEWSGROUPS = (
+    "alt.atheism",
+    "comp.sys.ibm.pc.hardware",
+    "misc.forsale",
+    "rec.autos",
+    "rec.sport.hockey",
+    "sci.crypt",
+    "sci.electronics",
+    "sci.med",
+    "sci.space",
+    "talk.politics.guns",
+)
+_PARTS = ("train", "val", "test")
+
+
+def read_digits(files: Mapping[str, Path]) -> Parsed:
+    """1,797 handwritten digits of 8 x 8 pixels that scikit-learn brings along, grey levels in 0..1."""
+    # imported here: only this data set needs it
+    from sklearn.datasets import load_digits
+
+    pixels, y = load_digits(return_X_y=True)
+    x = torch.from_numpy((pixels / 16.0).astype(np.float32))
+    return Parsed(x, _no_edges(), torch.from_numpy(y.astype(np.int64)), number_names(10))
+
+
+def read_newsgroups(files: Mapping[str, Path]) -> Parsed:
+    """20 Newsgroups as NodeFormer takes it: ten of the groups, 9,607 texts with their headers.
+
+    Features are TF-IDF over the words (English stop words left out) that occur in 5 % of these texts or more,
+    without smoothing of the document frequency; rows have length 1. The texts come training part first, each
+    part by group and file name; scikit-learn's own loader would shuffle them.
+    """
+    from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
+
+    (path,) = files.values()
+    texts: dict[tuple[str, str, int], str] = {}
+    try:
+        with tarfile.open(path, "r:gz") as archive:
+            for member in archive:
+                place = Path(member.name).parts[-3:]
+                if member.isfile() and len(place) == 3 and place[1] in NEWSGROUPS:
+                    stream = archive.extractfile(member)
+                    assert stream is not None
+                    # "train" before "test"
+                    part = "0" if place[0].endswith("train") else "1"
+                    texts[part, place[1], int(place[2])] = stream.read().decode("latin1")
+    except (tarfile.TarError, OSError, EOFError, ValueError) as error:
+        raise DataError(f"{path}: not a readable archive ({error}); fetch it again") from error
+    keys = sorted(texts)
+    y = np.array([NEWSGROUPS.index(group) for _, group, _ in keys], dtype=np.int64)
+    counts = CountVectorizer(stop_words="english", min_df=0.05).fit_transform(texts[key] for key in keys)
+    features = TfidfTransformer(smooth_idf=False).fit_transform(counts).toarray().astype(np.float32)
+    names = tuple(f"{'train' if part == '0' else 'test'}/{group}/{number}" for part, group, number in keys)
+    return Parsed(torch.from_numpy(features), _no_edges(), torch.from_numpy(y), NEWSGROUPS, node_names=names)
+
+
+def read_mini_imagenet(files: Mapping[str, Path]) -> Parsed:
+    """Mini-ImageNet: 30 classes of 600 images, as 128 features that NodeFormer's authors computed.
+
+    Either their pickle (`x_train`, `y_train`, `x_val`, ...), of which only arrays and tensors are read, or an
+    .npz file with `x` and `y`.
+    """
+    (path,) = files.values()
+    if path.suffix == ".npz":
+        with np.load(path, allow_pickle=False) as file:
+            x, y = file["x"], file["y"]
+    else:
+        content = read_pickle(path)
+        try:
+            x = np.concatenate([np.asarray(content[f"x_{part}"]) for part in _PARTS])
+            y = np.concatenate([np.asarray(content[f"y_{part}"]) for part in _PARTS])
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(
+                f"{path}: expected x_train, y_train, x_val, y_val, x_test, y_test ({error})"
+            ) from error
+    classes, numbers = np.unique(y, return_inverse=True)
+    return Parsed(
+        torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32)),
+        _no_edges(),
+        torch.from_numpy(numbers.reshape(-1).astype(np.int64)),
+        tuple(str(label) for label in classes.tolist()),
+    )
+
+
+def _no_edges() -> Any:
+    return torch.empty(2, 0, dtype=torch.int64)
