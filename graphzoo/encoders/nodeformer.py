@@ -22,8 +22,7 @@ from graphzoo.ops.kernelized_attention import (
     draw_gumbel,
     edge_log_weights,
     orthogonal_projection,
-    positive_random_features,
-    scale_for_temperature,
+    random_features_at,
 )
 from graphzoo.ops.sparse import SparseMatrix
 from graphzoo.types import GraphSpec
@@ -61,8 +60,8 @@ class NodeFormerLayer(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """States [N, D], directions [M, D], noise [N, H, K] or None -> [N, D], phi(q), phi(k) [N, H, M]."""
         query, key, value = self.query_key_value(x).view(-1, 3, self.num_heads, self.channels).unbind(1)
-        phi_q = positive_random_features(scale_for_temperature(query, self.tau), projection, is_query=True)
-        phi_k = positive_random_features(scale_for_temperature(key, self.tau), projection, is_query=False)
+        phi_q = random_features_at(query, projection, tau=self.tau, is_query=True)
+        phi_k = random_features_at(key, projection, tau=self.tau, is_query=False)
         out: Tensor = self.out(attend_features(phi_q, phi_k, value, tau=self.tau, gumbel=gumbel).flatten(1))
         if self.relational_bias is not None:
             out = out + self._relational(x, adjacency)

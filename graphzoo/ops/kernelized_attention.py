@@ -22,7 +22,7 @@ __all__ = [
     "kernelized_softmax",
     "orthogonal_projection",
     "positive_random_features",
-    "scale_for_temperature",
+    "random_features_at",
 ]
 
 # Elements of the block of perturbed features that is made at a time. On the CPU a block stays in the second
@@ -74,12 +74,6 @@ def orthogonal_projection(
     return projection
 
 
-def scale_for_temperature(x: Tensor, tau: float) -> Tensor:
-    """Queries or keys [..., D] times 1 / (sqrt(tau) D^(1/4)): products then are q k / (tau sqrt(D))."""
-    factor: float = tau**-0.5 * x.shape[-1] ** -0.25
-    return x * factor
-
-
 def positive_random_features(
     x: Tensor, projection: Tensor, *, is_query: bool, stabilize: bool = True, eps: float = 1e-6
 ) -> Tensor:
@@ -109,14 +103,77 @@ def positive_random_features(
             "x must be [N, H, D] and projection [M, D] with the same D, got "
             f"{list(x.shape)} and {list(projection.shape)}"
         )
-    with torch.autocast(x.device.type, enabled=False):
-        x = x.to(torch.promote_types(x.dtype, torch.float32))
-        projected = x @ projection.to(x.dtype).t()  # [N, H, M]
-        offset = x.square().sum(-1, keepdim=True) / 2
-        if stabilize and projected.numel():
-            offset = offset + projected.amax(-1 if is_query else (0, 2), keepdim=True)
-        features: Tensor = (torch.exp(projected - offset) + eps) * projection.shape[0] ** -0.5
-    return features
+    out: Tensor = _features(x, projection, 1.0, is_query, stabilize, eps)
+    return out
+
+
+def random_features_at(x: Tensor, projection: Tensor, *, tau: float, is_query: bool) -> Tensor:
+    """`positive_random_features` of queries or keys [N, H, D] divided by sqrt(tau) D^(1/4).
+
+    Products of such features estimate exp(q k / (tau sqrt(D))).
+    """
+    scale = tau**-0.5 * x.shape[-1] ** -0.25
+    out: Tensor = _features(x, projection, scale, is_query, True, 1e-6)
+    return out
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _features(
+    x: Tensor, projection: Tensor, scale: float, is_query: bool, stabilize: bool, eps: float
+) -> Tensor:
+    out: Tensor = _Features.apply(x, projection, scale, is_query, stabilize, eps)  # type: ignore[no-untyped-call]
+    return out
+
+
+class _Features(Function):
+    """Features of `scale * x`, with a gradient that needs no more than `x` and the features."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, projection: Tensor, scale: float, is_query: bool, stabilize: bool, eps: float
+    ) -> Tensor:
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        largest: Tensor | tuple[Tensor, ...] | None = None  # where the stabiliser was found
+        with torch.autocast(x.device.type, enabled=False):
+            scaled = x.to(dtype) * scale
+            out = scaled @ projection.to(dtype).t()  # [N, H, M]
+            offset = scaled.square().sum(-1, keepdim=True) / 2
+            if stabilize and out.numel():
+                if is_query:
+                    top, largest = out.max(-1, keepdim=True)
+                else:
+                    top, feature = out.amax(0).max(-1)  # [H]
+                    heads = torch.arange(out.shape[1], device=out.device)
+                    largest = (out[:, heads, feature].argmax(0), heads, feature)
+                    top = top[:, None]
+                offset += top
+            factor = projection.shape[0] ** -0.5
+            out.sub_(offset).exp_().mul_(factor).add_(eps * factor)
+        ctx.save_for_backward(x, projection, out)
+        ctx.scale, ctx.floor, ctx.largest = scale, eps * factor, largest
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, projection, out = ctx.saved_tensors
+        with torch.autocast(x.device.type, enabled=False):
+            grad_exponent = (out - ctx.floor).mul_(grad)
+            grad_offset = grad_exponent.sum(-1, keepdim=True)
+            if isinstance(ctx.largest, tuple):
+                grad_exponent[ctx.largest] -= grad_offset.sum((0, 2))
+            elif ctx.largest is not None:
+                grad_exponent.scatter_add_(-1, ctx.largest, -grad_offset)
+            scaled = x.to(out.dtype) * ctx.scale
+            grad_x = grad_projection = None
+            if ctx.needs_input_grad[0]:
+                grad_x = grad_exponent @ projection.to(out.dtype)
+                grad_x = grad_x.addcmul_(scaled, grad_offset, value=-1).mul_(ctx.scale).to(x.dtype)
+            if ctx.needs_input_grad[1]:
+                grad_projection = (grad_exponent.flatten(0, 1).t() @ scaled.flatten(0, 1)).to(
+                    projection.dtype
+                )
+        return grad_x, grad_projection, None, None, None, None
 
 
 def kernelized_softmax(
@@ -160,8 +217,8 @@ def kernelized_softmax(
         )
     if not tau > 0:
         raise ValueError(f"tau must be above 0, got {tau}")
-    query_features = positive_random_features(scale_for_temperature(query, tau), projection, is_query=True)
-    key_features = positive_random_features(scale_for_temperature(key, tau), projection, is_query=False)
+    query_features = random_features_at(query, projection, tau=tau, is_query=True)
+    key_features = random_features_at(key, projection, tau=tau, is_query=False)
     return attend_features(query_features, key_features, value, tau=tau, gumbel=gumbel)
 
 
@@ -251,23 +308,26 @@ class _Attend(Function):
             grad_key, grad_value = torch.empty_like(key), torch.empty_like(value)
             wants_weight = weight is not None and ctx.needs_input_grad[3]
             grad_weight = torch.empty_like(weight) if wants_weight else None
+            mixed = grad_sums.view(block.heads, block.samples, block.features, -1)
+            mixed = mixed.transpose(2, 3).flatten(1, 2)  # [H, K D, M]
             for rows in block.chunks():
                 _by_head(grad_value, rows).copy_(block.spread(rows, key, weight) @ grad_sums)
-                by_sample = block.product(_by_head(value, rows), grad_sums.mT)
-                by_sample += grad_totals.mT[:, None]
+                direct = block.spread(rows, value, weight) @ mixed
+                if weight is None:
+                    direct += grad_totals.mT
+                else:
+                    direct.baddbmm_(_by_head(weight, rows), grad_totals.mT)
+                _by_head(grad_key, rows).copy_(direct)
                 if grad_weight is not None:
+                    by_sample = block.product(_by_head(value, rows), grad_sums.mT)
+                    by_sample += grad_totals.mT[:, None]
                     features = _by_head(key, rows)[:, :, None, :]
                     _by_head(grad_weight, rows).copy_(block.times(by_sample, features).sum(-1))
-                if weight is None:
-                    _by_head(grad_key, rows).copy_(by_sample[:, :, 0])
-                else:
-                    weighted = block.times(by_sample, _by_head(weight, rows)[..., None])
-                    torch.sum(weighted, 2, out=_by_head(grad_key, rows))
         return grad_query, grad_key, grad_value, grad_weight
 
 
 class _Block:
-    """Room for `[H, n, K, M]` elements, where `n` rows at a time are worked on."""
+    """Room for as many rows at a time as make a block of [H, n, K, M] elements of the wanted size."""
 
     def __init__(self, features: Tensor, weight: Tensor | None) -> None:
         self.rows, self.heads, self.features = features.shape
@@ -276,7 +336,7 @@ class _Block:
         limit = _CPU_BLOCK if features.device.type == "cpu" else _GPU_BLOCK
         self.height = max(1, min(self.rows, limit // per_row))
         self._like = features
-        self._room: list[Tensor | None] = [None, None]
+        self._rooms: dict[tuple[str, int], Tensor] = {}
 
     def chunks(self) -> list[slice]:
         """Slices of the nodes."""
@@ -284,31 +344,30 @@ class _Block:
             slice(start, min(start + self.height, self.rows)) for start in range(0, self.rows, self.height)
         ]
 
-    def spread(self, rows: slice, features: Tensor, weight: Tensor | None) -> Tensor:
-        """Every feature times every sample's weight, [H, n, K M]."""
-        x = _by_head(features, rows)
+    def spread(self, rows: slice, x: Tensor, weight: Tensor | None) -> Tensor:
+        """Rows of x [N, H, F] times every sample's weight, [H, n, K F]."""
+        by_head = _by_head(x, rows)
         if weight is None:
-            return x
-        out = self._take(0, x.shape[1])
-        torch.mul(_by_head(weight, rows)[..., None], x[:, :, None, :], out=out)
+            return by_head
+        out = self._room("spread", *by_head.shape[1:])
+        torch.mul(_by_head(weight, rows)[..., None], by_head[:, :, None, :], out=out)
         return out.flatten(2)
 
     def product(self, x: Tensor, matrix: Tensor) -> Tensor:
         """`x [H, n, D] @ matrix [H, D, K M]` as [H, n, K, M]."""
-        out = self._take(0, x.shape[1])
+        out = self._room("product", x.shape[1], self.features)
         torch.bmm(x, matrix, out=out.flatten(2))
         return out
 
     def times(self, block: Tensor, factor: Tensor) -> Tensor:
-        """An elementwise product in the other half of the room."""
-        return torch.mul(block, factor, out=self._take(1, block.shape[1]))
+        """The elementwise product of [H, n, K, M] with something that broadcasts."""
+        return torch.mul(block, factor, out=self._room("times", block.shape[1], self.features))
 
-    def _take(self, which: int, num_rows: int) -> Tensor:
-        room = self._room[which]
-        if room is None:
-            room = self._like.new_empty(self.heads, self.height, self.samples, self.features)
-            self._room[which] = room
-        return room[:, :num_rows]
+    def _room(self, purpose: str, num_rows: int, width: int) -> Tensor:
+        name = (purpose, width)
+        if name not in self._rooms:
+            self._rooms[name] = self._like.new_empty(self.heads, self.height, self.samples, width)
+        return self._rooms[name][:, :num_rows]
 
 
 def _by_head(x: Tensor, rows: slice) -> Tensor:
@@ -343,10 +402,10 @@ def edge_log_weights(query_features: Tensor, key_features: Tensor, pattern: Spar
         O(nnz M + N M) arithmetic, O(nnz + N M) memory for each head.
     """
     with torch.autocast(query_features.device.type, enabled=False):
-        heads = range(query_features.shape[1])
-        products = [pattern.sampled_product(query_features[:, h], key_features[:, h]) for h in heads]
-        denominator = torch.einsum("nhm,hm->nh", query_features, key_features.sum(0))
-        return torch.stack(products, 1).log() - denominator.log()[pattern.row_of_entry()]
+        products = pattern.sampled_product(query_features, key_features)
+        denominator = (query_features * key_features.sum(0)).sum(-1)
+        logarithm: Tensor = products.log() - denominator.log()[pattern.row_of_entry()]
+    return logarithm
 
 
 def kernelized_edge_weights(
@@ -367,8 +426,8 @@ def kernelized_edge_weights(
     Raises:
         ValueError: for wrong shapes or a node out of range.
     """
-    query_features = positive_random_features(scale_for_temperature(query, tau), projection, is_query=True)
-    key_features = positive_random_features(scale_for_temperature(key, tau), projection, is_query=False)
+    query_features = random_features_at(query, projection, tau=tau, is_query=True)
+    key_features = random_features_at(key, projection, tau=tau, is_query=False)
     pattern, position = SparseMatrix.from_pairs(edge_index, query.shape[0])
     return edge_log_weights(query_features, key_features, pattern).exp()[position]
 

@@ -144,14 +144,14 @@ class SparseMatrix:
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def sampled_product(self, a: Tensor, b: Tensor) -> Tensor:
-        """`(a @ b.T)` at the entries of the matrix, whose own values do not count; differentiable.
+        """`a_h @ b_h.T` at the entries of the matrix, whose own values do not count; differentiable.
 
         Args:
-            a: [rows, F].
-            b: [columns, F].
+            a: [rows, H, F].
+            b: [columns, H, F].
 
         Returns:
-            [nnz], in float32 at least; no other product is made.
+            [nnz, H], in float32 at least; no other product is made.
         """
         out: Tensor = _SampledProduct.apply(a, b, self)  # type: ignore[no-untyped-call]
         return out
@@ -189,26 +189,37 @@ class _SampledProduct(Function):
         ctx.matrix = matrix
         ctx.save_for_backward(a, b)
         dtype = torch.promote_types(torch.promote_types(a.dtype, b.dtype), torch.float32)
+        pattern = _csr_tensor(matrix.rowptr, matrix.col, matrix.values.new_zeros(matrix.nnz), matrix.shape)
+        pattern = pattern.to(dtype)
         with torch.autocast(a.device.type, enabled=False):
-            zeros = torch.zeros(matrix.nnz, dtype=dtype, device=a.device)
-            pattern = _csr_tensor(matrix.rowptr, matrix.col, zeros, matrix.shape)
-            product = torch.sparse.sampled_addmm(
-                pattern, a.to(dtype).contiguous(), b.to(dtype).contiguous().t(), beta=0.0
-            )
-        found: Tensor = product.values()
-        return found
+            products = [
+                torch.sparse.sampled_addmm(pattern, left, right.t(), beta=0.0).values()
+                for left, right in zip(_heads(a, dtype), _heads(b, dtype), strict=True)
+            ]
+            return torch.stack(products, 1)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         a, b = ctx.saved_tensors
         matrix, transposed = ctx.matrix, ctx.matrix.transpose()
+        by_row = grad.t().contiguous()  # [H, nnz]
+        by_column = by_row[:, matrix._order]
         with torch.autocast(grad.device.type, enabled=False):
-            by_row = _csr_tensor(matrix.rowptr, matrix.col, grad, matrix.shape)
-            by_col = _csr_tensor(transposed.rowptr, transposed.col, grad[matrix._order], transposed.shape)
-            grad_a = by_row @ b.to(grad.dtype).contiguous()
-            grad_b = by_col @ a.to(grad.dtype).contiguous()
-        return grad_a.to(a.dtype), grad_b.to(b.dtype), None
+            grad_a = [
+                _csr_tensor(matrix.rowptr, matrix.col, values, matrix.shape) @ x
+                for values, x in zip(by_row, _heads(b, grad.dtype), strict=True)
+            ]
+            grad_b = [
+                _csr_tensor(transposed.rowptr, transposed.col, values, transposed.shape) @ x
+                for values, x in zip(by_column, _heads(a, grad.dtype), strict=True)
+            ]
+            return torch.stack(grad_a, 1).to(a.dtype), torch.stack(grad_b, 1).to(b.dtype), None
+
+
+def _heads(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """[N, H, F] -> [H, N, F], each head contiguous."""
+    return x.to(dtype).transpose(0, 1).contiguous()
 
 
 def check_edges(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
