@@ -13,6 +13,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -35,7 +36,7 @@ PROVIDERS = ("graphzoo", "plain")
 def use_plain_operations() -> None:
     """Replace the chunked and fused operations of the encoder by plain ones."""
     from graphzoo.encoders import knowformer
-    from graphzoo.ops import RelationalGraph, relational_spmm
+    from graphzoo.ops import RelationalGraph, relational_spmm, row_kernels
 
     def plain_rows(fn: Callable[..., Any], rows: Any, shared: Any = (), **settings: Any) -> Any:
         return fn(tuple(rows), tuple(shared), 0)
@@ -45,7 +46,9 @@ def use_plain_operations() -> None:
     ) -> Tensor:
         return relational_spmm(x, relation, graph, edge_mask=edge_mask, backend="naive")
 
-    knowformer.map_rows = plain_rows
+    for op in ("message_update", "prototype_layer", "state_mlp"):
+        import_module(f"graphzoo.ops.{op}.naive").map_rows = plain_rows
+    row_kernels.runs_compiled = lambda *tensors: False
     knowformer.relational_spmm = plain_spmm
 
 

@@ -15,24 +15,17 @@ from torch.nn import functional as F
 
 from graphzoo.encoders.base import QueryEncoder
 from graphzoo.ops import RelationalGraph, relational_spmm
-from graphzoo.ops.attention import (
-    AttentionNorm,
-    apply_prototypes,
-    exponential_attention,
-    random_feature_attention,
-    sum_prototypes,
-)
-from graphzoo.ops.map_rows import map_rows
+from graphzoo.ops.attention import AttentionNorm, exponential_attention, random_feature_attention
+from graphzoo.ops.message_update import message_update
+from graphzoo.ops.prototype_layer import RowDropout, prototype_layer
+from graphzoo.ops.prototype_layer.naive import feed_forward
+from graphzoo.ops.state_mlp import state_mlp
 from graphzoo.sampling.random import hash_integers, normal_from_hash
 from graphzoo.types import GraphSpec
 
 __all__ = ["KnowFormer"]
 
 Attention = Literal["prototype", "random_features", "exponential", "none"]
-
-
-def _mlp(x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> Tensor:
-    return F.linear(F.linear(x, w1, b1).relu_(), w2, b2)
 
 
 class MessageUpdate(nn.Module):
@@ -51,38 +44,7 @@ class MessageUpdate(nn.Module):
         """States [N, B, D] and relation vectors [2R, B, D] -> states [N, B, D]."""
         # On CUDA, autocast keeps LayerNorm, and so z, in float32, but not the relation vectors.
         aggregated = relational_spmm(z, relation.to(z.dtype), graph, edge_mask=edge_mask)
-        (out,) = map_rows(_update, (z, aggregated), tuple(self.parameters()), gradient=_update_gradient)
-        return out
-
-
-def _update(rows: tuple[Tensor, ...], shared: tuple[Tensor, ...], start: int) -> tuple[Tensor, ...]:
-    z, aggregated = rows
-    alpha, w1, b1, w2, b2, weight, bias = shared
-    hidden = _mlp(torch.addcmul(aggregated, z, alpha), w1, b1, w2, b2)
-    return (z + F.layer_norm(hidden, weight.shape, weight, bias),)
-
-
-def _update_gradient(
-    rows: tuple[Tensor, ...], shared: tuple[Tensor, ...], start: int, grads: tuple[Tensor, ...]
-) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """Gradient of `_update` by hand: it runs more often than all else, and autograd doubles its time."""
-    alpha, w1, b1, w2, b2, weight, bias = shared
-    channels = alpha.numel()
-    z, aggregated, grad = (x.reshape(-1, channels) for x in (*rows, grads[0]))
-    u = torch.addcmul(aggregated, z, alpha)
-    h = torch.addmm(b1, u, w1.t()).relu_()
-    y = torch.addmm(b2, h, w2.t())
-    _, mean, rstd = torch.native_layer_norm(y, (channels,), weight, bias, 1e-5)
-    grad_y, grad_weight, grad_bias = torch.ops.aten.native_layer_norm_backward(
-        grad, y, (channels,), mean, rstd, weight, bias, [True, True, True]
-    )
-    grad_h = torch.ops.aten.threshold_backward(grad_y @ w2, h, 0)
-    grad_u = grad_h @ w1
-    by_shared = (
-        (grad_u * z).sum(0), grad_h.t() @ u, grad_h.sum(0), grad_y.t() @ h, grad_y.sum(0), grad_weight,
-        grad_bias,
-    )  # fmt: skip
-    return (torch.addcmul(grad, grad_u, alpha).view_as(rows[0]), grad_u.view_as(rows[0])), by_shared
+        return message_update(z, aggregated, tuple(self.parameters()))
 
 
 def relation_vectors(linear: nn.Linear, query: Tensor) -> Tensor:
@@ -107,22 +69,13 @@ class QueryNet(nn.Module):
         self, x: Tensor | None, noise: Tensor, query: Tensor, graph: RelationalGraph, edge_mask: Tensor | None
     ) -> Tensor:
         """Layer input [N, B, D] (None for zeros), noise [N, B, 1], query embedding [B, D] -> [N, B, D]."""
-        rows = (noise,) if x is None else (noise, x)
-        weights = (self.lin1.weight, self.lin1.bias, self.lin2.weight, self.lin2.bias)
-        (z,) = map_rows(self._input, rows, weights)
+        w1 = self.lin1.weight
+        z = state_mlp(x, noise, w1[:, :-1], w1[:, -1], (self.lin1.bias, self.lin2.weight, self.lin2.bias))
         if len(self.layers):
             relation = relation_vectors(self.relation, query)
             for layer in self.layers:
                 z = layer(z, relation, graph, edge_mask)
         return z
-
-    @staticmethod
-    def _input(rows: tuple[Tensor, ...], shared: tuple[Tensor, ...], start: int) -> tuple[Tensor, ...]:
-        w1, b1, w2, b2 = shared
-        hidden = rows[0] * w1[:, -1] + b1
-        if len(rows) == 2:
-            hidden = hidden + F.linear(rows[1], w1[:, :-1])
-        return (F.linear(hidden.relu(), w2, b2),)
 
 
 class ValueNet(nn.Module):
@@ -156,7 +109,7 @@ class ValueNet(nn.Module):
             z = _mlp_rows(b1, w2, b2).expand(num_nodes, head.numel(), channels).clone()
             at_head = b1.expand(head.numel(), channels)
         else:
-            (z,) = map_rows(lambda rows, w, _: (_mlp(rows[0], *w),), (x,), (w1[:, :channels], b1, w2, b2))
+            z = state_mlp(x, None, w1[:, :channels], None, (b1, w2, b2))
             at_head = F.linear(x[head, batch], w1[:, :channels], b1)
         marked = _mlp_rows(at_head + w1[:, channels:].sum(1), w2, b2)
         return z.index_put_((head, batch), marked.to(z.dtype))
@@ -223,42 +176,28 @@ class KnowFormerLayer(nn.Module):
             [N, B, D].
         """
         value = self.value_net(x, head, query, graph, edge_mask)
-        skip = () if x is None else (x,)
-        tail = (keys, *self.norm1.parameters(), *self.ffn1.parameters(), *self.ffn2.parameters(),
-                *self.norm2.parameters())  # fmt: skip
+        parameters = (*self.norm1.parameters(), *self.ffn1.parameters(), *self.ffn2.parameters(),
+                      *self.norm2.parameters())  # fmt: skip
+        dropout = RowDropout(self.dropout, keys) if self.training and self.dropout > 0 else None
         if self.attention == "none":
-            (out,) = map_rows(lambda r, s, i: (self._finish(r[0], r[1:], s, i),), (value, *skip), tail)
-            return out
+            return feed_forward(value, x, parameters, dropout)
         states = (
             value.new_zeros(value.shape) if x is None else x
         )  # what q and k are made of without a query net
         if self.query_net is not None:
             states = self.query_net(x, noise, query, graph, edge_mask)
-        weight, bias = self.query_key.weight, self.query_key.bias
         if self.attention != "prototype":
-            attended = self._ablated_attention(states, value)
-            (out,) = map_rows(lambda r, s, i: (self._finish(r[0], r[1:], s, i),), (attended, *skip), tail)
-            return out
-
-        num_nodes, channels, norm = value.shape[0], value.shape[-1], self.norm_kind
-
-        def sums_of(rows: tuple[Tensor, ...], shared: tuple[Tensor, ...], start: int) -> tuple[Tensor, ...]:
-            w, b = shared
-            key = F.linear(rows[0], w[channels:], b[channels:])
-            q = F.linear(rows[0], w[:channels], b[:channels]) if norm == "fro" else key
-            return sum_prototypes(q, key, rows[1], self.num_heads, norm)
-
-        def attend(rows: tuple[Tensor, ...], shared: tuple[Tensor, ...], start: int) -> tuple[Tensor, ...]:
-            w, b = shared[:2]
-            sums = shared[2 : 2 + num_sums]
-            out = apply_prototypes(F.linear(rows[0], w, b), rows[1], sums, num_nodes, self.num_heads, norm)
-            return (self._finish(out, rows[2:], shared[2 + num_sums :], start),)
-
-        num_sums = 3 if norm == "l2" else 5
-        sums = map_rows(sums_of, (states, value), (weight, bias), num_sums=num_sums)
-        shared = (weight[:channels], bias[:channels], *sums, *tail)
-        (out,) = map_rows(attend, (states, value, *skip), shared)
-        return out
+            return feed_forward(self._ablated_attention(states, value), x, parameters, dropout)
+        return prototype_layer(
+            states,
+            value,
+            x,
+            (self.query_key.weight, self.query_key.bias),
+            parameters,
+            num_heads=self.num_heads,
+            norm=self.norm_kind,
+            dropout=dropout,
+        )
 
     def _split(self, x: Tensor) -> Tensor:
         return x.view(*x.shape[:-1], self.num_heads, -1)  # [n, B, H, D / H]
@@ -268,30 +207,6 @@ class KnowFormerLayer(nn.Module):
         if self.attention == "exponential":
             return exponential_attention(q, k, self._split(value)).flatten(2)
         return random_feature_attention(q, k, self._split(value), self.projection).flatten(2)
-
-    def _finish(
-        self, attended: Tensor, skip: tuple[Tensor, ...], shared: tuple[Tensor, ...], start: int
-    ) -> Tensor:
-        """A = LN(x + attention), LN(A + FFN(A)) (Eq. 11) for the rows from `start` on."""
-        keys, n1w, n1b, w1, b1, w2, b2, n2w, n2b = shared
-        x = attended if not skip else attended + skip[0]
-        x = F.layer_norm(x, n1w.shape, n1w, n1b)
-        hidden = F.linear(x, w1, b1).relu()
-        if self.training and self.dropout > 0:
-            hidden = hidden * self._dropout_mask(hidden, keys, start)
-        return F.layer_norm(x + F.linear(hidden, w2, b2), n2w.shape, n2w, n2b)
-
-    def _dropout_mask(self, hidden: Tensor, keys: Tensor, start: int) -> Tensor:
-        """Mask / (1 - p): a function of (key of the query, entity, channel), so chunks and batches agree."""
-        length, _, channels = hidden.shape
-        entity = torch.arange(start, start + length, device=hidden.device)
-        words = torch.arange(
-            -(-channels // 4), device=hidden.device
-        )  # 4 channels take 16 bits each of one hash
-        bits = hash_integers(keys[:, None], words)[None] ^ hash_integers(7, entity)[:, None, None]
-        bits = hash_integers(bits).view(torch.int16)[..., :channels]
-        dropped = min(round(self.dropout * 65536), 65535)
-        return (bits >= dropped - 32768).to(hidden.dtype) * (65536 / (65536 - dropped))
 
 
 class KnowFormer(QueryEncoder):

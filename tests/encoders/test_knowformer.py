@@ -6,6 +6,7 @@ from torch.nn import functional as F
 
 from graphzoo.encoders import KnowFormer
 from graphzoo.ops import RelationalGraph
+from graphzoo.ops.prototype_layer import RowDropout
 from graphzoo.types import GraphSpec
 from tests.encoders.knowformer_reference import encode
 
@@ -128,13 +129,13 @@ def test_dropout_does_not_see_the_batch_either_and_hits_the_asked_share():
     )
     torch.testing.assert_close(together, alone, atol=1e-12, rtol=1e-12)
     assert not torch.equal(together, encoder(graph, head, relation, noise_seed=6))
-    layer = encoder.layers[0]
+    dropout = RowDropout(0.25, torch.arange(4))
     hidden = torch.ones(500, 4, 10)
-    mask = layer._dropout_mask(hidden, torch.arange(4), 0)
+    mask = dropout.mask(hidden, 0)
     assert mask.unique().tolist() == pytest.approx([0.0, 4 / 3], rel=1e-4)
     assert (mask == 0).float().mean().item() == pytest.approx(0.25, abs=0.02)
     # A chunk that starts later continues the same mask, and neither axis repeats itself.
-    torch.testing.assert_close(layer._dropout_mask(hidden[100:], torch.arange(4), 100), mask[100:])
+    torch.testing.assert_close(dropout.mask(hidden[100:], 100), mask[100:])
     assert all(not torch.equal(mask[:, 0], mask[:, b]) for b in range(1, 4))
     assert all(not torch.equal(mask[:, :, 0], mask[:, :, c]) for c in range(1, 10))
     columns = mask.reshape(-1, 10).bool().double()

@@ -4,15 +4,10 @@ All three are sums of products over the edges of a segment (see `Ordering`). The
 to four edges at a time, contiguously over features, so that the row being summed is read and written once per
 four edges. Every element of the result is summed by one thread in the order of its segment: the result does
 not depend on the number of threads.
-
-Threads are Python's, not numba's: the kernel releases the GIL. No threading layer has to be found, calls from
-several threads are safe, and so is a fork. Their number is `torch.get_num_threads()` of the caller.
 """
 
 from __future__ import annotations
 
-import os
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -21,6 +16,7 @@ from numba import njit
 from torch import Tensor
 
 from graphzoo.ops.relational_spmm.graph import RelationalGraph, Segment
+from graphzoo.ops.threads import run_pieces
 
 __all__ = ["segment_products"]
 
@@ -152,17 +148,6 @@ def _keep_edges(offsets: Any, first: Any, second: Any, position: Any, mask: Any,
     new_offsets[offsets.shape[0] - 1] = n
 
 
-_pool: tuple[int, int, ThreadPoolExecutor] | None = None
-
-
-def _thread_pool(num_threads: int) -> ThreadPoolExecutor:
-    """Threads of this process: a forked child gets its own."""
-    global _pool
-    if _pool is None or _pool[0] != os.getpid() or _pool[1] < num_threads:
-        _pool = (os.getpid(), num_threads, ThreadPoolExecutor(num_threads, "graphzoo-relational-spmm"))
-    return _pool[2]
-
-
 def _block_width(size: int, longest: int, num_edges: int, num_threads: int) -> int:
     """Features per block: as wide as pays, but one for every thread where a segment is too large a share."""
     num_blocks = -(-size // MAX_BLOCK)
@@ -191,17 +176,11 @@ def segment_products(
     block = _block_width(size, ordering.longest, first.shape[0], num_threads)
     total = -(-size // block) * (first.shape[0] + num_segments)
     num_pieces = 1 if num_threads == 1 else min(num_threads * PIECES_PER_THREAD, work // MIN_WORK_PER_PIECE)
-    pieces = iter([(total * i // num_pieces, total * (i + 1) // num_pieces) for i in range(num_pieces)])
     a_array, b_array, out_array = a.detach().numpy(), b.detach().numpy(), out.numpy()
 
-    def work_off() -> None:
-        for begin, end in pieces:
-            _sum_products(offsets, first, second, a_array, b_array, out_array, block, begin, end)
+    def work_off(i: int) -> None:
+        begin, end = total * i // num_pieces, total * (i + 1) // num_pieces
+        _sum_products(offsets, first, second, a_array, b_array, out_array, block, begin, end)
 
-    helpers = [_thread_pool(num_threads - 1).submit(work_off) for _ in range(num_threads - 1)]
-    work_off()
-    for helper in helpers:
-        # One that has not even started has nothing left to do.
-        if not helper.cancel():
-            helper.result()
+    run_pieces(work_off, num_pieces)
     return out

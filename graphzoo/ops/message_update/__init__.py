@@ -1,0 +1,41 @@
+"""The update of a message-passing layer, fused: z + LayerNorm(MLP2(aggregated + alpha * z)).
+
+Backends: `naive` (chunks of rows in torch, everywhere) and `numba` (the CPU default).
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from torch import Tensor
+
+from graphzoo.ops.message_update import naive
+
+__all__ = ["message_update"]
+
+
+def message_update(
+    z: Tensor, aggregated: Tensor, parameters: tuple[Tensor, ...], *, backend: str | None = None
+) -> Tensor:
+    """New states of a layer (KnowFormer, Eq. 5 and 6), without keeping its intermediates.
+
+    Args:
+        z: States [N, B, D].
+        aggregated: Sums over incoming messages, as `z`.
+        parameters: alpha [D]; weight [D, D] and bias [D] of the first and of the second linear map; weight
+            and bias [D] of the layer normalisation.
+        backend: "naive" or "numba"; None chooses by device and type.
+
+    Returns:
+        [N, B, D]; differentiable once in every argument.
+    """
+    if backend is None:
+        from graphzoo.ops.row_kernels import runs_compiled
+
+        backend = "numba" if runs_compiled(z, aggregated, *parameters) else "naive"
+    if backend == "naive":
+        return naive.message_update(z, aggregated, parameters)
+    updated: Tensor = import_module("graphzoo.ops.message_update.numba").message_update(
+        z, aggregated, parameters
+    )
+    return updated

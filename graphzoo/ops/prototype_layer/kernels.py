@@ -1,0 +1,333 @@
+"""Compiled loops over the queries `first..last` of [N, B, D] states, block by block of entities.
+
+`blocks` [D, H] and `blocks_t` [H, D] say which head a channel belongs to: sums over heads are small products.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from graphzoo.ops.row_kernels import (
+    add_rows,
+    gather_rows,
+    jit,
+    linear_relu,
+    normalize_rows,
+    normalize_rows_gradient,
+)
+
+__all__ = ["attend", "attend_gradient", "sums", "sums_gradient"]
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_2 = np.uint64(0x94D049BB133111EB)
+_S30, _S27, _S31 = np.uint64(30), np.uint64(27), np.uint64(31)
+
+
+@jit
+def _mix(x: Any) -> Any:
+    """The mixer of `graphzoo.sampling.random`."""
+    x = (x ^ (x >> _S30)) * _MIX_1
+    x = (x ^ (x >> _S27)) * _MIX_2
+    return x ^ (x >> _S31)
+
+
+@jit
+def _drop(hidden: Any, words: Any, entities: Any, threshold: Any, scale: Any, bits: Any, n: int) -> None:
+    """`RowDropout.mask`, applied in place; `bits` is scratch for the words of a row."""
+    halves = bits.view(np.int16)
+    for r in range(n):
+        entity = entities[r]
+        for w in range(words.shape[0]):
+            bits[w] = _mix(_GOLDEN ^ _mix((words[w] ^ entity) + _GOLDEN))
+        for c in range(hidden.shape[1]):
+            hidden[r, c] *= scale if halves[c] >= threshold else hidden.dtype.type(0)
+
+
+@jit
+def _head_sums(x: Any, y: Any, blocks: Any, product: Any, out: Any, n: int) -> None:
+    """`out[r, h]` = sum over the head of x times y; `product` is scratch."""
+    for r in range(n):
+        for c in range(x.shape[1]):
+            product[r, c] = x[r, c] * y[r, c]
+    np.dot(product[:n], blocks, out[:n])
+
+
+@jit
+def _unit_heads(x: Any, blocks: Any, blocks_t: Any, inverse: Any, spread: Any, n: int) -> None:
+    """Divide each head of each row by its norm in place; 1 / norm, per channel, into `spread`."""
+    _head_sums(x, x, blocks, spread, inverse, n)
+    for r in range(n):
+        for h in range(inverse.shape[1]):
+            inverse[r, h] = x.dtype.type(1) / np.sqrt(max(inverse[r, h], x.dtype.type(1e-24)))
+    np.dot(inverse[:n], blocks_t, spread[:n])
+    for r in range(n):
+        for c in range(x.shape[1]):
+            x[r, c] *= spread[r, c]
+
+
+@jit
+def _unit_heads_gradient(
+    grad: Any, unit: Any, spread: Any, blocks: Any, blocks_t: Any, along: Any, scratch: Any, n: int
+) -> None:
+    """Gradient through `_unit_heads`, in place; a head of norm zero was divided by a constant."""
+    _head_sums(grad, unit, blocks, scratch, along, n)
+    np.dot(along[:n], blocks_t, scratch[:n])
+    for r in range(n):
+        for c in range(grad.shape[1]):
+            turned = (
+                scratch[r, c] * unit[r, c] if spread[r, c] < grad.dtype.type(0.99e12) else scratch[r, c] * 0
+            )
+            grad[r, c] = (grad[r, c] - turned) * spread[r, c]
+
+
+@jit
+def sums(
+    states: Any, value: Any, weight_t: Any, bias: Any, key_sum: Any, product: Any, value_sum: Any,
+    blocks: Any, blocks_t: Any, block: int, first: int, last: int,
+) -> None:  # fmt: skip
+    """Add up keys, key-value products and values over all entities."""
+    num_nodes, _, channels = states.shape
+    shape, dtype = (block, channels), states.dtype
+    s, v, k, spread = (
+        np.empty(shape, dtype),
+        np.empty(shape, dtype),
+        np.empty(shape, dtype),
+        np.empty(shape, dtype),
+    )
+    heads = np.empty((block, blocks.shape[1]), dtype)
+    part = np.empty((channels, channels), dtype)
+    for start in range(0, num_nodes, block):
+        n = min(block, num_nodes - start)
+        for b in range(first, last):
+            gather_rows(states, start, n, b, s)
+            gather_rows(value, start, n, b, v)
+            np.dot(s[:n], weight_t, k[:n])
+            add_rows(k, bias, n)
+            _unit_heads(k, blocks, blocks_t, heads, spread, n)
+            np.dot(k[:n].T, v[:n], part)
+            for i in range(channels):
+                for j in range(channels):
+                    product[b, i, j] += part[i, j]
+            for r in range(n):
+                for c in range(channels):
+                    key_sum[b, c] += k[r, c]
+                    value_sum[b, c] += v[r, c]
+
+
+@jit
+def sums_gradient(
+    states: Any, value: Any, weight: Any, weight_t: Any, bias: Any,
+    grad_key_sum: Any, grad_product: Any, grad_value_sum: Any,
+    grad_states: Any, grad_value: Any, grad_weight: Any, grad_bias: Any,
+    blocks: Any, blocks_t: Any, block: int, first: int, last: int,
+) -> None:  # fmt: skip
+    """Write the gradients of the rows, add those of weight and bias."""
+    num_nodes, _, channels = states.shape
+    shape, dtype = (block, channels), states.dtype
+    s, v, k, spread = (
+        np.empty(shape, dtype),
+        np.empty(shape, dtype),
+        np.empty(shape, dtype),
+        np.empty(shape, dtype),
+    )
+    grad_k, out = np.empty(shape, dtype), np.empty(shape, dtype)
+    heads = np.empty((block, blocks.shape[1]), dtype)
+    part = np.empty((channels, channels), dtype)
+    for start in range(0, num_nodes, block):
+        n = min(block, num_nodes - start)
+        for b in range(first, last):
+            gather_rows(states, start, n, b, s)
+            gather_rows(value, start, n, b, v)
+            np.dot(s[:n], weight_t, k[:n])
+            add_rows(k, bias, n)
+            _unit_heads(k, blocks, blocks_t, heads, spread, n)
+            np.dot(k[:n], grad_product[b], out[:n])
+            for r in range(n):
+                for c in range(channels):
+                    grad_value[start + r, b, c] = out[r, c] + grad_value_sum[b, c]
+            np.dot(v[:n], grad_product[b].T, grad_k[:n])
+            add_rows(grad_k, grad_key_sum[b], n)
+            _unit_heads_gradient(grad_k, k, spread, blocks, blocks_t, heads, out, n)
+            np.dot(grad_k[:n].T, s[:n], part)
+            grad_weight += part
+            np.dot(grad_k[:n], weight, out[:n])
+            for r in range(n):
+                for c in range(channels):
+                    grad_bias[c] += grad_k[r, c]
+                    grad_states[start + r, b, c] = out[r, c]
+
+
+@jit
+def _attention(
+    states: Any, value: Any, arrays: Any, blocks: Any, blocks_t: Any, start: int, n: int, b: int,
+    s: Any, q: Any, attended: Any, spread: Any, spread_total: Any, heads: Any,
+) -> None:  # fmt: skip
+    """Eq. 10 with numerator and denominator times N: unit queries, output and 1 / denominator of a block."""
+    _, weight_t, bias, key_sum, product, value_sum = arrays[:6]
+    one, count = states.dtype.type(1), states.dtype.type(states.shape[0])
+    gather_rows(states, start, n, b, s)
+    np.dot(s[:n], weight_t, q[:n])
+    add_rows(q, bias, n)
+    _unit_heads(q, blocks, blocks_t, heads, spread, n)
+    np.dot(q[:n], product[b], attended[:n])
+    for r in range(n):
+        for c in range(q.shape[1]):
+            spread_total[r, c] = q[r, c] * key_sum[b, c]
+    np.dot(spread_total[:n], blocks, heads[:n])
+    for r in range(n):
+        for h in range(heads.shape[1]):
+            heads[r, h] = one / (heads[r, h] + 2 * count)
+    np.dot(heads[:n], blocks_t, spread_total[:n])
+    for r in range(n):
+        for c in range(q.shape[1]):
+            numerator = attended[r, c] + value_sum[b, c] + count * value[start + r, b, c]
+            attended[r, c] = numerator * spread_total[r, c]
+
+
+@jit
+def _feed_forward(
+    arrays: Any, masks: Any, start: int, n: int, b: int, x: Any, hidden: Any, out: Any, unit: Any,
+    inverse_std: Any, bits: Any,
+) -> None:  # fmt: skip
+    """From A before its normalisation, in `out`: A in `x`, hidden layer, A + FFN(A) in `out`."""
+    n1w, n1b, _, w1_t, b1, _, w2_t, b2 = arrays[6:14]
+    words, entities, threshold, scale = masks
+    normalize_rows(out, unit, inverse_std, n)
+    for r in range(n):
+        for c in range(x.shape[1]):
+            x[r, c] = unit[r, c] * n1w[c] + n1b[c]
+    linear_relu(x, w1_t, b1, hidden, n)
+    if entities.shape[0]:
+        _drop(hidden, words[b], entities[start : start + n], threshold, scale, bits, n)
+    np.dot(hidden[:n], w2_t, out[:n])
+    for r in range(n):
+        for c in range(x.shape[1]):
+            out[r, c] += x[r, c] + b2[c]
+
+
+@jit
+def _add_skip(attended: Any, skip: Any, start: int, n: int, b: int, out: Any) -> None:
+    if skip.shape[0]:
+        for r in range(n):
+            for c in range(out.shape[1]):
+                out[r, c] = attended[r, c] + skip[start + r, b, c]
+    else:
+        for r in range(n):
+            for c in range(out.shape[1]):
+                out[r, c] = attended[r, c]
+
+
+@jit
+def attend(
+    states: Any, value: Any, skip: Any, out: Any, arrays: Any, masks: Any,
+    blocks: Any, blocks_t: Any, block: int, first: int, last: int,
+) -> None:  # fmt: skip
+    """The layer's output."""
+    num_nodes, _, channels = states.shape
+    shape, dtype = (block, channels), states.dtype
+    s, q, a, x = (
+        np.empty(shape, dtype),
+        np.empty(shape, dtype),
+        np.empty(shape, dtype),
+        np.empty(shape, dtype),
+    )
+    hidden, unit = np.empty(shape, dtype), np.empty(shape, dtype)
+    heads, inverse_std = np.empty((block, blocks.shape[1]), dtype), np.empty(block, dtype)
+    bits = np.empty((channels + 3) // 4, np.uint64)
+    n2w, n2b = arrays[14:]
+    for start in range(0, num_nodes, block):
+        n = min(block, num_nodes - start)
+        for b in range(first, last):
+            _attention(states, value, arrays, blocks, blocks_t, start, n, b, s, q, a, x, hidden, heads)
+            _add_skip(a, skip, start, n, b, a)
+            _feed_forward(arrays, masks, start, n, b, x, hidden, a, unit, inverse_std, bits)
+            normalize_rows(a, unit, inverse_std, n)
+            for r in range(n):
+                for c in range(channels):
+                    out[start + r, b, c] = unit[r, c] * n2w[c] + n2b[c]
+
+
+@jit
+def attend_gradient(
+    states: Any, value: Any, skip: Any, grad: Any, grad_states: Any, grad_value: Any, grad_skip: Any,
+    arrays: Any, grad_sums: Any, grad_parameters: Any, masks: Any,
+    blocks: Any, blocks_t: Any, block: int, first: int, last: int,
+) -> None:  # fmt: skip
+    """Write the gradients of the rows, add those of the sums (per query) and of the parameters."""
+    num_nodes, _, channels = states.shape
+    shape, dtype = (block, channels), states.dtype
+    s, q, attended = np.empty(shape, dtype), np.empty(shape, dtype), np.empty(shape, dtype)
+    spread, total, x = np.empty(shape, dtype), np.empty(shape, dtype), np.empty(shape, dtype)
+    hidden, a, g = np.empty(shape, dtype), np.empty(shape, dtype), np.empty(shape, dtype)
+    unit1, unit2 = np.empty(shape, dtype), np.empty(shape, dtype)
+    heads = np.empty((block, blocks.shape[1]), dtype)
+    std1, std2 = np.empty(block, dtype), np.empty(block, dtype)
+    bits = np.empty((channels + 3) // 4, np.uint64)
+    part = np.empty((channels, channels), dtype)
+    count = dtype.type(num_nodes)
+    weight, _, _, key_sum, product, _, n1w, _, w1, _, _, w2, _, _, n2w, _ = arrays
+    grad_key_sum, grad_product, grad_value_sum = grad_sums
+    grad_w, grad_b, grad_n1w, grad_n1b, grad_w1, grad_b1, grad_w2, grad_b2, grad_n2w, grad_n2b = (
+        grad_parameters
+    )
+    scale = masks[3]
+    for start in range(0, num_nodes, block):
+        n = min(block, num_nodes - start)
+        for b in range(first, last):
+            _attention(
+                states, value, arrays, blocks, blocks_t, start, n, b, s, q, attended, spread, total, heads
+            )
+            _add_skip(attended, skip, start, n, b, a)
+            _feed_forward(arrays, masks, start, n, b, x, hidden, a, unit1, std1, bits)
+            normalize_rows(a, unit2, std2, n)
+            gather_rows(grad, start, n, b, g)
+            normalize_rows_gradient(g, unit2, std2, n2w, a, grad_n2w, grad_n2b, n)  # a: of A + FFN(A)
+            np.dot(a[:n].T, hidden[:n], part)
+            grad_w2 += part
+            np.dot(a[:n], w2, unit2[:n])
+            grad_hidden = unit2
+            for r in range(n):
+                for c in range(channels):
+                    grad_b2[c] += a[r, c]
+                    # What was dropped or cut off is 0, what was kept was scaled.
+                    grad_hidden[r, c] = grad_hidden[r, c] * (dtype.type(0) if hidden[r, c] <= 0 else scale)
+                    grad_b1[c] += grad_hidden[r, c]
+            np.dot(grad_hidden[:n].T, x[:n], part)
+            grad_w1 += part
+            np.dot(grad_hidden[:n], w1, g[:n])
+            for r in range(n):
+                for c in range(channels):
+                    g[r, c] += a[r, c]
+            normalize_rows_gradient(g, unit1, std1, n1w, a, grad_n1w, grad_n1b, n)  # a: of attended + skip
+            if skip.shape[0]:
+                for r in range(n):
+                    for c in range(channels):
+                        grad_skip[start + r, b, c] = a[r, c]
+            _head_sums(a, attended, blocks, x, heads, n)
+            for r in range(n):
+                for c in range(channels):
+                    a[r, c] *= total[r, c]  # of the numerator
+                    grad_value[start + r, b, c] = count * a[r, c]
+                    grad_value_sum[b, c] += a[r, c]
+            np.dot(q[:n].T, a[:n], part)
+            for i in range(channels):
+                for j in range(channels):
+                    grad_product[b, i, j] += part[i, j]
+            np.dot(a[:n], product[b].T, g[:n])
+            np.dot(heads[:n], blocks_t, x[:n])
+            for r in range(n):
+                for c in range(channels):
+                    of_denominator = -x[r, c] * total[r, c]
+                    g[r, c] += of_denominator * key_sum[b, c]
+                    grad_key_sum[b, c] += of_denominator * q[r, c]
+            _unit_heads_gradient(g, q, spread, blocks, blocks_t, heads, x, n)
+            np.dot(g[:n].T, s[:n], part)
+            grad_w += part
+            np.dot(g[:n], weight, a[:n])
+            for r in range(n):
+                for c in range(channels):
+                    grad_b[c] += g[r, c]
+                    grad_states[start + r, b, c] = a[r, c]

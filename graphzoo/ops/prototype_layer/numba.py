@@ -1,0 +1,204 @@
+"""CPU backend: autograd around the compiled loops of `kernels`; l2 norms.
+
+Queries are independent but for the parameters' gradients, so the threads share out the B queries.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd.function import Function, once_differentiable
+
+from graphzoo.ops.prototype_layer import kernels
+from graphzoo.ops.prototype_layer.dropout import RowDropout
+from graphzoo.ops.row_kernels import block_rows
+from graphzoo.ops.threads import run_pieces
+
+__all__ = ["prototype_layer"]
+
+# Parts that threads take one by one; fixed, so that partial sums add up in one order whatever the threads.
+_MAX_PIECES = 16
+
+_Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def prototype_layer(
+    states: Tensor,
+    value: Tensor,
+    skip: Tensor | None,
+    query_key: tuple[Tensor, Tensor],
+    parameters: tuple[Tensor, ...],
+    *,
+    num_heads: int,
+    dropout: RowDropout | None,
+) -> Tensor:
+    """See `graphzoo.ops.prototype_layer.prototype_layer`."""
+    channels = states.shape[-1]
+    weight, bias = query_key
+    sums = _Sums.apply(states, value, weight[channels:], bias[channels:], num_heads)  # type: ignore[no-untyped-call]
+    out: Tensor = _Attend.apply(  # type: ignore[no-untyped-call]
+        num_heads, dropout, states, value, skip, weight[:channels], bias[:channels], *sums, *parameters
+    )
+    return out
+
+
+class _Sums(Function):
+    """`(states, value, weight, bias of the keys) -> sums of keys, of key-value products, of values`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, states: Tensor, value: Tensor, weight: Tensor, bias: Tensor, num_heads: int
+    ) -> tuple[Tensor, ...]:
+        states, value = states.contiguous(), value.contiguous()
+        ctx.save_for_backward(states, value, weight, bias)
+        ctx.num_heads = num_heads
+        _, num_queries, channels = states.shape
+        sums = (
+            states.new_zeros(num_queries, channels),
+            states.new_zeros(num_queries, channels, channels),
+            states.new_zeros(num_queries, channels),
+        )
+        rows, settings = _arrays(states, value), _settings(states, num_heads)
+        w, b = _arrays(weight, bias)
+        w_t, outputs = _transposed(w), _arrays(*sums)
+
+        def work(first: int, last: int, piece: int) -> None:
+            kernels.sums(*rows, w_t, b, *outputs, *settings, first, last)
+
+        _share_out(work, num_queries)
+        return sums
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        states, value, weight, bias = ctx.saved_tensors
+        grad_rows = torch.empty_like(states), torch.empty_like(value)
+        partial = _partial(_num_pieces(states.shape[1]), (weight, bias))
+        rows, settings = _arrays(states, value), _settings(states, ctx.num_heads)
+        w, b = _arrays(weight, bias)
+        w_t, given, outputs = _transposed(w), _arrays(*grads), _arrays(*grad_rows)
+
+        def work(first: int, last: int, piece: int) -> None:
+            parts = [part[piece] for part in partial]
+            kernels.sums_gradient(*rows, w, w_t, b, *given, *outputs, *parts, *settings, first, last)
+
+        _share_out(work, states.shape[1])
+        return (*grad_rows, *(torch.from_numpy(part.sum(0)) for part in partial), None)
+
+
+class _Attend(Function):
+    """Attention from the sums, and the feed-forward network."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        num_heads: int,
+        dropout: RowDropout | None,
+        states: Tensor,
+        value: Tensor,
+        skip: Tensor | None,
+        *shared: Tensor,
+    ) -> Tensor:
+        states, value = states.contiguous(), value.contiguous()
+        # None of the loops reads a skip or a mask of length 0.
+        skip_rows = states.new_empty(0, *states.shape[1:]) if skip is None else skip.contiguous()
+        ctx.save_for_backward(states, value, skip_rows, *shared)
+        ctx.num_heads, ctx.has_skip = num_heads, skip is not None
+        ctx.masks = _masks(dropout, states)
+        out = torch.empty_like(states)
+        rows, arrays = _arrays(states, value, skip_rows), _parameters(shared, num_heads)
+        target = out.numpy()
+        settings = _settings(states, num_heads)
+
+        def work(first: int, last: int, piece: int) -> None:
+            kernels.attend(*rows, target, arrays, ctx.masks, *settings, first, last)
+
+        _share_out(work, states.shape[1])
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        states, value, skip_rows, *shared = ctx.saved_tensors
+        grad_rows = [torch.empty_like(x) for x in (states, value, skip_rows)]
+        weight, bias, key_sum, product, value_sum, *parameters = shared
+        grad_sums = [torch.zeros_like(x) for x in (key_sum, product, value_sum)]
+        partial = _partial(_num_pieces(states.shape[1]), (weight, bias, *parameters))
+        rows, outputs = _arrays(states, value, skip_rows, grad), _arrays(*grad_rows)
+        arrays, sums = _parameters(shared, ctx.num_heads), _arrays(*grad_sums)
+        settings = _settings(states, ctx.num_heads)
+
+        def work(first: int, last: int, piece: int) -> None:
+            parts = tuple(part[piece] for part in partial)
+            kernels.attend_gradient(
+                *rows, *outputs, arrays, tuple(sums), parts, ctx.masks, *settings, first, last
+            )
+
+        _share_out(work, states.shape[1])
+        grad_sums[1] *= _inside_heads(product, ctx.num_heads)
+        by_weights = [torch.from_numpy(part.sum(0)) for part in partial]
+        grad_skip = grad_rows[2] if ctx.has_skip else None
+        return (
+            None, None, *grad_rows[:2], grad_skip, *by_weights[:2], *grad_sums, *by_weights[2:],
+        )  # fmt: skip
+
+
+def _arrays(*tensors: Tensor) -> list[_Array]:
+    return [tensor.detach().contiguous().numpy() for tensor in tensors]
+
+
+def _transposed(array: _Array) -> _Array:
+    return np.ascontiguousarray(array.T)
+
+
+def _inside_heads(product: Tensor, num_heads: int) -> Tensor:
+    """1 where two channels share a head, [D, D]: only there does a product count."""
+    head = torch.arange(product.shape[-1]) // (product.shape[-1] // num_heads)
+    return (head[:, None] == head).to(product.dtype)
+
+
+def _parameters(shared: tuple[Tensor, ...] | list[Tensor], num_heads: int) -> tuple[_Array, ...]:
+    """The kernel's parameters: each weight followed by its transpose, products cut to their heads."""
+    shared = [*shared[:3], shared[3] * _inside_heads(shared[3], num_heads), *shared[4:]]
+    weight, bias, key_sum, product, value_sum, n1w, n1b, w1, b1, w2, b2, n2w, n2b = _arrays(*shared)
+    return (
+        weight, _transposed(weight), bias, key_sum, product, value_sum, n1w, n1b, w1, _transposed(w1), b1,
+        w2, _transposed(w2), b2, n2w, n2b,
+    )  # fmt: skip
+
+
+def _masks(dropout: RowDropout | None, states: Tensor) -> tuple[_Array, _Array, np.int16, Any]:
+    number = states.detach().numpy().dtype.type
+    if dropout is None:
+        empty = np.zeros((states.shape[1], 0), np.uint64)
+        return empty, empty[0], np.int16(0), number(1)
+    words = dropout.words(states.shape[2]).numpy().view(np.uint64)
+    entities = dropout.entities(0, states.shape[0]).numpy().view(np.uint64)
+    return words, entities, np.int16(dropout.threshold), number(dropout.scale)
+
+
+def _settings(states: Tensor, num_heads: int) -> tuple[_Array, _Array, int]:
+    """Which head a channel belongs to, as [D, H] and [H, D] matrices, and the rows of a block."""
+    channels = states.shape[2]
+    blocks = np.repeat(np.eye(num_heads, dtype=states.detach().numpy().dtype), channels // num_heads, axis=0)
+    return np.ascontiguousarray(blocks), _transposed(blocks), min(block_rows(channels), 128)
+
+
+def _num_pieces(num_queries: int) -> int:
+    return min(_MAX_PIECES, num_queries)
+
+
+def _partial(num_pieces: int, like: tuple[Tensor, ...]) -> list[_Array]:
+    return [np.zeros((num_pieces, *x.shape), x.detach().numpy().dtype) for x in like]
+
+
+def _share_out(work: Any, num_queries: int) -> None:
+    num_pieces = _num_pieces(num_queries)
+
+    def run(i: int) -> None:
+        work(num_queries * i // num_pieces, num_queries * (i + 1) // num_pieces, i)
+
+    run_pieces(run, num_pieces)

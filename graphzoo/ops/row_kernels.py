@@ -1,0 +1,151 @@
+"""Compiled loops over a block of rows that stays in cache, for the CPU backends of KnowFormer's ops.
+
+A block has at most `block_rows` rows, so that BLAS does its small products on the calling thread; everything
+between two products runs while the rows are still in cache. Arrays are C-contiguous, float32 or float64.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numba import njit
+from torch import Tensor
+
+__all__ = [
+    "JIT_OPTIONS",
+    "add_rows",
+    "block_rows",
+    "gather_rows",
+    "jit",
+    "linear_relu",
+    "normalize_rows",
+    "normalize_rows_gradient",
+    "piece_bounds",
+    "runs_compiled",
+]
+
+JIT_OPTIONS: dict[str, Any] = {
+    "nogil": True,
+    "error_model": "numpy",
+    "boundscheck": False,
+    # Multiply and add in one instruction, and sums of a row in the order of the vector unit: fixed at
+    # compilation, so that results repeat. NaN and infinity behave as usual.
+    "fastmath": {"contract", "reassoc", "nsz"},
+}
+# OpenBLAS starts threads of its own above this many multiplications.
+_BLAS_SERIAL = 1 << 18
+_MAX_BLOCK = 256
+# Parts that threads take one by one; a function of the rows alone, so that partial sums add up in the same
+# order on any number of threads.
+_MAX_PIECES = 32
+_MIN_BLOCKS_PER_PIECE = 4
+
+
+def jit(function: Any) -> Any:
+    """Compile lazily, with the result kept on disk where numba finds a writable place for it."""
+    try:
+        return njit(cache=True, **JIT_OPTIONS)(function)
+    except RuntimeError:  # numba: "no locator available", i.e. nowhere to write to
+        return njit(**JIT_OPTIONS)(function)
+
+
+def block_rows(channels: int) -> int:
+    """Rows of a block whose product with a [D, D] matrix stays on the calling thread."""
+    return max(1, min(_MAX_BLOCK, _BLAS_SERIAL // (channels * channels)))
+
+
+def piece_bounds(num_rows: int, block: int) -> list[int]:
+    """First rows of the pieces that threads share, and the end."""
+    num_blocks = -(-num_rows // block)
+    num_pieces = max(1, min(_MAX_PIECES, num_blocks // _MIN_BLOCKS_PER_PIECE))
+    return [min(num_rows, num_blocks * i // num_pieces * block) for i in range(num_pieces + 1)]
+
+
+def runs_compiled(*tensors: Tensor) -> bool:
+    """Whether the compiled CPU kernels take these tensors: one of their types, and no autocast."""
+    if torch.is_autocast_enabled("cpu"):
+        return False
+    return all(
+        tensor.device.type == "cpu" and tensor.dtype == tensors[0].dtype for tensor in tensors
+    ) and tensors[0].dtype in (torch.float32, torch.float64)
+
+
+@jit
+def gather_rows(x: Any, start: int, num_rows: int, query: int, out: Any) -> None:
+    """`out[r] = x[start + r, query]`: the rows of one query of [N, B, D]."""
+    for r in range(num_rows):
+        for c in range(x.shape[2]):
+            out[r, c] = x[start + r, query, c]
+
+
+@jit
+def add_rows(x: Any, row: Any, num_rows: int) -> None:
+    """Add one row to all rows, in place."""
+    for r in range(num_rows):
+        for c in range(x.shape[1]):
+            x[r, c] += row[c]
+
+
+@jit
+def linear_relu(x: Any, weight_t: Any, bias: Any, out: Any, num_rows: int) -> None:
+    """`out = relu(x @ weight_t + bias)`."""
+    np.dot(x[:num_rows], weight_t, out[:num_rows])
+    for r in range(num_rows):
+        for c in range(out.shape[1]):
+            value = out[r, c] + bias[c]
+            out[r, c] = bias.dtype.type(0) if value <= 0 else value  # a NaN stays one
+
+
+@jit
+def normalize_rows(x: Any, unit: Any, inverse_std: Any, num_rows: int) -> None:
+    """Layer normalisation without weight and bias, into `unit`; 1 / std of each row into `inverse_std`."""
+    dtype = x.dtype.type
+    scale = dtype(1.0 / x.shape[1])
+    for r in range(num_rows):
+        mean = dtype(0)
+        for c in range(x.shape[1]):
+            mean += x[r, c]
+        mean *= scale
+        variance = dtype(0)
+        for c in range(x.shape[1]):
+            difference = x[r, c] - mean
+            unit[r, c] = difference
+            variance += difference * difference
+        inverse = dtype(1) / np.sqrt(variance * scale + dtype(1e-5))  # 1e-5: torch's default
+        inverse_std[r] = inverse
+        for c in range(x.shape[1]):
+            unit[r, c] *= inverse
+
+
+@jit
+def normalize_rows_gradient(
+    grad: Any,
+    unit: Any,
+    inverse_std: Any,
+    weight: Any,
+    grad_x: Any,
+    grad_weight: Any,
+    grad_bias: Any,
+    num_rows: int,
+) -> None:
+    """Gradient of `weight * unit + bias`: written to `grad_x`, added to `grad_weight` and `grad_bias`."""
+    dtype = grad.dtype.type
+    scale = dtype(1.0 / grad.shape[1])
+    for r in range(num_rows):
+        mean = dtype(0)
+        along = dtype(0)
+        for c in range(grad.shape[1]):
+            g = grad[r, c]
+            weighted = g * weight[c]
+            grad_x[r, c] = weighted
+            mean += weighted
+            along += weighted * unit[r, c]
+            grad_weight[c] += g * unit[r, c]
+            grad_bias[c] += g
+        mean *= scale
+        along *= scale
+        inverse = inverse_std[r]
+        for c in range(grad.shape[1]):
+            grad_x[r, c] = (grad_x[r, c] - mean - unit[r, c] * along) * inverse

@@ -1,0 +1,53 @@
+"""A two-layer perceptron over [N, B, D] states and one more channel, fused.
+
+Backends: `naive` (chunks of rows in torch, everywhere) and `numba` (the CPU default).
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from torch import Tensor
+
+from graphzoo.ops.state_mlp import naive
+
+__all__ = ["state_mlp"]
+
+
+def state_mlp(
+    x: Tensor | None,
+    extra: Tensor | None,
+    weight: Tensor,
+    extra_weight: Tensor | None,
+    parameters: tuple[Tensor, Tensor, Tensor],
+    *,
+    backend: str | None = None,
+) -> Tensor:
+    """`relu(x W^T + extra w^T + b1) W2^T + b2`, without keeping the hidden layer.
+
+    Args:
+        x: States [N, B, D]; None stands for zeros (then `extra` is needed).
+        extra: One more channel [N, B, 1], which gets no gradient; None for none.
+        weight: W [D, D].
+        extra_weight: w [D]; None with `extra`.
+        parameters: b1 [D], W2 [D, D], b2 [D].
+        backend: "naive" or "numba"; None chooses by device and type.
+
+    Returns:
+        [N, B, D]; differentiable once in everything but `extra`.
+
+    Raises:
+        ValueError: if there is neither `x` nor `extra`.
+    """
+    if x is None and extra is None:
+        raise ValueError("state_mlp needs x or extra; without both, all rows are alike")
+    if backend is None:
+        from graphzoo.ops.row_kernels import runs_compiled
+
+        given = [t for t in (x, extra, weight, extra_weight, *parameters) if t is not None]
+        backend = "numba" if runs_compiled(*given) else "naive"
+    if backend == "naive":
+        return naive.state_mlp(x, extra, weight, extra_weight, parameters)
+    compiled = import_module("graphzoo.ops.state_mlp.numba").state_mlp
+    out: Tensor = compiled(x, extra, weight, extra_weight, parameters)
+    return out

@@ -1,0 +1,156 @@
+"""CPU backend: the perceptron of a block of rows in one pass; its gradient computes the block again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd.function import Function, once_differentiable
+
+from graphzoo.ops.row_kernels import add_rows, block_rows, jit, piece_bounds
+from graphzoo.ops.threads import run_pieces
+
+__all__ = ["state_mlp"]
+
+
+def state_mlp(
+    x: Tensor | None,
+    extra: Tensor | None,
+    weight: Tensor,
+    extra_weight: Tensor | None,
+    parameters: tuple[Tensor, Tensor, Tensor],
+) -> Tensor:
+    """See `graphzoo.ops.state_mlp.state_mlp`."""
+    out: Tensor = _StateMLP.apply(x, extra, weight, extra_weight, *parameters)  # type: ignore[no-untyped-call]
+    return out
+
+
+class _StateMLP(Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor | None, extra: Tensor | None, weight: Tensor, extra_weight: Tensor | None,
+        b1: Tensor, w2: Tensor, b2: Tensor,
+    ) -> Tensor:  # fmt: skip
+        some = x if x is not None else extra
+        assert some is not None
+        channels = b1.numel()
+        ctx.shape = (*some.shape[:2], channels)
+        ctx.has_x, ctx.has_extra = x is not None, extra is not None
+        # None of the loops reads an input of length 0.
+        x = b1.new_empty(0, channels) if x is None else x.contiguous()
+        extra = b1.new_empty(0) if extra is None else extra.contiguous()
+        extra_weight = b1.new_empty(0) if extra_weight is None else extra_weight
+        ctx.save_for_backward(x, extra, weight, extra_weight, b1, w2, b2)
+        out = b1.new_empty(ctx.shape)
+        target = out.view(-1, channels).numpy()
+        arrays = _arrays(x, extra, weight, extra_weight, b1, w2, b2)
+        block = block_rows(channels)
+        bounds = piece_bounds(target.shape[0], block)
+
+        def work(i: int) -> None:
+            _perceptron(*arrays, target, bounds[i], bounds[i + 1], block)
+
+        run_pieces(work, len(bounds) - 1)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, extra, weight, extra_weight, b1, w2, b2 = ctx.saved_tensors
+        channels = b1.numel()
+        arrays = _arrays(*ctx.saved_tensors)
+        grad_x = torch.empty_like(x)
+        given = grad.detach().contiguous().view(-1, channels).numpy()
+        target = grad_x.view(-1, channels).numpy()
+        block = block_rows(channels)
+        bounds = piece_bounds(given.shape[0], block)
+        num_pieces = len(bounds) - 1
+        # The extra weight has room even where there is none: the loops are compiled for one layout.
+        shapes = [weight.shape, b1.shape, b1.shape, w2.shape, b2.shape]
+        partial = [np.zeros((num_pieces, *shape), given.dtype) for shape in shapes]
+
+        def work(i: int) -> None:
+            parts = [part[i] for part in partial]
+            _gradient(*arrays, given, target, *parts, bounds[i], bounds[i + 1], block)
+
+        run_pieces(work, num_pieces)
+        by_weight, by_extra, *rest = (torch.from_numpy(part.sum(0)) for part in partial)
+        return (
+            grad_x if ctx.has_x else None, None, by_weight if ctx.has_x else torch.zeros_like(weight),
+            by_extra if ctx.has_extra else None, *rest,
+        )  # fmt: skip
+
+
+def _arrays(
+    x: Tensor, extra: Tensor, weight: Tensor, extra_weight: Tensor, b1: Tensor, w2: Tensor, b2: Tensor
+) -> tuple[Any, ...]:
+    """Inputs by rows, each matrix followed by its transpose."""
+    w, e, first, second, last = (t.detach().contiguous().numpy() for t in (weight, extra_weight, b1, w2, b2))
+    rows = x.detach().view(-1, first.shape[0]).numpy()
+    return (
+        rows, extra.detach().view(-1).numpy(), w, np.ascontiguousarray(w.T), e, first, second,
+        np.ascontiguousarray(second.T), last,
+    )  # fmt: skip
+
+
+@jit
+def _hidden(
+    x: Any, extra: Any, weight_t: Any, extra_weight: Any, b1: Any, start: int, n: int, hidden: Any
+) -> None:
+    zero = b1.dtype.type(0)
+    if x.shape[0]:
+        np.dot(x[start : start + n], weight_t, hidden[:n])
+    for r in range(n):
+        added = extra[start + r] if extra.shape[0] else zero
+        for c in range(hidden.shape[1]):
+            value = b1[c] + (hidden[r, c] if x.shape[0] else zero)
+            if extra.shape[0]:
+                value += added * extra_weight[c]
+            hidden[r, c] = zero if value <= 0 else value  # a NaN stays one
+
+
+@jit
+def _perceptron(
+    x: Any, extra: Any, weight: Any, weight_t: Any, extra_weight: Any, b1: Any, w2: Any, w2_t: Any, b2: Any,
+    out: Any, begin: int, end: int, block: int,
+) -> None:  # fmt: skip
+    hidden = np.empty((block, b1.shape[0]), b1.dtype)
+    for start in range(begin, end, block):
+        n = min(block, end - start)
+        _hidden(x, extra, weight_t, extra_weight, b1, start, n, hidden)
+        rows = out[start : start + n]
+        np.dot(hidden[:n], w2_t, rows)
+        add_rows(rows, b2, n)
+
+
+@jit
+def _gradient(
+    x: Any, extra: Any, weight: Any, weight_t: Any, extra_weight: Any, b1: Any, w2: Any, w2_t: Any, b2: Any,
+    grad: Any, grad_x: Any, grad_weight: Any, grad_extra_weight: Any, grad_b1: Any, grad_w2: Any,
+    grad_b2: Any, begin: int, end: int, block: int,
+) -> None:  # fmt: skip
+    """Write the gradient of the states, add those of the parameters."""
+    channels = b1.shape[0]
+    hidden, grad_hidden = np.empty((block, channels), b1.dtype), np.empty((block, channels), b1.dtype)
+    product = np.empty((channels, channels), b1.dtype)
+    for start in range(begin, end, block):
+        n = min(block, end - start)
+        _hidden(x, extra, weight_t, extra_weight, b1, start, n, hidden)
+        given = grad[start : start + n]
+        np.dot(given.T, hidden[:n], product)
+        grad_w2 += product
+        np.dot(given, w2, grad_hidden[:n])
+        for r in range(n):
+            added = extra[start + r] if extra.shape[0] else b1.dtype.type(0)
+            for c in range(channels):
+                grad_b2[c] += given[r, c]
+                if hidden[r, c] <= 0:
+                    grad_hidden[r, c] = 0
+                grad_b1[c] += grad_hidden[r, c]
+                grad_extra_weight[c] += added * grad_hidden[r, c]
+        if x.shape[0]:
+            np.dot(grad_hidden[:n].T, x[start : start + n], product)
+            grad_weight += product
+            np.dot(grad_hidden[:n], weight, grad_x[start : start + n])

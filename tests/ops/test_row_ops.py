@@ -1,0 +1,164 @@
+"""The fused row operations of KnowFormer: compiled kernels against torch's own operations and autograd."""
+
+import pytest
+import torch
+
+from graphzoo.ops.message_update import message_update
+from graphzoo.ops.prototype_layer import RowDropout, prototype_layer
+from graphzoo.ops.row_kernels import block_rows, piece_bounds, runs_compiled
+from graphzoo.ops.state_mlp import state_mlp
+
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}  # of the largest value
+# Entities, queries, channels: more than one block and piece, one row only, an odd width.
+SHAPES = [(700, 6, 32), (1, 1, 8), (9, 2, 6)]
+
+
+def draw(*shape, dtype):
+    return torch.randn(*shape, dtype=dtype) / (3 if len(shape) == 2 else 1)
+
+
+def update_arguments(shape, dtype):
+    d = shape[-1]
+    parameters = [draw(*s, dtype=dtype) for s in ((d,), (d, d), (d,), (d, d), (d,), (d,), (d,))]
+    return [draw(*shape, dtype=dtype), draw(*shape, dtype=dtype), *parameters]
+
+
+def run_update(arguments, backend, **_):
+    return message_update(arguments[0], arguments[1], tuple(arguments[2:]), backend=backend)
+
+
+def layer_arguments(shape, dtype):
+    d = shape[-1]
+    sizes = (shape, shape, shape, (2 * d, d), (2 * d,), (d,), (d,), (d, d), (d,), (d, d), (d,), (d,), (d,))
+    return [draw(*s, dtype=dtype) for s in sizes]
+
+
+def run_layer(arguments, backend, *, skip=True, p=0.3):
+    states, value, given = arguments[:3]
+    dropout = RowDropout(p, torch.arange(states.shape[1]) * 12345) if p else None
+    return prototype_layer(
+        states, value, given if skip else None, (arguments[3], arguments[4]), tuple(arguments[5:]),
+        num_heads=2, dropout=dropout, backend=backend,
+    )  # fmt: skip
+
+
+def mlp_arguments(shape, dtype):
+    d = shape[-1]
+    # The weight is a view, as the encoder's is.
+    sizes = (shape, (d, d + 1), (d,), (d,), (d, d), (d,))
+    drawn = [draw(*s, dtype=dtype) for s in sizes]
+    return [drawn[0], drawn[1][:, :-1], *drawn[2:]]
+
+
+def run_mlp(arguments, backend, *, has_x=True, has_extra=True):
+    x, weight, extra_weight, b1, w2, b2 = arguments
+    extra = torch.linspace(-2, 2, x.shape[0] * x.shape[1], dtype=x.dtype).view(*x.shape[:2], 1)
+    return state_mlp(
+        x if has_x else None, extra if has_extra else None, weight, extra_weight if has_extra else None,
+        (b1, w2, b2), backend=backend,
+    )  # fmt: skip
+
+
+CASES = [
+    pytest.param(update_arguments, run_update, {}, id="update"),
+    pytest.param(layer_arguments, run_layer, {}, id="layer"),
+    pytest.param(layer_arguments, run_layer, {"skip": False, "p": 0.0}, id="layer-first"),
+    pytest.param(mlp_arguments, run_mlp, {}, id="mlp"),
+    pytest.param(mlp_arguments, run_mlp, {"has_extra": False}, id="mlp-states"),
+    pytest.param(mlp_arguments, run_mlp, {"has_x": False}, id="mlp-extra"),
+]
+
+
+def outputs_and_gradients(arguments, run, backend, **options):
+    leaves = [x.clone().requires_grad_() for x in arguments]
+    out = run(leaves, backend, **options)
+    torch.manual_seed(1)
+    out.backward(torch.randn_like(out))
+    return [out.detach(), *(leaf.grad for leaf in leaves)]
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("make", "run", "options"), CASES)
+def test_compiled_and_plain_agree_in_output_and_every_gradient(make, run, options, shape, dtype):
+    torch.manual_seed(0)
+    arguments = make(shape, dtype)
+    plain = outputs_and_gradients(arguments, run, "naive", **options)
+    compiled = outputs_and_gradients(arguments, run, "numba", **options)
+    for expected, found in zip(plain, compiled, strict=True):
+        assert (expected is None) == (found is None)
+        if expected is None:
+            continue
+        # One entity attends to itself alone: its queries' gradients are rounding around zero.
+        scale = max(float(expected.abs().max()), 1e-2)
+        torch.testing.assert_close(found, expected, rtol=0, atol=TOLERANCE[dtype] * scale)
+
+
+@pytest.mark.parametrize(("make", "run", "options"), CASES)
+def test_compiled_gradients_are_those_of_finite_differences(make, run, options):
+    torch.manual_seed(2)
+    arguments = make((5, 2, 4), torch.float64)
+    used = outputs_and_gradients(arguments, run, "numba", **options)[1:]
+    leaves = [x.clone().requires_grad_(g is not None) for x, g in zip(arguments, used, strict=True)]
+    assert torch.autograd.gradcheck(lambda *given: run(list(given), "numba", **options), leaves)
+
+
+@pytest.mark.parametrize(("make", "run", "options"), CASES)
+def test_the_number_of_threads_changes_no_bit(make, run, options):
+    torch.manual_seed(3)
+    arguments = make((4000, 5, 32), torch.float32)
+    threads = torch.get_num_threads()
+    try:
+        found = []
+        for count in (1, 3):
+            torch.set_num_threads(count)
+            found.append(outputs_and_gradients(arguments, run, "numba", **options))
+    finally:
+        torch.set_num_threads(threads)
+    for one, three in zip(*found, strict=True):
+        assert (one is None and three is None) or torch.equal(one, three)
+
+
+@pytest.mark.parametrize(("make", "run", "options"), CASES)
+def test_a_nan_is_handed_on(make, run, options):
+    torch.manual_seed(4)
+    arguments = make((300, 2, 8), torch.float32)
+    arguments[-3][0] = float("nan")
+    assert run(arguments, "naive", **options).isnan().any()
+    assert run(arguments, "numba", **options).isnan().any()
+
+
+def test_pieces_cover_all_rows_once_and_keep_to_blocks():
+    for num_rows in (1, 255, 256, 1025, 100_000):
+        for block in (1, 64, 256):
+            bounds = piece_bounds(num_rows, block)
+            assert bounds[0] == 0 and bounds[-1] == num_rows
+            assert all(one < other for one, other in zip(bounds, bounds[1:], strict=False))
+            assert all(bound % block == 0 for bound in bounds[:-1])
+
+
+def test_blocks_stay_below_the_size_at_which_blas_starts_threads():
+    for channels in (1, 8, 32, 64, 512, 1024):
+        assert block_rows(channels) >= 1
+        assert block_rows(channels) == 1 or block_rows(channels) * channels**2 <= 1 << 18
+
+
+def test_compiled_kernels_take_full_precision_on_the_cpu_only():
+    x = torch.ones(2, 2)
+    assert runs_compiled(x, x) and runs_compiled(x.double())
+    assert not runs_compiled(x, x.double())
+    assert not runs_compiled(x.bfloat16())
+    assert not runs_compiled(x.to("meta"))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not runs_compiled(x)
+
+
+def test_what_cannot_be_done_is_refused():
+    arguments = layer_arguments((4, 2, 8), torch.float32)
+    with pytest.raises(ValueError, match="l2"):
+        prototype_layer(
+            *arguments[:3], (arguments[3], arguments[4]), tuple(arguments[5:]), num_heads=2, norm="fro",
+            backend="numba",
+        )  # fmt: skip
+    with pytest.raises(ValueError, match="x or extra"):
+        run_mlp(mlp_arguments((2, 2, 4), torch.float32), None, has_x=False, has_extra=False)
