@@ -17,13 +17,8 @@ from torch.nn import functional as F
 from graphzoo.encoders.base import NodeEncoder
 from graphzoo.layers import LastResult, NoiseStream, SparseLinear, dropout
 from graphzoo.ops.adjacency import AdjacencyOrders, adjacency_orders
-from graphzoo.ops.kernelized_attention import (
-    attend_features,
-    draw_gumbel,
-    edge_log_weights,
-    orthogonal_projection,
-    random_features_at,
-)
+from graphzoo.ops.kernelized_attention import attend_features, edge_log_weights
+from graphzoo.ops.random_features import draw_gumbel, orthogonal_projection, random_features_at
 from graphzoo.ops.sparse import SparseMatrix
 from graphzoo.types import GraphSpec
 

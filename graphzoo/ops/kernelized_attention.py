@@ -12,168 +12,22 @@ import torch
 from torch import Tensor
 from torch.autograd.function import Function, once_differentiable
 
+from graphzoo.ops.random_features import orthogonal_projection, positive_random_features, random_features_at
 from graphzoo.ops.sparse import SparseMatrix
 
 __all__ = [
     "attend_features",
-    "draw_gumbel",
     "edge_log_weights",
     "kernelized_edge_weights",
     "kernelized_softmax",
     "orthogonal_projection",
     "positive_random_features",
-    "random_features_at",
 ]
 
 # Elements of the block of perturbed features that is made at a time. On the CPU a block stays in the second
 # level of the cache (2 MiB); on a GPU few large products are faster than many small ones.
 _CPU_BLOCK = 1 << 18
 _GPU_BLOCK = 1 << 26
-
-
-def orthogonal_projection(
-    num_features: int,
-    dim: int,
-    generator: torch.Generator | None = None,
-    *,
-    dtype: torch.dtype = torch.float32,
-    device: torch.device | str | None = None,
-) -> Tensor:
-    """Random directions in orthogonal blocks, each direction Gaussian taken by itself.
-
-    Every block of up to `dim` rows comes from a uniformly distributed orthogonal matrix: the Q of a QR
-    decomposition times the signs of the diagonal of R, without which Q is not uniform and the estimate of the
-    kernel biased (Mezzadri, 2007). Row lengths are those of independent Gaussian vectors.
-
-    Args:
-        num_features: M, rows.
-        dim: D, columns.
-        generator: Where the numbers come from; None takes torch's global generator.
-        dtype: Of the result.
-        device: Of the result; by default that of the generator.
-
-    Returns:
-        [M, D].
-
-    Raises:
-        ValueError: for sizes below 1.
-    """
-    if num_features < 1 or dim < 1:
-        raise ValueError(f"num_features and dim must be at least 1, got {num_features} and {dim}")
-    if device is None and generator is not None:
-        device = generator.device
-    num_blocks = -(-num_features // dim)
-    # At least float32, in which there is a QR decomposition.
-    kind = torch.promote_types(dtype, torch.float32)
-    gaussian = torch.randn(num_blocks, dim, dim, generator=generator, dtype=kind, device=device)
-    q, r = torch.linalg.qr(gaussian)
-    diagonal = r.diagonal(dim1=-2, dim2=-1)
-    directions = (q * torch.where(diagonal < 0, -1.0, 1.0)[:, None, :]).mT.reshape(-1, dim)
-    lengths = torch.randn(num_features, dim, generator=generator, dtype=kind, device=device).norm(dim=1)
-    projection: Tensor = (directions[:num_features] * lengths[:, None]).to(dtype)
-    return projection
-
-
-def positive_random_features(
-    x: Tensor, projection: Tensor, *, is_query: bool, stabilize: bool = True, eps: float = 1e-6
-) -> Tensor:
-    r"""Features whose inner products estimate the softmax kernel (Eq. 4; Choromanski et al., 2021).
-
-    .. math:: \phi(x) = M^{-1/2} (\exp(W x - |x|^2 / 2 - s) + \epsilon)
-
-    With `stabilize=False, eps=0` the estimate of exp(q k) is unbiased over Gaussian W (Proposition 1). The
-    stabiliser s is the largest entry of W x, which bounds the exponent by 0: that of each query and head, or
-    of all keys of a head. It is one factor of all weights of a query, so attention does not see it.
-
-    Args:
-        x: Queries or keys, scaled as the kernel wants them, [N, H, D].
-        projection: W, [M, D].
-        is_query: Which of the two stabilisers.
-        stabilize: False leaves s away.
-        eps: Floor of the exponential.
-
-    Returns:
-        [N, H, M]; float32 for input of half precision.
-
-    Raises:
-        ValueError: if the shapes do not fit.
-    """
-    if x.dim() != 3 or projection.dim() != 2 or projection.shape[1] != x.shape[2]:
-        raise ValueError(
-            "x must be [N, H, D] and projection [M, D] with the same D, got "
-            f"{list(x.shape)} and {list(projection.shape)}"
-        )
-    out: Tensor = _features(x, projection, 1.0, is_query, stabilize, eps)
-    return out
-
-
-def random_features_at(x: Tensor, projection: Tensor, *, tau: float, is_query: bool) -> Tensor:
-    """`positive_random_features` of queries or keys [N, H, D] divided by sqrt(tau) D^(1/4).
-
-    Products of such features estimate exp(q k / (tau sqrt(D))).
-    """
-    scale = tau**-0.5 * x.shape[-1] ** -0.25
-    out: Tensor = _features(x, projection, scale, is_query, True, 1e-6)
-    return out
-
-
-@torch.compiler.disable  # type: ignore[untyped-decorator]
-def _features(
-    x: Tensor, projection: Tensor, scale: float, is_query: bool, stabilize: bool, eps: float
-) -> Tensor:
-    out: Tensor = _Features.apply(x, projection, scale, is_query, stabilize, eps)  # type: ignore[no-untyped-call]
-    return out
-
-
-class _Features(Function):
-    """Features of `scale * x`, with a gradient that needs no more than `x` and the features."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, projection: Tensor, scale: float, is_query: bool, stabilize: bool, eps: float
-    ) -> Tensor:
-        dtype = torch.promote_types(x.dtype, torch.float32)
-        largest: Tensor | tuple[Tensor, ...] | None = None  # where the stabiliser was found
-        with torch.autocast(x.device.type, enabled=False):
-            scaled = x.to(dtype) * scale
-            out = scaled @ projection.to(dtype).t()  # [N, H, M]
-            offset = scaled.square().sum(-1, keepdim=True) / 2
-            if stabilize and out.numel():
-                if is_query:
-                    top, largest = out.max(-1, keepdim=True)
-                else:
-                    top, feature = out.amax(0).max(-1)  # [H]
-                    heads = torch.arange(out.shape[1], device=out.device)
-                    largest = (out[:, heads, feature].argmax(0), heads, feature)
-                    top = top[:, None]
-                offset += top
-            factor = projection.shape[0] ** -0.5
-            out.sub_(offset).exp_().mul_(factor).add_(eps * factor)
-        ctx.save_for_backward(x, projection, out)
-        ctx.scale, ctx.floor, ctx.largest = scale, eps * factor, largest
-        return out
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, projection, out = ctx.saved_tensors
-        with torch.autocast(x.device.type, enabled=False):
-            grad_exponent = (out - ctx.floor).mul_(grad)
-            grad_offset = grad_exponent.sum(-1, keepdim=True)
-            if isinstance(ctx.largest, tuple):
-                grad_exponent[ctx.largest] -= grad_offset.sum((0, 2))
-            elif ctx.largest is not None:
-                grad_exponent.scatter_add_(-1, ctx.largest, -grad_offset)
-            scaled = x.to(out.dtype) * ctx.scale
-            grad_x = grad_projection = None
-            if ctx.needs_input_grad[0]:
-                grad_x = grad_exponent @ projection.to(out.dtype)
-                grad_x = grad_x.addcmul_(scaled, grad_offset, value=-1).mul_(ctx.scale).to(x.dtype)
-            if ctx.needs_input_grad[1]:
-                grad_projection = (grad_exponent.flatten(0, 1).t() @ scaled.flatten(0, 1)).to(
-                    projection.dtype
-                )
-        return grad_x, grad_projection, None, None, None, None
 
 
 def kernelized_softmax(
@@ -430,9 +284,3 @@ def kernelized_edge_weights(
     key_features = random_features_at(key, projection, tau=tau, is_query=False)
     pattern, position = SparseMatrix.from_pairs(edge_index, query.shape[0])
     return edge_log_weights(query_features, key_features, pattern).exp()[position]
-
-
-def draw_gumbel(shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype) -> Tensor:
-    """Draws from Gumbel(0, 1): -log(E), E exponential."""
-    exponential = torch.empty(shape, dtype=dtype, device=generator.device).exponential_(generator=generator)
-    return exponential.clamp_min_(torch.finfo(dtype).tiny).log_().neg_()
