@@ -190,7 +190,8 @@ def _read_torch(path: Path) -> Mapping[str, Any]:
     except pickle.UnpicklingError as error:
         wanted = re.search(r"GLOBAL ([\w.]+)", str(error))
         raise DataError(
-            f"{path}: refused, reading it would run code of the file ({wanted[1] if wanted else 'not plain tensors'})\n"
+            f"{path}: refused, reading it would run code of the file "
+            f"({wanted[1] if wanted else 'not plain tensors'})\n"
             "  save the graph as plain tensors: torch.save(data.to_dict(), PATH)"
         ) from error
     except Exception as error:  # a damaged archive can raise anything

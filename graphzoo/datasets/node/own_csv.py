@@ -244,10 +244,9 @@ def _edges(path: Path, names: Sequence[str], nodes: Path) -> Tensor:
             value = table[end][position].as_py()
             problem = f"node {value!r} is not in {nodes} ({numbers.null_count:,} such ends)"
             near = suggestion(value, names) if len(names) <= _MOST_NAMES else ""
+            remedy = near or "Add it there or drop the edge."
             if not value.strip():
-                problem, near = f"the {end} is empty", "Name a node or drop the line."
-            raise DataError(
-                f"{path}, line {position + 1 + has_header}: {problem}. {near or 'Add it there or drop the edge.'}"
-            )
+                problem, remedy = f"the {end} is empty", "Name a node or drop the line."
+            raise DataError(f"{path}, line {position + 1 + has_header}: {problem}. {remedy}")
         rows.append(torch.from_numpy(numbers.to_numpy().astype(np.int64)))
     return torch.stack(rows)

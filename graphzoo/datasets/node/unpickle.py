@@ -47,6 +47,14 @@ def _make_array(kind: type, shape: Any, code: Any) -> np.ndarray[Any, Any]:
     return np.ndarray(shape, dtype=np.dtype(code))
 
 
+def _from_buffer(buffer: bytes, kind: np.dtype[Any], shape: Any, order: Any) -> np.ndarray[Any, Any]:
+    return np.frombuffer(buffer, dtype=kind).reshape(shape, order=order)
+
+
+def _make_scalar(kind: np.dtype[Any], data: bytes) -> Any:
+    return np.frombuffer(data, dtype=kind)[0]
+
+
 def _load_storage(data: bytes) -> Any:
     import torch
 
@@ -59,16 +67,19 @@ def _rebuild_tensor(*arguments: Any) -> Any:
     return torch._utils._rebuild_tensor_v2(*arguments)  # type: ignore[no-untyped-call]
 
 
-def _is_empty(*arguments: Any) -> dict[str, Any]:
-    if arguments and arguments != ([],) and arguments != ((),):
-        raise pickle.UnpicklingError("an ordered dictionary with content")
-    return {}
-
-
 _ARRAYS: dict[str, Any] = {
-    f"{module}.{name}": value
-    for module in ("numpy.core.multiarray", "numpy._core.multiarray", "numpy")
-    for name, value in (("_reconstruct", _make_array), ("ndarray", np.ndarray), ("dtype", np.dtype))
+    "numpy.ndarray": np.ndarray,
+    "numpy.dtype": np.dtype,
+    # numpy 1 and 2
+    **{
+        f"numpy.{core}.{name}": function
+        for core in ("core", "_core")
+        for name, function in (
+            ("multiarray._reconstruct", _make_array),
+            ("multiarray.scalar", _make_scalar),
+            ("numeric._frombuffer", _from_buffer),
+        )
+    },
 }
 _MATRICES: dict[str, Any] = {
     **dict.fromkeys(("scipy.sparse.csr.csr_matrix", "scipy.sparse._csr.csr_matrix"), SparseRows),
@@ -79,8 +90,8 @@ _MATRICES: dict[str, Any] = {
 _TENSORS: dict[str, Callable[..., Any]] = {
     "torch._utils._rebuild_tensor_v2": _rebuild_tensor,
     "torch.storage._load_from_bytes": _load_storage,
-    # a tensor's (always empty) table of hooks
-    "collections.OrderedDict": _is_empty,
+    # a tensor's table of hooks
+    "collections.OrderedDict": dict,
     # how bytes look in a pickle of protocol 2
     "_codecs.encode": lambda text, encoding: text.encode("latin1"),
 }
