@@ -1,0 +1,91 @@
+import copy
+
+import pytest
+import torch
+
+from graphzoo.layers import NoiseStream, dropout
+
+
+def draw(generator):
+    return torch.rand(4, generator=generator).tolist()
+
+
+def test_each_pass_has_noise_of_its_own_and_a_name_brings_it_back():
+    stream = NoiseStream(3)
+    counted = [draw(stream.generator(None, "cpu")) for _ in range(3)]
+    assert counted[0] != counted[1] != counted[2] != counted[0]
+    named = draw(stream.generator(5, "cpu"))
+    assert named == draw(stream.generator(5, "cpu")) != draw(stream.generator(6, "cpu"))
+    assert int(stream.draws) == 3  # names do not count
+
+
+def test_roles_and_seeds_do_not_share_noise():
+    """The same number as a name, as a count, for evaluation and under another seed: four different draws."""
+    stream = NoiseStream(0)
+    found = {
+        tuple(draw(generator))
+        for generator in (
+            stream.generator(None, "cpu"),  # count 0
+            stream.generator(0, "cpu"),
+            stream.fixed_generator("cpu"),
+            NoiseStream(1).generator(0, "cpu"),
+        )
+    }
+    assert len(found) == 4
+
+
+def test_evaluation_noise_is_fixed():
+    stream = NoiseStream(2)
+    before = draw(stream.fixed_generator("cpu"))
+    stream.generator(None, "cpu")
+    assert draw(stream.fixed_generator("cpu")) == before == draw(NoiseStream(2).fixed_generator("cpu"))
+
+
+def test_state_dict_and_copies_go_on_with_the_stream():
+    stream = NoiseStream(3)
+    stream.generator(None, "cpu")
+    resumed = NoiseStream(3)
+    resumed.load_state_dict(stream.state_dict())
+    twin = copy.deepcopy(stream)
+    following = draw(stream.generator(None, "cpu"))
+    assert draw(resumed.generator(None, "cpu")) == following == draw(twin.generator(None, "cpu"))
+
+
+def test_global_random_state_is_left_alone():
+    state = torch.get_rng_state()
+    stream = NoiseStream(0)
+    dropout(torch.ones(100), 0.5, stream.generator(None, "cpu"), True)
+    stream.fixed_generator("cpu")
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
+def test_dropout_keeps_a_share_and_the_mean(p):
+    x = torch.full((400, 501), 2.0, requires_grad=True)
+    out = dropout(x, p, NoiseStream(0).generator(None, "cpu"), True)
+    dropped = (out == 0).double()
+    # Five standard errors of a binomial share.
+    assert abs(dropped.mean().item() - p) < 5 * (p * (1 - p) / x.numel()) ** 0.5
+    torch.testing.assert_close(out[out != 0], torch.full_like(out[out != 0], 2 / (1 - p)), rtol=1e-3, atol=0)
+    out.sum().backward()
+    torch.testing.assert_close(x.grad, out.detach() / 2)
+    # Four entries come out of one random word: neighbours are independent all the same.
+    pairs = (dropped.flatten()[:-1] * dropped.flatten()[1:]).mean().item()
+    assert abs(pairs - p * p) < 5 * (p * p * (1 - p * p) / x.numel()) ** 0.5 * 2
+
+
+def test_dropout_that_does_nothing_returns_its_input():
+    x = torch.ones(3)
+    assert dropout(x, 0.5, None, False) is x
+    assert dropout(x, 0.0, None, True) is x
+
+
+@pytest.mark.parametrize("p", [-0.1, 1.0, 1.5])
+def test_dropout_refuses_other_probabilities(p):
+    with pytest.raises(ValueError, match=f"below 1, got {p}"):
+        dropout(torch.ones(3), p, None, False)
+
+
+def test_dropout_asks_for_a_generator():
+    with pytest.raises(ValueError, match="needs a generator"):
+        dropout(torch.ones(3), 0.5, None, True)

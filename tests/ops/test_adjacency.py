@@ -1,0 +1,177 @@
+import copy
+import pickle
+
+import pytest
+import torch
+
+from graphzoo.ops import SparseMatrix, adjacency_orders, normalized_adjacency
+from tests.conftest import TINY_GRAPHS
+
+# name -> (edges, nodes)
+GRAPHS = {name: (pairs, num_nodes) for name, (pairs, _, num_nodes, _) in TINY_GRAPHS.items()} | {
+    "directed_cycle": ([(0, 1), (1, 2), (2, 3), (3, 4), (4, 0)], 5),
+    "isolated_and_repeated": ([(0, 1), (0, 1), (1, 0), (3, 3)], 6),
+    "one_node_no_edge": ([], 1),
+    "no_node": ([], 0),
+}
+
+
+def edges(name):
+    pairs, num_nodes = GRAPHS[name]
+    return torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).t(), num_nodes
+
+
+def random_edges(num_nodes, num_edges, seed=0):
+    return torch.randint(num_nodes, (2, num_edges), generator=torch.Generator().manual_seed(seed))
+
+
+def dense_pattern(edge_index, num_nodes, self_loops=True):
+    """1 in row v and column u for every edge u -> v."""
+    pattern = torch.zeros(num_nodes, num_nodes, dtype=torch.float64)
+    for source, target in edge_index.t().tolist():
+        pattern[target, source] = 1
+    if self_loops:
+        pattern.fill_diagonal_(1)
+    return pattern
+
+
+def dense_normalized(pattern):
+    degree = pattern.sum(1)
+    scale = torch.where(degree > 0, degree.rsqrt(), 0)
+    return scale[:, None] * pattern * scale
+
+
+def to_dense(matrix):
+    return matrix.matmul(torch.eye(matrix.shape[1], dtype=matrix.values.dtype))
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("self_loops", [True, False])
+def test_normalised_adjacency_equals_the_dense_formula(name, self_loops):
+    edge_index, num_nodes = edges(name)
+    matrix = normalized_adjacency(edge_index, num_nodes, self_loops=self_loops, dtype=torch.float64)
+    pattern = dense_pattern(edge_index, num_nodes, self_loops)
+    torch.testing.assert_close(to_dense(matrix), dense_normalized(pattern))
+    torch.testing.assert_close(to_dense(matrix.transpose()), dense_normalized(pattern).t())
+    assert matrix.in_degree.tolist() == pattern.sum(1).tolist()
+    torch.testing.assert_close(matrix.row_sums(), dense_normalized(pattern).sum(1))
+    assert matrix.nnz == int(pattern.sum())
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_orders_are_the_patterns_of_squares(name):
+    edge_index, num_nodes = edges(name)
+    orders = adjacency_orders(edge_index, num_nodes, 3, dtype=torch.float64)
+    pattern = dense_pattern(edge_index, num_nodes)
+    for order in orders:
+        torch.testing.assert_close(to_dense(order), dense_normalized(pattern))
+        pattern = (pattern @ pattern > 0).double()
+    assert len(orders) == 3
+
+
+def test_orders_of_a_random_directed_graph():
+    edge_index = random_edges(50, 70)
+    pattern = dense_pattern(edge_index, 50)
+    assert not torch.equal(pattern, pattern.t())
+    second = (pattern @ pattern > 0).double()
+    orders = adjacency_orders(edge_index, 50, 2, dtype=torch.float64)
+    torch.testing.assert_close(to_dense(orders[1]), dense_normalized(second))
+
+
+def test_orders_reach_one_two_four_steps():
+    path = torch.tensor([[i for i in range(9)], [i + 1 for i in range(9)]])
+    reach = [int(order.in_degree.max()) - 1 for order in adjacency_orders(path, 10, 4)]
+    assert reach == [1, 2, 4, 8]
+
+
+def test_no_order_asks_for_nothing():
+    assert adjacency_orders(random_edges(5, 5), 5, 0) == ()
+    with pytest.raises(ValueError, match="at least 0, got -1"):
+        adjacency_orders(random_edges(5, 5), 5, -1)
+
+
+@pytest.mark.parametrize("edge_index", [random_edges(6, 9), random_edges(6, 9).int()])
+def test_product_and_its_gradients(edge_index):
+    matrix = normalized_adjacency(edge_index, 6, dtype=torch.float64)
+    x = torch.randn(6, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(matrix.matmul, (x,))
+    assert torch.autograd.gradgradcheck(lambda z: matrix.matmul(z).square(), (x,))
+
+
+def test_product_at_entries_and_its_gradients():
+    matrix = normalized_adjacency(random_edges(6, 9), 6)
+    a, b = (torch.randn(6, 2, 3, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    rows, columns = matrix.row_of_entry(), matrix.col.long()
+    expected = torch.einsum("uhf,vhf->uvh", a, b)[rows, columns]
+    torch.testing.assert_close(matrix.sampled_product(a, b), expected)
+    assert torch.autograd.gradcheck(matrix.sampled_product, (a, b))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_products_keep_the_dtype_and_sum_in_float32(dtype):
+    edge_index = random_edges(40, 600)
+    matrix = normalized_adjacency(edge_index, 40)
+    x = torch.randn(40, 3).to(dtype)
+    out = matrix.matmul(x)
+    expected = dense_normalized(dense_pattern(edge_index, 40)) @ x.double()
+    assert out.dtype == dtype
+    tolerance = max(torch.finfo(dtype).eps, torch.finfo(torch.float32).eps * 8)
+    torch.testing.assert_close(out.double(), expected, atol=tolerance, rtol=tolerance)
+
+
+def test_autocast_does_not_round_the_products():
+    matrix, x = normalized_adjacency(random_edges(40, 600), 40), torch.randn(40, 3)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out = matrix.matmul(x)
+        at_entries = matrix.sampled_product(x[:, None], x[:, None])
+    assert torch.equal(out, matrix.matmul(x))
+    assert torch.equal(at_entries, matrix.sampled_product(x[:, None], x[:, None]))
+
+
+def test_pairs_with_repetitions():
+    pairs = torch.tensor([[3, 0, 3, 1], [1, 2, 1, 0]])
+    pattern, position = SparseMatrix.from_pairs(pairs, 4)
+    assert pattern.nnz == 3
+    assert torch.equal(pattern.col[position].long(), pairs[0])
+    assert torch.equal(pattern.row_of_entry()[position], pairs[1])
+
+
+def test_entries_of_one_place_are_summed():
+    matrix = SparseMatrix.from_entries(
+        torch.tensor([1, 0, 1]), torch.tensor([2, 0, 2]), torch.tensor([1.0, 2.0, 3.0]), (2, 3)
+    )
+    assert to_dense(matrix).tolist() == [[2, 0, 0], [0, 0, 4]]
+
+
+def test_copies_pickles_and_moves():
+    matrix = normalized_adjacency(random_edges(6, 9), 6)
+    x = torch.randn(6, 3, requires_grad=True)
+    matrix.matmul(x).sum().backward()
+    for twin in (copy.deepcopy(matrix), pickle.loads(pickle.dumps(matrix))):
+        assert torch.equal(twin.matmul(x), matrix.matmul(x))
+    assert matrix.to("cpu") is matrix
+    moved = matrix.to("meta")
+    assert moved.device.type == "meta" and moved.shape == matrix.shape and type(moved) is type(matrix)
+    assert matrix.device.type == "cpu" and matrix.transpose().device.type == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("edge_index", "message"),
+    [
+        (torch.tensor([[0, 1], [1, 5]]), r"edge_index\[1\] must be in 0\.\.4 .* but holds 5 at position 1"),
+        (torch.tensor([[-1], [0]]), r"edge_index\[0\] must be in 0\.\.4 .* but holds -1 at position 0"),
+        (torch.zeros(7, 2, dtype=torch.int64), r"\[2, num_edges\], got \[7, 2\]; transpose it"),
+        (torch.zeros(2, 3), r"must be int64 or int32, got torch\.float32"),
+    ],
+)
+def test_wrong_edges_are_refused(edge_index, message):
+    with pytest.raises(ValueError, match=message):
+        normalized_adjacency(edge_index, 5)
+
+
+def test_wrong_operands_are_refused():
+    matrix = normalized_adjacency(random_edges(5, 5), 5)
+    with pytest.raises(ValueError, match=r"takes x of shape \[5, F\], got \[4, 2\]"):
+        matrix.matmul(torch.ones(4, 2))
+    with pytest.raises(ValueError, match=r"two dimensions, got shape \[3\]"):
+        SparseMatrix.from_tensor(torch.ones(3))
