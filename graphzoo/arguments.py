@@ -138,7 +138,7 @@ def make_plan(command: str, argv: list[str]) -> Plan:
     # A model preset without a data preset fits no task by itself: the user's file has to come first then.
     lead = rest if own_config and model is not None and data is None else []
     task = TASKS.get(data.header.get("task", "")) if isinstance(data, Preset) else None
-    typed = watch_metric(without_configs(rest) if lead else rest, task or TASKS["kg-completion"])
+    typed = watch_metric(without_configs(rest) if lead else rest, task)
     plan.arguments = [*only_configs(lead), *front, *typed]
     if plan.seed is not None:
         plan.arguments += ["--seed_everything", str(plan.seed)]
@@ -156,7 +156,8 @@ def _data(value: str | None) -> Preset | str | None:
         if Path(value).exists():
             raise UsageError(
                 f"unknown data {value!r}, but there is such a file\n"
-                f"For your own triples: --data kg --data.path {value}"
+                f"For your own triples: --data kg --data.path {value}; for a graph of nodes with features: "
+                f"--data nodes --data.path {value}"
             ) from error
         raise
 

@@ -247,6 +247,7 @@ def _quieten() -> None:
         ".*Checkpoint directory .* exists and is not empty.*",
         ".*The number of training batches .* is smaller than the logging interval.*",
         ".*srun.*",
+        ".*Sparse CSR tensor support is in beta state.*",
         # Every process computes the same figures from gathered ranks: their mean would be no other.
         ".*sync_dist=True.*",
         ".*Be aware that when using `ckpt_path`.*",

@@ -167,6 +167,7 @@ class GraphzooCLI(LightningCLI):
 
     def _callbacks(self, config: dict[str, Any], given: list[Callback]) -> list[Callback]:
         found: list[Callback] = [
+            _Monitor(),
             own.Throughput(),
             own.NanGuard(),
             _Began(self.plan),
@@ -185,8 +186,8 @@ class GraphzooCLI(LightningCLI):
             return found
         if config.get("enable_checkpointing") is not False and not config.get("fast_dev_run"):
             directory = self.run_dir.absolute() / "checkpoints"
-            if monitor := getattr(self.model, "monitor", None):
-                found.append(own.BestCheckpoint(directory, monitor, getattr(self.model, "mode", "max")))
+            if hasattr(self.model, "monitor"):
+                found.append(own.BestCheckpoint(directory, mode=getattr(self.model, "mode", "max")))
             found.append(own.LastCheckpoint(directory))
         if self._guard is not None:
             found.append(self._guard)
@@ -288,6 +289,7 @@ class GraphzooCLI(LightningCLI):
             "num_parameters": sum(parameter.numel() for parameter in self.model.parameters()),
             "config_hash": config_hash(config),
             "data_fingerprint": getattr(self.datamodule, "fingerprint", None),
+            "split": self.datamodule.describe_split() if hasattr(self.datamodule, "describe_split") else None,
             "trained_on": described.get("data"),
             "versions": _versions(),
         }
@@ -364,6 +366,16 @@ class _Began(Callback):
     def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """The test begins."""
         self.plan.began = True
+
+
+class _Monitor(Callback):
+    """Tells callbacks that watch the metric "auto" which one the task's data call for."""
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """The data are known by now."""
+        for callback in trainer.callbacks:  # type: ignore[attr-defined]
+            if getattr(callback, "monitor", None) == "auto" and hasattr(pl_module, "monitor"):
+                callback.monitor = pl_module.monitor
 
 
 class _Artifacts(Callback):

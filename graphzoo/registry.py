@@ -25,14 +25,15 @@ class TaskInfo:
         class_path: The LightningModule.
         accepts: Kinds of encoder it can work with (`kind` in a model preset's header).
         reason: Why it takes no other.
-        monitor: The validation metric that selects checkpoints and stops early.
+        monitor: The validation metric that selects checkpoints and stops early; "auto" where it depends on
+            the data, and the task knows it then.
         mode: "max" or "min" of it.
     """
 
     class_path: str
     accepts: tuple[str, ...]
     reason: str
-    monitor: str
+    monitor: str = "auto"
     mode: str = "max"
 
 
@@ -42,6 +43,11 @@ TASKS = {
         ("query",),
         "it needs an encoder that answers (head, relation, ?) with a state for every entity",
         monitor="val/mrr",
+    ),
+    "node-classification": TaskInfo(
+        "graphzoo.tasks.NodeClassification",
+        ("node",),
+        "it needs an encoder that turns node features into a state for every node, whatever is asked",
     ),
 }
 

@@ -1,4 +1,4 @@
-"""`graphzoo reproduce MODEL DATA --seeds 0,1,2`: one row of a results table, resumable."""
+"""`graphzoo reproduce MODEL DATA --seeds 0,1,2 --splits 0-9`: one row of a results table, resumable."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -22,20 +23,51 @@ from graphzoo.run_directory import several_processes
 
 __all__ = ["mean_and_deviation", "paper_values", "reproduce_main"]
 
-USAGE = "usage: graphzoo reproduce MODEL DATA [--seeds 0,1,2] [--recipe NAME] [--out DIR] [options of fit]"
-_SHOWN = ("test/mrr", "test/hits@1", "test/hits@3", "test/hits@10", "test/mr")
+USAGE = (
+    "usage: graphzoo reproduce MODEL DATA [--seeds 0,1,2] [--splits 0-9] [--recipe NAME] [--out DIR] "
+    "[options of fit]"
+)
+_SHOWN = ("test/mrr", "test/hits@1", "test/hits@3", "test/hits@10", "test/mr", "test/acc", "test/auroc")
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One run of the row.
+
+    Args:
+        seed: Its seed.
+        split: The `split_index`; None where the data have one split.
+    """
+
+    seed: int
+    split: int | None = None
+
+    def __str__(self) -> str:
+        return f"seed {self.seed}" if self.split is None else f"split {self.split}, seed {self.seed}"
+
+    @property
+    def folder(self) -> str:
+        """Name of its run directory."""
+        return f"seed-{self.seed}" if self.split is None else f"split-{self.split}-seed-{self.seed}"
+
+    @property
+    def options(self) -> list[str]:
+        """What it adds to the command line."""
+        split = [] if self.split is None else ["--data.split_index", str(self.split)]
+        return [*split, "--seed", str(self.seed)]
 
 
 def reproduce_main(argv: list[str]) -> int:
-    """Fit and test one seed after the other, then average.
+    """Fit and test one seed after the other, on every split that is asked for, then average.
 
-    A seed with results.json is not run again; one that was interrupted goes on from its last checkpoint.
+    A run with results.json is not run again; one that was interrupted goes on from its last checkpoint.
 
     Args:
-        argv: MODEL DATA, `--seeds`, `--out`; everything else goes to `graphzoo fit`.
+        argv: MODEL DATA, `--seeds` (0,1,2; with `--splits` 0), `--splits`, `--out`; everything else goes to
+            `graphzoo fit`.
 
     Returns:
-        0, or the exit status of the seed that failed.
+        0, or the exit status of the run that failed.
     """
     if not argv or "-h" in argv or "--help" in argv:
         sys.stdout.write(USAGE + "\n")
@@ -45,7 +77,9 @@ def reproduce_main(argv: list[str]) -> int:
     if several_processes():
         raise UsageError("reproduce starts its processes itself: run it without torchrun or srun")
     names, rest = argv[:2], argv[2:]
-    seeds, rest = _take(rest, "--seeds", "0,1,2")
+    splits, rest = _take(rest, "--splits", "")
+    # Splits differ more than seeds do, and published rows take one run of each.
+    seeds, rest = _take(rest, "--seeds", "0" if splits else "0,1,2")
     out, rest = _take(rest, "--out", "")
     for taken in ("--seed", "--seed_everything", "--run_dir", "--ckpt_path", "--model", "--data"):
         if any(token.partition("=")[0] == taken for token in rest):
@@ -55,7 +89,11 @@ def reproduce_main(argv: list[str]) -> int:
         unfit = name.startswith(("--print_config", "--help")) or name.endswith(".help")
         if unfit or (name == "--trainer.fast_dev_run" and value.lower() not in ("false", "0")):
             raise UsageError(f"reproduce cannot use {name}: such a run leaves no results\n{USAGE}")
-    numbers = _seeds(seeds)
+    if splits and any(token.partition("=")[0].endswith(".split_index") for token in rest):
+        raise UsageError(f"--splits sets --data.split_index itself; leave it out\n{USAGE}")
+    numbers = _numbers(seeds, "--seeds")
+    parts: list[int | None] = [*_numbers(splits, "--splits")] if splits else [None]
+    runs = [_Run(seed, split) for split in parts for seed in numbers]
     options = ["--model", names[0], "--data", names[1], *rest]
     plan = make_plan("fit", options)  # unknown names are told before any seed runs
     row = f"{plan.model}-{plan.data}"
@@ -63,13 +101,13 @@ def reproduce_main(argv: list[str]) -> int:
         row += "-" + plan.recipe.rpartition("/")[2]
     directory = Path(out) if out else RUNS / "reproduce" / row
     _claim(directory, options)
-    for seed in numbers:
-        status = _run_seed(directory / f"seed-{seed}", seed, options)
+    for run in runs:
+        status = _run_once(directory / run.folder, run, options)
         if status:
             sys.stderr.write("The same reproduce command goes on from here.\n")
             return status
     paper = paper_values(plan.model, plan.recipe, plan.data)
-    _report(directory, plan.model, plan.data, plan.recipe, numbers, paper)
+    _report(directory, plan.model, plan.data, plan.recipe, runs, paper)
     return 0
 
 
@@ -119,15 +157,15 @@ def _take(rest: list[str], option: str, default: str) -> tuple[str, list[str]]:
     return value, kept
 
 
-def _seeds(text: str) -> list[int]:
+def _numbers(text: str, option: str) -> list[int]:
     numbers: list[int] = []
     for part in text.split(","):
         first, dash, last = part.partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()):
-            raise UsageError(f"--seeds takes numbers such as 0,1,2 or 0-4, got {text!r}")
+            raise UsageError(f"{option} takes numbers such as 0,1,2 or 0-4, got {text!r}")
         found = range(int(first), int(last if dash else first) + 1)
         if not found:
-            raise UsageError(f"--seeds {text}: {part} is empty; write {last}-{first}")
+            raise UsageError(f"{option} {text}: {part} is empty; write {last}-{first}")
         numbers += found
     return list(dict.fromkeys(numbers))
 
@@ -137,7 +175,7 @@ def _claim(directory: Path, options: list[str]) -> None:
     record = directory / "command.json"
     if record.is_file():
         before = json.loads(record.read_text(encoding="utf-8"))
-        begun = [*directory.glob("seed-*/results.json"), *directory.glob("seed-*/checkpoints/*.ckpt")]
+        begun = [*directory.glob("s*-*/results.json"), *directory.glob("s*-*/checkpoints/*.ckpt")]
         if before != options and begun:
             raise UsageError(
                 f"{directory} holds seeds with other options: {' '.join(before)}\n"
@@ -147,20 +185,20 @@ def _claim(directory: Path, options: list[str]) -> None:
     record.write_text(json.dumps(options) + "\n", encoding="utf-8")
 
 
-def _run_seed(run: Path, seed: int, options: list[str]) -> int:
-    if (run / "results.json").is_file():
-        sys.stderr.write(f"seed {seed}: finished before\n")
+def _run_once(folder: Path, run: _Run, options: list[str]) -> int:
+    if (folder / "results.json").is_file():
+        sys.stderr.write(f"{run}: finished before\n")
         return 0
-    arguments = ["fit", *options, "--seed", str(seed), "--run_dir", str(run)]
-    if (run / "checkpoints" / "last.ckpt").is_file():
-        sys.stderr.write(f"seed {seed}: goes on from its last checkpoint\n")
-        return _run([*arguments, "--ckpt_path", str(run)])
-    if run.exists():  # stopped before its first checkpoint: nothing in it can be used
+    arguments = ["fit", *options, *run.options, "--run_dir", str(folder)]
+    if (folder / "checkpoints" / "last.ckpt").is_file():
+        sys.stderr.write(f"{run}: goes on from its last checkpoint\n")
+        return _run([*arguments, "--ckpt_path", str(folder)])
+    if folder.exists():  # stopped before its first checkpoint: nothing in it can be used
         number = 1
-        while (kept := run.with_name(f"{run.name}.stopped-{number}")).exists():
+        while (kept := folder.with_name(f"{folder.name}.stopped-{number}")).exists():
             number += 1
-        run.rename(kept)
-    sys.stderr.write(f"seed {seed}: starts\n")
+        folder.rename(kept)
+    sys.stderr.write(f"{run}: starts\n")
     return _run(arguments)
 
 
@@ -192,22 +230,22 @@ def _pass_on(process: subprocess.Popen[bytes]) -> dict[signal.Signals, Any]:
     }
 
 
-def _read_results(directory: Path, seeds: list[int]) -> list[dict[str, Any]]:
-    """The results of all seeds, which share settings, data and version.
+def _read_results(directory: Path, runs: list[_Run]) -> list[dict[str, Any]]:
+    """The results of all runs, which share settings, data and version.
 
     Raises:
-        UsageError: naming the seed that is missing or that differs.
+        UsageError: naming the run that is missing or that differs.
     """
     found: list[dict[str, Any]] = []
-    for seed in seeds:
-        path = directory / f"seed-{seed}" / "results.json"
+    for run in runs:
+        path = directory / run.folder / "results.json"
         try:
             result = json.loads(path.read_text(encoding="utf-8"))
             result["metrics"].items()
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UsageError(
-                f"seed {seed}: {path} is missing or damaged\n"
-                f"Move {path.parent} away; the same command then runs this seed again"
+                f"{run}: {path} is missing or damaged\n"
+                f"Move {path.parent} away; the same command then runs it again"
             ) from error
         found.append(result)
     for what, key in (("settings", "config_hash"), ("data", "data_fingerprint"), ("graphzoo", "versions")):
@@ -215,25 +253,25 @@ def _read_results(directory: Path, seeds: list[int]) -> list[dict[str, Any]]:
         if key == "versions":
             values = [(value or {}).get("graphzoo") for value in values]
         usual = max(values, key=values.count)
-        odd = [(seed, value) for seed, value in zip(seeds, values, strict=True) if value != usual]
+        odd = [(run, value) for run, value in zip(runs, values, strict=True) if value != usual]
         if odd:
-            seed, value = odd[0]
+            run, value = odd[0]
             raise UsageError(
-                f"seed {seed} has other {what} than the other seeds ({value}, there {usual}): no mean\n"
-                f"Move {directory / f'seed-{seed}'} away; the same command then runs this seed again"
+                f"{run} has other {what} than the other runs ({value}, there {usual}): no mean\n"
+                f"Move {directory / run.folder} away; the same command then runs it again"
             )
     return found
 
 
 def _report(
-    directory: Path, model: str, data: str, recipe: str, seeds: list[int], paper: dict[str, float]
+    directory: Path, model: str, data: str, recipe: str, runs: list[_Run], paper: dict[str, float]
 ) -> None:
     from rich import get_console
     from rich.table import Table
 
-    from graphzoo.results import write_results, write_rows
+    from graphzoo.results import PERCENT, format_metric, write_results, write_rows
 
-    found = _read_results(directory, seeds)
+    found = _read_results(directory, runs)
     names = [name for name in _SHOWN if all(name in result["metrics"] for result in found)]
     names = names or sorted(set.intersection(*(set(result["metrics"]) for result in found)))
     rows: list[dict[str, Any]] = []
@@ -241,27 +279,34 @@ def _report(
         values = [result["metrics"][name] for result in found]
         mean, deviation = mean_and_deviation(values)
         row: dict[str, Any] = {"metric": name, "mean": mean, "std": deviation, "paper": paper.get(name)}
-        rows.append(row | {f"seed {seed}": value for seed, value in zip(seeds, values, strict=True)})
+        rows.append(row | {str(run): value for run, value in zip(runs, values, strict=True)})
     write_rows(directory / "row.csv", rows)
     content = {
         "model": model,
         "data": data,
         "recipe": recipe or None,
-        "seeds": seeds,
+        "seeds": list(dict.fromkeys(run.seed for run in runs)),
+        "splits": list(dict.fromkeys(run.split for run in runs if run.split is not None)) or None,
         "metrics": {row["metric"]: {key: row[key] for key in ("mean", "std", "paper")} for row in rows},
         "runs": found,
     }
     write_results(directory / "row.json", content)
-    plural = "s" if len(seeds) > 1 else ""
+    counted = "run" if any(run.split is not None for run in runs) else "seed"
+    plural = "s" if len(runs) > 1 else ""
     table = Table(
-        title=f"{model} on {data}: test, {len(seeds)} seed{plural}", title_justify="left", min_width=50
+        title=f"{model} on {data}: test, {len(runs)} {counted}{plural}", title_justify="left", min_width=50
     )
     for column in ("metric", "mean ± std", "paper", "difference"):
         table.add_column(column, justify="left" if column == "metric" else "right")
     for row in rows:
-        spread = "" if row["std"] is None else f" ± {row['std']:.4f}"
-        published = row["paper"]
-        compared = ("", "") if published is None else (f"{published:.3f}", f"{row['mean'] - published:+.4f}")
-        table.add_row(row["metric"].removeprefix("test/"), f"{row['mean']:.4f}{spread}", *compared)
+        name = row["metric"].removeprefix("test/")
+        spread = "" if row["std"] is None else f" ± {format_metric(name, row['std'])}"
+        published, difference = row["paper"], ""
+        if published is not None:
+            sign = "+" if row["mean"] >= published else "-"
+            difference = sign + format_metric(name, abs(row["mean"] - published))
+        compared = "" if published is None else format_metric(name, published)
+        shown = PERCENT.get(name, name)
+        table.add_row(shown, f"{format_metric(name, row['mean'])}{spread}", compared, difference)
     get_console().print(table)
     sys.stderr.write(f"row: {directory / 'row.csv'}, {directory / 'row.json'}\n")

@@ -9,13 +9,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["FORMAT", "config_hash", "print_table", "write_results", "write_rows"]
+__all__ = [
+    "FORMAT",
+    "PERCENT",
+    "config_hash",
+    "format_metric",
+    "print_table",
+    "write_results",
+    "write_rows",
+]
 
 FORMAT = 1
 
-_COLUMNS = {"mrr": "MRR", "hits@1": "Hits@1", "hits@3": "Hits@3", "hits@10": "Hits@10", "mr": "MR"}
-# What differs between machines, not between results.
-_MACHINE = {"root", "download", "num_workers", "seed", "path"}
+_RANKING = {"mrr": "MRR", "hits@1": "Hits@1", "hits@3": "Hits@3", "hits@10": "Hits@10", "mr": "MR"}
+# The field gives these in per cent; results.json has them as they are.
+PERCENT = {"acc": "accuracy %", "auroc": "ROC-AUC %"}
+# What differs between machines or between the runs of one row, not between settings.
+_MACHINE = {"root", "download", "num_workers", "seed", "path", "split_index"}
 _TRAINER = (
     "max_epochs",
     "max_steps",
@@ -76,7 +86,7 @@ def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
 
 
 def print_table(title: str, metrics: Mapping[str, float], rows: list[dict[str, Any]], split: str) -> None:
-    """Print the figures of a split: both directions, then those of the head and tail queries.
+    """Print the figures of a split: of nodes, or of both directions, then of the head and tail queries.
 
     Args:
         title: Above the table.
@@ -87,21 +97,32 @@ def print_table(title: str, metrics: Mapping[str, float], rows: list[dict[str, A
     from rich import get_console
     from rich.table import Table
 
-    names = [name for name in _COLUMNS if f"{split}/{name}" in metrics]
+    columns = _RANKING if f"{split}/mrr" in metrics else PERCENT
+    names = [name for name in columns if f"{split}/{name}" in metrics]
     table = Table(title=title, title_justify="left", min_width=len(title) + 2)
-    table.add_column("queries")
+    table.add_column("queries" if columns is _RANKING else "nodes")
+    if names and columns is PERCENT:
+        names.append("loss")
     for name in names or metrics:
-        table.add_column(_COLUMNS.get(name, name), justify="right")
+        table.add_column(columns.get(name, name), justify="right")
     if names:
-        table.add_row("both directions", *(_format(name, metrics[f"{split}/{name}"]) for name in names))
+        label = "both directions" if columns is _RANKING else {"val": "validation"}.get(split, split)
+        table.add_row(label, *(format_metric(name, metrics[f"{split}/{name}"]) for name in names))
     else:
-        table.add_row("all", *(_format(name, value) for name, value in metrics.items()))
+        table.add_row("all", *(format_metric(name, value) for name, value in metrics.items()))
     for row in rows:
         if row.get("relation") == "all" and row.get("direction") in ("head", "tail"):
-            cells = [_format(name, row[name]) if name in row else "" for name in names]
+            cells = [format_metric(name, row[name]) if name in row else "" for name in names]
             table.add_row(row["direction"], *cells)
     get_console().print(table)
 
 
-def _format(name: str, value: float) -> str:
+def format_metric(name: str, value: float) -> str:
+    """A figure as tables show it: accuracy and ROC-AUC in per cent, mean ranks with one digit.
+
+    >>> format_metric("acc", 0.8234), format_metric("mrr", 0.8234)
+    ('82.34', '0.8234')
+    """
+    if name in PERCENT:
+        return f"{100 * value:.2f}"
     return f"{value:.1f}" if name == "mr" else f"{value:.4f}"

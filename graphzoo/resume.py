@@ -16,8 +16,8 @@ __all__ = ["ResumeGuard", "differences", "read_checkpoint"]
 
 # Arguments of the data module that do not change what is trained.
 _HARMLESS = {"root", "download", "num_workers", "eval_batch_size", "path"}
-# Settings whose old values sit in the restored schedule, where a new value would be ignored without a word.
-_FROZEN = {"lr_milestones", "lr_gamma"}
+# Settings whose old values sit in the restored schedule or weights: new ones would be ignored, or not fit.
+_FROZEN = {"lr_milestones", "lr_gamma", "decoder"}
 _REPLACED_IN_OPTIMISER = {"lr", "weight_decay"}
 
 
@@ -138,35 +138,46 @@ def check_shape(found: dict[str, tuple[Any, Any]], path: Path) -> None:
     Raises:
         UsageError: naming the settings and both values.
     """
-    encoder = {name: pair for name, pair in found.items() if name.startswith("--model.encoder")}
-    if encoder:
-        lines = [f"{name}: {old} there, {new} here" for name, (old, new) in list(encoder.items())[:3]]
-        raise UsageError("\n".join([f"{path} holds another encoder", *lines, "Leave these settings out"]))
+    parts = ("--model.encoder", "--model.decoder")
+    shape = {name: pair for name, pair in found.items() if name.startswith(parts)}
+    if shape:
+        lines = [f"{name}: {old} there, {new} here" for name, (old, new) in list(shape.items())[:3]]
+        remedy = "Leave these settings out, or give those of the checkpoint"
+        raise UsageError("\n".join([f"{path} holds another encoder or decoder", *lines, remedy]))
 
 
 class ResumeGuard(Callback):
     """Refuses to go on with other data than the checkpoint's, and applies settings changed on purpose.
 
     Args:
-        fingerprint: The checkpoint's data, or None to accept any.
+        data: The checkpoint's data, {} to accept any: `fingerprint`, and `split` where there is one.
         settings: New values of `lr` and `weight_decay`; their old values lie in the restored optimiser.
         previous: The checkpoint's values of the same settings.
     """
 
-    def __init__(
-        self, fingerprint: str | None, settings: dict[str, float], previous: dict[str, float]
-    ) -> None:
-        self.fingerprint = fingerprint
+    def __init__(self, data: dict[str, Any], settings: dict[str, float], previous: dict[str, float]) -> None:
+        self.data = data
         self.settings = settings
         self.previous = previous
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Compare the data."""
-        found = getattr(trainer.datamodule, "fingerprint", None)  # type: ignore[attr-defined]
-        if self.fingerprint is not None and found is not None and found != self.fingerprint:
+        datamodule = trainer.datamodule  # type: ignore[attr-defined]
+        found, trained = getattr(datamodule, "fingerprint", None), self.data.get("fingerprint")
+        if trained is not None and found is not None and found != trained:
             raise ValueError(
                 f"the data differ from those the checkpoint was trained on (fingerprint {found[:12]}, there "
-                f"{self.fingerprint[:12]})\nGive the same files, or add --override"
+                f"{trained[:12]})\nGive the same files, or add --override"
+            )
+        split = self.data.get("split")
+        if split is None or not hasattr(datamodule, "describe_split"):
+            return
+        here = datamodule.describe_split()
+        if here["fingerprint"] != split["fingerprint"]:
+            raise ValueError(
+                f"the split differs from that of the checkpoint ({here['name']} {here['index']}, there "
+                f"{split['name']} {split['index']}): its test nodes may be trained on already\n"
+                f"Give --data.split {split['name']} --data.split_index {split['index']}, or add --override"
             )
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -203,7 +214,7 @@ def make_guard(
     changed = {name.rpartition(".")[2]: pair for name, pair in found.items() if name.count(".") == 1}
     optimiser = {name: pair for name, pair in changed.items() if name in _REPLACED_IN_OPTIMISER}
     return ResumeGuard(
-        None if override else checkpoint.get("graphzoo", {}).get("data", {}).get("fingerprint"),
+        {} if override else checkpoint.get("graphzoo", {}).get("data", {}),
         {name: float(new) for name, (_, new) in optimiser.items()},
         {name: float(old) for name, (old, _) in optimiser.items()},
     )

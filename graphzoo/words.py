@@ -104,8 +104,9 @@ def passes_through(kind: str, value: str) -> bool:
     )
 
 
-def watch_metric(rest: list[str], task: TaskInfo) -> list[str]:
+def watch_metric(rest: list[str], task: TaskInfo | None) -> list[str]:
     """Let EarlyStopping watch the task's metric unless another one is given."""
+    monitor, mode = (task.monitor, task.mode) if task is not None else ("auto", "max")
     watched: list[str] = []
     for position, token in enumerate(rest):
         watched.append(token)
@@ -120,8 +121,8 @@ def watch_metric(rest: list[str], task: TaskInfo) -> list[str]:
             for other in rest[position:]
         ):
             watched += [
-                f"--trainer.callbacks.monitor={task.monitor}",
-                f"--trainer.callbacks.mode={task.mode}",
+                f"--trainer.callbacks.monitor={monitor}",
+                f"--trainer.callbacks.mode={mode}",
             ]
     return watched
 

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import copy
+import math
 import os
 import signal
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
+from weakref import proxy
 
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
+from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
+from torch import Tensor
 
-__all__ = ["BestCheckpoint", "Interrupted", "LastCheckpoint"]
+__all__ = ["BestCheckpoint", "Interrupted", "LastCheckpoint", "is_last_epoch"]
 
 
 class Interrupted(Exception):  # noqa: N818 - what happened, not a mistake
@@ -33,13 +39,25 @@ class Interrupted(Exception):  # noqa: N818 - what happened, not a mistake
 class BestCheckpoint(ModelCheckpoint):
     """Keeps `best.ckpt`: the weights with the best validation metric.
 
+    Short epochs improve many times a second. Then the improvement is copied to main memory at once and
+    written a second after the last write, before any `last.ckpt`, when training ends, and when it fails: on
+    disk nothing is missed but what a killed process improved in its last second, and a resumed run finds that
+    again.
+
     Args:
         directory: Folder of the checkpoints.
-        monitor: Name of the metric.
+        monitor: Name of the metric; "auto" is what the task says once the data are known.
         mode: "max" or "min".
+        seconds: Least time between two writes.
     """
 
-    def __init__(self, directory: str | os.PathLike[str], monitor: str, mode: str = "max") -> None:
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        monitor: str = "auto",
+        mode: str = "max",
+        seconds: float = 1.0,
+    ) -> None:
         super().__init__(
             dirpath=Path(directory),
             filename="best",
@@ -49,6 +67,56 @@ class BestCheckpoint(ModelCheckpoint):
             enable_version_counter=False,
             auto_insert_metric_name=False,
         )
+        self.seconds = seconds
+        self._pending: dict[str, Any] | None = None
+        self._written_at = -math.inf
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Learn the task's metric."""
+        super().setup(trainer, pl_module, stage)
+        if self.monitor == "auto":
+            self.monitor = pl_module.monitor  # type: ignore[assignment]
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Note an improvement; write one that has waited."""
+        super().on_validation_end(trainer, pl_module)
+        if time.monotonic() - self._written_at >= self.seconds:
+            self.flush(trainer)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Write what has waited."""
+        super().on_train_end(trainer, pl_module)
+        self.flush(trainer)
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Write what has waited: it was good."""
+        super().on_exception(trainer, pl_module, exception)
+        self.flush(trainer)
+
+    def flush(self, trainer: Trainer) -> None:
+        """Write the best state if it is not on disk yet."""
+        if self._pending is None:
+            return
+        checkpoint, self._pending = self._pending, None
+        if trainer.is_global_zero:
+            trainer.strategy.checkpoint_io.save_checkpoint(
+                checkpoint, os.path.join(self.dirpath or "", "best.ckpt")
+            )
+        self._written_at = time.monotonic()
+
+    def _save_checkpoint(self, trainer: Trainer, filepath: str) -> None:
+        # Sharded strategies gather the weights while they write.
+        if not isinstance(trainer.strategy, SingleDeviceStrategy | DDPStrategy):
+            super()._save_checkpoint(trainer, filepath)
+            return
+        # pulled here in every process, as modules may gather their state
+        checkpoint = trainer._checkpoint_connector.dump_checkpoint(self.save_weights_only)
+        self._pending = _copy(checkpoint) if trainer.is_global_zero else {}
+        self._last_global_step_saved = trainer.global_step
+        self._last_checkpoint_saved = filepath
+        if trainer.is_global_zero:
+            for logger in trainer.loggers:
+                logger.after_save_checkpoint(proxy(self))
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the best score; a run directory that was moved keeps its best checkpoint."""
@@ -66,7 +134,8 @@ class BestCheckpoint(ModelCheckpoint):
 
 
 class LastCheckpoint(Checkpoint):
-    """Keeps `last.ckpt`: after every epoch, every few minutes inside one, and when the run is told to stop.
+    """Keeps `last.ckpt`: after the first epoch, after others when some time has passed, every few minutes
+    inside one, at the end, and when the run is told to stop.
 
     Inside an epoch it is written between two optimiser steps only, so that no micro-batch of a step is lost;
     with a loader that knows its place, the resumed run is the uninterrupted one. It is not written when
@@ -78,13 +147,19 @@ class LastCheckpoint(Checkpoint):
     Args:
         directory: Folder of the checkpoints.
         minutes: Time between two checkpoints inside an epoch.
+        seconds: Least time between two checkpoints after epochs; those after the first and the last epoch are
+            written in any case.
     """
 
-    def __init__(self, directory: str | os.PathLike[str], minutes: float = 10.0) -> None:
+    def __init__(
+        self, directory: str | os.PathLike[str], minutes: float = 10.0, seconds: float = 30.0
+    ) -> None:
         self.path = Path(directory) / "last.ckpt"
         self.minutes = minutes
+        self.seconds = seconds
         self._signum: int | None = None
         self._saved_at = time.monotonic()
+        self._has_saved = False
         self._handlers: dict[int, Any] = {}
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -118,7 +193,11 @@ class LastCheckpoint(Checkpoint):
             raise Interrupted(self._signum or signal.SIGTERM, self.path)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Save after every epoch."""
+        """Save after the last epoch, and after others when it is time."""
+        waited = time.monotonic() - self._saved_at > self.seconds or not self._has_saved
+        due = trainer.is_global_zero and waited
+        if not self._any(trainer, due or self._signum is not None or is_last_epoch(trainer)):
+            return
         self._save(trainer)
         if self._told_to_stop(trainer):
             raise Interrupted(self._signum or signal.SIGTERM, self.path)
@@ -145,5 +224,28 @@ class LastCheckpoint(Checkpoint):
     def _save(self, trainer: Trainer) -> None:
         if getattr(trainer, "fast_dev_run", False):
             return
+        for callback in trainer.checkpoint_callbacks:
+            if isinstance(callback, BestCheckpoint):
+                callback.flush(trainer)  # what this checkpoint calls the best has to be there
         trainer.save_checkpoint(self.path, weights_only=False)
-        self._saved_at = time.monotonic()
+        self._saved_at, self._has_saved = time.monotonic(), True
+
+
+def is_last_epoch(trainer: Trainer) -> bool:
+    """Whether the epoch that ends now is the run's last."""
+    stop = trainer.max_steps not in (None, -1) and trainer.global_step >= trainer.max_steps
+    epochs = trainer.max_epochs
+    last = epochs is not None and 0 <= epochs <= trainer.current_epoch + 1
+    return bool(trainer.should_stop or stop or last)
+
+
+def _copy(value: Any) -> Any:
+    """A checkpoint that further training does not change, its tensors in main memory."""
+    if isinstance(value, Tensor):
+        return value.detach().to("cpu", copy=True)
+    if isinstance(value, Mapping):
+        # also of OrderedDict, whose order is that of any dict today
+        return {key: _copy(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_copy(item) for item in value)
+    return copy.deepcopy(value)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -9,9 +11,12 @@ from lightning.pytorch.callbacks import RichProgressBar
 from lightning.pytorch.utilities import rank_zero_only
 from rich import get_console
 
+from graphzoo.callbacks.checkpoint import is_last_epoch
 from graphzoo.callbacks.throughput import Throughput
 
 __all__ = ["EpochLines", "ProgressBar"]
+
+_FEW = 50
 
 
 class ProgressBar(RichProgressBar):
@@ -20,29 +25,49 @@ class ProgressBar(RichProgressBar):
     def __init__(self) -> None:
         super().__init__(leave=False, console_kwargs={})
 
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Show a bar, unless an epoch is a single batch: hundreds of bars a minute only take time."""
+        if trainer.num_training_batches == 1:
+            self.disable()
+        super().on_train_start(trainer, pl_module)
+
     def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
-        """Loss, validation metric and queries/s."""
+        """Loss, validation metric and rate."""
         metrics: dict[str, Any] = dict(super().get_metrics(trainer, pl_module))
         metrics.pop("v_num", None)
         if rate := _rate(trainer):
-            metrics["queries/s"] = f"{rate:.0f}"
+            metrics[f"{_unit(pl_module)}/s"] = f"{rate:.0f}"
         return metrics
 
 
 class EpochLines(Callback):
-    """Prints one line per epoch: loss, validation metric, rate."""
+    """Prints one line per epoch: loss, validation metric, rate.
+
+    Of more than 50 epochs those are shown that end a second after the last one shown, and the first and last.
+    """
+
+    def __init__(self) -> None:
+        self._shown_at = -math.inf
 
     @rank_zero_only
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Print the line."""
+        few = trainer.max_epochs is not None and 0 <= trainer.max_epochs <= _FEW
+        if not (few or time.monotonic() - self._shown_at >= 1 or is_last_epoch(trainer)):
+            return
+        self._shown_at = time.monotonic()
         shown = [f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"]
         monitor = getattr(pl_module, "monitor", "")
         for name in ("train/loss", "train/loss_epoch", monitor):
             if name in trainer.callback_metrics:
                 shown.append(f"{name} {float(trainer.callback_metrics[name]):.4f}")
         if rate := _rate(trainer):
-            shown.append(f"{rate:.0f} queries/s")
+            shown.append(f"{rate:.0f} {_unit(pl_module)}/s")
         get_console().print("  ".join(shown), highlight=False)
+
+
+def _unit(pl_module: LightningModule) -> str:
+    return str(getattr(pl_module, "unit", "queries"))
 
 
 def _rate(trainer: Trainer) -> float:

@@ -1,4 +1,4 @@
-"""Queries per second of training, without the time of validation."""
+"""Queries or nodes per second of training, without the time of validation."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ __all__ = ["Throughput"]
 
 class Throughput(Callback):
     """Counts training queries and the seconds spent on them; logs `train/queries_per_s` and `train/seconds`.
+
+    A task whose batches are made of something else says so in `unit`: `train/nodes_per_s`.
 
     Attributes:
         queries_per_s: Rate of the current epoch.
@@ -52,7 +54,8 @@ class Throughput(Callback):
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Log the epoch's rate."""
         self.fit_seconds = time.perf_counter() - self._fit_began
-        pl_module.log("train/queries_per_s", self.queries_per_s, sync_dist=False)
+        unit = getattr(pl_module, "unit", "queries")
+        pl_module.log(f"train/{unit}_per_s", self.queries_per_s, sync_dist=False)
         pl_module.log("train/seconds", self._seconds, sync_dist=False)
 
     def state_dict(self) -> dict[str, float]:

@@ -137,8 +137,8 @@ def _nonzero(total: Tensor) -> Tensor:
 
 def _singular_vectors(x: Tensor, count: int) -> Tensor:
     """The right singular vectors of the largest singular values, [F, count], the largest entry positive."""
-    from scipy import sparse  # type: ignore[import-untyped]
-    from scipy.sparse.linalg import svds  # type: ignore[import-untyped]
+    from scipy import sparse
+    from scipy.sparse.linalg import svds
 
     if x.layout is torch.sparse_csr:
         parts = (x.values().numpy(), x.col_indices().numpy(), x.crow_indices().numpy())

@@ -23,7 +23,7 @@ from graphzoo.datamodules.node_batches import (
     WholeGraphBatch,
     WholeGraphSampler,
 )
-from graphzoo.datasets import NodeGraph, NodeSplit, load_node_graph
+from graphzoo.datasets import NodeGraph, NodeSplit, load_node_graph, node_graph_from_files
 from graphzoo.datasets.roots import cache_root
 from graphzoo.errors import UsageError
 from graphzoo.sampling import partition as partition_nodes
@@ -46,8 +46,8 @@ class NodeDataModule(LightningDataModule):
     Args:
         name: Data set (`graphzoo list`); None or "nodes" with the user's own `path`; None without one is
             cora.
-        path: Own graph: a saved PyG `Data`, a .npz file, a CSV file of nodes and one of edges, or a folder
-            with these two.
+        path: Own graph: a saved PyG `Data`, a .npz file, a folder with nodes.csv and edges.csv, or these two;
+            see `graphzoo.datasets.node_graph_from_files`.
         root: Data root; None takes GRAPHZOO_DATA or the user's cache folder.
         download: Whether missing files may be fetched; None means yes unless GRAPHZOO_OFFLINE is set.
         split: Name of the split, "random-50-25-25" (any shares) or "random-20-per-class"; None: the data's
@@ -156,8 +156,6 @@ class NodeDataModule(LightningDataModule):
         if self._raw is not None:
             return self._raw
         if self.path is not None:
-            from graphzoo.datasets import node_graph_from_files
-
             return node_graph_from_files(self.path)
         return load_node_graph(self.name, root=self.root, download=download, num_neighbors=self.num_neighbors)
 

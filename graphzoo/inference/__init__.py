@@ -9,10 +9,11 @@ if TYPE_CHECKING:
     from graphzoo.inference.command import predict_main as predict_main
     from graphzoo.inference.loading import load as load
     from graphzoo.inference.model import KGModel as KGModel
+    from graphzoo.inference.node_model import NodeModel as NodeModel
 
-_LAZY = {"KGModel": "model", "load": "loading", "predict_main": "command"}
+_LAZY = {"KGModel": "model", "NodeModel": "node_model", "load": "loading", "predict_main": "command"}
 
-__all__ = ["KGModel", "load", "predict_main"]
+__all__ = ["KGModel", "NodeModel", "load", "predict_main"]
 
 
 def __getattr__(name: str) -> Any:

@@ -21,8 +21,8 @@ from graphzoo.types import GraphSpec
 if TYPE_CHECKING:
     from os import PathLike
 
-    from graphzoo.encoders import QueryEncoder
-    from graphzoo.tasks import KGCompletion
+    from graphzoo.encoders import Encoder
+    from graphzoo.tasks import KGCompletion, NodeClassification
 
 __all__ = ["build_task", "find_checkpoint", "read_checkpoint"]
 
@@ -33,7 +33,10 @@ _PARTS = {
     "encoder.class_path": str,
     "encoder.init_args": dict,
     "spec": dict,
-    "relations": list,
+}
+_TASK_PARTS: dict[str, dict[str, type]] = {
+    "graphzoo.tasks.NodeClassification": {"classes": list, "features": dict},
+    "": {"relations": list},
 }
 
 
@@ -63,7 +66,8 @@ def find_checkpoint(path: str | PathLike[str]) -> tuple[Path, Path | None]:
             hint = f"; it holds {', '.join(map(str, inside[:3]))}: give one of these" if inside else ""
             raise UsageError(f"{path}: holds no checkpoints/best.ckpt or checkpoints/last.ckpt{hint}")
     run = path.absolute().parent.parent
-    return path, run if (run / "graph" / "knowledge_graph.npz").is_file() else None
+    kept = ("knowledge_graph.npz", "node_graph.npz", "meta.json")
+    return path, run if any((run / "graph" / name).is_file() for name in kept) else None
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
@@ -100,7 +104,10 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
             f"{path}: format {described['format']}, this graphzoo reads {CHECKPOINT_FORMAT}; "
             f"install {_version(described, 'a newer version')}"
         )
-    for name, kind in _PARTS.items():
+    # A task made from graphzoo's own describes itself as that one does.
+    parts = _TASK_PARTS["graphzoo.tasks.NodeClassification" if "classes" in described else ""]
+    parts = _TASK_PARTS.get(str(described.get("task")), parts)
+    for name, kind in {**_PARTS, **parts}.items():
         value: Any = described
         for key in name.split("."):
             value = value.get(key)
@@ -115,7 +122,9 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     return {str(name): value for name, value in checkpoint.items()}
 
 
-def build_task(checkpoint: dict[str, Any], source: Path, *, trust: bool = False) -> KGCompletion:
+def build_task(
+    checkpoint: dict[str, Any], source: Path, *, trust: bool = False
+) -> KGCompletion | NodeClassification:
     """The task of a checkpoint, in evaluation mode.
 
     Args:
@@ -126,20 +135,21 @@ def build_task(checkpoint: dict[str, Any], source: Path, *, trust: bool = False)
     Raises:
         UsageError: if a class is not trusted or of the wrong kind, or the weights do not fit the settings.
     """
-    from graphzoo.encoders import QueryEncoder
-    from graphzoo.tasks import KGCompletion
+    from graphzoo.tasks import KGCompletion, NodeClassification
 
     described = checkpoint["graphzoo"]
     task_class = _resolve(described["task"], source, trust=trust)
-    if not issubclass(task_class, KGCompletion):
+    if not issubclass(task_class, KGCompletion | NodeClassification):
         raise UsageError(
-            f"{source}: prediction is for knowledge-graph completion; this is a {described['task']}"
+            f"{source}: prediction is for knowledge-graph completion and node classification; this is a "
+            f"{described['task']}"
         )
     encoder_path = described["encoder"]["class_path"]
     settings = dict(described["encoder"]["init_args"])
     encoder_class = _resolve(encoder_path, source, trust=trust)
-    if not issubclass(encoder_class, QueryEncoder):
-        raise UsageError(f"{source}: {encoder_path} is no QueryEncoder, which {described['task']} needs")
+    if not issubclass(encoder_class, task_class.accepts):
+        kinds = " or ".join(kind.__name__ for kind in task_class.accepts)
+        raise UsageError(f"{source}: {encoder_path} is no {kinds}, which {described['task']} needs")
     prefix = "encoder."
     weights = {
         name.removeprefix(prefix): value
@@ -147,7 +157,7 @@ def build_task(checkpoint: dict[str, Any], source: Path, *, trust: bool = False)
         if name.startswith(prefix)
     }
 
-    def factory(spec: GraphSpec) -> QueryEncoder:
+    def factory(spec: GraphSpec) -> Encoder:
         try:
             encoder = encoder_class(spec, **settings)
         except (TypeError, ValueError) as error:
@@ -157,14 +167,14 @@ def build_task(checkpoint: dict[str, Any], source: Path, *, trust: bool = False)
             ) from error
         if _differences(encoder, weights):
             raise UsageError(f"{source}: {_explain(encoder_class, spec, settings, weights)}")
-        assert isinstance(encoder, QueryEncoder)
-        return encoder
+        built: Encoder = encoder
+        return built
 
     # Building draws initial weights, which the stored ones replace: the caller's random state is no part of
     # that.
     with torch.random.fork_rng(devices=[]):
         try:
-            task: KGCompletion = task_class.from_checkpoint_dict(checkpoint, factory)
+            task: KGCompletion | NodeClassification = task_class.from_checkpoint_dict(checkpoint, factory)
             return task
         except RuntimeError as error:
             lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -215,10 +225,12 @@ def _explain(
         for other in _alternatives(value, built, stored):
             if _fits(encoder_class, spec, {**settings, name: other}, weights):
                 return f"the settings say {name}={value!r}, but the weights are those of {name}={other!r}"
-    for other in _alternatives(spec.num_relations, built, stored):
-        changed = GraphSpec.from_dict({**spec.to_dict(), "num_relations": int(other)})
-        if _fits(encoder_class, changed, settings, weights):
-            return f"the graph has num_relations={spec.num_relations}, but the weights are those of {other}"
+    for fact in ("num_relations", "in_channels"):
+        value = getattr(spec, fact)
+        for other in _alternatives(value, built, stored):
+            changed = GraphSpec.from_dict({**spec.to_dict(), fact: int(other)})
+            if _fits(encoder_class, changed, settings, weights):
+                return f"the graph has {fact}={value}, but the weights are those of {other}"
     name = next(name for name in {**built, **stored} if built.get(name) != stored.get(name))
     return (
         f"the weights do not fit {encoder_class.__name__}: {name} is {stored.get(name, 'missing')} "

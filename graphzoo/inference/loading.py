@@ -3,54 +3,91 @@
 from __future__ import annotations
 
 from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from graphzoo.datamodules.features import FeatureTransform
+from graphzoo.datasets import KnowledgeGraph, NodeGraph
 from graphzoo.errors import UsageError
 from graphzoo.inference.checkpoint import build_task, find_checkpoint, read_checkpoint
 from graphzoo.inference.graphs import GraphSource, load_graph, stored_graph
 from graphzoo.inference.model import KGModel
+from graphzoo.inference.node_graphs import NodeGraphSource, load_node_source, stored_node_graph
+from graphzoo.inference.node_model import NodeModel
+
+if TYPE_CHECKING:
+    from graphzoo.tasks import NodeClassification
 
 __all__ = ["load"]
 
 
 def load(
     path: str | PathLike[str],
-    data: GraphSource | None = None,
+    data: GraphSource | NodeGraphSource | None = None,
     *,
     device: str = "cpu",
     trust: bool = False,
-) -> KGModel:
+) -> KGModel | NodeModel:
     """Load a trained model.
 
     Args:
         path: A run directory, or a checkpoint file. A file outside a run directory needs `data`.
-        data: Graph to reason over instead of the run's: a KnowledgeGraph, a folder or files of triples, or
-            the name of a data set. Its relations must be among those of the training graph; its entities may
-            be others.
+        data: Another graph than the run's. For knowledge-graph completion a KnowledgeGraph, a folder or files
+            of triples, or the name of a data set; its relations must be among those of the training graph,
+            its entities may be others. For node classification a NodeGraph, files as for `--data nodes`, or
+            the name of a data set; its features must be those of the training graph.
         device: "cpu", "cuda", "cuda:1", ... or "auto" for the GPU if there is one.
         trust: Import classes that the checkpoint names even if they are neither registered nor imported.
 
     Returns:
-        The model, ready to predict. Without `data`, it answers on the graph the run was tested on.
+        A `KGModel` or a `NodeModel`, ready to predict. Without `data`, it answers on the graph the run was
+        tested on.
 
     Raises:
         UsageError: (a ValueError) if the checkpoint is missing, damaged or unsafe, the weights do not fit
-            their settings, or the graph has unknown relations; the message names the remedy.
+            their settings, or the graph has unknown relations or other features; the message names the
+            remedy.
     """
     file, run = find_checkpoint(path)
     where = _device(device)
     if data is None and run is None:
         raise UsageError(
-            f"{file} lies outside a run directory, so the graph is not known: give data= (a folder of "
-            "triples, a KnowledgeGraph or the name of a data set), or the run directory"
+            f"{file} lies outside a run directory, so the graph is not known: give data= (a graph, its files "
+            "or the name of a data set), or the run directory"
         )
+    from graphzoo.tasks import NodeClassification
+
     checkpoint = read_checkpoint(file)
     task = build_task(checkpoint, file, trust=trust).to(where)
-    relations = tuple(checkpoint["graphzoo"]["relations"])
+    described = checkpoint["graphzoo"]
+    if isinstance(task, NodeClassification):
+        return _node_model(task, described, run, data)
+    if isinstance(data, NodeGraph):
+        raise UsageError(f"{file} completes knowledge graphs, and data= is a graph of nodes with features")
+    relations = tuple(described["relations"])
     source = data if data is not None or run is None else stored_graph(run)
     assert source is not None
     return KGModel(task, load_graph(source, relations))
+
+
+def _node_model(
+    task: NodeClassification,
+    described: dict[str, Any],
+    run: Path | None,
+    data: GraphSource | NodeGraphSource | None,
+) -> NodeModel:
+    if isinstance(data, KnowledgeGraph):
+        raise UsageError("the model labels nodes with features, and data= is a knowledge graph")
+    projection = None if run is None else run / "graph" / "projection.npy"
+    transform = FeatureTransform.load(described["features"], projection)
+    if data is None:
+        assert run is not None
+        graph = stored_node_graph(run)
+    else:
+        graph = load_node_source(data)
+    return NodeModel(task, graph, transform, described["classes"])
 
 
 def _device(name: str) -> torch.device:

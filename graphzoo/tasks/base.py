@@ -68,7 +68,7 @@ class Task(LightningModule):
     @property
     def monitor(self) -> str:
         """Validation metric that selects the checkpoint."""
-        raise NotImplementedError(f"{type(self).__name__} must define monitor")
+        raise AttributeError(f"{type(self).__name__} must define monitor")
 
     def build_decoder(self, encoder: Encoder) -> nn.Module:
         """The decoder that fits the encoder's states."""

@@ -254,6 +254,35 @@ class NodeClassification(Task):
         """Log test/loss and test/acc or test/auroc."""
         self._report("test")
 
+    def on_test_start(self) -> None:
+        """Refuse to judge a checkpoint on nodes that it may have been trained on."""
+        self._check_data()
+
+    def on_validation_start(self) -> None:
+        """See `on_test_start`."""
+        self._check_data()
+
+    def _check_data(self) -> None:
+        """Compare with what a loaded checkpoint says of its data; another graph may be judged as it is."""
+        trained, datamodule = self._loaded_data, self._datamodule()
+        if not trained or self.trainer.state.fn == "fit":
+            return
+        features, before = datamodule.transform.describe(), trained["features"]
+        for key, option in (("normalize", "normalize_features"), ("reduce_channels", "reduce_channels")):
+            if features[key] != before[key]:
+                raise UsageError(
+                    f"the model was trained with {option} {before[key]}, here it is {features[key]}\n"
+                    f"Give --data.{option} {before[key]}"
+                )
+        split, there = datamodule.describe_split(), trained["data"]["split"]
+        same_graph = datamodule.fingerprint == trained["data"]["fingerprint"]
+        if same_graph and split["fingerprint"] != there["fingerprint"]:
+            raise UsageError(
+                f"the checkpoint was trained on split {there['name']} {there['index']}; nodes of "
+                f"{split['name']} {split['index']} may be among its training nodes\n"
+                f"Give --data.split {there['name']} --data.split_index {there['index']}"
+            )
+
     def _judge(self, prefix: str, batch: NodeBatch) -> None:
         x, edge_index, precomputed = self._inputs(batch)
         logits = self.decoder(self.node_encoder(x, edge_index, **precomputed))[batch.target].float()

@@ -115,8 +115,9 @@ def test_every_data_set_and_overlay_parses(config):
     from graphzoo.presets import list_presets
 
     for preset in list_presets("data"):
-        extra = ["--data.path=folder"] if preset.name == "kg" else []
-        found = config(*extra, names=["--model", "knowformer", "--data", preset.name])
+        extra = ["--data.path=folder"] if "requires" in preset.header else []
+        model = {"kg-completion": "knowformer", "node-classification": "galit"}[preset.header["task"]]
+        found = config(*extra, names=["--model", model, "--data", preset.name])
         assert found["data"]["init_args"]["name"] == preset.name
     for preset in list_presets("trainer"):
         config("--trainer", preset.name)

@@ -73,9 +73,13 @@ def test_every_preset_says_what_it_is():
 
 
 def test_data_presets_and_known_graphs_are_the_same():
-    from graphzoo.datasets import list_knowledge_graphs
+    from graphzoo.datasets import list_knowledge_graphs, list_node_graphs
 
-    assert {preset.name for preset in list_presets("data")} - {"kg"} == set(list_knowledge_graphs())
+    by_task = {"kg-completion": {"kg"}, "node-classification": {"nodes"}}
+    by_task["kg-completion"] |= set(list_knowledge_graphs())
+    by_task["node-classification"] |= set(list_node_graphs())
+    for task, names in by_task.items():
+        assert {preset.name for preset in list_presets("data") if preset.header["task"] == task} == names
 
 
 def test_names_are_compared_without_case_and_dashes():

@@ -281,7 +281,9 @@ def test_tables_are_written_as_they_come(tmp_path, kind):
     ("arguments", "message"),
     [
         ([], "required: --ckpt_path"),
-        (["--ckpt_path", "x"], "give either --queries FILE .* or --score FILE"),
+        (["--ckpt_path", "RUN"], "give either --queries FILE .* or --score FILE"),
+        (["--ckpt_path", "RUN", "--nodes", "Q"], "--nodes is for runs of node classification; .* completion"),
+        (["--ckpt_path", "RUN", "--queries", "Q", "--embeddings"], "--embeddings is for runs of node"),
         (["--ckpt_path", "x", "--queries", "Q", "--score", "Q"], "give either --queries"),
         (["--ckpt_path", "x", "--querys", "Q"], "unknown option --querys\nDid you mean: --queries"),
         (["--ckpt_path", "x", "--queries", "Q", "--top-k", "0"], "--top-k.*above 0, got '0'"),

@@ -1,0 +1,220 @@
+"""A trained node classifier in terms of names: labels, probabilities and states of any of a graph's nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphzoo.datamodules.features import FeatureTransform
+from graphzoo.datasets import NodeGraph
+from graphzoo.datasets.roots import cache_root
+from graphzoo.errors import UsageError
+from graphzoo.inference.names import Vocabulary
+from graphzoo.inference.node_graphs import NodeGraphSource, load_node_source
+from graphzoo.tasks.prepared_graph import PreparedGraph
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from graphzoo.tasks import NodeClassification
+
+__all__ = ["NodeModel"]
+
+_TABLE_ROWS = 100_000
+
+
+class NodeModel:
+    """A trained `NodeClassification` task together with the graph it labels; `graphzoo.load` makes one.
+
+    Args:
+        task: The task with its weights.
+        graph: Raw features and edges.
+        transform: What is done to raw features before the encoder sees them.
+        class_names: Names of the classes or yes-no labels, as in training.
+
+    Raises:
+        UsageError: (a ValueError) if the graph has other features than the model was trained with.
+    """
+
+    def __init__(
+        self,
+        task: NodeClassification,
+        graph: NodeGraph,
+        transform: FeatureTransform,
+        class_names: Sequence[str],
+    ) -> None:
+        self.task = task.eval()
+        self.transform = transform
+        self.class_names = tuple(class_names)
+        self._default = _Place(self, graph)
+        self._last: tuple[Any, _Place] | None = None
+
+    def __repr__(self) -> str:
+        return f"NodeModel({type(self.task.encoder).__name__}, {self.graph!r})"
+
+    @property
+    def graph(self) -> NodeGraph:
+        """The graph whose nodes are labelled when no other is given, with its raw features."""
+        return self._default.graph
+
+    def predict(
+        self,
+        nodes: str | int | Iterable[str | int] | None = None,
+        data: NodeGraphSource | None = None,
+        *,
+        probabilities: bool = False,
+        embeddings: bool = False,
+    ) -> pd.DataFrame:
+        """Labels of nodes.
+
+        Args:
+            nodes: A name or several, numbers where the graph has no names; None for all nodes.
+            data: Another graph with the same features: a NodeGraph, files as for `--data nodes`, or the name
+                of a data set.
+            probabilities: Whether every class gets a column.
+            embeddings: Whether every channel of the encoder's states gets a column.
+
+        Returns:
+            One row per node in the given order. Columns: `node`; `label`, the most probable class, or the
+            yes-no labels of at least one half joined by ";"; `probability` of that class (one class per node
+            only); with `probabilities` or yes-no labels `probability_<class>`; with `embeddings` `state_<i>`.
+            Probabilities are softmax or sigmoid of the logits, not calibrated.
+
+        Raises:
+            UsageError: (a ValueError) for unknown nodes, naming the nearest ones, and for other features.
+
+        >>> model.predict(nodes=[0, 5])  # doctest: +SKIP
+        """
+        import pandas as pd
+
+        tables = self.predict_batches(nodes, data, probabilities=probabilities, embeddings=embeddings)
+        return pd.concat(list(tables), ignore_index=True)
+
+    def predict_batches(
+        self,
+        nodes: str | int | Iterable[str | int] | None = None,
+        data: NodeGraphSource | None = None,
+        *,
+        probabilities: bool = False,
+        embeddings: bool = False,
+    ) -> Iterator[pd.DataFrame]:
+        """As `predict`, some ten thousand rows at a time; names are checked before the first."""
+        place = self._place(data)
+        index = place.find(nodes)
+
+        def tables() -> Iterator[pd.DataFrame]:
+            for start in range(0, max(1, index.numel()), _TABLE_ROWS):
+                part = index[start : start + _TABLE_ROWS]
+                yield self._table(place, part, probabilities=probabilities, embeddings=embeddings)
+
+        return tables()
+
+    def embed(
+        self, nodes: str | int | Iterable[str | int] | None = None, data: NodeGraphSource | None = None
+    ) -> np.ndarray[Any, np.dtype[np.float32]]:
+        """The encoder's states of nodes.
+
+        Args:
+            nodes: As for `predict`.
+            data: As for `predict`.
+
+        Returns:
+            [n, D], float32, in the order of the nodes.
+        """
+        place = self._place(data)
+        found: np.ndarray[Any, np.dtype[np.float32]] = place.states[place.find(nodes)].numpy()
+        return found
+
+    def _place(self, data: NodeGraphSource | None) -> _Place:
+        if data is None:
+            return self._default
+        # Asking the same graph again must not encode it again.
+        if self._last is None or self._last[0] is not data:
+            self._last = (data, _Place(self, load_node_source(data)))
+        return self._last[1]
+
+    def _table(self, place: _Place, index: Tensor, *, probabilities: bool, embeddings: bool) -> pd.DataFrame:
+        import pandas as pd
+
+        assert self.task.spec is not None
+        logits = place.logits[index]
+        names = np.array(self.class_names, dtype=object)
+        columns: dict[str, Any] = {"node": place.names(index)}
+        if self.task.spec.is_multi_label:
+            shares = logits.sigmoid()
+            columns["label"] = [";".join(names[row]) for row in (shares >= 0.5).numpy()]
+            probabilities = True
+        else:
+            shares = logits.softmax(1)
+            best = shares.argmax(1)
+            columns["label"] = names[best.numpy()]
+            columns["probability"] = shares.gather(1, best[:, None]).squeeze(1).numpy()
+        if probabilities:
+            columns |= {f"probability_{name}": shares[:, i].numpy() for i, name in enumerate(names)}
+        if embeddings:
+            states = place.states[index]
+            columns |= {f"state_{i}": states[:, i].numpy() for i in range(states.shape[1])}
+        # An empty table must have the types of a full one.
+        return pd.DataFrame(columns).astype({"label": "str"})
+
+
+class _Place:
+    """A graph with its nodes' names, and states and logits made at their first use."""
+
+    def __init__(self, model: NodeModel, graph: NodeGraph) -> None:
+        self.graph = graph
+        self._task = model.task
+        self._x = model.transform(graph.x)
+
+    @cached_property
+    def _outputs(self) -> tuple[Tensor, Tensor]:
+        task = self._task
+        with torch.no_grad():
+            prepared = PreparedGraph(
+                task.node_encoder, self._x, self.graph.edge_index, task.device, cache_root() / "precomputed"
+            )
+            states = task.node_encoder(prepared.x, prepared.edge_index, **prepared.precomputed)
+            logits = task.decoder(states)
+        if not torch.isfinite(logits).all():
+            raise UsageError(f"{self.graph.name}: some predictions are NaN or infinite; look at its features")
+        return states.float().cpu(), logits.float().cpu()
+
+    @property
+    def states(self) -> Tensor:
+        """[N, D]."""
+        return self._outputs[0]
+
+    @property
+    def logits(self) -> Tensor:
+        """[N, C]."""
+        return self._outputs[1]
+
+    @cached_property
+    def _vocabulary(self) -> Vocabulary:
+        return Vocabulary("node", self.graph.node_names)
+
+    def names(self, index: Tensor) -> np.ndarray[Any, Any]:
+        """Names of nodes, or their numbers where the graph has no names."""
+        found: np.ndarray[Any, Any] = index.numpy()
+        if self.graph.node_names:
+            found = np.array(self.graph.node_names, dtype=object)[found]
+        return found
+
+    def find(self, nodes: str | int | Iterable[str | int] | None) -> Tensor:
+        """Numbers of nodes, [n], int64."""
+        if nodes is None:
+            return torch.arange(self.graph.num_nodes)
+        wanted = [nodes] if isinstance(nodes, str | int) else list(nodes)
+        if self.graph.node_names:
+            return torch.tensor(self._vocabulary.find_all(map(str, wanted)), dtype=torch.int64)
+        for node in wanted:
+            if not str(node).isdecimal() or int(node) >= self.graph.num_nodes:
+                raise UsageError(
+                    f"unknown node {node!r}: the nodes are the numbers 0..{self.graph.num_nodes - 1}"
+                )
+        return torch.tensor([int(node) for node in wanted], dtype=torch.int64)
