@@ -31,7 +31,16 @@ from graphzoo.datasets.table import KGSource, find_source, list_knowledge_graphs
 from graphzoo.datasets.verify import Broken, Refused, verify_not_html, verify_triples
 from graphzoo.errors import UsageError, normalise, suggestion
 
-__all__ = ["RemoteFile", "data_places", "download", "find_files", "is_writable", "provide", "provide_files"]
+__all__ = [
+    "RemoteFile",
+    "data_places",
+    "download",
+    "find_files",
+    "is_writable",
+    "locked",
+    "provide",
+    "provide_files",
+]
 
 _log = logging.getLogger(__name__)
 _SPLITS = ("train", "valid", "test")
@@ -57,6 +66,8 @@ def download(name: str, root: str | os.PathLike[str] | None = None) -> Path:
         ValueError: unknown name, or data that need no download.
         DownloadError: a file can neither be found nor fetched.
     """
+    if normalise(name) in ("kg", "nodes"):
+        raise UsageError(f"data {name} stands for your own files: there is nothing to download")
     # imported here: that module fetches with the functions of this one
     from graphzoo.datasets.node.files import download_node_files
 
@@ -172,7 +183,7 @@ def provide_files(
     if target is None:
         raise DownloadError(remedy(missing, first, "neither folder is writable"))
     target.mkdir(parents=True, exist_ok=True)
-    with _locked(target / ".download.lock"):
+    with locked(target / ".download.lock"):
         # another process may have fetched everything while this one waited
         found = find_files(places, wanted)
         missing = [file for file in wanted if file.path not in found]
@@ -250,7 +261,8 @@ def is_writable(folder: Path) -> bool:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
+    """Hold a lock that all processes of the machine respect."""
     lock = FileLock(path, timeout=_LOCK_TIMEOUT)
     try:
         lock.acquire()

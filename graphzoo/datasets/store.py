@@ -64,7 +64,7 @@ def with_labels(graph: KnowledgeGraph, files: Mapping[str, Path]) -> KnowledgeGr
 
 def remember(files: Sequence[Path], purpose: str, parse: Callable[[], Parsed]) -> KnowledgeGraph:
     """`remember_as` for a knowledge graph."""
-    return remember_as(files, purpose, parse, _read, _write)
+    return remember_as(files, purpose, parse, _read, _write, stacklevel=4)
 
 
 def remember_as(
@@ -73,6 +73,8 @@ def remember_as(
     parse: Callable[[], tuple[_Graph, list[str]]],
     read: Callable[[Path], tuple[_Graph, list[str]]],
     write: Callable[[_Graph, Path, Sequence[str]], None],
+    *,
+    stacklevel: int = 2,
 ) -> _Graph:
     """`parse()`, or its earlier result for the same bytes; its notices become warnings either way.
 
@@ -82,13 +84,14 @@ def remember_as(
         parse: Makes the graph and its notices.
         read: Reads what `write` wrote; raises `DataError` if it cannot.
         write: Writes a graph and its notices.
+        stacklevel: Whose line the warnings name: 1 that of this call, 2 that of the calling function's call.
 
     Returns:
         The graph.
     """
     graph, notices = _remember(files, purpose, parse, read, write)
     for notice in notices:
-        warn(notice, stacklevel=5)
+        warn(notice, stacklevel=stacklevel + 1)
     return graph
 
 

@@ -8,15 +8,16 @@ import logging
 import os
 import shutil
 import zipfile
-from collections.abc import Mapping
+import zlib
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import IO, BinaryIO
 
 from graphzoo.datasets.errors import DataError
-from graphzoo.datasets.fetch import RemoteFile, data_places, find_files, is_writable, provide_files
+from graphzoo.datasets.fetch import RemoteFile, data_places, find_files, is_writable, locked, provide_files
 from graphzoo.datasets.files import write_atomically
 from graphzoo.datasets.node.table import Archive, NodeFile, NodeSource, find_node_source
+from graphzoo.datasets.roots import is_offline
 from graphzoo.datasets.verify import verify_sha256, verify_zip
 from graphzoo.errors import UsageError
 
@@ -60,10 +61,7 @@ def provide_node_files(
         check = partial(verify_sha256, sha256=sha256)
         wanted.append(RemoteFile(file.path, file.urls, check, num_bytes, file.alternatives))
     if source.archive is not None:
-        found = find_files(data_places(source.folder, root), wanted)
-        if all(file.path in found or file.optional for file in source.files):
-            return found
-        return _provide_archive(source, source.archive, root, download)
+        return _provide_archive(source, source.archive, wanted, root, download)
     return provide_files(source.name, source.folder, wanted, root=root, download=download, note=source.note)
 
 
@@ -96,36 +94,57 @@ def _content_sha256(path: Path, file: NodeFile) -> str:
 
 
 def _provide_archive(
-    source: NodeSource, archive: Archive, root: str | os.PathLike[str] | None, download: bool | None
+    source: NodeSource,
+    archive: Archive,
+    files: Sequence[RemoteFile],
+    root: str | os.PathLike[str] | None,
+    download: bool | None,
 ) -> dict[str, Path]:
     """Unpack the files from the archive; if it does not lie there, it is fetched and dropped afterwards."""
-    name = archive.url.rsplit("/", 1)[1]
-    members = {file.path: archive.prefix + file.path for file in source.files}
-    needed = [members[file.path] for file in source.files if not file.optional]
-    wanted = RemoteFile(name, (archive.url,), partial(verify_zip, members=needed), archive.num_bytes)
     places = data_places(source.folder, root)
+    needed = {file.path for file in source.files if not file.optional}
+    found = find_files(places, files)
+    if needed <= found.keys():
+        return found
+    name = archive.url.rsplit("/", 1)[1]
+    check = partial(verify_zip, members=[archive.prefix + path for path in sorted(needed)])
+    wanted = RemoteFile(name, (archive.url,), check, archive.num_bytes)
+    provide_archive = partial(
+        provide_files, source.name, source.folder, [wanted], root=root, download=download
+    )
     was_there = bool(find_files(places, [wanted]))
-    path = provide_files(source.name, source.folder, [wanted], root=root, download=download)[name]
-    target = path.parent if is_writable(path.parent) else places[-1]
+    target = next(filter(is_writable, places), None)
+    if target is None or (not was_there and (is_offline() or download is False)):
+        # says what is missing, before any folder is made
+        path = provide_archive()[name]
+        raise DataError(f"{path}: neither {' nor '.join(map(str, places))} is writable to unpack it")
+    target.mkdir(parents=True, exist_ok=True)
+    with locked(target / ".unpack.lock"):
+        # another process may have done everything while this one waited
+        found = find_files(places, files)
+        if not needed <= found.keys():
+            path = provide_archive()[name]
+            found = _unpack(source, archive, path, target)
+            if not was_there:
+                path.unlink(missing_ok=True)
+    return found
+
+
+def _unpack(source: NodeSource, archive: Archive, path: Path, target: Path) -> dict[str, Path]:
     found = {}
     try:
         with zipfile.ZipFile(path) as content:
             present = set(content.namelist())
             for file in source.files:
-                if file.optional and members[file.path] not in present:
+                member = archive.prefix + file.path
+                if file.optional and member not in present:
                     continue
                 found[file.path] = target / file.path
-                with content.open(members[file.path]) as member:
-
-                    def copy(output: BinaryIO, member: IO[bytes] = member) -> None:
-                        shutil.copyfileobj(member, output, 1 << 20)
-
-                    write_atomically(found[file.path], copy)
-    except (zipfile.BadZipFile, KeyError, EOFError) as error:
+                with content.open(member) as stream:
+                    write_atomically(found[file.path], partial(shutil.copyfileobj, stream))
+    except (zipfile.BadZipFile, zlib.error, KeyError, EOFError) as error:
         raise DataError(
             f"{path}: not the archive of {source.name} ({error}); delete it to fetch it again"
         ) from error
-    if not was_there:
-        path.unlink(missing_ok=True)
     _log.info("%s: unpacked into %s", source.name, target)
     return found

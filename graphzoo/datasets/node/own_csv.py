@@ -100,12 +100,9 @@ def _read(path: Path, *, header: bool = True) -> tuple[_Columns, list[str]]:
         raise DataError(f"{path}: not a readable table ({error}); check the quotes") from error
     if wrong:
         row = wrong[0]
-        found = (
-            "a blank line" if not row.text.strip() else f"{row.actual_columns} columns ({row.text[:80]!r})"
-        )
         raise DataError(
-            f"{path}, line {row.number}: expected {row.expected_columns} columns, got {found}"
-            + (f" ({len(wrong):,} such lines)" if len(wrong) > 1 else "")
+            f"{path}, line {row.number}: expected {row.expected_columns} columns, got {row.actual_columns} "
+            f"({row.text[:80]!r})" + (f"; {len(wrong):,} such lines" if len(wrong) > 1 else "")
         )
     return {key: table.column(position) for position, key in enumerate(keys)}, names
 
@@ -168,9 +165,9 @@ def _labels(
     if not columns:
         return torch.full((num_nodes,), -1), class_names or ()
     if _LABEL in columns:
-        if len(columns) > 1:
+        if others := [column for column in columns if column != _LABEL]:
             raise DataError(
-                f"{path}: both {_LABEL} (one class) and {columns[1]} (yes or no); keep one kind of label"
+                f"{path}: both {_LABEL} (one class) and {others[0]} (yes or no); keep one kind of label"
             )
         labels = [label.strip() for label in table[_LABEL].to_pylist()]
         try:

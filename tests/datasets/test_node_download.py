@@ -1,0 +1,278 @@
+"""Fetching files one by one and in an archive, from a local server; what is damaged never stays."""
+
+import gzip
+import http.server
+import io
+import os
+import subprocess
+import sys
+import threading
+import zipfile
+from collections import Counter
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import node_formats
+import pytest
+
+from graphzoo.datasets import (
+    DataError,
+    DownloadError,
+    download,
+    fetch,
+    list_knowledge_graphs,
+    load_node_graph,
+)
+from graphzoo.datasets.node import table
+from graphzoo.datasets.node.files import provide_node_files
+
+
+class Handler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *args):
+        """Keep the test output quiet."""
+
+    def do_GET(self):
+        self.server.requests[self.path] += 1
+        super().do_GET()
+
+
+@pytest.fixture
+def mirror(tmp_path, monkeypatch):
+    """Serves the folder `served`, laid out like a data root; its requests are counted."""
+    folder = tmp_path / "served"
+    folder.mkdir()
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(folder))) as server:
+        server.requests, server.folder = Counter(), folder
+        server.url = f"http://127.0.0.1:{server.server_port}"
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        monkeypatch.setenv("GRAPHZOO_MIRROR", server.url)
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(autouse=True)
+def fast(monkeypatch):
+    monkeypatch.setattr(fetch, "_BACKOFF", 0.001)
+    monkeypatch.setattr(fetch, "_TIMEOUT", 0.5)
+
+
+@pytest.fixture
+def local(monkeypatch):
+    """No address but the mirror's, so that nothing leaves the machine."""
+    found = table.find_node_source
+
+    def without_addresses(name):
+        source = found(name)
+        files = tuple(replace(file, urls=()) for file in source.files)
+        archive = source.archive and replace(
+            source.archive, url=f"http://127.0.0.1:9/{Path(source.archive.url).name}"
+        )
+        return replace(source, files=files, archive=archive)
+
+    for module in ("graphzoo.datasets.node.load", "graphzoo.datasets.node.files"):
+        monkeypatch.setattr(f"{module}.find_node_source", without_addresses)
+    return without_addresses
+
+
+def put(mirror, path, data):
+    target = mirror.folder / path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(data)
+
+
+def stay(folder):
+    """What lies there beside locks."""
+    return sorted(
+        str(path.relative_to(folder))
+        for path in folder.rglob("*")
+        if path.is_file() and ".lock" not in path.name
+    )
+
+
+def test_files_of_a_data_set(mirror, local, real_data, tmp_path, capsys):
+    source = local("cora")
+    for file in source.files:
+        put(
+            mirror, f"planetoid/Cora/{file.path}", (real_data / "planetoid" / "Cora" / file.path).read_bytes()
+        )
+    root = tmp_path / "root"
+    assert download("cora", root) == root / "planetoid" / "Cora"
+    assert stay(root / "planetoid" / "Cora") == sorted(file.path for file in source.files)
+    said = capsys.readouterr().err
+    assert "fetching cora (ind.cora.x, ind.cora.y, ind.cora.allx and 15 more files, about 593 kB)" in said
+    graph = load_node_graph("cora", root=root, download=False)
+    assert graph.fingerprint == load_node_graph("cora", root=real_data).fingerprint
+    before = mirror.requests.total()
+    download("cora", root)
+    assert mirror.requests.total() == before
+
+
+def test_wrong_bytes_never_take_the_name(mirror, local, tmp_path):
+    put(mirror, "heterophilous/tolokers/raw/tolokers.npz", b"PK" + bytes(1000))
+    with pytest.raises(DownloadError) as caught:
+        load_node_graph("tolokers", root=tmp_path / "root")
+    assert "wrong content (sha256" in str(caught.value) and len(str(caught.value).splitlines()) <= 6
+    assert stay(tmp_path / "root") == []
+
+
+@pytest.fixture
+def arxiv(mirror, local, monkeypatch):
+    monkeypatch.setattr(table.NodeSource, "facts", lambda source, file: (None, 0))
+    put(mirror, "ogb/ogbn_arxiv/arxiv.zip", node_formats.ogb_zip("arxiv"))
+    return local("ogbn-arxiv")
+
+
+def test_archive_is_unpacked_and_dropped(mirror, arxiv, tmp_path, capsys):
+    root = tmp_path / "root"
+    assert download("ogbn-arxiv", root) == root / "ogb" / "ogbn_arxiv"
+    tables = node_formats.ogb_tables("arxiv")
+    assert stay(root) == sorted(f"ogb/ogbn_arxiv/{name}.csv.gz" for name in tables)
+    for name, values in tables.items():
+        assert (root / "ogb" / "ogbn_arxiv" / f"{name}.csv.gz").read_bytes() == node_formats.csv_gz(values)
+    assert "81.0 MB" in capsys.readouterr().err
+    assert mirror.requests == {"/ogb/ogbn_arxiv/arxiv.zip": 1}
+    provide_node_files(arxiv, root=root, download=False)
+    assert mirror.requests.total() == 1
+
+
+def test_archive_put_by_hand_is_used_and_kept(mirror, arxiv, tmp_path):
+    folder = tmp_path / "root" / "ogb" / "ogbn_arxiv"
+    folder.mkdir(parents=True)
+    (folder / "arxiv.zip").write_bytes(node_formats.ogb_zip("arxiv"))
+    files = provide_node_files(arxiv, root=tmp_path / "root", download=False)
+    assert files["raw/edge.csv.gz"] == folder / "raw" / "edge.csv.gz"
+    assert (folder / "arxiv.zip").exists() and mirror.requests.total() == 0
+
+
+def test_damaged_archive_put_by_hand(mirror, arxiv, tmp_path):
+    folder = tmp_path / "root" / "ogb" / "ogbn_arxiv"
+    folder.mkdir(parents=True)
+    for data in (b"", flip_in_member(node_formats.ogb_zip("arxiv"))):
+        (folder / "arxiv.zip").write_bytes(data)
+        with pytest.raises(DataError, match="arxiv.zip: not the archive of ogbn-arxiv"):
+            provide_node_files(arxiv, root=tmp_path / "root")
+        # the member that is damaged never takes its name
+        assert not any(path.startswith("ogb/ogbn_arxiv/raw/edge.csv") for path in stay(tmp_path / "root"))
+
+
+def test_archive_in_a_read_only_root(mirror, arxiv, tmp_path, own_cache, monkeypatch):
+    root = tmp_path / "root"
+    folder = root / "ogb" / "ogbn_arxiv"
+    folder.mkdir(parents=True)
+    (folder / "arxiv.zip").write_bytes(node_formats.ogb_zip("arxiv"))
+    real = os.access
+    # chmod means nothing to root, so the check itself is told
+    monkeypatch.setattr(
+        os, "access", lambda path, mode: not Path(path).is_relative_to(root) and real(path, mode)
+    )
+    files = provide_node_files(arxiv, root=root)
+    assert files["raw/edge.csv.gz"] == own_cache / "data" / "ogb" / "ogbn_arxiv" / "raw" / "edge.csv.gz"
+    assert stay(root) == ["ogb/ogbn_arxiv/arxiv.zip"]
+    assert provide_node_files(arxiv, root=root) == files
+
+
+def flip_in_member(data):
+    # behind the head of the first member's own gzip stream
+    position = data.index(b"\x1f\x8b") + 15
+    return data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :]
+
+
+def without_member(data, name):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(buffer, "w") as new:
+        for item in old.namelist():
+            if item != name:
+                new.writestr(item, old.read(item))
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda data: data[: len(data) // 2], "not a whole zip archive"),
+        (lambda data: b"<html>log in</html>", "web page"),
+        (lambda data: b"", "not a whole zip archive"),
+        (flip_in_member, "is damaged in the archive"),
+        (
+            lambda data: without_member(data, "arxiv/raw/edge.csv.gz"),
+            "arxiv/raw/edge.csv.gz is not in the archive",
+        ),
+    ],
+    ids=["cut off", "html", "empty", "flipped", "member"],
+)
+def test_damaged_archive_never_stays(mirror, arxiv, tmp_path, damage, reason):
+    put(mirror, "ogb/ogbn_arxiv/arxiv.zip", damage(node_formats.ogb_zip("arxiv")))
+    root = tmp_path / "root"
+    with pytest.raises(DownloadError) as caught:
+        provide_node_files(arxiv, root=root)
+    message = str(caught.value)
+    assert reason in message and len(message.splitlines()) <= 6
+    assert f"put it at: {root}/ogb/ogbn_arxiv/arxiv.zip" in message
+    assert stay(root) == []
+
+
+def test_offline_names_file_and_place(arxiv, mirror, tmp_path, monkeypatch):
+    monkeypatch.setenv("GRAPHZOO_OFFLINE", "1")
+    with pytest.raises(DownloadError) as caught:
+        load_node_graph("ogbn-arxiv", root=tmp_path / "root")
+    message = str(caught.value)
+    for part in (
+        "ogbn-arxiv: arxiv.zip cannot be had: GRAPHZOO_OFFLINE is set",
+        f"put it at: {tmp_path}/root/ogb/ogbn_arxiv/arxiv.zip",
+        "GRAPHZOO_DATA",
+        "graphzoo download ogbn-arxiv",
+    ):
+        assert part in message
+    assert len(message.splitlines()) <= 6 and mirror.requests.total() == 0
+    assert not (tmp_path / "root").exists()
+
+
+def test_packed_file_stands_for_its_content(real_data, tmp_path, monkeypatch):
+    """Deezer's features may lie there as they are published, or packed; a damaged pack is named."""
+    monkeypatch.setenv("GRAPHZOO_OFFLINE", "1")
+    raw = tmp_path / "deezer_europe" / "raw"
+    raw.mkdir(parents=True)
+    for file in (real_data / "deezer_europe" / "raw").iterdir():
+        (raw / file.name).write_bytes(file.read_bytes())
+    packed = raw / "deezer_europe_features.json.gz"
+    data = packed.read_bytes()
+    packed.write_bytes(data[: len(data) // 2])
+    with pytest.raises(Exception, match="deezer_europe_features.json.gz: damaged or cut off"):
+        load_node_graph("deezer", root=tmp_path)
+    (raw / "deezer_europe_features.json").write_bytes(gzip.decompress(data))
+    assert load_node_graph("deezer", root=tmp_path).num_nodes == 28_281
+
+
+def test_download_knows_both_tables():
+    with pytest.raises(ValueError, match="Did you mean: citeseer"):
+        download("citeser")
+    with pytest.raises(ValueError, match="Did you mean: wn18rr"):
+        download("wn18r")
+    with pytest.raises(ValueError, match="nothing to download"):
+        download("digits")
+    with pytest.raises(ValueError, match="your own files"):
+        download("nodes")
+    assert download("umls").name == "umls"
+    assert not set(list_knowledge_graphs()) & set(table.list_node_graphs())
+
+
+def test_three_cold_processes_unpack_once(mirror, tmp_path):
+    put(mirror, "ogb/ogbn_arxiv/arxiv.zip", node_formats.ogb_zip("arxiv"))
+    code = (
+        "import sys\n"
+        "from graphzoo.datasets.node.files import provide_node_files\n"
+        "from graphzoo.datasets.node.table import find_node_source\n"
+        "files = provide_node_files(find_node_source('ogbn-arxiv'), root=sys.argv[1])\n"
+        "assert all(path.stat().st_size for path in files.values())\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "root")]
+    runs = [subprocess.Popen(command, stderr=subprocess.PIPE, env=os.environ.copy()) for _ in range(3)]
+    errors = [run.communicate(timeout=120)[1] for run in runs]
+    assert [run.returncode for run in runs] == [0] * 3, errors
+    assert stay(tmp_path / "root") == sorted(
+        f"ogb/ogbn_arxiv/{name}.csv.gz" for name in node_formats.ogb_tables("arxiv")
+    )

@@ -1,0 +1,274 @@
+"""The user's own graph as a PyG file or an .npz file."""
+
+import os
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.data import Data
+
+from graphzoo.datasets import DataError, GraphzooDataWarning, node_graph_from_files
+
+N = 12
+
+
+def parts(**changes):
+    draw = torch.Generator().manual_seed(0)
+    nodes = torch.arange(N)
+    values = {
+        "x": torch.randn(N, 3, generator=draw),
+        "edge_index": torch.stack([nodes, (nodes + 1) % N]),
+        "y": nodes % 3,
+        "train_mask": nodes < 6,
+        "val_mask": (nodes >= 6) & (nodes < 9),
+        "test_mask": nodes >= 9,
+    }
+    return {name: value for name, value in (values | changes).items() if value is not None}
+
+
+def save(path, content):
+    if path.suffix == ".npz":
+        np.savez(path, **{name: np.asarray(value) for name, value in content.items()})
+    else:
+        torch.save(content, path)
+    return path
+
+
+@pytest.fixture(params=["graph.pt", "graph.npz"])
+def path(request, tmp_path):
+    return tmp_path / request.param
+
+
+def refusal(path, **arguments):
+    with pytest.raises(DataError) as caught:
+        node_graph_from_files(path, **arguments)
+    message = str(caught.value)
+    assert str(path) in message and len(message.splitlines()) <= 6
+    return message
+
+
+def test_every_form_gives_the_same_graph(tmp_path):
+    data = Data(**parts())
+    forms = [
+        save(tmp_path / "object.pt", data),
+        save(tmp_path / "dict.pt", data.to_dict()),
+        save(tmp_path / "dataset.pt", (data.to_dict(), None, Data)),
+        save(tmp_path / "arrays.npz", data.to_dict()),
+        save(
+            tmp_path / "benchmark.npz",
+            {
+                "node_features": data.x,
+                "node_labels": data.y,
+                "edges": data.edge_index.t(),
+                "train_masks": data.train_mask[None],
+                "val_masks": data.val_mask[None],
+                "test_masks": data.test_mask[None],
+            },
+        ),
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        graphs = [node_graph_from_files(form) for form in forms]
+    assert [graph.name for graph in graphs] == ["object", "dict", "dataset", "arrays", "benchmark"]
+    for graph in graphs:
+        assert torch.equal(graph.x, data.x) and torch.equal(graph.y, data.y)
+        # an edge listed once is stored in both directions
+        assert graph.num_edges == 2 * N and graph.fingerprint == graphs[0].fingerprint
+        assert graph.class_names == ("0", "1", "2") and graph.node_names == ()
+        split = graph.split()
+        assert split.name == "given" and split.fingerprint == graphs[0].split().fingerprint
+        assert split.valid.tolist() == [6, 7, 8]
+    graphs[0].save(tmp_path / "saved.npz")
+    assert node_graph_from_files(tmp_path / "saved.npz").fingerprint == graphs[0].fingerprint
+
+
+def test_directed_stays_as_it_is(path):
+    graph = node_graph_from_files(save(path, parts()), directed=True)
+    assert torch.equal(graph.edge_index, parts()["edge_index"])
+
+
+def test_several_splits(path):
+    nodes = torch.arange(N)
+    masks = {name: torch.stack([mask, mask.roll(3)], 1) for name, mask in parts().items() if "mask" in name}
+    graph = node_graph_from_files(save(path, parts(**masks)))
+    assert len(graph.splits["given"]) == 2
+    assert graph.split(index=1).train.tolist() == nodes[3:9].tolist()
+
+
+def test_without_masks_a_split_is_drawn(path):
+    graph = node_graph_from_files(save(path, parts(train_mask=None, val_mask=None, test_mask=None)))
+    assert graph.splits == {} and graph.split().name == "random-50-25-25"
+
+
+def test_unknown_labels(path):
+    y = torch.tensor([0, 1, -1] * 4)
+    content = parts(y=y, train_mask=None, val_mask=None, test_mask=None)
+    assert node_graph_from_files(save(path, content)).y.tolist() == y.tolist()
+    floats = torch.where(y < 0, torch.nan, y.double())
+    assert node_graph_from_files(save(path, content | {"y": floats})).y.tolist() == y.tolist()
+    assert node_graph_from_files(save(path, content | {"y": y[:, None]})).y.tolist() == y.tolist()
+
+
+def test_several_labels_per_node(path):
+    y = torch.tensor([[0, 1, torch.nan], [1, 1, 0]] * 6)
+    graph = node_graph_from_files(save(path, parts(y=y)))
+    assert graph.is_multi_label and graph.num_classes == 3
+    assert torch.equal(graph.y.isnan(), y.isnan())
+    whole = torch.tensor([[0, 1], [1, 0]] * 6)
+    assert node_graph_from_files(save(path, parts(y=whole))).y.dtype == torch.float32
+
+
+def test_names_in_npz(tmp_path):
+    content = parts(class_names=np.array(["a", "b", "c"]), node_names=np.array([f"n{i}" for i in range(N)]))
+    graph = node_graph_from_files(save(tmp_path / "named.npz", content))
+    assert graph.class_names == ("a", "b", "c") and graph.node_names[3] == "n3"
+    words = parts(y=np.array(["dog", "cat", ""] * 4), train_mask=None, val_mask=None, test_mask=None)
+    graph = node_graph_from_files(save(tmp_path / "words.npz", words))
+    assert graph.class_names == ("cat", "dog") and graph.y.tolist() == [1, 0, -1] * 4
+    graph = node_graph_from_files(tmp_path / "words.npz", class_names=("dog", "cow", "cat"))
+    assert graph.y.tolist() == [0, 2, -1] * 4
+    assert "y[1] is 'cat'" in refusal(tmp_path / "words.npz", class_names=("dog",))
+
+
+def test_sparse_features(tmp_path):
+    x = torch.zeros(N, 4)
+    x[1, 2] = 5
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for sparse in (x.to_sparse_csr(), x.to_sparse_coo()):
+            graph = node_graph_from_files(save(tmp_path / "graph.pt", parts(x=sparse)))
+            assert graph.x.layout == torch.sparse_csr and torch.equal(graph.x.to_dense(), x)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"x": None}, "no x; it holds edge_index"),
+        ({"edge_index": None}, "no edge_index"),
+        ({"x": torch.zeros(N)}, "shape [nodes, features]"),
+        ({"x": torch.zeros(N, 0)}, "shape [nodes, features]"),
+        (
+            {"x": torch.zeros(N, 2).index_put((torch.tensor(3), torch.tensor(1)), torch.tensor(torch.nan))},
+            "x[3, 1] is nan",
+        ),
+        ({"x": torch.full((N, 1), 1e300, dtype=torch.float64)}, "x[0, 0] is 1e+300 (12 such values)"),
+        ({"edge_index": torch.tensor([[0, 12], [1, 3]])}, "edge 1 is (12, 3), there are 12 nodes (0..11)"),
+        ({"edge_index": torch.tensor([[0], [-1]])}, "edge 0 is (0, -1)"),
+        ({"edge_index": torch.zeros(5, 2, dtype=torch.int64)}, "transpose it"),
+        ({"edge_index": torch.zeros(2, 5)}, "whole numbers of shape [2, edges]"),
+        ({"y": torch.zeros(3)}, "y must be [12]"),
+        ({"y": torch.arange(N) - 2}, "y[0] is -2"),
+        ({"y": torch.arange(N) / 2}, "y[1] is 0.5"),
+        ({"y": torch.full((N, 2), 0.5)}, "y[0, 0] is 0.5"),
+        ({"y": torch.ones(N, dtype=torch.int64)}, "every labelled node is of class '1'"),
+        ({"y": torch.tensor([[0.0, 1.0]] * N)}, "every label has one value"),
+        ({"y": None, "train_mask": None, "val_mask": None, "test_mask": None}, "no node has a label"),
+        (
+            {"y": torch.full((N,), -1), "train_mask": None, "val_mask": None, "test_mask": None},
+            "no node has a label",
+        ),
+        ({"y": torch.tensor([-1, 0, 1] * 4)}, "node 0 of train has no label (2 such nodes)"),
+        ({"val_mask": None}, "train_mask without val_mask"),
+        ({"test_mask": torch.arange(N) >= 7}, "node 7 occurs in valid and test (2 such nodes)"),
+        ({"test_mask": torch.zeros(N, dtype=torch.bool)}, "split 0 has no test nodes"),
+        (
+            {"test_mask": torch.zeros(5, dtype=torch.bool)},
+            "test_mask must be true or false for each of the 12",
+        ),
+        ({"test_mask": torch.zeros(N, 2, dtype=torch.bool)}, "the masks have 1, 1, 2 splits"),
+    ],
+)
+def test_content_that_cannot_be_used(path, changes, problem):
+    assert problem in refusal(save(path, parts(**changes)))
+
+
+def test_a_graph_to_predict_on_needs_no_labels(path):
+    bare = parts(y=None, train_mask=None, val_mask=None, test_mask=None)
+    graph = node_graph_from_files(save(path, bare), require_labels=False)
+    assert graph.num_classes == 0 and graph.y.tolist() == [-1] * N and graph.spec.in_channels == 3
+    graph = node_graph_from_files(path, require_labels=False, class_names=("a", "b"))
+    assert graph.class_names == ("a", "b")
+    one = parts(y=torch.ones(N, dtype=torch.int64), test_mask=torch.zeros(N, dtype=torch.bool))
+    assert node_graph_from_files(save(path, one), require_labels=False).split().test.numel() == 0
+    assert "y holds class 1, there are 1 class names" in refusal(
+        path, require_labels=False, class_names=("a",)
+    )
+
+
+def test_what_was_dropped_is_told(path):
+    edges = torch.tensor([[0, 0, 1, 2], [1, 1, 1, 0]])
+    with pytest.warns(GraphzooDataWarning) as caught:
+        graph = node_graph_from_files(save(path, parts(edge_index=edges)))
+    assert [str(warning.message) for warning in caught] == [
+        f"{path}: 1 self-loops dropped",
+        f"{path}: 1 repeated edges dropped",
+    ]
+    assert graph.edge_index.tolist() == [[0, 0, 1, 2], [1, 2, 0, 0]]
+    # pointing at the caller
+    assert caught[0].filename == __file__
+
+
+class Hostile:
+    def __reduce__(self):
+        return os.system, ("touch run",)
+
+
+@pytest.mark.parametrize("place", ["entry", "whole", "attribute"])
+def test_code_in_a_file_is_refused_with_the_way_out(tmp_path, monkeypatch, place):
+    monkeypatch.chdir(tmp_path)
+    data = Data(**parts())
+    data.note = Hostile()
+    content = {"entry": parts(note=Hostile()), "whole": Hostile(), "attribute": data}[place]
+    message = refusal(save(tmp_path / "hostile.pt", content))
+    assert "would run code" in message and "system" in message and "to_dict()" in message
+    assert [entry.name for entry in tmp_path.iterdir() if entry.name != "cache"] == ["hostile.pt"]
+
+
+def test_object_arrays_are_refused(tmp_path):
+    path = tmp_path / "objects.npz"
+    np.savez(path, **{**parts(), "y": np.array(["a", None] * 6, dtype=object)})
+    assert "not a readable .npz file" in refusal(path) and "dtype str" in refusal(path)
+
+
+@pytest.mark.parametrize("content", [torch.zeros(3), [1, 2], {}])
+def test_other_content(tmp_path, content):
+    assert (
+        "expected a PyG Data object" in (message := refusal(save(tmp_path / "a.pt", content)))
+        or "no x" in message
+    )
+
+
+@pytest.mark.parametrize("keep", [0, 10, 200, -5])
+def test_cut_off_files(path, keep):
+    save(path, parts())
+    path.write_bytes(path.read_bytes()[:keep])
+    assert "not a readable" in refusal(path)
+
+
+def test_bad_paths(tmp_path):
+    for bad in (tmp_path / "none.pt", [tmp_path / "a.pt", tmp_path / "b.pt"]):
+        with pytest.raises(DataError, match="no such file or folder"):
+            node_graph_from_files(bad)
+    one, other = save(tmp_path / "a.pt", parts()), save(tmp_path / "b.npz", parts())
+    (tmp_path / "x.txt").write_text("")
+    for bad in ([one, other], [], [tmp_path / "x.txt"], tmp_path / "x.txt"):
+        with pytest.raises(DataError, match="expected a PyG Data file"):
+            node_graph_from_files(bad)
+
+
+def test_cached(tmp_path, own_cache, monkeypatch):
+    monkeypatch.setattr("graphzoo.datasets.store._MIN_BYTES", 0)
+    path = save(tmp_path / "graph.pt", parts(edge_index=torch.tensor([[0, 0], [1, 0]])))
+    with pytest.warns(GraphzooDataWarning, match="1 self-loops"):
+        first = node_graph_from_files(path)
+
+    def no_parsing(*args):
+        raise AssertionError("parsed again")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("graphzoo.datasets.node.own.graph_parts", no_parsing)
+        with pytest.warns(GraphzooDataWarning, match="1 self-loops"):
+            assert node_graph_from_files(str(path)).fingerprint == first.fingerprint
+    node_graph_from_files(path, directed=True)
+    assert len(list((own_cache / "parsed").glob("*.npz"))) == 2

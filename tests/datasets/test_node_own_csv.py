@@ -1,0 +1,185 @@
+"""Tables of nodes and edges: what they may hold, and messages that name file, line and value."""
+
+import gzip
+
+import pytest
+import torch
+
+from graphzoo.datasets import DataError, node_graph_from_files
+
+NODES = "id,label,age,split,income\nann,yes,30,train,1.5\nbob,no,41,valid,-2\ncy,yes,52,test,1e3\ndee,,7,,0\n"
+EDGES = "source,target\nann,bob\nbob,cy\ndee,ann\n"
+
+
+@pytest.fixture
+def tables(tmp_path):
+    """tables(nodes, edges) writes a folder and returns it."""
+
+    def write(nodes=NODES, edges=EDGES):
+        folder = tmp_path / "shop"
+        folder.mkdir(exist_ok=True)
+        (folder / "nodes.csv").write_text(nodes, encoding="utf-8")
+        (folder / "edges.csv").write_text(edges, encoding="utf-8")
+        return folder
+
+    return write
+
+
+def test_a_whole_graph(tables):
+    graph = node_graph_from_files(tables())
+    assert graph.name == "shop" and graph.node_names == ("ann", "bob", "cy", "dee")
+    assert graph.x.tolist() == [[30, 1.5], [41, -2], [52, 1000], [7, 0]]
+    assert graph.class_names == ("no", "yes") and graph.y.tolist() == [1, 0, 1, -1]
+    assert graph.edge_index.tolist() == [[0, 0, 1, 1, 2, 3], [1, 3, 0, 2, 1, 0]]
+    split = graph.split()
+    assert (split.name, split.train.tolist(), split.valid.tolist(), split.test.tolist()) == (
+        "given",
+        [0],
+        [1],
+        [2],
+    )
+
+
+def test_other_ways_to_give_the_same(tables, tmp_path):
+    graph = node_graph_from_files(folder := tables())
+    files = [folder / "nodes.csv", folder / "edges.csv"]
+    assert node_graph_from_files(files).fingerprint == graph.fingerprint
+    packed = tmp_path / "packed"
+    packed.mkdir()
+    for file in files:
+        (packed / f"{file.name}.gz").write_bytes(gzip.compress(file.read_bytes()))
+    assert node_graph_from_files(packed).fingerprint == graph.fingerprint
+    variants = [
+        (NODES, "target,weight,Source\nbob,1,ann\ncy,1,bob\nann,9,dee\n"),
+        (NODES, "ann,bob\nbob,cy\ndee,ann\n"),
+        ("\ufeff" + NODES.replace("\n", "\r\n"), EDGES.rstrip("\n")),
+        (NODES.replace("ann", '"ann"', 1), EDGES.replace("ann", '"ann"')),
+    ]
+    for nodes, edges in variants:
+        assert node_graph_from_files(tables(nodes, edges)).fingerprint == graph.fingerprint
+
+
+def test_numbers_as_names_and_classes(tables):
+    rows = "".join(f"{node},{node % 12},{node}.5\n" for node in range(24))
+    graph = node_graph_from_files(tables("node,label,f\n" + rows, "source,target\n0,1\n23,5\n"))
+    assert graph.node_names == ()
+    # in numeric order, 2 before 10
+    assert graph.class_names == tuple(str(number) for number in range(12))
+    assert graph.y.tolist() == [node % 12 for node in range(24)]
+
+
+def test_names_that_look_like_something_else(tables):
+    graph = node_graph_from_files(
+        tables('id,label,f\nNA,1.0,1\nnull,x,2\n"a,b",x,3\nü,1.0,4\n', "source,target\nNA,null\n")
+    )
+    assert graph.node_names == ("NA", "null", "a,b", "ü") and graph.class_names == ("1.0", "x")
+
+
+def test_several_labels(tables):
+    graph = node_graph_from_files(
+        tables("id,label_p,label_q,f\na,1,0,3\nb,0,,3\nc,1,1.0,4\n", "source,target\na,b\n")
+    )
+    assert graph.class_names == ("p", "q") and graph.is_multi_label
+    assert torch.equal(graph.y.nan_to_num(-1), torch.tensor([[1.0, 0], [0, -1], [1, 1]]))
+
+
+def test_no_edges_and_no_labels(tables):
+    graph = node_graph_from_files(tables(edges="source,target\n"))
+    assert graph.num_edges == 0
+    graph = node_graph_from_files(
+        tables("id,f\nann,1\nbob,2\n", "source,target\nann,bob\n"), require_labels=False
+    )
+    assert graph.num_classes == 0 and graph.y.tolist() == [-1, -1]
+
+
+def test_classes_of_a_trained_model(tables):
+    graph = node_graph_from_files(tables(), class_names=("yes", "maybe", "no"))
+    assert graph.y.tolist() == [0, 2, 0, -1] and graph.num_classes == 3
+    with pytest.raises(DataError, match=r"nodes.csv, line 3: label 'no' is none of yes, maybe"):
+        node_graph_from_files(tables(), class_names=("yes", "maybe"))
+
+
+def nodes_of(*rows, header="id,label,f"):
+    return "\n".join([header, *rows]) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "edges", "problem"),
+    [
+        (
+            NODES,
+            "source,target\nann,bob\nann,bop\n",
+            "edges.csv, line 3: node 'bop' is not in .*Did you mean: bob",
+        ),
+        (
+            NODES,
+            "ann,bob\nann,zzz\n",
+            "edges.csv, line 2: node 'zzz' is not in .*Add it there or drop the edge",
+        ),
+        (NODES, "source,target\nann,bob\n,bob\n", "edges.csv, line 3: the source is empty"),
+        (NODES, "source,target\nann,bob\nann,bob,3\n", "edges.csv, line 3: expected 2 columns, got 3"),
+        (
+            NODES,
+            "from,to\nann,bob\n",
+            "edges.csv, line 1: expected the columns source and target, got from, to",
+        ),
+        (nodes_of("a,x,1", "b,y,two"), EDGES, "nodes.csv, line 3: feature 'f' is 'two'"),
+        (nodes_of("a,x,1", "b,y,nan"), EDGES, "nodes.csv, line 3: feature 'f' is 'nan'"),
+        (nodes_of("a,x,1", "b,y,inf"), EDGES, "nodes.csv, line 3: feature 'f' is 'inf'"),
+        (nodes_of("a,x,1", "b,y,1e39"), EDGES, "nodes.csv, line 3: feature 'f' is '1e39'"),
+        (nodes_of("a,x,1", "b,y,"), EDGES, "nodes.csv, line 3: feature 'f' is empty"),
+        (nodes_of("a,x,1", "b,y,2", "a,y,3"), EDGES, "nodes.csv, line 4: node 'a' is also in line 2"),
+        (nodes_of("a,x,1", ",y,2"), EDGES, "nodes.csv, line 3: the id is empty"),
+        (nodes_of("a,x,1", "b,y"), EDGES, "nodes.csv, line 3: expected 3 columns, got 2"),
+        (nodes_of("a,x,1", "", "b,y,2"), EDGES, "nodes.csv, line 3: the id is empty"),
+        (nodes_of(), EDGES, "nodes.csv: no "),
+        ("\n", EDGES, "nodes.csv, line 1: expected the names of the columns"),
+        (nodes_of("a,x,1,2", header="id,label,f,f"), EDGES, "column 'f' occurs twice"),
+        (nodes_of("a,x", "b,y", header="id,label"), EDGES, "no column of features beside id, label"),
+        (nodes_of("a,x,1,train", "b,y,2,dev", header="id,label,f,split"), EDGES, "line 3: split is 'dev'"),
+        (
+            nodes_of("a,x,1,train", "b,,2,test", header="id,label,f,split"),
+            EDGES,
+            "line 3: a node of split test has no",
+        ),
+        (nodes_of("a,1,x,2", header="id,label_p,label,f"), EDGES, "both label .* and label_p "),
+        (nodes_of("a,1,2", "b,7,2", header="id,label_p,f"), EDGES, "line 3: label_p is '7'"),
+    ],
+)
+def test_mistakes_are_named(tables, nodes, edges, problem):
+    with pytest.raises(DataError, match=problem) as caught:
+        node_graph_from_files(tables(nodes, edges))
+    assert len(str(caught.value).splitlines()) <= 6
+
+
+@pytest.mark.parametrize(
+    ("nodes", "problem"),
+    [
+        (nodes_of("ann,,1", "bob,,2"), "no node has a label"),
+        (nodes_of("ann,x,1", "bob,x,2"), "every labelled node is of class 'x'"),
+        (nodes_of("ann,x,1,train", "bob,y,2,train", header="id,label,f,split"), "split 0 has no valid nodes"),
+    ],
+)
+def test_labels_that_teach_nothing(tables, nodes, problem):
+    folder = tables(nodes, "source,target\nann,bob\n")
+    with pytest.raises(DataError, match=problem):
+        node_graph_from_files(folder)
+    assert node_graph_from_files(folder, require_labels=False).num_nodes == 2
+
+
+def test_files_in_the_wrong_place(tables, tmp_path):
+    folder = tables()
+    (folder / "edges.csv").rename(folder / "links.csv")
+    with pytest.raises(DataError, match=r"no edges.csv \(.gz allowed\); it holds links.csv, nodes.csv"):
+        node_graph_from_files(folder)
+    (folder / "links.csv").rename(folder / "edges.csv")
+    (folder / "edges.csv.gz").write_bytes(gzip.compress(EDGES.encode()))
+    with pytest.raises(DataError, match=r"both edges.csv and edges.csv.gz"):
+        node_graph_from_files(folder)
+    (folder / "edges.csv").unlink()
+    (folder / "edges.csv.gz").write_bytes(gzip.compress(EDGES.encode())[:20])
+    with pytest.raises(DataError, match=r"edges.csv.gz"):
+        node_graph_from_files(folder)
+    (folder / "nodes.csv").write_bytes(NODES.encode("utf-16"))
+    with pytest.raises(DataError, match="UTF-16"):
+        node_graph_from_files(folder)
