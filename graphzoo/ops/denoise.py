@@ -31,7 +31,7 @@ FORMAT_VERSION = 1
 # Of one chunk of columns: few enough chunks that a mapped file's pages are written once or twice each.
 CHUNK_BYTES = 1 << 26
 # Of the columns that the CPU smooths at once: the rows that the edges ask for should be found in its cache.
-CPU_CACHE_BYTES, CPU_MIN_COLUMNS = 1 << 21, 32
+CPU_CACHE_BYTES, CPU_MIN_COLUMNS = 1 << 22, 16
 # Larger results stay on disk and are paged in as they are read.
 MEMORY_MAP_BYTES = 1 << 30
 
@@ -181,11 +181,8 @@ def _column_chunks(x: Tensor, dtype: torch.dtype) -> Iterator[tuple[slice, Tenso
         entries = slice(int(begin[0]), int(begin[-1]))
         column = torch.arange(stop - start, device=x.device).repeat_interleave(begin.diff())
         chunk = torch.zeros(num_nodes, stop - start, dtype=dtype, device=x.device)
-        place = by_column.col[entries].long(), column
-        yield (
-            slice(start, stop),
-            chunk.index_put_(place, by_column.values[entries].to(dtype), accumulate=True),
-        )
+        chunk[by_column.col[entries].long(), column] = by_column.values[entries].to(dtype)
+        yield slice(start, stop), chunk
 
 
 def _content_key(x: Tensor, edge_index: Tensor, settings: list[float | int | bool]) -> str:

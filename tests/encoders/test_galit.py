@@ -1,4 +1,7 @@
 import copy
+import importlib
+import itertools
+import math
 import random
 
 import numpy as np
@@ -6,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from graphzoo.encoders import GALiT, galit
 from graphzoo.types import GraphSpec
+from tests.memory import MemoryRecorder
 
 SIMILARITIES = ["cos", "wcos", "mcos", "qkcos"]
 
@@ -126,10 +129,10 @@ def test_denoised_features_are_made_once_for_the_same_tensors(monkeypatch):
     encoder = build().eval()
     first = encoder(x, edge_index)
     assert torch.equal(encoder(x, edge_index), first) and len(counted) == 1
-    encoder(x, edge_index.clone())
-    assert len(counted) == 2
     x += 1
-    assert not torch.equal(encoder(x, edge_index), first)
+    assert not torch.equal(encoder(x, edge_index), first) and len(counted) == 2
+    encoder(x, edge_index.clone())
+    assert len(counted) == 3
 
 
 @pytest.mark.parametrize("input_dropout", [0.0, 0.5])
@@ -194,19 +197,6 @@ def test_chunks_of_wide_features_have_the_gradient_of_their_own_mask(monkeypatch
             encoder.input.weight[place] -= 1
 
 
-class Sizes(TorchDispatchMode):
-    """The most elements of any tensor that an operation returns."""
-
-    largest = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        for tensor in result if isinstance(result, list | tuple) else (result,):
-            if isinstance(tensor, torch.Tensor):
-                self.largest = max(self.largest, tensor.numel())
-        return result
-
-
 @pytest.mark.parametrize("similarity", SIMILARITIES)
 @pytest.mark.parametrize("norm", ["l2", "fro"])
 def test_tensors_grow_linearly_with_the_nodes(similarity, norm):
@@ -214,10 +204,24 @@ def test_tensors_grow_linearly_with_the_nodes(similarity, norm):
     for num_nodes in (1_500, 6_000):
         x = torch.randn(num_nodes, 9, dtype=torch.float64)
         encoder = build(similarity=similarity, norm=norm, num_heads=4, input_dropout=0.5)
-        with Sizes() as recorded:
+        with MemoryRecorder() as recorded:
             encoder(x, denoised=x).square().sum().backward()
         sizes[num_nodes] = recorded.largest
     assert sizes == {1_500: 1_500 * 9, 6_000: 6_000 * 9}
+
+
+def test_peak_memory_lies_on_a_line_of_slope_one(monkeypatch):
+    # Chunks of the usual size would count for much at the smallest graph, and make the slope less than 1.
+    monkeypatch.setattr(importlib.import_module("graphzoo.ops.map_rows"), "CPU_ROWS", 1024)
+    peaks = []
+    for num_nodes in (10_000, 40_000, 160_000):
+        x = torch.randn(num_nodes, 9)
+        encoder = build(similarity="mcos", num_heads=2).float()
+        with MemoryRecorder() as recorded:
+            encoder(x, denoised=x).square().sum().backward()
+        peaks.append(recorded.peak_bytes)
+    slopes = [math.log(after / before, 4) for before, after in itertools.pairwise(peaks)]
+    assert all(0.96 < slope < 1.02 for slope in slopes), (peaks, slopes)
 
 
 def test_the_global_random_state_stays_as_it_is():
@@ -260,6 +264,15 @@ def test_resuming_from_a_state_dict_meets_the_same_noise():
     resumed = build(seed=7, input_dropout=0.3, similarity="mcos")
     resumed.load_state_dict(state)
     assert all(torch.equal(resumed(x, edge_index), out) for out in expected)
+
+
+def test_dropout_acts_on_the_embedded_features():
+    x = torch.randn(4000, 9, dtype=torch.float64)
+    encoder = build(attention="none", activation=False, dropout=0.25)
+    states = encoder(x, denoised=x, noise_seed=0)
+    kept = states != 0
+    assert abs(kept.double().mean() - 0.75) < 0.02
+    torch.testing.assert_close(states[kept], 4 / 3 * encoder.eval()(x, denoised=x)[kept])
 
 
 def test_raw_and_denoised_features_have_dropout_of_their_own():

@@ -9,9 +9,9 @@ import pytest
 import scipy.sparse
 import scipy.sparse.linalg
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from graphzoo.ops import cached_denoise, denoise_features
+from tests.memory import MemoryRecorder
 
 denoise = importlib.import_module("graphzoo.ops.denoise")
 
@@ -134,19 +134,6 @@ def test_features_stay_as_they_are_and_get_no_gradient():
     assert not out.requires_grad and torch.equal(x, before)
 
 
-class Sizes(TorchDispatchMode):
-    """The most bytes of any dense tensor that an operation returns."""
-
-    largest = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        for tensor in result if isinstance(result, list | tuple) else (result,):
-            if isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided:
-                self.largest = max(self.largest, tensor.numel() * tensor.itemsize)
-        return result
-
-
 def test_wide_sparse_features_take_bounded_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(denoise, "CHUNK_BYTES", 1 << 14)
     x = (torch.rand(100, 5_000) < 0.01).float()
@@ -154,11 +141,12 @@ def test_wide_sparse_features_take_bounded_memory(tmp_path, monkeypatch):
     expected = denoise_features(x, edges)
     sparse = x.to_sparse_csr()
     memory = torch.from_file(str(tmp_path / "out"), shared=True, size=x.numel()).view(x.shape)
-    with Sizes() as recorded:
+    with MemoryRecorder() as recorded:
         denoise_features(sparse, edges, out=memory)
     torch.testing.assert_close(memory, expected)
     # the largest are the places of the entries of x
-    assert 0 < recorded.largest < 4 * x.numel() / 20
+    assert 0 < recorded.largest < x.numel() / 20
+    assert recorded.peak_bytes < x.numel()
 
 
 def files(folder):
@@ -195,12 +183,13 @@ def test_the_second_call_reads_the_file(is_sparse, settings, calls):
     assert [path.name for path in settings["cache"].iterdir() if path.suffix == ".part"] == []
 
 
-def test_a_mapped_result_can_be_changed_without_changing_the_file(tmp_path):
+def test_a_mapped_result_can_be_changed_without_changing_the_file(tmp_path, calls):
     x, edges = graph()
-    for _ in range(2):
+    for _ in range(3):
         out = cached_denoise(x, edges, cache=tmp_path, memory_map_bytes=0)
         torch.testing.assert_close(out, explicit(x, edges, 0.1, 10))
         out.zero_()
+    assert len(calls) == 1
 
 
 def test_the_key_is_the_content_of_all_arguments(tmp_path, calls):
@@ -222,6 +211,15 @@ def test_the_key_is_the_content_of_all_arguments(tmp_path, calls):
     for features, index, other in variants:
         cached_denoise(features.clone(), index.clone(), cache=str(tmp_path), **other)
     assert len(calls) == len(variants)
+
+
+def test_equal_bytes_of_another_shape_or_type_have_another_key(tmp_path, calls):
+    x, edges = torch.zeros(30, 8, dtype=torch.float32), graph()[1] % 15
+    variants = [x, x.view(15, 16), x.view(torch.float64), x.view(torch.int32)]
+    for features in variants:
+        out = cached_denoise(features, edges, cache=tmp_path)
+        assert (out.shape, out.dtype) == (features.shape, denoise._result_dtype(features))
+    assert len(calls) == len(files(tmp_path)) == len(variants)
 
 
 def test_another_version_makes_another_file(tmp_path, monkeypatch, calls):
