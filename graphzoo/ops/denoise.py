@@ -51,7 +51,7 @@ def denoise_features(
     features. No gradient flows to `x`.
 
     Args:
-        x: Features [N, F], dense or sparse CSR; the work is done on its device.
+        x: Features [N, F], dense or sparse; the work is done on its device.
         edge_index: [2, E], int64.
         gamma: Weight of the node's own features, in (0, 1].
         num_iterations: K, at least 0.
@@ -186,7 +186,11 @@ def _column_chunks(x: Tensor, dtype: torch.dtype) -> Iterator[tuple[slice, Tenso
 
 
 def _content_key(x: Tensor, edge_index: Tensor, settings: list[float | int | bool]) -> str:
-    parts = [x] if x.layout is torch.strided else [x.crow_indices(), x.col_indices(), x.values()]
+    if x.layout is torch.strided:
+        parts = [x]
+    else:
+        x = x.to_sparse_csr()
+        parts = [x.crow_indices(), x.col_indices(), x.values()]
     parts = [part.detach().cpu().contiguous() for part in (*parts, edge_index)]
     facts = [settings, list(x.shape), [[str(part.dtype), list(part.shape)] for part in parts]]
     digest = hashlib.sha256(json.dumps(facts).encode())

@@ -171,11 +171,11 @@ def settings(request, tmp_path):
     return {"cache": tmp_path / "made" / "here", "memory_map_bytes": request.param}
 
 
-@pytest.mark.parametrize("is_sparse", [False, True])
-def test_the_second_call_reads_the_file(is_sparse, settings, calls):
+@pytest.mark.parametrize("layout", [torch.strided, torch.sparse_csr, torch.sparse_coo])
+def test_the_second_call_reads_the_file(layout, settings, calls):
     x, edges = graph(dtype=torch.float32)
-    if is_sparse:
-        x = (x * (x > 0)).to_sparse_csr()
+    if layout is not torch.strided:
+        x = (x * (x > 0)).to_sparse(layout=layout)
     first = cached_denoise(x, edges, **settings)
     second = cached_denoise(x, edges, **settings)
     assert len(calls) == 1
