@@ -163,6 +163,20 @@ def test_every_flipped_byte_is_noticed_or_harmless(tmp_path):
     assert refused > len(data) // 7 / 2
 
 
+def test_content_that_is_not_that_of_the_fingerprint(tmp_path):
+    path = tmp_path / "graph.npz"
+    graph_of().save(path)
+    with np.load(path) as file:
+        arrays = {name: file[name] for name in file.files}
+    np.savez(path, **(arrays | {"y": 1 - np.abs(arrays["y"])}))
+    with pytest.raises(DataError, match="does not match its fingerprint"):
+        NodeGraph.load(path)
+    meta = arrays["meta"].tobytes().replace(b'"format": 1', b'"format": 9')
+    np.savez(path, **(arrays | {"meta": np.frombuffer(meta, dtype=np.uint8)}))
+    with pytest.raises(DataError, match="format 9, this version reads 1"):
+        NodeGraph.load(path)
+
+
 @pytest.mark.parametrize("keep", [0, 1, 100, -1])
 def test_cut_off_file(tmp_path, keep):
     path = tmp_path / "graph.npz"

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from graphzoo.datasets import DataError, find_node_source, list_node_graphs, load_node_graph
+from graphzoo.datasets import DataError, find_node_source, knn_graph, list_node_graphs, load_node_graph
 from graphzoo.datasets.node import load
 from graphzoo.datasets.node.unpickle import read_pickled_array
 
@@ -184,7 +184,15 @@ def test_digits_need_neither_root_nor_network(tmp_path, monkeypatch):
     assert float(same.float().mean()) > 0.95
     assert load_node_graph("digits", num_neighbors=0).num_edges == 0
     assert load_node_graph("digits", num_neighbors=10).num_edges > graph.num_edges
+    cosine = load_node_graph("digits", neighbor_metric="cosine")
+    assert as_set(cosine.edge_index) != as_set(graph.edge_index)
+    expected = knn_graph(graph.x, 5, "cosine")
+    assert as_set(cosine.edge_index) == {
+        edge for edge in as_set(expected) | as_set(expected.flip(0)) if edge[0] != edge[1]
+    }
     assert not (tmp_path / "nothing").exists()
+    with pytest.raises(ValueError, match="neighbor_metric must be euclidean or cosine"):
+        load_node_graph("digits", neighbor_metric="l1")
     with pytest.raises(ValueError, match="at least 0"):
         load_node_graph("digits", num_neighbors=-1)
     with pytest.raises(ValueError, match="1..1797"):

@@ -83,6 +83,14 @@ def test_every_form_gives_the_same_graph(tmp_path):
     assert node_graph_from_files(tmp_path / "saved.npz").fingerprint == graphs[0].fingerprint
 
 
+def test_what_torch_may_load_stays_as_it_was(tmp_path):
+    path = save(tmp_path / "object.pt", Data(**parts()))
+    before = list(torch.serialization.get_safe_globals())
+    assert Data in before
+    node_graph_from_files(path)
+    assert set(torch.serialization.get_safe_globals()) == set(before)
+
+
 def test_directed_stays_as_it_is(path):
     graph = node_graph_from_files(save(path, parts()), directed=True)
     assert torch.equal(graph.edge_index, parts()["edge_index"])
@@ -129,6 +137,13 @@ def test_names_in_npz(tmp_path):
     graph = node_graph_from_files(tmp_path / "words.npz", class_names=("dog", "cow", "cat"))
     assert graph.y.tolist() == [0, 2, -1] * 4
     assert "y[1] is 'cat'" in refusal(tmp_path / "words.npz", class_names=("dog",))
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float64, torch.int32, torch.bool])
+def test_features_of_any_type_become_float32(tmp_path, kind):
+    x = torch.arange(2 * N).reshape(N, 2).to(kind)
+    graph = node_graph_from_files(save(tmp_path / "graph.pt", parts(x=x)))
+    assert graph.x.dtype == torch.float32 and torch.equal(graph.x, x.float())
 
 
 def test_sparse_features(tmp_path):

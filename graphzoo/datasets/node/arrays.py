@@ -86,14 +86,19 @@ def number_classes(
 
 
 def _array(value: Any) -> _Array:
-    return value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
+    if not isinstance(value, Tensor):
+        return np.asarray(value)
+    # numpy has no bfloat16
+    value = value.float() if value.dtype == torch.bfloat16 else value
+    array: _Array = value.detach().cpu().numpy()
+    return array
 
 
 def _features(value: Any, source: str) -> Tensor:
     if isinstance(value, Tensor) and value.layout != torch.strided:
         matrix = value.coalesce() if value.layout == torch.sparse_coo else value
         matrix = matrix.to_sparse_csr()
-        values = _finite(matrix.values().numpy(), source, "x")
+        values = _finite(_array(matrix.values()), source, "x")
         return csr_tensor(matrix.crow_indices(), matrix.col_indices(), values, tuple(matrix.shape))
     x = _array(value)
     if x.ndim != 2 or x.dtype.kind not in "fiub" or not x.shape[1]:

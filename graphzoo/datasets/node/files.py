@@ -35,7 +35,7 @@ def download_node_files(name: str, *, root: str | os.PathLike[str] | None = None
     """
     source = find_node_source(name)
     if not source.files:
-        raise UsageError(f"data {source.name} comes with {source.licence}: there is nothing to download")
+        raise UsageError(f"data {source.name}: {source.note}, there is nothing to download")
     files = provide_node_files(source, root=root)
     path, found = next(iter(files.items()))
     # the folder of the data set may hold its files in folders of its own

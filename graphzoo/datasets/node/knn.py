@@ -7,7 +7,9 @@ from torch import Tensor
 
 from graphzoo.errors import UsageError
 
-__all__ = ["knn_graph"]
+__all__ = ["METRICS", "knn_graph"]
+
+METRICS = ("euclidean", "cosine")
 
 # similarities held at once: 32 MiB in double precision
 _CHUNK = 1 << 22
@@ -32,8 +34,8 @@ def knn_graph(x: Tensor, k: int, metric: str = "cosine") -> Tensor:
     [[0, 0, 1, 1, 2, 2], [0, 1, 0, 1, 1, 2]]
     """
     num_nodes = x.size(0)
-    if metric not in ("cosine", "euclidean"):
-        raise UsageError(f"metric must be cosine or euclidean, got {metric!r}")
+    if metric not in METRICS:
+        raise UsageError(f"metric must be {' or '.join(METRICS)}, got {metric!r}")
     if not 1 <= k <= num_nodes:
         raise UsageError(
             f"number of neighbours must be in 1..{num_nodes} (the node itself included), got {k}"

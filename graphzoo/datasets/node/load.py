@@ -12,7 +12,7 @@ from graphzoo.datasets.errors import DataError
 from graphzoo.datasets.node.build import Parsed, tidy_edges
 from graphzoo.datasets.node.files import check_hashes, provide_node_files
 from graphzoo.datasets.node.graph import NodeGraph, read_graph, write_graph
-from graphzoo.datasets.node.knn import knn_graph
+from graphzoo.datasets.node.knn import METRICS, knn_graph
 from graphzoo.datasets.node.table import NodeSource, find_node_source
 from graphzoo.datasets.store import remember_as
 from graphzoo.errors import UsageError
@@ -28,6 +28,7 @@ def load_node_graph(
     root: str | os.PathLike[str] | None = None,
     download: bool | None = None,
     num_neighbors: int | None = None,
+    neighbor_metric: str = "euclidean",
 ) -> NodeGraph:
     """A graph of the table, by name.
 
@@ -36,14 +37,15 @@ def load_node_graph(
         root: Data root; None takes GRAPHZOO_DATA or the user's cache.
         download: Whether a missing file may be fetched; None means yes unless GRAPHZOO_OFFLINE is set.
         num_neighbors: For data without a graph (digits, 20news, mini-imagenet), whose points are joined to
-            their nearest ones by Euclidean distance: how many, the point itself included; None for the
-            customary 5, 0 for a graph without edges.
+            their nearest ones: how many, the point itself included; None for the customary 5, 0 for a graph
+            without edges.
+        neighbor_metric: What near means to them, "euclidean" (as in NodeFormer) or "cosine".
 
     Returns:
         The graph with its fixed splits; undirected edges in both directions.
 
     Raises:
-        ValueError: unknown name, or `num_neighbors` for data that has a graph.
+        ValueError: unknown name or metric, or `num_neighbors` for data that has a graph.
         DataError: missing or damaged files, or files that are not this data set.
     """
     source = find_node_source(name)
@@ -53,22 +55,24 @@ def load_node_graph(
         )
     if num_neighbors is not None and num_neighbors < 0:
         raise UsageError(f"num_neighbors must be at least 0, got {num_neighbors}")
+    if neighbor_metric not in METRICS:
+        raise UsageError(f"neighbor_metric must be {' or '.join(METRICS)}, got {neighbor_metric!r}")
     k = source.num_neighbors if num_neighbors is None else num_neighbors
     files = provide_node_files(source, root=root, download=download)
 
     def parse() -> tuple[NodeGraph, list[str]]:
-        return _parse(source, files, k), []
+        return _parse(source, files, k, neighbor_metric), []
 
-    purpose = f"{source.name}\n{source.reader}\n{source.counts}\n{k}\n{sorted(files)}"
+    purpose = f"{source.name}\n{source.reader}\n{source.counts}\n{k} {neighbor_metric}\n{sorted(files)}"
     return remember_as(list(files.values()), purpose, parse, read_graph, write_graph)
 
 
-def _parse(source: NodeSource, files: Mapping[str, Path], num_neighbors: int) -> NodeGraph:
+def _parse(source: NodeSource, files: Mapping[str, Path], num_neighbors: int, metric: str) -> NodeGraph:
     check_hashes(source, files)
     module, function = source.reader.split(".")
     parsed: Parsed = getattr(import_module(f"graphzoo.datasets.node.{module}"), function)(files)
     if num_neighbors:
-        parsed.edge_index = knn_graph(parsed.x, num_neighbors, "euclidean")
+        parsed.edge_index = knn_graph(parsed.x, num_neighbors, metric)
     listed = parsed.edge_index.size(1)
     edge_index, notices = tidy_edges(parsed.edge_index, parsed.x.size(0))
     for notice in [*parsed.notices, *notices]:

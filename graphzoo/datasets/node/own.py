@@ -214,5 +214,8 @@ def _read_data_object(path: Path) -> Any:
     from torch_geometric.data.data import Data, DataEdgeAttr, DataTensorAttr
     from torch_geometric.data.storage import GlobalStorage
 
-    with torch.serialization.safe_globals([Data, DataEdgeAttr, DataTensorAttr, GlobalStorage]):
+    # leaving the context would also take back what was allowed before it
+    known = torch.serialization.get_safe_globals()
+    needed = [kind for kind in (Data, DataEdgeAttr, DataTensorAttr, GlobalStorage) if kind not in known]
+    with torch.serialization.safe_globals(needed):
         return torch.load(path, map_location="cpu", weights_only=True)
