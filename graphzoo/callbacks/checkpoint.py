@@ -158,6 +158,7 @@ class LastCheckpoint(Checkpoint):
         self.minutes = minutes
         self.seconds = seconds
         self._signum: int | None = None
+        self._stopping = False
         self._saved_at = time.monotonic()
         self._has_saved = False
         self._handlers: dict[int, Any] = {}
@@ -189,8 +190,7 @@ class LastCheckpoint(Checkpoint):
         if not self._any(trainer, due or self._signum is not None):
             return
         self._save(trainer)
-        if self._told_to_stop(trainer):
-            raise Interrupted(self._signum or signal.SIGTERM, self.path)
+        self._stopping = self._told_to_stop(trainer)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Save after the last epoch, and after others when it is time."""
@@ -199,7 +199,26 @@ class LastCheckpoint(Checkpoint):
         if not self._any(trainer, due or self._signum is not None or is_last_epoch(trainer)):
             return
         self._save(trainer)
-        if self._told_to_stop(trainer):
+        self._stopping = self._told_to_stop(trainer)
+
+    # The step or epoch that was saved is logged after its hook, so a run stops when the next one begins.
+
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        """Stop if told to."""
+        self._stop()
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Stop if told to."""
+        self._stop()
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Stop if told to in the last epoch: the test can wait."""
+        self._stop()
+
+    def _stop(self) -> None:
+        if self._stopping:
             raise Interrupted(self._signum or signal.SIGTERM, self.path)
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:

@@ -94,6 +94,8 @@ class NodeDataModule(LightningDataModule):
             )
         if path is None and is_own:
             raise UsageError("name='nodes' means your own graph; give path=FILE (--data.path ...)")
+        if path is not None and num_neighbors is not None:
+            raise UsageError("num_neighbors is for data sets without a graph; your own graph has its edges")
         if batch_size is not None and batch_size < 1:
             raise UsageError(
                 f"batch_size must be at least 1, got {batch_size}; leave it out for whole graphs"

@@ -8,7 +8,7 @@ import torch
 from lightning.pytorch import Callback, LightningModule
 from torch import nn
 
-from graphzoo.encoders.base import QueryEncoder
+from graphzoo.encoders.base import NodeEncoder, QueryEncoder
 from graphzoo.types import GraphSpec
 
 # Small enough for a second per run, with every part of the encoder in it.
@@ -109,3 +109,16 @@ class OwnEncoder(QueryEncoder):
 
     def forward(self, graph, head, relation, *, edge_mask=None, noise_seed=0):
         return self.relation(relation).expand(graph.num_nodes, -1, -1)
+
+
+class OwnNodeEncoder(NodeEncoder):
+    """The smallest node encoder: it knows nothing of noise, precomputation or sparse features."""
+
+    def __init__(self, spec: GraphSpec, *, hidden_channels: int = 4):
+        super().__init__()
+        self.out_channels = hidden_channels
+        self.lin = nn.Linear(spec.in_channels, hidden_channels)
+
+    def forward(self, x, edge_index):
+        source, target = edge_index
+        return self.lin(x + torch.zeros_like(x).index_add(0, target, x[source]))

@@ -69,6 +69,28 @@ def fit(cli, tiny_kg):
     return run
 
 
+@pytest.fixture(scope="session")
+def tiny_graph(tmp_path_factory):
+    """An .npz file with 60 nodes of 3 classes, 12 features and a split."""
+    from node_graphs import write_npz
+
+    return write_npz(tmp_path_factory.mktemp("tiny-graph") / "tiny.npz")
+
+
+@pytest.fixture
+def fit_nodes(cli, tiny_graph):
+    """`fit_nodes(*more)`: a small GALiT on the tiny graph; fails the test unless it ends with that status."""
+
+    def run(*arguments, model="galit", epochs=3, status=0):
+        command = ["fit", "--model", model, "--data", "nodes", "--data.path", tiny_graph]
+        small = ["--model.encoder.hidden_channels=8", "--trainer.accelerator=cpu", "--logger=csv"]
+        result = cli(*command, *small, f"--trainer.max_epochs={epochs}", *arguments)
+        assert result.status == status, result.err
+        return result
+
+    return run
+
+
 @pytest.fixture
 def results():
     def read(run):

@@ -72,7 +72,7 @@ def trained(finished, workplace):
 )
 def test_resumed_is_uninterrupted(fit, cli, results, name, status, epoch, batch):
     """Stops in the middle of a step of four micro-batches, and in the first and last of an epoch."""
-    settings = [*MICRO, "--model.lr_milestones=[1]"]
+    settings = [*MICRO, "--model.lr_milestones=[1]", "--trainer.log_every_n_steps=1"]
     fit("--run_dir=whole", *settings, epochs=4)
     stop = ["--trainer.callbacks+=cli_helpers.SendSignal", f"--trainer.callbacks.name={name}"]
     stop += [f"--trainer.callbacks.epoch={epoch}", f"--trainer.callbacks.batch={batch}"]

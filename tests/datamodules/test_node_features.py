@@ -1,0 +1,74 @@
+"""Treatment of features: row sums, projections, rows of sparse matrices."""
+
+import numpy as np
+import pytest
+import torch
+
+from graphzoo.datamodules.features import FeatureTransform, normalize_rows, select_rows
+from graphzoo.errors import UsageError
+
+
+@pytest.fixture
+def x():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(20, 9, generator=generator)
+    x[torch.rand(20, 9, generator=generator) < 0.6] = 0.0
+    x[4] = 0.0
+    return x
+
+
+def test_rows_sum_to_one_dense_and_sparse(x):
+    dense = normalize_rows(x)
+    filled = x.sum(1) > 0
+    assert torch.allclose(dense.sum(1), filled.float())
+    assert torch.allclose(normalize_rows(x.to_sparse_csr()).to_dense(), dense)
+    signed = normalize_rows(torch.tensor([[-1.0, 1.0]]))
+    assert torch.equal(signed, torch.tensor([[-0.5, 0.5]])), "a sum of zero divides nothing"
+
+
+def test_rows_of_a_sparse_matrix(x):
+    rows = torch.tensor([4, 0, 19, 4])
+    assert torch.equal(select_rows(x.to_sparse_csr(), rows).to_dense(), x[rows])
+    assert select_rows(x.to_sparse_csr(), rows[:0]).shape == (0, 9)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_projection_is_the_truncated_svd(x, sparse):
+    given = x.to_sparse_csr() if sparse else x
+    transform = FeatureTransform.fit(given, normalize=False, reduce_channels=3)
+    left, values, _ = np.linalg.svd(x.numpy().astype(np.float64), full_matrices=False)
+    reduced = transform(given).numpy()
+    assert reduced.shape == (20, 3)
+    # up to the sign of each column
+    assert np.allclose(np.abs(reduced), np.abs(left[:, :3] * values[:3]), atol=1e-5)
+    assert (np.sign(transform.projection.abs().amax(0).numpy()) > 0).all()
+
+
+def test_projection_draws_nothing_from_global_generators(x):
+    np.random.seed(3)
+    state, before = torch.get_rng_state(), np.random.get_state()[1].copy()
+    first = FeatureTransform.fit(x, normalize=True, reduce_channels=2).projection
+    second = FeatureTransform.fit(x, normalize=True, reduce_channels=2).projection
+    assert torch.equal(first, second)
+    assert torch.equal(torch.get_rng_state(), state) and (np.random.get_state()[1] == before).all()
+
+
+def test_saved_and_loaded(x, tmp_path):
+    transform = FeatureTransform.fit(x, normalize=True, reduce_channels=4)
+    transform.save(tmp_path / "projection.npy")
+    loaded = FeatureTransform.load(transform.describe(), tmp_path / "projection.npy")
+    assert torch.equal(loaded(x), transform(x))
+    plain = FeatureTransform.fit(x, normalize=True, reduce_channels=None)
+    plain.save(tmp_path / "none.npy")
+    assert not (tmp_path / "none.npy").exists()
+    assert torch.equal(FeatureTransform.load(plain.describe(), None)(x), normalize_rows(x))
+    with pytest.raises(UsageError, match="9 features reduced to 4; .* give the run directory"):
+        FeatureTransform.load(transform.describe(), None)
+
+
+def test_other_widths_are_refused(x):
+    with pytest.raises(UsageError, match="has 8 features per node, the model was trained with 9"):
+        FeatureTransform.fit(x, normalize=False, reduce_channels=None)(x[:, :8])
+    for width in (0, 9, 10):
+        with pytest.raises(UsageError, match=f"reduce_channels {width} must be below the 9"):
+            FeatureTransform.fit(x, normalize=False, reduce_channels=width)

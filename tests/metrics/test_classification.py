@@ -1,0 +1,85 @@
+"""Accuracy and ROC-AUC against scikit-learn and OGB's evaluator."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import accuracy_score, roc_auc_score
+
+from graphzoo.metrics import Accuracy, RocAuc, roc_auc
+
+
+def draw(seed, *shape):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def test_accuracy_agrees_with_sklearn_in_any_batches():
+    logits, target = draw(0, 101, 5), torch.arange(101) % 5
+    metric = Accuracy()
+    for part in (slice(0, 7), slice(7, 8), slice(8, 101)):
+        metric.update(logits[part], target[part])
+    expected = accuracy_score(target, logits.argmax(1))
+    assert metric.compute().dtype == torch.float64
+    assert float(metric.compute()) == expected != 1.0
+
+
+def test_accuracy_of_yes_no_labels_counts_known_ones():
+    logits = torch.tensor([[1.0, -1.0], [2.0, 3.0]])
+    target = torch.tensor([[1.0, 1.0], [0.0, float("nan")]])
+    metric = Accuracy()
+    metric.update(logits, target)
+    assert float(metric.compute()) == 1 / 3
+
+
+@pytest.mark.parametrize("levels", [3, 1000], ids=["tied", "distinct"])
+def test_auc_agrees_with_sklearn_with_ties(levels):
+    scores = (draw(1, 500) * levels).round() / levels
+    target = (draw(2, 500) + scores > 0.3).float()
+    assert float(roc_auc(scores, target)) == pytest.approx(roc_auc_score(target, scores), abs=1e-15)
+
+
+def test_two_classes_are_ranked_by_the_probability_of_class_1():
+    logits, target = draw(3, 300, 2), (draw(4, 300) > 0).long()
+    metric = RocAuc()
+    metric.update(logits[:100], target[:100])
+    metric.update(logits[100:], target[100:])
+    expected = roc_auc_score(target, logits.double().softmax(1)[:, 1])
+    assert float(metric.compute()) == pytest.approx(expected, abs=1e-12)
+
+
+def test_saturated_probabilities_still_rank():
+    """Trap: softmax of confident logits is 1.0 in float32 for many nodes, which would tie."""
+    logits = torch.tensor([[0.0, 40.0], [0.0, 50.0], [0.0, 60.0]])
+    metric = RocAuc()
+    metric.update(logits, torch.tensor([0, 1, 1]))
+    assert float(metric.compute()) == 1.0
+
+
+def test_yes_no_labels_agree_with_ogb(monkeypatch):
+    """The evaluator leaves out labels without both answers and nodes without a label; so do we."""
+    from ogb.nodeproppred import Evaluator
+
+    evaluator = Evaluator("ogbn-proteins")
+    logits, target = draw(5, 200, 112), (draw(6, 200, 112) > 0.5).float()
+    target[:, 3] = 1.0
+    target[:, 7] = 0.0
+    expected = evaluator.eval({"y_true": target.numpy(), "y_pred": logits.numpy()})["rocauc"]
+    metric = RocAuc()
+    metric.update(logits, target)
+    assert float(metric.compute()) == pytest.approx(expected, abs=1e-12)
+    assert metric.per_label().isnan().nonzero().flatten().tolist() == [3, 7]
+
+
+def test_unknown_labels_are_left_out():
+    scores, target = draw(7, 60), (draw(8, 60) > 0).float()
+    target[::4] = float("nan")
+    known = ~target.isnan()
+    expected = roc_auc_score(target[known], scores[known])
+    assert float(roc_auc(scores, target)) == pytest.approx(expected, abs=1e-15)
+
+
+def test_nothing_to_average_is_nan_and_three_classes_are_refused():
+    metric = RocAuc()
+    metric.update(draw(9, 4, 2), torch.zeros(4, dtype=torch.int64))
+    assert np.isnan(float(metric.compute()))
+    with pytest.raises(ValueError, match="two classes, got 3; take accuracy"):
+        RocAuc().update(draw(9, 4, 3), torch.zeros(4, dtype=torch.int64))

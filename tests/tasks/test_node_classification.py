@@ -1,0 +1,310 @@
+"""The task: losses, what the encoder is given, independence of processes, what is refused."""
+
+import dataclasses
+from types import SimpleNamespace
+
+import pytest
+import torch
+from lightning.pytorch import Trainer, seed_everything
+from node_encoders import Averaging, Prepared
+from node_graphs import small_parts, yes_no_labels
+from torch.nn import functional as F
+
+from graphzoo.datamodules.node_batches import NodeBatches, PartSampler, WholeGraphSampler
+from graphzoo.encoders.base import QueryEncoder
+from graphzoo.errors import UsageError
+from graphzoo.tasks import NodeClassification
+
+QUIET = {
+    "accelerator": "cpu",
+    "logger": False,
+    "enable_checkpointing": False,
+    "enable_progress_bar": False,
+    "enable_model_summary": False,
+}
+
+
+def fit(task, datamodule, epochs=2, **more):
+    seed_everything(0, verbose=False)
+    trainer = Trainer(max_epochs=epochs, **{**QUIET, **more})
+    trainer.fit(task, datamodule=datamodule)
+    return trainer
+
+
+def build(datamodule, encoder=Averaging, world_size=1, accumulate=1, **settings):
+    """A task ready for `training_step` outside a trainer."""
+    datamodule.setup("fit")
+    torch.manual_seed(0)
+    task = NodeClassification(encoder, **settings)
+    task.build(datamodule.spec)
+    task.log = lambda *args, **kwargs: None
+    task._trainer = SimpleNamespace(
+        world_size=world_size, accumulate_grad_batches=accumulate, datamodule=datamodule
+    )
+    graph = datamodule.graph
+    task._weights = task._weigh_classes(graph.y, datamodule.split.train, graph)
+    return task
+
+
+def gradient(task, batch):
+    task.zero_grad()
+    loss = task.training_step(batch, 0)
+    loss.backward()
+    return torch.cat([p.grad.flatten() for p in task.parameters()])
+
+
+def whole(datamodule):
+    return next(iter(datamodule.train_dataloader(epoch=0)))
+
+
+def logits_of(task, batch):
+    with torch.no_grad():
+        return task.decoder(task.encoder(batch.x, batch.edge_index))[batch.target]
+
+
+def test_single_label_loss_is_the_mean_cross_entropy(small):
+    datamodule = small()
+    task = build(datamodule)
+    batch = whole(datamodule)
+    expected = F.cross_entropy(logits_of(task, batch), batch.y[batch.target])
+    assert torch.allclose(task.training_step(batch, 0), expected)
+
+
+@pytest.mark.parametrize("weights", ["balanced", [1.0, 5.0]])
+def test_class_weights_have_a_mean_of_one(small, weights):
+    parts = small_parts()
+    y = torch.from_numpy(parts["y"] // 2)  # class 0 twice as often as class 1
+    datamodule = small(y=y.numpy())
+    task = build(datamodule, class_weights=weights)
+    batch = whole(datamodule)
+    target = batch.y[batch.target]
+    counts = torch.bincount(target).float()
+    factors = target.numel() / (2 * counts) if weights == "balanced" else torch.tensor(weights)
+    expected = F.cross_entropy(logits_of(task, batch), target, weight=factors)
+    assert torch.allclose(task.training_step(batch, 0), expected)
+    assert float(task._weights[target].mean()) == pytest.approx(1.0)
+
+
+def test_yes_no_loss_looks_at_known_labels_only(small):
+    datamodule = small(y=yes_no_labels())
+    task = build(datamodule)
+    batch = whole(datamodule)
+    logits, target = logits_of(task, batch), batch.y[batch.target]
+    means = [
+        F.binary_cross_entropy_with_logits(row[~known.isnan()], known[~known.isnan()])
+        for row, known in zip(logits, target, strict=True)
+    ]
+    assert torch.allclose(task.training_step(batch, 0), torch.stack(means).mean())
+    assert torch.isfinite(gradient(task, batch)).all()
+
+
+@pytest.mark.parametrize("settings", [{}, {"decoder": "mlp", "dropout": 0.4}], ids=["linear", "mlp"])
+def test_processes_that_share_a_whole_graph_have_the_gradient_of_one(small, settings):
+    """DDP averages gradients over processes."""
+    datamodule = small(y=yes_no_labels())
+    single = gradient(build(datamodule, **settings), whole(datamodule))
+    shares = []
+    for rank in range(3):
+        task = build(datamodule, world_size=3, **settings)
+        sampler = WholeGraphSampler(datamodule.split.train, rank, 3)
+        shares.append(gradient(task, NodeBatches(datamodule.graph)[next(iter(sampler))]))
+    assert not torch.allclose(shares[0], single)
+    assert torch.allclose(torch.stack(shares).mean(0), single, atol=1e-6)
+
+
+def test_processes_that_share_parts_have_the_gradient_of_one_that_accumulates(small):
+    datamodule = small(settings={"batch_size": 13})
+    datamodule.setup("fit")
+    is_target = torch.zeros(60, dtype=torch.bool)
+    is_target[datamodule.split.train] = True
+
+    def gradients(accumulate, rank, world):
+        sampler = PartSampler(datamodule._parts, 5, is_target, accumulate, rank, world)
+        task = build(datamodule, world_size=world, accumulate=accumulate)
+        # Lightning divides by the number of accumulated batches
+        return [gradient(task, NodeBatches(datamodule.graph)[part]) / accumulate for part in sampler]
+
+    alone = gradients(2, 0, 1)
+    together = [gradients(1, rank, 2) for rank in range(2)]
+    steps = [alone[0] + alone[1], alone[2] + alone[3], alone[4]]
+    for step, one, other in zip(steps, *together, strict=True):
+        assert torch.allclose(step, (one + other) / 2, atol=1e-6)
+
+
+def test_noise_is_named_by_seed_epoch_and_part(small):
+    datamodule = small(settings={"batch_size": 20})
+    task = NodeClassification(Averaging, seed=4)
+    fit(task, datamodule)
+    named = [seed for training, seed in task.encoder.calls if training]
+    assert len(named) == 6 == len(set(named))
+    again = NodeClassification(Averaging, seed=4)
+    fit(again, small(settings={"batch_size": 20}))
+    assert [seed for training, seed in again.encoder.calls if training] == named
+    assert all(seed is None for training, seed in task.encoder.calls if not training)
+
+
+def test_the_global_random_state_is_left_alone(small):
+    datamodule = small(settings={"batch_size": 20})
+    task = NodeClassification(lambda spec: Averaging(spec, p=0.5), dropout=0.5, decoder="mlp")
+    states = []
+
+    class Watch(Averaging):
+        def forward(self, *args, **kwargs):
+            states.append(torch.get_rng_state())
+            return super().forward(*args, **kwargs)
+
+    task = NodeClassification(lambda spec: Watch(spec, p=0.5), dropout=0.5, decoder="mlp")
+    fit(task, datamodule, num_sanity_val_steps=1)
+    assert len(states) > 6 and all(torch.equal(state, states[0]) for state in states)
+
+
+def test_the_graph_is_prepared_once_and_then_without_edges(small):
+    """Also when a validation comes first: inference tensors could not be trained on."""
+    datamodule = small()
+    task = NodeClassification(Prepared)
+    trainer = fit(task, datamodule, num_sanity_val_steps=1)
+    assert "train/auxiliary_loss" in trainer.callback_metrics
+    trainer.test(task, datamodule=datamodule, verbose=False)
+    assert len(task.encoder.prepared) == 1
+    cache = task.encoder.prepared[0][1]
+    assert cache is not None and "graphzoo" in str(cache)
+    assert all(edges is None and rows == 60 for edges, rows in task.encoder.seen)
+
+
+def test_parts_take_their_rows_of_what_was_prepared(small):
+    datamodule = small(settings={"batch_size": 20})
+    task = NodeClassification(Prepared)
+    fit(task, datamodule)
+    assert len(task.encoder.prepared) == 1
+    assert all(edges is None for edges, _ in task.encoder.seen)
+    assert {rows for _, rows in task.encoder.seen} == {20, 60}
+    (batch, *_) = list(datamodule.train_dataloader(epoch=0))
+    x, edge_index, precomputed = task._inputs(batch)
+    assert edge_index is None and torch.equal(
+        precomputed["summed"], task._prepared.precomputed["summed"][batch.index]
+    )
+
+
+def test_the_auxiliary_loss_is_added_as_it_stands(small):
+    datamodule = small()
+    task = build(datamodule, Prepared)
+    batch = whole(datamodule)
+    x, _, precomputed = task._inputs(batch)
+    states, auxiliary = task.encoder.forward_with_auxiliary(x, None, **precomputed)
+    supervised = F.cross_entropy(task.decoder(states)[batch.target], batch.y[batch.target])
+    assert torch.allclose(task.training_step(batch, 0), supervised + auxiliary)
+    assert auxiliary > 0
+
+
+def test_mostly_empty_features_become_sparse_where_the_encoder_takes_them(small):
+    x = torch.zeros(60, 300)
+    x[torch.arange(60), torch.arange(60)] = 1.0
+    for encoder, layout in ((Prepared, torch.sparse_csr), (Averaging, torch.strided)):
+        datamodule = small(x=x.numpy())
+        task = NodeClassification(encoder)
+        fit(task, datamodule)
+        assert task._prepared.x.layout is layout
+
+
+@pytest.mark.parametrize(
+    ("y", "metric", "monitor"),
+    [(None, None, "val/acc"), ("labels", "roc_auc", "val/auroc"), ("labels", "accuracy", "val/acc")],
+)
+def test_the_metric_chooses_what_is_watched(small, y, metric, monitor):
+    datamodule = small() if y is None else small(y=yes_no_labels())
+    task = NodeClassification(Averaging, metric=metric)
+    trainer = fit(task, datamodule)
+    assert task.monitor == monitor and monitor in trainer.callback_metrics
+    assert trainer.callback_metrics[monitor].dtype == torch.float64
+
+
+def test_without_a_metric_the_data_decide(small):
+    datamodule = small(y=yes_no_labels())
+    datamodule.setup("fit")
+    datamodule._graph = dataclasses.replace(datamodule.graph, metric="roc_auc")
+    task = NodeClassification(Averaging)
+    fit(task, datamodule)
+    assert task.monitor == "val/auroc"
+
+
+def test_it_learns(small):
+    datamodule = small()
+    task = NodeClassification(Averaging, lr=0.05)
+    trainer = fit(task, datamodule, epochs=60)
+    (found,) = trainer.test(task, datamodule=datamodule, verbose=False)
+    assert found["test/acc"] > 0.9
+
+
+def test_learning_rate_is_cut_at_the_milestones_and_biases_may_be_spared(small):
+    task = NodeClassification(Averaging, lr=0.1, lr_milestones=[1, 2], decay_biases=False, weight_decay=0.3)
+    trainer = fit(task, small(), epochs=3)
+    (optimizer,) = trainer.optimizers
+    assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([0.025, 0.025])
+    assert [group["weight_decay"] for group in optimizer.param_groups] == [0.3, 0.0]
+    published = NodeClassification(Averaging, weight_decay=0.3)
+    (optimizer,) = fit(published, small(), epochs=1).optimizers
+    assert [group["weight_decay"] for group in optimizer.param_groups] == [0.3]
+
+
+def test_scores_that_are_no_numbers_end_the_run(small):
+    datamodule = small()
+    task = NodeClassification(Averaging)
+    trainer = fit(task, datamodule)
+    task.encoder.own.weight.data.fill_(float("nan"))
+    with pytest.raises(ValueError, match="test scores after step 2: some are NaN"):
+        trainer.test(task, datamodule=datamodule, verbose=False)
+
+
+class OtherKind(QueryEncoder):
+    def __init__(self, spec):
+        super().__init__()
+
+    def forward(self, graph, head, relation, *, edge_mask=None, noise_seed=0):
+        raise AssertionError("never called")
+
+
+@pytest.mark.parametrize(
+    ("settings", "changes", "error", "message"),
+    [
+        (
+            {"metric": "roc_auc"},
+            {},
+            UsageError,
+            "for two classes or for yes-no labels, small.* has 3 classes",
+        ),
+        ({"class_weights": [1.0]}, {}, UsageError, r"class_weights has 1 factors for 3 classes \(0, 1, 2\)"),
+        ({"class_weights": "balanced"}, {"y": yes_no_labels()}, UsageError, "these data have yes-no labels"),
+        ({"encoder": OtherKind}, {}, TypeError, "needs a NodeEncoder; OtherKind is none"),
+        ({"encoder": None}, {}, ValueError, "made without an encoder"),
+    ],
+)
+def test_what_does_not_fit_the_data(small, settings, changes, error, message):
+    task = NodeClassification(**{"encoder": Averaging, **settings})
+    with pytest.raises(error, match=message):
+        fit(task, small(**changes))
+
+
+def test_accumulation_needs_parts(small):
+    with pytest.raises(UsageError, match="nothing to accumulate"):
+        fit(NodeClassification(Averaging), small(), accumulate_grad_batches=2)
+    fit(NodeClassification(Averaging), small(settings={"batch_size": 13}), accumulate_grad_batches=2)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"metric": "f1"}, "metric must be one of accuracy, roc_auc, got 'f1'"),
+        ({"lr": 0.0}, "lr must be above 0"),
+        ({"weight_decay": -1.0}, "weight_decay must be at least 0"),
+        ({"dropout": 1.0}, "dropout must be at least 0 and below 1"),
+        ({"class_weights": "even"}, "'balanced' or a list"),
+    ],
+)
+def test_settings_that_make_no_sense(settings, message):
+    with pytest.raises(ValueError, match=message):
+        NodeClassification(Averaging, **settings)
+
+
+def test_an_unknown_decoder_is_refused(small):
+    with pytest.raises(ValueError, match="decoder must be one of linear, mlp, got 'dot'"):
+        fit(NodeClassification(Averaging, decoder="dot"), small())
