@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from graphzoo.encoders.base import NodeEncoder
 from graphzoo.layers import LastResult, NoiseStream, SparseLinear, dropout
 from graphzoo.ops.adjacency import AdjacencyOrders, adjacency_orders
+from graphzoo.ops.eager import run_eagerly
 from graphzoo.ops.kernelized_attention import attend_features, edge_log_weights
 from graphzoo.ops.random_features import draw_gumbel, orthogonal_projection, random_features_at
 from graphzoo.ops.sparse import SparseMatrix
@@ -299,7 +300,7 @@ class NodeFormer(NodeEncoder):
             states.append(h)
         return torch.cat(states, 1) if self.jumping_knowledge else h
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @run_eagerly
     def _draw(self, num_nodes: int, generator: torch.Generator) -> tuple[Tensor, Tensor | None]:
         """Random directions [M, D] and, while training with noise, Gumbel draws [N, H, K]."""
         dtype = torch.promote_types(self.lin_in.weight.dtype, torch.float32)

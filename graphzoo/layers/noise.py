@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from graphzoo.ops.eager import run_eagerly
 from graphzoo.sampling.random import hash_integers
 
 __all__ = ["NoiseStream", "dropout"]
@@ -31,7 +32,7 @@ class NoiseStream(nn.Module):
         self.seed = seed
         self.register_buffer("draws", torch.zeros((), dtype=torch.int64))
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @run_eagerly
     def generator(self, noise_seed: int | None, device: torch.device | str) -> torch.Generator:
         """A new generator: a function of (seed, noise_seed), or the next of the stream if that is None."""
         if noise_seed is not None:
@@ -40,7 +41,7 @@ class NoiseStream(nn.Module):
         self.draws += 1
         return self._seeded(device, _COUNTED, count)
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @run_eagerly
     def fixed_generator(self, device: torch.device | str) -> torch.Generator:
         """The same generator every time, a function of the seed alone: for evaluation."""
         return self._seeded(device, _FIXED, 0)
@@ -76,7 +77,7 @@ def dropout(x: Tensor, p: float, generator: torch.Generator | None, training: bo
     return torch.where(keep, x * (65536 / (65536 - dropped)), 0)
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
+@run_eagerly
 def _random_bits(x: Tensor, generator: torch.Generator) -> Tensor:
     """Uniform 16-bit integers in the shape of x: four of one draw, which on the CPU is the slow part."""
     words = torch.empty(-(-x.numel() // 4), dtype=torch.int64, device=x.device)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import Function, once_differentiable
 
+from graphzoo.ops.eager import run_eagerly
 from graphzoo.ops.random_features import orthogonal_projection, positive_random_features, random_features_at
 from graphzoo.ops.sparse import SparseMatrix
 
@@ -107,11 +108,10 @@ def attend_features(
             gumbel = gumbel.to(query_features.dtype)
             # Relative to the luckiest node of each sample: the factor cancels, and nothing overflows.
             weight = torch.exp((gumbel - gumbel.detach().amax(0)) / tau)
-    out: Tensor = _attend(query_features, key_features, value.to(query_features.dtype), weight)
-    return out.to(value.dtype)
+    return _attend(query_features, key_features, value.to(query_features.dtype), weight).to(value.dtype)
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
+@run_eagerly
 def _attend(query: Tensor, key: Tensor, value: Tensor, weight: Tensor | None) -> Tensor:
     out: Tensor = _Attend.apply(query, key, value, weight)  # type: ignore[no-untyped-call]
     return out

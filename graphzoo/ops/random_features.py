@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import Function, once_differentiable
 
+from graphzoo.ops.eager import run_eagerly
+
 __all__ = ["draw_gumbel", "orthogonal_projection", "positive_random_features", "random_features_at"]
 
 
@@ -81,13 +83,7 @@ def positive_random_features(
     Raises:
         ValueError: if the shapes do not fit.
     """
-    if x.dim() != 3 or projection.dim() != 2 or projection.shape[1] != x.shape[2]:
-        raise ValueError(
-            "x must be [N, H, D] and projection [M, D] with the same D, got "
-            f"{list(x.shape)} and {list(projection.shape)}"
-        )
-    out: Tensor = _features(x, projection, 1.0, is_query, stabilize, eps)
-    return out
+    return _features(x, projection, 1.0, is_query, stabilize, eps)
 
 
 def random_features_at(x: Tensor, projection: Tensor, *, tau: float, is_query: bool) -> Tensor:
@@ -96,14 +92,18 @@ def random_features_at(x: Tensor, projection: Tensor, *, tau: float, is_query: b
     Products of such features estimate exp(q k / (tau sqrt(D))).
     """
     scale = tau**-0.5 * x.shape[-1] ** -0.25
-    out: Tensor = _features(x, projection, scale, is_query, True, 1e-6)
-    return out
+    return _features(x, projection, scale, is_query, True, 1e-6)
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
+@run_eagerly
 def _features(
     x: Tensor, projection: Tensor, scale: float, is_query: bool, stabilize: bool, eps: float
 ) -> Tensor:
+    if x.dim() != 3 or projection.dim() != 2 or projection.shape[1] != x.shape[2]:
+        raise ValueError(
+            "x must be [N, H, D] and projection [M, D] with the same D, got "
+            f"{list(x.shape)} and {list(projection.shape)}"
+        )
     out: Tensor = _Features.apply(x, projection, scale, is_query, stabilize, eps)  # type: ignore[no-untyped-call]
     return out
 

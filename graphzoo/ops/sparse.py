@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import Function, once_differentiable
 
+from graphzoo.ops.eager import run_eagerly
 from graphzoo.ops.relational_spmm.graph import _check_index_tensor, _check_range
 
 __all__ = ["SparseMatrix", "check_edges"]
@@ -125,7 +126,7 @@ class SparseMatrix:
             self._transposed._transposed = self
         return self._transposed
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @run_eagerly
     def matmul(self, x: Tensor) -> Tensor:
         """`self @ x` for dense `x` [columns, F] of any float dtype -> [rows, F] of that dtype.
 
@@ -142,7 +143,7 @@ class SparseMatrix:
         out: Tensor = _Product.apply(x, self)  # type: ignore[no-untyped-call]
         return out
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @run_eagerly
     def sampled_product(self, a: Tensor, b: Tensor) -> Tensor:
         """`a_h @ b_h.T` at the entries of the matrix, whose own values do not count; differentiable.
 
