@@ -1,0 +1,239 @@
+"""Labels, probabilities and states of nodes from a run, on its graph and on others."""
+
+import dataclasses
+import json
+import shutil
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from node_graphs import small_parts, write_npz
+
+import graphzoo
+from graphzoo.datamodules import NodeDataModule
+from graphzoo.datasets import NodeGraph
+from graphzoo.errors import UsageError
+
+
+def train(run, datamodule, **settings):
+    """A run directory as `graphzoo fit` leaves it, after some steps."""
+    from lightning.pytorch import Trainer, seed_everything
+
+    from graphzoo.encoders import GALiT
+    from graphzoo.tasks import NodeClassification
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        seed_everything(1, verbose=False)
+        task = NodeClassification(lambda spec: GALiT(spec, hidden_channels=8, gamma=0.4), lr=0.05, **settings)
+        trainer = Trainer(
+            max_epochs=30, accelerator="cpu", logger=False, enable_checkpointing=False,
+            enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0,
+        )  # fmt: skip
+        trainer.fit(task, datamodule=datamodule)
+        trainer.save_checkpoint(run / "checkpoints" / "best.ckpt")
+        datamodule.save_artifacts(run / "graph")
+        metrics = trainer.test(task, datamodule=datamodule, verbose=False)[0]
+    return run, task, datamodule, metrics
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("nodes")
+    path = write_npz(folder / "small.npz")
+    return train(folder / "run", NodeDataModule("nodes", path, normalize_features=True))
+
+
+@pytest.fixture
+def model(trained):
+    return graphzoo.load(trained[0])
+
+
+def test_labels_are_those_of_the_test(trained, model):
+    _, _, datamodule, metrics = trained
+    table = model.predict()
+    assert list(table) == ["node", "label", "probability"] and len(table) == 60
+    test = datamodule.split.test.numpy()
+    right = table["label"].astype(int).to_numpy()[test] == datamodule.graph.y.numpy()[test]
+    assert right.mean() == pytest.approx(metrics["test/acc"]) and right.mean() > 0.8
+
+
+def test_probabilities_and_states_are_the_models(trained, model):
+    _, task, datamodule, _ = trained
+    graph = datamodule.graph
+    with torch.no_grad():
+        states = task.eval().encoder(graph.x, graph.edge_index)
+        shares = task.decoder(states).softmax(1)
+    table = model.predict(probabilities=True, embeddings=True)
+    assert np.allclose(table.filter(like="probability_"), shares, atol=1e-5)
+    assert np.allclose(table["probability"], shares.amax(1), atol=1e-5)
+    assert np.allclose(table.filter(like="state_"), states, atol=1e-5)
+    assert np.allclose(model.embed(), states, atol=1e-5) and model.embed().dtype == np.float32
+    assert table["label"].tolist() == [str(number) for number in shares.argmax(1).tolist()]
+
+
+def test_some_nodes_in_any_order(model):
+    everything = model.predict()
+    some = model.predict([7, 3, 7])
+    assert some["node"].tolist() == [7, 3, 7]
+    assert some["probability"].tolist() == everything["probability"][[7, 3, 7]].tolist()
+    assert model.predict("7").equals(model.predict(7))
+    empty = model.predict([])
+    assert len(empty) == 0 and empty.dtypes.equals(some.dtypes)
+    assert np.array_equal(model.embed([5, 2]), model.embed()[[5, 2]])
+
+
+def test_tables_come_in_pieces(model, monkeypatch):
+    whole = model.predict()
+    monkeypatch.setattr("graphzoo.inference.node_model._TABLE_ROWS", 25)
+    pieces = list(model.predict_batches())
+    assert [len(piece) for piece in pieces] == [25, 25, 10]
+    assert pd.concat(pieces, ignore_index=True).equals(whole)
+
+
+@pytest.mark.parametrize("node", [60, -1, "x", 1.5])
+def test_unknown_numbers(model, node):
+    with pytest.raises(UsageError, match=f"unknown node {node!r}: the nodes are the numbers 0..59"):
+        model.predict([3, node])
+
+
+def test_nodes_with_names(trained, model):
+    names = tuple(f"paper{number}" for number in range(60))
+    graph = dataclasses.replace(model.graph, node_names=names, fingerprint="")
+    named = graphzoo.load(trained[0], data=graph)
+    assert named.predict("paper4")["label"].tolist() == model.predict(4)["label"].tolist()
+    assert named.predict()["node"].tolist() == list(names)
+    with pytest.raises(UsageError, match="unknown node 'papr4'; nearest: 'paper4'"):
+        named.predict("papr4")
+
+
+def test_a_new_graph_with_the_same_features(trained, model, tmp_path):
+    """Inductive use: other nodes, other edges, no labels; from an object, a file, or at loading."""
+    parts = small_parts(seed=9, num_nodes=33)
+    new = {name: parts[name] for name in ("x", "edge_index")}
+    path = tmp_path / "new.npz"
+    np.savez(path, **new)
+    graph = NodeGraph(
+        "new", torch.from_numpy(new["x"]), torch.from_numpy(new["edge_index"]), torch.full((33,), -1), ()
+    )
+    from_file = model.predict(data=path)
+    assert len(from_file) == 33
+    assert (from_file["label"].astype(int).to_numpy() == parts["y"]).mean() > 0.8
+    assert from_file["label"].equals(graphzoo.load(trained[0], data=path).predict()["label"])
+    # a file's edges hold both directions, an object's are taken as they are
+    both = torch.cat([graph.edge_index, graph.edge_index.flip(0)], 1)
+    same = model.predict(data=dataclasses.replace(graph, edge_index=both, fingerprint=""))
+    assert np.allclose(same["probability"], from_file["probability"], atol=1e-6)
+    assert len(model.predict()) == 60, "the run's own graph is not replaced"
+
+
+def test_other_features_are_refused(model, tmp_path):
+    path = write_npz(tmp_path / "narrow.npz", x=small_parts()["x"][:, :7])
+    with pytest.raises(UsageError, match="has 7 features per node, the model was trained with 12"):
+        model.predict(data=path)
+    with pytest.raises(UsageError, match="neither a path nor a data set"):
+        model.predict(data=str(tmp_path / "nothing.npz"))
+
+
+def test_the_same_graph_is_encoded_once(model, monkeypatch):
+    calls = []
+    encoder = type(model.task.encoder)
+    forward = encoder.forward
+    monkeypatch.setattr(encoder, "forward", lambda self, *a, **k: calls.append(1) or forward(self, *a, **k))
+    model.predict(3)
+    model.predict(4)
+    model.embed()
+    assert len(calls) == 1
+
+
+def test_reduced_features_need_the_run(tmp_path):
+    path = write_npz(tmp_path / "small.npz")
+    run, task, datamodule, _ = train(tmp_path / "run", NodeDataModule("nodes", path, reduce_channels=5))
+    model = graphzoo.load(run)
+    assert model.task.encoder.spec.in_channels == 5
+    with torch.no_grad():
+        expected = task.eval().encoder(datamodule.graph.x, datamodule.graph.edge_index)
+    assert np.allclose(model.embed(), expected, atol=1e-5)
+    assert np.allclose(model.embed(data=path), expected, atol=1e-5), "projected as in training"
+    lone = shutil.copy(run / "checkpoints" / "best.ckpt", tmp_path / "lone.ckpt")
+    with pytest.raises(UsageError, match="give the run directory instead"):
+        graphzoo.load(lone, data=path)
+
+
+def test_yes_no_labels(tmp_path):
+    path = write_npz(tmp_path / "labels.npz", y=(small_parts()["x"][:, 3:7] > 0.25).astype(np.float32))
+    run, *_ = train(tmp_path / "run", NodeDataModule("nodes", path), metric="roc_auc")
+    table = graphzoo.load(run).predict()
+    shares = table.filter(like="probability_").to_numpy()
+    names = [name.removeprefix("probability_") for name in table if name.startswith("probability_")]
+    assert list(table) == ["node", "label", *(f"probability_{name}" for name in names)] and len(names) == 4
+    expected = [";".join(np.array(names)[row >= 0.5]) for row in shares]
+    assert table["label"].tolist() == expected and len(set(expected)) > 2
+
+
+def test_a_large_graph_is_read_again_from_where_it_was(trained, tmp_path, monkeypatch):
+    monkeypatch.setattr("graphzoo.datamodules.nodes._KEPT_BYTES", 10)
+    path = write_npz(tmp_path / "small.npz")
+    run, *_ = train(tmp_path / "run", NodeDataModule("nodes", path))
+    assert not (run / "graph" / "node_graph.npz").exists()
+    assert len(graphzoo.load(run).predict()) == 60
+    write_npz(tmp_path / "small.npz", x=small_parts()["x"] + 1)
+    with pytest.raises(UsageError, match="is not the graph that the run was trained on"):
+        graphzoo.load(run)
+    (tmp_path / "small.npz").unlink()
+    with pytest.raises(UsageError, match="reading it again from .*small.npz failed"):
+        graphzoo.load(run)
+    assert len(graphzoo.load(run, data=write_npz(tmp_path / "other.npz")).predict()) == 60
+
+
+def test_a_lone_checkpoint_asks_for_a_graph(trained, tmp_path):
+    lone = shutil.copy(trained[0] / "checkpoints" / "best.ckpt", tmp_path / "lone.ckpt")
+    with pytest.raises(UsageError, match="outside a run directory"):
+        graphzoo.load(lone)
+    assert len(graphzoo.load(lone, data=write_npz(tmp_path / "small.npz")).predict()) == 60
+
+
+def test_graphs_of_the_other_kind_are_refused(trained):
+    from graphzoo.datasets import from_triples
+
+    with pytest.raises(UsageError, match="data= is a knowledge graph"):
+        graphzoo.load(trained[0], data=from_triples([("a", "r", "b"), ("b", "r", "c")]))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: c["graphzoo"].update(classes="abc"), "no usable 'classes'"),
+        (lambda c: c["graphzoo"].pop("features"), "no usable 'features'"),
+        (
+            lambda c: c["graphzoo"]["encoder"].update(class_path="graphzoo.encoders.KnowFormer"),
+            "is no NodeEncoder",
+        ),
+        (
+            lambda c: c["graphzoo"]["encoder"]["init_args"].update(hidden_channels=16),
+            "settings say hidden_channels=16, but the weights are those of hidden_channels=8",
+        ),
+        (
+            lambda c: c["graphzoo"]["spec"].update(in_channels=11),
+            "in_channels=11, but the weights are those of 12",
+        ),
+    ],
+)
+def test_damaged_descriptions(trained, tmp_path, change, message):
+    run = shutil.copytree(trained[0], tmp_path / "copy")
+    path = run / "checkpoints" / "best.ckpt"
+    checkpoint = torch.load(path, weights_only=True)
+    change(checkpoint)
+    torch.save(checkpoint, path)
+    with pytest.raises(UsageError, match=message):
+        graphzoo.load(run)
+
+
+def test_a_copied_run_needs_nothing_else(trained, tmp_path):
+    run = shutil.copytree(trained[0], tmp_path / "elsewhere")
+    meta = json.loads((run / "graph" / "meta.json").read_text())
+    meta["path"] = ["/gone/away.npz"]
+    (run / "graph" / "meta.json").write_text(json.dumps(meta))
+    assert graphzoo.load(run).predict().equals(graphzoo.load(trained[0]).predict())
