@@ -40,8 +40,6 @@ def partition(nodes: int | Tensor, batch_size: int, *, seed: int, epoch: int) ->
         nodes = torch.arange(nodes)
     if not nodes.numel():
         return []
-    # sorted first, so that the order of the argument does not decide between equal hashes
-    nodes = nodes.sort().values
     shuffled = nodes[hash_integers(_PURPOSE, seed, epoch, nodes).argsort(stable=True)]
     return [part.sort().values for part in shuffled.tensor_split(-(-nodes.numel() // batch_size))]
 
