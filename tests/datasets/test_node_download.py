@@ -216,18 +216,19 @@ def test_damaged_archive_never_stays(mirror, arxiv, tmp_path, damage, reason):
 
 def test_offline_names_file_and_place(arxiv, mirror, tmp_path, monkeypatch):
     monkeypatch.setenv("GRAPHZOO_OFFLINE", "1")
+    root = tmp_path / "root"
     with pytest.raises(DownloadError) as caught:
-        load_node_graph("ogbn-arxiv", root=tmp_path / "root")
+        load_node_graph("ogbn-arxiv", root=root)
     message = str(caught.value)
     for part in (
         "ogbn-arxiv: arxiv.zip cannot be had: GRAPHZOO_OFFLINE is set",
-        f"put it at: {tmp_path}/root/ogb/ogbn_arxiv/arxiv.zip",
+        f"put it at: {root}/ogb/ogbn_arxiv/arxiv.zip",
         "GRAPHZOO_DATA",
         "graphzoo download ogbn-arxiv",
     ):
         assert part in message
     assert len(message.splitlines()) <= 6 and mirror.requests.total() == 0
-    assert not (tmp_path / "root").exists()
+    assert not root.exists()
 
 
 def test_packed_file_stands_for_its_content(real_data, tmp_path, monkeypatch):
