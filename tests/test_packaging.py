@@ -120,7 +120,12 @@ def imported_packages(folder):
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 found.add(node.module.split(".")[0])
     own = {"graphzoo", "benchmarks", "tests"} | {path.stem for path in (ROOT / "tests").rglob("*.py")}
-    name = {"torch_geometric": "torch-geometric", "torch_scatter": "torch-scatter", "yaml": "pyyaml"}
+    name = {
+        "sklearn": "scikit-learn",
+        "torch_geometric": "torch-geometric",
+        "torch_scatter": "torch-scatter",
+        "yaml": "pyyaml",
+    }
     return {name.get(package, package) for package in found - sys.stdlib_module_names - own}
 
 
