@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from graphzoo.encoders.base import NodeEncoder
 from graphzoo.layers import LastResult, NoiseStream, SparseLinear, dropout
-from graphzoo.ops.adjacency import AdjacencyOrders, adjacency_orders
+from graphzoo.ops.adjacency import AdjacencyOrders, SparseAdjacency, adjacency_orders
 from graphzoo.ops.eager import run_eagerly
 from graphzoo.ops.kernelized_attention import attend_features, edge_log_weights
 from graphzoo.ops.random_features import draw_gumbel, orthogonal_projection, random_features_at
@@ -77,11 +77,22 @@ class NodeFormerLayer(nn.Module):
         value_bias = self.query_key_value.bias[rows].view(self.num_heads, self.channels, 1)
         joined = self.out.weight.view(self.channels, self.num_heads, self.channels)
         maps = torch.einsum("rh,chd,hde->rec", strength, joined, torch.cat([value_weight, value_bias], 2))
-        orders = adjacency[: bias.shape[0]]
-        messages = [
-            torch.cat([order.matmul(x), order.row_sums()[:, None].to(x.dtype)], 1) for order in orders
-        ]
-        return torch.cat(messages, 1) @ maps.flatten(0, 1)
+        return _messages(x, adjacency, bias.shape[0]) @ maps.flatten(0, 1)
+
+
+@run_eagerly
+def _messages(x: Tensor, adjacency: AdjacencyOrders, num_orders: int) -> Tensor:
+    """A_o (x, 1) of every order side by side, [N, R (D + 1)]."""
+    messages = [(order.matmul(x), order.row_sums()[:, None].to(x.dtype)) for order in adjacency[:num_orders]]
+    return torch.cat([part for message in messages for part in message], 1)
+
+
+@run_eagerly
+def _edge_loss(layers: list[tuple[Tensor, Tensor]], edges: SparseAdjacency) -> Tensor:
+    """Mean over layers, edges and heads of log(pi) / d, from the features of queries and keys."""
+    per_edge = edges.in_degree.to(edges.values.dtype).reciprocal()[edges.row_of_entry()]
+    means = [(edge_log_weights(q, k, edges).mean(1) * per_edge).mean() for q, k in layers]
+    return torch.stack(means).mean()
 
 
 class NodeFormer(NodeEncoder):
@@ -182,7 +193,8 @@ class NodeFormer(NodeEncoder):
         found: dict[str, Any] = {}
         if edge_index is not None:
             num_orders = max(self.rb_order, int(self.edge_loss_weight != 0))
-            found["adjacency"] = adjacency_orders(edge_index, x.shape[0], num_orders)
+            dtype = torch.promote_types(x.dtype, torch.float32)
+            found["adjacency"] = adjacency_orders(edge_index, x.shape[0], num_orders, dtype=dtype)
         if _better_sparse(x):
             found["features"] = SparseMatrix.from_tensor(x)
         return found
@@ -212,7 +224,7 @@ class NodeFormer(NodeEncoder):
         Raises:
             ValueError: if edges are needed and missing, or the features have another width than the spec's.
         """
-        return self._encode(x, edge_index, noise_seed, adjacency, features, [])
+        return self._encode(x, *self._graph(x, edge_index, adjacency, features), noise_seed, [])
 
     def forward_with_auxiliary(
         self, x: Tensor, edge_index: Tensor | None, *, noise_seed: int | None = None, **precomputed: Any
@@ -224,18 +236,12 @@ class NodeFormer(NodeEncoder):
         """
         if self.edge_loss_weight == 0:
             return self.forward(x, edge_index, noise_seed=noise_seed, **precomputed), None
-        adjacency = precomputed.get("adjacency")
-        if adjacency is None:
-            precomputed = self._precomputed(x, edge_index)
-            adjacency = precomputed.get("adjacency")
+        adjacency, features = self._graph(x, edge_index, **precomputed)
         if not adjacency:
             raise ValueError("the edge loss needs edge_index: give it, or set edge_loss_weight=0")
-        edges = adjacency[0]
-        per_edge = edges.in_degree.clamp(min=1).reciprocal()[edges.row_of_entry()]
         layers: list[tuple[Tensor, Tensor]] = []
-        states = self._encode(x, edge_index, noise_seed, adjacency, precomputed.get("features"), layers)
-        means = [(edge_log_weights(q, k, edges).mean(1) * per_edge).mean() for q, k in layers]
-        return states, -self.edge_loss_weight * torch.stack(means).mean()
+        states = self._encode(x, adjacency, features, noise_seed, layers)
+        return states, -self.edge_loss_weight * _edge_loss(layers, adjacency[0])
 
     @torch.no_grad()
     def return_attention(self, x: Tensor, edge_index: Tensor | None, pairs: Tensor) -> list[Tensor]:
@@ -254,37 +260,44 @@ class NodeFormer(NodeEncoder):
         training = self.training
         self.eval()
         try:
-            self._encode(x, edge_index, None, None, None, layers)
+            self._encode(x, *self._graph(x, edge_index), None, layers)
         finally:
             self.train(training)
         return [edge_log_weights(q, k, pattern).exp()[position] for q, k in layers]
 
-    def _precomputed(self, x: Tensor, edge_index: Tensor | None) -> dict[str, Any]:
-        tensors = (x,) if edge_index is None else (x, edge_index)
-        return self._last.get(tensors, lambda: self.precompute(x, edge_index))
-
-    def _encode(
+    @run_eagerly
+    def _graph(
         self,
         x: Tensor,
         edge_index: Tensor | None,
-        noise_seed: int | None,
-        adjacency: AdjacencyOrders | None,
-        features: SparseMatrix | None,
-        layers: list[tuple[Tensor, Tensor]],
-    ) -> Tensor:
-        """`forward`; features of queries and keys of every layer are put into `layers`."""
+        adjacency: AdjacencyOrders | None = None,
+        features: SparseMatrix | None = None,
+    ) -> tuple[AdjacencyOrders, SparseMatrix | None]:
+        """What `precompute` returns: as given, or made of `x` and `edge_index` and kept."""
         if x.dim() != 2 or x.shape[1] != self.spec.in_channels:
             raise ValueError(
                 f"the encoder was built for features [N, {self.spec.in_channels}], got {list(x.shape)}"
             )
         if adjacency is None:
-            found = self._precomputed(x, edge_index)
+            tensors = (x,) if edge_index is None else (x, edge_index)
+            found = self._last.get(tensors, lambda: self.precompute(x, edge_index))
             adjacency, features = found.get("adjacency", AdjacencyOrders()), found.get("features")
         assert adjacency is not None
         if len(adjacency) < self.rb_order:
             raise ValueError(
                 f"relational bias of order {self.rb_order} needs edge_index: give it, or set rb_order=0"
             )
+        return adjacency, features
+
+    def _encode(
+        self,
+        x: Tensor,
+        adjacency: AdjacencyOrders,
+        features: SparseMatrix | None,
+        noise_seed: int | None,
+        layers: list[tuple[Tensor, Tensor]],
+    ) -> Tensor:
+        """`forward`; features of queries and keys of every layer are put into `layers`."""
         device, training = x.device, self.training
         generator = (
             self.noise.generator(noise_seed, device) if training else self.noise.fixed_generator(device)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from graphzoo.ops.sparse import SparseMatrix, check_edges
+from graphzoo.ops.sparse import SparseMatrix, check_edges, without_beta_warning
 
 __all__ = ["AdjacencyOrders", "SparseAdjacency", "adjacency_orders", "normalized_adjacency"]
 
@@ -117,6 +117,7 @@ def _square_pattern(row: Tensor, col: Tensor, num_nodes: int) -> tuple[Tensor, T
         is_coalesced=True,
         check_invariants=False,
     )
-    squared = torch.sparse.mm(matrix, matrix).coalesce()
+    with without_beta_warning():
+        squared = torch.sparse.mm(matrix, matrix).coalesce()
     found_row, found_col = squared.indices()
     return found_row, found_col

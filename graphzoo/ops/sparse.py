@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Self
 
 import torch
@@ -12,7 +14,7 @@ from torch.autograd.function import Function, once_differentiable
 from graphzoo.ops.eager import run_eagerly
 from graphzoo.ops.relational_spmm.graph import _check_index_tensor, _check_range
 
-__all__ = ["SparseMatrix", "check_edges"]
+__all__ = ["SparseMatrix", "check_edges", "without_beta_warning"]
 
 
 class SparseMatrix:
@@ -246,7 +248,13 @@ def _row_pointers(row: Tensor, num_rows: int) -> Tensor:
 
 
 def _csr_tensor(rowptr: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
-    with warnings.catch_warnings():
-        # Once per process torch says that its CSR layout is in beta state, which no user can act upon.
-        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
+    with without_beta_warning():
         return torch.sparse_csr_tensor(rowptr, col, values, shape, check_invariants=False)
+
+
+@contextmanager
+def without_beta_warning() -> Iterator[None]:
+    """Once per process torch says that its CSR layout is in beta state, which no user can act upon."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
+        yield

@@ -1,0 +1,248 @@
+import copy
+import pickle
+
+import pytest
+import torch
+
+from graphzoo.encoders import NodeFormer
+from graphzoo.encoders import nodeformer as module
+from graphzoo.types import GraphSpec
+from tests.conftest import TINY_GRAPHS
+from tests.encoders.nodeformer_reference import encode
+from tests.memory import MemoryRecorder
+
+SMALL = {"hidden_channels": 4, "num_heads": 3, "num_random_features": 5, "num_gumbel_samples": 3}
+
+
+def graph(num_nodes=12, num_edges=20, in_channels=6, dtype=torch.float32, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(num_nodes, in_channels, generator=generator, dtype=torch.float64).to(dtype)
+    return x, torch.randint(num_nodes, (2, num_edges), generator=generator)
+
+
+def build(in_channels=6, dtype=torch.float32, **settings):
+    torch.manual_seed(0)
+    return NodeFormer(GraphSpec(num_nodes=12, in_channels=in_channels), **(SMALL | settings)).to(dtype)
+
+
+def recorded_draws(encoder, monkeypatch):
+    """The list that the draws of the following passes are put into."""
+    draws, original = [], encoder._draw
+
+    def draw(*args):
+        draws.append(original(*args))
+        return draws[-1]
+
+    monkeypatch.setattr(encoder, "_draw", draw)
+    return draws
+
+
+VARIANTS = {
+    "default": {},
+    "three_orders": {"rb_order": 3, "rb_transform": "identity", "edge_loss_weight": 0.1},
+    "plain": {"residual": False, "layer_norm": False, "use_gumbel": False, "rb_order": 1},
+    "published_large": {"activation": True, "jumping_knowledge": True, "num_layers": 3, "num_heads": 1},
+    "without_relations": {"rb_order": 0, "tau": 0.5, "edge_loss_weight": 2.0},
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("training", [True, False])
+def test_encoder_equals_the_explicit_form(variant, training, monkeypatch):
+    """States, edge loss, attention weights and the gradient of every parameter."""
+    settings = SMALL | VARIANTS[variant]
+    encoder = build(dtype=torch.float64, **settings).train(training)
+    for parameter in encoder.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    x, edge_index = graph(dtype=torch.float64)
+    draws = recorded_draws(encoder, monkeypatch)
+    out, auxiliary = encoder.forward_with_auxiliary(x, edge_index)
+    assert (draws[0][1] is None) == (not training or settings.get("use_gumbel") is False)
+    weights = dict(encoder.named_parameters())
+    expected, edge_loss, attention = encode(weights, x, edge_index, draws, **settings)
+    weight = settings.get("edge_loss_weight", 1.0)
+    assert out.shape == (12, encoder.out_channels)
+    torch.testing.assert_close(out, expected, atol=1e-9, rtol=1e-9)
+    torch.testing.assert_close(auxiliary, -weight * edge_loss, atol=1e-9, rtol=1e-9)
+    direction = torch.randn_like(out)
+    actual = torch.autograd.grad((out * direction).sum() + auxiliary, list(weights.values()))
+    wanted = torch.autograd.grad(
+        (expected * direction).sum() - weight * edge_loss, list(weights.values()), allow_unused=True
+    )
+    for name, a, e in zip(weights, actual, wanted, strict=True):
+        torch.testing.assert_close(a, e, atol=1e-8, rtol=1e-7, msg=lambda text, name=name: f"{name}: {text}")
+    if not training:
+        pairs = torch.tensor([[0, 3, 3, 11], [1, 2, 2, 11]])
+        for found, matrices in zip(encoder.return_attention(x, edge_index, pairs), attention, strict=True):
+            rows = torch.stack([matrix[pairs[1], pairs[0]] for matrix in matrices], 1)
+            torch.testing.assert_close(found, rows.detach(), atol=1e-9, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", TINY_GRAPHS)
+def test_graphs_of_every_kind(name, monkeypatch):
+    pairs, _, num_nodes, _ = TINY_GRAPHS[name]
+    edge_index = torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).t()
+    x = torch.randn(num_nodes, 6, dtype=torch.float64)
+    encoder = build(dtype=torch.float64)
+    draws = recorded_draws(encoder, monkeypatch)
+    out, auxiliary = encoder.forward_with_auxiliary(x, edge_index)
+    expected, edge_loss, _ = encode(dict(encoder.named_parameters()), x, edge_index, draws, **SMALL)
+    torch.testing.assert_close(out, expected)
+    torch.testing.assert_close(auxiliary, -edge_loss)
+
+
+def test_numbering_of_the_nodes_does_not_matter():
+    encoder = build().double().eval()
+    x, edge_index = graph(dtype=torch.float64)
+    order = torch.randperm(12)
+    position = torch.argsort(order)
+    out, loss = encoder.forward_with_auxiliary(x, edge_index)
+    permuted, permuted_loss = encoder.forward_with_auxiliary(x[order], position[edge_index])
+    torch.testing.assert_close(permuted, out[order], atol=1e-10, rtol=1e-10)
+    torch.testing.assert_close(permuted_loss, loss, atol=1e-10, rtol=1e-10)
+
+
+def test_what_is_computed_beforehand_gives_the_same_states():
+    encoder, (x, edge_index) = build(), graph()
+    precomputed = encoder.precompute(x, edge_index)
+    assert not encoder.needs_edges
+    out, loss = encoder.forward_with_auxiliary(x, None, noise_seed=1, **precomputed)
+    expected, expected_loss = encoder.forward_with_auxiliary(x, edge_index, noise_seed=1)
+    assert torch.equal(out, expected) and torch.equal(loss, expected_loss)
+    assert torch.equal(encoder(x, edge_index, noise_seed=1), out)
+    assert torch.equal(encoder(x, None, noise_seed=1, **precomputed), out)
+
+
+def test_adjacency_is_made_once_per_graph(monkeypatch):
+    made, original = [], module.adjacency_orders
+
+    def count(*args, **kwargs):
+        made.append(args[0])
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(module, "adjacency_orders", count)
+    encoder, (x, edge_index) = build().eval(), graph()
+    first = encoder(x, edge_index)
+    for _ in range(3):
+        encoder(x, edge_index)
+        encoder.forward_with_auxiliary(x, edge_index)
+    assert len(made) == 1
+    other = edge_index.flip(0).contiguous()
+    assert not torch.equal(encoder(x, other), first)
+    edge_index[:, 0] = 0  # changed in place
+    encoder(x, edge_index)
+    assert len(made) == 3
+
+
+@pytest.mark.parametrize("form", ["csr", "dense"])
+def test_sparse_features_give_what_dense_ones_give(form, monkeypatch):
+    x, edge_index = graph(in_channels=400)
+    x = x * (torch.rand(12, 400) < 0.03)
+    encoder = build(in_channels=400).eval()
+    found = encoder.precompute(x.to_sparse_csr() if form == "csr" else x, edge_index)
+    assert found["features"].nnz == x.count_nonzero()
+    out = encoder(x.to_sparse_csr() if form == "csr" else x, edge_index)
+    monkeypatch.setattr(module, "_SPARSE_SHARE", -1.0)
+    dense = copy.deepcopy(encoder)
+    assert "features" not in dense.precompute(x, edge_index)
+    torch.testing.assert_close(dense(x, edge_index), out, atol=1e-5, rtol=1e-5)
+
+
+def test_no_edges_are_needed_without_relational_bias():
+    x, edge_index = graph()
+    encoder = build(rb_order=0, edge_loss_weight=0.0).eval()
+    states, loss = encoder.forward_with_auxiliary(x, None)
+    assert loss is None and states.shape == (12, 4)
+    assert torch.equal(encoder(x, edge_index), states) and torch.equal(encoder(x), states)
+    # With the edge loss alone, states need no edges, but the loss does.
+    encoder = build(rb_order=0).eval()
+    assert torch.equal(encoder(x), states)
+    with pytest.raises(ValueError, match="edge loss needs edge_index"):
+        encoder.forward_with_auxiliary(x, None)
+    with pytest.raises(ValueError, match="relational bias of order 2 needs edge_index"):
+        build()(x)
+
+
+def test_edge_loss_makes_edges_heavier():
+    """Its gradient raises the attention along the edges."""
+    encoder, (x, edge_index) = build().eval(), graph()
+    optimizer = torch.optim.Adam(encoder.parameters(), lr=0.01)
+    before = torch.stack(encoder.return_attention(x, edge_index, edge_index)).log().mean()
+    for _ in range(20):
+        optimizer.zero_grad()
+        _, loss = encoder.forward_with_auxiliary(x, edge_index)
+        loss.backward()
+        optimizer.step()
+    after = torch.stack(encoder.return_attention(x, edge_index, edge_index)).log().mean()
+    assert after > before + 0.5
+
+
+def test_attention_is_that_of_evaluation_in_any_mode():
+    encoder, (x, edge_index) = build(dropout=0.5), graph()
+    pairs = torch.cartesian_prod(torch.arange(12), torch.arange(12)).t()
+    found = encoder.return_attention(x, edge_index, pairs)
+    assert encoder.training and int(encoder.noise.draws) == 0
+    assert all(layer.training for layer in encoder.modules())
+    again = encoder.eval().return_attention(x, edge_index, pairs)
+    assert len(found) == 2
+    for one, other in zip(found, again, strict=True):
+        assert torch.equal(one, other) and one.shape == (144, 3)
+        torch.testing.assert_close(one.view(12, 12, 3).sum(0), torch.ones(12, 3))
+
+
+def test_copies_and_pickles_encode_alike():
+    encoder, (x, edge_index) = build().eval(), graph()
+    out = encoder(x, edge_index)
+    for twin in (copy.deepcopy(encoder), pickle.loads(pickle.dumps(encoder))):
+        assert torch.equal(twin(x, edge_index), out)
+    rebuilt = NodeFormer(encoder.spec, **encoder.init_args).eval()
+    rebuilt.load_state_dict(encoder.state_dict())
+    assert torch.equal(rebuilt(x, edge_index), out)
+
+
+def test_memory_and_work_of_a_step_are_linear_in_the_nodes(monkeypatch):
+    """Forward, edge loss and backward at N, 2N and 4N with four edges per node."""
+    monkeypatch.setattr("graphzoo.ops.kernelized_attention._CPU_BLOCK", 1 << 14)
+    recorded = []
+    for num_nodes in (1000, 2000, 4000):
+        # A ring, so that second-order neighbours grow in proportion.
+        nodes = torch.arange(num_nodes)
+        edge_index = torch.cat(
+            [torch.stack([nodes, (nodes + step) % num_nodes]) for step in (1, 2, -1, -2)], 1
+        )
+        x = torch.randn(num_nodes, 6)
+        encoder = build(hidden_channels=8)
+        with MemoryRecorder() as recorder:
+            states, loss = encoder.forward_with_auxiliary(x, edge_index)
+            (states.sum() + loss).backward()
+        assert recorder.largest < num_nodes * num_nodes / 10
+        recorded.append(recorder)
+    for figure in ("peak_bytes", "written_bytes"):
+        values = [getattr(recorder, figure) for recorder in recorded]
+        slope = (values[2] - values[1]) / (2 * (values[1] - values[0]))
+        assert abs(slope - 1) < 0.03, (figure, values)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"hidden_channels": 0}, "hidden_channels must be at least 1, got 0"),
+        ({"num_heads": -1}, "num_heads must be at least 1, got -1"),
+        ({"num_gumbel_samples": 0}, "num_gumbel_samples must be at least 1, got 0"),
+        ({"rb_order": -1}, "rb_order must be at least 0, got -1"),
+        ({"edge_loss_weight": -0.5}, "edge_loss_weight must be at least 0, got -0.5"),
+        ({"tau": 0}, "tau must be above 0, got 0"),
+        ({"dropout": 1.0}, "dropout must be at least 0 and below 1, got 1.0"),
+        ({"rb_transform": "tanh"}, "rb_transform must be sigmoid or identity, got 'tanh'"),
+    ],
+)
+def test_settings_that_cannot_be_built_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        build(**settings)
+
+
+def test_wrong_features_are_refused():
+    with pytest.raises(ValueError, match="needs node features"):
+        build(in_channels=0)
+    with pytest.raises(ValueError, match=r"features \[N, 6\], got \[12, 5\]"):
+        build()(*graph(in_channels=5))
