@@ -79,8 +79,9 @@ def download_main(argv: list[str]) -> int:
             names.append(find_preset("data", word).name)
     if not names:
         raise UsageError(f"download needs the name of a data set\n{usage}")
-    if "kg" in names:
-        raise UsageError("data kg stands for your own files: there is nothing to download")
+    for own in ("kg", "nodes"):
+        if own in names:
+            raise UsageError(f"data {own} stands for your own files: there is nothing to download")
     from graphzoo.datasets import download
 
     for name in names:

@@ -163,7 +163,8 @@ def test_reduced_features_need_the_run(tmp_path):
 
 
 def test_yes_no_labels(tmp_path):
-    path = write_npz(tmp_path / "labels.npz", y=(small_parts()["x"][:, 3:7] > 0.25).astype(np.float32))
+    classes = np.eye(3, dtype=np.float32)[small_parts()["y"]]
+    path = write_npz(tmp_path / "labels.npz", y=np.concatenate([classes, 1 - classes[:, :1]], 1))
     run, *_ = train(tmp_path / "run", NodeDataModule("nodes", path), metric="roc_auc")
     table = graphzoo.load(run).predict()
     shares = table.filter(like="probability_").to_numpy()
