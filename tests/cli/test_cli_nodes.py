@@ -146,7 +146,9 @@ def test_a_failed_run_keeps_its_best_epoch(fit_nodes, monkeypatch):
     )  # fmt: skip
     assert "best.ckpt" in failed.err
     validated = [float(row["val/acc"]) for row in rows("run") if row.get("val/acc")]
-    assert load("run/checkpoints/best.ckpt")["epoch"] == validated.index(max(validated)) > 0
+    best = load("run/checkpoints/best.ckpt")
+    assert best["epoch"] == validated.index(max(validated)) > 0
+    assert all(torch.isfinite(value).all() for value in best["state_dict"].values()), "as they were then"
 
 
 def test_few_lines_for_many_epochs(fit_nodes, monkeypatch):

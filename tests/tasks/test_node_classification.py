@@ -10,6 +10,7 @@ from node_encoders import Averaging, Prepared
 from node_graphs import small_parts, yes_no_labels
 from torch.nn import functional as F
 
+from graphzoo.callbacks import BestCheckpoint
 from graphzoo.datamodules.node_batches import NodeBatches, PartSampler, WholeGraphSampler
 from graphzoo.encoders.base import QueryEncoder
 from graphzoo.errors import UsageError
@@ -104,9 +105,10 @@ def test_processes_that_share_a_whole_graph_have_the_gradient_of_one(small, sett
     datamodule = small(y=yes_no_labels())
     single = gradient(build(datamodule, **settings), whole(datamodule))
     shares = []
-    for rank in range(3):
-        task = build(datamodule, world_size=3, **settings)
-        sampler = WholeGraphSampler(datamodule.split.train, rank, 3)
+    assert datamodule.split.train.numel() % 4, "shares of different sizes"
+    for rank in range(4):
+        task = build(datamodule, world_size=4, **settings)
+        sampler = WholeGraphSampler(datamodule.split.train, rank, 4)
         shares.append(gradient(task, NodeBatches(datamodule.graph)[next(iter(sampler))]))
     assert not torch.allclose(shares[0], single)
     assert torch.allclose(torch.stack(shares).mean(0), single, atol=1e-6)
@@ -162,7 +164,8 @@ def test_the_graph_is_prepared_once_and_then_without_edges(small):
     """Also when a validation comes first: inference tensors could not be trained on."""
     datamodule = small()
     task = NodeClassification(Prepared)
-    trainer = fit(task, datamodule, num_sanity_val_steps=1)
+    Trainer(**QUIET).validate(task, datamodule=datamodule, verbose=False)
+    trainer = fit(task, datamodule)
     assert "train/auxiliary_loss" in trainer.callback_metrics
     trainer.test(task, datamodule=datamodule, verbose=False)
     assert len(task.encoder.prepared) == 1
@@ -179,6 +182,7 @@ def test_parts_take_their_rows_of_what_was_prepared(small):
     assert all(edges is None for edges, _ in task.encoder.seen)
     assert {rows for _, rows in task.encoder.seen} == {20, 60}
     (batch, *_) = list(datamodule.train_dataloader(epoch=0))
+    assert batch.edge_index is None, "nobody looks for the edges inside a part"
     x, edge_index, precomputed = task._inputs(batch)
     assert edge_index is None and torch.equal(
         precomputed["summed"], task._prepared.precomputed["summed"][batch.index]
@@ -225,6 +229,16 @@ def test_without_a_metric_the_data_decide(small):
     task = NodeClassification(Averaging)
     fit(task, datamodule)
     assert task.monitor == "val/auroc"
+
+
+def test_the_best_weights_are_kept_without_the_command(small, tmp_path, monkeypatch):
+    monkeypatch.setattr("graphzoo.callbacks.checkpoint.time.monotonic", lambda: 0.0)
+    task = NodeClassification(Averaging, lr=0.05)
+    best = BestCheckpoint(tmp_path)
+    fit(task, small(), epochs=20, enable_checkpointing=True, callbacks=[best])
+    assert best.monitor == "val/acc"
+    checkpoint = torch.load(tmp_path / "best.ckpt", weights_only=True)
+    assert 0 < checkpoint["epoch"] < 20 and best.best_model_score > 0.5
 
 
 def test_it_learns(small):
