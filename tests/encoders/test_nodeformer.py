@@ -246,3 +246,18 @@ def test_wrong_features_are_refused():
         build(in_channels=0)
     with pytest.raises(ValueError, match=r"features \[N, 6\], got \[12, 5\]"):
         build()(*graph(in_channels=5))
+
+
+def test_the_benchmark_compares_the_same_model(monkeypatch):
+    """Its plain operations, which the speed is measured against, give the same states and edge loss."""
+    from benchmarks import bench_nodeformer_step as bench
+
+    encoder, (x, edge_index) = build(), graph()
+    states, loss = encoder.forward_with_auxiliary(x, edge_index, noise_seed=1)
+    for name in ("random_features_at", "attend_features", "edge_log_weights", "_SPARSE_SHARE"):
+        monkeypatch.setattr(module, name, getattr(module, name))  # to be put back afterwards
+    bench.use_plain_operations()
+    assert module.attend_features is bench.plain_attention
+    plain_states, plain_loss = encoder.forward_with_auxiliary(x, edge_index, noise_seed=1)
+    torch.testing.assert_close(plain_states, states, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(plain_loss, loss, atol=1e-5, rtol=1e-5)

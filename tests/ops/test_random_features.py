@@ -134,8 +134,8 @@ def test_temperature_divides_the_logits():
 
 
 def test_gumbel_draws_have_their_distribution():
-    draws = draw_gumbel((200, 5, 20), generator(3), torch.float32)
-    assert draws.shape == (200, 5, 20)
+    draws = draw_gumbel((2000, 5, 20), generator(3), torch.float32)
+    assert draws.shape == (2000, 5, 20)
     assert stats.kstest(draws.flatten().double().numpy(), stats.gumbel_r.cdf).pvalue > ALPHA
 
 
