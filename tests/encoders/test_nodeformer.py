@@ -261,3 +261,15 @@ def test_the_benchmark_compares_the_same_model(monkeypatch):
     plain_states, plain_loss = encoder.forward_with_auxiliary(x, edge_index, noise_seed=1)
     torch.testing.assert_close(plain_states, states, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(plain_loss, loss, atol=1e-5, rtol=1e-5)
+
+
+def test_training_uses_what_evaluation_prepared_in_inference_mode():
+    """Lightning validates before the first step, and keeps what is made then out of autograd."""
+    encoder, (x, edge_index) = build(in_channels=400), graph(in_channels=400)
+    x = x * (torch.rand(12, 400) < 0.03)
+    with torch.inference_mode():
+        expected = encoder.eval()(x, edge_index)
+    states, loss = encoder.train().forward_with_auxiliary(x, edge_index)
+    (states.sum() + loss).backward()
+    assert all(torch.isfinite(parameter.grad).all() for parameter in encoder.parameters())
+    assert torch.equal(encoder.eval()(x, edge_index), expected)
