@@ -23,6 +23,7 @@ from graphzoo.ops.cosine_attention import (
     cosine_attention_weights,
     similarity_map,
 )
+from graphzoo.ops.eager import run_eagerly
 from graphzoo.ops.sparse import SparseMatrix
 from graphzoo.sampling.random import hash_integers
 from graphzoo.types import GraphSpec
@@ -269,7 +270,7 @@ class GALiT(NodeEncoder):
             )
         return denoised
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @run_eagerly
     def _denoise(self, x: Tensor, edge_index: Tensor) -> Tensor:
         return self._denoised.get(
             (x, edge_index),
@@ -297,7 +298,7 @@ class GALiT(NodeEncoder):
             out = self._input_by_chunks(x, generator)
         return out
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @run_eagerly
     def _input_by_chunks(self, x: Tensor, generator: torch.Generator) -> Tensor:
         """The same for wide features: masks are drawn again in the backward pass instead of kept."""
         name = int(torch.randint(2**62, (), generator=generator, device=generator.device))
