@@ -74,7 +74,8 @@ def dropout(x: Tensor, p: float, generator: torch.Generator | None, training: bo
         raise ValueError("dropout needs a generator while training: take NoiseStream.generator(...)")
     dropped = min(round(p * 65536), 65535)
     keep = _random_bits(x, generator) >= dropped - 32768
-    return torch.where(keep, x * (65536 / (65536 - dropped)), 0)
+    # A product: `torch.where` with its gradient takes six times as long on the CPU.
+    return x * (keep.to(x.dtype) * (65536 / (65536 - dropped)))
 
 
 @run_eagerly
