@@ -83,6 +83,9 @@ class NodeEncoder(Encoder):
     ) -> dict[str, Any]:
         """What depends on the graph alone, as keyword arguments of `forward`; values have `.to(device)`.
 
+        Where a graph is trained on in parts, `needs_edges` is False and every value is a tensor with one row
+        per node, parts take their rows of it; otherwise this is called for each part.
+
         Args:
             x: Features [N, F], dense or sparse CSR.
             edge_index: Edges [2, E], int64.

@@ -117,6 +117,7 @@ class NodeFormer(NodeEncoder):
         edge_loss_weight: Weight of the edge-level regularisation, 0 for none.
         use_gumbel: False leaves the Gumbel noise away.
         dropout: After the input map and after every layer.
+        input_dropout: Of the features themselves; not in the paper.
         layer_norm: LayerNorm after the input map and after every layer.
         residual: Add the layer input before its LayerNorm.
         activation: ELU after every layer; the input map always has it.
@@ -144,6 +145,7 @@ class NodeFormer(NodeEncoder):
         edge_loss_weight: float = 1.0,
         use_gumbel: bool = True,
         dropout: float = 0.0,
+        input_dropout: float = 0.0,
         layer_norm: bool = True,
         residual: bool = True,
         activation: bool = False,
@@ -155,7 +157,8 @@ class NodeFormer(NodeEncoder):
         }
         _check_settings(settings)
         super().__init__()
-        self.spec, self.dropout, self.edge_loss_weight = spec, dropout, edge_loss_weight
+        self.spec, self.edge_loss_weight = spec, edge_loss_weight
+        self.dropout, self.input_dropout = dropout, input_dropout
         self.hidden_channels, self.num_heads = hidden_channels, num_heads
         self.num_random_features = num_random_features
         self.num_gumbel_samples = num_gumbel_samples if use_gumbel else 0
@@ -302,7 +305,8 @@ class NodeFormer(NodeEncoder):
         generator = (
             self.noise.generator(noise_seed, device) if training else self.noise.fixed_generator(device)
         )
-        h = F.elu(self.norms[0](self.lin_in(x if features is None else features)))
+        inputs = self._drop_features(x if features is None else features, generator)
+        h = F.elu(self.norms[0](self.lin_in(inputs)))
         h = dropout(h, self.dropout, generator, training)
         states = [h]
         for layer, norm in zip(self.layers, list(self.norms)[1:], strict=True):
@@ -312,6 +316,14 @@ class NodeFormer(NodeEncoder):
             h = dropout(F.elu(h) if self.activation else h, self.dropout, generator, training)
             states.append(h)
         return torch.cat(states, 1) if self.jumping_knowledge else h
+
+    def _drop_features(self, x: Tensor | SparseMatrix, generator: torch.Generator) -> Tensor | SparseMatrix:
+        """Input dropout: of the stored values where the features are sparse."""
+        if not self.training or self.input_dropout == 0:
+            return x
+        if isinstance(x, Tensor):
+            return dropout(x, self.input_dropout, generator, True)
+        return SparseMatrix(x.rowptr, x.col, dropout(x.values, self.input_dropout, generator, True), x.shape)
 
     @run_eagerly
     def _draw(self, num_nodes: int, generator: torch.Generator) -> tuple[Tensor, Tensor | None]:
@@ -344,7 +356,8 @@ def _check_settings(settings: dict[str, Any]) -> None:
             raise ValueError(f"{name} must be at least 0, got {settings[name]}")
     if not float(settings["tau"]) > 0:
         raise ValueError(f"tau must be above 0, got {settings['tau']}")
-    if not 0 <= float(settings["dropout"]) < 1:
-        raise ValueError(f"dropout must be at least 0 and below 1, got {settings['dropout']}")
+    for name in ("dropout", "input_dropout"):
+        if not 0 <= float(settings[name]) < 1:
+            raise ValueError(f"{name} must be at least 0 and below 1, got {settings[name]}")
     if settings["rb_transform"] not in ("sigmoid", "identity"):
         raise ValueError(f"rb_transform must be sigmoid or identity, got {settings['rb_transform']!r}")
