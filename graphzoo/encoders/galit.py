@@ -291,7 +291,7 @@ class GALiT(NodeEncoder):
         elif x.layout is not torch.strided:
             sparse = self._sparse.get((x,), lambda: SparseMatrix.from_tensor(x))
             kept = dropout(sparse.values, p, generator, True)
-            out = self.input(SparseMatrix(sparse.rowptr, sparse.col, kept, sparse.shape))
+            out = self.input(sparse.with_values(kept))
         elif x.numel() <= _WHOLE_ELEMENTS:
             out = self.input(dropout(x, p, generator, True))
         else:

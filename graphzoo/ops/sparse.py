@@ -36,6 +36,7 @@ class SparseMatrix:
         self.shape = shape
         self._transposed: SparseMatrix | None = None
         self._order: Tensor | None = None  # positions of our entries in the transpose's order
+        self._pattern: SparseMatrix | None = None  # of the same entries, with a transpose that is kept
         self._row_sums: Tensor | None = None
         self._handles: dict[torch.dtype, Tensor] = {}
 
@@ -108,13 +109,28 @@ class SparseMatrix:
         moved = object.__new__(type(self))
         moved.__dict__.update(self.__dict__)
         moved._handles, moved._transposed, moved._order, moved._row_sums = {}, None, None, None
+        moved._pattern = None
         for name in ("rowptr", "col", "values"):
             setattr(moved, name, getattr(self, name).to(device, non_blocking=non_blocking))
         return moved
 
+    def with_values(self, values: Tensor) -> SparseMatrix:
+        """The same entries with other values [nnz], which share the order of this matrix's transpose."""
+        changed = SparseMatrix(self.rowptr, self.col, values, self.shape)
+        changed._pattern = self
+        return changed
+
     def transpose(self) -> SparseMatrix:
         """The transposed matrix, made once."""
+        # The transpose does not know this matrix: in a cycle, both would wait for the garbage collector, and
+        # matrices of one step (parts, dropout) fill the memory before it comes.
         if self._transposed is None:
+            if self._pattern is not None:
+                transposed = self._pattern.transpose()
+                self._order = self._pattern._order
+                assert self._order is not None
+                self._transposed = transposed.with_values(self.values[self._order])
+                return self._transposed
             # Stable: entries stay sorted by row within each column.
             order = torch.argsort(self.col, stable=True)
             rows, columns = self.shape
@@ -124,8 +140,7 @@ class SparseMatrix:
                 self.values[order],
                 (columns, rows),
             )
-            self._order, self._transposed._order = order, torch.argsort(order)
-            self._transposed._transposed = self
+            self._order = order
         return self._transposed
 
     @run_eagerly

@@ -1,5 +1,7 @@
 import copy
+import gc
 import pickle
+import weakref
 
 import pytest
 import torch
@@ -141,6 +143,42 @@ def test_entries_of_one_place_are_summed():
         torch.tensor([1, 0, 1]), torch.tensor([2, 0, 2]), torch.tensor([1.0, 2.0, 3.0]), (2, 3)
     )
     assert to_dense(matrix).tolist() == [[2, 0, 0], [0, 0, 4]]
+
+
+def test_other_values_in_the_same_places():
+    """As dropout makes them in every step: one sort for all of them, right products and gradients."""
+    edge_index = random_edges(20, 60)
+    matrix, _ = SparseMatrix.from_pairs(edge_index, 20)
+    x = torch.randn(20, 3, dtype=torch.float64, requires_grad=True)
+    for _ in range(2):
+        values = torch.randn(matrix.nnz, dtype=torch.float64)
+        changed = matrix.with_values(values)
+        dense = torch.zeros(20, 20, dtype=torch.float64)
+        dense[changed.row_of_entry(), changed.col.long()] = values
+        torch.testing.assert_close(to_dense(changed), dense)
+        torch.testing.assert_close(to_dense(changed.transpose()), dense.t())
+        assert torch.autograd.gradgradcheck(changed.matmul, x) and torch.autograd.gradcheck(
+            lambda a, m=changed: m.sampled_product(a[:, None], a[:, None]), x
+        )
+        assert changed._order is matrix._order is not None
+
+
+def test_a_matrix_of_one_step_goes_with_it():
+    """Not with the next run of the garbage collector, which may be hundreds of steps away."""
+    kept = normalized_adjacency(random_edges(20, 60), 20)
+    gc.disable()
+    try:
+        for make in (
+            lambda: normalized_adjacency(random_edges(20, 60), 20),
+            lambda: kept.with_values(torch.ones(kept.nnz)),
+        ):
+            matrix, x = make(), torch.randn(20, 3, requires_grad=True)
+            matrix.matmul(x).sum().backward()
+            alive = weakref.ref(matrix.values), weakref.ref(matrix.transpose().values)
+            del matrix
+            assert [reference() for reference in alive] == [None, None]
+    finally:
+        gc.enable()
 
 
 def test_copies_pickles_and_moves():
