@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -39,7 +39,8 @@ class NodeClassification(Task):
         metric: "accuracy" or "roc_auc" (of class 1, or the mean over yes-no labels that have both answers);
             None: what the data set is judged by.
         class_weights: None; "balanced": inversely to a class's share of the training nodes; or one factor per
-            class. They are scaled to a mean of 1 over the training nodes.
+            class. They are scaled to a mean of 1 over the training nodes, and are for training alone:
+            val/loss and test/loss count every node once.
         decoder: "linear", or "mlp" with one hidden layer.
         dropout: On the input of each of the decoder's layers.
         lr: Learning rate of Adam.
@@ -163,7 +164,7 @@ class NodeClassification(Task):
         elif len(self.class_weights) != graph.num_classes:
             raise UsageError(
                 f"class_weights has {len(self.class_weights)} factors for {graph.num_classes} classes "
-                f"({', '.join(graph.class_names[:6])}{', ...' if graph.num_classes > 6 else ''})"
+                f"({_listed(graph.class_names)})"
             )
         else:
             weights = torch.tensor(self.class_weights, dtype=torch.float64)
@@ -178,7 +179,8 @@ class NodeClassification(Task):
             x, edge_index, noise_seed=noise_seed, **precomputed
         )
         logits = self.decoder(states, noise_seed=noise_seed)[batch.target]
-        losses = self._losses(logits, batch.y[batch.target])  # [T]
+        weights = None if self._weights is None else self.to_device_once("class weights", self._weights)
+        losses = self._losses(logits, batch.y[batch.target], weights)  # [T]
         # Alone in its epoch, a step is what the epoch's row in metrics.csv is about.
         whole = batch.index is None
         if len(batch):  # a process may have no part in a small batch
@@ -195,11 +197,10 @@ class NodeClassification(Task):
             name, value, prog_bar=name == "train/loss", on_step=not whole, on_epoch=whole, batch_size=size
         )
 
-    def _losses(self, logits: Tensor, target: Tensor) -> Tensor:
-        """Loss of each node, [T]."""
+    def _losses(self, logits: Tensor, target: Tensor, weights: Tensor | None = None) -> Tensor:
+        """Loss of each node, [T], times the weight of its class."""
         logits = logits.float()
         if target.dim() == 1:
-            weights = None if self._weights is None else self.to_device_once("class weights", self._weights)
             return F.cross_entropy(logits, target, weight=weights, reduction="none")
         known = ~target.isnan()
         losses = F.binary_cross_entropy_with_logits(logits, target.nan_to_num(0.0), reduction="none")
@@ -274,6 +275,13 @@ class NodeClassification(Task):
                     f"the model was trained with {option} {before[key]}, here it is {features[key]}\n"
                     f"Give --data.{option} {before[key]}"
                 )
+        classes, known = list(datamodule.graph.class_names), list(trained["classes"])
+        if classes != known:
+            raise UsageError(
+                f"the model's classes are {_listed(known)}, those of {datamodule.graph.name} are "
+                f"{_listed(classes)}; labels are compared by number, so the figures would be wrong\n"
+                "Give data with these classes (`class_names` of an .npz or .pt file says which), or predict"
+            )
         split, there = datamodule.describe_split(), trained["data"]["split"]
         same_graph = datamodule.fingerprint == trained["data"]["fingerprint"]
         if same_graph and split["fingerprint"] != there["fingerprint"]:
@@ -336,3 +344,7 @@ class NodeClassification(Task):
         described = checkpoint["graphzoo"]
         keys = ("classes", "features", "data")
         self.__dict__["_loaded_data"] = {key: described[key] for key in keys if key in described}
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")

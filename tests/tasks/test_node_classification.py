@@ -3,6 +3,7 @@
 import dataclasses
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from lightning.pytorch import Trainer, seed_everything
@@ -14,6 +15,7 @@ from graphzoo.callbacks import BestCheckpoint
 from graphzoo.datamodules.node_batches import NodeBatches, PartSampler, WholeGraphSampler
 from graphzoo.encoders.base import QueryEncoder
 from graphzoo.errors import UsageError
+from graphzoo.metrics import Accuracy
 from graphzoo.tasks import NodeClassification
 
 QUIET = {
@@ -84,6 +86,40 @@ def test_class_weights_have_a_mean_of_one(small, weights):
     expected = F.cross_entropy(logits_of(task, batch), target, weight=factors)
     assert torch.allclose(task.training_step(batch, 0), expected)
     assert float(task._weights[target].mean()) == pytest.approx(1.0)
+
+
+def test_class_weights_do_not_enter_the_judgement(small):
+    """`graphzoo test` of a checkpoint knows no weights: it must repeat the figures that end the training."""
+    datamodule = small()
+    losses = []
+    for weights in (None, [1.0, 5.0, 1.0]):
+        task = build(datamodule, class_weights=weights).eval()
+        task.metrics["test"] = Accuracy()
+        task.log = lambda name, value, **_: losses.append(value)
+        with torch.no_grad():
+            task.test_step(next(iter(datamodule.test_dataloader())), 0)
+    assert torch.equal(*losses)
+
+
+@pytest.mark.parametrize("names", [["bee", "cat", "dog"], ["cat", "bee", "ant"]])
+def test_classes_of_another_name_are_not_judged(small, names):
+    """Their numbers would be compared: every bee called an ant would count as right."""
+    y = np.array(["ant", "bee", "cat"])[small_parts()["y"]]
+    trained = small(y=y, class_names=np.array(["ant", "bee", "cat"]))
+    task = build(trained)
+    task._loaded_data = {key: task.describe()[key] for key in ("classes", "features", "data")}
+    for given, fits in ((names, False), (["ant", "bee", "cat"], True)):
+        y = np.array(given)[small_parts(seed=3)["y"]]
+        other = small(y=y, x=small_parts(seed=3)["x"], class_names=np.array(given))
+        other.setup("test")
+        task._trainer = SimpleNamespace(datamodule=other, state=SimpleNamespace(fn="test"))
+        if fits:
+            task.on_test_start()
+            continue
+        with pytest.raises(
+            UsageError, match="classes are ant, bee, cat, those of .* are " + ", ".join(given)
+        ):
+            task.on_test_start()
 
 
 def test_yes_no_loss_looks_at_known_labels_only(small):
