@@ -260,6 +260,7 @@ class NodeDataModule(LightningDataModule):
             "kind": "nodes",
             "name": self.name,
             "path": None if paths is None else [str(Path(path).absolute()) for path in paths],
+            "root": None if self.root is None else str(Path(self.root).absolute()),
             "num_neighbors": self.num_neighbors,
             "graph": "node_graph.npz" if stored else None,
             "graph_fingerprint": raw.fingerprint,

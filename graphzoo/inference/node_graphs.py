@@ -32,7 +32,10 @@ def stored_node_graph(run: Path) -> NodeGraph:
         if meta["path"] is not None:
             graph = node_graph_from_files(meta["path"])
         else:
-            graph = load_node_graph(meta["name"], num_neighbors=meta["num_neighbors"])
+            # A data root that is not there (any more) must not be made.
+            root = meta.get("root")
+            root = root if root is not None and Path(root).is_dir() else None
+            graph = load_node_graph(meta["name"], root=root, num_neighbors=meta["num_neighbors"])
     except UsageError as error:
         raise UsageError(
             f"{run}: its graph is large and was not copied; reading it again from {place} failed:\n{error}"

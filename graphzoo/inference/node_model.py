@@ -52,7 +52,7 @@ class NodeModel:
         self.transform = transform
         self.class_names = tuple(class_names)
         self._default = _Place(self, graph)
-        self._last: tuple[Any, _Place] | None = None
+        self._last: _Place | None = None
 
     def __repr__(self) -> str:
         return f"NodeModel({type(self.task.encoder).__name__}, {self.graph!r})"
@@ -133,10 +133,11 @@ class NodeModel:
     def _place(self, data: NodeGraphSource | None) -> _Place:
         if data is None:
             return self._default
-        # Asking the same graph again must not encode it again.
-        if self._last is None or self._last[0] is not data:
-            self._last = (data, _Place(self, load_node_source(data)))
-        return self._last[1]
+        # Asking the same graph again must not encode it again; a file may hold another one by now.
+        graph = load_node_source(data)
+        if self._last is None or self._last.graph.fingerprint != graph.fingerprint:
+            self._last = _Place(self, graph)
+        return self._last
 
     def _table(self, place: _Place, index: Tensor, *, probabilities: bool, embeddings: bool) -> pd.DataFrame:
         import pandas as pd

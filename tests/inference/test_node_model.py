@@ -4,6 +4,7 @@ import dataclasses
 import json
 import shutil
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,7 @@ from node_graphs import small_parts, write_npz
 
 import graphzoo
 from graphzoo.datamodules import NodeDataModule
-from graphzoo.datasets import NodeGraph
+from graphzoo.datasets import NodeGraph, node_graph_from_files
 from graphzoo.errors import UsageError
 
 
@@ -148,6 +149,19 @@ def test_the_same_graph_is_encoded_once(model, monkeypatch):
     assert len(calls) == 1
 
 
+def test_another_graph_is_encoded_once_until_its_file_changes(model, tmp_path, monkeypatch):
+    calls = []
+    encoder = type(model.task.encoder)
+    forward = encoder.forward
+    monkeypatch.setattr(encoder, "forward", lambda self, *a, **k: calls.append(1) or forward(self, *a, **k))
+    path = write_npz(tmp_path / "other.npz", x=small_parts(seed=5)["x"])
+    before = model.predict(data=path)
+    model.predict(3, data=path)
+    assert len(calls) == 1
+    write_npz(path, x=small_parts(seed=5)["x"][::-1])
+    assert not model.predict(data=path).equals(before) and len(calls) == 2
+
+
 def test_reduced_features_need_the_run(tmp_path):
     path = write_npz(tmp_path / "small.npz")
     run, task, datamodule, _ = train(tmp_path / "run", NodeDataModule("nodes", path, reduce_channels=5))
@@ -187,6 +201,28 @@ def test_a_large_graph_is_read_again_from_where_it_was(trained, tmp_path, monkey
     with pytest.raises(UsageError, match="reading it again from .*small.npz failed"):
         graphzoo.load(run)
     assert len(graphzoo.load(run, data=write_npz(tmp_path / "other.npz")).predict()) == 60
+
+
+def test_a_large_data_set_is_read_again_from_its_data_root(tmp_path, monkeypatch):
+    seen = []
+
+    def load_by_name(name, *, root=None, **_):
+        seen.append(root)
+        return node_graph_from_files(Path(root or tmp_path / "default") / f"{name}.npz")
+
+    monkeypatch.setattr("graphzoo.datamodules.nodes._KEPT_BYTES", 10)
+    for module in ("datamodules.nodes", "inference.node_graphs"):
+        monkeypatch.setattr(f"graphzoo.{module}.load_node_graph", load_by_name)
+    for folder in ("root", "default"):
+        (tmp_path / folder).mkdir()
+        write_npz(tmp_path / folder / "cora.npz")
+    monkeypatch.chdir(tmp_path)
+    run, *_ = train(tmp_path / "run", NodeDataModule("cora", root="root"))
+    graphzoo.load(run)
+    assert seen[-1] == str(tmp_path / "root"), "whatever the current folder is"
+    shutil.rmtree(tmp_path / "root")
+    graphzoo.load(run)
+    assert seen[-1] is None, "on another machine, the root of that machine"
 
 
 def test_a_lone_checkpoint_asks_for_a_graph(trained, tmp_path):
