@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import logging
+
 import torch
 from torch import Tensor
 
 from graphzoo.ops.sparse import SparseMatrix, check_edges, without_beta_warning
 
 __all__ = ["AdjacencyOrders", "SparseAdjacency", "adjacency_orders", "normalized_adjacency"]
+
+_log = logging.getLogger(__name__)
+
+# About 2 GiB when kept and several times that while it is made: a process killed for memory tells no remedy.
+_MANY_PAIRS = 1 << 28
 
 
 class SparseAdjacency(SparseMatrix):
@@ -80,7 +87,8 @@ def adjacency_orders(
         dtype: Of the values.
 
     Returns:
-        R matrices [N, N], each normalised by its own degrees. Memory grows with the number of such pairs.
+        R matrices [N, N], each normalised by its own degrees. Memory grows with the number of such pairs; a
+        warning is logged before it becomes large.
 
     Raises:
         ValueError: as for `normalized_adjacency`, or for a negative `num_orders`.
@@ -91,7 +99,15 @@ def adjacency_orders(
     if num_orders:
         row, col = _pattern(edge_index, num_nodes, self_loops=True)
         orders.append(SparseAdjacency.from_pattern(row, col, num_nodes, dtype=dtype))
-        for _ in range(1, num_orders):
+        for order in range(2, num_orders + 1):
+            if (pairs := _most_pairs(row, col, num_nodes)) > _MANY_PAIRS:
+                _log.warning(
+                    "adjacency order %d joins up to %s pairs of nodes: %.0f GB, and several times that while "
+                    "it is made; fewer orders (NodeFormer's rb_order) need less",
+                    order,
+                    f"{pairs:,}",
+                    pairs * 8e-9,
+                )
             row, col = _square_pattern(row, col, num_nodes)
             orders.append(SparseAdjacency.from_pattern(row, col, num_nodes, dtype=dtype))
     return AdjacencyOrders(orders)
@@ -105,6 +121,13 @@ def _pattern(edge_index: Tensor, num_nodes: int, *, self_loops: bool) -> tuple[T
         place = torch.cat([place, torch.arange(num_nodes, device=place.device) * (num_nodes + 1)])
     place = torch.unique(place)
     return place // max(num_nodes, 1), place % max(num_nodes, 1)
+
+
+def _most_pairs(row: Tensor, col: Tensor, num_nodes: int) -> int:
+    """An upper bound of the entries of the squared pattern, in O(E)."""
+    counts = torch.bincount(row, minlength=num_nodes)
+    reached = torch.zeros_like(counts).index_add_(0, row, counts[col])
+    return int(reached.clamp(max=num_nodes).sum())
 
 
 def _square_pattern(row: Tensor, col: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:

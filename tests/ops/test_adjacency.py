@@ -86,6 +86,21 @@ def test_orders_reach_one_two_four_steps():
     assert reach == [1, 2, 4, 8]
 
 
+def test_orders_that_fill_the_memory_are_told_of_before(monkeypatch, caplog):
+    """A hub joins all nodes in two steps: the bound is exact there, and never below the truth."""
+    hub = torch.stack([torch.zeros(30, dtype=torch.int64), torch.arange(1, 31)])
+    both = torch.cat([hub, hub.flip(0)], 1)
+    for edge_index, most in ((both, 31 * 31), (random_edges(31, 60), 31 * 31 - 1)):
+        found = adjacency_orders(edge_index, 31, 2)[1].nnz
+        monkeypatch.setattr("graphzoo.ops.adjacency._MANY_PAIRS", most)
+        adjacency_orders(edge_index, 31, 2)
+        assert not caplog.records
+        monkeypatch.setattr("graphzoo.ops.adjacency._MANY_PAIRS", found - 1)
+        adjacency_orders(edge_index, 31, 2)
+        assert "order 2 joins up to" in caplog.text and "rb_order" in caplog.text
+        caplog.clear()
+
+
 def test_no_order_asks_for_nothing():
     assert adjacency_orders(random_edges(5, 5), 5, 0) == ()
     with pytest.raises(ValueError, match="at least 0, got -1"):
