@@ -57,7 +57,7 @@ class PreparedGraph:
     def is_sliceable(self) -> bool:
         """Whether a part of the graph needs nothing but its nodes' rows of what was computed of the whole."""
         rows = all(
-            isinstance(value, Tensor) and value.shape[0] == self.x.shape[0]
+            isinstance(value, Tensor) and value.shape[:1] == self.x.shape[:1]
             for value in self.precomputed.values()
         )
         return self.edge_index is None and rows

@@ -225,6 +225,19 @@ def test_parts_take_their_rows_of_what_was_prepared(small):
     )
 
 
+def test_parts_prepare_themselves_where_a_value_has_no_rows(small):
+    class Scaled(Prepared):
+        def precompute(self, x, edge_index, *, cache=None):
+            return {**super().precompute(x, edge_index, cache=cache), "scale": x.sum()}
+
+        def forward(self, x, edge_index, *, scale, **more):
+            return super().forward(x, edge_index, **more) / scale
+
+    task = NodeClassification(Scaled)
+    fit(task, small(settings={"batch_size": 20}), epochs=1)
+    assert sorted(len(x) for x, _ in task.encoder.prepared) == [20, 20, 20, 60]
+
+
 def test_the_auxiliary_loss_is_added_as_it_stands(small):
     datamodule = small()
     task = build(datamodule, Prepared)
