@@ -175,6 +175,10 @@ def test_sparse_features(tmp_path):
         ({"y": torch.zeros(3)}, "y must be [12]"),
         ({"y": torch.arange(N) - 2}, "y[0] is -2"),
         ({"y": torch.arange(N) / 2}, "y[1] is 0.5"),
+        (
+            {"y": torch.arange(N) + 10**12},
+            "y[11] is 1000000000011, which makes 1,000,000,000,012 classes for 12",
+        ),
         ({"y": torch.full((N, 2), 0.5)}, "y[0, 0] is 0.5"),
         ({"y": torch.ones(N, dtype=torch.int64)}, "every labelled node is of class '1'"),
         ({"y": torch.tensor([[0.0, 1.0]] * N)}, "every label has one value"),
@@ -259,6 +263,13 @@ def test_cut_off_files(path, keep):
     save(path, parts())
     path.write_bytes(path.read_bytes()[:keep])
     assert "not a readable" in refusal(path)
+
+
+def test_nobody_is_told_to_allow_pickle(tmp_path):
+    path = tmp_path / "any.npz"
+    path.write_bytes(bytes(range(7, 200)))
+    message = refusal(path)
+    assert "not a readable .npz file" in message and "numpy.savez" in message and "pickle" not in message
 
 
 def test_bad_paths(tmp_path):

@@ -133,6 +133,7 @@ def nodes_of(*rows, header="id,label,f"):
         (nodes_of("a,x,1", "b,y"), EDGES, "nodes.csv, line 3: expected 3 columns, got 2"),
         (nodes_of("a,x,1", "", "b,y,2"), EDGES, "nodes.csv, line 3: the id is empty"),
         (nodes_of(), EDGES, "nodes.csv: no "),
+        (NODES.replace(",", ";"), EDGES, "nodes.csv, line 1: the columns are separated by ';'; .*commas"),
         ("\n", EDGES, "nodes.csv, line 1: expected the names of the columns"),
         (nodes_of("a,x,1,2", header="id,label,f,f"), EDGES, "column 'f' occurs twice"),
         (nodes_of("a,x", "b,y", header="id,label"), EDGES, "no column of features beside id, label"),

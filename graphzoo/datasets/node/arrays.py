@@ -17,6 +17,8 @@ __all__ = ["class_order", "graph_parts", "number_classes"]
 
 _ALIASES = {"node_features": "x", "node_labels": "y"}
 _MASKS = ("train_mask", "val_mask", "test_mask")
+# more numbered classes than this, and than nodes, are ids that somebody took for classes
+_MOST_CLASSES = 10_000
 _Array = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -171,6 +173,12 @@ def _labels(
     count = int(classes.max()) + 1 if num_nodes else 0
     if class_names and count > len(class_names):
         raise DataError(f"{source}: y holds class {count - 1}, there are {len(class_names)} class names")
+    if not class_names and count > max(_MOST_CLASSES, num_nodes):
+        position = int(classes.argmax())
+        raise DataError(
+            f"{source}: y[{position}] is {count - 1}, which makes {count:,} classes for {num_nodes:,} nodes\n"
+            "  number the classes from 0: y = np.unique(y, return_inverse=True)[1]"
+        )
     return classes, class_names or tuple(str(number) for number in range(count))
 
 

@@ -23,6 +23,7 @@ from graphzoo.datasets.store import remember_as
 
 __all__ = ["node_graph_from_files"]
 
+_ZIP = b"PK"
 _TABLES = (".csv", ".csv.gz")
 _FORMS = "a PyG Data file (.pt), an .npz file, or a folder with nodes.csv and edges.csv"
 
@@ -166,6 +167,13 @@ def _check_labels(source: str, parsed: Parsed) -> None:
 
 def _read_npz(path: Path) -> Mapping[str, Any] | NodeGraph:
     try:
+        with path.open("rb") as stream:
+            # numpy takes anything that is no archive for a pickle, and would advise to allow it
+            is_archive = stream.read(2) == _ZIP
+        if not is_archive:
+            raise DataError(
+                f"{path}: not a readable .npz file (no archive); write it with numpy.savez(PATH, x=..., ...)"
+            )
         # opened here: numpy leaves a damaged file open
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             if "meta" in file.files:
@@ -174,8 +182,9 @@ def _read_npz(path: Path) -> Mapping[str, Any] | NodeGraph:
     except DataError:
         raise
     except Exception as error:  # a damaged file can raise anything in zip and array readers
-        hint = "; save strings as arrays of fixed width (dtype str)" if "allow_pickle" in str(error) else ""
-        raise DataError(f"{path}: not a readable .npz file ({error}){hint}") from error
+        is_objects = "allow_pickle" in str(error)
+        remedy = "save strings as arrays of fixed width (dtype str)" if is_objects else "write it again"
+        raise DataError(f"{path}: not a readable .npz file ({error}); {remedy}") from error
 
 
 def _read_torch(path: Path) -> Mapping[str, Any]:

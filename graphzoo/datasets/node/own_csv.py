@@ -73,6 +73,8 @@ def _read(path: Path, *, header: bool = True) -> tuple[_Columns, list[str]]:
     if not first.strip():
         raise DataError(f"{path}, line 1: expected the names of the columns, got a blank line")
     names = [name.strip() for name in _split_line(first, path)]
+    if len(names) == 1 and (other := next((mark for mark in ";\t|" if mark in first), None)):
+        raise DataError(f"{path}, line 1: the columns are separated by {other!r}; separate them by commas")
     if header and (repeated := [name for name in names if names.count(name) > 1]):
         raise DataError(f"{path}, line 1: column {repeated[0]!r} occurs twice; rename one")
     wrong: list[Any] = []
