@@ -24,14 +24,18 @@ class FeatureTransform:
         in_channels: F, the width it was made for.
         normalize: Whether each row is divided by the sum of its absolute values.
         projection: [F, K]; None keeps the width.
+        names: Names of the F features; empty where they have none.
     """
 
     in_channels: int
     normalize: bool = False
     projection: Tensor | None = None
+    names: tuple[str, ...] = ()
 
     @classmethod
-    def fit(cls, x: Tensor, *, normalize: bool, reduce_channels: int | None) -> FeatureTransform:
+    def fit(
+        cls, x: Tensor, *, normalize: bool, reduce_channels: int | None, names: tuple[str, ...] = ()
+    ) -> FeatureTransform:
         """The transform for features [N, F], dense or sparse CSR.
 
         Raises:
@@ -39,22 +43,29 @@ class FeatureTransform:
         """
         width = x.shape[1]
         if reduce_channels is None:
-            return cls(width, normalize)
+            return cls(width, normalize, names=names)
         if not 0 < reduce_channels < min(x.shape):
             raise UsageError(
                 f"reduce_channels {reduce_channels} must be below the {min(x.shape)} that {x.shape[0]} nodes "
                 f"with {width} features have; leave it out to keep the features as they are"
             )
         return cls(
-            width, normalize, _singular_vectors(normalize_rows(x) if normalize else x, reduce_channels)
+            width, normalize, _singular_vectors(normalize_rows(x) if normalize else x, reduce_channels), names
         )
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, names: tuple[str, ...] = ()) -> Tensor:
         """Features [N, F] -> [N, F] or [N, K].
 
+        Args:
+            x: Raw features, dense or sparse CSR.
+            names: Names of their columns. Where these and those it was made for are known, columns are taken
+                by name: other ones are left out.
+
         Raises:
-            UsageError: if the width is another one.
+            UsageError: if a feature is missing, or the width is another one.
         """
+        if self.names and names and names != self.names:
+            x = self._by_name(x, names)
         if x.shape[1] != self.in_channels:
             raise UsageError(
                 f"the graph has {x.shape[1]} features per node, the model was trained with "
@@ -64,10 +75,25 @@ class FeatureTransform:
             x = normalize_rows(x)
         return x if self.projection is None else x @ self.projection
 
+    def _by_name(self, x: Tensor, names: tuple[str, ...]) -> Tensor:
+        place = {name: column for column, name in enumerate(names)}
+        missing = [name for name in self.names if name not in place]
+        if missing:
+            raise UsageError(
+                f"the graph has no feature {missing[0]!r}, which the model was trained with "
+                f"({len(missing)} such features); it has {', '.join(names[:6])}"
+                f"{', ...' if len(names) > 6 else ''}: add or rename the column"
+            )
+        columns = torch.tensor([place[name] for name in self.names])
+        if x.layout is torch.sparse_csr:
+            return x.to_sparse().index_select(1, columns).coalesce().to_sparse_csr()
+        return x.index_select(1, columns)
+
     def describe(self) -> dict[str, Any]:
         """Plain values for a checkpoint; the projection itself lies beside the run's graph."""
         width = None if self.projection is None else self.projection.shape[1]
-        return {"in_channels": self.in_channels, "normalize": self.normalize, "reduce_channels": width}
+        described = {"in_channels": self.in_channels, "normalize": self.normalize, "reduce_channels": width}
+        return described | ({"names": list(self.names)} if self.names else {})
 
     def save(self, path: Path) -> None:
         """Write the projection as a NumPy file; without one there is nothing to write."""
@@ -98,7 +124,8 @@ class FeatureTransform:
                     "give the run directory instead of a lone checkpoint"
                 )
             projection = torch.from_numpy(np.load(path, allow_pickle=False))
-        return cls(described["in_channels"], described["normalize"], projection)
+        names = tuple(described.get("names", ()))
+        return cls(described["in_channels"], described["normalize"], projection, names)
 
 
 def normalize_rows(x: Tensor) -> Tensor:

@@ -149,7 +149,10 @@ class NodeDataModule(LightningDataModule):
                     "--data.split random-50-25-25 draws both"
                 )
         self._transform = FeatureTransform.fit(
-            raw.x, normalize=self.normalize_features, reduce_channels=self.reduce_channels
+            raw.x,
+            normalize=self.normalize_features,
+            reduce_channels=self.reduce_channels,
+            names=raw.feature_names,
         )
         self._raw = raw
         self._graph = self.transformed(raw)
@@ -207,10 +210,10 @@ class NodeDataModule(LightningDataModule):
 
     def transformed(self, graph: NodeGraph) -> NodeGraph:
         """A graph with its features as the encoder sees them."""
-        x = self.transform(graph.x)
+        x = self.transform(graph.x, graph.feature_names)
         if x is graph.x:
             return graph
-        return dataclasses.replace(graph, x=x, fingerprint="")
+        return dataclasses.replace(graph, x=x, fingerprint="", feature_names=())
 
     def train_dataloader(self, epoch: int | None = None) -> ResumableLoader:
         """Loader of the `NodeBatch`es of one rank.

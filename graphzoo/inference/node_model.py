@@ -135,8 +135,10 @@ class NodeModel:
             return self._default
         # Asking the same graph again must not encode it again; a file may hold another one by now.
         graph = load_node_source(data)
-        if self._last is None or self._last.graph.fingerprint != graph.fingerprint:
+        last = None if self._last is None else self._last.graph
+        if last is None or (last.fingerprint, last.feature_names) != (graph.fingerprint, graph.feature_names):
             self._last = _Place(self, graph)
+        assert self._last is not None
         return self._last
 
     def _table(self, place: _Place, index: Tensor, *, probabilities: bool, embeddings: bool) -> pd.DataFrame:
@@ -170,7 +172,7 @@ class _Place:
     def __init__(self, model: NodeModel, graph: NodeGraph) -> None:
         self.graph = graph
         self._task = model.task
-        self._x = model.transform(graph.x)
+        self._x = model.transform(graph.x, graph.feature_names)
 
     @cached_property
     def _outputs(self) -> tuple[Tensor, Tensor]:

@@ -275,6 +275,13 @@ class NodeClassification(Task):
                     f"the model was trained with {option} {before[key]}, here it is {features[key]}\n"
                     f"Give --data.{option} {before[key]}"
                 )
+        names, expected = features.get("names", []), before.get("names", [])
+        if names and expected and names != expected:
+            raise UsageError(
+                f"the model's features are {_listed(expected)}, those of {datamodule.graph.name} are "
+                f"{_listed(names)}\n"
+                "Give the same columns in the same order, or predict: it takes them by name"
+            )
         classes, known = list(datamodule.graph.class_names), list(trained["classes"])
         if classes != known:
             raise UsageError(

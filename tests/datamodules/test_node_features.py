@@ -72,3 +72,17 @@ def test_other_widths_are_refused(x):
     for width in (0, 9, 10):
         with pytest.raises(UsageError, match=f"reduce_channels {width} must be below the 9"):
             FeatureTransform.fit(x, normalize=False, reduce_channels=width)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_columns_are_found_by_name(sparse):
+    x = torch.tensor([[1.0, 0.0, 2.0], [0.0, 3.0, 4.0]])
+    transform = FeatureTransform(2, names=("b", "a"))
+    assert transform.describe()["names"] == ["b", "a"] and "names" not in FeatureTransform(2).describe()
+    transform = FeatureTransform.load(transform.describe(), None)
+    found = transform(x.to_sparse_csr() if sparse else x, ("a", "c", "b"))
+    assert (found.layout is torch.sparse_csr) == sparse
+    assert found.to_dense().tolist() == [[2, 1], [4, 0]]
+    assert transform(x[:, :2]).tolist() == x[:, :2].tolist(), "columns without names stay as they are"
+    with pytest.raises(UsageError, match="no feature 'b'"):
+        transform(x[:, :2], ("a", "c"))

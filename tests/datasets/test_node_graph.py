@@ -122,7 +122,9 @@ def test_file_round_trip(tmp_path, kind):
         "thin": graph_of(x=x, y=torch.arange(50) % 2),
         "csr": graph_of(x=sparse(x), y=torch.arange(50) % 2),
         "multi": graph_of(y=torch.tensor([[0, 1], [1, float("nan")], [0, 0], [1, 1]]), metric="roc_auc"),
-        "named": graph_of(node_names=("ä", "b\nc", "", "d,e"), class_names=("ü", "\t")),
+        "named": graph_of(
+            node_names=("ä", "b\nc", "", "d,e"), class_names=("ü", "\t"), feature_names=("ß", "b")
+        ),
         "bare": graph_of(
             edge_index=torch.empty(2, 0, dtype=torch.int64), y=torch.full((4,), -1), class_names=(), splits={}
         ),
@@ -134,7 +136,7 @@ def test_file_round_trip(tmp_path, kind):
     assert found.x.layout == graph.x.layout and torch.equal(found.x.to_dense(), graph.x.to_dense())
     assert torch.equal(found.edge_index, graph.edge_index)
     assert torch.equal(found.y.nan_to_num(-7), graph.y.nan_to_num(-7))
-    for field in ("name", "class_names", "node_names", "metric", "default_split"):
+    for field in ("name", "class_names", "node_names", "feature_names", "metric", "default_split"):
         assert getattr(found, field) == getattr(graph, field)
     assert {name: [split.fingerprint for split in group] for name, group in found.splits.items()} == {
         name: [split.fingerprint for split in group] for name, group in graph.splits.items()

@@ -29,6 +29,7 @@ def test_a_whole_graph(tables):
     graph = node_graph_from_files(tables())
     assert graph.name == "shop" and graph.node_names == ("ann", "bob", "cy", "dee")
     assert graph.x.tolist() == [[30, 1.5], [41, -2], [52, 1000], [7, 0]]
+    assert graph.feature_names == ("age", "income")
     assert graph.class_names == ("no", "yes") and graph.y.tolist() == [1, 0, 1, -1]
     assert graph.edge_index.tolist() == [[0, 0, 1, 1, 2, 3], [1, 3, 0, 2, 1, 0]]
     split = graph.split()

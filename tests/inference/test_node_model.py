@@ -130,6 +130,46 @@ def test_a_new_graph_with_the_same_features(trained, model, tmp_path):
     assert len(model.predict()) == 60, "the run's own graph is not replaced"
 
 
+def write_tables(folder, columns):
+    """A ring of 30 nodes whose class is the sign of column f; the columns in the given order."""
+    folder.mkdir()
+    draw = np.random.default_rng(0)
+    values = {"f": np.tile([-3.0, 3.0], 15) + draw.random(30), "g": draw.random(30), "h": draw.random(30)}
+    rows = [["name", "label", *columns]]
+    rows += [[f"n{i}", "ab"[i % 2], *(f"{values[name][i]}" for name in columns)] for i in range(30)]
+    (folder / "nodes.csv").write_text("".join(",".join(row) + "\n" for row in rows))
+    (folder / "edges.csv").write_text(
+        "source,target\n" + "".join(f"n{i},n{(i + 2) % 30}\n" for i in range(30))
+    )
+    return folder
+
+
+@pytest.mark.parametrize("reduce_channels", [None, 1])
+def test_columns_of_a_table_are_taken_by_name(tmp_path, reduce_channels):
+    tables = write_tables(tmp_path / "first", ["f", "g"])
+    datamodule = NodeDataModule("nodes", str(tables), reduce_channels=reduce_channels)
+    run = train(tmp_path / "run", datamodule)[0]
+    model = graphzoo.load(run)
+    expected = model.predict()
+    other = write_tables(tmp_path / "other", ["h", "g", "f"])
+    assert model.predict(data=other).equals(expected)
+    assert graphzoo.load(run, data=other).predict().equals(expected)
+    with pytest.raises(UsageError, match="no feature 'f', .* it has g, h"):
+        model.predict(data=write_tables(tmp_path / "less", ["g", "h"]))
+
+
+def test_other_columns_are_not_judged(tmp_path):
+    from lightning.pytorch import Trainer
+
+    tables = write_tables(tmp_path / "first", ["f", "g"])
+    run = train(tmp_path / "run", NodeDataModule("nodes", str(tables)))[0]
+    other = NodeDataModule("nodes", str(write_tables(tmp_path / "other", ["g", "f"])))
+    trainer = Trainer(accelerator="cpu", logger=False, enable_progress_bar=False, barebones=False)
+    task = graphzoo.load(run).task
+    with pytest.raises(UsageError, match="features are f, g, those of other are g, f"):
+        trainer.test(task, other, ckpt_path=run / "checkpoints" / "best.ckpt", verbose=False)
+
+
 def test_other_features_are_refused(model, tmp_path):
     path = write_npz(tmp_path / "narrow.npz", x=small_parts()["x"][:, :7])
     with pytest.raises(UsageError, match="has 7 features per node, the model was trained with 12"):

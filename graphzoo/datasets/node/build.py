@@ -40,6 +40,7 @@ class Parsed:
     splits: dict[str, tuple[NodeSplit, ...]] = field(default_factory=dict)
     node_names: tuple[str, ...] = ()
     notices: list[str] = field(default_factory=list)
+    feature_names: tuple[str, ...] = ()
 
 
 def tidy_edges(edge_index: Tensor, num_nodes: int, *, undirected: bool = True) -> tuple[Tensor, list[str]]:

@@ -50,6 +50,8 @@ class NodeGraph:
         default_split: Name of the split taken when none is named; empty: the first of `splits`, or
             "random-50-25-25" if there is none.
         fingerprint: sha256 of names, features, edges and labels, not of the splits; computed when left out.
+        feature_names: Names of the columns of `x`, by which a trained model finds its features; empty where
+            the source has none.
 
     Raises:
         DataError: if the parts do not fit together.
@@ -65,6 +67,7 @@ class NodeGraph:
     metric: str = "accuracy"
     default_split: str = ""
     fingerprint: str = ""
+    feature_names: tuple[str, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         self._check()
@@ -181,6 +184,10 @@ class NodeGraph:
             )
         if self.node_names and len(self.node_names) != num_nodes:
             raise DataError(f"{self.name}: {len(self.node_names)} node names for {num_nodes} nodes")
+        if self.feature_names and len(self.feature_names) != self.x.size(1):
+            raise DataError(
+                f"{self.name}: {len(self.feature_names)} feature names for {self.x.size(1)} features"
+            )
         if self.metric not in METRICS:
             raise DataError(f"{self.name}: metric must be one of {', '.join(METRICS)}, got {self.metric!r}")
         labelled = is_labelled(self.y)
@@ -224,6 +231,7 @@ def write_graph(graph: NodeGraph, path: Path, notices: Sequence[str] = ()) -> No
         "format": _FORMAT,
         "name": graph.name,
         "class_names": graph.class_names,
+        "feature_names": graph.feature_names,
         "metric": graph.metric,
         "default_split": graph.default_split,
         "splits": {name: len(group) for name, group in graph.splits.items()},
@@ -264,6 +272,8 @@ def read_graph(path: Path) -> tuple[NodeGraph, list[str]]:
             splits=splits,
             metric=meta["metric"],
             default_split=meta["default_split"],
+            # files of earlier versions have none
+            feature_names=tuple(meta.get("feature_names", ())),
         )
         notices = list(meta["notices"])
         fingerprint = meta["fingerprint"]

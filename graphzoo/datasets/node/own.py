@@ -68,7 +68,7 @@ def node_graph_from_files(
     def parse() -> tuple[NodeGraph, list[str]]:
         return _parse(files, name, directed=directed, require_labels=require_labels, class_names=names)
 
-    purpose = f"own nodes\n{name}\n{directed} {require_labels}\n{names}\n{[str(file) for file in files]}"
+    purpose = f"own nodes 2\n{name}\n{directed} {require_labels}\n{names}\n{[str(file) for file in files]}"
     return remember_as(files, purpose, parse, read_graph, write_graph)
 
 
@@ -127,6 +127,7 @@ def _parse(
             class_names=parsed.class_names,
             node_names=parsed.node_names,
             splits=parsed.splits,
+            feature_names=parsed.feature_names,
         )
     except DataError as error:
         raise DataError(f"{source}: {error}") from error

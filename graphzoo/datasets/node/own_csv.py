@@ -58,6 +58,7 @@ def read_tables(nodes: Path, edges: Path, class_names: tuple[str, ...] | None) -
         y=y,
         class_names=classes,
         splits=splits,
+        feature_names=tuple(features),
         node_names=() if names == [str(number) for number in range(len(names))] else tuple(names),
     )
 
