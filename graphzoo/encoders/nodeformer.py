@@ -323,7 +323,7 @@ class NodeFormer(NodeEncoder):
             return x
         if isinstance(x, Tensor):
             return dropout(x, self.input_dropout, generator, True)
-        return SparseMatrix(x.rowptr, x.col, dropout(x.values, self.input_dropout, generator, True), x.shape)
+        return x.with_values(dropout(x.values, self.input_dropout, generator, True))
 
     @run_eagerly
     def _draw(self, num_nodes: int, generator: torch.Generator) -> tuple[Tensor, Tensor | None]:

@@ -53,7 +53,7 @@ def prototype_layer(
     if backend is None:
         from graphzoo.ops.row_kernels import runs_compiled
 
-        tensors = (states, value, *query_key, *parameters)
+        tensors = (states, value, *(() if skip is None else (skip,)), *query_key, *parameters)
         backend = "numba" if norm == "l2" and runs_compiled(*tensors) else "naive"
     if backend == "naive":
         return naive.prototype_layer(
