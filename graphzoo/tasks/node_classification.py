@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal
 
@@ -83,6 +84,10 @@ class NodeClassification(Task):
             raise ValueError(f"dropout must be at least 0 and below 1, got {dropout}")
         if isinstance(class_weights, str) and class_weights != "balanced":
             raise ValueError(f"class_weights must be 'balanced' or a list of factors, got {class_weights!r}")
+        if isinstance(class_weights, list) and not (
+            all(0 <= weight < math.inf for weight in class_weights) and any(class_weights)
+        ):
+            raise ValueError(f"class_weights must be at least 0, finite and not all 0, got {class_weights}")
         self.save_hyperparameters(ignore=["encoder"])
         self.metric: str | None = metric
         self.class_weights = class_weights
@@ -290,7 +295,10 @@ class NodeClassification(Task):
                 "Give data with these classes (`class_names` of an .npz or .pt file says which), or predict"
             )
         split, there = datamodule.describe_split(), trained["data"]["split"]
-        same_graph = datamodule.fingerprint == trained["data"]["fingerprint"]
+        # other neighbours or features of a data set by name leave its nodes what they are
+        same_graph = datamodule.fingerprint == trained["data"]["fingerprint"] or (
+            getattr(datamodule, "path", None) is None and datamodule.graph.name == trained["data"]["name"]
+        )
         if same_graph and split["fingerprint"] != there["fingerprint"]:
             raise UsageError(
                 f"the checkpoint was trained on split {there['name']} {there['index']}; nodes of "

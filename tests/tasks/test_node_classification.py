@@ -12,6 +12,7 @@ from node_graphs import small_parts, yes_no_labels
 from torch.nn import functional as F
 
 from graphzoo.callbacks import BestCheckpoint
+from graphzoo.datamodules import NodeDataModule
 from graphzoo.datamodules.node_batches import NodeBatches, PartSampler, WholeGraphSampler
 from graphzoo.encoders.base import QueryEncoder
 from graphzoo.errors import UsageError
@@ -120,6 +121,22 @@ def test_classes_of_another_name_are_not_judged(small, names):
             UsageError, match="classes are ant, bee, cat, those of .* are " + ", ".join(given)
         ):
             task.on_test_start()
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_other_neighbours_are_no_way_to_judge_training_nodes(index):
+    trained = NodeDataModule("digits")
+    trained.setup()
+    task = build(trained)
+    task._loaded_data = {key: task.describe()[key] for key in ("classes", "features", "data")}
+    other = NodeDataModule("digits", num_neighbors=3, split_index=index)
+    other.setup("test")
+    task._trainer = SimpleNamespace(datamodule=other, state=SimpleNamespace(fn="test"))
+    if index == 0:
+        task.on_test_start()
+        return
+    with pytest.raises(UsageError, match="may be among its training nodes"):
+        task.on_test_start()
 
 
 def test_yes_no_loss_looks_at_known_labels_only(small):
@@ -361,6 +378,9 @@ def test_accumulation_needs_parts(small):
         ({"weight_decay": -1.0}, "weight_decay must be at least 0"),
         ({"dropout": 1.0}, "dropout must be at least 0 and below 1"),
         ({"class_weights": "even"}, "'balanced' or a list"),
+        ({"class_weights": [1.0, -1.0]}, "class_weights must be at least 0"),
+        ({"class_weights": [0.0, 0.0]}, "not all 0"),
+        ({"class_weights": [1.0, float("nan")]}, "finite"),
     ],
 )
 def test_settings_that_make_no_sense(settings, message):
