@@ -102,6 +102,11 @@ class NodeDataModule(LightningDataModule):
             )
         if partition not in ("all", "train"):
             raise UsageError(f"partition must be 'all' or 'train', got {partition!r}")
+        if partition == "train" and batch_size is None:
+            raise UsageError(
+                "partition='train' says what is cut into parts, and without batch_size nothing is\n"
+                "Add --data.batch_size N, or leave out --data.partition"
+            )
         for argument, value in (
             ("split_index", split_index), ("seed", seed), ("num_workers", num_workers),
         ):  # fmt: skip
