@@ -252,7 +252,9 @@ def test_download_knows_both_tables():
         download("citeser")
     with pytest.raises(ValueError, match="Did you mean: wn18rr"):
         download("wn18r")
-    with pytest.raises(ValueError, match="nothing to download"):
+    with pytest.raises(
+        ValueError, match="digits: a dependency brings it along: there is nothing to download"
+    ):
         download("digits")
     with pytest.raises(ValueError, match="your own files"):
         download("nodes")

@@ -35,7 +35,8 @@ def download_node_files(name: str, *, root: str | os.PathLike[str] | None = None
     """
     source = find_node_source(name)
     if not source.files:
-        raise UsageError(f"data {source.name}: {source.note}, there is nothing to download")
+        reason = source.note or "a dependency brings it along"
+        raise UsageError(f"data {source.name}: {reason}: there is nothing to download")
     files = provide_node_files(source, root=root)
     path, found = next(iter(files.items()))
     # the folder of the data set may hold its files in folders of its own
