@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from graphzoo.errors import UsageError, shorten, suggestion
+from graphzoo.openmp import shorten_waits
 
 __all__ = ["main"]
 
@@ -39,6 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
+    shorten_waits()
     try:
         return _dispatch(arguments)
     except UsageError as error:

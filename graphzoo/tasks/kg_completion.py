@@ -176,7 +176,8 @@ class KGCompletion(Task):
 
     def configure_optimizers(self) -> Any:
         """Adam with the learning rate cut at the milestones; the command's `--optimizer` replaces it."""
-        optimizer = torch.optim.Adam(self.parameter_groups(self.weight_decay), lr=self.lr)
+        groups = self.parameter_groups(self.weight_decay)
+        optimizer = torch.optim.Adam(groups, lr=self.lr, fused=self.fuses_optimizer)
         scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, self.lr_milestones, self.lr_gamma)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "epoch"}}
 

@@ -217,7 +217,7 @@ class NodeClassification(Task):
             groups = [{"params": list(self.parameters()), "weight_decay": self.weight_decay}]
         else:
             groups = self.parameter_groups(self.weight_decay)
-        optimizer = torch.optim.Adam(groups, lr=self.lr)
+        optimizer = torch.optim.Adam(groups, lr=self.lr, fused=self.fuses_optimizer)
         if not self.lr_milestones:
             return optimizer
         scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, self.lr_milestones, self.lr_gamma)

@@ -21,6 +21,8 @@ __all__ = ["prototype_layer"]
 
 # Parts that threads take one by one; fixed, so that partial sums add up in one order whatever the threads.
 _MAX_PIECES = 16
+# Entities of a block: rows of one query lie far apart, and more of them would leave the cache of addresses.
+_MAX_ENTITIES = 160
 
 _Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -184,7 +186,9 @@ def _settings(states: Tensor, num_heads: int) -> tuple[_Array, _Array, int]:
     """Which head a channel belongs to, as [D, H] and [H, D] matrices, and the rows of a block."""
     channels = states.shape[2]
     blocks = np.repeat(np.eye(num_heads, dtype=states.detach().numpy().dtype), channels // num_heads, axis=0)
-    return np.ascontiguousarray(blocks), _transposed(blocks), min(block_rows(channels), 128)
+    # Entities of a block, in blocks of nearly one size: a small rest would cost as many calls as a whole one.
+    num_blocks = -(-states.shape[0] // min(block_rows(channels), _MAX_ENTITIES))
+    return np.ascontiguousarray(blocks), _transposed(blocks), -(-states.shape[0] // num_blocks)
 
 
 def _num_pieces(num_queries: int) -> int:

@@ -1,0 +1,38 @@
+import os
+import subprocess
+import sys
+
+import pytest
+
+from graphzoo.openmp import shorten_waits
+
+
+@pytest.fixture
+def environment(monkeypatch):
+    for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    return monkeypatch
+
+
+def test_waits_are_shortened(environment):
+    shorten_waits()
+    assert os.environ["GOMP_SPINCOUNT"] == "1000"
+
+
+@pytest.mark.parametrize(("name", "value"), [("OMP_WAIT_POLICY", "ACTIVE"), ("GOMP_SPINCOUNT", "7")])
+def test_what_the_user_has_set_stays(environment, name, value):
+    environment.setenv(name, value)
+    shorten_waits()
+    found = {key: os.environ.get(key) for key in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")}
+    assert found == {"OMP_WAIT_POLICY": None, "GOMP_SPINCOUNT": None} | {name: value}
+
+
+def test_the_command_says_so_before_torch_is_there(environment):
+    code = """
+import os, sys
+from graphzoo import cli
+cli.main(["version"])
+assert os.environ["GOMP_SPINCOUNT"] == "1000" and "torch" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
