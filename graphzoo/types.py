@@ -2,7 +2,8 @@
 
 Shape letters, the same everywhere: N nodes or entities, E edges, R forward relations, B queries, triples or
 pairs of a batch, G queries of a global batch (all ranks, all micro-batches), K negatives, T targets, M known
-answers, D channels, H attention heads, C classes, F trailing feature dimensions.
+answers, D channels, H attention heads, C classes, S nodes of a sampled subgraph, F features or trailing
+dimensions.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import Tensor, device
 
-__all__ = ["GraphSpec", "NodeBatch", "QueryBatch", "TripleBatch"]
+__all__ = ["GraphSpec", "NodeBatch", "PairBatch", "PairSubgraphs", "QueryBatch", "TripleBatch"]
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class GraphSpec:
         in_channels: Width of the node features, 0 without features.
         num_classes: Classes of node classification, or its yes-no labels; 0 elsewhere.
         is_multi_label: Whether a node has any number of `num_classes` yes-no labels instead of one class.
+        max_subgraph_nodes: Most nodes of a subgraph that is sampled around a pair; 0 where none is.
     """
 
     num_nodes: int
@@ -33,6 +35,7 @@ class GraphSpec:
     in_channels: int = 0
     num_classes: int = 0
     is_multi_label: bool = False
+    max_subgraph_nodes: int = 0
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -147,3 +150,53 @@ class NodeBatch(_MovableBatch):
 
     def __len__(self) -> int:
         return int(self.target.numel())
+
+
+@dataclass
+class PairSubgraphs(_MovableBatch):
+    """Subgraphs around B node pairs (u, v), padded to the largest; S below is its number of nodes.
+
+    Args:
+        nodes: Number of each node in the whole graph, u and v first, -1 where padded, [B, S], int64.
+        adjacency: True where row's and column's node are linked, never for u and v themselves, [B, S, S],
+            bool; symmetric unless the graph is directed, then entry (i, j) is the edge i -> j.
+        num_nodes: Nodes of each subgraph, at least 2, [B], int64.
+    """
+
+    nodes: Tensor
+    adjacency: Tensor
+    num_nodes: Tensor
+
+    def __len__(self) -> int:
+        return int(self.num_nodes.numel())
+
+
+@dataclass
+class PairBatch(_MovableBatch):
+    """Node pairs that may be links.
+
+    Args:
+        edge_label_index: The pairs (u, v), [2, B], int64.
+        edge_label: 1 for links, 0 for others while training, [B], float32; a regression's targets; None when
+            pairs are only to be scored.
+        index: Number of each pair in its split, [B], int64: what its randomness depends on, and where its
+            score belongs. A pair may come several times, relabelled; its score is then the mean.
+        subgraphs: What was sampled around each pair, for encoders of pairs; else None.
+        removed: Links of the global batch, hidden from message passing over the whole graph, [2, G], int64;
+            empty in evaluation.
+        num_global: Pairs of the optimiser step over all ranks and micro-batches.
+        epoch: Epoch the batch belongs to.
+        number: Position of the batch among the epoch's: names the draw of dropout.
+    """
+
+    edge_label_index: Tensor
+    edge_label: Tensor | None
+    index: Tensor
+    subgraphs: PairSubgraphs | None
+    removed: Tensor
+    num_global: int
+    epoch: int = 0
+    number: int = 0
+
+    def __len__(self) -> int:
+        return int(self.index.numel())

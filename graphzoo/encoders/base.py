@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 if TYPE_CHECKING:
     from graphzoo.ops import RelationalGraph
+    from graphzoo.types import PairSubgraphs
 
 __all__ = ["Encoder", "NodeEncoder", "PairEncoder", "QueryEncoder"]
 
@@ -122,8 +123,23 @@ class QueryEncoder(Encoder):
 
 
 class PairEncoder(Encoder):
-    """Sampled subgraphs around B node pairs -> the two task states, [B, 2 * hidden]."""
+    """Sampled subgraphs around B node pairs -> the two task states, [B, 2 * hidden].
+
+    Attributes:
+        out_channels: 2 * hidden, the width of both states side by side.
+    """
 
     @abstractmethod
-    def forward(self, subgraphs: Any) -> Tensor:
-        """Encode a batch of pair subgraphs into [B, 2 * hidden]."""
+    def forward(
+        self, subgraphs: PairSubgraphs, x: Tensor | None = None, *, noise_seed: int | None = None
+    ) -> Tensor:
+        """Encode a batch of pair subgraphs.
+
+        Args:
+            subgraphs: Nodes and links around each pair.
+            x: Features of all nodes of the whole graph, [N, F], dense or sparse CSR; None without.
+            noise_seed: Names the draw of dropout while training; None: the next of the module's own.
+
+        Returns:
+            States of u and v side by side, [B, 2 * hidden].
+        """
