@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from graphzoo.datasets.errors import DataError
-from graphzoo.datasets.files import write_atomically
+from graphzoo.datasets.arrays_file import (
+    check_fingerprint,
+    reading_arrays,
+    to_bytes,
+    to_text,
+    write_arrays,
+)
 
 __all__ = ["SPLITS", "KnowledgeGraph"]
 
@@ -101,17 +104,12 @@ class KnowledgeGraph:
             "relation_labels": dict(self.relation_labels),
         }
         arrays = {
-            "meta": _to_bytes(json.dumps(meta, ensure_ascii=False)),
-            "entities": _to_bytes("\n".join(self.entities)),
-            "relations": _to_bytes("\n".join(self.relations)),
+            "entities": to_bytes("\n".join(self.entities)),
+            "relations": to_bytes("\n".join(self.relations)),
         }
         for split in SPLITS:
             arrays[split] = self.split(split).cpu().numpy().astype(np.int32)
-
-        def write(file: BinaryIO) -> None:
-            np.savez(file, **arrays)  # type: ignore[arg-type]  # the stub takes **kwds for allow_pickle
-
-        write_atomically(Path(path), write)
+        write_arrays(Path(path), meta, arrays)
 
     @classmethod
     def load(cls, path: str | Path) -> KnowledgeGraph:
@@ -121,15 +119,10 @@ class KnowledgeGraph:
             DataError: if the file is missing, damaged, of another format, or does not match its fingerprint.
         """
         path = Path(path)
-        try:
-            # opened here: numpy leaves a damaged file open
-            with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-                arrays = {name: file[name] for name in file.files}
-            meta = json.loads(_to_text(arrays["meta"]))
-            if meta["format"] != _FORMAT:
-                raise DataError(
-                    f"{path}: format {meta['format']!r}, this version reads {_FORMAT}; write it again"
-                )
+        with reading_arrays(path, _FORMAT, what="knowledge graph", written_by="KnowledgeGraph.save") as (
+            meta,
+            arrays,
+        ):
             graph = cls(
                 name=meta["name"],
                 entities=_to_names(arrays["entities"]),
@@ -141,28 +134,7 @@ class KnowledgeGraph:
                 relation_labels=meta["relation_labels"],
                 split_name=meta["split_name"],
             )
-        except FileNotFoundError as error:
-            raise DataError(
-                f"{path}: no such file; it is written by `save_artifacts` or `KnowledgeGraph.save`"
-            ) from error
-        except DataError:
-            raise
-        except (
-            OSError,
-            EOFError,
-            LookupError,
-            ValueError,
-            TypeError,
-            AttributeError,
-            zipfile.BadZipFile,
-        ) as error:
-            raise DataError(
-                f"{path}: not a readable knowledge graph file ({error}); write it again"
-            ) from error
-        if graph.fingerprint != meta["fingerprint"]:
-            raise DataError(
-                f"{path}: content does not match its fingerprint; the file was changed, write it again"
-            )
+            check_fingerprint(path, graph.fingerprint, meta["fingerprint"])
         return graph
 
     def _compute_fingerprint(self) -> str:
@@ -177,13 +149,5 @@ class KnowledgeGraph:
         return digest.hexdigest()
 
 
-def _to_bytes(text: str) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    return np.frombuffer(text.encode(), dtype=np.uint8)
-
-
-def _to_text(codes: np.ndarray[Any, Any]) -> str:
-    return codes.tobytes().decode()
-
-
 def _to_names(codes: np.ndarray[Any, Any]) -> tuple[str, ...]:
-    return tuple(_to_text(codes).split("\n")) if codes.size else ()
+    return tuple(to_text(codes).split("\n")) if codes.size else ()

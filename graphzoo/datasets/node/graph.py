@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import json
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from graphzoo.datasets.arrays_file import (
+    check_fingerprint,
+    reading_arrays,
+    to_bytes,
+    to_text,
+    write_arrays,
+)
 from graphzoo.datasets.errors import DataError
-from graphzoo.datasets.files import write_atomically
 from graphzoo.datasets.node.build import csr_tensor
 from graphzoo.datasets.node.splits import PARTS, NodeSplit, draw_split, is_labelled
 from graphzoo.errors import UsageError, suggestion
@@ -197,7 +202,7 @@ class NodeGraph:
     def _compute_fingerprint(self) -> str:
         digest = hashlib.sha256()
         names = json.dumps([self.class_names, self.node_names], ensure_ascii=False)
-        parts: list[_Array] = [_to_bytes(names), _to_bytes(f"{self.x.layout} {list(self.x.shape)}")]
+        parts: list[_Array] = [to_bytes(names), to_bytes(f"{self.x.layout} {list(self.x.shape)}")]
         if self.x.layout == torch.sparse_csr:
             parts += [
                 self.x.crow_indices().cpu().numpy().astype("<i8", copy=False),
@@ -221,7 +226,7 @@ def write_graph(graph: NodeGraph, path: Path, notices: Sequence[str] = ()) -> No
     index_type = np.int32 if graph.num_nodes < 2**31 else np.int64
     arrays["edge_index"] = graph.edge_index.cpu().numpy().astype(index_type)
     arrays["y"] = graph.y.cpu().numpy()
-    arrays["node_names"] = _to_bytes(json.dumps(graph.node_names, ensure_ascii=False))
+    arrays["node_names"] = to_bytes(json.dumps(graph.node_names, ensure_ascii=False))
     for name, group in graph.splits.items():
         for split in group:
             for part in PARTS:
@@ -239,25 +244,12 @@ def write_graph(graph: NodeGraph, path: Path, notices: Sequence[str] = ()) -> No
         "fingerprint": graph.fingerprint,
         "notices": list(notices),
     }
-    arrays["meta"] = _to_bytes(json.dumps(meta, ensure_ascii=False))
-
-    def write(file: BinaryIO) -> None:
-        np.savez(file, **arrays)  # type: ignore[arg-type]  # the stub takes **kwds for allow_pickle
-
-    write_atomically(path, write)
+    write_arrays(path, meta, arrays)
 
 
 def read_graph(path: Path) -> tuple[NodeGraph, list[str]]:
     """What `write_graph` wrote (see `NodeGraph.load`)."""
-    try:
-        # opened here: numpy leaves a damaged file open
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            meta = json.loads(_to_text(file["meta"]))
-            if meta["format"] != _FORMAT:
-                raise DataError(
-                    f"{path}: format {meta['format']!r}, this version reads {_FORMAT}; write it again"
-                )
-            arrays = {name: file[name] for name in file.files}
+    with reading_arrays(path, _FORMAT, what="graph", written_by="NodeGraph.save") as (meta, arrays):
         splits = {
             name: tuple(_read_split(arrays, name, index) for index in range(count))
             for name, count in meta["splits"].items()
@@ -268,36 +260,15 @@ def read_graph(path: Path) -> tuple[NodeGraph, list[str]]:
             edge_index=torch.from_numpy(arrays["edge_index"].astype(np.int64)),
             y=torch.from_numpy(arrays["y"]),
             class_names=tuple(meta["class_names"]),
-            node_names=tuple(json.loads(_to_text(arrays["node_names"]))),
+            node_names=tuple(json.loads(to_text(arrays["node_names"]))),
             splits=splits,
             metric=meta["metric"],
             default_split=meta["default_split"],
             # files of earlier versions have none
             feature_names=tuple(meta.get("feature_names", ())),
         )
+        check_fingerprint(path, graph.fingerprint, meta["fingerprint"])
         notices = list(meta["notices"])
-        fingerprint = meta["fingerprint"]
-    except FileNotFoundError as error:
-        raise DataError(
-            f"{path}: no such file; it is written by `save_artifacts` or `NodeGraph.save`"
-        ) from error
-    except DataError:
-        raise
-    except (
-        OSError,
-        EOFError,
-        LookupError,
-        ValueError,
-        TypeError,
-        AttributeError,
-        RuntimeError,
-        zipfile.BadZipFile,
-    ) as error:
-        raise DataError(f"{path}: not a readable graph file ({error}); write it again") from error
-    if graph.fingerprint != fingerprint:
-        raise DataError(
-            f"{path}: content does not match its fingerprint; the file was changed, write it again"
-        )
     return graph, notices
 
 
@@ -356,11 +327,3 @@ def _check_split(name: str, split: NodeSplit, labelled: Tensor) -> None:
                 f"{name}: split {split.name!r} {split.index}: node {int(unknown[0])} of {part} has no label "
                 f"({unknown.numel():,} such nodes); take them out of the split or label them"
             )
-
-
-def _to_bytes(text: str) -> _Array:
-    return np.frombuffer(text.encode(), dtype=np.uint8)
-
-
-def _to_text(codes: _Array) -> str:
-    return codes.tobytes().decode()
