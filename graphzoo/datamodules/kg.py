@@ -23,6 +23,7 @@ from graphzoo.datamodules.batches import (
     permute,
     rank_and_world_size,
 )
+from graphzoo.datamodules.source import check_source
 from graphzoo.datasets.answers import AnswerIndex
 from graphzoo.datasets.kg import KnowledgeGraph
 from graphzoo.datasets.load import load_knowledge_graph
@@ -85,16 +86,8 @@ class KGDataModule(LightningDataModule):
         num_workers: int = 0,
     ) -> None:
         super().__init__()
-        is_own = name is not None and name.lower() == _OWN
-        if path is not None and name is not None and not is_own:
-            raise UsageError(
-                f"both the data set name={name!r} and your own path={path!r} are given\n"
-                "Drop one of them: --data kg --data.path FOLDER_OR_FILES for your own triples (name='kg' in "
-                "Python)"
-            )
-        if path is None and is_own:
-            raise UsageError("name='kg' means your own triples; give path=FOLDER_OR_FILES (--data.path ...)")
-        self.name = _OWN if path is not None else find_source(name or "umls").name
+        source = check_source(name, path, own=_OWN, default="umls", what="triples", files="FOLDER_OR_FILES")
+        self.name = source if path is not None else find_source(source).name
         sizes = {
             "batch_size": batch_size,
             "micro_batch_size": micro_batch_size,

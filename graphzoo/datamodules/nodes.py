@@ -23,6 +23,7 @@ from graphzoo.datamodules.node_batches import (
     WholeGraphBatch,
     WholeGraphSampler,
 )
+from graphzoo.datamodules.source import check_source
 from graphzoo.datasets import NodeGraph, NodeSplit, load_node_graph, node_graph_from_files
 from graphzoo.datasets.roots import cache_root
 from graphzoo.errors import UsageError
@@ -86,14 +87,7 @@ class NodeDataModule(LightningDataModule):
         num_workers: int = 0,
     ) -> None:
         super().__init__()
-        is_own = name is not None and name.lower() == _OWN
-        if path is not None and name is not None and not is_own:
-            raise UsageError(
-                f"both the data set name={name!r} and your own path={path!r} are given\n"
-                "Drop one of them: --data nodes --data.path FILE for your own graph (name='nodes' in Python)"
-            )
-        if path is None and is_own:
-            raise UsageError("name='nodes' means your own graph; give path=FILE (--data.path ...)")
+        self.name = check_source(name, path, own=_OWN, default="cora", what="graph", files="FILE")
         if path is not None and num_neighbors is not None:
             raise UsageError("num_neighbors is for data sets without a graph; your own graph has its edges")
         if batch_size is not None and batch_size < 1:
@@ -112,7 +106,6 @@ class NodeDataModule(LightningDataModule):
         ):  # fmt: skip
             if value < 0:
                 raise UsageError(f"{argument} must be at least 0, got {value}")
-        self.name = _OWN if path is not None else name or "cora"
         self.path = path
         self.root = root
         self.download = download
