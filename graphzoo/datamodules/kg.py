@@ -23,7 +23,7 @@ from graphzoo.datamodules.batches import (
     permute,
     rank_and_world_size,
 )
-from graphzoo.datamodules.source import check_source
+from graphzoo.datamodules.source import check_source, loaded
 from graphzoo.datasets.answers import AnswerIndex
 from graphzoo.datasets.kg import KnowledgeGraph
 from graphzoo.datasets.load import load_knowledge_graph
@@ -289,9 +289,7 @@ class KGDataModule(LightningDataModule):
         return inference if inference is not None and split == "test" else graph
 
     def _loaded(self) -> tuple[KnowledgeGraph, KnowledgeGraph | None]:
-        if self._graphs is None:
-            raise RuntimeError("the data is not loaded; call setup() first")
-        return self._graphs
+        return loaded(self._graphs)
 
 
 def _split(name: str) -> str:

@@ -23,7 +23,7 @@ from graphzoo.datamodules.node_batches import (
     WholeGraphBatch,
     WholeGraphSampler,
 )
-from graphzoo.datamodules.source import check_source
+from graphzoo.datamodules.source import check_source, loaded
 from graphzoo.datasets import NodeGraph, NodeSplit, load_node_graph, node_graph_from_files
 from graphzoo.datasets.roots import cache_root
 from graphzoo.errors import UsageError
@@ -165,23 +165,17 @@ class NodeDataModule(LightningDataModule):
     @property
     def graph(self) -> NodeGraph:
         """The graph with the features that the encoder sees."""
-        if self._graph is None:
-            raise RuntimeError("the data is not loaded; call setup() first")
-        return self._graph
+        return loaded(self._graph)
 
     @property
     def split(self) -> NodeSplit:
         """The training, validation and test nodes."""
-        if self._split is None:
-            raise RuntimeError("the data is not loaded; call setup() first")
-        return self._split
+        return loaded(self._split)
 
     @property
     def transform(self) -> FeatureTransform:
         """What is done to the raw features."""
-        if self._transform is None:
-            raise RuntimeError("the data is not loaded; call setup() first")
-        return self._transform
+        return loaded(self._transform)
 
     @property
     def spec(self) -> GraphSpec:
@@ -192,8 +186,7 @@ class NodeDataModule(LightningDataModule):
     def fingerprint(self) -> str:
         """sha256 over graph and treatment of the features, the same for every split."""
         described = json.dumps(self.transform.describe(), sort_keys=True)
-        assert self._raw is not None
-        return hashlib.sha256(f"{self._raw.fingerprint}\n{described}".encode()).hexdigest()
+        return hashlib.sha256(f"{loaded(self._raw).fingerprint}\n{described}".encode()).hexdigest()
 
     def describe_split(self) -> dict[str, Any]:
         """Name, index, fingerprint and sizes of the split, for results and checkpoints."""
@@ -249,8 +242,7 @@ class NodeDataModule(LightningDataModule):
         """Write what prediction needs: meta.json, the graph unless it is large, the features' projection."""
         directory = Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
-        raw = self._raw
-        assert raw is not None
+        raw = loaded(self._raw)
         stored = _size(raw) <= _KEPT_BYTES
         if stored:
             raw.save(directory / "node_graph.npz")

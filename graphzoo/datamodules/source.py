@@ -1,10 +1,14 @@
-"""Where a DataModule's data comes from: a data set by its name, or the user's own files."""
+"""Where a DataModule's data comes from: a data set by its name, or the user's own files; not before `setup`."""
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from graphzoo.errors import UsageError
 
-__all__ = ["check_source"]
+__all__ = ["check_source", "loaded"]
+
+_Part = TypeVar("_Part")
 
 
 def check_source(
@@ -38,3 +42,14 @@ def check_source(
     if path is None and is_own:
         raise UsageError(f"name={own!r} means your own {what}; give path={files} (--data.path ...)")
     return own if path is not None else name or default
+
+
+def loaded(part: _Part | None) -> _Part:
+    """What a DataModule's `setup` made.
+
+    Raises:
+        RuntimeError: if it has not run yet.
+    """
+    if part is None:
+        raise RuntimeError("the data is not loaded; call setup() first")
+    return part
