@@ -1,4 +1,4 @@
-"""Where a DataModule's data comes from: a data set by its name, or the user's own files; not before `setup`."""
+"""Where a DataModule's data comes from, a data set by its name or own files, and whether it is there yet."""
 
 from __future__ import annotations
 
