@@ -120,12 +120,25 @@ def test_the_number_of_threads_changes_no_bit(make, run, options):
 
 
 @pytest.mark.parametrize(("make", "run", "options"), CASES)
-def test_a_nan_is_handed_on(make, run, options):
+def test_a_nan_in_any_argument_reaches_the_same_places(make, run, options):
     torch.manual_seed(4)
-    arguments = make((300, 2, 8), torch.float32)
-    arguments[-3][0] = float("nan")
-    assert run(arguments, "naive", **options).isnan().any()
-    assert run(arguments, "numba", **options).isnan().any()
+    arguments = make((30, 2, 8), torch.float32)
+    for i, argument in enumerate(arguments):
+        spoilt = argument.clone()
+        spoilt[(0,) * argument.dim()] = float("nan")
+        changed = [*arguments[:i], spoilt, *arguments[i + 1 :]]
+        plain, compiled = (run(changed, backend, **options).isnan() for backend in ("naive", "numba"))
+        assert torch.equal(plain, compiled), f"argument {i}"
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize(("make", "run", "options"), CASES[:3])
+def test_rows_of_small_variance_are_normalised_alike(make, run, options, dtype):
+    """Variances of about 1e-6: what is added to them before the root decides."""
+    torch.manual_seed(5)
+    arguments = [1e-3 * argument for argument in make((30, 2, 8), dtype)]
+    expected, found = (run(arguments, backend, **options) for backend in ("naive", "numba"))
+    torch.testing.assert_close(found, expected, rtol=0, atol=TOLERANCE[dtype] * float(expected.abs().max()))
 
 
 def test_pieces_cover_all_rows_once_and_keep_to_blocks():
