@@ -9,6 +9,9 @@ if TYPE_CHECKING:
     from graphzoo.metrics.classification import Accuracy as Accuracy
     from graphzoo.metrics.classification import RocAuc as RocAuc
     from graphzoo.metrics.classification import roc_auc as roc_auc
+    from graphzoo.metrics.links import LinkMetric as LinkMetric
+    from graphzoo.metrics.links import link_figures as link_figures
+    from graphzoo.metrics.links import link_ranks as link_ranks
     from graphzoo.metrics.ranking import RankingMetric as RankingMetric
     from graphzoo.metrics.ranks import filtered_ranks as filtered_ranks
     from graphzoo.metrics.ranks import rank_targets as rank_targets
@@ -18,10 +21,13 @@ if TYPE_CHECKING:
 
 _LAZY = {
     "Accuracy": "graphzoo.metrics.classification",
+    "LinkMetric": "graphzoo.metrics.links",
     "RankingMetric": "graphzoo.metrics.ranking",
     "RocAuc": "graphzoo.metrics.classification",
     "filtered_ranks": "graphzoo.metrics.ranks",
     "group_table": "graphzoo.metrics.summary",
+    "link_figures": "graphzoo.metrics.links",
+    "link_ranks": "graphzoo.metrics.links",
     "rank_targets": "graphzoo.metrics.ranks",
     "roc_auc": "graphzoo.metrics.classification",
     "summarize_ranks": "graphzoo.metrics.summary",
@@ -30,10 +36,13 @@ _LAZY = {
 
 __all__ = [
     "Accuracy",
+    "LinkMetric",
     "RankingMetric",
     "RocAuc",
     "filtered_ranks",
     "group_table",
+    "link_figures",
+    "link_ranks",
     "rank_targets",
     "roc_auc",
     "summarize_ranks",

@@ -1,12 +1,20 @@
 """Random choices of training: pure functions of seed, step and purpose, not of batch layout or rank."""
 
 from graphzoo.sampling.facts import FactRemover
+from graphzoo.sampling.hidden_links import LinkHider
+from graphzoo.sampling.negative_pairs import NegativePairs
 from graphzoo.sampling.negatives import sample_negatives
+from graphzoo.sampling.pair_subgraphs import PairGraph, PairSamples, PairSubgraphSampler
 from graphzoo.sampling.partition import induced_subgraph, partition
 from graphzoo.sampling.random import hash_integers, normal_from_hash, uniform_from_hash
 
 __all__ = [
     "FactRemover",
+    "LinkHider",
+    "NegativePairs",
+    "PairGraph",
+    "PairSamples",
+    "PairSubgraphSampler",
     "hash_integers",
     "induced_subgraph",
     "normal_from_hash",

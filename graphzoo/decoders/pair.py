@@ -1,0 +1,63 @@
+"""States -> one logit per node pair."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from graphzoo.layers import NoiseStream, dropout
+from graphzoo.sampling import hash_integers
+
+__all__ = ["PairDecoder", "PairDecoderKind"]
+
+PairDecoderKind = Literal["hadamard", "dot", "concat", "linear"]
+
+# Keeps its noise apart from that of an encoder with the same seed.
+_PURPOSE = 0x7061697264
+
+
+class PairDecoder(nn.Module):
+    """Logits of pairs from the states of their two nodes.
+
+    "hadamard": a two-layer perceptron on the product of both states; "dot": their inner product; "concat": a
+    two-layer perceptron on both side by side; "linear": a linear layer on both side by side (PENCIL, 3.3).
+    The first two do not depend on the direction of a pair.
+
+    Args:
+        in_channels: D, width of one node's state.
+        kind: See above.
+        dropout: Share of each layer's input that is dropped in training.
+        seed: Seed of dropout where a call names no noise.
+
+    Raises:
+        ValueError: for an unknown kind.
+    """
+
+    def __init__(
+        self, in_channels: int, *, kind: PairDecoderKind = "hadamard", dropout: float = 0.0, seed: int = 0
+    ) -> None:
+        super().__init__()
+        if kind not in get_args(PairDecoderKind):
+            raise ValueError(
+                f"the decoder must be one of {', '.join(get_args(PairDecoderKind))}, got {kind!r}"
+            )
+        self.kind, self.dropout = kind, dropout
+        width = in_channels if kind == "hadamard" else 2 * in_channels
+        self.hidden = nn.Linear(width, in_channels) if kind in ("hadamard", "concat") else None
+        last = in_channels if self.hidden is not None else width
+        self.out = None if kind == "dot" else nn.Linear(last, 1)
+        self.noise = NoiseStream(int(hash_integers(seed, _PURPOSE)))
+
+    def forward(self, source: Tensor, target: Tensor, *, noise_seed: int | None = None) -> Tensor:
+        """States of both nodes, [B, D] each -> logits [B]."""
+        if self.out is None:
+            return (source * target).sum(-1)
+        drops = self.training and self.dropout > 0
+        generator = self.noise.generator(noise_seed, source.device) if drops else None
+        states = source * target if self.kind == "hadamard" else torch.cat([source, target], dim=-1)
+        if self.hidden is not None:
+            states = self.hidden(dropout(states, self.dropout, generator, self.training)).relu()
+        logits: Tensor = self.out(dropout(states, self.dropout, generator, self.training))
+        return logits.squeeze(-1)

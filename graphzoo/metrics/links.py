@@ -1,0 +1,170 @@
+"""How links are judged: MRR and Hits@K against shared or own negatives, AUROC and average precision.
+
+The conventions are those of OGB's evaluators and of Li et al., "Evaluating Graph Neural Networks for Link
+Prediction", NeurIPS 2023.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+from torchmetrics.functional.classification import binary_average_precision
+from torchmetrics.utilities.distributed import gather_all_tensors
+
+from graphzoo.metrics.classification import roc_auc
+
+__all__ = ["HITS", "LinkMetric", "link_figures", "link_ranks"]
+
+HITS = (1, 3, 10, 20, 50, 100)
+
+
+def link_ranks(positive: Tensor, negative: Tensor) -> tuple[Tensor, Tensor]:
+    """Best and worst one-based rank of every positive among its negatives.
+
+    Args:
+        positive: Scores [P].
+        negative: Scores [Q] of a pool that all positives share, or [P, K] of each positive's own; NaN where
+            there is none.
+
+    Returns:
+        Optimistic ranks (ties below the positive) and pessimistic ones (ties above), [P] each, int64.
+
+    >>> link_ranks(torch.tensor([0.5]), torch.tensor([0.9, 0.5, 0.1]))
+    (tensor([2]), tensor([3]))
+    """
+    if negative.dim() == 2:
+        above = (negative > positive[:, None]).sum(1)
+        return above + 1, above + (negative == positive[:, None]).sum(1) + 1
+    pool = negative[~negative.isnan()].sort().values
+    above = pool.numel() - torch.searchsorted(pool, positive, right=True)
+    level = pool.numel() - torch.searchsorted(pool, positive, right=False)
+    return above + 1, level + 1
+
+
+def link_figures(positive: Tensor, negative: Tensor, hits: Sequence[int] = HITS) -> dict[str, Tensor]:
+    r"""MRR, Hits@K and, against a pool, AUROC and AP.
+
+    .. math:: \mathrm{MRR} = \tfrac1P \sum_i \rho_i^{-1}, \quad
+              \rho_i = 1 + \#\{s^- > s_i\} + \tfrac12 \#\{s^- = s_i\}
+
+    Hits@K follows OGB where negatives are shared: a positive counts when it scores strictly above the K-th
+    best negative, so ties are lost. Against its own negatives it counts when :math:`\rho_i \le K`, as in
+    HeaRT.
+
+    Args:
+        positive: Scores [P].
+        negative: Scores [Q] or [P, K], see `link_ranks`.
+        hits: The K of Hits@K.
+
+    Returns:
+        `mrr`, `hits@<K>`, and against a pool `auroc` and `ap`: float64 scalars.
+
+    Raises:
+        ValueError: without any positive.
+    """
+    if not positive.numel():
+        raise ValueError("no positive pair to rank: the split is empty or no batch was evaluated")
+    optimistic, pessimistic = link_ranks(positive, negative)
+    # Halves are exact, so equal ranks add up to the same bits in any order of equal values.
+    ranks = (optimistic + pessimistic).double() / 2
+    figures = {"mrr": (1 / ranks).sum() / ranks.numel()}
+    judged = pessimistic if negative.dim() == 1 else ranks
+    for k in hits:
+        figures[f"hits@{k}"] = (judged <= k).double().mean()
+    pool = negative[~negative.isnan()] if negative.dim() == 1 else negative.new_empty(0)
+    if pool.numel():
+        scores = torch.cat([positive, pool])
+        label = torch.cat([torch.ones_like(positive), torch.zeros_like(pool)])
+        figures["auroc"] = roc_auc(scores, label)
+        # Places instead of scores: torchmetrics squashes scores into (0, 1), which makes ties of large ones.
+        values, place = torch.unique(scores, return_inverse=True)
+        share = (place + 1).double() / (values.numel() + 1)
+        figures["ap"] = binary_average_precision(share, label.long()).double()
+    return figures
+
+
+def _gather_rows(rows: Tensor, group: Any = None) -> list[Tensor]:
+    # For a process that scored nothing torchmetrics stands in an empty vector of another shape.
+    return gather_all_tensors(rows.to(torch.float64).reshape(-1, 2).contiguous(), group)
+
+
+class LinkMetric(Metric):
+    """The figures of a split, whatever batches, order and processes its pairs were scored in.
+
+    Pairs are numbered: the P positives first, then the pool, or the K negatives of the first positive, of the
+    second, and so on. Scores of a pair that comes several times (relabelled) are averaged.
+
+    Args:
+        num_positives: P.
+        num_negatives: Q of a pool, or K of each positive.
+        has_own_negatives: Which of the two.
+        hits: The K of Hits@K.
+        **kwargs: Passed on to `torchmetrics.Metric`.
+    """
+
+    is_differentiable = False
+    higher_is_better = True
+    full_state_update = False
+    rows: list[Tensor]
+
+    def __init__(
+        self,
+        num_positives: int,
+        num_negatives: int,
+        *,
+        has_own_negatives: bool,
+        hits: Sequence[int] = HITS,
+        **kwargs: Any,
+    ) -> None:
+        kwargs.setdefault("dist_sync_fn", _gather_rows)
+        super().__init__(**kwargs)
+        self.num_positives, self.num_negatives = num_positives, num_negatives
+        self.has_own_negatives, self.hits = has_own_negatives, tuple(hits)
+        self.add_state("rows", default=[], dist_reduce_fx="cat")
+
+    def update(self, scores: Tensor, index: Tensor) -> None:
+        """Add scored pairs.
+
+        Args:
+            scores: [B].
+            index: Number of each pair, [B], int64.
+
+        Raises:
+            ValueError: for scores that are not finite: they have no rank.
+        """
+        if scores.shape != index.shape or scores.dim() != 1:
+            raise ValueError(f"scores {list(scores.shape)} and index {list(index.shape)} must both be [B]")
+        finite = torch.isfinite(scores)
+        if not bool(finite.all()):
+            raise ValueError(
+                f"{int((~finite).sum())} of {scores.numel()} scores are NaN or infinite, first that of pair "
+                f"{int(index[~finite][0])}; they have no rank. Look for the step where the loss became NaN, "
+                "and lower the learning rate"
+            )
+        self.rows.append(torch.stack([index.double(), scores.double()], dim=1).cpu())
+
+    def compute(self) -> dict[str, Tensor]:
+        """See `link_figures`; pairs that were not scored (limited batches) are left out."""
+        positive, negative = self.scores()
+        seen = ~positive.isnan()
+        return link_figures(positive[seen], negative[seen] if negative.dim() == 2 else negative, self.hits)
+
+    def scores(self) -> tuple[Tensor, Tensor]:
+        """Mean scores of positives [P] and negatives [Q] or [P, K], float64, NaN where nothing was scored."""
+        parts = [self.rows] if isinstance(self.rows, Tensor) else self.rows
+        rows = torch.cat([torch.empty(0, 2, dtype=torch.float64), *(part.cpu() for part in parts)])
+        index, score = rows[:, 0].long(), rows[:, 1]
+        # Sorted by score within a pair, so that sums do not depend on who scored which copy first.
+        order = score.argsort(stable=True)
+        order = order[index[order].argsort(stable=True)]
+        index, score = index[order], score[order]
+        own = self.has_own_negatives
+        total = self.num_positives + self.num_negatives * (self.num_positives if own else 1)
+        count = torch.bincount(index, minlength=total).double()
+        table = torch.zeros(total, dtype=torch.float64).index_add_(0, index, score) / count
+        positive, negative = table[: self.num_positives], table[self.num_positives :]
+        return positive, negative.view(self.num_positives, -1) if own else negative

@@ -1,0 +1,46 @@
+"""Hiding the links of a training batch from message passing over the whole graph."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+__all__ = ["LinkHider"]
+
+
+class LinkHider:
+    """Edge masks that hide links in both directions; sorted once per graph, O(E) per batch.
+
+    Args:
+        edge_index: Edges of the message graph, [2, E], int64.
+        num_nodes: N.
+    """
+
+    def __init__(self, edge_index: Tensor, num_nodes: int) -> None:
+        self.num_nodes = num_nodes
+        self._links, self._link = torch.unique(self._keys(edge_index), return_inverse=True)
+
+    def to(self, device: torch.device | str) -> LinkHider:
+        """Move the look-up tables, in place."""
+        self._links, self._link = self._links.to(device), self._link.to(device)
+        return self
+
+    def keep(self, pairs: Tensor) -> Tensor:
+        """Edges that stay when these pairs, in either direction, are hidden.
+
+        Args:
+            pairs: [2, G], int64; pairs that are no link hide nothing.
+
+        Returns:
+            Mask [E], bool.
+        """
+        if not self._links.numel():
+            return torch.zeros(0, dtype=torch.bool, device=self._link.device)
+        keys = self._keys(pairs.to(self._links.device))
+        place = torch.searchsorted(self._links, keys).clamp(max=self._links.numel() - 1)
+        hidden = torch.zeros(self._links.numel(), dtype=torch.bool, device=self._links.device)
+        hidden[place[self._links[place] == keys]] = True
+        return ~hidden[self._link]
+
+    def _keys(self, pairs: Tensor) -> Tensor:
+        return pairs.amin(0) * self.num_nodes + pairs.amax(0)

@@ -1,0 +1,60 @@
+"""Pairs that are no links, uniformly and without rejection."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from graphzoo.sampling.random import hash_integers, uniform_from_hash
+
+__all__ = ["NegativePairs"]
+
+# What these draws are for, so that they share no random numbers with others of the same seed.
+_PURPOSE = 0x6E65677061697273
+
+
+class NegativePairs:
+    """Draws uniformly from all ordered pairs (u, v) with u != v that are no edge.
+
+    The k-th draw of the non-edges is found by the order statistic of the sorted edges, so nothing is ever
+    rejected and the draw is a function of its names alone.
+
+    Args:
+        edge_index: Edges that must not be drawn, both directions of undirected ones, [2, E], int64.
+        num_nodes: N.
+
+    Raises:
+        ValueError: if every pair is an edge.
+    """
+
+    def __init__(self, edge_index: Tensor, num_nodes: int) -> None:
+        nodes = torch.arange(num_nodes, device=edge_index.device)
+        keys = torch.cat([edge_index[0] * num_nodes + edge_index[1], nodes * (num_nodes + 1)])
+        taken = torch.unique(keys)
+        self.num_nodes = num_nodes
+        self.num_free = num_nodes * num_nodes - taken.numel()
+        if self.num_free < 1:
+            raise ValueError(
+                f"all pairs of the {num_nodes} nodes are linked, so there is no negative to draw"
+            )
+        # Free pairs below the i-th taken one.
+        self._free_below = taken - torch.arange(taken.numel(), device=taken.device)
+
+    def sample(self, index: Tensor, *, num_negatives: int = 1, seed: int, epoch: int) -> Tensor:
+        """Draw for each training link, with replacement.
+
+        Args:
+            index: Number of each link in the training split, [B], int64.
+            num_negatives: K, draws per link.
+            seed: Seed of the run.
+            epoch: Epoch, so that every epoch has its own negatives.
+
+        Returns:
+            Pairs [2, B * K], int64, those of a link side by side, on the device of the edges.
+        """
+        draw = torch.arange(num_negatives, device=index.device)
+        bits = hash_integers(_PURPOSE, seed, epoch, index[:, None], draw[None, :])
+        free = (uniform_from_hash(bits) * self.num_free).long().clamp(max=self.num_free - 1).view(-1)
+        free = free.to(self._free_below.device)
+        key = free + torch.searchsorted(self._free_below, free, right=True)
+        return torch.stack([key // self.num_nodes, key % self.num_nodes])

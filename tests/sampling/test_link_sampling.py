@@ -1,0 +1,67 @@
+"""Negative pairs and hidden links: exact sets, named draws, nothing but the links of the batch hidden."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graphzoo.sampling import LinkHider, NegativePairs
+
+NODES = 7
+
+
+@st.composite
+def edges(draw: st.DrawFn) -> torch.Tensor:
+    """A graph on seven nodes, both directions of every link."""
+    pairs = st.tuples(st.integers(0, NODES - 1), st.integers(0, NODES - 1)).filter(lambda p: p[0] < p[1])
+    links = torch.tensor(sorted(draw(st.sets(pairs, max_size=20))), dtype=torch.int64).reshape(-1, 2).t()
+    return torch.cat([links, links.flip(0)], dim=1)
+
+
+@settings(max_examples=50, deadline=None)
+@given(edges())
+def test_negatives_are_exactly_the_pairs_without_a_link(edge_index: torch.Tensor) -> None:
+    links = set(map(tuple, edge_index.t().tolist()))
+    free = {(u, v) for u in range(NODES) for v in range(NODES) if u != v} - links
+    drawn = NegativePairs(edge_index, NODES).sample(torch.arange(2000), seed=0, epoch=0)
+    assert set(map(tuple, drawn.t().tolist())) == free
+
+
+def test_negatives_are_uniform() -> None:
+    edge_index = torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]])
+    drawn = NegativePairs(edge_index, 4).sample(torch.arange(40000), seed=1, epoch=2)
+    counts = torch.bincount(drawn[0] * 4 + drawn[1], minlength=16).double()
+    expected = 40000 / 8
+    assert ((counts[counts > 0] - expected) ** 2 / expected).sum() < 24.3  # 0.1 % point of chi-square with 7
+
+
+def test_a_draw_depends_on_its_names_alone() -> None:
+    negatives = NegativePairs(torch.tensor([[0, 1], [1, 0]]), 50)
+    index = torch.arange(30)
+    together = negatives.sample(index, num_negatives=3, seed=0, epoch=0).view(2, 30, 3)
+    alone = negatives.sample(index[[17]], num_negatives=3, seed=0, epoch=0)
+    assert torch.equal(together[:, 17], alone)
+    for other in ({"seed": 1, "epoch": 0}, {"seed": 0, "epoch": 1}):
+        assert not torch.equal(together.reshape(2, -1), negatives.sample(index, num_negatives=3, **other))
+
+
+def test_a_complete_graph_has_no_negatives() -> None:
+    with pytest.raises(ValueError, match="all pairs of the 2 nodes are linked"):
+        NegativePairs(torch.tensor([[0, 1], [1, 0]]), 2)
+
+
+@settings(max_examples=50, deadline=None)
+@given(edges(), st.data())
+def test_hidden_links_are_hidden_in_both_directions_and_no_others(
+    edge_index: torch.Tensor, data: st.DataObject
+) -> None:
+    columns = data.draw(st.sets(st.integers(0, max(0, edge_index.shape[1] - 1)), max_size=5))
+    removed = edge_index[:, sorted(columns)] if edge_index.shape[1] else edge_index
+    hidden = {frozenset(pair) for pair in removed.t().tolist()}
+    keep = LinkHider(edge_index, NODES).keep(removed)
+    assert keep.tolist() == [frozenset(pair) not in hidden for pair in edge_index.t().tolist()]
+
+
+def test_pairs_that_are_no_link_hide_nothing() -> None:
+    edge_index = torch.tensor([[0, 1, 3, 4], [1, 0, 4, 3]])
+    assert LinkHider(edge_index, 6).keep(torch.tensor([[0, 5], [3, 4]])).all()
