@@ -1,0 +1,28 @@
+"""What all tasks share."""
+
+import pytest
+from node_encoders import Averaging
+
+from graphzoo.encoders import KnowFormer
+from graphzoo.tasks import KGCompletion, NodeClassification
+from graphzoo.types import GraphSpec
+
+TASKS = [
+    pytest.param(NodeClassification, Averaging, {"in_channels": 3, "num_classes": 2}, id="nodes"),
+    pytest.param(
+        KGCompletion, lambda spec: KnowFormer(spec, hidden_channels=8), {"num_relations": 2}, id="kg"
+    ),
+]
+
+
+@pytest.mark.parametrize(("cls", "encoder", "sizes"), TASKS)
+# "meta" stands for every device that is not the CPU
+@pytest.mark.parametrize(("device", "fused"), [("cpu", True), ("meta", False)])
+def test_adam_is_fused_on_the_cpu_alone(cls, encoder, sizes, device, fused):
+    task = cls(encoder)
+    task.build(GraphSpec(num_nodes=4, **sizes))
+    task.to(device)
+    assert task.fuses_optimizer is fused
+    found = task.configure_optimizers()
+    optimizer = found["optimizer"] if isinstance(found, dict) else found
+    assert optimizer.defaults["fused"] is fused
