@@ -1,0 +1,124 @@
+"""The file of a `PairGraph`: a page of JSON, then the arrays, each aligned to eight bytes.
+
+The page tells dtype and length of every array and a checksum of all their bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import zlib
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphzoo.datasets.errors import DataError
+from graphzoo.datasets.files import write_atomically
+from graphzoo.sampling.pair_subgraphs.graph import Array
+
+__all__ = ["from_portable", "map_arrays", "portable", "write_arrays"]
+
+_FORMAT = "graphzoo pair graph, version 1"
+_HEADER_BYTES = 4096
+_ALIGNMENT = 8
+_CHUNK_BYTES = 1 << 24
+_REMEDY = "write it again with PairSubgraphSampler.save"
+
+
+class MappedFile(NamedTuple):
+    """What is needed to map an array once more."""
+
+    path: str
+    dtype: str
+    offset: int
+    length: int
+
+
+def write_arrays(path: Path, arrays: list[Array]) -> None:
+    """Write the arrays, piece by piece, so that mapped ones are not read into memory as a whole."""
+
+    def write(file: BinaryIO) -> None:
+        file.write(bytes(_HEADER_BYTES))
+        checksum = 0
+        for array in arrays:
+            values = array.data.cast("B") if array.size else memoryview(b"")
+            for start in range(0, len(values), _CHUNK_BYTES):
+                chunk = values[start : start + _CHUNK_BYTES]
+                checksum = zlib.crc32(chunk, checksum)
+                file.write(chunk)
+            padding = bytes(-len(values) % _ALIGNMENT)
+            checksum = zlib.crc32(padding, checksum)
+            file.write(padding)
+        facts = [{"dtype": array.dtype.name, "length": array.shape[0]} for array in arrays]
+        header = json.dumps({"format": _FORMAT, "arrays": facts, "crc32": checksum})
+        file.seek(0)
+        file.write(header.encode().ljust(_HEADER_BYTES, b"\0"))
+
+    write_atomically(path, write)
+
+
+def map_arrays(path: Path, *, check: bool) -> list[Array]:
+    """Map the arrays of a file, read only.
+
+    Raises:
+        DataError: if it is no such file, too short or too long, or (`check`) its checksum is wrong.
+    """
+    try:
+        with path.open("rb") as file:
+            header = _read_header(file, path)
+            size = file.seek(0, 2)
+            found, end = [], _HEADER_BYTES
+            for fact in header["arrays"]:
+                found.append(MappedFile(str(path.absolute()), fact["dtype"], end, fact["length"]))
+                num_bytes = np.dtype(fact["dtype"]).itemsize * fact["length"]
+                end += num_bytes + -num_bytes % _ALIGNMENT
+            if size != end:
+                state = "cut off" if size < end else "too long"
+                raise DataError(f"{path}: {state}: it has {size:,} bytes instead of {end:,}; {_REMEDY}")
+            if check and _checksum(file) != header["crc32"]:
+                raise DataError(f"{path}: damaged: its contents do not match their checksum; {_REMEDY}")
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
+    return [_map(place) for place in found]
+
+
+def _read_header(file: BinaryIO, path: Path) -> dict[str, Any]:
+    try:
+        header = json.loads(file.read(_HEADER_BYTES).rstrip(b"\0"))
+        is_known = header["format"] == _FORMAT
+    except (ValueError, KeyError, TypeError):
+        is_known = False
+    if not is_known:
+        raise DataError(f"{path}: not a file of the kind '{_FORMAT}'; {_REMEDY}")
+    return dict(header)
+
+
+def _checksum(file: BinaryIO) -> int:
+    file.seek(_HEADER_BYTES)
+    checksum = 0
+    while chunk := file.read(_CHUNK_BYTES):
+        checksum = zlib.crc32(chunk, checksum)
+    return checksum
+
+
+def _map(place: MappedFile) -> Array:
+    if not place.length:
+        # nothing cannot be mapped
+        return np.empty(0, place.dtype)
+    return np.memmap(place.path, place.dtype, "r", place.offset, (place.length,))
+
+
+def portable(array: Array) -> MappedFile | Tensor:
+    """The array as it is sent to another process: the name of its file, or a tensor."""
+    # A slice of a mapped array keeps the offset of the whole; only the whole lies directly on the map.
+    if isinstance(array, np.memmap) and isinstance(array.base, mmap.mmap) and array.filename is not None:
+        return MappedFile(str(Path(array.filename).absolute()), array.dtype.name, array.offset, len(array))
+    return torch.from_numpy(np.asarray(array))
+
+
+def from_portable(value: MappedFile | Tensor) -> Array:
+    """The inverse of `portable`."""
+    return value.numpy() if isinstance(value, Tensor) else _map(value)

@@ -1,0 +1,293 @@
+"""Compiled loops of the pair-subgraph sampler: node lists of pairs, and their induced adjacency matrices.
+
+A thread's scratch (see `scratch.py`) holds a table from node to its place in the subgraph at hand. The table
+is a plain array over all nodes or, when `keys` is not empty, a hash table with linear probing; `slots`
+remembers what was written, so that emptying it costs as much as the subgraph has nodes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from graphzoo.ops.row_kernels import jit
+
+__all__ = ["check_rows", "check_symmetry", "pad_subgraphs", "sample_nodes"]
+
+# splitmix64, as in graphzoo.sampling.random
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_2 = np.uint64(0x94D049BB133111EB)
+_LOW_HALF = np.uint64(0xFFFFFFFF)
+
+
+@jit
+def _below(stream: Any, bound: int) -> Any:
+    """The stream's next number, uniform in 0..bound-1 without any bias (Lemire, 2019); bound < 2^32."""
+    limit = np.uint64(bound)
+    while True:
+        stream[0] += _GOLDEN
+        x = stream[0]
+        x = (x ^ (x >> np.uint64(30))) * _MIX_1
+        x = (x ^ (x >> np.uint64(27))) * _MIX_2
+        x ^= x >> np.uint64(31)
+        product = (x >> np.uint64(32)) * limit
+        low = product & _LOW_HALF
+        # the division is rarely needed
+        if low >= limit or low >= ((_LOW_HALF - limit) + np.uint64(1)) % limit:
+            return np.int64(product >> np.uint64(32))
+
+
+@jit
+def _slot(keys: Any, node: int) -> Any:
+    """Where `node` is in a hash table, or the free place where it belongs."""
+    mask = keys.shape[0] - 1
+    slot = np.int64((np.uint64(node) * _GOLDEN) >> np.uint64(33)) & mask
+    while keys[slot] >= 0 and keys[slot] != node:
+        slot = (slot + 1) & mask
+    return slot
+
+
+@jit
+def _find(keys: Any, places: Any, node: int) -> Any:
+    """Place of a node in the subgraph at hand, -1 if it is not part of it."""
+    if keys.shape[0] == 0:
+        return places[node]
+    slot = _slot(keys, node)
+    return places[slot] if keys[slot] >= 0 else -1
+
+
+@jit
+def _insert(keys: Any, places: Any, slots: Any, node: int, place: int) -> None:
+    slot = node
+    if keys.shape[0]:
+        slot = _slot(keys, node)
+        keys[slot] = node
+    places[slot] = place
+    slots[place] = slot
+
+
+@jit
+def _clear(keys: Any, places: Any, slots: Any, count: int) -> None:
+    for i in range(count):
+        if keys.shape[0]:
+            keys[slots[i]] = -1
+        else:
+            places[slots[i]] = -1
+
+
+@jit
+def _entry(col: Any, begin: int, end: int, node: int) -> Any:
+    """Position of `node` in the ascending row `col[begin:end]`, -1 if it is not there."""
+    stop = end
+    while begin < stop:
+        middle = (begin + stop) // 2
+        if col[middle] < node:
+            begin = middle + 1
+        else:
+            stop = middle
+    return begin if begin < end and col[begin] == node else -1
+
+
+@jit
+def _choose(stream: Any, degree: int, count: int, taken: Any, chosen: Any) -> None:
+    """`count` of 0..degree-1, every set equally likely (Floyd; Bentley, 1987); `taken` is left all False."""
+    for i in range(count):
+        last = degree - count + i
+        choice = _below(stream, last + 1)
+        if taken[choice]:
+            choice = last
+        taken[choice] = True
+        chosen[i] = choice
+    for i in range(count):
+        taken[chosen[i]] = False
+
+
+@jit
+def _visit(scratch: Any, node: int, ego: int, count: int, tail: int) -> Any:
+    """Take a node into the subgraph and the frontier of an ego sample, once; the new (count, tail)."""
+    keys, places, slots, nodes, seen, queue = scratch[:6]
+    place = _find(keys, places, node)
+    if place < 0:
+        place = count
+        _insert(keys, places, slots, node, place)
+        nodes[place] = node
+        seen[place] = 0
+        count += 1
+    if not seen[place] & ego:
+        seen[place] |= ego
+        queue[tail] = place
+        tail += 1
+    return count, tail
+
+
+@jit
+def _ego(
+    rowptr: Any, col: Any, u: int, v: int, root: int, ego: int, depth: int, num_neighbors: int, stream: Any,
+    scratch: Any, count: int,
+) -> Any:  # fmt: skip
+    """Add the ego sample around `root`, `ego` its bit in `seen`; the new number of nodes.
+
+    Rows of u and v are read as if the link between the two were not there.
+    """
+    nodes, queue, taken, chosen = scratch[3], scratch[5], scratch[6], scratch[7]
+    count, tail = _visit(scratch, root, ego, count, 0)
+    head = 0
+    for _ in range(depth):
+        end = tail
+        while head < end:
+            node = nodes[queue[head]]
+            head += 1
+            begin, stop = rowptr[node], rowptr[node + 1]
+            hidden = -1
+            if node == u:
+                hidden = _entry(col, begin, stop, v)
+            elif node == v:
+                hidden = _entry(col, begin, stop, u)
+            degree = stop - begin - (1 if hidden >= 0 else 0)
+            if degree <= num_neighbors:
+                for e in range(begin, stop):
+                    if e != hidden:
+                        count, tail = _visit(scratch, col[e], ego, count, tail)
+            else:
+                _choose(stream, degree, num_neighbors, taken, chosen)
+                for i in range(num_neighbors):
+                    e = begin + chosen[i]
+                    if hidden >= 0 and e >= hidden:
+                        e += 1
+                    count, tail = _visit(scratch, col[e], ego, count, tail)
+    return count
+
+
+@jit
+def _shuffle_front(stream: Any, nodes: Any, begin: int, end: int, stop: int) -> None:
+    """Fill `nodes[begin:end]` with a uniformly random choice, in random order, of `nodes[begin:stop]`."""
+    for i in range(begin, min(end, stop - 1)):
+        j = i + _below(stream, stop - i)
+        nodes[i], nodes[j] = nodes[j], nodes[i]
+
+
+@jit
+def sample_nodes(
+    rowptr: Any, col: Any, pairs: Any, sample_keys: Any, order_keys: Any, depth: int, num_neighbors: int,
+    max_nodes: int, scratch: Any, sizes: Any, first: int, last: int,
+) -> Any:  # fmt: skip
+    """Node lists of pairs first..last-1, one after the other; writes their lengths to `sizes`.
+
+    Everything but the order of the nodes is the same for (u, v) and (v, u) if their sample keys are.
+    """
+    keys, places, slots, nodes = scratch[:4]
+    stream = np.empty(1, np.uint64)
+    out = np.empty(max(256, 32 * (last - first)), col.dtype)
+    used = 0
+    for k in range(first, last):
+        u, v = pairs[k, 0], pairs[k, 1]
+        stream[0] = sample_keys[k]
+        nodes[0], nodes[1] = u, v
+        scratch[4][:2] = 0
+        _insert(keys, places, slots, u, 0)
+        _insert(keys, places, slots, v, 1)
+        count = _ego(rowptr, col, u, v, min(u, v), 1, depth, num_neighbors, stream, scratch, 2)
+        count = _ego(rowptr, col, u, v, max(u, v), 2, depth, num_neighbors, stream, scratch, count)
+        _clear(keys, places, slots, count)
+        if count > max_nodes:
+            _shuffle_front(stream, nodes, 2, max_nodes, count)
+            count = max_nodes
+        stream[0] = order_keys[k]
+        _shuffle_front(stream, nodes, 2, count, count)
+        if used + count > out.shape[0]:
+            larger = np.empty(max(2 * out.shape[0], used + count), col.dtype)
+            larger[:used] = out[:used]
+            out = larger
+        out[used : used + count] = nodes[:count]
+        used += count
+        sizes[k] = count
+    return out[:used]
+
+
+@jit
+def _induced_row(
+    rowptr: Any, col: Any, forward: Any, flat: Any, base: int, count: int, i: int, keys: Any, places: Any,
+    row: Any,
+) -> None:  # fmt: skip
+    """`row[1 + j]` = 1 where there is an edge from the subgraph's node i to its node j."""
+    node = flat[base + i]
+    begin, end = rowptr[node], rowptr[node + 1]
+    row[: count + 1] = 0
+    steps = 1
+    while (end - begin) >> steps:
+        steps += 1
+    # a hub has far more neighbours than the subgraph has nodes: look these up in its row
+    if end - begin > 2 * steps * count:
+        for j in range(count):
+            e = _entry(col, begin, end, flat[base + j])
+            if e >= 0:
+                row[1 + j] = forward[e] if forward.shape[0] else 1
+    elif forward.shape[0]:
+        for e in range(begin, end):
+            row[1 + _find(keys, places, col[e])] = forward[e]
+    else:
+        # neighbours outside the subgraph all write to row[0]: no branch that cannot be predicted
+        for e in range(begin, end):
+            row[1 + _find(keys, places, col[e])] = 1
+
+
+@jit
+def pad_subgraphs(
+    rowptr: Any, col: Any, forward: Any, flat: Any, offsets: Any, rows: Any, scratch: Any, out_nodes: Any,
+    out_adjacency: Any, first: int, last: int,
+) -> None:  # fmt: skip
+    """Write nodes and induced adjacency of the samples rows[first..last-1], every byte of them."""
+    keys, places, slots = scratch[:3]
+    row = scratch[8]
+    width = out_nodes.shape[1]
+    for b in range(first, last):
+        base = offsets[rows[b]]
+        count = offsets[rows[b] + 1] - base
+        for i in range(count):
+            _insert(keys, places, slots, flat[base + i], i)
+            out_nodes[b, i] = flat[base + i]
+        out_nodes[b, count:] = -1
+        for i in range(count):
+            _induced_row(rowptr, col, forward, flat, base, count, i, keys, places, row)
+            out_adjacency[b, i, :count] = row[1 : count + 1]
+            out_adjacency[b, i, count:] = 0
+        out_adjacency[b, count:width] = 0
+        out_adjacency[b, 0, 1] = 0
+        out_adjacency[b, 1, 0] = 0
+        _clear(keys, places, slots, count)
+
+
+@jit
+def check_rows(rowptr: Any, col: Any) -> Any:
+    """First (fault, row) of a CSR graph: 0 none, 1 pointers, 2 out of range, 3 not ascending, 4 a loop."""
+    num_nodes = rowptr.shape[0] - 1
+    for i in range(num_nodes):
+        if rowptr[i] > rowptr[i + 1] or rowptr[i] < 0 or rowptr[i + 1] > col.shape[0]:
+            return 1, i
+        for e in range(rowptr[i], rowptr[i + 1]):
+            if col[e] < 0 or col[e] >= num_nodes:
+                return 2, i
+            if e > rowptr[i] and col[e] <= col[e - 1]:
+                return 3, i
+            if col[e] == i:
+                return 4, i
+    return 0, 0
+
+
+@jit
+def check_symmetry(rowptr: Any, col: Any) -> Any:
+    """First row with an edge that has no reverse, -1 if there is none; rows are ascending, O(N + E).
+
+    Going through the rows from the first to the last meets the entries of every column in ascending order.
+    """
+    num_nodes = rowptr.shape[0] - 1
+    cursor = rowptr[:-1].copy()
+    for i in range(num_nodes):
+        for e in range(rowptr[i], rowptr[i + 1]):
+            j = col[e]
+            if cursor[j] >= rowptr[j + 1] or col[cursor[j]] != i:
+                return i
+            cursor[j] += 1
+    return -1

@@ -1,0 +1,325 @@
+"""Subgraphs around node pairs, as PENCIL reads them (Sec. 3.1; ShaDow sampling of Zeng et al., 2021)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphzoo.errors import UsageError
+from graphzoo.sampling.pair_subgraphs.graph import Array, PairGraph
+from graphzoo.sampling.pair_subgraphs.scratch import ScratchPool
+from graphzoo.sampling.random import hash_integers
+from graphzoo.types import PairSubgraphs
+
+__all__ = ["PairSamples", "PairSubgraphSampler"]
+
+# what these draws are for, so that they share no random numbers with others of the same seed
+_NODES_PURPOSE = 0x7061697273
+_ORDER_PURPOSE = 0x6F72646572
+# Places in a subgraph are int32, degrees are drawn from with 32 random bits.
+_MAX_NODES = 2**31 - 1
+# Pairs below which a piece of work costs less than handing it over; and the most pieces of a call.
+_MIN_PAIRS_PER_PIECE = 8
+_MAX_PIECES = 64
+
+
+class PairSubgraphSampler:
+    """Samples the subgraph around each of many node pairs (u, v), compiled, on all threads of torch.
+
+    From u and from v at most `num_neighbors` neighbours per node and hop are drawn without replacement,
+    `depth` hops far, each endpoint with draws of its own; the subgraph is what the union of both samples
+    induces in the whole graph. Node 0 is u, node 1 is v, the others are in uniformly random order. The link
+    between u and v is hidden in both directions, from the hops as well as from the result: whether it is in
+    the graph changes nothing.
+
+    A subgraph is a function of (seed, u, v) alone: batch size, order of the pairs, threads and workers do not
+    matter. The pairs (u, v) and (v, u) have the same nodes, in orders drawn separately.
+
+    In a directed graph hops go along edges in both directions, for the citing papers say as much about a
+    paper as the cited ones do; `adjacency[b, i, j]` is the edge i -> j.
+
+    Args:
+        edge_index: Edges, [2, E], int64 or int32; of an undirected graph each in one or both directions.
+            Self-loops and repeated edges are dropped.
+        num_nodes: N.
+        depth: Hops, at least 0.
+        num_neighbors: Most neighbours drawn per node and hop.
+        max_nodes: Budget: of a larger subgraph that many nodes are kept, the endpoints and a uniformly random
+            choice of the others. None keeps all. The attribute of this name is the most that can occur,
+            `min(N, 2 (1 + n + ... + n^depth), max_nodes)`, at least 2.
+        directed: Whether edges have a direction.
+
+    Raises:
+        ValueError: for a wrong shape or dtype, a node out of range, or a setting out of range.
+
+    >>> edge_index = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
+    >>> sampler = PairSubgraphSampler(edge_index, 5, depth=1, num_neighbors=4)
+    >>> subgraphs = sampler(torch.tensor([[0, 1], [4, 2]]), seed=0)
+    >>> subgraphs.num_nodes
+    tensor([4, 4])
+    >>> subgraphs.nodes[:, :2]
+    tensor([[0, 1],
+            [4, 2]])
+    >>> subgraphs.adjacency.sum((1, 2))  # of the ring's edges three, without the link (0, 1); and two
+    tensor([6, 4])
+    """
+
+    def __init__(
+        self,
+        edge_index: Tensor,
+        num_nodes: int,
+        *,
+        depth: int,
+        num_neighbors: int,
+        max_nodes: int | None = None,
+        directed: bool = False,
+    ) -> None:
+        graph = PairGraph.from_edge_index(edge_index, num_nodes, directed=directed)
+        self._set_up(graph, depth, num_neighbors, max_nodes)
+
+    @classmethod
+    def from_csr(
+        cls,
+        rowptr: Any,
+        col: Any,
+        forward: Any = None,
+        *,
+        depth: int,
+        num_neighbors: int,
+        max_nodes: int | None = None,
+        check: bool = True,
+    ) -> PairSubgraphSampler:
+        """A sampler of a graph that is in CSR form, for instance in `numpy.memmap` arrays; nothing is copied.
+
+        Args:
+            rowptr: [N + 1], int64 or int32.
+            col: Neighbours in both directions, ascending in each row, without repeats and self-loops, [E],
+                int64 or int32.
+            forward: Of a directed graph: whether row -> column is an edge, [E], uint8 or bool.
+            depth: See the class.
+            num_neighbors: See the class.
+            max_nodes: See the class.
+            check: Whether all of the graph is looked at once; a fault that goes unnoticed can crash.
+
+        Raises:
+            UsageError: for arrays that do not fit, naming the first row that does not.
+        """
+        return cls._of(PairGraph.from_csr(rowptr, col, forward, check=check), depth, num_neighbors, max_nodes)
+
+    @classmethod
+    def from_file(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        depth: int,
+        num_neighbors: int,
+        max_nodes: int | None = None,
+        check: bool = True,
+    ) -> PairSubgraphSampler:
+        """A sampler of the graph in a file of `save`, which stays on disk; processes share its pages.
+
+        Args:
+            path: The file.
+            depth: See the class.
+            num_neighbors: See the class.
+            max_nodes: See the class.
+            check: Whether its checksum is compared, which reads the file once.
+
+        Raises:
+            DataError: if it is no such file, too short, or damaged.
+        """
+        return cls._of(PairGraph.open(path, check=check), depth, num_neighbors, max_nodes)
+
+    @classmethod
+    def _of(
+        cls, graph: PairGraph, depth: int, num_neighbors: int, max_nodes: int | None
+    ) -> PairSubgraphSampler:
+        sampler = cls.__new__(cls)
+        sampler._set_up(graph, depth, num_neighbors, max_nodes)
+        return sampler
+
+    def _set_up(self, graph: PairGraph, depth: int, num_neighbors: int, max_nodes: int | None) -> None:
+        if graph.num_nodes > _MAX_NODES:
+            raise UsageError(f"{graph.num_nodes:,} nodes; the sampler takes {_MAX_NODES:,} at most")
+        for name, value, least in (
+            ("depth", depth, 0),
+            ("num_neighbors", num_neighbors, 1),
+            ("max_nodes", 2 if max_nodes is None else max_nodes, 2),
+        ):
+            if value < least:
+                raise UsageError(f"{name} must be at least {least}, got {value}")
+        self.graph, self.depth, self.num_neighbors = graph, depth, num_neighbors
+        self.max_degree = int(np.diff(graph.rowptr).max(initial=0))
+        capacity = max(2, min(graph.num_nodes, self._most_nodes()))
+        self.max_nodes = capacity if max_nodes is None else min(capacity, max_nodes)
+        self._scratch = ScratchPool(
+            graph.num_nodes, capacity, self.max_degree, num_neighbors, graph.col.dtype
+        )
+
+    def _most_nodes(self) -> int:
+        """Both ego samples together, N at most."""
+        total = layer = 1
+        for _ in range(self.depth):
+            layer *= min(self.num_neighbors, self.max_degree)
+            total += layer
+            if not layer or total >= self.graph.num_nodes:
+                break
+        return min(2 * total, self.graph.num_nodes)
+
+    @property
+    def num_nodes(self) -> int:
+        """N, nodes of the whole graph."""
+        return self.graph.num_nodes
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the graph to one file for `from_file`, whole or not at all.
+
+        Raises:
+            OSError: if the file cannot be written.
+        """
+        self.graph.save(path)
+
+    def __call__(self, pairs: Tensor, *, seed: int | Tensor) -> PairSubgraphs:
+        """Subgraphs of all pairs, padded to the largest.
+
+        Args:
+            pairs: (u, v), [B, 2], int64; u and v differ.
+            seed: Names the draw; a training passes another one in every epoch. An int64 tensor [B] gives
+                every pair its own.
+
+        Raises:
+            UsageError: if a pair cannot be sampled around.
+        """
+        return self.sample(pairs, seed=seed).pad()
+
+    def sample(
+        self, pairs: Tensor, *, seed: int | Tensor, order_seed: int | Tensor | None = None
+    ) -> PairSamples:
+        """Node lists only, without padding.
+
+        Args:
+            pairs: (u, v), [B, 2], int64; u and v differ.
+            seed: Names the draw; an int64 tensor [B] gives every pair its own.
+            order_seed: Names the order of the nodes: another one gives the same nodes in another order. By
+                default the seed.
+
+        Raises:
+            UsageError: if a pair cannot be sampled around.
+        """
+        pairs = self._checked(pairs)
+        # the same for (v, u), as far as the nodes are concerned
+        low, high = pairs.min(1).values, pairs.max(1).values
+        node_keys = hash_integers(_NODES_PURPOSE, seed, low, high)
+        order_keys = hash_integers(
+            _ORDER_PURPOSE, seed if order_seed is None else order_seed, pairs[:, 0], pairs[:, 1]
+        )
+        sizes = np.empty(len(pairs), np.int64)
+        arrays = [pairs.numpy(), *(keys.numpy().view(np.uint64) for keys in (node_keys, order_keys))]
+        settings = (self.depth, self.num_neighbors, self.max_nodes)
+
+        def work(first: int, last: int) -> Any:
+            from graphzoo.sampling.pair_subgraphs import kernels
+
+            with self._scratch.borrow() as scratch:
+                return kernels.sample_nodes(
+                    self.graph.rowptr, self.graph.col, *arrays, *settings, scratch, sizes, first, last
+                )
+
+        parts = _share_out(work, len(pairs))
+        nodes = np.concatenate(parts) if parts else np.empty(0, self.graph.col.dtype)
+        return PairSamples(self, nodes, np.concatenate([[0], sizes.cumsum()]))
+
+    def _checked(self, pairs: Tensor) -> Tensor:
+        if pairs.dim() != 2 or pairs.shape[1] != 2 or pairs.dtype != torch.int64:
+            advice = "; transpose it" if pairs.dim() == 2 and pairs.shape[0] == 2 else ""
+            raise UsageError(
+                f"pairs must be int64 of shape [B, 2], got {pairs.dtype} {list(pairs.shape)}{advice}"
+            )
+        pairs = pairs.cpu().contiguous()
+        if (wrong := ((pairs < 0) | (pairs >= self.num_nodes)).any(1)).any():
+            row = int(wrong.nonzero()[0])
+            raise UsageError(f"pairs[{row}] = {pairs[row].tolist()}: nodes are 0..{self.num_nodes - 1}")
+        if (wrong := pairs[:, 0] == pairs[:, 1]).any():
+            row = int(wrong.nonzero()[0])
+            raise UsageError(
+                f"pairs[{row}] = {pairs[row].tolist()}: a node cannot be paired with itself; drop such pairs"
+            )
+        return pairs
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"graph": self.graph, "settings": (self.depth, self.num_neighbors, self.max_nodes)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._set_up(state["graph"], *state["settings"])
+
+
+class PairSamples:
+    """Nodes of the subgraphs of B pairs, one list after the other.
+
+    Attributes:
+        num_nodes: Nodes of each subgraph, at least 2, [B], int64.
+    """
+
+    def __init__(self, sampler: PairSubgraphSampler, nodes: Array, offsets: Array) -> None:
+        self._sampler, self._nodes, self._offsets = sampler, nodes, offsets
+        self.num_nodes = torch.from_numpy(np.diff(offsets))
+
+    def __len__(self) -> int:
+        return int(self.num_nodes.numel())
+
+    def nodes(self, row: int) -> Tensor:
+        """Nodes of one subgraph, the pair first, int64."""
+        row = range(len(self))[row]
+        return torch.from_numpy(self._nodes[self._offsets[row] : self._offsets[row + 1]].astype(np.int64))
+
+    def pad(self, rows: Tensor | None = None) -> PairSubgraphs:
+        """Some of the subgraphs with their adjacency, padded to the largest of them.
+
+        Args:
+            rows: Which ones and in which order, [b], int64; None is all.
+
+        Raises:
+            IndexError: for a row that is not in 0..B-1.
+        """
+        rows = torch.arange(len(self)) if rows is None else rows.cpu().contiguous()
+        if rows.dtype != torch.int64 or rows.dim() != 1:
+            raise UsageError(f"rows must be int64 of shape [b], got {rows.dtype} {list(rows.shape)}")
+        if rows.numel() and not 0 <= int(rows.min()) <= int(rows.max()) < len(self):
+            raise IndexError(f"rows must be in 0..{len(self) - 1}, got {int(rows.min())}..{int(rows.max())}")
+        num_nodes = self.num_nodes[rows]
+        width = int(num_nodes.max()) if rows.numel() else 2
+        nodes = torch.empty(rows.numel(), width, dtype=torch.int64)
+        adjacency = torch.empty(rows.numel(), width, width, dtype=torch.uint8)
+        graph, scratch_pool = self._sampler.graph, self._sampler._scratch
+        out = (rows.numpy(), nodes.numpy(), adjacency.numpy())
+
+        def work(first: int, last: int) -> None:
+            from graphzoo.sampling.pair_subgraphs import kernels
+
+            with scratch_pool.borrow() as scratch:
+                kernels.pad_subgraphs(
+                    graph.rowptr, graph.col, graph.forward, self._nodes, self._offsets, out[0], scratch,
+                    *out[1:], first, last,
+                )  # fmt: skip
+
+        _share_out(work, rows.numel())
+        return PairSubgraphs(nodes, adjacency.view(torch.bool), num_nodes)
+
+
+def _share_out(work: Callable[[int, int], Any], num_pairs: int) -> list[Any]:
+    """`work(first, last)` for pieces of the pairs on the threads of torch; the results in order."""
+    from graphzoo.ops.threads import run_pieces
+
+    num_pieces = min(_MAX_PIECES, -(-num_pairs // _MIN_PAIRS_PER_PIECE))
+    results: list[Any] = [None] * num_pieces
+
+    def run(i: int) -> None:
+        results[i] = work(num_pairs * i // num_pieces, num_pairs * (i + 1) // num_pieces)
+
+    run_pieces(run, num_pieces)
+    return results

@@ -1,0 +1,64 @@
+"""Working memory of the threads that sample: taken for a piece of work, given back empty."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+__all__ = ["ScratchPool"]
+
+# Above this many nodes a table over all of them would leave the caches, and a hash table is as fast.
+_MAX_TABLE = 1 << 21
+
+
+class ScratchPool:
+    """Hands out tuples of arrays for `kernels`; there are as many as were ever in use at one time.
+
+    Args:
+        num_nodes: N.
+        capacity: Most nodes of one subgraph before it is cut.
+        max_degree: Most neighbours of a node.
+        num_chosen: Most neighbours that are drawn of a node.
+        dtype: Of node numbers.
+    """
+
+    def __init__(
+        self, num_nodes: int, capacity: int, max_degree: int, num_chosen: int, dtype: np.dtype[Any]
+    ) -> None:
+        self.num_nodes, self.capacity, self.dtype = num_nodes, capacity, dtype
+        self.max_degree, self.num_chosen = max_degree, min(num_chosen, max_degree)
+        # a quarter full at most, so that a look-up rarely takes a second step
+        self.hash_size = 1 << (4 * capacity - 1).bit_length()
+        self.is_hashed = num_nodes > _MAX_TABLE and self.hash_size * 4 < num_nodes
+        self._free: deque[tuple[Any, ...]] = deque()
+
+    @contextmanager
+    def borrow(self) -> Iterator[tuple[Any, ...]]:
+        """(keys, places, slots, nodes, seen, queue, taken, chosen, row) for the calling thread.
+
+        One that an error leaves behind may be dirty and is not used again.
+        """
+        try:
+            scratch = self._free.pop()
+        except IndexError:
+            scratch = self._make()
+        yield scratch
+        self._free.append(scratch)
+
+    def _make(self) -> tuple[Any, ...]:
+        n, table = self.capacity, self.hash_size if self.is_hashed else self.num_nodes
+        return (
+            np.full(table if self.is_hashed else 0, -1, np.int64),
+            np.full(table, -1, np.int32),
+            np.empty(n, np.int64),
+            np.empty(n, self.dtype),
+            np.empty(n, np.uint8),
+            np.empty(n, np.int32),
+            np.zeros(self.max_degree, np.bool_),
+            np.empty(self.num_chosen, np.int64),
+            np.empty(n + 1, np.uint8),
+        )
