@@ -25,7 +25,7 @@ from graphzoo.datasets import (
     load_node_graph,
 )
 from graphzoo.datasets.node import table
-from graphzoo.datasets.node.files import provide_node_files
+from graphzoo.datasets.source_files import provide_source_files
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
@@ -134,7 +134,7 @@ def test_archive_is_unpacked_and_dropped(mirror, arxiv, tmp_path, capsys):
         assert (root / "ogb" / "ogbn_arxiv" / f"{name}.csv.gz").read_bytes() == node_formats.csv_gz(values)
     assert "81.0 MB" in capsys.readouterr().err
     assert mirror.requests == {"/ogb/ogbn_arxiv/arxiv.zip": 1}
-    provide_node_files(arxiv, root=root, download=False)
+    provide_source_files(arxiv, root=root, download=False)
     assert mirror.requests.total() == 1
 
 
@@ -142,7 +142,7 @@ def test_archive_put_by_hand_is_used_and_kept(mirror, arxiv, tmp_path):
     folder = tmp_path / "root" / "ogb" / "ogbn_arxiv"
     folder.mkdir(parents=True)
     (folder / "arxiv.zip").write_bytes(node_formats.ogb_zip("arxiv"))
-    files = provide_node_files(arxiv, root=tmp_path / "root", download=False)
+    files = provide_source_files(arxiv, root=tmp_path / "root", download=False)
     assert files["raw/edge.csv.gz"] == folder / "raw" / "edge.csv.gz"
     assert (folder / "arxiv.zip").exists() and mirror.requests.total() == 0
 
@@ -153,7 +153,7 @@ def test_damaged_archive_put_by_hand(mirror, arxiv, tmp_path):
     for data in (b"", flip_in_member(node_formats.ogb_zip("arxiv"))):
         (folder / "arxiv.zip").write_bytes(data)
         with pytest.raises(DataError, match="arxiv.zip: not the archive of ogbn-arxiv"):
-            provide_node_files(arxiv, root=tmp_path / "root")
+            provide_source_files(arxiv, root=tmp_path / "root")
         # the member that is damaged never takes its name
         assert not any(path.startswith("ogb/ogbn_arxiv/raw/edge.csv") for path in stay(tmp_path / "root"))
 
@@ -168,10 +168,10 @@ def test_archive_in_a_read_only_root(mirror, arxiv, tmp_path, own_cache, monkeyp
     monkeypatch.setattr(
         os, "access", lambda path, mode: not Path(path).is_relative_to(root) and real(path, mode)
     )
-    files = provide_node_files(arxiv, root=root)
+    files = provide_source_files(arxiv, root=root)
     assert files["raw/edge.csv.gz"] == own_cache / "data" / "ogb" / "ogbn_arxiv" / "raw" / "edge.csv.gz"
     assert stay(root) == ["ogb/ogbn_arxiv/arxiv.zip"]
-    assert provide_node_files(arxiv, root=root) == files
+    assert provide_source_files(arxiv, root=root) == files
 
 
 def flip_in_member(data):
@@ -207,7 +207,7 @@ def test_damaged_archive_never_stays(mirror, arxiv, tmp_path, damage, reason):
     put(mirror, "ogb/ogbn_arxiv/arxiv.zip", damage(node_formats.ogb_zip("arxiv")))
     root = tmp_path / "root"
     with pytest.raises(DownloadError) as caught:
-        provide_node_files(arxiv, root=root)
+        provide_source_files(arxiv, root=root)
     message = str(caught.value)
     assert reason in message and len(message.splitlines()) <= 6
     assert f"put it at: {root}/ogb/ogbn_arxiv/arxiv.zip" in message
@@ -266,9 +266,9 @@ def test_three_cold_processes_unpack_once(mirror, tmp_path):
     put(mirror, "ogb/ogbn_arxiv/arxiv.zip", node_formats.ogb_zip("arxiv"))
     code = (
         "import sys\n"
-        "from graphzoo.datasets.node.files import provide_node_files\n"
+        "from graphzoo.datasets.source_files import provide_source_files\n"
         "from graphzoo.datasets.node.table import find_node_source\n"
-        "files = provide_node_files(find_node_source('ogbn-arxiv'), root=sys.argv[1])\n"
+        "files = provide_source_files(find_node_source('ogbn-arxiv'), root=sys.argv[1])\n"
         "assert all(path.stat().st_size for path in files.values())\n"
         "assert 'torch' not in sys.modules\n"
     )

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from graphzoo.datasets.errors import DataError
 from graphzoo.datasets.node.build import Parsed, tidy_edges
-from graphzoo.datasets.node.files import check_hashes, provide_node_files
 from graphzoo.datasets.node.graph import NodeGraph, read_graph, write_graph
 from graphzoo.datasets.node.knn import METRICS, knn_graph
 from graphzoo.datasets.node.table import NodeSource, find_node_source
+from graphzoo.datasets.source_files import check_hashes, provide_source_files
 from graphzoo.datasets.store import remember_as
 from graphzoo.errors import UsageError
 
@@ -58,7 +58,7 @@ def load_node_graph(
     if neighbor_metric not in METRICS:
         raise UsageError(f"neighbor_metric must be {' or '.join(METRICS)}, got {neighbor_metric!r}")
     k = source.num_neighbors if num_neighbors is None else num_neighbors
-    files = provide_node_files(source, root=root, download=download)
+    files = provide_source_files(source, root=root, download=download)
 
     def parse() -> tuple[NodeGraph, list[str]]:
         return _parse(source, files, k, neighbor_metric), []

@@ -12,9 +12,10 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+from graphzoo.datasets.sources import Archive, DataFile
 from graphzoo.errors import UsageError, normalise, suggestion
 
-__all__ = ["Archive", "Counts", "NodeFile", "NodeSource", "find_node_source", "list_node_graphs"]
+__all__ = ["Counts", "NodeSource", "find_node_source", "list_node_graphs"]
 
 _RAW = "https://raw.githubusercontent.com"
 # pinned to commits; a branch as second choice is safe too, since every such file has a hash
@@ -40,38 +41,6 @@ _POKEC = (
     "?id=1dNs5E7BrWJbgcHeQ_zuy5Ozp2tRCWG0y&export=download&confirm=t"
 )
 _OGB = "http://snap.stanford.edu/ogb/data/nodeproppred"
-
-
-@dataclass(frozen=True)
-class NodeFile:
-    """A file of a data set.
-
-    Args:
-        path: Below the folder of the data set.
-        urls: Addresses, tried in order; none for a member of the data set's archive.
-        alternatives: Suffixes that may stand in place of the path's own in a file put by hand.
-        optional: Whether the data set can be read without it; it is never fetched for its own sake.
-    """
-
-    path: str
-    urls: tuple[str, ...] = ()
-    alternatives: tuple[str, ...] = ()
-    optional: bool = False
-
-
-@dataclass(frozen=True)
-class Archive:
-    """A zip archive that holds all files of a data set.
-
-    Args:
-        url: Its address.
-        prefix: What the files' paths begin with inside.
-        num_bytes: About its size.
-    """
-
-    url: str
-    prefix: str
-    num_bytes: int
 
 
 @dataclass(frozen=True)
@@ -115,7 +84,7 @@ class NodeSource:
     name: str
     reader: str
     folder: str
-    files: tuple[NodeFile, ...]
+    files: tuple[DataFile, ...]
     counts: Counts
     licence: str
     citation: str
@@ -125,7 +94,7 @@ class NodeSource:
     num_neighbors: int = 0
     note: str = ""
 
-    def facts(self, file: NodeFile) -> tuple[str | None, int]:
+    def facts(self, file: DataFile) -> tuple[str | None, int]:
         """sha256 (None if unknown) and size in bytes (0 if unknown) of a file."""
         values = _facts().get(f"{self.folder}/{file.path}", {})
         return values.get("sha256"), int(values.get("bytes", 0))
@@ -167,11 +136,11 @@ def _planetoid(name: str, folder: str, counts: Counts) -> NodeSource:
         f"planetoid/{folder}",
         (
             *(
-                NodeFile(f"raw/ind.{stem}.{part}", tuple(f"{base}/ind.{stem}.{part}" for base in _PLANETOID))
+                DataFile(f"raw/ind.{stem}.{part}", tuple(f"{base}/ind.{stem}.{part}" for base in _PLANETOID))
                 for part in raw
             ),
             *(
-                NodeFile(f"geom-gcn-splits/{file}", tuple(f"{base}/splits/{file}" for base in _GEOM_GCN))
+                DataFile(f"geom-gcn-splits/{file}", tuple(f"{base}/splits/{file}" for base in _GEOM_GCN))
                 for file in splits
             ),
         ),
@@ -189,7 +158,7 @@ def _masked(name: str, folder: str, counts: Counts, metric: str = "accuracy") ->
         name,
         "masked.read_masked",
         f"heterophilous/{folder}/raw",
-        (NodeFile(file, (f"{_HETEROPHILOUS}/{file}",)),),
+        (DataFile(file, (f"{_HETEROPHILOUS}/{file}",)),),
         counts,
         "MIT (yandex-research/heterophilous-graphs)",
         "Platonov et al., A Critical Look at the Evaluation of GNNs under Heterophily, ICLR 2023",
@@ -219,9 +188,9 @@ def _ogb(
         reader,
         f"ogb/ogbn_{archive}",
         (
-            *(NodeFile(f"raw/{part}.csv.gz") for part in raw),
-            *(NodeFile(f"split/{split}/{part}.csv.gz") for part in parts),
-            *(NodeFile(path, optional=True) for path in optional),
+            *(DataFile(f"raw/{part}.csv.gz") for part in raw),
+            *(DataFile(f"split/{split}/{part}.csv.gz") for part in parts),
+            *(DataFile(path, optional=True) for path in optional),
         ),
         counts,
         licence,
@@ -245,11 +214,11 @@ _SOURCES = (
         "actor/raw",
         (
             *(
-                NodeFile(file, tuple(f"{base}/new_data/film/{file}" for base in _GEOM_GCN))
+                DataFile(file, tuple(f"{base}/new_data/film/{file}" for base in _GEOM_GCN))
                 for file in ("out1_node_feature_label.txt", "out1_graph_edges.txt")
             ),
             *(
-                NodeFile(file, tuple(f"{base}/splits/{file}" for base in _GEOM_GCN))
+                DataFile(file, tuple(f"{base}/splits/{file}" for base in _GEOM_GCN))
                 for file in (f"film_split_0.6_0.2_{index}.npz" for index in range(10))
             ),
         ),
@@ -263,16 +232,16 @@ _SOURCES = (
         "deezer.read_deezer",
         "deezer_europe/raw",
         (
-            NodeFile(
+            DataFile(
                 "deezer_europe_features.json",
                 tuple(f"{base}/deezer_europe_features.json" for base in _DEEZER),
                 (".json.gz",),
             ),
             *(
-                NodeFile(file, tuple(f"{base}/{file}" for base in _DEEZER))
+                DataFile(file, tuple(f"{base}/{file}" for base in _DEEZER))
                 for file in ("deezer_europe_edges.csv", "deezer_europe_target.csv")
             ),
-            NodeFile("deezer-europe-splits.npy", (f"{_LINKX}/deezer-europe-splits.npy",)),
+            DataFile("deezer-europe-splits.npy", (f"{_LINKX}/deezer-europe-splits.npy",)),
         ),
         Counts(28_281, 185_504, 31_241, 2, listed=92_752),
         "MIT (benedekrozemberczki/datasets); splits: none stated (CUAI/Non-Homophily-Large-Scale)",
@@ -306,7 +275,7 @@ _SOURCES = (
         "pokec",
         "linkx.read_linkx",
         "pokec",
-        (NodeFile("pokec.mat", (_POKEC,)),),
+        (DataFile("pokec.mat", (_POKEC,)),),
         Counts(1_632_803, 0, 65, 2, listed=30_622_564),
         "none stated (CUAI/Non-Homophily-Large-Scale)",
         "Lim et al., Large Scale Learning on Non-Homophilous Graphs, NeurIPS 2021; data of "
@@ -341,7 +310,7 @@ _SOURCES = (
         "points.read_newsgroups",
         "20news",
         (
-            NodeFile(
+            DataFile(
                 "20news-bydate.tar.gz",
                 (
                     "https://ndownloader.figshare.com/files/5975967",
@@ -359,7 +328,7 @@ _SOURCES = (
         "mini-imagenet",
         "points.read_mini_imagenet",
         "mini-imagenet",
-        (NodeFile("mini_imagenet.pkl", alternatives=(".npz",)),),
+        (DataFile("mini_imagenet.pkl", alternatives=(".npz",)),),
         Counts(18_000, 0, 128, 30),
         "none stated",
         "Vinyals et al., Matching Networks, NeurIPS 2016; features of NodeFormer's authors",
