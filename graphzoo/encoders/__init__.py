@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from graphzoo.encoders.galit import GALiT as GALiT
     from graphzoo.encoders.knowformer import KnowFormer as KnowFormer
     from graphzoo.encoders.nodeformer import NodeFormer as NodeFormer
+    from graphzoo.encoders.pencil import PENCIL as PENCIL
 
 _LAZY = {
     "Encoder": "base",
@@ -22,9 +23,19 @@ _LAZY = {
     "GALiT": "galit",
     "KnowFormer": "knowformer",
     "NodeFormer": "nodeformer",
+    "PENCIL": "pencil",
 }
 
-__all__ = ["Encoder", "GALiT", "KnowFormer", "NodeEncoder", "NodeFormer", "PairEncoder", "QueryEncoder"]
+__all__ = [
+    "Encoder",
+    "GALiT",
+    "KnowFormer",
+    "NodeEncoder",
+    "NodeFormer",
+    "PENCIL",
+    "PairEncoder",
+    "QueryEncoder",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -6,19 +6,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from graphzoo.layers.attention import masked_attention as masked_attention
+    from graphzoo.layers.feature_rows import FeatureRows as FeatureRows
     from graphzoo.layers.last_result import LastResult as LastResult
     from graphzoo.layers.noise import NoiseStream as NoiseStream
     from graphzoo.layers.noise import dropout as dropout
     from graphzoo.layers.sparse_linear import SparseLinear as SparseLinear
 
 _LAZY = {
+    "FeatureRows": "feature_rows",
     "LastResult": "last_result",
     "NoiseStream": "noise",
     "SparseLinear": "sparse_linear",
     "dropout": "noise",
+    "masked_attention": "attention",
 }
 
-__all__ = ["LastResult", "NoiseStream", "SparseLinear", "dropout"]
+__all__ = ["FeatureRows", "LastResult", "NoiseStream", "SparseLinear", "dropout", "masked_attention"]
 
 
 def __getattr__(name: str) -> Any:

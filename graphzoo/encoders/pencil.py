@@ -1,0 +1,329 @@
+"""PENCIL: a plain Transformer over the sampled subgraph of a node pair, without node ids or made features.
+
+Truong, Song, Loveland, Ju, Zhao, Shah and Tang, "Plain Transformers are Surprisingly Powerful Link
+Predictors", 2026.
+Tokens are the N nodes of the subgraph, u and v first, and behind them the two task tokens of u and v.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from graphzoo.encoders.base import PairEncoder
+from graphzoo.layers import FeatureRows, NoiseStream, dropout, masked_attention
+from graphzoo.types import GraphSpec, PairSubgraphs
+
+__all__ = ["PENCIL"]
+
+ResidualNorm = Literal["row", "none", "column"]
+ProjectionInit = Literal["orthogonal", "shifted_gaussian", "low_rank"]
+
+# BERT's (Devlin et al., 2019, as Hugging Face has it): spread of initial weights, and of LayerNorm.
+_INIT_STD, _NORM_EPS = 0.02, 1e-12
+# What App. C.4 compares the orthogonal projection with.
+_SHIFTED_MEAN, _LOW_RANK = 0.1, 5
+
+
+class PENCILLayer(nn.Module):
+    """A BERT layer Z = T_k(H), and behind it the multiplicative residual Z + P_k(A Z) (Eq. 2)."""
+
+    def __init__(
+        self, channels: int, *, num_heads: int, ffn_channels: int, dropout: float, residual: bool
+    ) -> None:
+        super().__init__()
+        self.channels, self.num_heads, self.dropout = channels, num_heads, dropout
+        self.query_key_value = nn.Linear(channels, 3 * channels)
+        self.attention_out = nn.Linear(channels, channels)
+        self.attention_norm = nn.LayerNorm(channels, eps=_NORM_EPS)
+        self.ffn_in = nn.Linear(channels, ffn_channels)
+        self.ffn_out = nn.Linear(ffn_channels, channels)
+        self.ffn_norm = nn.LayerNorm(channels, eps=_NORM_EPS)
+        self.propagation = nn.Linear(channels, channels) if residual else None
+
+    def forward(
+        self, h: Tensor, mask: Tensor, operator: Tensor | None, generator: torch.Generator | None
+    ) -> Tensor:
+        """States [B, T, D], True where no padding is [B, T], operator [B, T, S] or None -> [B, T, D]."""
+        query, key, value = self._heads(self.query_key_value(h), 3)
+        z = self._transform(h, query, key, value, mask, generator)
+        return z if self.propagation is None else z + self._propagate(operator, z[:, :-2])
+
+    def read_pair(
+        self,
+        h: Tensor,
+        mask: Tensor,
+        operator: Tensor | None,
+        generator: torch.Generator | None,
+        senders: Tensor | None,
+    ) -> Tensor:
+        """What `forward` gives for the two task tokens, [B, 2, D].
+
+        Args:
+            h: As for `forward`.
+            mask: As for `forward`.
+            operator: As for `forward`.
+            generator: As for `forward`.
+            senders: Nodes that u or v receives from, and any others, [B, R]: no others are computed.
+        """
+        rows = h[:, -2:]
+        if senders is not None:
+            rows = torch.cat([rows, h.gather(1, senders[..., None].expand(-1, -1, self.channels))], 1)
+        split = self.channels
+        weight, bias = self.query_key_value.weight, self.query_key_value.bias
+        (query,) = self._heads(F.linear(rows, weight[:split], bias[:split]), 1)
+        key, value = self._heads(F.linear(h, weight[split:], bias[split:]), 2)
+        z = self._transform(rows, query, key, value, mask, generator)
+        if self.propagation is None or operator is None or senders is None:
+            return z[:, :2]
+        received = operator[:, -2:].gather(2, senders[:, None].expand(-1, 2, -1))
+        return z[:, :2] + self._propagate(received, z[:, 2:])
+
+    def _heads(self, x: Tensor, count: int) -> tuple[Tensor, ...]:
+        """[B, T, count D] -> count tensors [B, H, T, D / H]."""
+        batch, tokens, _ = x.shape
+        return x.view(batch, tokens, count, self.num_heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+
+    def _transform(
+        self,
+        h: Tensor,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Tensor,
+        generator: torch.Generator | None,
+    ) -> Tensor:
+        """The BERT layer without its first three maps."""
+        p = self.dropout if self.training else 0.0
+        mixed = masked_attention(query, key, value, mask, p=p, generator=generator)
+        attended = self.attention_out(mixed.transpose(1, 2).flatten(2))
+        h = self.attention_norm(h + dropout(attended, p, generator, self.training))
+        update = self.ffn_out(F.gelu(self.ffn_in(h)))
+        z: Tensor = self.ffn_norm(h + dropout(update, p, generator, self.training))
+        return z
+
+    def _propagate(self, operator: Tensor | None, z: Tensor) -> Tensor:
+        assert self.propagation is not None and operator is not None
+        out: Tensor = self.propagation(operator.to(z.dtype) @ z)
+        return out
+
+
+class PENCIL(PairEncoder):
+    r"""PENCIL encoder: subgraphs around B pairs -> the states of the two task tokens, [B, 2 D].
+
+    Row i of the encoding is (one-hot of i | row i of the adjacency | role); the task tokens copy rows u and
+    v but for the role (Fig. 2). It is never built: with the projection :math:`W_0` cut into its three parts,
+    :math:`H_0 = W_{id} + A W_{adj} + W_{role} + G(X)` (Eq. 1).
+
+    The order of the nodes is part of the input: the sampler draws it anew at every visit. Padding and the
+    other pairs of a batch change nothing. Dropout is drawn by `noise_seed` or as the next of the module's
+    own stream (`draws` in the state dict); the global random state is not touched.
+
+    Args:
+        spec: Facts of the graph; `max_subgraph_nodes` is the sampler's budget, `in_channels` the width of the
+            node features, 0 for none.
+        hidden_channels: D, width of the states.
+        num_layers: Layers.
+        num_heads: Attention heads, a divisor of D.
+        ffn_channels: Width between the two maps of the feed-forward network.
+        dropout: Of attention weights, and of what attention and feed-forward network return.
+        max_nodes: N_max, which the projection's shape and so its scale depend on; None for the data's.
+        multiplicative_residual: Add P_k(A Z) to each layer.
+        residual_norm: "row" divides A + I by its row sums, "column" by the root of the column node's, "none"
+            leaves it.
+        projection_init: "orthogonal", or what the paper compares it with: "shifted_gaussian" (mean 0.1) and
+            "low_rank" (5), whose entries have the spread of the orthogonal one's.
+        trainable_projection: Whether the projection is learned or stays as it was drawn.
+        position_embedding: Add a learned vector per position; a task token's does not depend on padding.
+        use_features: Whether node features are used where the data has any.
+        seed: Of the noise stream.
+
+    Raises:
+        ValueError: for sizes that cannot be built, naming the setting.
+    """
+
+    projection: Tensor
+
+    def __init__(
+        self,
+        spec: GraphSpec,
+        *,
+        hidden_channels: int = 512,
+        num_layers: int = 4,
+        num_heads: int = 8,
+        ffn_channels: int = 2048,
+        dropout: float = 0.1,
+        max_nodes: int | None = None,
+        multiplicative_residual: bool = True,
+        residual_norm: ResidualNorm = "row",
+        projection_init: ProjectionInit = "orthogonal",
+        trainable_projection: bool = False,
+        position_embedding: bool = False,
+        use_features: bool = True,
+        seed: int = 0,
+    ) -> None:
+        settings = {
+            name: value for name, value in locals().items() if name in PENCIL.__init__.__annotations__
+        }
+        _check_settings(settings)
+        super().__init__()
+        self.spec, self.residual_norm = spec, residual_norm
+        self.hidden_channels, self.out_channels = hidden_channels, 2 * hidden_channels
+        self.max_nodes = spec.max_subgraph_nodes if max_nodes is None else max_nodes
+        self.has_dropout, self.multiplicative_residual = dropout > 0, multiplicative_residual
+        self.features = (
+            FeatureRows(spec.in_channels, hidden_channels) if use_features and spec.in_channels else None
+        )
+        self.positions = nn.Embedding(self.max_nodes + 2, hidden_channels) if position_embedding else None
+        self.layers = nn.ModuleList(
+            PENCILLayer(
+                hidden_channels,
+                num_heads=num_heads,
+                ffn_channels=ffn_channels,
+                dropout=dropout,
+                residual=multiplicative_residual,
+            )
+            for _ in range(num_layers)
+        )
+        self.apply(_init_as_bert)
+        projection = _draw_projection(2 * self.max_nodes + 2, hidden_channels, projection_init)
+        if trainable_projection:
+            self.projection = nn.Parameter(projection)
+        else:
+            self.register_buffer("projection", projection)
+        self.noise = NoiseStream(seed)
+
+    def forward(
+        self, subgraphs: PairSubgraphs, x: Tensor | None = None, *, noise_seed: int | None = None
+    ) -> Tensor:
+        """Encode a batch of pair subgraphs.
+
+        Args:
+            subgraphs: Nodes and links around each pair, padded to S nodes, at most `max_nodes`.
+            x: Features of all nodes of the whole graph, [N, F], dense or sparse CSR; not looked at without
+                features.
+            noise_seed: Names the draw of dropout while training; None: the next of the module's own.
+
+        Returns:
+            States of u and v side by side, [B, 2 D].
+
+        Raises:
+            ValueError: if subgraphs are larger than `max_nodes`, or features are missing or of another width.
+        """
+        self._check(subgraphs, x)
+        adjacency = subgraphs.adjacency.to(self.projection.dtype)
+        valid = torch.arange(adjacency.shape[1], device=adjacency.device) < subgraphs.num_nodes[:, None]
+        mask = F.pad(valid, (0, 2), value=True)
+        operator = _operator(adjacency, valid, self.residual_norm) if self.multiplicative_residual else None
+        generator = None
+        if self.training and self.has_dropout:
+            generator = self.noise.generator(noise_seed, adjacency.device)
+        h = self._embed(subgraphs, adjacency, x)
+        for layer in self.layers[:-1]:
+            h = layer(h, mask, operator, generator)
+        senders = None if operator is None else _senders(operator)
+        last = cast(PENCILLayer, self.layers[-1])
+        return last.read_pair(h, mask, operator, generator, senders).flatten(1)
+
+    def _embed(self, subgraphs: PairSubgraphs, adjacency: Tensor, x: Tensor | None) -> Tensor:
+        """States of all tokens before the first layer (Eq. 1), [B, S + 2, D]."""
+        num_nodes, budget, weight = adjacency.shape[1], self.max_nodes, self.projection
+        h = adjacency @ weight[budget : budget + num_nodes] + weight[:num_nodes]
+        if self.features is not None and x is not None:
+            h = h + self.features(x, subgraphs.nodes.clamp_min(0))
+        roles = weight[2 * budget :]
+        h = torch.cat([h + roles[0], h[:, :2] + roles[1]], 1)
+        if self.positions is not None:
+            position = self.positions.weight
+            h = h + torch.cat([position[:num_nodes], position[budget:]])
+        return h
+
+    def _check(self, subgraphs: PairSubgraphs, x: Tensor | None) -> None:
+        num_nodes = subgraphs.nodes.shape[1]
+        if num_nodes > self.max_nodes:
+            raise ValueError(
+                f"a subgraph has {num_nodes} nodes, the encoder was built for {self.max_nodes} at most: "
+                "sample with that max_nodes, or build the encoder with a larger one"
+            )
+        if self.features is None:
+            return
+        if x is None:
+            raise ValueError(
+                f"the encoder was built for node features [N, {self.spec.in_channels}] and got none: "
+                "give x, or build it with use_features=False"
+            )
+        if x.dim() != 2 or x.shape[1] != self.spec.in_channels:
+            raise ValueError(
+                f"the encoder was built for features [N, {self.spec.in_channels}], got {list(x.shape)}"
+            )
+
+
+def _operator(adjacency: Tensor, valid: Tensor, norm: ResidualNorm) -> Tensor:
+    """Who receives how much from whom, [B, S + 2, S] (App. A without the two zero columns).
+
+    The task tokens' rows are copies of u's and v's, and receive from these themselves.
+    """
+    operator = adjacency + torch.diag_embed(valid.to(adjacency.dtype))
+    if norm != "none":
+        degree = operator.sum(-1).clamp_min(1)  # 0 where padded
+        operator = operator / degree[..., None] if norm == "row" else operator * degree.rsqrt()[:, None]
+    return torch.cat([operator, operator[:, :2]], 1)
+
+
+def _senders(operator: Tensor) -> Tensor:
+    """Numbers of the nodes that the task tokens receive from, filled up with others, [B, R]."""
+    sends = (operator[:, -2:] != 0).any(1)
+    order = torch.argsort(sends, dim=1, descending=True, stable=True)
+    # The largest count is a number on the host, which compiled code cannot wait for: it takes all nodes.
+    if torch.compiler.is_compiling():
+        return order
+    return order[:, : int(sends.sum(1).max())] if sends.numel() else order
+
+
+def _draw_projection(rows: int, columns: int, init: ProjectionInit) -> Tensor:
+    projection = torch.empty(rows, columns)
+    std = max(rows, columns) ** -0.5  # of an orthogonal matrix's entries
+    if init == "orthogonal":
+        nn.init.orthogonal_(projection)
+    elif init == "shifted_gaussian":
+        nn.init.normal_(projection, _SHIFTED_MEAN, std)
+    else:
+        thin = torch.randn(rows, _LOW_RANK), torch.randn(_LOW_RANK, columns)
+        torch.matmul(*thin, out=projection).mul_(std / _LOW_RANK**0.5)
+    return projection
+
+
+def _init_as_bert(module: nn.Module) -> None:
+    if isinstance(module, nn.Linear | nn.Embedding):
+        nn.init.normal_(module.weight, std=_INIT_STD)
+    if isinstance(module, nn.Linear):
+        nn.init.zeros_(module.bias)
+
+
+def _check_settings(settings: dict[str, Any]) -> None:
+    spec, max_nodes = settings["spec"], settings["max_nodes"]
+    for name in ("hidden_channels", "num_layers", "num_heads", "ffn_channels"):
+        if int(settings[name]) < 1:
+            raise ValueError(f"{name} must be at least 1, got {settings[name]}")
+    if settings["hidden_channels"] % settings["num_heads"]:
+        raise ValueError(
+            f"hidden_channels must be a multiple of num_heads, "
+            f"got {settings['hidden_channels']} and {settings['num_heads']}"
+        )
+    if not 0 <= float(settings["dropout"]) < 1:
+        raise ValueError(f"dropout must be at least 0 and below 1, got {settings['dropout']}")
+    if max_nodes is None and not spec.max_subgraph_nodes:
+        raise ValueError("PENCIL needs the largest subgraph: the data gives none, so set max_nodes")
+    if max_nodes is not None and max_nodes < max(2, spec.max_subgraph_nodes):
+        raise ValueError(
+            f"max_nodes must be at least {max(2, spec.max_subgraph_nodes)}, what is sampled, got {max_nodes}"
+        )
+    for name, choices in (
+        ("residual_norm", ("row", "none", "column")),
+        ("projection_init", ("orthogonal", "shifted_gaussian", "low_rank")),
+    ):
+        if settings[name] not in choices:
+            raise ValueError(f"{name} must be one of {', '.join(choices)}, got {settings[name]!r}")

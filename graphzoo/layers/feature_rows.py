@@ -1,0 +1,53 @@
+"""A linear map of some rows of a feature table, for encoders that see a few nodes of a large graph."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from graphzoo.layers.sparse_linear import SparseLinear
+from graphzoo.ops.eager import run_eagerly
+from graphzoo.ops.sparse import SparseMatrix
+
+__all__ = ["FeatureRows"]
+
+
+class FeatureRows(nn.Module):
+    """`torch.nn.Linear` of a table's rows, each distinct one mapped once however often it is asked for.
+
+    Args:
+        in_features: F, width of the table.
+        out_features: D.
+    """
+
+    def __init__(self, in_features: int, out_features: int) -> None:
+        super().__init__()
+        self.linear = SparseLinear(in_features, out_features)
+
+    @run_eagerly
+    def forward(self, x: Tensor, rows: Tensor) -> Tensor:
+        """Map rows of a table.
+
+        Args:
+            x: The table [N, F], dense or sparse CSR.
+            rows: Which rows, any shape, int64, in 0..N-1.
+
+        Returns:
+            The shape of `rows` and D behind it.
+        """
+        if rows.numel() >= x.shape[0]:
+            return F.embedding(rows, self.linear(x))
+        distinct, position = torch.unique(rows, return_inverse=True)
+        part = x[distinct] if x.layout is torch.strided else _sparse_rows(x, distinct)
+        return F.embedding(position, self.linear(part))
+
+
+def _sparse_rows(x: Tensor, rows: Tensor) -> SparseMatrix:
+    """Some rows of a CSR tensor, in the order given."""
+    begin, end = x.crow_indices()[rows].long(), x.crow_indices()[rows + 1].long()
+    rowptr = F.pad((end - begin).cumsum(0), (1, 0))
+    # Entry i of the result is as far from the end of its row here as it is there.
+    shift = (end - rowptr[1:]).repeat_interleave(end - begin)
+    entry = torch.arange(shift.numel(), device=x.device) + shift
+    return SparseMatrix(rowptr, x.col_indices()[entry], x.values()[entry], (rows.numel(), x.shape[1]))
