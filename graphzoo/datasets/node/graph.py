@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ from graphzoo.datasets.arrays_file import (
     write_arrays,
 )
 from graphzoo.datasets.errors import DataError
-from graphzoo.datasets.node.build import csr_tensor
+from graphzoo.datasets.feature_arrays import feature_parts, fingerprint_of, pack_features, unpack_features
 from graphzoo.datasets.node.splits import PARTS, NodeSplit, draw_split, is_labelled
 from graphzoo.errors import UsageError, suggestion
 from graphzoo.types import GraphSpec
@@ -31,8 +30,6 @@ __all__ = ["METRICS", "NodeGraph", "read_graph", "write_graph"]
 METRICS = ("accuracy", "roc_auc")
 _FORMAT = 1
 _DRAWN = "random-50-25-25"
-# dense features with fewer non-zeros than this share are written as a list of them
-_SPARSE_BELOW = 0.1
 
 _Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -200,29 +197,20 @@ class NodeGraph:
             _check_split(self.name, split, labelled)
 
     def _compute_fingerprint(self) -> str:
-        digest = hashlib.sha256()
         names = json.dumps([self.class_names, self.node_names], ensure_ascii=False)
-        parts: list[_Array] = [to_bytes(names), to_bytes(f"{self.x.layout} {list(self.x.shape)}")]
-        if self.x.layout == torch.sparse_csr:
-            parts += [
-                self.x.crow_indices().cpu().numpy().astype("<i8", copy=False),
-                self.x.col_indices().cpu().numpy().astype("<i8", copy=False),
-                self.x.values().cpu().numpy().astype("<f4", copy=False),
+        return fingerprint_of(
+            [
+                to_bytes(names),
+                *feature_parts(self.x),
+                self.edge_index.cpu().numpy().astype("<i8", copy=False),
+                self.y.cpu().numpy().astype("<i8" if self.y.ndim == 1 else "<f4", copy=False),
             ]
-        else:
-            parts.append(self.x.cpu().numpy().astype("<f4", copy=False))
-        parts.append(self.edge_index.cpu().numpy().astype("<i8", copy=False))
-        parts.append(self.y.cpu().numpy().astype("<i8" if self.y.ndim == 1 else "<f4", copy=False))
-        for part in parts:
-            data = np.ascontiguousarray(part).reshape(-1).view(np.uint8)
-            digest.update(data.size.to_bytes(8, "little"))
-            digest.update(data.data)
-        return digest.hexdigest()
+        )
 
 
 def write_graph(graph: NodeGraph, path: Path, notices: Sequence[str] = ()) -> None:
     """Write a graph and what was counted while it was parsed (see `NodeGraph.save`)."""
-    arrays, features = _features(graph.x)
+    arrays, features = pack_features(graph.x)
     index_type = np.int32 if graph.num_nodes < 2**31 else np.int64
     arrays["edge_index"] = graph.edge_index.cpu().numpy().astype(index_type)
     arrays["y"] = graph.y.cpu().numpy()
@@ -256,7 +244,7 @@ def read_graph(path: Path) -> tuple[NodeGraph, list[str]]:
         }
         graph = NodeGraph(
             name=meta["name"],
-            x=_read_features(arrays, meta["features"]),
+            x=unpack_features(arrays, meta["features"]),
             edge_index=torch.from_numpy(arrays["edge_index"].astype(np.int64)),
             y=torch.from_numpy(arrays["y"]),
             class_names=tuple(meta["class_names"]),
@@ -270,37 +258,6 @@ def read_graph(path: Path) -> tuple[NodeGraph, list[str]]:
         check_fingerprint(path, graph.fingerprint, meta["fingerprint"])
         notices = list(meta["notices"])
     return graph, notices
-
-
-def _features(x: Tensor) -> tuple[dict[str, _Array], dict[str, Any]]:
-    """Arrays and description of the features; mostly empty dense ones as their non-zeros."""
-    shape = list(x.shape)
-    if x.layout == torch.sparse_csr:
-        arrays = {
-            "x_crow": x.crow_indices().cpu().numpy(),
-            "x_col": x.col_indices().cpu().numpy(),
-            "x_values": x.values().cpu().numpy(),
-        }
-        return arrays, {"layout": "csr", "shape": shape}
-    dense = np.ascontiguousarray(x.cpu().numpy())
-    # by bits, so that a negative zero comes back as one
-    filled = dense.view(np.int32) != 0
-    if not dense.size or filled.mean() >= _SPARSE_BELOW:
-        return {"x": dense}, {"layout": "dense", "shape": shape}
-    place = np.flatnonzero(filled)
-    return {"x_place": place, "x_values": dense.reshape(-1)[place]}, {"layout": "listed", "shape": shape}
-
-
-def _read_features(arrays: Mapping[str, _Array], description: Mapping[str, Any]) -> Tensor:
-    shape = tuple(description["shape"])
-    if description["layout"] == "csr":
-        parts = [torch.from_numpy(arrays[key]) for key in ("x_crow", "x_col", "x_values")]
-        return csr_tensor(parts[0], parts[1], parts[2], shape)
-    if description["layout"] == "dense":
-        return torch.from_numpy(arrays["x"]).reshape(shape)
-    dense = np.zeros(shape, dtype=np.float32)
-    dense.reshape(-1)[arrays["x_place"]] = arrays["x_values"]
-    return torch.from_numpy(dense)
 
 
 def _read_split(arrays: Mapping[str, _Array], name: str, index: int) -> NodeSplit:
