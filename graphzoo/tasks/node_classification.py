@@ -130,7 +130,13 @@ class NodeClassification(Task):
         return f"val/{_LOGGED[self.metric_name]}"
 
     def setup(self, stage: str) -> None:
-        """Make the metrics once the data are known."""
+        """Make the metrics once the data are known, and refuse one that does not suit them."""
+        graph = self._datamodule().graph
+        if self.metric_name == "roc_auc" and not graph.is_multi_label and graph.num_classes != 2:
+            raise UsageError(
+                f"roc_auc is for two classes or for yes-no labels, {graph.name} has {graph.num_classes} "
+                "classes\nTake --model.metric accuracy"
+            )
         # Every rank judges the whole graph, so there is nothing to add up between them.
         kind = RocAuc if self.metric_name == "roc_auc" else Accuracy
         for prefix in ("val", "test"):
@@ -147,11 +153,6 @@ class NodeClassification(Task):
             raise UsageError(
                 "a whole graph is one batch an epoch, so there is nothing to accumulate\n"
                 "Leave out --trainer.accumulate_grad_batches, or set --data.batch_size"
-            )
-        if self.metric_name == "roc_auc" and not graph.is_multi_label and graph.num_classes != 2:
-            raise UsageError(
-                f"roc_auc is for two classes or for yes-no labels, {graph.name} has {graph.num_classes} "
-                "classes\nTake --model.metric accuracy"
             )
         self._weights = self._weigh_classes(graph.y, datamodule.split.train, graph)
         prepared = self._prepare(graph.x, graph.edge_index)

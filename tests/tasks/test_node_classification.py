@@ -346,12 +346,6 @@ class OtherKind(QueryEncoder):
 @pytest.mark.parametrize(
     ("settings", "changes", "error", "message"),
     [
-        (
-            {"metric": "roc_auc"},
-            {},
-            UsageError,
-            "for two classes or for yes-no labels, small.* has 3 classes",
-        ),
         ({"class_weights": [1.0]}, {}, UsageError, r"class_weights has 1 factors for 3 classes \(0, 1, 2\)"),
         ({"class_weights": "balanced"}, {"y": yes_no_labels()}, UsageError, "these data have yes-no labels"),
         ({"encoder": OtherKind}, {}, TypeError, "needs a NodeEncoder; OtherKind is none"),
@@ -362,6 +356,13 @@ def test_what_does_not_fit_the_data(small, settings, changes, error, message):
     task = NodeClassification(**{"encoder": Averaging, **settings})
     with pytest.raises(error, match=message):
         fit(task, small(**changes))
+
+
+@pytest.mark.parametrize("command", ["fit", "validate", "test"])
+def test_roc_auc_of_several_classes_is_refused_by_every_command(small, command):
+    task = NodeClassification(Averaging, metric="roc_auc")
+    with pytest.raises(UsageError, match="for two classes or for yes-no labels, small.* has 3 classes"):
+        getattr(Trainer(**QUIET, max_epochs=1), command)(task, datamodule=small())
 
 
 def test_accumulation_needs_parts(small):
