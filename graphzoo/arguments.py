@@ -60,8 +60,9 @@ class Plan:
         debug: Whether errors show their traceback.
         used: What was taken, for the line printed at the start.
         typed: The user's own arguments, presets and checkpoint left out.
+        missing: Folders that were not there when the run directory was chosen, the innermost first.
         wrote: The config.yaml that this process wrote.
-        began: Whether training or judging has begun: what fails then is no wrong setting.
+        began: Whether training or judging has begun: what fails then is no wrong setting, unless it says so.
     """
 
     command: str
@@ -81,6 +82,7 @@ class Plan:
     debug: bool = False
     used: list[str] = field(default_factory=list)
     typed: list[str] = field(default_factory=list)
+    missing: list[Path] = field(default_factory=list)
     wrote: Path | None = None
     began: bool = False
 

@@ -93,17 +93,22 @@ def run_plan(plan: Plan) -> int:
 
 
 def _forget_unstarted(plan: Plan) -> None:
-    """Take back the files that this process itself wrote when nothing was computed, and nothing else."""
-    if plan.wrote is None or plan.resume or "LOCAL_RANK" in os.environ:
+    """Take back the files and folders that this process itself made when nothing was computed."""
+    if plan.resume or "LOCAL_RANK" in os.environ:
         return
-    run = plan.wrote.parent
-    if any((run / name).exists() for name in ("checkpoints", "metrics.csv", "results.json", "graph")):
-        return
-    plan.wrote.unlink(missing_ok=True)
-    # TensorBoard's files carry the number of the process that wrote them.
-    for path in (run / "tensorboard").glob(f"events.out.tfevents.*.{os.getpid()}.*"):
-        path.unlink()
-    for folder in (run / "tensorboard", run):
+    empty = plan.missing
+    if plan.wrote is not None:
+        run = plan.wrote.parent
+        if any((run / name).exists() for name in ("checkpoints", "metrics.csv", "results.json", "graph")):
+            return
+        plan.wrote.unlink(missing_ok=True)
+        # TensorBoard's files carry the number of the process that wrote them.
+        for path in (run / "tensorboard").glob(f"events.out.tfevents.*.{os.getpid()}.*"):
+            path.unlink()
+        if run in plan.missing:  # in a folder of ours, this one is ours too
+            (run / "tensorboard" / "hparams.yaml").unlink(missing_ok=True)
+        empty = [run / "tensorboard", run, *empty]
+    for folder in empty:
         with contextlib.suppress(OSError):  # not empty: what else lies there stays
             folder.rmdir()
 
@@ -119,7 +124,8 @@ def _tell_error(error: BaseException, plan: Plan) -> int:
         stopped = "training stopped" if plan.command == "fit" else "stopped"
         return _tell(f"{stopped}: {text}" + (f"\nLast good checkpoints: {good}" if good else ""), 1)
     if isinstance(error, UsageError):
-        return _tell(text, 1 if plan.began else 2)
+        # Tasks refuse a checkpoint for other data only when judging begins.
+        return _tell(text, 1 if plan.began and plan.command == "fit" else 2)
     if plan.began:
         return _tell(f"{type(error).__name__}: {text}{more}", 1)
     if isinstance(error, OmegaConfBaseException):

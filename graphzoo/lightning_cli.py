@@ -19,7 +19,7 @@ from graphzoo import callbacks as own
 from graphzoo.arguments import Plan, draw_seed
 from graphzoo.parser import GraphzooParser
 from graphzoo.results import FORMAT, config_hash, print_table, write_results, write_rows
-from graphzoo.run_directory import choose_run_directory, relative, write_config
+from graphzoo.run_directory import choose_run_directory, missing_folders, relative, write_config
 
 __all__ = ["GraphzooCLI"]
 
@@ -125,6 +125,7 @@ class GraphzooCLI(LightningCLI):
         self.run_dir = choose_run_directory(
             self.plan.model, self.plan.data, wanted=wanted, resume=self.plan.resume
         )
+        self.plan.missing = missing_folders(self.run_dir)
         self._place_loggers()
 
     def _place_loggers(self) -> None:
@@ -379,12 +380,15 @@ class _Monitor(Callback):
 
 
 class _Artifacts(Callback):
-    """Writes what prediction needs beside the weights, before training: interrupted runs predict too."""
+    """Writes what prediction needs beside the weights, before training: interrupted runs predict too.
+
+    Not before `on_fit_start`, where a task may still refuse the data.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
-    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Let the DataModule write its files."""
         datamodule = trainer.datamodule  # type: ignore[attr-defined]
         if trainer.is_global_zero and hasattr(datamodule, "save_artifacts"):

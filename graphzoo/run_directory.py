@@ -10,7 +10,14 @@ from pathlib import Path
 from graphzoo.checkpoints import RUNS
 from graphzoo.errors import UsageError
 
-__all__ = ["choose_run_directory", "is_child", "relative", "several_processes", "write_config"]
+__all__ = [
+    "choose_run_directory",
+    "is_child",
+    "missing_folders",
+    "relative",
+    "several_processes",
+    "write_config",
+]
 
 _VARIABLE = "GRAPHZOO_RUN_DIR"
 _LOGGERS = ("tensorboard", "wandb", "lightning_logs")
@@ -60,6 +67,12 @@ def several_processes() -> bool:
     if "SLURM_PROCID" in os.environ and os.environ.get("SLURM_JOB_NAME") not in ("bash", "interactive"):
         counts.append(os.environ.get("SLURM_NTASKS", ""))
     return any(count.isdecimal() and int(count) > 1 for count in counts)
+
+
+def missing_folders(run: Path) -> list[Path]:
+    """The run directory and the folders above it that do not exist yet, the innermost first."""
+    run = run.absolute()
+    return [folder for folder in (run, *run.parents) if not folder.exists()]
 
 
 def write_config(run: Path, text: str) -> Path | None:

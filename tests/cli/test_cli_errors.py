@@ -111,8 +111,7 @@ def test_wrong_command_line(cli, files, line, workplace):
     assert 1 <= len(lines) <= 6, result.err
     assert WRONG[line] in result.err
     assert "Traceback" not in result.err
-    runs = [path for path in workplace.glob("runs/*/*") if "reproduce" not in str(path)]
-    assert not runs, "a run that never began leaves nothing behind"
+    assert not (workplace / "runs").exists(), "a run that never began leaves nothing behind"
 
 
 @pytest.mark.parametrize(
@@ -143,6 +142,21 @@ def test_a_run_that_fails_before_training_takes_back_its_own_file_only(fit):
     assert [path.name for path in Path("run").iterdir()] == ["wandb"] and Path("run/wandb/mine.txt").exists()
     fit(*broken[:1], "--run_dir=new", status=1)
     assert not Path("new").exists()
+
+
+def test_a_run_that_fails_before_training_takes_back_the_folders_that_it_made(fit):
+    broken = "--trainer.callbacks+=cli_helpers.BreakBegin"
+    fit(broken, status=1)
+    assert not Path("runs").exists()
+    Path("runs/knowformer-kg").mkdir(parents=True)
+    fit(broken, status=1)
+    assert Path("runs/knowformer-kg").exists(), "an empty folder of the user stays"
+    Path("runs/knowformer-kg").rmdir()
+    Path("runs/notes.txt").touch()
+    fit(broken, status=1)
+    assert [path.name for path in Path("runs").iterdir()] == ["notes.txt"]
+    fit(broken, "--run_dir=one/two/run", status=1)
+    assert not Path("one").exists()
 
 
 def test_debug_shows_the_traceback(cli):

@@ -55,10 +55,19 @@ def test_test_repeats_the_figures_and_refuses_other_splits(fit_nodes, cli, resul
     best = results("run")["validation"]["best val/acc"]
     assert results("judged")["metrics"]["val/acc"] == best
     other = cli("test", "--ckpt_path", "run", "--data.split=random-50-25-25", "--run_dir=other")
-    assert other.status != 0 and "may be among its training nodes" in other.err
+    assert other.status == 2 and "may be among its training nodes" in other.err
     assert "--data.split given --data.split_index 0" in other.err
     scaled = cli("test", "--ckpt_path", "run", "--data.normalize_features=true", "--run_dir=scaled")
-    assert scaled.status != 0 and "--data.normalize_features False" in scaled.err
+    assert scaled.status == 2 and "--data.normalize_features False" in scaled.err
+    metric = cli("test", "--ckpt_path", "run", "--model.metric=roc_auc", "--run_dir=metric")
+    assert metric.status == 2 and "Take --model.metric accuracy" in metric.err
+    assert not any(Path(name).exists() for name in ("other", "scaled", "metric"))
+
+
+def test_settings_that_the_data_refuse_leave_nothing_behind(fit_nodes):
+    refused = fit_nodes("--model.class_weights=[1.0]", "--logger=tensorboard", status=2)
+    assert "class_weights has 1 factors for 3 classes" in refused.err
+    assert not Path("runs").exists()
 
 
 @pytest.mark.parametrize("metric", ["auroc", "acc"])
