@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
 
+from graphzoo.datamodules.prefetch import prefetch
 from graphzoo.datasets.answers import AnswerIndex
 from graphzoo.errors import UsageError
 from graphzoo.types import QueryBatch, TripleBatch
@@ -27,6 +28,7 @@ __all__ = [
     "TrainingBatches",
     "TrainingSampler",
     "WholeBatchSampler",
+    "cut",
     "permute",
     "rank_and_world_size",
 ]
@@ -96,10 +98,10 @@ class TrainingSampler(DistributedSampler[Slice]):
         for start in range(0, self.num_triples, self.batch_size):
             batch = order[start : start + self.batch_size]
             size = batch.numel()
-            low, high = _cut(size, self.num_replicas, self.rank)
+            low, high = cut(size, self.num_replicas, self.rank)
             parts = self.num_micro_batches(size)
             for part in range(parts):
-                first, last = _cut(high - low, parts, part)
+                first, last = cut(high - low, parts, part)
                 # cloned: a slice of the permutation would carry all of it to a worker
                 position = batch[low + first : low + last].clone()
                 yield Slice(epoch, start + low + first, position, batch.clone())
@@ -216,15 +218,24 @@ class ResumableLoader(DataLoader[Any]):
         dataset: Makes batches of the sampler's items.
         sampler: Order of an epoch.
         num_workers: Worker processes.
+        ahead: Batches made ahead in a thread when there are no workers; see `prefetch`.
     """
 
-    def __init__(self, dataset: Dataset[Any], sampler: DistributedSampler[Any], num_workers: int = 0) -> None:
+    def __init__(
+        self,
+        dataset: Dataset[Any],
+        sampler: DistributedSampler[Any],
+        num_workers: int = 0,
+        *,
+        ahead: int = 0,
+    ) -> None:
         # its own generator, or each epoch would draw a seed for the workers from the global one
         generator = torch.Generator()
         super().__init__(
             dataset, batch_size=None, sampler=sampler, num_workers=num_workers, generator=generator
         )
         self._order = sampler
+        self._ahead = 0 if num_workers else ahead
         self._epoch = 0
         self._given = 0
         self._resume: tuple[int, int] | None = None
@@ -260,12 +271,13 @@ class ResumableLoader(DataLoader[Any]):
             self._resume = None
             if epoch == self._epoch and given < len(self):
                 skip = given
-        for batch in super().__iter__():
+        batches: Iterator[Any] = super().__iter__()
+        for batch in prefetch(batches, self._ahead) if self._ahead else batches:
             self._given += 1
             if self._given > skip:
                 yield batch
 
 
-def _cut(size: int, parts: int, number: int) -> tuple[int, int]:
+def cut(size: int, parts: int, number: int) -> tuple[int, int]:
     """Bounds of the `number`-th of `parts` consecutive parts that differ by at most one."""
     return size * number // parts, size * (number + 1) // parts
