@@ -26,6 +26,8 @@ ProjectionInit = Literal["orthogonal", "shifted_gaussian", "low_rank"]
 _INIT_STD, _NORM_EPS = 0.02, 1e-12
 # What App. C.4 compares the orthogonal projection with.
 _SHIFTED_MEAN, _LOW_RANK = 0.1, 5
+# Tokens from which on a processor is busy, without and with CUDA: fewer are not worth a group of their own.
+_MIN_TOKENS = (1024, 32768)
 
 
 class PENCILLayer(nn.Module):
@@ -84,8 +86,9 @@ class PENCILLayer(nn.Module):
 
     def _heads(self, x: Tensor, count: int) -> tuple[Tensor, ...]:
         """[B, T, count D] -> count tensors [B, H, T, D / H]."""
-        batch, tokens, _ = x.shape
-        return x.view(batch, tokens, count, self.num_heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+        # Taken apart before the dimensions change places: the gradients are then put together in one copy.
+        parts = x.view(*x.shape[:2], count, self.num_heads, -1).unbind(2)
+        return tuple(part.transpose(1, 2) for part in parts)
 
     def _transform(
         self,
@@ -214,26 +217,50 @@ class PENCIL(PairEncoder):
             ValueError: if subgraphs are larger than `max_nodes`, or features are missing or of another width.
         """
         self._check(subgraphs, x)
-        adjacency = subgraphs.adjacency.to(self.projection.dtype)
-        valid = torch.arange(adjacency.shape[1], device=adjacency.device) < subgraphs.num_nodes[:, None]
-        mask = F.pad(valid, (0, 2), value=True)
-        operator = _operator(adjacency, valid, self.residual_norm) if self.multiplicative_residual else None
+        adjacency, device = subgraphs.adjacency, subgraphs.adjacency.device
         generator = None
         if self.training and self.has_dropout:
-            generator = self.noise.generator(noise_seed, adjacency.device)
-        h = self._embed(subgraphs, adjacency, x)
+            generator = self.noise.generator(noise_seed, device)
+        mapped, rows = None, subgraphs.nodes.clamp_min(0)
+        if self.features is not None and x is not None:
+            mapped, rows = self.features(x, rows)
+        groups = _groups_of_size(subgraphs.num_nodes, adjacency.shape[1])
+        if groups is None:
+            return self._encode(adjacency, subgraphs.num_nodes, mapped, rows, generator)
+        states = []
+        for pairs, size in groups:
+            group = adjacency[pairs, :size, :size]
+            part = rows[pairs, :size]
+            states.append(self._encode(group, subgraphs.num_nodes[pairs], mapped, part, generator))
+        order = torch.cat([pairs for pairs, _ in groups])
+        return torch.cat(states)[torch.argsort(order)]
+
+    def _encode(
+        self,
+        links: Tensor,
+        num_nodes: Tensor,
+        mapped: Tensor | None,
+        rows: Tensor,
+        generator: torch.Generator | None,
+    ) -> Tensor:
+        """Links [B, S, S], sizes [B], mapped features [U, D] and the row of each node [B, S] -> [B, 2 D]."""
+        adjacency = links.to(self.projection.dtype)
+        valid = torch.arange(adjacency.shape[1], device=adjacency.device) < num_nodes[:, None]
+        mask = F.pad(valid, (0, 2), value=True)
+        operator = _operator(adjacency, valid, self.residual_norm) if self.multiplicative_residual else None
+        h = self._embed(adjacency, None if mapped is None else F.embedding(rows, mapped))
         for layer in self.layers[:-1]:
             h = layer(h, mask, operator, generator)
         senders = None if operator is None else _senders(operator)
         last = cast(PENCILLayer, self.layers[-1])
         return last.read_pair(h, mask, operator, generator, senders).flatten(1)
 
-    def _embed(self, subgraphs: PairSubgraphs, adjacency: Tensor, x: Tensor | None) -> Tensor:
+    def _embed(self, adjacency: Tensor, features: Tensor | None) -> Tensor:
         """States of all tokens before the first layer (Eq. 1), [B, S + 2, D]."""
         num_nodes, budget, weight = adjacency.shape[1], self.max_nodes, self.projection
         h = adjacency @ weight[budget : budget + num_nodes] + weight[:num_nodes]
-        if self.features is not None and x is not None:
-            h = h + self.features(x, subgraphs.nodes.clamp_min(0))
+        if features is not None:
+            h = h + features
         roles = weight[2 * budget :]
         h = torch.cat([h + roles[0], h[:, :2] + roles[1]], 1)
         if self.positions is not None:
@@ -259,6 +286,28 @@ class PENCIL(PairEncoder):
             raise ValueError(
                 f"the encoder was built for features [N, {self.spec.in_channels}], got {list(x.shape)}"
             )
+
+
+def _groups_of_size(num_nodes: Tensor, padded: int) -> list[tuple[Tensor, int]] | None:
+    """Pairs of similar size and the largest of it, where one after the other is faster than all at once.
+
+    A group goes on with the next smaller subgraph while its padding stays below a tenth, or until it has
+    tokens enough to occupy the device.
+    """
+    # Compiled code cannot wait for the sizes.
+    if torch.compiler.is_compiling() or num_nodes.numel() * padded <= _MIN_TOKENS[num_nodes.is_cuda]:
+        return None
+    order = torch.argsort(num_nodes, descending=True, stable=True)
+    sizes: list[int] = num_nodes[order].tolist()
+    starts = [0]
+    for i, size in enumerate(sizes):
+        largest = sizes[starts[-1]]
+        if size < 0.9 * largest and (i - starts[-1]) * largest >= _MIN_TOKENS[num_nodes.is_cuda]:
+            starts.append(i)
+    if len(starts) == 1 and sizes[0] == padded:
+        return None
+    ends = [*starts[1:], len(sizes)]
+    return [(order[start:end], sizes[start]) for start, end in zip(starts, ends, strict=True)]
 
 
 def _operator(adjacency: Tensor, valid: Tensor, norm: ResidualNorm) -> Tensor:

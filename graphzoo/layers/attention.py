@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import Function, once_differentiable
 from torch.nn import functional as F
 
-from graphzoo.layers.noise import dropout
+from graphzoo.layers.noise import draw_kept
 from graphzoo.ops.eager import run_eagerly
 
 __all__ = ["masked_attention"]
@@ -24,45 +26,47 @@ def masked_attention(
     p: float = 0.0,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """`scaled_dot_product_attention`, whose dropout is drawn from a generator.
+    """`scaled_dot_product_attention`, whose dropout of the attention weights is drawn from a generator.
 
     Without dropout, and on CUDA, this is torch's function. Its kernels draw from the device's global
-    generator: for the time of the call that one continues `generator`, and is put back afterwards. On the
-    CPU torch has no fused kernel with dropout, and the probabilities are written out here.
+    generator: for the time of the call that one stands in for `generator`, and is put back afterwards.
+    Elsewhere torch has no fused kernel with dropout; a function of our own keeps one matrix [Q, T] per head
+    for the backward pass, and what it draws does not depend on the number of threads.
 
     Args:
         query: [B, H, Q, D].
         key: [B, H, T, D].
         value: [B, H, T, D].
-        mask: True where a key may be attended to, [B, T], bool; None where all may.
-        p: Probability with which an attention weight is dropped, in [0, 1).
-        generator: On the device of `query`; None only without dropout.
+        mask: True where a key may be attended to, [B, T], bool; None where all may. At least one per row.
+        p: Probability with which a weight is dropped, in [0, 1).
+        generator: On the device of `query`; looked at only with dropout.
 
     Returns:
         [B, H, Q, D].
+
+    Raises:
+        ValueError: if there is dropout and no generator.
     """
     allowed = None if mask is None else mask[:, None, None]
     if p == 0:
         return F.scaled_dot_product_attention(query, key, value, attn_mask=allowed)
-    assert generator is not None
+    if generator is None:
+        raise ValueError("dropout needs a generator while training: take NoiseStream.generator(...)")
     if query.device.type == "cuda":
         return _attend_with_global_noise(query, key, value, allowed, p, generator)
-    scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-1, -2)
-    if allowed is not None:
-        scores = scores.masked_fill(~allowed, -torch.inf)
-    return dropout(torch.softmax(scores, -1), p, generator, True) @ value
+    return _attend_with_own_noise(query, key, value, mask, p, generator)
 
 
 @run_eagerly
 def _attend_with_global_noise(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, p: float, generator: torch.Generator
 ) -> Tensor:
-    with _in_place_of_global(generator):
+    with _standing_in_for(generator):
         return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=p)
 
 
 @contextmanager
-def _in_place_of_global(generator: torch.Generator) -> Iterator[None]:
+def _standing_in_for(generator: torch.Generator) -> Iterator[None]:
     """Let the global generator of a device draw what `generator` would, then put it back as it was."""
     device = generator.device
     if device.type == "cuda":
@@ -78,3 +82,53 @@ def _in_place_of_global(generator: torch.Generator) -> Iterator[None]:
         generator.set_state(shared.get_state())
     finally:
         shared.set_state(before)
+
+
+@run_eagerly
+def _attend_with_own_noise(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, p: float, generator: torch.Generator
+) -> Tensor:
+    rows = [x.flatten(0, 1) for x in (query, key, value)]
+    with torch.autocast(query.device.type, enabled=False):
+        out: Tensor = _Attention.apply(*rows, mask, query.shape[1], p, generator)  # type: ignore[no-untyped-call]
+    return out.view(query.shape)
+
+
+class _Attention(Function):
+    """Weights are kept for the backward pass with a minus where they were dropped: one matrix says both."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Tensor | None,
+        num_heads: int,
+        p: float,
+        generator: torch.Generator,
+    ) -> Tensor:
+        ctx.factor = query.shape[-1] ** -0.5
+        scores = torch.bmm(query, key.transpose(1, 2)).mul_(ctx.factor)
+        if mask is not None:
+            hidden = torch.zeros_like(mask, dtype=scores.dtype).masked_fill_(~mask, -torch.inf)
+            scores.view(-1, num_heads, *scores.shape[1:]).add_(hidden[:, None, None])
+        weights = torch.softmax(scores, -1)
+        keep, ctx.scale = draw_kept(weights, p, generator)
+        weights.mul_(keep.to(weights.dtype).mul_(2).sub_(1))
+        ctx.save_for_backward(query, key, value, weights)
+        return torch.bmm(weights.relu(), value).mul_(ctx.scale)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        query, key, value, weights = ctx.saved_tensors
+        grad = grad * ctx.scale
+        grad_value = torch.bmm(weights.relu().transpose(1, 2), grad)
+        grad_weights = torch.bmm(grad, value.transpose(1, 2))
+        grad_weights = torch.ops.aten.threshold_backward(grad_weights, weights, 0)
+        grad_scores = torch._softmax_backward_data(grad_weights, weights.abs(), -1, weights.dtype)
+        grad_scores.mul_(ctx.factor)
+        grad_query = torch.bmm(grad_scores, key)
+        grad_key = torch.bmm(grad_scores.transpose(1, 2), query)
+        return grad_query, grad_key, grad_value, None, None, None, None

@@ -26,7 +26,7 @@ class FeatureRows(nn.Module):
         self.linear = SparseLinear(in_features, out_features)
 
     @run_eagerly
-    def forward(self, x: Tensor, rows: Tensor) -> Tensor:
+    def forward(self, x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Map rows of a table.
 
         Args:
@@ -34,13 +34,13 @@ class FeatureRows(nn.Module):
             rows: Which rows, any shape, int64, in 0..N-1.
 
         Returns:
-            The shape of `rows` and D behind it.
+            Mapped rows, [U, D], and which of them each entry of `rows` is, int64: `F.embedding` takes both.
         """
         if rows.numel() >= x.shape[0]:
-            return F.embedding(rows, self.linear(x))
+            return self.linear(x), rows
         distinct, position = torch.unique(rows, return_inverse=True)
         part = x[distinct] if x.layout is torch.strided else _sparse_rows(x, distinct)
-        return F.embedding(position, self.linear(part))
+        return self.linear(part), position
 
 
 def _sparse_rows(x: Tensor, rows: Tensor) -> SparseMatrix:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from graphzoo.ops.eager import run_eagerly
 from graphzoo.sampling.random import hash_integers
 
-__all__ = ["NoiseStream", "dropout"]
+__all__ = ["NoiseStream", "draw_kept", "dropout"]
 
 # What a seed is for, so that equal numbers in different roles do not give equal noise.
 _NAMED, _COUNTED, _FIXED = 1, 2, 3
@@ -72,10 +72,15 @@ def dropout(x: Tensor, p: float, generator: torch.Generator | None, training: bo
         return x
     if generator is None:
         raise ValueError("dropout needs a generator while training: take NoiseStream.generator(...)")
-    dropped = min(round(p * 65536), 65535)
-    keep = _random_bits(x, generator) >= dropped - 32768
+    keep, scale = draw_kept(x, p, generator)
     # A product: `torch.where` with its gradient takes six times as long on the CPU.
-    return x * (keep.to(x.dtype) * (65536 / (65536 - dropped)))
+    return x * (keep.to(x.dtype) * scale)
+
+
+def draw_kept(x: Tensor, p: float, generator: torch.Generator) -> tuple[Tensor, float]:
+    """Which entries dropout with probability `p` keeps, bool in the shape of `x`, and the scale they get."""
+    dropped = min(round(p * 65536), 65535)
+    return _random_bits(x, generator) >= dropped - 32768, 65536 / (65536 - dropped)
 
 
 @run_eagerly
