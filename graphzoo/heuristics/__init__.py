@@ -1,0 +1,54 @@
+"""Scores of node pairs that nothing has to be trained for: `from graphzoo.heuristics import adamic_adar`."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from graphzoo.heuristics.adjacency import adjacency_matrix as adjacency_matrix
+    from graphzoo.heuristics.katz_index import katz as katz
+    from graphzoo.heuristics.local import adamic_adar as adamic_adar
+    from graphzoo.heuristics.local import common_neighbors as common_neighbors
+    from graphzoo.heuristics.local import resource_allocation as resource_allocation
+    from graphzoo.heuristics.paths import shortest_path as shortest_path
+    from graphzoo.heuristics.scorer import GraphPairScorer as GraphPairScorer
+    from graphzoo.heuristics.scorer import LinkHeuristic as LinkHeuristic
+    from graphzoo.heuristics.walks import pagerank as pagerank
+    from graphzoo.heuristics.walks import personalized_pagerank as personalized_pagerank
+
+_LAZY = {
+    "GraphPairScorer": "scorer",
+    "LinkHeuristic": "scorer",
+    "adamic_adar": "local",
+    "adjacency_matrix": "adjacency",
+    "common_neighbors": "local",
+    "katz": "katz_index",
+    "pagerank": "walks",
+    "personalized_pagerank": "walks",
+    "resource_allocation": "local",
+    "shortest_path": "paths",
+}
+
+__all__ = [
+    "GraphPairScorer",
+    "LinkHeuristic",
+    "adamic_adar",
+    "adjacency_matrix",
+    "common_neighbors",
+    "katz",
+    "pagerank",
+    "personalized_pagerank",
+    "resource_allocation",
+    "shortest_path",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(import_module(f"graphzoo.heuristics.{_LAZY[name]}"), name)
+    raise AttributeError(f"module 'graphzoo.heuristics' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

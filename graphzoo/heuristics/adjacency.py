@@ -1,0 +1,148 @@
+"""The graph as scipy has it, and what every heuristic asks of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+__all__ = [
+    "MAX_BYTES",
+    "adjacency_matrix",
+    "cheaper_side",
+    "check_pairs",
+    "chunks",
+    "column_width",
+    "columns_of",
+    "has_link",
+    "is_symmetric",
+    "neighbors_of",
+]
+
+MAX_BYTES = 2**28
+"""Working memory of a heuristic unless told otherwise: 256 MiB beside graph, pairs and scores."""
+
+
+def adjacency_matrix(edge_index: Any, num_nodes: int, *, symmetric: bool = True) -> Any:
+    """Adjacency matrix of a simple graph: repeated edges count once, self-loops not at all.
+
+    Args:
+        edge_index: Edges u -> v, [2, E], integers; a numpy array or a tensor on the CPU.
+        num_nodes: N.
+        symmetric: Whether every edge also counts in the other direction.
+
+    Returns:
+        `scipy.sparse.csr_array` [N, N] of ones, float64, indices sorted; row u holds the edges that leave u.
+
+    Raises:
+        ValueError: if `edge_index` is no [2, E] or names a node outside 0..N-1.
+    """
+    edges = np.asarray(edge_index)
+    if edges.ndim != 2 or edges.shape[0] != 2:
+        raise ValueError(f"edge_index must be [2, E], got {list(edges.shape)}")
+    if edges.size and not (edges.min() >= 0 and edges.max() < num_nodes):
+        raise ValueError(
+            f"edge_index holds nodes {edges.min()}..{edges.max()}, the graph has nodes 0..{num_nodes - 1}"
+        )
+    source, target = edges[:, edges[0] != edges[1]]
+    if symmetric:
+        source, target = np.concatenate([source, target]), np.concatenate([target, source])
+    ones = np.ones(len(source))
+    adjacency = sparse.coo_array((ones, (source, target)), shape=(num_nodes, num_nodes)).tocsr()
+    adjacency.sort_indices()
+    adjacency.data[:] = 1.0
+    return adjacency
+
+
+def check_pairs(adjacency: Any, pairs: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Both columns of `pairs` [B, 2].
+
+    Raises:
+        ValueError: if the shape is another or a node is not in the graph.
+    """
+    found = np.asarray(pairs)
+    if found.ndim != 2 or found.shape[1] != 2:
+        raise ValueError(f"pairs must be [B, 2], got {list(found.shape)}")
+    if found.size and not (found.min() >= 0 and found.max() < adjacency.shape[0]):
+        raise ValueError(
+            f"pairs hold nodes {found.min()}..{found.max()}, the graph has nodes 0..{adjacency.shape[0] - 1}"
+        )
+    u, v = found.astype(np.int64, copy=False).T
+    return u, v
+
+
+def is_symmetric(adjacency: Any) -> bool:
+    """Whether every edge runs in both directions."""
+    return bool((adjacency != adjacency.T).nnz == 0)
+
+
+def chunks(cost: NDArray[np.int64], limit: int) -> Iterator[slice]:
+    """Cut a list into runs whose costs add up to at most `limit`; what costs more is a run of its own.
+
+    >>> list(chunks(np.array([3, 3, 3, 9, 1]), 6))
+    [slice(0, 2, None), slice(2, 3, None), slice(3, 4, None), slice(4, 5, None)]
+    """
+    ends = np.cumsum(cost)
+    start = 0
+    while start < len(cost):
+        spent = ends[start - 1] if start else 0
+        stop = max(int(np.searchsorted(ends, spent + limit, side="right")), start + 1)
+        yield slice(start, stop)
+        start = stop
+
+
+def neighbors_of(adjacency: Any, nodes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The rows of `nodes` one after the other: positions in `nodes`, and the neighbours there."""
+    degree = np.diff(adjacency.indptr)[nodes]
+    owner = np.repeat(np.arange(len(nodes)), degree)
+    offset = np.repeat(adjacency.indptr[nodes] - np.cumsum(degree) + degree, degree)
+    return owner, adjacency.indices[offset + np.arange(len(owner))]
+
+
+def has_link(
+    adjacency: Any, u: NDArray[np.int64], v: NDArray[np.int64], *, max_bytes: int = MAX_BYTES
+) -> NDArray[np.bool_]:
+    """Whether an edge joins u and v, in whichever direction, [B]."""
+    degree = np.diff(adjacency.indptr).astype(np.int64)
+    found = np.zeros(len(u), dtype=bool)
+    for part in chunks(degree[u] + degree[v] + 1, max(max_bytes // 32, 1)):
+        for near, far in ((u[part], v[part]), (v[part], u[part])):
+            owner, neighbor = neighbors_of(adjacency, near)
+            found[part.start + owner[neighbor == far[owner]]] = True
+    return found
+
+
+def cheaper_side(
+    adjacency: Any, u: NDArray[np.int64], v: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(u, v), or (v, u) where the graph is undirected and u has fewer different nodes than v.
+
+    What starts from the second one costs one column per different node.
+    """
+    if len(np.unique(u)) < len(np.unique(v)) and is_symmetric(adjacency):
+        return v, u
+    return u, v
+
+
+def column_width(adjacency: Any, bytes_per_entry: int, max_bytes: int) -> int:
+    """How many columns of N entries to work on at a time; more than 64 leave the caches and are slower."""
+    fitting: int = max_bytes // (bytes_per_entry * max(adjacency.shape[0], 1))
+    return min(max(fitting, 1), 64)
+
+
+def columns_of(
+    ends: NDArray[np.int64], width: int
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
+    """Group `ends` [B] by node, `width` different nodes at a time.
+
+    Yields:
+        Positions in `ends`, the different nodes there, ascending, and the place among these of each position.
+    """
+    nodes, column = np.unique(ends, return_inverse=True)
+    order = np.argsort(column, kind="stable")
+    starts = np.arange(0, len(nodes), width)
+    for start, rows in zip(starts, np.split(order, np.searchsorted(column[order], starts[1:])), strict=False):
+        yield rows, nodes[start : start + width], column[rows] - start

@@ -1,0 +1,166 @@
+"""The Katz index: all walks between two nodes, long ones damped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import count, islice
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import linalg
+
+from graphzoo.errors import UsageError
+from graphzoo.heuristics.adjacency import (
+    MAX_BYTES,
+    cheaper_side,
+    check_pairs,
+    column_width,
+    columns_of,
+    has_link,
+    neighbors_of,
+)
+from graphzoo.heuristics.paths import shortest_path
+
+__all__ = ["katz"]
+
+# Terms and their successors, float64.
+_BYTES_PER_ENTRY = 16
+
+# Terms between two looks at the bound, which cost about as much as a term on a sparse graph.
+_CHECK = 4
+
+
+def katz(
+    adjacency: Any,
+    pairs: Any,
+    *,
+    beta: float = 0.005,
+    max_length: int | None = None,
+    hide_link: bool = False,
+    rtol: float = 1e-10,
+    max_bytes: int = MAX_BYTES,
+) -> NDArray[np.float64]:
+    r"""Damped number of walks, :math:`\sum_{l \ge 1} \beta^l (A^l)_{uv}` (Katz, 1953).
+
+    The series is summed term by term, from one end of the pairs. No term is below 0, so nothing cancels:
+    scores of distant pairs keep their relative precision, and nodes that no walk joins get exactly 0. It
+    ends where a bound on all that follows, by the norm of A, is below `rtol` of every score.
+
+    Args:
+        adjacency: From `adjacency_matrix`, [N, N].
+        pairs: (u, v), [B, 2], integers.
+        beta: Damping per edge, above 0.
+        max_length: Longest walk that counts; None for all, which needs beta times the norm of A below 1.
+        hide_link: Score every pair in the graph without its own link. Costs one column per linked pair where
+            otherwise all pairs of a node share one.
+        rtol: Relative error of a score.
+        max_bytes: Working memory; at least one column of N entries is held.
+
+    Returns:
+        Scores [B], float64.
+
+    Raises:
+        UsageError: if the series does not converge.
+        ValueError: for settings that make no sense.
+    """
+    if not beta > 0:
+        raise ValueError(f"beta must be above 0, got {beta}")
+    if max_length is not None and max_length < 1:
+        raise ValueError(f"max_length must be at least 1, or None for all walks, got {max_length}")
+    u, v = check_pairs(adjacency, pairs)
+    scores = np.zeros(len(u))
+    series = _Series(adjacency, beta, max_length, _decay(adjacency, beta, max_length), rtol)
+    width = column_width(adjacency, _BYTES_PER_ENTRY, max_bytes)
+    # Pairs that no walk joins have their score now; that of any other is above 0 sooner or later.
+    joined = np.isfinite(shortest_path(adjacency, pairs, hide_link=hide_link, max_bytes=max_bytes))
+    hidden = has_link(adjacency, u, v) if hide_link else np.zeros(len(u), dtype=bool)
+    alone = np.flatnonzero(joined & hidden)
+    for start in range(0, len(alone), width):
+        rows = alone[start : start + width]
+        near, far = u[rows], v[rows]
+        scores[rows] = series.sum(near, far, np.arange(len(rows)), _OwnLinks(adjacency, near, far))
+    shared = np.flatnonzero(joined & ~hidden)
+    near, far = cheaper_side(adjacency, u[shared], v[shared])
+    for rows, ends, column in columns_of(far, width):
+        scores[shared[rows]] = series.sum(near[rows], ends, column, None)
+    return scores
+
+
+@dataclass
+class _Series:
+    """What is summed, and until when."""
+
+    adjacency: Any
+    beta: float
+    max_length: int | None
+    decay: float
+    rtol: float
+
+    def sum(
+        self,
+        near: NDArray[np.int64],
+        ends: NDArray[np.int64],
+        column: NDArray[np.int64],
+        own_links: _OwnLinks | None,
+    ) -> NDArray[np.float64]:
+        """Scores [B] of nodes `near` with `ends[column]`, one column of walks per end."""
+        term = np.zeros((self.adjacency.shape[0], len(ends)))
+        term[ends, np.arange(len(ends))] = 1.0
+        scores, unsettled = np.zeros(len(near)), np.ones(len(near), dtype=bool)
+        for length in islice(count(1), self.max_length):
+            following = self.adjacency @ term
+            if own_links is not None:
+                own_links.leave_out(following, term)
+            term = following
+            term *= self.beta
+            scores[unsettled] += term[near, column][unsettled]
+            if self.max_length is None and length % _CHECK == 0:
+                rest = np.sqrt(np.einsum("nc,nc->c", term, term)) * (self.decay / (1 - self.decay))
+                unsettled &= rest[column] > self.rtol * scores
+                if not unsettled.any():
+                    break
+        return scores
+
+
+class _OwnLinks:
+    """Takes the link of pair c out of column c: sums over the neighbours of both ends, but for each other."""
+
+    def __init__(self, adjacency: Any, u: NDArray[np.int64], v: NDArray[np.int64]) -> None:
+        self.rows = np.concatenate([u, v])
+        self.columns = np.tile(np.arange(len(u)), 2)
+        other = np.concatenate([v, u])
+        owner, neighbor = neighbors_of(adjacency, self.rows)
+        kept = neighbor != other[owner]
+        self.owner, self.neighbor = owner[kept], neighbor[kept]
+
+    def leave_out(self, following: NDArray[np.float64], term: NDArray[np.float64]) -> None:
+        """Replace two entries of each column of `following` = A `term`; subtracting would cancel digits."""
+        values = term[self.neighbor, self.columns[self.owner]]
+        following[self.rows, self.columns] = np.bincount(self.owner, values, minlength=len(self.rows))
+
+
+def _decay(adjacency: Any, beta: float, max_length: int | None) -> float:
+    """A bound below 1 on the norm of beta A, by which terms shrink at least."""
+    if max_length is not None or not adjacency.nnz:
+        return 0.0
+    # Cheap and always above the norm; the norm itself is only needed where this does not prove convergence.
+    norm = float(np.sqrt(adjacency.sum(axis=0).max() * adjacency.sum(axis=1).max()))
+    if beta * norm >= 0.9:
+        norm = _norm(adjacency)
+    if beta * norm >= 1:
+        raise UsageError(
+            f"the Katz index does not converge on this graph: beta {beta:g} times the norm of its adjacency "
+            f"matrix, {norm:.6g}, is not below 1\n"
+            f"Take a beta below {1 / norm:.2g}, or count short walks only: max_length 3"
+        )
+    return beta * norm
+
+
+def _norm(adjacency: Any) -> float:
+    """Spectral norm, a hair too large."""
+    if min(adjacency.shape) <= 8:
+        return float(np.linalg.norm(adjacency.toarray(), 2))
+    # A start of ones: it is not orthogonal to the leading vector of a matrix without negative entries.
+    largest = linalg.svds(adjacency, k=1, v0=np.ones(adjacency.shape[0]), return_singular_vectors=False)
+    return float(largest[0]) * (1 + 1e-9)

@@ -1,0 +1,113 @@
+"""Shortest paths between many pairs: breadth-first search from 64 nodes at once, one bit each."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphzoo.heuristics.adjacency import MAX_BYTES, cheaper_side, check_pairs, chunks, columns_of, has_link
+
+__all__ = ["shortest_path"]
+
+
+def shortest_path(
+    adjacency: Any,
+    pairs: Any,
+    *,
+    unreachable: float = math.inf,
+    hide_link: bool = False,
+    max_bytes: int = MAX_BYTES,
+) -> NDArray[np.float64]:
+    """Number of edges on a shortest path from u to v.
+
+    Args:
+        adjacency: From `adjacency_matrix`, [N, N].
+        pairs: (u, v), [B, 2], integers.
+        unreachable: What pairs without a path get.
+        hide_link: Measure every pair in the graph without its own link. Costs one search per linked pair
+            where otherwise all pairs of a node share one.
+        max_bytes: Working memory; at least 24 bytes per node and 8 per edge of the largest hub are held.
+
+    Returns:
+        Distances [B], float64: 0 for u = v.
+
+    >>> from graphzoo.heuristics import adjacency_matrix
+    >>> path = adjacency_matrix([[0, 1], [1, 2]], 4)
+    >>> shortest_path(path, [[0, 2], [0, 3], [1, 1]])
+    array([ 2., inf,  0.])
+    """
+    u, v = check_pairs(adjacency, pairs)
+    distance = np.full(len(u), np.nan)
+    if not len(u):
+        return distance
+    # A search follows edges backwards: what reaches a node is read in its row.
+    search = _Search(adjacency, max_bytes)
+    hidden = has_link(adjacency, u, v) if hide_link else np.zeros(len(u), dtype=bool)
+    alone = np.flatnonzero(hidden)
+    for start in range(0, len(alone), search.width):
+        rows = alone[start : start + search.width]
+        distance[rows] = search.run(u[rows], v[rows], np.arange(len(rows)), hide=True)
+    shared = np.flatnonzero(~hidden)
+    near, far = cheaper_side(adjacency, u[shared], v[shared])
+    for rows, ends, column in columns_of(far, search.width):
+        distance[shared[rows]] = search.run(near[rows], ends, column, hide=False)
+    distance[np.isnan(distance)] = unreachable
+    return distance
+
+
+class _Search:
+    """Breadth-first searches side by side.
+
+    Attributes:
+        width: How many at a time.
+    """
+
+    def __init__(self, adjacency: Any, max_bytes: int) -> None:
+        self.adjacency = adjacency
+        degree = np.diff(adjacency.indptr).astype(np.int64)
+        # reduceat gives an empty row its successor's entry, so rows without edges are left out.
+        self.rows = np.flatnonzero(degree)
+        num_nodes = adjacency.shape[0]
+        words = max(max_bytes // 2 // (24 * max(num_nodes, 1)), 1)
+        self.width = 64 * min(words, 64)
+        per_edge = 8 * self.width // 64
+        self.parts = list(chunks(degree[self.rows], max(max_bytes // 2 // per_edge, 1)))
+
+    def run(
+        self, near: NDArray[np.int64], ends: NDArray[np.int64], column: NDArray[np.int64], *, hide: bool
+    ) -> NDArray[np.float64]:
+        """Distances [B] from nodes `near` to `ends[column]`, NaN without a path."""
+        words = -(-len(ends) // 64)
+        frontier = np.zeros((self.adjacency.shape[0], words), dtype=np.uint64)
+        bits = np.uint64(1) << (np.arange(len(ends)) % 64).astype(np.uint64)
+        np.bitwise_or.at(frontier, (ends, np.arange(len(ends)) // 64), bits)
+        reached = frontier.copy()
+        word, bit = column // 64, bits[column]
+        distance = np.where(near == ends[column], 0.0, np.nan)
+        length = 0
+        while frontier.any():
+            length += 1
+            frontier = self._step(frontier)
+            if hide and length == 1:
+                # The end is on the frontier only now, so its own link can be taken only now.
+                np.bitwise_and.at(frontier, (near, word), ~bit)
+            frontier &= ~reached
+            reached |= frontier
+            distance[np.isnan(distance) & ((frontier[near, word] & bit) > 0)] = length
+            if not np.isnan(distance).any():
+                break
+        return distance
+
+    def _step(self, frontier: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """All bits that the neighbours of a node have."""
+        pointer, indices = self.adjacency.indptr, self.adjacency.indices
+        following = np.zeros_like(frontier)
+        for part in self.parts:
+            rows = self.rows[part]
+            first, last = pointer[rows[0]], pointer[rows[-1] + 1]
+            gathered = frontier[indices[first:last]]
+            following[rows] = np.bitwise_or.reduceat(gathered, pointer[rows] - first, axis=0)
+        return following

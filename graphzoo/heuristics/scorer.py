@@ -1,0 +1,119 @@
+"""Heuristics in an encoder's clothes: built from a `GraphSpec`, without parameters, never trained."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from graphzoo.encoders.base import Encoder
+from graphzoo.heuristics.adjacency import MAX_BYTES, adjacency_matrix
+from graphzoo.heuristics.katz_index import katz
+from graphzoo.heuristics.local import adamic_adar, common_neighbors, resource_allocation
+from graphzoo.heuristics.paths import shortest_path
+from graphzoo.heuristics.walks import pagerank, personalized_pagerank
+from graphzoo.layers import LastResult
+from graphzoo.types import GraphSpec
+
+__all__ = ["GraphPairScorer", "HeuristicName", "LinkHeuristic"]
+
+HeuristicName = Literal["cn", "aa", "ra", "katz", "spd", "pagerank", "ppr"]
+
+
+class GraphPairScorer(Encoder):
+    """Whole graph and pairs of nodes -> one score per pair, higher for likelier links."""
+
+    out_channels = 1
+
+    @abstractmethod
+    def forward(self, edge_index: Tensor, pairs: Tensor) -> Tensor:
+        """Score `pairs` [B, 2] in the graph of `edge_index` [2, E]: [B], float64.
+
+        What pairs share is computed once per call, so many pairs in one call are cheaper than in many.
+        """
+
+
+class LinkHeuristic(GraphPairScorer):
+    """A heuristic by name.
+
+    Scores are those of `graphzoo.heuristics`; shortest paths of d edges score 1 / (1 + d), none 0.
+
+    Args:
+        spec: Facts of the graph; `num_nodes` is used.
+        name: "cn", "aa", "ra" (common neighbours, plain or weighted), "katz", "spd" (shortest path),
+            "pagerank", "ppr" (personalised PageRank).
+        directed: Follow edges in their direction only; else they run both ways.
+        beta: Of Katz, damping per edge.
+        max_length: Of Katz, the longest walk that counts; None for all.
+        alpha: Of both PageRanks, the probability of following an edge.
+        symmetric: Of personalised PageRank: add both directions, else the walk is that of the first node.
+        max_bytes: Working memory.
+
+    Raises:
+        ValueError: for settings that make no sense.
+    """
+
+    def __init__(
+        self,
+        spec: GraphSpec,
+        *,
+        name: HeuristicName = "cn",
+        directed: bool = False,
+        beta: float = 0.005,
+        max_length: int | None = None,
+        alpha: float = 0.85,
+        symmetric: bool = True,
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
+        super().__init__()
+        if name not in get_args(HeuristicName):
+            raise ValueError(f"name must be one of {', '.join(get_args(HeuristicName))}, got {name!r}")
+        if not beta > 0:
+            raise ValueError(f"beta must be above 0, got {beta}")
+        if not 0 <= alpha < 1:
+            raise ValueError(f"alpha must be at least 0 and below 1, got {alpha}")
+        if max_length is not None and max_length < 1:
+            raise ValueError(f"max_length must be at least 1, or None for all walks, got {max_length}")
+        if max_bytes < 1:
+            raise ValueError(f"max_bytes must be at least 1, got {max_bytes}")
+        self.spec, self.name, self.directed = spec, name, directed
+        self.beta, self.max_length, self.alpha, self.symmetric = beta, max_length, alpha, symmetric
+        self.max_bytes = max_bytes
+        self._last: LastResult[Any] = LastResult()
+
+    @torch.no_grad()
+    def forward(self, edge_index: Tensor, pairs: Tensor) -> Tensor:
+        """Scores of `pairs` [B, 2] in the graph of `edge_index` [2, E]: [B], float64, on the pairs' device.
+
+        The matrix of the graph is kept until another `edge_index` comes. Links among the pairs are not
+        hidden: no heuristic but "katz" and "spd" looks at them, and pairs of an evaluation are no edges.
+
+        Raises:
+            UsageError: where Katz does not converge.
+            ValueError: for nodes outside the graph.
+        """
+        adjacency = self._last.get((edge_index,), lambda: self._matrix(edge_index))
+        scores = self._score(adjacency, pairs.detach().cpu().numpy())
+        return torch.from_numpy(scores).to(pairs.device)
+
+    def _matrix(self, edge_index: Tensor) -> Any:
+        edges = edge_index.detach().cpu().numpy()
+        return adjacency_matrix(edges, self.spec.num_nodes, symmetric=not self.directed)
+
+    def _score(self, adjacency: Any, pairs: Any) -> Any:
+        memory: dict[str, Any] = {"max_bytes": self.max_bytes}
+        scorers: dict[str, Callable[[], Any]] = {
+            "cn": lambda: common_neighbors(adjacency, pairs, **memory),
+            "aa": lambda: adamic_adar(adjacency, pairs, **memory),
+            "ra": lambda: resource_allocation(adjacency, pairs, **memory),
+            "katz": lambda: katz(adjacency, pairs, beta=self.beta, max_length=self.max_length, **memory),
+            "spd": lambda: 1 / (1 + shortest_path(adjacency, pairs, **memory)),
+            "pagerank": lambda: pagerank(adjacency, pairs, alpha=self.alpha),
+            "ppr": lambda: personalized_pagerank(
+                adjacency, pairs, alpha=self.alpha, symmetric=self.symmetric, **memory
+            ),
+        }
+        return scorers[self.name]()

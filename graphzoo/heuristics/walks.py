@@ -1,0 +1,175 @@
+"""Where random walks stay: PageRank of both nodes, and personalised PageRank of one for the other."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from graphzoo.heuristics.adjacency import (
+    MAX_BYTES,
+    cheaper_side,
+    check_pairs,
+    column_width,
+    columns_of,
+    is_symmetric,
+)
+from graphzoo.heuristics.paths import shortest_path
+
+__all__ = ["pagerank", "pagerank_of_nodes", "personalized_pagerank"]
+
+# Walk, its successor, their difference and the sum: float64 each.
+_BYTES_PER_ENTRY = 32
+
+# Steps between two looks at the change, which cost about as much as a step on a sparse graph.
+_CHECK = 8
+
+
+def pagerank(adjacency: Any, pairs: Any, *, alpha: float = 0.85, tol: float = 1e-13) -> NDArray[np.float64]:
+    """PageRank of u times PageRank of v (Brin and Page, 1998).
+
+    Args:
+        adjacency: From `adjacency_matrix`, [N, N].
+        pairs: (u, v), [B, 2], integers.
+        alpha: Probability of following an edge; else the walk begins anew at any node.
+        tol: Error of the distribution, all nodes together.
+
+    Returns:
+        Scores [B], float64.
+    """
+    u, v = check_pairs(adjacency, pairs)
+    p = pagerank_of_nodes(adjacency, alpha=alpha, tol=tol)
+    scores: NDArray[np.float64] = p[u] * p[v]
+    return scores
+
+
+def pagerank_of_nodes(adjacency: Any, *, alpha: float = 0.85, tol: float = 1e-13) -> NDArray[np.float64]:
+    r"""The distribution :math:`p = \alpha P^\top p + (1 - \alpha) / N`; walks leave dead ends for any node.
+
+    Args:
+        adjacency: From `adjacency_matrix`, [N, N].
+        alpha: In [0, 1).
+        tol: Bound on the sum of absolute errors.
+
+    Returns:
+        [N], float64, sum 1.
+    """
+    _check_alpha(alpha)
+    num_nodes = adjacency.shape[0]
+    transition, dead_ends = _transition(adjacency)
+    p = np.full(num_nodes, 1 / max(num_nodes, 1))
+    while num_nodes:
+        following = alpha * (transition @ p)
+        following += (1 - alpha + alpha * p[dead_ends].sum()) / num_nodes
+        following /= following.sum()
+        change = np.abs(following - p).sum()
+        p = following
+        # A step shrinks distances by alpha; below 1e-14 rounding is all that is left.
+        if change * alpha / (1 - alpha) <= max(tol, 1e-14):
+            break
+    return p
+
+
+def personalized_pagerank(
+    adjacency: Any,
+    pairs: Any,
+    *,
+    alpha: float = 0.85,
+    symmetric: bool = True,
+    rtol: float = 1e-9,
+    max_bytes: int = MAX_BYTES,
+) -> NDArray[np.float64]:
+    r"""How often walks that begin anew at u are at v, plus the same from v to u.
+
+    Of :math:`\pi_u = (1 - \alpha) \sum_k \alpha^k x_k` with x_k the walk after k steps, the terms after the
+    last one computed are put as equal to it. Walks that reach a dead end begin anew.
+
+    Args:
+        adjacency: From `adjacency_matrix`, [N, N].
+        pairs: (u, v), [B, 2], integers.
+        alpha: Probability of following an edge, in [0, 1).
+        symmetric: Add both directions; else the walk is that of u.
+        rtol: Relative error of a score.
+        max_bytes: Working memory; at least one walk of N entries is held.
+
+    Returns:
+        Scores [B], float64, exactly 0 where no path leads.
+    """
+    _check_alpha(alpha)
+    u, v = check_pairs(adjacency, pairs)
+    width = column_width(adjacency, _BYTES_PER_ENTRY, max_bytes)
+    transition, dead_ends = _transition(adjacency)
+    walks = _Walks(transition, dead_ends, alpha, rtol)
+    scores = np.zeros(len(u))
+    if not is_symmetric(adjacency):
+        for start, goal in ((u, v), (v, u)) if symmetric else ((u, v),):
+            leads = np.isfinite(shortest_path(adjacency, np.stack([start, goal], 1), max_bytes=max_bytes))
+            scores[leads] += walks.scores(start[leads], goal[leads], width)
+        return scores
+    leads = np.isfinite(shortest_path(adjacency, pairs, max_bytes=max_bytes))
+    u, v = u[leads], v[leads]
+    goal, start = cheaper_side(adjacency, u, v)
+    # Walks on an undirected graph are reversible: deg(u) pi_u(v) = deg(v) pi_v(u).
+    degree = np.maximum(np.diff(adjacency.indptr), 1)
+    both = 1 / degree[u] + 1 / degree[v] if symmetric else 1 / degree[u]
+    scores[leads] = walks.scores(start, goal, width) * degree[start] * both
+    return scores
+
+
+class _Walks:
+    """Walks from several nodes side by side."""
+
+    def __init__(self, transition: Any, dead_ends: NDArray[np.int64], alpha: float, rtol: float) -> None:
+        self.transition, self.dead_ends = transition, dead_ends
+        self.alpha, self.rtol = alpha, rtol
+
+    def scores(self, start: NDArray[np.int64], goal: NDArray[np.int64], width: int) -> NDArray[np.float64]:
+        """Share of the walk from `start` [B] that is spent at `goal` [B]."""
+        scores = np.zeros(len(start))
+        for rows, sources, column in columns_of(start, width):
+            scores[rows] = self._sum(sources, goal[rows], column)
+        return scores
+
+    def _sum(
+        self, sources: NDArray[np.int64], goal: NDArray[np.int64], column: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        columns = np.arange(len(sources))
+        walk = np.zeros((self.transition.shape[0], len(sources)))
+        walk[sources, columns] = 1.0
+        scores: NDArray[np.float64] = (1 - self.alpha) * walk[goal, column]
+        unsettled = np.ones(len(scores), dtype=bool)
+        weight = 1.0
+        for step in count(1):
+            following = self.transition @ walk
+            following[sources, columns] += walk[self.dead_ends].sum(axis=0)
+            weight *= self.alpha
+            here = following[goal, column]
+            scores[unsettled] += (1 - self.alpha) * weight * here[unsettled]
+            if step % _CHECK == 0:
+                # A step brings two distributions no further apart, so later terms differ from this one by
+                # at most this change per step.
+                change = np.abs(following - walk).sum(axis=0)
+                rest = weight * change * (self.alpha / (1 - self.alpha))
+                settled = unsettled & (rest[column] <= self.rtol * scores)
+                scores[settled] += self.alpha * weight * here[settled]
+                unsettled &= ~settled
+                if not unsettled.any():
+                    break
+            walk = following
+        return scores
+
+
+def _transition(adjacency: Any) -> tuple[Any, NDArray[np.int64]]:
+    """Probabilities to get from column to row, and the nodes that no edge leaves."""
+    degree = np.diff(adjacency.indptr)
+    share = np.divide(1.0, degree, where=degree > 0, out=np.zeros(len(degree)))
+    rows = sparse.diags_array(share) @ adjacency
+    return rows.T.tocsr(), np.flatnonzero(degree == 0)
+
+
+def _check_alpha(alpha: float) -> None:
+    if not 0 <= alpha < 1:
+        raise ValueError(f"alpha must be at least 0 and below 1, got {alpha}")
