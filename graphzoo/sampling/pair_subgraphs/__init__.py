@@ -1,6 +1,7 @@
 """Subgraphs around node pairs. Importing this compiles nothing and does not import numba."""
 
 from graphzoo.sampling.pair_subgraphs.graph import PairGraph
-from graphzoo.sampling.pair_subgraphs.sampler import PairSamples, PairSubgraphSampler
+from graphzoo.sampling.pair_subgraphs.sampler import PairSubgraphSampler
+from graphzoo.sampling.pair_subgraphs.samples import PairSamples
 
 __all__ = ["PairGraph", "PairSamples", "PairSubgraphSampler"]

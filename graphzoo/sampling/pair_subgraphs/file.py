@@ -17,9 +17,10 @@ from torch import Tensor
 
 from graphzoo.datasets.errors import DataError
 from graphzoo.datasets.files import write_atomically
-from graphzoo.sampling.pair_subgraphs.graph import Array
 
-__all__ = ["from_portable", "map_arrays", "portable", "write_arrays"]
+__all__ = ["Array", "from_portable", "map_arrays", "portable", "write_arrays"]
+
+Array = np.ndarray[Any, np.dtype[Any]]
 
 _FORMAT = "graphzoo pair graph, version 1"
 _HEADER_BYTES = 4096
@@ -112,11 +113,15 @@ def _map(place: MappedFile) -> Array:
 
 
 def portable(array: Array) -> MappedFile | Tensor:
-    """The array as it is sent to another process: the name of its file, or a tensor."""
-    # A slice of a mapped array keeps the offset of the whole; only the whole lies directly on the map.
-    if isinstance(array, np.memmap) and isinstance(array.base, mmap.mmap) and array.filename is not None:
-        return MappedFile(str(Path(array.filename).absolute()), array.dtype.name, array.offset, len(array))
-    return torch.from_numpy(np.asarray(array))
+    """The array as it is sent to another process: its place in a file, or a tensor."""
+    whole: Any = array
+    while isinstance(whole, np.ndarray):
+        if isinstance(whole, np.memmap) and isinstance(whole.base, mmap.mmap) and whole.filename is not None:
+            # A part of a mapped array has the offset of the whole.
+            offset = whole.offset + array.ctypes.data - whole.ctypes.data
+            return MappedFile(str(Path(whole.filename).absolute()), array.dtype.name, offset, len(array))
+        whole = whole.base
+    return torch.from_numpy(array if array.flags.writeable else array.copy())
 
 
 def from_portable(value: MappedFile | Tensor) -> Array:

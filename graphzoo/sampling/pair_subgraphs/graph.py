@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,9 @@ import numpy as np
 from torch import Tensor
 
 from graphzoo.errors import UsageError
+from graphzoo.sampling.pair_subgraphs.file import Array, from_portable, map_arrays, portable, write_arrays
 
-__all__ = ["Array", "PairGraph"]
-
-Array = np.ndarray[Any, np.dtype[Any]]
+__all__ = ["PairGraph"]
 
 _FAULTS = {
     1: "rowptr[{0}] .. rowptr[{1}] is not a part of col; it starts with 0, ascends and ends with len(col)",
@@ -27,6 +26,8 @@ _FAULTS = {
 @dataclass(frozen=True, eq=False)
 class PairGraph:
     """Neighbours in CSR form; the arrays may be memory-mapped files and are never copied.
+
+    Other processes are sent the name of a mapped file, and other arrays in shared memory, once for all.
 
     Node i is joined to `col[rowptr[i]:rowptr[i + 1]]`, ascending, without repeats and self-loops, whatever
     the direction of the edge: if j is among the neighbours of i, then i is among those of j.
@@ -77,7 +78,8 @@ class PairGraph:
         both = (pattern + 2 * pattern.T.tocsr()).tocsr()
         both.sort_indices()
         forward = (both.data & 1).astype(np.uint8) if directed else np.empty(0, np.uint8)
-        return cls(both.indptr, both.indices, forward)
+        # one type of pointers, for every other one is compiled anew
+        return cls(both.indptr.astype(np.int64), both.indices, forward)
 
     @classmethod
     def from_csr(cls, rowptr: Any, col: Any, forward: Any = None, *, check: bool = True) -> PairGraph:
@@ -140,8 +142,6 @@ class PairGraph:
         Raises:
             OSError: if the file cannot be written.
         """
-        from graphzoo.sampling.pair_subgraphs.file import write_arrays
-
         write_arrays(Path(path), [self.rowptr, self.col, self.forward])
 
     @classmethod
@@ -155,20 +155,16 @@ class PairGraph:
         Raises:
             DataError: if it is no such file, too short, or damaged.
         """
-        from graphzoo.sampling.pair_subgraphs.file import map_arrays
-
         rowptr, col, forward = map_arrays(Path(path), check=check)
         return cls.from_csr(rowptr, col, forward, check=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        # A mapped file is opened again by name; other arrays travel as tensors, which multiprocessing puts
-        # into shared memory: neither is copied per worker.
-        from graphzoo.sampling.pair_subgraphs.file import portable
-
-        return {name: portable(array) for name, array in vars(self).items()}
+        # Kept: what moves into shared memory for the first worker is there for the others.
+        state: dict[str, Any] = self.__dict__.setdefault("_portable", {})
+        if not state:
+            state.update({column.name: portable(getattr(self, column.name)) for column in fields(self)})
+        return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        from graphzoo.sampling.pair_subgraphs.file import from_portable
-
         for name, value in state.items():
             object.__setattr__(self, name, from_portable(value))

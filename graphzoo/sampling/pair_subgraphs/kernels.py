@@ -211,10 +211,15 @@ def _induced_row(
     rowptr: Any, col: Any, forward: Any, flat: Any, base: int, count: int, i: int, keys: Any, places: Any,
     row: Any,
 ) -> None:  # fmt: skip
-    """`row[1 + j]` = 1 where there is an edge from the subgraph's node i to its node j."""
+    """`row[1 + j]` = 1 where there is an edge from the subgraph's node i to its node j, else 0.
+
+    Neighbours outside the subgraph all write to `row[0]`: no branch that cannot be predicted. Indices are
+    unsigned, or numba would ask of each whether it counts from the end.
+    """
     node = flat[base + i]
     begin, end = rowptr[node], rowptr[node + 1]
-    row[: count + 1] = 0
+    for j in range(count + 1):
+        row[j] = 0
     steps = 1
     while (end - begin) >> steps:
         steps += 1
@@ -223,14 +228,18 @@ def _induced_row(
         for j in range(count):
             e = _entry(col, begin, end, flat[base + j])
             if e >= 0:
-                row[1 + j] = forward[e] if forward.shape[0] else 1
-    elif forward.shape[0]:
+                row[1 + j] = _value(forward, e)
+    elif keys.shape[0]:
         for e in range(begin, end):
-            row[1 + _find(keys, places, col[e])] = forward[e]
+            row[np.uint64(1 + _find(keys, places, col[e]))] = _value(forward, e)
     else:
-        # neighbours outside the subgraph all write to row[0]: no branch that cannot be predicted
-        for e in range(begin, end):
-            row[1 + _find(keys, places, col[e])] = 1
+        for e in range(np.uint64(begin), np.uint64(end)):
+            row[np.uint64(np.int64(1) + places[np.uint64(col[e])])] = _value(forward, e)
+
+
+@jit
+def _value(forward: Any, e: int) -> Any:
+    return forward[e] if forward.shape[0] else np.uint8(1)
 
 
 @jit
@@ -251,8 +260,10 @@ def pad_subgraphs(
         out_nodes[b, count:] = -1
         for i in range(count):
             _induced_row(rowptr, col, forward, flat, base, count, i, keys, places, row)
-            out_adjacency[b, i, :count] = row[1 : count + 1]
-            out_adjacency[b, i, count:] = 0
+            target = out_adjacency[b, i]
+            for j in range(count):
+                target[j] = row[j + 1]
+            target[count:] = 0
         out_adjacency[b, count:width] = 0
         out_adjacency[b, 0, 1] = 0
         out_adjacency[b, 1, 0] = 0

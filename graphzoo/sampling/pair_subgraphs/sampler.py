@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,21 +10,19 @@ import torch
 from torch import Tensor
 
 from graphzoo.errors import UsageError
-from graphzoo.sampling.pair_subgraphs.graph import Array, PairGraph
+from graphzoo.sampling.pair_subgraphs.graph import PairGraph
+from graphzoo.sampling.pair_subgraphs.samples import PairSamples, share_out
 from graphzoo.sampling.pair_subgraphs.scratch import ScratchPool
 from graphzoo.sampling.random import hash_integers
 from graphzoo.types import PairSubgraphs
 
-__all__ = ["PairSamples", "PairSubgraphSampler"]
+__all__ = ["PairSubgraphSampler"]
 
 # what these draws are for, so that they share no random numbers with others of the same seed
 _NODES_PURPOSE = 0x7061697273
 _ORDER_PURPOSE = 0x6F72646572
 # Places in a subgraph are int32, degrees are drawn from with 32 random bits.
 _MAX_NODES = 2**31 - 1
-# Pairs below which a piece of work costs less than handing it over; and the most pieces of a call.
-_MIN_PAIRS_PER_PIECE = 8
-_MAX_PIECES = 64
 
 
 class PairSubgraphSampler:
@@ -218,6 +215,12 @@ class PairSubgraphSampler:
         order_keys = hash_integers(
             _ORDER_PURPOSE, seed if order_seed is None else order_seed, pairs[:, 0], pairs[:, 1]
         )
+        for keys in (node_keys, order_keys):
+            if keys.shape != (len(pairs),):
+                raise UsageError(
+                    f"a tensor of seeds must have shape [{len(pairs)}], one for every pair; those given make "
+                    f"{list(keys.shape)}"
+                )
         sizes = np.empty(len(pairs), np.int64)
         arrays = [pairs.numpy(), *(keys.numpy().view(np.uint64) for keys in (node_keys, order_keys))]
         settings = (self.depth, self.num_neighbors, self.max_nodes)
@@ -230,9 +233,9 @@ class PairSubgraphSampler:
                     self.graph.rowptr, self.graph.col, *arrays, *settings, scratch, sizes, first, last
                 )
 
-        parts = _share_out(work, len(pairs))
+        parts = share_out(work, len(pairs))
         nodes = np.concatenate(parts) if parts else np.empty(0, self.graph.col.dtype)
-        return PairSamples(self, nodes, np.concatenate([[0], sizes.cumsum()]))
+        return PairSamples(self.graph, self._scratch, nodes, np.concatenate([[0], sizes.cumsum()]))
 
     def _checked(self, pairs: Tensor) -> Tensor:
         if pairs.dim() != 2 or pairs.shape[1] != 2 or pairs.dtype != torch.int64:
@@ -256,70 +259,3 @@ class PairSubgraphSampler:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._set_up(state["graph"], *state["settings"])
-
-
-class PairSamples:
-    """Nodes of the subgraphs of B pairs, one list after the other.
-
-    Attributes:
-        num_nodes: Nodes of each subgraph, at least 2, [B], int64.
-    """
-
-    def __init__(self, sampler: PairSubgraphSampler, nodes: Array, offsets: Array) -> None:
-        self._sampler, self._nodes, self._offsets = sampler, nodes, offsets
-        self.num_nodes = torch.from_numpy(np.diff(offsets))
-
-    def __len__(self) -> int:
-        return int(self.num_nodes.numel())
-
-    def nodes(self, row: int) -> Tensor:
-        """Nodes of one subgraph, the pair first, int64."""
-        row = range(len(self))[row]
-        return torch.from_numpy(self._nodes[self._offsets[row] : self._offsets[row + 1]].astype(np.int64))
-
-    def pad(self, rows: Tensor | None = None) -> PairSubgraphs:
-        """Some of the subgraphs with their adjacency, padded to the largest of them.
-
-        Args:
-            rows: Which ones and in which order, [b], int64; None is all.
-
-        Raises:
-            IndexError: for a row that is not in 0..B-1.
-        """
-        rows = torch.arange(len(self)) if rows is None else rows.cpu().contiguous()
-        if rows.dtype != torch.int64 or rows.dim() != 1:
-            raise UsageError(f"rows must be int64 of shape [b], got {rows.dtype} {list(rows.shape)}")
-        if rows.numel() and not 0 <= int(rows.min()) <= int(rows.max()) < len(self):
-            raise IndexError(f"rows must be in 0..{len(self) - 1}, got {int(rows.min())}..{int(rows.max())}")
-        num_nodes = self.num_nodes[rows]
-        width = int(num_nodes.max()) if rows.numel() else 2
-        nodes = torch.empty(rows.numel(), width, dtype=torch.int64)
-        adjacency = torch.empty(rows.numel(), width, width, dtype=torch.uint8)
-        graph, scratch_pool = self._sampler.graph, self._sampler._scratch
-        out = (rows.numpy(), nodes.numpy(), adjacency.numpy())
-
-        def work(first: int, last: int) -> None:
-            from graphzoo.sampling.pair_subgraphs import kernels
-
-            with scratch_pool.borrow() as scratch:
-                kernels.pad_subgraphs(
-                    graph.rowptr, graph.col, graph.forward, self._nodes, self._offsets, out[0], scratch,
-                    *out[1:], first, last,
-                )  # fmt: skip
-
-        _share_out(work, rows.numel())
-        return PairSubgraphs(nodes, adjacency.view(torch.bool), num_nodes)
-
-
-def _share_out(work: Callable[[int, int], Any], num_pairs: int) -> list[Any]:
-    """`work(first, last)` for pieces of the pairs on the threads of torch; the results in order."""
-    from graphzoo.ops.threads import run_pieces
-
-    num_pieces = min(_MAX_PIECES, -(-num_pairs // _MIN_PAIRS_PER_PIECE))
-    results: list[Any] = [None] * num_pieces
-
-    def run(i: int) -> None:
-        results[i] = work(num_pairs * i // num_pieces, num_pairs * (i + 1) // num_pieces)
-
-    run_pieces(run, num_pieces)
-    return results

@@ -1,0 +1,90 @@
+"""Node lists of subgraphs, and their padded tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphzoo.errors import UsageError
+from graphzoo.sampling.pair_subgraphs.file import Array
+from graphzoo.sampling.pair_subgraphs.graph import PairGraph
+from graphzoo.sampling.pair_subgraphs.scratch import ScratchPool
+from graphzoo.types import PairSubgraphs
+
+__all__ = ["PairSamples", "share_out"]
+
+# Pairs below which a piece of work costs less than handing it over; and the most pieces of a call.
+_MIN_PAIRS_PER_PIECE = 8
+_MAX_PIECES = 64
+
+
+class PairSamples:
+    """Nodes of the subgraphs of B pairs, one list after the other.
+
+    Attributes:
+        num_nodes: Nodes of each subgraph, at least 2, [B], int64.
+    """
+
+    def __init__(self, graph: PairGraph, scratch: ScratchPool, nodes: Array, offsets: Array) -> None:
+        self._graph, self._scratch = graph, scratch
+        self._nodes, self._offsets = nodes, offsets
+        self.num_nodes = torch.from_numpy(np.diff(offsets))
+
+    def __len__(self) -> int:
+        return int(self.num_nodes.numel())
+
+    def nodes(self, row: int) -> Tensor:
+        """Nodes of one subgraph, the pair first, int64."""
+        row = range(len(self))[row]
+        return torch.from_numpy(self._nodes[self._offsets[row] : self._offsets[row + 1]].astype(np.int64))
+
+    def pad(self, rows: Tensor | None = None) -> PairSubgraphs:
+        """Some of the subgraphs with their adjacency, padded to the largest of them.
+
+        Args:
+            rows: Which ones and in which order, [b], int64; None is all.
+
+        Raises:
+            IndexError: for a row that is not in 0..B-1.
+        """
+        rows = torch.arange(len(self)) if rows is None else rows.cpu().contiguous()
+        if rows.dtype != torch.int64 or rows.dim() != 1:
+            raise UsageError(f"rows must be int64 of shape [b], got {rows.dtype} {list(rows.shape)}")
+        if rows.numel() and not 0 <= int(rows.min()) <= int(rows.max()) < len(self):
+            raise IndexError(f"rows must be in 0..{len(self) - 1}, got {int(rows.min())}..{int(rows.max())}")
+        num_nodes = self.num_nodes[rows]
+        width = int(num_nodes.max()) if rows.numel() else 2
+        nodes = torch.empty(rows.numel(), width, dtype=torch.int64)
+        adjacency = torch.empty(rows.numel(), width, width, dtype=torch.uint8)
+        graph = self._graph
+        out = (rows.numpy(), nodes.numpy(), adjacency.numpy())
+
+        def work(first: int, last: int) -> None:
+            from graphzoo.sampling.pair_subgraphs import kernels
+
+            with self._scratch.borrow() as scratch:
+                kernels.pad_subgraphs(
+                    graph.rowptr, graph.col, graph.forward, self._nodes, self._offsets, out[0], scratch,
+                    *out[1:], first, last,
+                )  # fmt: skip
+
+        share_out(work, rows.numel())
+        return PairSubgraphs(nodes, adjacency.view(torch.bool), num_nodes)
+
+
+def share_out(work: Callable[[int, int], Any], num_pairs: int) -> list[Any]:
+    """`work(first, last)` for pieces of the pairs on the threads of torch; the results in order."""
+    from graphzoo.ops.threads import run_pieces
+
+    num_pieces = min(_MAX_PIECES, -(-num_pairs // _MIN_PAIRS_PER_PIECE))
+    results: list[Any] = [None] * num_pieces
+
+    def run(i: int) -> None:
+        results[i] = work(num_pairs * i // num_pieces, num_pairs * (i + 1) // num_pieces)
+
+    run_pieces(run, num_pieces)
+    return results
