@@ -11,8 +11,10 @@ if TYPE_CHECKING:
     from graphzoo.encoders.base import PairEncoder as PairEncoder
     from graphzoo.encoders.base import QueryEncoder as QueryEncoder
     from graphzoo.encoders.galit import GALiT as GALiT
+    from graphzoo.encoders.gnn import GNN as GNN
     from graphzoo.encoders.knowformer import KnowFormer as KnowFormer
     from graphzoo.encoders.nodeformer import NodeFormer as NodeFormer
+    from graphzoo.encoders.pair_gnn import PairGNN as PairGNN
     from graphzoo.encoders.pencil import PENCIL as PENCIL
 
 _LAZY = {
@@ -21,19 +23,23 @@ _LAZY = {
     "QueryEncoder": "base",
     "PairEncoder": "base",
     "GALiT": "galit",
+    "GNN": "gnn",
     "KnowFormer": "knowformer",
     "NodeFormer": "nodeformer",
     "PENCIL": "pencil",
+    "PairGNN": "pair_gnn",
 }
 
 __all__ = [
     "Encoder",
     "GALiT",
+    "GNN",
     "KnowFormer",
     "NodeEncoder",
     "NodeFormer",
     "PENCIL",
     "PairEncoder",
+    "PairGNN",
     "QueryEncoder",
 ]
 

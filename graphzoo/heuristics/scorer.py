@@ -6,7 +6,9 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, Literal, get_args
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from graphzoo.encoders.base import Encoder
@@ -21,6 +23,9 @@ from graphzoo.types import GraphSpec
 __all__ = ["GraphPairScorer", "HeuristicName", "LinkHeuristic"]
 
 HeuristicName = Literal["cn", "aa", "ra", "katz", "spd", "pagerank", "ppr"]
+
+# Scores are rounded to so many bits, and computed to a relative error well below.
+_BITS, _RTOL = 30, 1e-11
 
 
 class GraphPairScorer(Encoder):
@@ -39,7 +44,8 @@ class GraphPairScorer(Encoder):
 class LinkHeuristic(GraphPairScorer):
     """A heuristic by name.
 
-    Scores are those of `graphzoo.heuristics`; shortest paths of d edges score 1 / (1 + d), none 0.
+    Scores are those of `graphzoo.heuristics`, rounded to 30 bits (nine digits), so that pairs that are alike
+    tie whatever the order of summation; shortest paths of d edges score 1 / (1 + d), none 0.
 
     Args:
         spec: Facts of the graph; `num_nodes` is used.
@@ -97,7 +103,7 @@ class LinkHeuristic(GraphPairScorer):
         """
         adjacency = self._last.get((edge_index,), lambda: self._matrix(edge_index))
         scores = self._score(adjacency, pairs.detach().cpu().numpy())
-        return torch.from_numpy(scores).to(pairs.device)
+        return torch.from_numpy(_rounded(scores)).to(pairs.device)
 
     def _matrix(self, edge_index: Tensor) -> Any:
         edges = edge_index.detach().cpu().numpy()
@@ -105,15 +111,22 @@ class LinkHeuristic(GraphPairScorer):
 
     def _score(self, adjacency: Any, pairs: Any) -> Any:
         memory: dict[str, Any] = {"max_bytes": self.max_bytes}
+        precision = memory | {"rtol": _RTOL}
         scorers: dict[str, Callable[[], Any]] = {
             "cn": lambda: common_neighbors(adjacency, pairs, **memory),
             "aa": lambda: adamic_adar(adjacency, pairs, **memory),
             "ra": lambda: resource_allocation(adjacency, pairs, **memory),
-            "katz": lambda: katz(adjacency, pairs, beta=self.beta, max_length=self.max_length, **memory),
+            "katz": lambda: katz(adjacency, pairs, beta=self.beta, max_length=self.max_length, **precision),
             "spd": lambda: 1 / (1 + shortest_path(adjacency, pairs, **memory)),
             "pagerank": lambda: pagerank(adjacency, pairs, alpha=self.alpha),
             "ppr": lambda: personalized_pagerank(
-                adjacency, pairs, alpha=self.alpha, symmetric=self.symmetric, **memory
+                adjacency, pairs, alpha=self.alpha, symmetric=self.symmetric, **precision
             ),
         }
         return scorers[self.name]()
+
+
+def _rounded(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    mantissa, exponent = np.frexp(scores)
+    found: NDArray[np.float64] = np.ldexp(np.rint(np.ldexp(mantissa, _BITS)), exponent - _BITS)
+    return found

@@ -1,0 +1,159 @@
+"""GCN, GAT and GraphSAGE by PyG's layers: what the Transformers are compared with.
+
+Kipf and Welling, ICLR 2017; Velickovic et al., ICLR 2018; Hamilton, Ying and Leskovec, NeurIPS 2017.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from graphzoo.encoders.base import NodeEncoder
+from graphzoo.layers import NoiseStream, SparseLinear, dropout
+from graphzoo.types import GraphSpec
+
+__all__ = ["GNN", "GNNKind", "GNNStack", "check_gnn_settings"]
+
+GNNKind = Literal["gcn", "gat", "sage"]
+
+
+class GNNStack(nn.Module):
+    """Layers of one kind, each followed by ReLU and dropout.
+
+    Args:
+        in_channels: F, width of the input.
+        hidden_channels: D, width of every layer; with "gat" the heads' side by side.
+        num_layers: L.
+        kind: "gcn", "gat" or "sage" (mean of the neighbours, and the node itself).
+        num_heads: Of "gat".
+        dropout: After every layer.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        num_layers: int,
+        *,
+        kind: GNNKind,
+        num_heads: int,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.dropout = dropout
+        self.convs = nn.ModuleList(
+            _conv(kind, in_channels if layer == 0 else hidden_channels, hidden_channels, num_heads)
+            for layer in range(num_layers)
+        )
+        first = self.convs[0]
+        # The input may be sparse, which PyG's own maps do not take.
+        self.before: SparseLinear | None = None
+        if kind == "sage":
+            # The mean of mapped neighbours is the mapped mean, and as narrow as the layer.
+            self.before = SparseLinear(in_channels, hidden_channels, bias=False)
+            first.lin_l = nn.Identity()
+            first.lin_r = SparseLinear(in_channels, hidden_channels)
+        else:
+            first.lin = SparseLinear(in_channels, hidden_channels, bias=False)
+            nn.init.xavier_uniform_(first.lin.weight)
+
+    def forward(self, x: Tensor, edge_index: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Inputs [N, F], dense or sparse CSR, and edges [2, E] -> states [N, D]."""
+        h: Any = x if self.before is None else (self.before(x), x)
+        for conv in self.convs:
+            h = dropout(conv(h, edge_index).relu(), self.dropout, generator, self.training)
+        states: Tensor = h
+        return states
+
+
+class GNN(NodeEncoder):
+    """A graph neural network: features [N, F] and edges -> states [N, D].
+
+    The global random state is not touched: dropout is drawn by `noise_seed`, or as the next of the module's
+    own stream (`draws` in the state dict).
+
+    Args:
+        spec: Facts of the graph; `in_channels` is the width of the features.
+        kind: "gcn", "gat" or "sage".
+        hidden_channels: D, width of the states; with "gat" the heads' side by side.
+        num_layers: Layers, each followed by ReLU and dropout.
+        num_heads: Attention heads of "gat"; they divide `hidden_channels`.
+        dropout: After every layer.
+        seed: Of the noise stream.
+
+    Raises:
+        ValueError: for sizes that cannot be built, naming the setting.
+    """
+
+    def __init__(
+        self,
+        spec: GraphSpec,
+        *,
+        kind: GNNKind = "gcn",
+        hidden_channels: int = 64,
+        num_layers: int = 2,
+        num_heads: int = 8,
+        dropout: float = 0.5,
+        seed: int = 0,
+    ) -> None:
+        check_gnn_settings(kind, hidden_channels, num_layers, num_heads, dropout)
+        if spec.in_channels < 1:
+            raise ValueError("a GNN on the whole graph needs node features, and the data has none")
+        super().__init__()
+        self.spec, self.out_channels = spec, hidden_channels
+        self.layers = GNNStack(
+            spec.in_channels, hidden_channels, num_layers, kind=kind, num_heads=num_heads, dropout=dropout
+        )
+        self.noise = NoiseStream(seed)
+
+    def forward(self, x: Tensor, edge_index: Tensor, *, noise_seed: int | None = None) -> Tensor:
+        """Encode a graph.
+
+        Args:
+            x: Features [N, F], dense or sparse CSR.
+            edge_index: Edges [2, E], int64; messages pass from the first to the second.
+            noise_seed: Names the dropout while training; None takes the next of the module's stream.
+
+        Returns:
+            States [N, D].
+
+        Raises:
+            ValueError: if the features have another width than the spec's.
+        """
+        if x.dim() != 2 or x.shape[1] != self.spec.in_channels:
+            raise ValueError(
+                f"the encoder was built for features [N, {self.spec.in_channels}], got {list(x.shape)}"
+            )
+        generator = self.noise.generator(noise_seed, x.device) if self.training else None
+        states: Tensor = self.layers(x, edge_index, generator)
+        return states
+
+
+def check_gnn_settings(
+    kind: str, hidden_channels: int, num_layers: int, num_heads: int, dropout: float
+) -> None:
+    """Raise `ValueError` for what no stack can be built of."""
+    if kind not in get_args(GNNKind):
+        raise ValueError(f"kind must be one of {', '.join(get_args(GNNKind))}, got {kind!r}")
+    sizes = {"hidden_channels": hidden_channels, "num_layers": num_layers, "num_heads": num_heads}
+    for name, value in sizes.items():
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}")
+    if kind == "gat" and hidden_channels % num_heads:
+        raise ValueError(
+            f"hidden_channels must be a multiple of num_heads, got {hidden_channels} and {num_heads}"
+        )
+    if not 0 <= dropout < 1:
+        raise ValueError(f"dropout must be at least 0 and below 1, got {dropout}")
+
+
+def _conv(kind: str, in_channels: int, out_channels: int, num_heads: int) -> Any:
+    from torch_geometric.nn import GATConv, GCNConv, SAGEConv
+
+    if kind == "gcn":
+        return GCNConv(in_channels, out_channels)
+    if kind == "sage":
+        return SAGEConv(in_channels, out_channels)
+    return GATConv(in_channels, out_channels // num_heads, heads=num_heads)

@@ -1,0 +1,117 @@
+"""GCN, GAT and GraphSAGE on the subgraphs around node pairs, plain and told which nodes are asked about."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from graphzoo.encoders.base import PairEncoder
+from graphzoo.encoders.gnn import GNNKind, GNNStack, check_gnn_settings
+from graphzoo.layers import FeatureRows, NoiseStream
+from graphzoo.ops.eager import run_eagerly
+from graphzoo.types import GraphSpec, PairSubgraphs
+
+__all__ = ["PairGNN"]
+
+
+class PairGNN(PairEncoder):
+    """A graph neural network over sampled subgraphs -> the states of both nodes, [B, 2 D].
+
+    All subgraphs of a batch are one graph of unconnected parts. The input of a node is 1; identity-aware (You
+    et al., 2021; Zhu et al., 2021), also whether it is u and whether it is v; and its features, mapped to D,
+    where the data has any.
+
+    Args:
+        spec: Facts of the graph; `in_channels` is the width of the features, 0 for none.
+        kind: "gcn", "gat" or "sage".
+        identity_aware: Whether u and v are marked in the input.
+        hidden_channels: D, width of a node's state; with "gat" the heads' side by side.
+        num_layers: Layers, each followed by ReLU and dropout.
+        num_heads: Attention heads of "gat"; they divide `hidden_channels`.
+        dropout: After every layer.
+        use_features: Whether node features are used where the data has any.
+        seed: Of the noise stream.
+
+    Raises:
+        ValueError: for sizes that cannot be built, naming the setting.
+    """
+
+    def __init__(
+        self,
+        spec: GraphSpec,
+        *,
+        kind: GNNKind = "gcn",
+        identity_aware: bool = False,
+        hidden_channels: int = 512,
+        num_layers: int = 2,
+        num_heads: int = 8,
+        dropout: float = 0.0,
+        use_features: bool = True,
+        seed: int = 0,
+    ) -> None:
+        check_gnn_settings(kind, hidden_channels, num_layers, num_heads, dropout)
+        super().__init__()
+        self.spec, self.identity_aware = spec, identity_aware
+        self.out_channels = 2 * hidden_channels
+        has_features = use_features and spec.in_channels > 0
+        self.features = FeatureRows(spec.in_channels, hidden_channels) if has_features else None
+        width = 1 + 2 * identity_aware + hidden_channels * has_features
+        self.layers = GNNStack(
+            width, hidden_channels, num_layers, kind=kind, num_heads=num_heads, dropout=dropout
+        )
+        self.noise = NoiseStream(seed)
+
+    def forward(
+        self, subgraphs: PairSubgraphs, x: Tensor | None = None, *, noise_seed: int | None = None
+    ) -> Tensor:
+        """Encode a batch of pair subgraphs.
+
+        Args:
+            subgraphs: Nodes and links around each pair.
+            x: Features of all nodes of the whole graph, [N, F], dense or sparse CSR; not looked at without
+                features.
+            noise_seed: Names the dropout while training; None takes the next of the module's stream.
+
+        Returns:
+            States of u and v side by side, [B, 2 D].
+
+        Raises:
+            ValueError: if features are missing or of another width.
+        """
+        nodes, edge_index, pair = _joined(subgraphs)
+        inputs = self._inputs(nodes, pair, x)
+        generator = self.noise.generator(noise_seed, nodes.device) if self.training else None
+        states = self.layers(inputs, edge_index, generator)
+        found: Tensor = states[pair].flatten(1)
+        return found
+
+    def _inputs(self, nodes: Tensor, pair: Tensor, x: Tensor | None) -> Tensor:
+        dtype = next(self.parameters()).dtype
+        parts = [torch.ones(len(nodes), 1, dtype=dtype, device=nodes.device)]
+        if self.identity_aware:
+            marks = torch.zeros(len(nodes), 2, dtype=dtype, device=nodes.device)
+            marks[pair[:, 0], 0] = 1
+            marks[pair[:, 1], 1] = 1
+            parts.append(marks)
+        if self.features is not None:
+            if x is None or x.dim() != 2 or x.shape[1] != self.spec.in_channels:
+                got = "none" if x is None else str(list(x.shape))
+                raise ValueError(
+                    f"the encoder was built for node features [N, {self.spec.in_channels}] and got {got}: "
+                    "give x, or build it with use_features=False"
+                )
+            mapped, rows = self.features(x, nodes)
+            parts.append(F.embedding(rows, mapped))
+        return torch.cat(parts, 1)
+
+
+@run_eagerly
+def _joined(subgraphs: PairSubgraphs) -> tuple[Tensor, Tensor, Tensor]:
+    """All subgraphs as one graph: its nodes in the whole graph [n], edges [2, e], place of u and v [B, 2]."""
+    size = subgraphs.nodes.shape[1]
+    valid = torch.arange(size, device=subgraphs.nodes.device) < subgraphs.num_nodes[:, None]
+    place = (valid.flatten().cumsum(0) - 1).view_as(valid)
+    part, source, target = subgraphs.adjacency.nonzero(as_tuple=True)
+    edge_index = torch.stack([place[part, source], place[part, target]])
+    return subgraphs.nodes[valid], edge_index, place[:, :2]
