@@ -17,14 +17,14 @@ from graphzoo.datasets.kg import KnowledgeGraph
 from graphzoo.datasets.roots import cache_root
 from graphzoo.datasets.triples import read_bytes
 
-__all__ = ["find_split", "label_files", "remember", "remember_as", "with_labels"]
+__all__ = ["LOCK_TIMEOUT", "find_split", "label_files", "remember", "remember_as", "with_labels"]
 
 _log = logging.getLogger(__name__)
 _VERSION = 1
 # below this size parsing costs less than the look-up is worth
 _MIN_BYTES = 1 << 20
 # seconds that another process may take to parse the same files
-_LOCK_TIMEOUT = 3600.0
+LOCK_TIMEOUT = 3600.0
 _SEPARATOR = "\x00"
 _SUFFIXES = (".txt", ".tsv", ".csv", ".txt.gz", ".tsv.gz", ".csv.gz")
 _LABELS = {"entity": ("entity_names", "entity2text"), "relation": ("relation2text",)}
@@ -116,7 +116,7 @@ def _remember(
     parsed = None
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{target}.lock", timeout=_LOCK_TIMEOUT):
+        with FileLock(f"{target}.lock", timeout=LOCK_TIMEOUT):
             if target.exists():
                 try:
                     return read(target)

@@ -19,7 +19,7 @@ from graphzoo.datasets.errors import DataError
 from graphzoo.datasets.node.build import Parsed, number_names
 from graphzoo.datasets.node.splits import PARTS, NodeSplit
 
-__all__ = ["read_ogb", "read_proteins"]
+__all__ = ["read_ogb", "read_proteins", "read_table"]
 
 _log = logging.getLogger(__name__)
 _Table = np.ndarray[Any, np.dtype[Any]]
@@ -32,8 +32,8 @@ def read_ogb(files: Mapping[str, Path]) -> Parsed:
     results, the other graphs are undirected in the source, which lists each edge once.
     """
     edges, num_nodes = _edges(files)
-    y = _table(files["raw/node-label.csv.gz"], np.float32)
-    x = _table(files["raw/node-feat.csv.gz"], np.float32)
+    y = read_table(files["raw/node-label.csv.gz"], np.float32)
+    x = read_table(files["raw/node-feat.csv.gz"], np.float32)
     _check_rows(files, {"raw/node-feat.csv.gz": x, "raw/node-label.csv.gz": y}, num_nodes)
     classes = np.where(np.isnan(y[:, 0]), -1, y[:, 0]).astype(np.int64)
     return Parsed(
@@ -48,8 +48,8 @@ def read_ogb(files: Mapping[str, Path]) -> Parsed:
 def read_proteins(files: Mapping[str, Path]) -> Parsed:
     """ogbn-proteins: 112 yes-no labels; a node's features are the mean of its edges', as in NodeFormer."""
     edges, num_nodes = _edges(files)
-    y = _table(files["raw/node-label.csv.gz"], np.float32)
-    weights = _table(files["raw/edge-feat.csv.gz"], np.float32)
+    y = read_table(files["raw/node-label.csv.gz"], np.float32)
+    weights = read_table(files["raw/edge-feat.csv.gz"], np.float32)
     _check_rows(files, {"raw/node-label.csv.gz": y}, num_nodes)
     _check_rows(files, {"raw/edge-feat.csv.gz": weights}, edges.shape[1])
     # an undirected edge belongs to both of its ends
@@ -68,9 +68,9 @@ def read_proteins(files: Mapping[str, Path]) -> Parsed:
 
 
 def _edges(files: Mapping[str, Path]) -> tuple[_Table, int]:
-    edges = _table(files["raw/edge.csv.gz"], np.int64)
-    num_nodes = int(_table(files["raw/num-node-list.csv.gz"], np.int64).sum())
-    num_edges = int(_table(files["raw/num-edge-list.csv.gz"], np.int64).sum())
+    edges = read_table(files["raw/edge.csv.gz"], np.int64)
+    num_nodes = int(read_table(files["raw/num-node-list.csv.gz"], np.int64).sum())
+    num_edges = int(read_table(files["raw/num-edge-list.csv.gz"], np.int64).sum())
     _check_rows(files, {"raw/edge.csv.gz": edges}, num_edges)
     return np.ascontiguousarray(edges.T), num_nodes
 
@@ -101,12 +101,16 @@ def _splits(files: Mapping[str, Path]) -> dict[str, tuple[NodeSplit, ...]]:
     }
     if not by_part:
         return {}
-    train, valid, test = (torch.from_numpy(_table(by_part[part], np.int64)[:, 0]) for part in PARTS)
+    train, valid, test = (torch.from_numpy(read_table(by_part[part], np.int64)[:, 0]) for part in PARTS)
     return {"ogb": (NodeSplit("ogb", 0, train, valid, test),)}
 
 
-def _table(path: Path, kind: type[np.generic]) -> _Table:
-    """Comma-separated numbers without header, [rows, columns]."""
+def read_table(path: Path, kind: type[np.generic]) -> _Table:
+    """Comma-separated numbers of a gzip file without header, [rows, columns].
+
+    Raises:
+        DataError: if there is anything else in it, or nothing at all.
+    """
     # imported here: only reading needs it
     import pyarrow
     from pyarrow import csv as arrow_csv

@@ -18,7 +18,7 @@ from graphzoo.datasets.node.splits import NodeSplit, is_labelled
 from graphzoo.datasets.triples import clean, read_bytes
 from graphzoo.errors import suggestion
 
-__all__ = ["read_tables"]
+__all__ = ["parse_columns", "read_features", "read_tables"]
 
 _LABEL = "label"
 _SPLIT = "split"
@@ -36,24 +36,17 @@ def read_tables(nodes: Path, edges: Path, class_names: tuple[str, ...] | None) -
     Raises:
         DataError: something is missing or cannot be used.
     """
-    table, _ = _read(nodes)
-    columns = list(table)
-    names = table[columns[0]].to_pylist()
-    if not names:
-        raise DataError(f"{nodes}: no nodes behind the names of the columns")
-    _check_names(names, nodes, columns[0])
-    labels = [column for column in columns[1:] if column == _LABEL or column.startswith(f"{_LABEL}_")]
-    features = [column for column in columns[1:] if column not in labels and column != _SPLIT]
+    table, names, labels, features = _read_nodes(nodes)
     if not features:
         raise DataError(
-            f"{nodes}: no column of features beside {', '.join(columns)}; without any, give each "
+            f"{nodes}: no column of features beside {', '.join(table)}; without any, give each "
             "node a constant"
         )
-    x = np.stack([_numbers(table[column], nodes, column) for column in features], axis=1)
+    x = _features(table, features, nodes)
     y, classes = _labels(table, labels, nodes, len(names), class_names)
-    splits = _splits(table[_SPLIT].to_pylist(), y, nodes) if _SPLIT in columns else {}
+    splits = _splits(table[_SPLIT].to_pylist(), y, nodes) if _SPLIT in table else {}
     return Parsed(
-        x=torch.from_numpy(x),
+        x=x,
         edge_index=_edges(edges, names, nodes),
         y=y,
         class_names=classes,
@@ -63,12 +56,42 @@ def read_tables(nodes: Path, edges: Path, class_names: tuple[str, ...] | None) -
     )
 
 
+def read_features(path: Path) -> tuple[list[str], Tensor | None, list[str]]:
+    """Names and features of nodes from a table such as that of `read_tables`; labels and splits are left out.
+
+    Args:
+        path: The table.
+
+    Returns:
+        Names, features [N, F] (None without any column of them), and the columns that were left out.
+
+    Raises:
+        DataError: something cannot be used.
+    """
+    table, names, labels, features = _read_nodes(path)
+    left_out = [column for column in table if column in labels or column == _SPLIT]
+    return names, _features(table, features, path) if features else None, left_out
+
+
+def _read_nodes(path: Path) -> tuple[_Columns, list[str], list[str], list[str]]:
+    """The table, the nodes' names, and the columns of labels and of features."""
+    table, _ = _read(path)
+    columns = list(table)
+    names = table[columns[0]].to_pylist()
+    if not names:
+        raise DataError(f"{path}: no nodes behind the names of the columns")
+    _check_names(names, path, columns[0])
+    labels = [column for column in columns[1:] if column == _LABEL or column.startswith(f"{_LABEL}_")]
+    features = [column for column in columns[1:] if column not in labels and column != _SPLIT]
+    return table, names, labels, features
+
+
+def _features(table: _Columns, columns: Sequence[str], path: Path) -> Tensor:
+    return torch.from_numpy(np.stack([_numbers(table[column], path, column) for column in columns], axis=1))
+
+
 def _read(path: Path, *, header: bool = True) -> tuple[_Columns, list[str]]:
     """Columns of strings by name, and the first line's values."""
-    # imported here: only reading needs it
-    import pyarrow
-    from pyarrow import csv as arrow_csv
-
     data = clean(read_bytes(path), str(path)).rstrip(b"\n")
     first = data.split(b"\n", 1)[0].decode()
     if not first.strip():
@@ -78,27 +101,54 @@ def _read(path: Path, *, header: bool = True) -> tuple[_Columns, list[str]]:
         raise DataError(f"{path}, line 1: the columns are separated by {other!r}; separate them by commas")
     if header and (repeated := [name for name in names if names.count(name) > 1]):
         raise DataError(f"{path}, line 1: column {repeated[0]!r} occurs twice; rename one")
+    keys = names if header else [str(number) for number in range(len(names))]
+    return parse_columns(data, path, keys, skipped=int(header)), names
+
+
+def parse_columns(
+    data: bytes, path: Path, keys: Sequence[str], *, skipped: int = 0, delimiter: str = ","
+) -> _Columns:
+    """Columns of strings by name; every line must have as many fields as there are names.
+
+    Args:
+        data: UTF-8 text with LF ends.
+        path: Where it comes from, for messages.
+        keys: Names of the columns.
+        skipped: Lines before the first row.
+        delimiter: One character; quotes mean something only where it is a comma.
+
+    Raises:
+        DataError: naming the first line that is wrong.
+    """
+    # imported here: only reading needs it
+    import pyarrow
+    from pyarrow import csv as arrow_csv
+
     wrong: list[Any] = []
 
     def reject(row: Any) -> str:
         wrong.append(row)
         return "skip"
 
-    keys = names if header else [str(number) for number in range(len(names))]
     try:
         table = arrow_csv.read_csv(
             pyarrow.BufferReader(data + b"\n"),
             # one thread, or a bad row would not know its number
             read_options=arrow_csv.ReadOptions(
-                column_names=keys, skip_rows=int(header), use_threads=False, block_size=1 << 26
+                column_names=list(keys), skip_rows=skipped, use_threads=False, block_size=1 << 26
             ),
-            parse_options=arrow_csv.ParseOptions(ignore_empty_lines=False, invalid_row_handler=reject),
+            parse_options=arrow_csv.ParseOptions(
+                delimiter=delimiter,
+                quote_char='"' if delimiter == "," else False,
+                ignore_empty_lines=False,
+                invalid_row_handler=reject,
+            ),
             convert_options=arrow_csv.ConvertOptions(
                 column_types=dict.fromkeys(keys, pyarrow.string()), strings_can_be_null=False
             ),
         )
     except pyarrow.ArrowException as error:
-        if header and b"\n" not in data:
+        if skipped and data.count(b"\n") < skipped:
             raise DataError(f"{path}: no rows behind the names of the columns") from error
         raise DataError(f"{path}: not a readable table ({error}); check the quotes") from error
     if wrong:
@@ -107,7 +157,7 @@ def _read(path: Path, *, header: bool = True) -> tuple[_Columns, list[str]]:
             f"{path}, line {row.number}: expected {row.expected_columns} columns, got {row.actual_columns} "
             f"({row.text[:80]!r})" + (f"; {len(wrong):,} such lines" if len(wrong) > 1 else "")
         )
-    return {key: table.column(position) for position, key in enumerate(keys)}, names
+    return {key: table.column(position) for position, key in enumerate(keys)}
 
 
 def _split_line(line: str, path: Path) -> list[str]:

@@ -7,16 +7,22 @@ from __future__ import annotations
 
 import io
 import pickle
+import zipfile
+import zlib
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from graphzoo.datasets.errors import DataError
 
-__all__ = ["SparseRows", "read_pickle", "read_pickled_array"]
+__all__ = ["SparseRows", "read_pickle", "read_pickled_array", "read_torch_file"]
+
+
+# what an old file of torch.save begins with
+_TORCH_MAGIC = 0x1950A86A20F9469CFC6C
 
 
 class SparseRows:
@@ -98,7 +104,14 @@ _TENSORS: dict[str, Callable[..., Any]] = {
 _KNOWN = {**_ARRAYS, **_MATRICES, **_TENSORS}
 
 
+class _HasTensors(Exception):
+    """The data of a tensor lie beside the pickle."""
+
+
 class _Unpickler(pickle.Unpickler):
+    def persistent_load(self, pid: Any) -> Any:
+        raise _HasTensors
+
     def find_class(self, module: str, name: str) -> Any:
         try:
             return _KNOWN[f"{module}.{name}"]
@@ -132,8 +145,52 @@ def read_pickled_array(path: Path) -> Sequence[Any]:
     return list(_read(path, stream))
 
 
-def _read(path: Path, stream: io.BytesIO) -> Any:
+def read_torch_file(path: Path) -> Any:
+    """What `torch.save` wrote of arrays, numbers, strings, lists and dictionaries; of tensors too.
+
+    Neither version of the format is trusted: the pickle in it is read like that of `read_pickle`. torch's
+    own careful reader, which does not know numpy's arrays, is only asked for files with tensors.
+
+    Raises:
+        DataError: if the file is damaged or asks for anything else.
+    """
+    with path.open("rb") as stream:
+        if zipfile.is_zipfile(stream):
+            return _read_torch_archive(path)
+        stream.seek(0)
+        if _read(path, stream) != _TORCH_MAGIC:
+            raise DataError(f"{path}: not a file of torch.save; fetch it again")
+        # version of the protocol and sizes of C types, before the object
+        for _ in range(2):
+            _read(path, stream)
+        return _read(path, stream, tensors_in=path)
+
+
+def _read_torch_archive(path: Path) -> Any:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            member = next(name for name in archive.namelist() if name.endswith("/data.pkl"))
+            data = archive.read(member)
+    except (StopIteration, zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
+        raise DataError(f"{path}: not a readable file of torch.save ({error}); fetch it again") from error
+    return _read(path, io.BytesIO(data), tensors_in=path)
+
+
+def _load_tensors(path: Path) -> Any:
+    import torch
+
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # a damaged archive can raise anything
+        raise DataError(f"{path}: not a readable data file ({error}); fetch it again") from error
+
+
+def _read(path: Path, stream: BinaryIO, *, tensors_in: Path | None = None) -> Any:
     try:
         return _Unpickler(stream, encoding="latin1").load()
+    except _HasTensors:
+        if tensors_in is None:
+            raise DataError(f"{path}: not a readable data file (it refers to tensors elsewhere)") from None
+        return _load_tensors(tensors_in)
     except Exception as error:  # a damaged pickle can raise anything that its data make numpy raise
         raise DataError(f"{path}: not a readable data file ({error}); fetch it again") from error
