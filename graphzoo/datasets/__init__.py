@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     from graphzoo.datasets.errors import GraphzooDataWarning as GraphzooDataWarning
     from graphzoo.datasets.fetch import download as download
     from graphzoo.datasets.kg import KnowledgeGraph as KnowledgeGraph
+    from graphzoo.datasets.link.graph import LinkGraph as LinkGraph
+    from graphzoo.datasets.link.graph import LinkSplit as LinkSplit
+    from graphzoo.datasets.link.load import load_link_graph as load_link_graph
+    from graphzoo.datasets.link.own import link_graph_from_files as link_graph_from_files
+    from graphzoo.datasets.link.table import find_link_source as find_link_source
+    from graphzoo.datasets.link.table import list_link_graphs as list_link_graphs
     from graphzoo.datasets.load import load_knowledge_graph as load_knowledge_graph
     from graphzoo.datasets.node.graph import NodeGraph as NodeGraph
     from graphzoo.datasets.node.knn import knn_graph as knn_graph
@@ -35,18 +41,24 @@ _LAZY = {
     "DownloadError": "errors",
     "GraphzooDataWarning": "errors",
     "KnowledgeGraph": "kg",
+    "LinkGraph": "link.graph",
+    "LinkSplit": "link.graph",
     "NodeGraph": "node.graph",
     "NodeSplit": "node.splits",
     "data_root": "roots",
     "download": "fetch",
+    "find_link_source": "link.table",
     "find_node_source": "node.table",
     "find_source": "table",
     "from_files": "own",
     "from_triples": "build",
     "knn_graph": "node.knn",
+    "link_graph_from_files": "link.own",
     "list_knowledge_graphs": "table",
+    "list_link_graphs": "link.table",
     "list_node_graphs": "node.table",
     "load_knowledge_graph": "load",
+    "load_link_graph": "link.load",
     "load_node_graph": "node.load",
     "node_graph_from_files": "node.own",
     "per_class_split": "node.splits",

@@ -1,0 +1,37 @@
+"""Graphs whose links are predicted: data sets by name, own files, splits. Names load on first use."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from graphzoo.datasets.link.graph import LinkGraph as LinkGraph
+    from graphzoo.datasets.link.graph import LinkSplit as LinkSplit
+    from graphzoo.datasets.link.load import load_link_graph as load_link_graph
+    from graphzoo.datasets.link.own import link_graph_from_files as link_graph_from_files
+    from graphzoo.datasets.link.table import find_link_source as find_link_source
+    from graphzoo.datasets.link.table import list_link_graphs as list_link_graphs
+
+_LAZY = {
+    "LinkGraph": "graph",
+    "LinkSplit": "graph",
+    "find_link_source": "table",
+    "link_graph_from_files": "own",
+    "list_link_graphs": "table",
+    "load_link_graph": "load",
+}
+
+__all__ = sorted(_LAZY)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'graphzoo.datasets.link' has no attribute {name!r}")
+    value = getattr(import_module(f"graphzoo.datasets.link.{_LAZY[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,67 @@
+"""The split files of Li et al. (NeurIPS 2023) and their negatives (HeaRT)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphzoo.datasets.errors import DataError
+from graphzoo.datasets.link.graph import LinkSplit
+
+__all__ = ["read_heart", "read_pairs", "read_split"]
+
+
+def read_split(files: Mapping[str, Path]) -> tuple[Tensor, LinkSplit, LinkSplit]:
+    """Training links, validation and test; lines `i i` only register a node, and are no links."""
+    parts = {name.removesuffix(".txt"): read_pairs(path) for name, path in files.items()}
+    parts = {name: pairs[pairs[:, 0] != pairs[:, 1]] for name, pairs in parts.items()}
+    return (
+        parts["train_pos"],
+        LinkSplit(parts["valid_pos"], parts["valid_neg"]),
+        LinkSplit(parts["test_pos"], parts["test_neg"]),
+    )
+
+
+def read_pairs(path: Path) -> Tensor:
+    """Pairs of node numbers, one per line, [n, 2], int64.
+
+    Raises:
+        DataError: if the file holds anything else.
+    """
+    try:
+        pairs = np.loadtxt(path, dtype=np.int64, ndmin=2)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: not pairs of node numbers ({error}); fetch it again") from error
+    if pairs.shape[1] != 2:
+        raise DataError(f"{path}: {pairs.shape[1]} columns instead of 2; fetch it again")
+    return torch.from_numpy(pairs)
+
+
+def read_heart(path: Path, positive: Tensor) -> LinkSplit:
+    """Links with the negatives of their own that a file of HeaRT holds, [P, K, 2].
+
+    Raises:
+        DataError: if the negatives are not those of the links.
+    """
+    try:
+        negative = torch.from_numpy(np.load(path, allow_pickle=False).astype(np.int64))
+    except (OSError, EOFError, ValueError, TypeError) as error:
+        raise DataError(f"{path}: not a readable .npy file of pairs ({error}); fetch it again") from error
+    if negative.ndim != 3 or negative.size(2) != 2 or negative.size(0) != positive.size(0):
+        raise DataError(
+            f"{path}: expected {positive.size(0):,} groups of pairs, got an array of shape "
+            f"{list(negative.shape)}; these are the negatives of another split"
+        )
+    # every negative keeps one end of its link in its place
+    kept = (negative == positive[:, None, :]).any(2).all(1)
+    if not bool(kept.all()):
+        row = int((~kept).nonzero()[0])
+        raise DataError(
+            f"{path}: group {row} holds a pair without an end of link {tuple(positive[row].tolist())}; these "
+            "are the negatives of another split"
+        )
+    return LinkSplit(positive, negative)

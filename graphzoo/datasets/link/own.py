@@ -1,0 +1,235 @@
+"""The user's own links: one list of them, or lists to learn from and to be judged on."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphzoo.datasets.errors import DataError
+from graphzoo.datasets.link.edge_list import EdgeList, number_nodes, read_edge_list
+from graphzoo.datasets.link.graph import SPLITS, LinkGraph, LinkSplit, read_link_graph, write_link_graph
+from graphzoo.datasets.link.pairs import distinct_links, in_keys, pair_keys
+from graphzoo.datasets.link.splits import draw_link_split, draw_non_links
+from graphzoo.datasets.node.own_csv import read_features
+from graphzoo.datasets.store import find_split, remember_as
+
+__all__ = ["link_graph_from_files"]
+
+_log = logging.getLogger(__name__)
+_NODES = "nodes"
+_EDGES = "edges"
+_NEGATIVES = ("valid_neg", "test_neg")
+_FORMS = "a file of links, or a folder with edges, or with train, valid and test (.txt, .tsv, .csv, also .gz)"
+
+
+def link_graph_from_files(
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    split_index: int = 0,
+    directed: bool = False,
+) -> LinkGraph:
+    """The user's own links.
+
+    A file has one link per line: the names or numbers of two nodes in the first two columns, or in those that
+    a header calls `source` and `target`. Columns are separated by tabs, commas, semicolons or blanks, as the
+    first line is; others, such as weights, are ignored. Lines at the top that begin with # or % are comments.
+
+    Args:
+        path: One of
+
+            - a file of links, or a folder with `edges`: 85/5/10 of them are drawn for training, validation
+              and test, with as many random pairs that are no links
+            - a folder with `train`, `valid` and `test`, or a list of these three files; beside them
+              `valid_neg` and `test_neg` may hold the pairs that count as no links, which are drawn otherwise
+
+            A folder may also hold `nodes.csv`: the first column is the node's name, every other one a feature
+            (`label`, `label_NAME` and `split`, which node classification uses, are left out). Then it says
+            which nodes there are.
+        split_index: Which draw, of links or of pairs that are none, from 0.
+        directed: Whether (u, v) and (v, u) are two links.
+
+    Returns:
+        The graph, judged by MRR. Repeats, links of a node with itself, and links of more than one part are
+        dropped and counted in a `GraphzooDataWarning`; a link that is judged leaves the training links.
+
+    Raises:
+        DataError: nothing to read at the path, or content that cannot be used; names file, line and remedy.
+    """
+    files, name = _find(path)
+
+    def parse() -> tuple[LinkGraph, list[str]]:
+        return _parse(files, name, split_index, directed)
+
+    listed = [(part, str(file)) for part, file in files.items()]
+    purpose = f"own links 1\n{name}\n{split_index} {directed}\n{listed}"
+    graph = remember_as(list(files.values()), purpose, parse, read_link_graph, write_link_graph)
+    if _EDGES in files:
+        sizes = ", ".join(f"{split} {graph.positive(split).size(0):,}" for split in SPLITS)
+        _log.warning("%s: random split %d of the links: %s", name, split_index, sizes)
+    return graph
+
+
+def _find(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> tuple[dict[str, Path], str]:
+    """The files to read by what they are, and a name for the graph."""
+    paths = [Path(path)] if isinstance(path, str | os.PathLike) else [Path(part) for part in path]
+    for part in paths:
+        if not part.exists():
+            raise DataError(f"{part}: no such file or folder; give {_FORMS}")
+    if len(paths) == 1 and paths[0].is_dir():
+        return _find_in(paths[0]), paths[0].resolve().name
+    if len(paths) not in (1, len(SPLITS)) or any(part.is_dir() for part in paths):
+        given = ", ".join(map(str, paths)) or "nothing"
+        raise DataError(f"expected {_FORMS}, or a list of train, valid and test; got {given}")
+    names = (_EDGES,) if len(paths) == 1 else SPLITS
+    return dict(zip(names, paths, strict=True)), paths[0].name.split(".")[0]
+
+
+def _find_in(folder: Path) -> dict[str, Path]:
+    known = (*SPLITS, *_NEGATIVES, _EDGES, _NODES)
+    files = {part: path for part in known if (path := find_split(folder, part)) is not None}
+    if _EDGES in files and "train" in files:
+        raise DataError(
+            f"{folder}: both {files[_EDGES].name} and {files['train'].name}; keep all links or the split ones"
+        )
+    missing = [part for part in SPLITS if part not in files]
+    if _EDGES not in files and missing:
+        present = ", ".join(sorted(entry.name for entry in folder.iterdir())[:5]) or "nothing"
+        raise DataError(f"{folder}: no {missing[0]} file; give {_FORMS}\n  it holds {present}")
+    if len(files.keys() & set(_NEGATIVES)) == 1:
+        given, absent = sorted(_NEGATIVES, key=lambda part: part not in files)
+        raise DataError(f"{folder}: {given} without {absent}; give both, or none to have them drawn")
+    if _EDGES in files and (extra := [part for part in (*SPLITS, *_NEGATIVES) if part in files]):
+        raise DataError(
+            f"{folder}: {files[extra[0]].name} beside {files[_EDGES].name}, whose split is drawn; remove one"
+        )
+    return files
+
+
+def _parse(
+    files: Mapping[str, Path], name: str, split_index: int, directed: bool
+) -> tuple[LinkGraph, list[str]]:
+    lists = {part: read_edge_list(path) for part, path in files.items() if part != _NODES}
+    notices = [notice for part in lists.values() for notice in part.notices]
+    names, x = None, None
+    if _NODES in files:
+        names, x, left_out = read_features(files[_NODES])
+        if left_out:
+            notices.append(f"{files[_NODES]}: columns {', '.join(left_out)} are no features, left out")
+    node_names, pairs = number_nodes(lists, names, files.get(_NODES))
+    num_nodes = len(node_names)
+    links = {}
+    for part in (_EDGES, *SPLITS):
+        if part in pairs:
+            links[part], found = _tidy(pairs[part], lists[part], num_nodes, directed)
+            notices += found
+    if _EDGES in links:
+        train, valid, test = draw_link_split(links[_EDGES], num_nodes, split_index, is_directed=directed)
+    else:
+        notices += _separate(links, lists, num_nodes, directed)
+        notices += _unseen(links, lists, node_names)
+        train = links["train"]
+        valid, test = _with_negatives(links, pairs, lists, num_nodes, split_index, directed)
+    graph = LinkGraph(
+        name,
+        num_nodes,
+        train,
+        valid,
+        test,
+        x=x,
+        is_directed=directed,
+        node_names=() if list(node_names) == [str(number) for number in range(num_nodes)] else node_names,
+        protocol="random" if _EDGES in links else "given",
+    )
+    return graph, notices
+
+
+def _tidy(pairs: Tensor, source: EdgeList, num_nodes: int, directed: bool) -> tuple[Tensor, list[str]]:
+    links, repeated, loops = distinct_links(pairs, num_nodes, is_directed=directed)
+    notices = []
+    if repeated:
+        both = "" if directed else " (both directions are one link)"
+        notices.append(f"{source.path}: {repeated:,} repeated links dropped{both}")
+    if loops:
+        first = int((pairs[:, 0] == pairs[:, 1]).nonzero()[0])
+        notices.append(
+            f"{source.path}: {loops:,} links of a node with itself dropped ({source.where(first)})"
+        )
+    if not links.size(0):
+        raise DataError(f"{source.path}: no links; add some")
+    return links, notices
+
+
+def _separate(
+    links: dict[str, Tensor], lists: Mapping[str, EdgeList], num_nodes: int, directed: bool
+) -> list[str]:
+    """Take what is judged out of what is learnt from, and what is tested out of what chooses the model."""
+    notices = []
+    for judged, other in (("test", "valid"), ("test", "train"), ("valid", "train")):
+        keys = {part: pair_keys(links[part], num_nodes, is_directed=directed) for part in (judged, other)}
+        shared = in_keys(keys[other], keys[judged].sort().values)
+        if count := int(shared.sum()):
+            notices.append(
+                f"{lists[other].path}: {count:,} links that are also in {judged} dropped: what is judged "
+                "must not be learnt from"
+            )
+            links[other] = links[other][~shared]
+        if not links[other].size(0):
+            raise DataError(f"{lists[other].path}: every link is also in {judged}; give other links")
+    return notices
+
+
+def _unseen(
+    links: Mapping[str, Tensor], lists: Mapping[str, EdgeList], node_names: Sequence[str]
+) -> list[str]:
+    seen = torch.zeros(len(node_names), dtype=torch.bool)
+    seen[links["train"].reshape(-1)] = True
+    notices = []
+    for split in ("valid", "test"):
+        new = ~seen[links[split]]
+        if bool(new.any()):
+            nodes = torch.unique(links[split][new])
+            count = int(new.any(1).sum())
+            notices.append(
+                f"{lists[split].path}: {nodes.numel():,} nodes without a training link, kept as isolated "
+                f"({count:,} links; {node_names[int(nodes[0])]!r} is one)"
+            )
+    return notices
+
+
+def _with_negatives(
+    links: Mapping[str, Tensor],
+    pairs: Mapping[str, Tensor],
+    lists: Mapping[str, EdgeList],
+    num_nodes: int,
+    split_index: int,
+    directed: bool,
+) -> tuple[LinkSplit, LinkSplit]:
+    known = torch.unique(pair_keys(torch.cat(list(links.values())), num_nodes, is_directed=directed))
+    valid, test = links["valid"], links["test"]
+    if _NEGATIVES[0] in pairs:
+        for part in _NEGATIVES:
+            _check_negatives(pairs[part], lists[part], known, num_nodes, directed)
+        return LinkSplit(valid, pairs[_NEGATIVES[0]]), LinkSplit(test, pairs[_NEGATIVES[1]])
+    count = valid.size(0)
+    drawn = draw_non_links(known, num_nodes, count + test.size(0), split_index, is_directed=directed)
+    if not directed:
+        # the order of a pair's ends must not tell links from others
+        valid, test = valid.sort(dim=1).values, test.sort(dim=1).values
+    return LinkSplit(valid, drawn[:count]), LinkSplit(test, drawn[count:])
+
+
+def _check_negatives(pairs: Tensor, source: EdgeList, known: Tensor, num_nodes: int, directed: bool) -> None:
+    wrong = in_keys(pair_keys(pairs, num_nodes, is_directed=directed), known)
+    wrong |= pairs[:, 0] == pairs[:, 1]
+    if bool(wrong.any()):
+        row = int(np.flatnonzero(wrong.numpy())[0])
+        raise DataError(
+            f"{source.where(row)}: {source.source[row]!r}, {source.target[row]!r} is a link, or a node with "
+            f"itself ({int(wrong.sum()):,} such lines); pairs that count as no link must not be one, drop them"
+        )

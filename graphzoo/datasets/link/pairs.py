@@ -1,0 +1,80 @@
+"""Arithmetic on pairs of nodes: one number per link, repeats, overlaps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from graphzoo.datasets.errors import DataError
+
+__all__ = ["check_pairs", "distinct_links", "in_keys", "pair_keys"]
+
+
+def pair_keys(pairs: Tensor, num_nodes: int, *, is_directed: bool) -> Tensor:
+    """One number per link; both directions of an undirected one have the same.
+
+    Args:
+        pairs: [..., 2], int64.
+        num_nodes: N.
+        is_directed: Whether (u, v) and (v, u) are two links.
+
+    Returns:
+        [...], int64.
+    """
+    first, second = pairs.unbind(-1)
+    if not is_directed:
+        first, second = torch.minimum(first, second), torch.maximum(first, second)
+    return first * num_nodes + second
+
+
+def in_keys(keys: Tensor, known: Tensor) -> Tensor:
+    """Which keys are among `known` (sorted, [M]): bool of the shape of `keys`."""
+    if not known.numel():
+        return torch.zeros_like(keys, dtype=torch.bool)
+    place = torch.searchsorted(known, keys.contiguous()).clamp(max=known.numel() - 1)
+    return known[place] == keys
+
+
+def distinct_links(pairs: Tensor, num_nodes: int, *, is_directed: bool) -> tuple[Tensor, int, int]:
+    """The first of equal links, in the order given, without those of a node with itself.
+
+    Args:
+        pairs: [n, 2], int64.
+        num_nodes: N.
+        is_directed: Whether (u, v) and (v, u) are two links.
+
+    Returns:
+        [n', 2], and how many repeats and how many self-links were dropped.
+    """
+    links = pairs[pairs[:, 0] != pairs[:, 1]]
+    keys = pair_keys(links, num_nodes, is_directed=is_directed)
+    # stable: the first of equal keys is the first in the file
+    ordered, order = keys.sort(stable=True)
+    is_new = torch.ones_like(ordered, dtype=torch.bool)
+    is_new[1:] = ordered[1:] != ordered[:-1]
+    kept = order[is_new].sort().values
+    return links[kept], links.size(0) - kept.numel(), pairs.size(0) - links.size(0)
+
+
+def check_pairs(graph: str, pairs: Mapping[str, Tensor], num_nodes: int) -> None:
+    """Shape, type and range of pairs, by what they are.
+
+    Raises:
+        DataError: naming the first that is wrong.
+    """
+    for what, values in pairs.items():
+        if values.dtype != torch.int64 or values.ndim not in (2, 3) or values.size(-1) != 2:
+            raise DataError(
+                f"{graph}: {what} must be int64 pairs of nodes [..., 2], got {values.dtype} "
+                f"{list(values.shape)}"
+            )
+        if not values.numel():
+            continue
+        low, high = (int(value) for value in torch.aminmax(values))
+        if low < 0 or high >= num_nodes:
+            raise DataError(
+                f"{graph}: {what} holds node {low if low < 0 else high}, there are {num_nodes:,} nodes "
+                f"(0..{num_nodes - 1:,})"
+            )

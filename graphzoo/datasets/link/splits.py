@@ -1,0 +1,135 @@
+"""Random splits of links, and random pairs that are none: functions of an index, not of a run's seed."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from graphzoo.datasets.errors import DataError
+from graphzoo.datasets.link.graph import LinkSplit
+from graphzoo.datasets.link.pairs import in_keys, pair_keys
+from graphzoo.errors import UsageError
+from graphzoo.sampling import hash_integers
+
+__all__ = ["draw_link_split", "draw_non_links"]
+
+# what draws are for, so that they share no random numbers
+_SPLIT, _NEGATIVES = 0x6C696E6B73, 0x6E6F6C696E6B
+# of 100 links, rounded down; the rest is for training
+_VALID, _TEST = 5, 10
+# up to so many pairs are listed instead of drawn
+_MOST_LISTED = 1 << 20
+
+
+def draw_link_split(
+    links: Tensor, num_nodes: int, index: int, *, is_directed: bool = False
+) -> tuple[Tensor, LinkSplit, LinkSplit]:
+    """Draw links into 85/5/10 for training, validation and test, with as many random pairs as judged links.
+
+    The pairs are no links of any part, all different, and lists are oriented alike, so that the order of a
+    pair's ends tells nothing: an undirected one has the lower number first.
+
+    Args:
+        links: All links, each once, [n, 2], int64.
+        num_nodes: N.
+        index: Which draw, from 0.
+        is_directed: Whether (u, v) and (v, u) are two links.
+
+    Returns:
+        Training links, validation and test.
+
+    Raises:
+        ValueError: for an index below 0.
+        DataError: if there are too few links, or too few pairs that are none.
+    """
+    if index < 0:
+        raise UsageError(f"the index of a split must be at least 0, got {index}")
+    if not is_directed:
+        links = links.sort(dim=1).values
+    total = links.size(0)
+    num_valid, num_test = total * _VALID // 100, total * _TEST // 100
+    if not num_valid:
+        raise DataError(
+            f"{total} links are too few to set aside {_VALID} % and {_TEST} %; split them yourself: a folder "
+            "with train, valid and test"
+        )
+    keys = pair_keys(links, num_nodes, is_directed=is_directed)
+    order = hash_integers(_SPLIT, index, keys).argsort(stable=True)
+    negative = draw_non_links(keys, num_nodes, num_valid + num_test, index, is_directed=is_directed)
+    valid, test, train = torch.split(order, [num_valid, num_test, total - num_valid - num_test])
+    return (
+        # in the order of the source, whatever was drawn
+        links[train.sort().values],
+        LinkSplit(links[valid], negative[:num_valid]),
+        LinkSplit(links[test], negative[num_valid:]),
+    )
+
+
+def draw_non_links(
+    keys: Tensor, num_nodes: int, count: int, index: int, *, is_directed: bool = False
+) -> Tensor:
+    """Draw different pairs of different nodes that are no links, uniformly.
+
+    Args:
+        keys: The links, as `pair_keys` numbers them, [n].
+        num_nodes: N.
+        count: How many pairs.
+        index: Which draw, from 0.
+        is_directed: Whether (u, v) and (v, u) are two pairs.
+
+    Returns:
+        [count, 2], int64; undirected ones with the lower number first.
+
+    Raises:
+        DataError: if there are not so many.
+    """
+    known = torch.unique(keys)
+    num_pairs = num_nodes * (num_nodes - 1) // (1 if is_directed else 2)
+    free = num_pairs - known.numel()
+    if free < count:
+        raise DataError(
+            f"{count:,} pairs without a link are wanted, the graph has {max(free, 0):,}; it is too dense to "
+            "be judged by random pairs"
+        )
+    if num_nodes * num_nodes <= _MOST_LISTED:
+        drawn = _shuffled_pairs(num_nodes, index, is_directed)
+        drawn = drawn[~in_keys(drawn, known)]
+    else:
+        drawn = keys.new_empty(0)
+        first = 0
+        while drawn.numel() < count:
+            size = 2 * count
+            drawn = torch.cat([drawn, _random_pairs(num_nodes, index, first, size, is_directed)])
+            drawn = _first_of_each(drawn[~in_keys(drawn, known)])
+            first += size
+    drawn = drawn[:count]
+    return torch.stack([drawn // num_nodes, drawn % num_nodes], dim=1)
+
+
+def _shuffled_pairs(num_nodes: int, index: int, is_directed: bool) -> Tensor:
+    keys = torch.arange(num_nodes * num_nodes)
+    source, target = keys // num_nodes, keys % num_nodes
+    keys = keys[source != target if is_directed else source < target]
+    return keys[hash_integers(_NEGATIVES, index, keys).argsort(stable=True)]
+
+
+def _random_pairs(num_nodes: int, index: int, first: int, size: int, is_directed: bool) -> Tensor:
+    draw = torch.arange(first, first + size)
+    ends = torch.stack(
+        [
+            # 63 bits of which N takes a negligible remainder
+            (hash_integers(_NEGATIVES, index, side, draw) & ((1 << 63) - 1)) % num_nodes
+            for side in range(2)
+        ],
+        dim=1,
+    )
+    ends = ends[ends[:, 0] != ends[:, 1]]
+    return pair_keys(ends, num_nodes, is_directed=is_directed)
+
+
+def _first_of_each(keys: Tensor) -> Tensor:
+    """Different keys in the order of their first occurrence."""
+    ordered, order = keys.sort(stable=True)
+    is_new = torch.ones_like(ordered, dtype=torch.bool)
+    is_new[1:] = ordered[1:] != ordered[:-1]
+    return keys[order[is_new].sort().values]

@@ -1,0 +1,263 @@
+"""The table of graphs whose links are predicted: files, counts, protocols, addresses. Standard library only.
+
+Hashes and sizes lie in `link_files.json` beside this file, by path below the data root. Files whose original
+was never seen have none; the counts of the parsed graph are checked in any case.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from graphzoo.datasets.sources import Archive, DataFile
+from graphzoo.errors import UsageError, normalise, suggestion
+
+__all__ = ["DRAWN", "LinkCounts", "LinkSource", "find_link_source", "list_link_graphs"]
+
+# pinned to commits: a copy of the download of Li et al., compared file by file with the hashes
+_SPLITS = "https://raw.githubusercontent.com/selinceydeli/LPFormer"
+_COMMITS = {
+    "citeseer": "ac1816173c85c9a3354489abc9b144afc9cd1a73",
+    "pubmed": "53e4bac1cf3459a4b01dde4d01df5ff3709005d5",
+}
+_HEART = "https://cse.msu.edu/~shomerha/HeaRT-Data/dataset.tar.gz"
+_OGB = "http://snap.stanford.edu/ogb/data/linkproppred"
+_PAIRS = ("train_pos", "valid_pos", "valid_neg", "test_pos", "test_neg")
+# protocols whose split is drawn, so that `split_index` means something
+DRAWN = ("ours", "vgae")
+
+
+@dataclass(frozen=True)
+class LinkCounts:
+    """What the parsed graph must have; 0 stands for a number that is not known.
+
+    Args:
+        nodes: N.
+        train: Training links as the files list them.
+        valid: Validation links.
+        test: Test links.
+        features: F, 0 without features.
+    """
+
+    nodes: int
+    train: int
+    valid: int
+    test: int
+    features: int = 0
+
+
+@dataclass(frozen=True)
+class LinkSource:
+    """One row of the table.
+
+    Args:
+        name: Name on the command line.
+        folder: Folder of the split below the data root.
+        files: What the split is read from.
+        counts: What the graph must have.
+        protocols: How links may be split and negatives chosen; the first is the usual one.
+        licence: As stated by the repositories named in the addresses.
+        citation: Where the data set or its split was published.
+        node_graph: Row of `graphzoo.datasets.node.table` that brings features and all edges; empty: none.
+        heart_folder: Folder of HeaRT's negatives below the data root.
+        heart_files: Published negatives of HeaRT, one file for validation and one for test.
+        metric: What the data are judged by under the usual protocol.
+        archive: What the files are fetched in, None if each has its own address.
+        is_directed: Whether a link has a direction.
+        valid_edges_at_test: Whether messages pass along validation links while testing.
+        may_recur: Whether judged links may have been links before.
+        ppr_tolerance: What the pushes of personalised PageRank leave behind when negatives are made.
+        note: Where to get files that have no public address, or what could not be checked.
+    """
+
+    name: str
+    folder: str
+    files: tuple[DataFile, ...]
+    counts: LinkCounts
+    protocols: tuple[str, ...]
+    licence: str
+    citation: str
+    node_graph: str = ""
+    heart_folder: str = ""
+    heart_files: tuple[DataFile, ...] = ()
+    metric: str = "mrr"
+    archive: Archive | None = None
+    is_directed: bool = False
+    valid_edges_at_test: bool = False
+    may_recur: bool = False
+    ppr_tolerance: float = 1e-7
+    note: str = ""
+
+    def facts(self, file: DataFile) -> tuple[str | None, int]:
+        """sha256 (None if unknown) and size in bytes (0 if unknown) of a file."""
+        values = _facts().get(f"{self.folder}/{file.path}", {})
+        return values.get("sha256"), int(values.get("bytes", 0))
+
+    def protocol(self, name: str | None) -> str:
+        """A protocol by name, the usual one for None.
+
+        Raises:
+            ValueError: if the data set has no such protocol; the message names those it has.
+        """
+        if name is None:
+            return self.protocols[0]
+        for known in self.protocols:
+            if normalise(name) == normalise(known):
+                return known
+        hint = suggestion(name, self.protocols)
+        raise UsageError(f"{self.name} has no protocol {name!r}; it has {', '.join(self.protocols)}. {hint}")
+
+    @property
+    def heart(self) -> LinkSource:
+        """The row with the files of HeaRT's negatives instead of the split's."""
+        return replace(
+            self,
+            folder=self.heart_folder,
+            files=self.heart_files,
+            archive=None,
+            note=f"they are part of {_HEART}; --data.protocol heart-ours makes negatives instead",
+        )
+
+
+def list_link_graphs() -> list[str]:
+    """Names of the table, in its order."""
+    return [source.name for source in _SOURCES]
+
+
+def find_link_source(name: str) -> LinkSource:
+    """The row of a data set; case, `-` and `_` do not matter.
+
+    Raises:
+        ValueError: if there is none; the message names the nearest.
+    """
+    for source in _SOURCES:
+        if normalise(name) == normalise(source.name):
+            return source
+    names = list_link_graphs()
+    hint = suggestion(name, names) or f"Known: {', '.join(names)}, or links with a path of your own."
+    raise UsageError(f"unknown graph {name!r}. {hint}")
+
+
+@cache
+def _facts() -> dict[str, dict[str, Any]]:
+    file = resources.files("graphzoo.datasets.link").joinpath("link_files.json")
+    facts: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
+    return facts
+
+
+def _heart_files(base: str = "") -> tuple[DataFile, ...]:
+    names = [f"heart_{split}_samples.npy" for split in ("valid", "test")]
+    return tuple(DataFile(name, (f"{base}/{name}",) if base else ()) for name in names)
+
+
+def _planetoid(name: str, counts: LinkCounts, *, usual: str, published_negatives: bool) -> LinkSource:
+    base = f"{_SPLITS}/{_COMMITS[name]}/dataset/{name}" if name in _COMMITS else ""
+    folder = f"linkpred/heart/{name}"
+    others = [known for known in ("original", "heart", "heart-ours", *DRAWN) if known != usual]
+    return LinkSource(
+        f"{name}-link",
+        folder,
+        tuple(DataFile(f"{part}.txt", (f"{base}/{part}.txt",) if base else ()) for part in _PAIRS),
+        counts,
+        (usual, *others),
+        "MIT (kimiyoung/planetoid, Juanhui28/HeaRT); none stated by the copy of the split",
+        "Li et al., Evaluating Graph Neural Networks for Link Prediction, NeurIPS 2023; features: Yang et "
+        "al., ICML 2016",
+        node_graph=name,
+        heart_folder=folder,
+        heart_files=_heart_files(base if published_negatives else ""),
+        note="" if base else f"they are part of {_HEART}; --data.protocol ours draws a split instead",
+    )
+
+
+def _ogb(
+    name: str,
+    archive: str,
+    num_bytes: int,
+    counts: LinkCounts,
+    *,
+    split: str,
+    metric: str,
+    protocols: tuple[str, ...] = ("ogb",),
+    is_directed: bool = False,
+    valid_edges_at_test: bool = False,
+    mapping: str = "",
+    licence: str,
+) -> LinkSource:
+    raw = ("num-node-list", *(("node-feat",) if counts.features else ()))
+    return LinkSource(
+        f"ogbl-{name}",
+        f"ogb/ogbl_{name}",
+        (
+            *(DataFile(f"raw/{part}.csv.gz") for part in raw),
+            *(DataFile(f"split/{split}/{part}.pt") for part in ("train", "valid", "test")),
+            *((DataFile(mapping, optional=True),) if mapping else ()),
+        ),
+        counts,
+        protocols,
+        licence,
+        "Hu et al., Open Graph Benchmark, NeurIPS 2020",
+        metric=metric,
+        heart_folder=f"linkpred/heart/ogbl-{name}",
+        heart_files=_heart_files() if "heart" in protocols else (),
+        archive=Archive(f"{_OGB}/{archive}.zip", f"{archive}/", num_bytes),
+        is_directed=is_directed,
+        valid_edges_at_test=valid_edges_at_test,
+        may_recur=valid_edges_at_test or is_directed,
+        ppr_tolerance=1e-5,
+    )
+
+
+_SOURCES = (
+    _planetoid("cora", LinkCounts(2_708, 4_488, 263, 527, 1_433), usual="ours", published_negatives=False),
+    _planetoid(
+        "citeseer", LinkCounts(3_327, 3_870, 227, 455, 3_703), usual="original", published_negatives=True
+    ),
+    _planetoid(
+        "pubmed", LinkCounts(19_717, 37_676, 2_216, 4_432, 500), usual="original", published_negatives=False
+    ),
+    _ogb(
+        "ddi",
+        "ddi",
+        46_000_000,
+        LinkCounts(4_267, 1_067_911, 133_489, 133_489),
+        split="target",
+        metric="hits@20",
+        protocols=("ogb", "heart", "heart-ours"),
+        mapping="mapping/nodeidx2drugid.csv.gz",
+        licence="CC-0 (OGB)",
+    ),
+    _ogb(
+        "collab",
+        "collab",
+        118_000_000,
+        LinkCounts(235_868, 1_179_052, 60_084, 46_329, 128),
+        split="time",
+        metric="hits@50",
+        protocols=("ogb", "heart"),
+        valid_edges_at_test=True,
+        licence="ODC-BY (OGB)",
+    ),
+    _ogb(
+        "ppa",
+        "ppassoc",
+        0,
+        LinkCounts(576_289, 21_231_931, 6_062_562, 3_031_780, 58),
+        split="throughput",
+        metric="hits@100",
+        licence="CC-0 (OGB)",
+    ),
+    _ogb(
+        "citation2",
+        "citation-v2",
+        0,
+        LinkCounts(2_927_963, 30_387_995, 86_596, 86_596, 128),
+        split="time",
+        metric="mrr",
+        is_directed=True,
+        licence="ODC-BY (OGB)",
+    ),
+)
