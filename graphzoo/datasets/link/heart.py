@@ -4,9 +4,9 @@ Of the 2k negatives of a link (u, v), k are (u, x) and k are (x, v). The x of u 
 like its neighbours by one of three scores on the message graph: resource allocation, personalised PageRank of
 u, and cosine similarity of features where there are any. A node's rank by a score is one plus the number of
 candidates that score higher, and the smallest of its ranks counts; ties are broken by a hash of
-(seed, u, v, x). Nodes without any score rank last, so that they fill up at random what the others leave open.
-No candidates are u and v themselves and the known neighbours of u: by a training link, for test negatives also
-by a validation link.
+(seed, u, v, x). Nodes without any score rank last, so that they fill up at random what the others leave
+open. No candidates are u and v themselves and the known neighbours of u: by a training link, for test
+negatives also by a validation link.
 
 The published generator differs from this in some details, so that its negatives are not these. Figures on the
 two are not comparable, which is why this protocol has a name of its own, `heart-ours`.
@@ -215,6 +215,6 @@ def _check_enough(nodes: _Array, neighbours: tuple[_Array, _Array], k: int) -> N
     if free.min() < k:
         node = int(nodes[free.argmin()])
         raise DataError(
-            f"node {node} has {max(int(free.min()), 0):,} nodes that are no neighbours, {k:,} are needed for its "
-            "hard negatives; judge by a pool of random pairs instead"
+            f"node {node} has {max(int(free.min()), 0):,} nodes that are no neighbours, {k:,} are needed "
+            "for its hard negatives; judge by a pool of random pairs instead"
         )

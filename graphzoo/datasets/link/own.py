@@ -231,5 +231,5 @@ def _check_negatives(pairs: Tensor, source: EdgeList, known: Tensor, num_nodes: 
         row = int(np.flatnonzero(wrong.numpy())[0])
         raise DataError(
             f"{source.where(row)}: {source.source[row]!r}, {source.target[row]!r} is a link, or a node with "
-            f"itself ({int(wrong.sum()):,} such lines); pairs that count as no link must not be one, drop them"
+            f"itself ({int(wrong.sum()):,} such lines); drop what is no negative"
         )
