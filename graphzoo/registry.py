@@ -44,6 +44,11 @@ TASKS = {
         "it needs an encoder that answers (head, relation, ?) with a state for every entity",
         monitor="val/mrr",
     ),
+    "link-prediction": TaskInfo(
+        "graphzoo.tasks.LinkPrediction",
+        ("pair", "node", "query", "heuristic"),
+        "it needs an encoder that turns node pairs, nodes or queries into states",
+    ),
     "node-classification": TaskInfo(
         "graphzoo.tasks.NodeClassification",
         ("node",),

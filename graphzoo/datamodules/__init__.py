@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from graphzoo.datamodules.kg import KGDataModule as KGDataModule
+    from graphzoo.datamodules.links import LinkDataModule as LinkDataModule
     from graphzoo.datamodules.nodes import NodeDataModule as NodeDataModule
 
-_LAZY = {"KGDataModule": "kg", "NodeDataModule": "nodes"}
+_LAZY = {"KGDataModule": "kg", "LinkDataModule": "links", "NodeDataModule": "nodes"}
 
-__all__ = ["KGDataModule", "NodeDataModule"]
+__all__ = ["KGDataModule", "LinkDataModule", "NodeDataModule"]
 
 
 def __getattr__(name: str) -> Any:

@@ -8,11 +8,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from graphzoo.tasks.base import Task as Task
     from graphzoo.tasks.kg_completion import KGCompletion as KGCompletion
+    from graphzoo.tasks.link_prediction import LinkPrediction as LinkPrediction
     from graphzoo.tasks.node_classification import NodeClassification as NodeClassification
 
-_LAZY = {"Task": "base", "KGCompletion": "kg_completion", "NodeClassification": "node_classification"}
+_LAZY = {
+    "Task": "base",
+    "KGCompletion": "kg_completion",
+    "LinkPrediction": "link_prediction",
+    "NodeClassification": "node_classification",
+}
 
-__all__ = ["KGCompletion", "NodeClassification", "Task"]
+__all__ = ["KGCompletion", "LinkPrediction", "NodeClassification", "Task"]
 
 
 def __getattr__(name: str) -> Any:

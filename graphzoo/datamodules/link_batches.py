@@ -1,0 +1,237 @@
+"""Which pairs meet in which batch: a function of (seed, epoch), cut over ranks and micro-batches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+from torch.utils.data.distributed import DistributedSampler
+
+from graphzoo.datamodules.batches import cut, permute
+from graphzoo.sampling import hash_integers
+from graphzoo.types import PairBatch
+
+if TYPE_CHECKING:
+    from graphzoo.sampling import NegativePairs, PairSubgraphSampler
+    from graphzoo.sampling.pair_subgraphs import PairSamples
+    from graphzoo.types import PairSubgraphs
+
+__all__ = ["EvaluationPairs", "PairSampler", "PairSlice", "TrainingPairs"]
+
+# What draws are for, so that they share no random numbers with others of the same seed.
+_DIRECTION, _SUBGRAPH, _COPY = 0x646972, 0x737562, 0x636F7079
+# Batches whose subgraphs are sampled together and sorted by size.
+_WINDOW = 16
+
+
+class PairSlice(NamedTuple):
+    """One loader item of training.
+
+    Args:
+        epoch: Epoch it belongs to.
+        begin: Place in the epoch's order where the rank's share begins.
+        share: Links of the rank's share of the global batch, positions in the training split.
+        batch: Links of the global batch.
+        part: Which micro-batch of the share.
+        num_parts: Micro-batches of the share.
+    """
+
+    epoch: int
+    begin: int
+    share: Tensor
+    batch: Tensor
+    part: int
+    num_parts: int
+
+
+class PairSampler(DistributedSampler[PairSlice]):
+    """Cuts each epoch's permutation of the training links into global batches, those over ranks and parts.
+
+    All ranks make the same number of steps; see `TrainingSampler`, whose order this is. What the parts of a
+    share are made of is the data set's choice: it puts pairs with subgraphs of like size together.
+
+    Args:
+        num_links: Size of the training split.
+        batch_size: Links of a global batch.
+        micro_batch_size: Most links of a loader item.
+        seed: Seed of the permutations.
+        rank: Of this process.
+        world_size: Number of processes.
+    """
+
+    def __init__(
+        self, num_links: int, batch_size: int, micro_batch_size: int, seed: int, rank: int, world_size: int
+    ) -> None:
+        super().__init__(range(num_links), num_replicas=world_size, rank=rank, shuffle=False)  # type: ignore[arg-type]
+        self.num_links, self.batch_size, self.micro_batch_size = num_links, batch_size, micro_batch_size
+        self.seed = seed
+
+    def num_parts(self, size: int) -> int:
+        """Loader items per rank for a global batch of `size` links."""
+        return math.ceil(math.ceil(size / self.num_replicas) / self.micro_batch_size)
+
+    def __len__(self) -> int:
+        full, rest = divmod(self.num_links, self.batch_size)
+        return full * self.num_parts(self.batch_size) + (self.num_parts(rest) if rest else 0)
+
+    def __iter__(self) -> Iterator[PairSlice]:
+        epoch = self.epoch
+        order = permute(self.num_links, "training order", self.seed, epoch)
+        for start in range(0, self.num_links, self.batch_size):
+            batch = order[start : start + self.batch_size].clone()
+            low, high = cut(batch.numel(), self.num_replicas, self.rank)
+            num_parts = self.num_parts(batch.numel())
+            for part in range(num_parts):
+                yield PairSlice(epoch, start + low, batch[low:high].clone(), batch, part, num_parts)
+
+
+class TrainingPairs(Dataset[PairBatch]):
+    """From a `PairSlice` to a `PairBatch`: links with their negatives, subgraphs of like size together.
+
+    Undirected links are asked in either direction, by a coin that is a function of (seed, epoch, link).
+
+    Args:
+        train: Training links, [n, 2].
+        negatives: Draws pairs that are no link.
+        is_directed: Whether a pair's direction means something.
+        num_negatives: K, negatives per link.
+        seed: Seed of the run.
+        subgraphs: Samples what is around a pair; None for encoders of whole graphs.
+    """
+
+    def __init__(
+        self,
+        train: Tensor,
+        negatives: NegativePairs,
+        *,
+        is_directed: bool,
+        num_negatives: int,
+        seed: int,
+        subgraphs: PairSubgraphSampler | None,
+    ) -> None:
+        self.train, self.negatives, self.subgraphs = train, negatives, subgraphs
+        self.is_directed, self.num_negatives, self.seed = is_directed, num_negatives, seed
+        self._share: tuple[tuple[int, int], Tensor, Tensor, Tensor, PairSamples | None, Tensor] | None = None
+
+    def __getitem__(self, item: PairSlice) -> PairBatch:
+        key = (item.epoch, item.begin)
+        if self._share is None or self._share[0] != key:
+            self._share = (key, *self._make_share(item))
+        _, pairs, label, index, samples, order = self._share
+        low, high = cut(order.numel(), item.num_parts, item.part)
+        rows = order[low:high]
+        return PairBatch(
+            edge_label_index=pairs[:, rows],
+            edge_label=label[rows],
+            index=index[rows],
+            subgraphs=None if samples is None else samples.pad(rows),
+            removed=self.train[item.batch].t(),
+            num_global=item.batch.numel() * (1 + self.num_negatives),
+            epoch=item.epoch,
+            number=item.begin + low,
+        )
+
+    def _make_share(self, item: PairSlice) -> tuple[Tensor, Tensor, Tensor, PairSamples | None, Tensor]:
+        """Pairs [2, B], labels, positions, sampled subgraphs, and the order in which parts take them."""
+        positive = self.train[item.share].t()
+        if not self.is_directed:
+            swapped = hash_integers(_DIRECTION, self.seed, item.epoch, item.share) & 1 == 1
+            positive = torch.where(swapped, positive.flip(0), positive)
+        negative = self.negatives.sample(
+            item.share, num_negatives=self.num_negatives, seed=self.seed, epoch=item.epoch
+        )
+        pairs = torch.cat([positive, negative], dim=1)
+        label = torch.zeros(pairs.shape[1])
+        label[: positive.shape[1]] = 1
+        index = torch.cat([item.share, item.share.repeat_interleave(self.num_negatives)])
+        if self.subgraphs is None:
+            return pairs, label, index, None, torch.arange(pairs.shape[1])
+        seed = int(hash_integers(_SUBGRAPH, self.seed, item.epoch))
+        samples = self.subgraphs.sample(pairs.t().contiguous(), seed=seed)
+        return pairs, label, index, samples, samples.num_nodes.argsort(stable=True)
+
+
+class EvaluationPairs(Dataset[PairBatch]):
+    """Pairs to be scored, in batches; number n, one past the last batch, is an empty one.
+
+    With subgraphs, batches of a window are sampled together and sorted by size. A pair's subgraph depends on
+    the pair alone, so batch size, windows and ranks do not show in its score.
+
+    Args:
+        pairs: [M, 2], int64.
+        batch_size: Pairs of a batch.
+        subgraphs: Samples what is around a pair; None for encoders of whole graphs.
+        num_relabelings: How often each pair is scored, its nodes in another order.
+        both_directions: Whether it is also scored as (v, u).
+        by_source: Pairs with the same source side by side: for encoders that answer one source at a time.
+    """
+
+    def __init__(
+        self,
+        pairs: Tensor,
+        batch_size: int,
+        *,
+        subgraphs: PairSubgraphSampler | None = None,
+        num_relabelings: int = 1,
+        both_directions: bool = False,
+        by_source: bool = False,
+    ) -> None:
+        self.pairs, self.batch_size, self.subgraphs = pairs, batch_size, subgraphs
+        self.both_directions, self.by_source = both_directions, by_source
+        self.num_copies = num_relabelings * (2 if both_directions else 1)
+        self._ordered: tuple[int, Tensor] | None = None
+        self._window: tuple[tuple[int, int], Tensor, Tensor, PairSamples] | None = None
+
+    @property
+    def batches_per_copy(self) -> int:
+        """Batches that score every pair once."""
+        return math.ceil(self.pairs.shape[0] / self.batch_size)
+
+    def __len__(self) -> int:
+        return self.batches_per_copy * self.num_copies
+
+    def __getitem__(self, number: int) -> PairBatch:
+        if number >= len(self):
+            return self._batch(torch.empty(0, dtype=torch.int64), 0, None)
+        copy, number = divmod(number, self.batches_per_copy)
+        if self.subgraphs is None:
+            first = number * self.batch_size
+            return self._batch(self._order(copy)[first : first + self.batch_size], copy, None)
+        window, place = divmod(number, _WINDOW)
+        if self._window is None or self._window[0] != (copy, window):
+            size = _WINDOW * self.batch_size
+            index = torch.arange(window * size, min((window + 1) * size, self.pairs.shape[0]))
+            # Fixed seeds: a checkpoint has one result. Copies have the same nodes in another order.
+            order_seed = int(hash_integers(_COPY, copy)) if copy else None
+            pairs = self._pairs(index, copy).t().contiguous()
+            samples = self.subgraphs.sample(pairs, seed=0, order_seed=order_seed)
+            self._window = ((copy, window), index, samples.num_nodes.argsort(stable=True), samples)
+        _, index, order, samples = self._window
+        rows = order[place * self.batch_size : (place + 1) * self.batch_size]
+        return self._batch(index[rows], copy, samples.pad(rows))
+
+    def _order(self, copy: int) -> Tensor:
+        if self._ordered is None or self._ordered[0] != copy:
+            index = torch.arange(self.pairs.shape[0])
+            if self.by_source:
+                index = self._pairs(index, copy)[0].argsort(stable=True)
+            self._ordered = (copy, index)
+        return self._ordered[1]
+
+    def _pairs(self, index: Tensor, copy: int) -> Tensor:
+        pairs = self.pairs[index].t()
+        return pairs.flip(0) if self.both_directions and copy % 2 == 1 else pairs
+
+    def _batch(self, index: Tensor, copy: int, subgraphs: PairSubgraphs | None) -> PairBatch:
+        return PairBatch(
+            edge_label_index=self._pairs(index, copy),
+            edge_label=None,
+            index=index,
+            subgraphs=subgraphs,
+            removed=torch.empty(2, 0, dtype=torch.int64),
+            num_global=index.numel(),
+        )

@@ -1,0 +1,415 @@
+"""Links to be predicted, for Lightning: message graphs without the judged links, pairs, sampled subgraphs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from lightning.pytorch import LightningDataModule
+from torch import Tensor
+
+from graphzoo.datamodules.batches import ResumableLoader, WholeBatchSampler, permute, rank_and_world_size
+from graphzoo.datamodules.features import FeatureTransform
+from graphzoo.datamodules.link_batches import EvaluationPairs, PairSampler, TrainingPairs
+from graphzoo.datamodules.source import check_source
+from graphzoo.datasets import LinkGraph, LinkSplit, link_graph_from_files, load_link_graph
+from graphzoo.errors import UsageError
+from graphzoo.sampling import NegativePairs, PairSubgraphSampler
+from graphzoo.types import GraphSpec
+
+if TYPE_CHECKING:
+    from graphzoo.ops import RelationalGraph
+
+__all__ = ["Batching", "LinkDataModule"]
+
+Batching = Literal["pairs", "sources", "subgraphs", "whole"]
+_OWN = "links"
+# A run keeps its graph beside the weights up to this size; of a larger one it keeps name and fingerprint.
+_KEPT_BYTES = 64 * 2**20
+
+
+class LinkDataModule(LightningDataModule):
+    """A graph whose missing links are predicted, by name or path.
+
+    Messages pass along training links only (ogbl-collab: while testing also along validation links, as its
+    rules allow). Training meets every training link once an epoch, with negatives that are no training link,
+    in an order that is a function of (seed, epoch). Evaluation scores every pair once.
+
+    Args:
+        name: Data set (`graphzoo list`); None or "links" with the user's own `path`; None without one is
+            citeseer-link.
+        path: Own edge list; see `graphzoo.datasets.link_graph_from_files`.
+        root: Data root; None takes GRAPHZOO_DATA or the user's cache folder.
+        download: Whether missing files may be fetched; None means yes unless GRAPHZOO_OFFLINE is set.
+        protocol: How the data are split and judged, "original", "heart", ...; None: the data's usual one.
+        split_index: Which of the random splits, where the protocol draws them.
+        batch_size: Training links of an optimiser step over all ranks and micro-batches; as many negatives
+            come with them.
+        micro_batch_size: Most training links that go through the encoder at once while training; None: a
+            rank's whole share.
+        eval_batch_size: Pairs scored at once (distinct source nodes at once for query encoders).
+        num_negatives: Negatives per training link.
+        max_valid_pairs: Validate on a fixed sample of so many positives (the same for every seed), with as
+            large a share of a shared pool; None: on all.
+        use_features: Whether the encoder sees node features.
+        normalize_features: Divide each node's features by the sum of their absolute values.
+        depth: k, hops of the subgraph around a pair (encoders of pairs only, like the next four).
+        num_neighbors: n, most neighbours followed from a node in a hop.
+        max_nodes: Most nodes of a subgraph; None: the most that depth and num_neighbors allow. It fixes the
+            shape of PENCIL's projection.
+        num_relabelings: In evaluation each pair is scored with its nodes in so many orders, and averaged.
+        both_directions: In evaluation each pair is also scored as (v, u), and averaged.
+        seed: Seed of training order, negatives and training subgraphs.
+        num_workers: Loader processes; 0 samples the next batch in a thread.
+
+    Raises:
+        UsageError: for arguments that make no sense, with the remedy.
+
+    Attributes:
+        batching: What the encoder at hand needs, set by the task: bare "pairs", pairs ordered by "sources",
+            pairs with "subgraphs", or as many pairs at once as there are, "whole".
+    """
+
+    # Lightning declares it optional
+    name: str
+
+    def __init__(
+        self,
+        name: str | None = None,
+        path: str | list[str] | None = None,
+        root: str | None = None,
+        download: bool | None = None,
+        protocol: str | None = None,
+        split_index: int = 0,
+        batch_size: int = 2048,
+        micro_batch_size: int | None = None,
+        eval_batch_size: int | None = None,
+        num_negatives: int = 1,
+        max_valid_pairs: int | None = None,
+        use_features: bool = True,
+        normalize_features: bool = False,
+        depth: int = 2,
+        num_neighbors: int = 20,
+        max_nodes: int | None = None,
+        num_relabelings: int = 1,
+        both_directions: bool = False,
+        seed: int = 0,
+        num_workers: int = 0,
+    ) -> None:
+        super().__init__()
+        self.name = check_source(
+            name, path, own=_OWN, default="citeseer-link", what="links", files="FILE_OR_FOLDER"
+        )
+        for argument, value in {
+            "batch_size": batch_size,
+            "micro_batch_size": micro_batch_size,
+            "eval_batch_size": eval_batch_size,
+            "num_negatives": num_negatives,
+            "max_valid_pairs": max_valid_pairs,
+            "depth": depth,
+            "num_neighbors": num_neighbors,
+            "num_relabelings": num_relabelings,
+        }.items():
+            if value is not None and value < 1:
+                raise UsageError(f"{argument} must be at least 1, got {value}")
+        for argument, value in {"split_index": split_index, "seed": seed, "num_workers": num_workers}.items():
+            if value < 0:
+                raise UsageError(f"{argument} must be at least 0, got {value}")
+        if micro_batch_size is not None and micro_batch_size > batch_size:
+            raise UsageError(
+                f"micro_batch_size {micro_batch_size} exceeds batch_size {batch_size}: a micro-batch is a "
+                "part of the batch; lower it or raise batch_size"
+            )
+        if max_nodes is not None and max_nodes < 2:
+            raise UsageError(f"max_nodes must be at least 2, the pair itself, got {max_nodes}")
+        self.path, self.root, self.download = path, root, download
+        self.protocol, self.split_index = protocol, split_index
+        self.batch_size, self.micro_batch_size, self.eval_batch_size = (
+            batch_size,
+            micro_batch_size,
+            eval_batch_size,
+        )
+        self.num_negatives, self.max_valid_pairs = num_negatives, max_valid_pairs
+        self.use_features, self.normalize_features = use_features, normalize_features
+        self.depth, self.num_neighbors, self.max_nodes = depth, num_neighbors, max_nodes
+        self.num_relabelings, self.both_directions = num_relabelings, both_directions
+        self.seed, self.num_workers = seed, num_workers
+        self.batching: Batching = "pairs"
+        self._graph: LinkGraph | None = None
+        self._transform: FeatureTransform | None = None
+        self._x: Tensor | None = None
+        self._edges: dict[bool, Tensor] = {}
+        self._samplers: dict[bool, PairSubgraphSampler] = {}
+        self._relational: dict[bool, RelationalGraph] = {}
+        self._validated: LinkSplit | None = None
+
+    def prepare_data(self) -> None:
+        """Fetch and parse once per machine, so that `setup` finds everything in place."""
+        self._load(self.download)
+
+    def setup(self, stage: str | None = None) -> None:
+        """Load the graph; `stage` does not matter, and a second call does nothing."""
+        if self._graph is None:
+            # without a trainer nobody has called prepare_data
+            graph = self._load(self.download if self.trainer is None else False)
+            if self.use_features and graph.x is not None:
+                self._transform = FeatureTransform.fit(
+                    graph.x, normalize=self.normalize_features, reduce_channels=None
+                )
+                self._x = self._transform(graph.x)
+            self._graph = graph
+        world_size = rank_and_world_size(self.trainer)[1]
+        if world_size > self.batch_size:
+            raise UsageError(
+                f"batch_size {self.batch_size} is less than the {world_size} processes; it counts the "
+                "links of all processes together, raise it"
+            )
+
+    def _load(self, download: bool | None) -> LinkGraph:
+        if self._graph is not None:
+            return self._graph
+        if self.path is not None:
+            return link_graph_from_files(self.path, split_index=self.split_index)
+        return load_link_graph(
+            self.name,
+            protocol=self.protocol,
+            split_index=self.split_index,
+            root=self.root,
+            download=download,
+        )
+
+    @property
+    def graph(self) -> LinkGraph:
+        """The graph with its splits."""
+        if self._graph is None:
+            raise RuntimeError("the data is not loaded; call setup() first")
+        return self._graph
+
+    @property
+    def x(self) -> Tensor | None:
+        """Features that the encoder sees, [N, F], dense or sparse CSR."""
+        return self._x
+
+    @property
+    def transform(self) -> FeatureTransform | None:
+        """What is done to the raw features; None when there are none or they are not used."""
+        return self._transform
+
+    @property
+    def subgraph_budget(self) -> int:
+        """Most nodes of a pair's subgraph."""
+        reached = 2 * sum(self.num_neighbors**hop for hop in range(self.depth + 1))
+        most: int = max(2, min(reached, self.graph.num_nodes))
+        return min(self.max_nodes or most, most)
+
+    @property
+    def spec(self) -> GraphSpec:
+        """Sizes of the graph; one relation, for encoders of relational graphs."""
+        return GraphSpec(
+            num_nodes=self.graph.num_nodes,
+            num_relations=1,
+            in_channels=0 if self._x is None else int(self._x.shape[1]),
+            max_subgraph_nodes=self.max_nodes or self.subgraph_budget,
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        """sha256 over graph, splits and treatment of the features."""
+        described = None if self._transform is None else self._transform.describe()
+        text = f"{self.graph.fingerprint}\n{json.dumps(described, sort_keys=True)}"
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def describe_split(self) -> dict[str, Any]:
+        """Protocol, index and sizes of the split, for results and checkpoints."""
+        graph = self.graph
+        return {
+            "name": graph.protocol,
+            "index": self.split_index,
+            "fingerprint": graph.fingerprint,
+            "train": int(graph.train.shape[0]),
+            "valid": int(graph.valid.positive.shape[0]),
+            "test": int(graph.test.positive.shape[0]),
+        }
+
+    @property
+    def num_micro_batches(self) -> int:
+        """Loader items of an optimiser step: the value for `accumulate_grad_batches`."""
+        sampler = self._training_sampler()
+        return sampler.num_parts(min(self.batch_size, sampler.num_links))
+
+    def judged(self, split: str) -> LinkSplit:
+        """The pairs that are judged; for "valid" those of `max_valid_pairs`."""
+        if split == "test":
+            return self.graph.test
+        if self._validated is None:
+            self._validated = _subset(self.graph.valid, self.max_valid_pairs)
+        return self._validated
+
+    def edge_index(self, split: str) -> Tensor:
+        """Edges that messages pass along, [2, E]; the same object for every split with the same edges."""
+        late = self._is_late(split)
+        if late not in self._edges:
+            self._edges[late] = self.graph.edge_index("test" if late else "train")
+        return self._edges[late]
+
+    def relational_graph(self, split: str) -> RelationalGraph:
+        """The same edges with one relation: undirected links are relation 0 both ways, directed ones have
+        relation 1 as their inverse.
+        """
+        from graphzoo.ops import RelationalGraph
+
+        late = self._is_late(split)
+        if late not in self._relational:
+            edge_index = self.edge_index(split)
+            edge_type = torch.zeros(edge_index.shape[1], dtype=torch.int64)
+            if self.graph.is_directed:
+                edge_index = torch.cat([edge_index, edge_index.flip(0)], dim=1)
+                edge_type = torch.cat([edge_type, edge_type + 1])
+            self._relational[late] = RelationalGraph(edge_index, edge_type, self.graph.num_nodes, 2)
+        return self._relational[late]
+
+    def subgraph_sampler(self, split: str) -> PairSubgraphSampler:
+        """Samples subgraphs around pairs from the edges of `edge_index(split)`."""
+        late = self._is_late(split)
+        if late not in self._samplers:
+            self._samplers[late] = PairSubgraphSampler(
+                self.edge_index(split),
+                self.graph.num_nodes,
+                depth=self.depth,
+                num_neighbors=self.num_neighbors,
+                max_nodes=self.subgraph_budget,
+                directed=self.graph.is_directed,
+            )
+        return self._samplers[late]
+
+    def train_dataloader(self, epoch: int | None = None) -> ResumableLoader:
+        """Loader of one rank's training `PairBatch`es.
+
+        Args:
+            epoch: Epoch to begin with; None: the trainer's, or 0 without one (then call `loader.set_epoch`).
+        """
+        sampler = self._training_sampler()
+        if epoch is None:
+            epoch = self.trainer.current_epoch if self.trainer is not None else 0
+        sampler.set_epoch(epoch)
+        pairs = TrainingPairs(
+            self.graph.train,
+            NegativePairs(self.edge_index("train"), self.graph.num_nodes),
+            is_directed=self.graph.is_directed,
+            num_negatives=self.num_negatives,
+            seed=self.seed,
+            subgraphs=self.subgraph_sampler("train") if self.batching == "subgraphs" else None,
+        )
+        return ResumableLoader(pairs, sampler, self.num_workers, ahead=self._ahead)
+
+    def val_dataloader(self) -> ResumableLoader:
+        """Loader of one rank's validation `PairBatch`es, as many as every other rank has."""
+        return self._evaluation_loader("valid")
+
+    def test_dataloader(self) -> ResumableLoader:
+        """Loader of one rank's test `PairBatch`es, as many as every other rank has."""
+        return self._evaluation_loader("test")
+
+    def scoring_batches(self, pairs: Tensor, split: str = "test") -> EvaluationPairs:
+        """Batches that score any pairs [M, 2] on the message graph of a split."""
+        return EvaluationPairs(
+            pairs,
+            self.eval_batch_size or self._usual_batch,
+            subgraphs=self.subgraph_sampler(split) if self.batching == "subgraphs" else None,
+            num_relabelings=self.num_relabelings if self.batching == "subgraphs" else 1,
+            both_directions=self.both_directions,
+            by_source=self.batching == "sources",
+        )
+
+    def save_artifacts(self, directory: str | os.PathLike[str]) -> None:
+        """Write what prediction needs: meta.json, and the graph unless it is large."""
+        directory = Path(directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        graph = self.graph
+        stored = _size(graph) <= _KEPT_BYTES
+        if stored:
+            graph.save(directory / "link_graph.npz")
+        paths = [self.path] if isinstance(self.path, str) else self.path
+        meta = {
+            "format": 1,
+            "kind": "links",
+            "name": self.name,
+            "path": None if paths is None else [str(Path(path).absolute()) for path in paths],
+            "root": None if self.root is None else str(Path(self.root).absolute()),
+            "graph": "link_graph.npz" if stored else None,
+            "graph_fingerprint": graph.fingerprint,
+            "fingerprint": self.fingerprint,
+            "split": self.describe_split(),
+            "spec": self.spec.to_dict(),
+            "settings": self.describe_settings(),
+        }
+        partial = directory / f".meta.json.{os.getpid()}.tmp"
+        partial.write_text(json.dumps(meta, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        os.replace(partial, directory / "meta.json")
+
+    def describe_settings(self) -> dict[str, Any]:
+        """How pairs become batches: what a checkpoint has to say so that others score as it was judged."""
+        return {
+            "protocol": self.graph.protocol,
+            "use_features": self.use_features,
+            "normalize_features": self.normalize_features,
+            "depth": self.depth,
+            "num_neighbors": self.num_neighbors,
+            "max_nodes": self.max_nodes,
+            "num_relabelings": self.num_relabelings,
+            "both_directions": self.both_directions,
+        }
+
+    @property
+    def _usual_batch(self) -> int:
+        """Pairs scored at once when nobody says how many."""
+        if self.batching == "whole":
+            return 2**22
+        return min(self.micro_batch_size or self.batch_size, 1024)
+
+    @property
+    def _ahead(self) -> int:
+        return 1 if self.batching == "subgraphs" else 0
+
+    def _evaluation_loader(self, split: str) -> ResumableLoader:
+        judged = self.judged(split)
+        batches = self.scoring_batches(torch.cat([judged.positive, judged.negative.reshape(-1, 2)]), split)
+        sampler = WholeBatchSampler(len(batches), *rank_and_world_size(self.trainer))
+        return ResumableLoader(batches, sampler, self.num_workers, ahead=self._ahead)
+
+    def _training_sampler(self) -> PairSampler:
+        rank, world_size = rank_and_world_size(self.trainer)
+        share = self.micro_batch_size or self.batch_size
+        size = int(self.graph.train.shape[0])
+        return PairSampler(size, self.batch_size, share, self.seed, rank, world_size)
+
+    def _is_late(self, split: str) -> bool:
+        """Whether messages also pass along validation links."""
+        return split == "test" and self.graph.valid_edges_at_test
+
+
+def _subset(split: LinkSplit, size: int | None) -> LinkSplit:
+    """A fixed sample: so many positives, and their own negatives or the same share of the pool."""
+    total = int(split.positive.shape[0])
+    if size is None or size >= total:
+        return split
+    chosen = permute(total, "evaluation sample", "valid")[:size].sort().values
+    if split.has_own_negatives:
+        return LinkSplit(split.positive[chosen], split.negative[chosen])
+    pool = int(split.negative.shape[0])
+    kept = permute(pool, "evaluation sample", "pool")[: max(1, round(pool * size / total))].sort().values
+    return LinkSplit(split.positive[chosen], split.negative[kept])
+
+
+def _size(graph: LinkGraph) -> int:
+    """Bytes that the graph takes in a file, roughly."""
+    pairs = [graph.train, *(part for s in (graph.valid, graph.test) for part in (s.positive, s.negative))]
+    x = graph.x
+    features = (
+        0 if x is None else (x.values().numel() * 12 if x.layout is torch.sparse_csr else x.numel() * 4)
+    )
+    return features + sum(part.numel() for part in pairs) * 8

@@ -1,0 +1,391 @@
+"""Link prediction: any encoder, its states made into a logit per node pair, judged by ranking and areas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from graphzoo.decoders import EntityDecoder, PairDecoder
+from graphzoo.decoders.pair import PairDecoderKind
+from graphzoo.encoders.base import Encoder, NodeEncoder, PairEncoder, QueryEncoder
+from graphzoo.errors import UsageError
+from graphzoo.heuristics import GraphPairScorer
+from graphzoo.metrics import LinkMetric
+from graphzoo.sampling import LinkHider, hash_integers
+from graphzoo.tasks.base import Task
+from graphzoo.tasks.prepared_graph import PreparedGraph
+from graphzoo.types import GraphSpec, PairBatch
+
+__all__ = ["LinkPrediction"]
+
+
+class LinkPrediction(Task):
+    """Trains an encoder to tell links from pairs that are none (binary cross-entropy), and ranks them.
+
+    A `PairEncoder` sees the subgraph around each pair, without the pair's own link. A `NodeEncoder` or
+    `QueryEncoder` sees the whole graph; while training the links of the global batch are hidden from it. For
+    a `QueryEncoder` the pair (u, v) is the answer v to the query (u, relation 0). A `GraphPairScorer`, such
+    as a heuristic, scores pairs itself and is only judged.
+
+    Args:
+        encoder: `GraphSpec -> PairEncoder | NodeEncoder | QueryEncoder | GraphPairScorer`.
+        decoder: "hadamard", "dot", "concat" or "linear", see `PairDecoder`; None: "linear" for encoders of
+            pairs, else "hadamard". A `QueryEncoder` has its own.
+        dropout: On the input of each of the decoder's layers.
+        hide_positives: Whether the batch's links are hidden from encoders of the whole graph; False is for
+            comparison, the answers leak.
+        metric: What selects the checkpoint: "mrr", "hits@20", "auroc", "ap", ...; None: what the data set is
+            judged by.
+        lr: Learning rate of AdamW.
+        weight_decay: Decoupled weight decay, not on biases.
+        lr_milestones: Epochs after which the learning rate is multiplied by `lr_gamma`; None: never.
+        lr_gamma: See `lr_milestones`.
+        seed: Seed of noise and dropout.
+
+    Raises:
+        ValueError: for settings that make no sense.
+    """
+
+    accepts: ClassVar[tuple[type[Encoder], ...]] = (
+        PairEncoder,
+        NodeEncoder,
+        QueryEncoder,
+        GraphPairScorer,
+    )
+    unit: ClassVar[str] = "pairs"
+
+    def __init__(
+        self,
+        encoder: Callable[[GraphSpec], Encoder] | None = None,
+        *,
+        decoder: PairDecoderKind | None = None,
+        dropout: float = 0.0,
+        hide_positives: bool = True,
+        metric: str | None = None,
+        lr: float = 1e-4,
+        weight_decay: float = 0.01,
+        lr_milestones: list[int] | None = None,
+        lr_gamma: float = 0.5,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(encoder)
+        if not lr > 0:
+            raise ValueError(f"lr must be above 0, got {lr}")
+        if weight_decay < 0:
+            raise ValueError(f"weight_decay must be at least 0, got {weight_decay}")
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout must be at least 0 and below 1, got {dropout}")
+        _check_metric(metric)
+        self.save_hyperparameters(ignore=["encoder"])
+        self.decoder_kind, self.dropout, self.seed = decoder, dropout, seed
+        self.hide_positives = hide_positives
+        self.metric: str | None = metric
+        self.lr, self.weight_decay = lr, weight_decay
+        self.lr_milestones, self.lr_gamma = list(lr_milestones or []), lr_gamma
+        self.metrics = nn.ModuleDict()
+        self._hider: LinkHider | None = None
+        self._prepared: PreparedGraph | None = None
+        self._states: Tensor | None = None
+        self._loaded_data: dict[str, Any] = {}
+
+    # Building
+
+    def build_decoder(self, encoder: Encoder) -> nn.Module:
+        """What makes logits of the encoder's states."""
+        if isinstance(encoder, QueryEncoder):
+            if self.decoder_kind is not None:
+                raise UsageError(
+                    f"{type(encoder).__name__} answers queries with a decoder of its own\n"
+                    "Leave out --model.decoder"
+                )
+            return EntityDecoder(encoder.out_channels)
+        if isinstance(encoder, GraphPairScorer):
+            return nn.Identity()
+        pairs = isinstance(encoder, PairEncoder)
+        width = encoder.out_channels // 2 if pairs else encoder.out_channels
+        kind = self.decoder_kind or ("linear" if pairs else "hadamard")
+        return PairDecoder(width, kind=kind, dropout=self.dropout, seed=self.seed)
+
+    def configure_model(self) -> None:
+        """Build, and tell the DataModule what the encoder needs of a batch."""
+        super().configure_model()
+        datamodule = None if self._trainer is None else getattr(self.trainer, "datamodule", None)
+        if self.encoder is not None and datamodule is not None:
+            datamodule.batching = self.batching
+            if isinstance(self.encoder, GraphPairScorer) and self.trainer.state.fn == "fit":
+                raise UsageError(
+                    "a heuristic has nothing to train\n"
+                    "Judge it with graphzoo test and the same --model and --data"
+                )
+
+    @property
+    def batching(self) -> str:
+        """What a batch has to hold for the encoder; see `LinkDataModule`."""
+        if isinstance(self.encoder, PairEncoder):
+            return "subgraphs"
+        if isinstance(self.encoder, GraphPairScorer):
+            return "whole"
+        return "sources" if isinstance(self.encoder, QueryEncoder) else "pairs"
+
+    @property
+    def monitor(self) -> str:
+        """Validation metric that selects the checkpoint."""
+        if self.metric is None and self._trainer is not None:
+            self.metric = getattr(self._datamodule().graph, "metric", "mrr")
+        return f"val/{self.metric or 'mrr'}"
+
+    def setup(self, stage: str) -> None:
+        """Make the metrics once the data are known."""
+        datamodule = self._datamodule()
+        for prefix, split in (("val", "valid"), ("test", "test")):
+            judged = datamodule.judged(split)
+            self.metrics[prefix] = LinkMetric(
+                int(judged.positive.shape[0]),
+                int(judged.negative.shape[-2]),
+                has_own_negatives=judged.has_own_negatives,
+            )
+
+    # Training
+
+    def on_fit_start(self) -> None:
+        """Fit micro-batches to Lightning's accumulation, and index the links that batches hide."""
+        datamodule = self._datamodule()
+        micro_batches = datamodule.num_micro_batches
+        if micro_batches > 1:
+            if self.trainer.accumulate_grad_batches not in (1, micro_batches):
+                raise ValueError(
+                    f"the data makes {micro_batches} micro-batches of each batch, which set "
+                    f"accumulate_grad_batches; leave it out instead of asking for "
+                    f"{self.trainer.accumulate_grad_batches}"
+                )
+            self.trainer.accumulate_grad_batches = micro_batches
+        if self.hide_positives and self.batching != "subgraphs":
+            self._hider = LinkHider(self._edges("train"), datamodule.graph.num_nodes).to(self.device)
+
+    def training_step(self, batch: PairBatch, batch_idx: int) -> Tensor:
+        """Loss of a part of the global batch, scaled so that gradients add up to the global mean's."""
+        assert batch.edge_label is not None
+        # Encoders of the whole graph have one draw per step, whatever ranks and parts it is cut into.
+        step = self.trainer.global_step + 1
+        name = (batch.epoch, batch.number) if self.batching == "subgraphs" else (step,)
+        noise_seed = int(hash_integers(self.seed, *name))
+        logits, auxiliary = self._logits(batch, "train", noise_seed)
+        losses = self.losses(logits.float(), batch.edge_label)
+        parts = self.trainer.world_size * self.trainer.accumulate_grad_batches
+        if len(batch):  # a process may have no part in a small last batch
+            self.log("train/loss", losses.detach().mean(), prog_bar=True, batch_size=len(batch))
+        loss = losses.sum() * (parts / batch.num_global)
+        if auxiliary is None:
+            return loss
+        self.log("train/auxiliary_loss", auxiliary.detach(), batch_size=1)
+        return loss + auxiliary
+
+    def losses(self, logits: Tensor, label: Tensor) -> Tensor:
+        """Binary cross-entropy of each pair, [B]."""
+        return F.binary_cross_entropy_with_logits(logits, label, reduction="none")
+
+    def configure_optimizers(self) -> Any:
+        """AdamW, its rate cut at the milestones; the command's `--optimizer` replaces it."""
+        groups = self.parameter_groups(self.weight_decay)
+        optimizer = torch.optim.AdamW(groups, lr=self.lr, fused=self.fuses_optimizer)
+        if not self.lr_milestones:
+            return optimizer
+        scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, self.lr_milestones, self.lr_gamma)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "epoch"}}
+
+    # Judging
+
+    def on_validation_epoch_start(self) -> None:
+        """Forget states of older weights."""
+        self._states = None
+
+    def on_test_epoch_start(self) -> None:
+        """See `on_validation_epoch_start`."""
+        self._states = None
+
+    def validation_step(self, batch: PairBatch, batch_idx: int) -> None:
+        """Score validation pairs."""
+        self._judge("val", "valid", batch)
+
+    def test_step(self, batch: PairBatch, batch_idx: int) -> None:
+        """Score test pairs."""
+        self._judge("test", "test", batch)
+
+    def on_validation_epoch_end(self) -> None:
+        """Log val/mrr, val/hits@K and, against a shared pool, val/auroc and val/ap."""
+        self._report("val")
+
+    def on_test_epoch_end(self) -> None:
+        """Log the same for test."""
+        self._report("test")
+
+    def _judge(self, prefix: str, split: str, batch: PairBatch) -> None:
+        if not len(batch):
+            return
+        try:
+            self._metric(prefix).update(self.score_batch(batch, split).double(), batch.index)
+        except ValueError as error:
+            raise ValueError(f"{split} scores after step {self.trainer.global_step}: {error}") from error
+
+    def _report(self, prefix: str) -> None:
+        self._states = None
+        metric = self._metric(prefix)
+        figures = metric.compute()
+        if prefix == "val" and self.monitor.partition("/")[2] not in figures:
+            raise UsageError(
+                f"{self.monitor} is not among the figures of this protocol: {', '.join(figures)}\n"
+                "Choose one of them with --model.metric"
+            )
+        for name, value in figures.items():
+            self.log(f"{prefix}/{name}", value, prog_bar=name == (self.metric or "mrr"), sync_dist=False)
+        metric.reset()
+
+    def _metric(self, prefix: str) -> LinkMetric:
+        metric = self.metrics[prefix]
+        assert isinstance(metric, LinkMetric)
+        return metric
+
+    # Scoring
+
+    @torch.no_grad()
+    def score_batch(self, batch: PairBatch, split: str = "test") -> Tensor:
+        """Logits of a batch's pairs on the message graph of a split, [B].
+
+        States of an encoder of nodes are computed once and kept until `forget_states`.
+        """
+        return self._logits(batch, split, None)[0]
+
+    def forget_states(self) -> None:
+        """Compute the states of all nodes anew at the next `score_batch`: weights or graph are others."""
+        self._states = None
+
+    def _logits(self, batch: PairBatch, split: str, noise_seed: int | None) -> tuple[Tensor, Tensor | None]:
+        """Logits [B], and a term that the encoder adds to the loss."""
+        encoder, (u, v) = self.encoder, batch.edge_label_index
+        if isinstance(encoder, PairEncoder):
+            assert batch.subgraphs is not None
+            states = encoder(batch.subgraphs, self._features(), noise_seed=noise_seed)
+            source, target = states.chunk(2, dim=-1)
+            return self.decoder(source, target, noise_seed=noise_seed), None
+        if isinstance(encoder, QueryEncoder):
+            return self._answers(encoder, batch, split, noise_seed), None
+        if isinstance(encoder, GraphPairScorer):
+            return encoder(self._datamodule().edge_index(split), batch.edge_label_index.t()), None
+        assert isinstance(encoder, NodeEncoder)
+        if noise_seed is None:
+            if self._states is None:
+                self._states = self._encode(encoder, split)
+            return self.decoder(self._states[u], self._states[v]), None
+        states, auxiliary = self._encode_hidden(encoder, batch, noise_seed)
+        return self.decoder(states[u], states[v], noise_seed=noise_seed), auxiliary
+
+    def _answers(self, encoder: QueryEncoder, batch: PairBatch, split: str, noise_seed: int | None) -> Tensor:
+        graph = self.to_device_once(f"graph/{split}", self._datamodule().relational_graph(split))
+        u, v = batch.edge_label_index
+        head, row = torch.unique(u, return_inverse=True)
+        mask = None
+        if noise_seed is not None and self._hider is not None:
+            mask = self._hider.keep(batch.removed)
+            if graph.num_edges != mask.numel():  # inverses of directed links
+                mask = torch.cat([mask, mask])
+        relation = torch.zeros_like(head)
+        states = encoder(graph, head, relation, edge_mask=mask, noise_seed=noise_seed or 0)
+        logits: Tensor = self.decoder(states[v, row][:, None])
+        return logits.squeeze(0)
+
+    def _encode(self, encoder: NodeEncoder, split: str) -> Tensor:
+        x, edge_index = self._datamodule().x, self._datamodule().edge_index(split)
+        if self._prepared is None or not self._prepared.is_of(x, edge_index, self.device):
+            self._prepared = PreparedGraph(encoder, x, edge_index, self.device)
+        found = self._prepared
+        return encoder.forward_with_auxiliary(found.x, found.edge_index, **found.precomputed)[0]
+
+    def _encode_hidden(
+        self, encoder: NodeEncoder, batch: PairBatch, noise_seed: int
+    ) -> tuple[Tensor, Tensor | None]:
+        """States over the training graph without the links of the global batch."""
+        x, edge_index = self._features(), self._edges("train")
+        assert x is not None
+        if self._hider is not None:
+            edge_index = edge_index[:, self._hider.keep(batch.removed)]
+        # What depends on the edges depends on the hidden ones too.
+        with torch.no_grad():
+            precomputed = encoder.precompute(x, edge_index)
+        kept = edge_index if encoder.needs_edges else None
+        return encoder.forward_with_auxiliary(x, kept, noise_seed=noise_seed, **precomputed)
+
+    def _features(self) -> Tensor | None:
+        x = self._datamodule().x
+        return None if x is None else self.to_device_once("x", x)
+
+    def _edges(self, split: str) -> Tensor:
+        edge_index: Tensor = self.to_device_once(f"edge_index/{split}", self._datamodule().edge_index(split))
+        return edge_index
+
+    # Checkpoints
+
+    def describe(self) -> dict[str, Any]:
+        """Adds the data's name, fingerprint, split and how its pairs became batches."""
+        described = super().describe()
+        if self._trainer is None or getattr(self.trainer, "datamodule", None) is None:
+            return {**described, **self._loaded_data}
+        datamodule = self._datamodule()
+        transform = datamodule.transform
+        return {
+            **described,
+            "features": None if transform is None else transform.describe(),
+            "data": {
+                "name": datamodule.graph.name,
+                "fingerprint": datamodule.fingerprint,
+                "split": datamodule.describe_split(),
+                "settings": datamodule.describe_settings(),
+            },
+        }
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Build for the checkpoint's graph and remember its data."""
+        super().on_load_checkpoint(checkpoint)
+        described = checkpoint["graphzoo"]
+        keys = ("features", "data")
+        self.__dict__["_loaded_data"] = {key: described[key] for key in keys if key in described}
+
+    def on_test_start(self) -> None:
+        """Refuse to judge a checkpoint on links that it may have been trained on."""
+        self._check_data()
+
+    def on_validation_start(self) -> None:
+        """See `on_test_start`."""
+        self._check_data()
+
+    def _check_data(self) -> None:
+        trained, datamodule = self._loaded_data, self._datamodule()
+        if not trained or self.trainer.state.fn == "fit":
+            return
+        before, now = trained["data"]["settings"], datamodule.describe_settings()
+        fixed = ("use_features", "normalize_features", "depth", "num_neighbors", "max_nodes")
+        for option in fixed:
+            if before[option] != now[option]:
+                raise UsageError(
+                    f"the model was trained with {option} {before[option]}, here it is {now[option]}\n"
+                    f"Give --data.{option} {before[option]}"
+                )
+        same = datamodule.graph.name == trained["data"]["name"] and datamodule.path is None
+        if same and datamodule.graph.fingerprint != trained["data"]["split"]["fingerprint"]:
+            split = trained["data"]["split"]
+            raise UsageError(
+                f"the checkpoint was trained on split {split['name']} {split['index']} of these data; links "
+                "of another split may be among its training links\n"
+                f"Give --data.protocol {split['name']} --data.split_index {split['index']}"
+            )
+
+
+def _check_metric(metric: str | None) -> None:
+    name, at, k = (metric or "mrr").partition("@")
+    if name in ("mrr", "auroc", "ap") and not at:
+        return
+    if name != "hits" or not k.isdecimal() or int(k) < 1:
+        raise ValueError(f"metric must be mrr, auroc, ap or hits@K, got {metric!r}")

@@ -1,0 +1,341 @@
+"""The task with every kind of encoder: what is learnt, what is hidden, what does not show in the figures."""
+
+import copy
+import dataclasses
+from types import SimpleNamespace
+
+import pytest
+import torch
+from lightning.pytorch import Trainer, seed_everything
+from link_graphs import NODES, make_link_graph
+
+from graphzoo.datamodules import LinkDataModule
+from graphzoo.encoders import PENCIL, GALiT, KnowFormer, NodeFormer
+from graphzoo.encoders.base import NodeEncoder
+from graphzoo.errors import UsageError
+from graphzoo.heuristics import LinkHeuristic
+from graphzoo.metrics import link_figures
+from graphzoo.tasks import LinkPrediction
+
+QUIET = {
+    "accelerator": "cpu",
+    "logger": False,
+    "enable_checkpointing": False,
+    "enable_progress_bar": False,
+    "enable_model_summary": False,
+}
+PENCIL_SIZE = {"hidden_channels": 32, "num_layers": 2, "num_heads": 4, "ffn_channels": 64, "dropout": 0.0}
+ENCODERS = {
+    "pencil": lambda spec: PENCIL(spec, **PENCIL_SIZE),
+    "galit": lambda spec: GALiT(spec, hidden_channels=16, dropout=0.0),
+    "nodeformer": lambda spec: NodeFormer(spec, hidden_channels=16, num_heads=2),
+    "knowformer": lambda spec: KnowFormer(spec, hidden_channels=16, num_layers=2, dropout=0.0),
+}
+
+
+def data(graph=None, **settings):
+    """A DataModule on a graph that is in no file."""
+    found = LinkDataModule(**{"batch_size": 64, "depth": 1, "num_neighbors": 12, "max_nodes": 26, **settings})
+    found._load = lambda download: graph or make_link_graph()
+    return found
+
+
+def fit(encoder, datamodule, epochs, **settings):
+    seed_everything(0, verbose=False)
+    task = LinkPrediction(ENCODERS[encoder], **{"lr": 0.01, **settings})
+    trainer = Trainer(max_epochs=epochs, **QUIET)
+    trainer.fit(task, datamodule=datamodule)
+    return task, trainer
+
+
+def build(encoder, datamodule, *, world_size=1, accumulate=1, **settings):
+    """A task ready for steps outside a trainer."""
+    datamodule.setup("fit")
+    torch.manual_seed(0)
+    task = LinkPrediction(ENCODERS[encoder], **settings)
+    task.build(datamodule.spec)
+    datamodule.batching = task.batching
+    task.log = lambda *args, **kwargs: None
+    task._trainer = SimpleNamespace(
+        world_size=world_size, accumulate_grad_batches=accumulate, datamodule=datamodule, global_step=0
+    )
+    task.on_fit_start()
+    return task
+
+
+def gradient(task, batches):
+    task.zero_grad()
+    for batch in batches:
+        (task.training_step(batch, 0) / task.trainer.accumulate_grad_batches).backward()
+    return torch.cat([p.grad.flatten() for p in task.parameters() if p.grad is not None])
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+@pytest.mark.parametrize("own_negatives", [0, 20])
+def test_communities_are_learnt(encoder, own_negatives):
+    datamodule = data(make_link_graph(own_negatives=own_negatives), batch_size=32)
+    task, trainer = fit(encoder, datamodule, 12 if encoder == "knowformer" else 25)
+    figures = trainer.test(task, datamodule=datamodule, verbose=False)[0]
+    assert figures["test/mrr"] > 0.8, figures
+    assert ("test/auroc" in figures) == (own_negatives == 0)
+    assert own_negatives or figures["test/auroc"] > 0.9
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_batches_do_not_show_in_the_figures(encoder):
+    found = []
+    for eval_batch_size in (7, 1000):
+        datamodule = data(eval_batch_size=eval_batch_size)
+        task = build(encoder, datamodule)
+        task.eval()
+        judged = datamodule.judged("valid")
+        total = len(judged.positive) + len(judged.negative)
+        scores = torch.full((total,), float("nan"))
+        for batch in datamodule.val_dataloader():
+            scores[batch.index] = task.score_batch(batch, "valid")
+        found.append(scores)
+    assert torch.allclose(*found, atol=1e-5)
+    figures = link_figures(found[0][: len(judged.positive)], found[0][len(judged.positive) :])
+    del task.log
+    trainer = Trainer(**QUIET)
+    logged = trainer.validate(task, datamodule=datamodule, verbose=False)[0]
+    assert logged["val/mrr"] == pytest.approx(figures["mrr"].item(), abs=1e-6)
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_ranks_and_micro_batches_add_up_to_the_global_batch(encoder):
+    whole = data()
+    expected = gradient(build(encoder, whole), [next(iter(whole.train_dataloader(0)))])
+    parts = data(micro_batch_size=10)
+    batches = []
+    for rank in range(2):
+        parts.trainer = SimpleNamespace(
+            global_rank=rank, world_size=2, accumulate_grad_batches=4, current_epoch=0
+        )
+        parts.batching = build(encoder, whole).batching
+        parts.setup("fit")
+        assert parts.num_micro_batches == 4
+        loader = iter(parts.train_dataloader())
+        batches += [next(loader) for _ in range(4)]
+    assert sum(len(batch) for batch in batches) == 128
+    task = build(encoder, parts, world_size=2, accumulate=4)
+    assert torch.allclose(gradient(task, batches) / 2, expected, atol=2e-5)
+
+
+@pytest.mark.parametrize("encoder", ["galit", "knowformer"])
+def test_links_of_the_batch_are_hidden_from_the_whole_graph(encoder):
+    """Their logits are those on a graph that never had these links."""
+    datamodule = data()
+    task = build(encoder, datamodule)
+    task.eval()
+    batch = next(iter(datamodule.train_dataloader(0)))
+    hidden = {frozenset(pair) for pair in batch.removed.t().tolist()}
+    assert len(hidden) == 64
+    kept = [frozenset(pair) not in hidden for pair in datamodule.graph.train.tolist()]
+    smaller = data(
+        dataclasses.replace(make_link_graph(), train=make_link_graph().train[kept], fingerprint="")
+    )
+    other = build(encoder, smaller)
+    other.eval()
+    other.load_state_dict(task.state_dict())
+    assert torch.allclose(task._logits(batch, "train", 1)[0], other._logits(batch, "train", 1)[0], atol=1e-5)
+    leaking = build(encoder, datamodule, hide_positives=False)
+    leaking.eval()
+    leaking.load_state_dict(task.state_dict())
+    assert not torch.allclose(
+        task._logits(batch, "train", 1)[0], leaking._logits(batch, "train", 1)[0], atol=1e-3
+    )
+
+
+def test_pencil_never_sees_the_link_it_judges():
+    datamodule = data()
+    build("pencil", datamodule)
+    batch = next(iter(datamodule.train_dataloader(0)))
+    assert not batch.subgraphs.adjacency[:, 0, 1].any() and not batch.subgraphs.adjacency[:, 1, 0].any()
+    assert batch.edge_label.sum() == 64 and len(batch) == 128
+
+
+def test_parts_of_a_batch_hold_subgraphs_of_like_size():
+    datamodule = data(batch_size=120, micro_batch_size=20)
+    build("pencil", datamodule)
+    loader = iter(datamodule.train_dataloader(0))
+    sizes = [next(loader).subgraphs.num_nodes for _ in range(6)]
+    assert all(a.max() <= b.min() for a, b in zip(sizes, sizes[1:], strict=False))
+    assert sizes[0].max() < sizes[-1].max()
+
+
+def test_negatives_are_no_training_links_and_change_with_the_epoch():
+    datamodule = data(num_negatives=3)
+    build("galit", datamodule)
+    links = {frozenset(pair) for pair in datamodule.graph.train.tolist()}
+    seen = []
+    for epoch in range(2):
+        batches = list(datamodule.train_dataloader(epoch))
+        pairs = torch.cat([batch.edge_label_index for batch in batches], dim=1)
+        label = torch.cat([batch.edge_label for batch in batches])
+        assert {frozenset(p) for p in pairs[:, label == 1].t().tolist()} == links
+        negative = pairs[:, label == 0]
+        assert negative.shape[1] == 3 * len(links) and (negative[0] != negative[1]).all()
+        assert not links & {frozenset(p) for p in negative.t().tolist()}
+        seen.append(negative.sort().values)
+    assert not torch.equal(*seen)
+
+
+def test_undirected_links_are_asked_in_both_directions_directed_ones_as_they_are():
+    graph = make_link_graph()
+    for is_directed, expected in ((False, (0.35, 0.65)), (True, (1.0, 1.0))):
+        datamodule = data(dataclasses.replace(graph, is_directed=is_directed, fingerprint=""))
+        build("galit", datamodule)
+        stored = set(map(tuple, graph.train.tolist()))
+        pairs = [
+            b.edge_label_index[:, b.edge_label == 1].t().tolist() for b in datamodule.train_dataloader(0)
+        ]
+        share = sum(tuple(pair) in stored for part in pairs for pair in part) / len(stored)
+        assert expected[0] <= share <= expected[1]
+
+
+def test_relabelling_averages_logits_of_other_orders():
+    def scores(**settings):
+        datamodule = data(**settings)
+        task = build("pencil", datamodule)
+        task.eval()
+        judged = datamodule.judged("valid")
+        rows = []
+        for batch in datamodule.val_dataloader():
+            rows += list(zip(batch.index.tolist(), task.score_batch(batch).tolist(), strict=True))
+        total = len(judged.positive) + len(judged.negative)
+        table = torch.zeros(total, dtype=torch.float64)
+        count = torch.zeros(total)
+        for index, score in rows:
+            table[index] += score
+            count[index] += 1
+        assert count.unique().tolist() == [
+            settings.get("num_relabelings", 1) * (2 if settings.get("both_directions") else 1)
+        ]
+        return table / count
+
+    once, thrice = scores(), scores(num_relabelings=3)
+    assert not torch.allclose(once, thrice)
+    assert torch.allclose(thrice, scores(num_relabelings=3, eval_batch_size=5), atol=1e-5)
+    assert not torch.allclose(once, scores(both_directions=True))
+
+
+def test_the_next_validation_sees_the_new_weights():
+    """States of an encoder of nodes are kept for one evaluation, not longer."""
+    datamodule = data()
+    task, trainer = fit("galit", datamodule, 1)
+    before = trainer.validate(task, datamodule=datamodule, verbose=False)[0]
+    changed = copy.deepcopy(task.state_dict())
+    for value in changed.values():
+        value.neg_()
+    task.load_state_dict(changed)
+    after = trainer.validate(task, datamodule=datamodule, verbose=False)[0]
+    assert before["val/mrr"] != after["val/mrr"]
+
+
+def test_validation_on_a_sample_is_the_same_for_every_seed():
+    parts = [data(max_valid_pairs=5, seed=seed) for seed in (0, 1)]
+    for part in parts:
+        part.setup("fit")
+    first, second = (part.judged("valid") for part in parts)
+    assert torch.equal(first.positive, second.positive) and torch.equal(first.negative, second.negative)
+    assert len(first.positive) == len(first.negative) == 5
+    assert len(parts[0].judged("test").positive) == len(make_link_graph().test.positive)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_validation_links_carry_messages_in_test_only_where_the_rules_allow(late):
+    graph = dataclasses.replace(make_link_graph(), valid_edges_at_test=late, fingerprint="")
+    datamodule = data(graph)
+    datamodule.setup()
+
+    def links(split):
+        return {frozenset(pair) for pair in datamodule.edge_index(split).t().tolist()}
+
+    valid = {frozenset(pair) for pair in graph.valid.positive.tolist()}
+    test = {frozenset(pair) for pair in graph.test.positive.tolist()}
+    for split in ("train", "valid"):
+        assert not links(split) & (valid | test)
+    assert bool(links("test") & valid) == late and not links("test") & test
+    assert (datamodule.edge_index("train") is datamodule.edge_index("test")) != late
+
+
+def test_encoders_of_features_are_refused_without_features():
+    with pytest.raises(ValueError, match="GALiT needs node features"):
+        fit("galit", data(make_link_graph(features=False)), 1)
+    with pytest.raises(ValueError, match="GALiT needs node features"):
+        fit("galit", data(use_features=False), 1)
+
+
+def test_a_query_encoder_brings_its_own_decoder():
+    with pytest.raises(UsageError, match="decoder of its own"):
+        fit("knowformer", data(), 1, decoder="dot")
+
+
+def test_a_metric_that_the_protocol_has_not_is_refused():
+    with pytest.raises(UsageError, match="val/auroc is not among"):
+        fit("galit", data(make_link_graph(own_negatives=5)), 1, metric="auroc")
+    with pytest.raises(ValueError, match="must be mrr, auroc, ap or hits@K"):
+        LinkPrediction(ENCODERS["galit"], metric="accuracy")
+
+
+class Broken(NodeEncoder):
+    """States that are no numbers."""
+
+    def __init__(self, spec):
+        super().__init__()
+        self.out_channels = 4
+        self.lin = torch.nn.Linear(spec.in_channels, 4)
+
+    def forward(self, x, edge_index):
+        return self.lin(x) * float("nan")
+
+
+def test_scores_that_are_no_numbers_stop_the_run():
+    task = LinkPrediction(Broken)
+    with pytest.raises(ValueError, match="valid scores after step 0: .*NaN"):
+        Trainer(**QUIET).validate(task, datamodule=data(), verbose=False)
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"batch_size": 0}, "batch_size must be at least 1"),
+        ({"batch_size": 4, "micro_batch_size": 8}, "micro_batch_size 8 exceeds batch_size 4"),
+        ({"max_nodes": 1}, "max_nodes must be at least 2"),
+        ({"seed": -1}, "seed must be at least 0"),
+        ({"name": "cora-link", "path": "x"}, "Drop one of them: --data links"),
+        ({"name": "links"}, "means your own links"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(settings, message):
+    with pytest.raises(UsageError, match=message):
+        LinkDataModule(**settings)
+
+
+def test_the_budget_follows_from_the_sampler_unless_given():
+    datamodule = data(depth=1, num_neighbors=3, max_nodes=None)
+    datamodule.setup()
+    assert datamodule.spec.max_subgraph_nodes == datamodule.subgraph_budget == 8
+    datamodule = data(depth=3, num_neighbors=30, max_nodes=None)
+    datamodule.setup()
+    assert datamodule.subgraph_budget == NODES
+
+
+def test_a_heuristic_is_judged_and_not_trained():
+    datamodule = data()
+    task = LinkPrediction(lambda spec: LinkHeuristic(spec, name="cn"))
+    found = Trainer(**QUIET).test(task, datamodule=datamodule, verbose=False)[0]
+    edges = {(u, v) for u, v in datamodule.edge_index("test").t().tolist()}
+    near = [{v for v in range(NODES) if (u, v) in edges} for u in range(NODES)]
+
+    def common(pairs):
+        return torch.tensor([float(len(near[u] & near[v])) for u, v in pairs.tolist()])
+
+    judged = datamodule.judged("test")
+    expected = link_figures(common(judged.positive), common(judged.negative))
+    assert {name: found[f"test/{name}"] for name in expected} == pytest.approx(
+        {name: value.item() for name, value in expected.items()}, abs=1e-6
+    )
+    with pytest.raises(UsageError, match="nothing to train"):
+        Trainer(**QUIET).fit(LinkPrediction(lambda spec: LinkHeuristic(spec)), datamodule=datamodule)
