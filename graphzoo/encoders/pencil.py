@@ -315,11 +315,13 @@ def _operator(adjacency: Tensor, valid: Tensor, norm: ResidualNorm) -> Tensor:
 
     The task tokens' rows are copies of u's and v's, and receive from these themselves.
     """
-    operator = adjacency + torch.diag_embed(valid.to(adjacency.dtype))
+    # Degrees are counted in float32 at least: bfloat16 cannot count beyond 256.
+    wide = adjacency.to(torch.promote_types(adjacency.dtype, torch.float32))
+    operator = wide + torch.diag_embed(valid.to(wide.dtype))
     if norm != "none":
         degree = operator.sum(-1).clamp_min(1)  # 0 where padded
         operator = operator / degree[..., None] if norm == "row" else operator * degree.rsqrt()[:, None]
-    return torch.cat([operator, operator[:, :2]], 1)
+    return torch.cat([operator, operator[:, :2]], 1).to(adjacency.dtype)
 
 
 def _senders(operator: Tensor) -> Tensor:

@@ -1,0 +1,36 @@
+import pytest
+import torch
+from torch.nn import functional as F
+
+from graphzoo.layers import FeatureRows
+
+
+@pytest.mark.parametrize("form", ["dense", "csr"])
+@pytest.mark.parametrize("rows", [[[3, 1], [3, 3]], [[0]], list(range(9)), [8, 8, 0, 2, 8]])
+def test_rows_equal_those_of_the_whole_table(form, rows):
+    torch.manual_seed(0)
+    x = torch.randn(9, 5, dtype=torch.float64) * (torch.rand(9, 5) < 0.5)
+    x[3] = 0  # a row without entries
+    layer, rows = FeatureRows(5, 4).double(), torch.tensor(rows)
+    mapped, position = layer(x if form == "dense" else x.to_sparse_csr(), rows)
+    assert position.shape == rows.shape
+    assert mapped.shape[0] == (9 if rows.numel() >= 9 else rows.unique().numel())
+    out = F.embedding(position, mapped)
+    expected = F.linear(x, layer.linear.weight, layer.linear.bias)[rows]
+    torch.testing.assert_close(out, expected, atol=1e-12, rtol=1e-12)
+    direction = torch.randn_like(out)
+    for a, e in zip(
+        torch.autograd.grad(out, list(layer.parameters()), direction),
+        torch.autograd.grad(expected, list(layer.parameters()), direction),
+        strict=True,
+    ):
+        torch.testing.assert_close(a, e, atol=1e-12, rtol=1e-12)
+
+
+def test_dense_features_get_their_gradient():
+    x = torch.randn(9, 5, requires_grad=True)
+    layer = FeatureRows(5, 4)
+    mapped, position = layer(x, torch.tensor([2, 2, 7]))
+    F.embedding(position, mapped).sum().backward()
+    counts = torch.zeros(9).index_add(0, torch.tensor([2, 2, 7]), torch.ones(3))
+    torch.testing.assert_close(x.grad, counts[:, None] * layer.linear.weight.sum(0))
