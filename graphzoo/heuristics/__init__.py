@@ -11,18 +11,22 @@ if TYPE_CHECKING:
     from graphzoo.heuristics.local import adamic_adar as adamic_adar
     from graphzoo.heuristics.local import common_neighbors as common_neighbors
     from graphzoo.heuristics.local import resource_allocation as resource_allocation
+    from graphzoo.heuristics.paths import diameter as diameter
     from graphzoo.heuristics.paths import shortest_path as shortest_path
     from graphzoo.heuristics.scorer import GraphPairScorer as GraphPairScorer
     from graphzoo.heuristics.scorer import LinkHeuristic as LinkHeuristic
+    from graphzoo.heuristics.targets import HeuristicTargets as HeuristicTargets
     from graphzoo.heuristics.walks import pagerank as pagerank
     from graphzoo.heuristics.walks import personalized_pagerank as personalized_pagerank
 
 _LAZY = {
     "GraphPairScorer": "scorer",
+    "HeuristicTargets": "targets",
     "LinkHeuristic": "scorer",
     "adamic_adar": "local",
     "adjacency_matrix": "adjacency",
     "common_neighbors": "local",
+    "diameter": "paths",
     "katz": "katz_index",
     "pagerank": "walks",
     "personalized_pagerank": "walks",
@@ -32,10 +36,12 @@ _LAZY = {
 
 __all__ = [
     "GraphPairScorer",
+    "HeuristicTargets",
     "LinkHeuristic",
     "adamic_adar",
     "adjacency_matrix",
     "common_neighbors",
+    "diameter",
     "katz",
     "pagerank",
     "personalized_pagerank",

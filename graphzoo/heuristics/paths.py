@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from graphzoo.heuristics.adjacency import MAX_BYTES, cheaper_side, check_pairs, chunks, columns_of, has_link
 
-__all__ = ["shortest_path"]
+__all__ = ["diameter", "shortest_path"]
 
 
 def shortest_path(
@@ -58,6 +58,23 @@ def shortest_path(
     return distance
 
 
+def diameter(adjacency: Any, *, max_bytes: int = MAX_BYTES) -> int:
+    """The longest of all shortest paths, over all components; 0 without edges.
+
+    Args:
+        adjacency: From `adjacency_matrix`, [N, N].
+        max_bytes: Working memory, see `shortest_path`.
+
+    Returns:
+        Number of edges. Takes N searches: seconds for 20,000 nodes of a citation graph.
+    """
+    search = _Search(adjacency, max_bytes)
+    starts = np.arange(0, adjacency.shape[0], search.width)
+    return max(
+        (search.depth(np.arange(s, min(s + search.width, adjacency.shape[0]))) for s in starts), default=0
+    )
+
+
 class _Search:
     """Breadth-first searches side by side.
 
@@ -80,15 +97,12 @@ class _Search:
         self, near: NDArray[np.int64], ends: NDArray[np.int64], column: NDArray[np.int64], *, hide: bool
     ) -> NDArray[np.float64]:
         """Distances [B] from nodes `near` to `ends[column]`, NaN without a path."""
-        words = -(-len(ends) // 64)
-        frontier = np.zeros((self.adjacency.shape[0], words), dtype=np.uint64)
-        bits = np.uint64(1) << (np.arange(len(ends)) % 64).astype(np.uint64)
-        np.bitwise_or.at(frontier, (ends, np.arange(len(ends)) // 64), bits)
-        reached = frontier.copy()
-        word, bit = column // 64, bits[column]
+        word, bit = column // 64, _bits(len(ends))[column]
         distance = np.where(near == ends[column], 0.0, np.nan)
+        frontier = self._start(ends)
+        reached = frontier.copy()
         length = 0
-        while frontier.any():
+        while frontier.any() and np.isnan(distance).any():
             length += 1
             frontier = self._step(frontier)
             if hide and length == 1:
@@ -97,9 +111,24 @@ class _Search:
             frontier &= ~reached
             reached |= frontier
             distance[np.isnan(distance) & ((frontier[near, word] & bit) > 0)] = length
-            if not np.isnan(distance).any():
-                break
         return distance
+
+    def depth(self, ends: NDArray[np.int64]) -> int:
+        """Length of the longest shortest path to any of `ends`."""
+        frontier = self._start(ends)
+        reached = frontier.copy()
+        length = -1
+        while frontier.any():
+            length += 1
+            frontier = self._step(frontier) & ~reached
+            reached |= frontier
+        return length
+
+    def _start(self, ends: NDArray[np.int64]) -> NDArray[np.uint64]:
+        """Bit c set at node `ends[c]`, [N, C / 64]."""
+        frontier = np.zeros((self.adjacency.shape[0], -(-len(ends) // 64)), dtype=np.uint64)
+        np.bitwise_or.at(frontier, (ends, np.arange(len(ends)) // 64), _bits(len(ends)))
+        return frontier
 
     def _step(self, frontier: NDArray[np.uint64]) -> NDArray[np.uint64]:
         """All bits that the neighbours of a node have."""
@@ -111,3 +140,8 @@ class _Search:
             gathered = frontier[indices[first:last]]
             following[rows] = np.bitwise_or.reduceat(gathered, pointer[rows] - first, axis=0)
         return following
+
+
+def _bits(count: int) -> NDArray[np.uint64]:
+    """The bit of each of `count` columns within its word."""
+    return np.uint64(1) << (np.arange(count) % 64).astype(np.uint64)

@@ -1,0 +1,111 @@
+"""Heuristic scores as regression targets of like size (Truong et al., 2026, App. C.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from graphzoo.heuristics.adjacency import adjacency_matrix
+from graphzoo.heuristics.katz_index import katz
+from graphzoo.heuristics.local import adamic_adar, common_neighbors, resource_allocation
+from graphzoo.heuristics.paths import diameter, shortest_path
+from graphzoo.heuristics.walks import pagerank
+from graphzoo.sampling import NegativePairs
+
+__all__ = ["HeuristicTargets", "TargetName"]
+
+TargetName = Literal["cn", "aa", "ra", "katz", "spd", "pagerank"]
+
+_EPSILON = 1e-20
+_OVERLAPS = {"cn": common_neighbors, "aa": adamic_adar, "ra": resource_allocation}
+
+
+class HeuristicTargets:
+    r"""A heuristic on the full graph, made a target: logarithm, common range, outliers clipped.
+
+    - "cn", "aa", "ra": :math:`\log(1 + s)` divided by its 99.99th percentile, at most 1;
+    - "katz" (beta 0.005) and "pagerank" (alpha 0.85, both nodes' multiplied): :math:`\log(s + 10^{-20})` less
+      its mean, divided by its standard deviation, at most its 99th percentile;
+    - "spd": :math:`\log(1 + d)`, and :math:`\log(1 + 1.5\,d_{max})` without a path, where :math:`d_{max}` is
+      the largest diameter of a component.
+
+    The paper does not say over which pairs mean, deviation and percentiles are taken. Here: the links of the
+    graph and as many pairs that are none, always the same, whatever the seed of a run.
+
+    A pair's own link is not in the subgraphs that a model sees. So that it cannot be asked for what it cannot
+    know, the link is left out of Katz and of shortest paths (`hide_link`). Overlaps do not depend on it, and
+    PageRank is left as it is.
+
+    Args:
+        edge_index: Edges of the graph, [2, E], int64; they count in both directions.
+        num_nodes: N.
+        name: "cn", "aa", "ra", "katz", "spd" or "pagerank".
+        hide_link: Whether Katz and shortest paths leave a pair's own link out.
+
+    Attributes:
+        location: Subtracted from logarithms.
+        scale: What they are then divided by.
+        ceiling: Largest target.
+
+    Raises:
+        UsageError: where Katz does not converge.
+        ValueError: for another name, or a graph without edges or with all of them.
+    """
+
+    def __init__(
+        self, edge_index: Tensor, num_nodes: int, name: TargetName, *, hide_link: bool = True
+    ) -> None:
+        if name not in get_args(TargetName):
+            raise ValueError(f"name must be one of {', '.join(get_args(TargetName))}, got {name!r}")
+        self.name, self.hide_link = name, hide_link
+        self.adjacency = adjacency_matrix(edge_index.cpu().numpy(), num_nodes)
+        if not self.adjacency.nnz:
+            raise ValueError(f"targets of {name} need a graph with edges")
+        self.location, self.scale, self.ceiling = 0.0, 1.0, np.inf
+        if name == "spd":
+            self._no_path = 1.5 * diameter(self.adjacency)
+            return
+        found = self._logarithms(_reference(self.adjacency))
+        if name in _OVERLAPS:
+            # 0 where nobody has a common neighbour.
+            self.scale, self.ceiling = float(np.percentile(found, 99.99)) or 1.0, 1.0
+        else:
+            self.location, self.scale = float(found.mean()), float(found.std()) or 1.0
+            self.ceiling = float(np.percentile((found - self.location) / self.scale, 99))
+
+    def __call__(self, pairs: Tensor) -> Tensor:
+        """Targets of `pairs` [B, 2]: [B], float32, on the CPU."""
+        found = (self._logarithms(pairs.detach().cpu().numpy()) - self.location) / self.scale
+        return torch.from_numpy(np.minimum(found, self.ceiling).astype(np.float32))
+
+    def scores(self, pairs: Any) -> NDArray[np.float64]:
+        """The heuristic itself, [B]; distances without a path are 1.5 times the diameter."""
+        adjacency = self.adjacency
+        others: dict[str, Callable[[], NDArray[np.float64]]] = {
+            "katz": lambda: katz(adjacency, pairs, hide_link=self.hide_link),
+            "spd": lambda: shortest_path(
+                adjacency, pairs, unreachable=self._no_path, hide_link=self.hide_link
+            ),
+            "pagerank": lambda: pagerank(adjacency, pairs),
+        }
+        return others[self.name]() if self.name in others else _OVERLAPS[self.name](adjacency, pairs)
+
+    def _logarithms(self, pairs: Any) -> NDArray[np.float64]:
+        scores = self.scores(pairs)
+        return np.log(scores + _EPSILON) if self.name in ("katz", "pagerank") else np.log1p(scores)
+
+
+def _reference(adjacency: Any) -> NDArray[np.int64]:
+    """Every link once, and as many pairs that are none, [2 n, 2]."""
+    edges = adjacency.tocoo()
+    source, target = edges.coords
+    once = source < target
+    links = np.stack([source[once], target[once]], 1).astype(np.int64)
+    both = torch.from_numpy(np.stack([source, target]).astype(np.int64))
+    others = NegativePairs(both, adjacency.shape[0]).sample(torch.arange(len(links)), seed=0, epoch=0)
+    return np.concatenate([links, others.t().numpy()])
