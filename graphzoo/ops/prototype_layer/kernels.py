@@ -84,29 +84,45 @@ def _unit_heads_gradient(
 
 
 @jit
+def _four(states: Any, block: int) -> Any:
+    """Scratch: four times the rows of a block."""
+    shape = (block, states.shape[2])
+    return (
+        np.empty(shape, states.dtype),
+        np.empty(shape, states.dtype),
+        np.empty(shape, states.dtype),
+        np.empty(shape, states.dtype),
+    )
+
+
+@jit
+def _unit_rows(
+    states: Any, weight_t: Any, bias: Any, blocks: Any, blocks_t: Any, start: int, n: int, b: int,
+    s: Any, out: Any, heads: Any, spread: Any,
+) -> None:  # fmt: skip
+    """A block of keys or queries with heads of norm 1, into `out`: states, into `s`, through a linear map."""
+    gather_rows(states, start, n, b, s)
+    np.dot(s[:n], weight_t, out[:n])
+    add_rows(out, bias, n)
+    _unit_heads(out, blocks, blocks_t, heads, spread, n)
+
+
+@jit
 def sums(
     states: Any, value: Any, weight_t: Any, bias: Any, key_sum: Any, product: Any, value_sum: Any,
     blocks: Any, blocks_t: Any, block: int, first: int, last: int,
 ) -> None:  # fmt: skip
     """Add up keys, key-value products and values over all entities."""
     num_nodes, _, channels = states.shape
-    shape, dtype = (block, channels), states.dtype
-    s, v, k, spread = (
-        np.empty(shape, dtype),
-        np.empty(shape, dtype),
-        np.empty(shape, dtype),
-        np.empty(shape, dtype),
-    )
+    dtype = states.dtype
+    s, v, k, spread = _four(states, block)
     heads = np.empty((block, blocks.shape[1]), dtype)
     part = np.empty((channels, channels), dtype)
     for start in range(0, num_nodes, block):
         n = min(block, num_nodes - start)
         for b in range(first, last):
-            gather_rows(states, start, n, b, s)
             gather_rows(value, start, n, b, v)
-            np.dot(s[:n], weight_t, k[:n])
-            add_rows(k, bias, n)
-            _unit_heads(k, blocks, blocks_t, heads, spread, n)
+            _unit_rows(states, weight_t, bias, blocks, blocks_t, start, n, b, s, k, heads, spread)
             np.dot(k[:n].T, v[:n], part)
             for i in range(channels):
                 for j in range(channels):
@@ -127,23 +143,15 @@ def sums_gradient(
     """Write the gradients of the rows, add those of weight and bias."""
     num_nodes, _, channels = states.shape
     shape, dtype = (block, channels), states.dtype
-    s, v, k, spread = (
-        np.empty(shape, dtype),
-        np.empty(shape, dtype),
-        np.empty(shape, dtype),
-        np.empty(shape, dtype),
-    )
+    s, v, k, spread = _four(states, block)
     grad_k, out = np.empty(shape, dtype), np.empty(shape, dtype)
     heads = np.empty((block, blocks.shape[1]), dtype)
     part = np.empty((channels, channels), dtype)
     for start in range(0, num_nodes, block):
         n = min(block, num_nodes - start)
         for b in range(first, last):
-            gather_rows(states, start, n, b, s)
             gather_rows(value, start, n, b, v)
-            np.dot(s[:n], weight_t, k[:n])
-            add_rows(k, bias, n)
-            _unit_heads(k, blocks, blocks_t, heads, spread, n)
+            _unit_rows(states, weight_t, bias, blocks, blocks_t, start, n, b, s, k, heads, spread)
             np.dot(k[:n], grad_product[b], out[:n])
             for r in range(n):
                 for c in range(channels):
@@ -168,10 +176,7 @@ def _attention(
     """Eq. 10 with numerator and denominator times N: unit queries, output and 1 / denominator of a block."""
     _, weight_t, bias, key_sum, product, value_sum = arrays[:6]
     one, count = states.dtype.type(1), states.dtype.type(states.shape[0])
-    gather_rows(states, start, n, b, s)
-    np.dot(s[:n], weight_t, q[:n])
-    add_rows(q, bias, n)
-    _unit_heads(q, blocks, blocks_t, heads, spread, n)
+    _unit_rows(states, weight_t, bias, blocks, blocks_t, start, n, b, s, q, heads, spread)
     np.dot(q[:n], product[b], attended[:n])
     for r in range(n):
         for c in range(q.shape[1]):
@@ -228,12 +233,7 @@ def attend(
     """The layer's output."""
     num_nodes, _, channels = states.shape
     shape, dtype = (block, channels), states.dtype
-    s, q, a, x = (
-        np.empty(shape, dtype),
-        np.empty(shape, dtype),
-        np.empty(shape, dtype),
-        np.empty(shape, dtype),
-    )
+    s, q, a, x = _four(states, block)
     hidden, unit = np.empty(shape, dtype), np.empty(shape, dtype)
     heads, inverse_std = np.empty((block, blocks.shape[1]), dtype), np.empty(block, dtype)
     bits = np.empty((channels + 3) // 4, np.uint64)
@@ -259,10 +259,9 @@ def attend_gradient(
     """Write the gradients of the rows, add those of the sums (per query) and of the parameters."""
     num_nodes, _, channels = states.shape
     shape, dtype = (block, channels), states.dtype
-    s, q, attended = np.empty(shape, dtype), np.empty(shape, dtype), np.empty(shape, dtype)
-    spread, total, x = np.empty(shape, dtype), np.empty(shape, dtype), np.empty(shape, dtype)
-    hidden, a, g = np.empty(shape, dtype), np.empty(shape, dtype), np.empty(shape, dtype)
-    unit1, unit2 = np.empty(shape, dtype), np.empty(shape, dtype)
+    s, q, attended, spread = _four(states, block)
+    total, x, hidden, a = _four(states, block)
+    g, unit1, unit2 = np.empty(shape, dtype), np.empty(shape, dtype), np.empty(shape, dtype)
     heads = np.empty((block, blocks.shape[1]), dtype)
     std1, std2 = np.empty(block, dtype), np.empty(block, dtype)
     bits = np.empty((channels + 3) // 4, np.uint64)
