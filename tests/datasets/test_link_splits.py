@@ -1,0 +1,94 @@
+"""Random splits and random pairs: disjoint, complete, a function of the index alone."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graphzoo.datasets import DataError
+from graphzoo.datasets.link import splits
+from graphzoo.datasets.link.pairs import pair_keys
+from graphzoo.datasets.link.splits import draw_link_split, draw_non_links
+
+
+def all_pairs(num_nodes, directed):
+    pairs = torch.cartesian_prod(torch.arange(num_nodes), torch.arange(num_nodes))
+    return pairs[pairs[:, 0] != pairs[:, 1] if directed else pairs[:, 0] < pairs[:, 1]]
+
+
+def as_keys(pairs, directed):
+    pairs = [tuple(pair) for pair in pairs.tolist()]
+    return pairs if directed else [tuple(sorted(pair)) for pair in pairs]
+
+
+@given(
+    st.integers(12, 30), st.integers(20, 60), st.integers(0, 3), st.booleans(), st.booleans(), st.randoms()
+)
+@settings(deadline=None)
+def test_split(num_nodes, num_links, index, directed, listed, random):
+    pairs = all_pairs(num_nodes, directed)
+    links = pairs[random.sample(range(len(pairs)), num_links)]
+    with pytest.MonkeyPatch.context() as patch:
+        # both ways to draw pairs promise the same
+        patch.setattr(splits, "_MOST_LISTED", 1 << 20 if listed else 0)
+        train, valid, test = draw_link_split(links, num_nodes, index, is_directed=directed)
+        again = draw_link_split(links.flip(0), num_nodes, index, is_directed=directed)
+    assert len(valid.positive) == len(valid.negative) == num_links * 5 // 100
+    assert len(test.positive) == len(test.negative) == num_links * 10 // 100
+    parts = [as_keys(part, directed) for part in (train, valid.positive, test.positive)]
+    assert sorted(sum(parts, [])) == sorted(as_keys(links, directed))
+    none = as_keys(torch.cat([valid.negative, test.negative]), directed)
+    assert len(set(none)) == len(none)
+    assert not set(none) & set(as_keys(links, directed)) and all(u != v for u, v in none)
+    if not directed:
+        # nothing but the pair itself may tell links from others
+        for part in (train, valid.positive, valid.negative, test.positive, test.negative):
+            assert bool((part[:, 0] < part[:, 1]).all())
+    # the order of the lines does not matter
+    assert as_keys(again[1].positive, directed) == as_keys(valid.positive, directed)
+    assert torch.equal(again[2].negative, test.negative)
+    assert sorted(as_keys(again[0], directed)) == sorted(parts[0])
+
+
+def test_indices_are_different_draws_and_global_generators_do_not_matter():
+    links = all_pairs(40, False)[::3]
+    first = draw_link_split(links, 40, 0)
+    torch.manual_seed(99)
+    state = torch.get_rng_state()
+    assert torch.equal(draw_link_split(links, 40, 0)[2].positive, first[2].positive)
+    assert torch.equal(torch.get_rng_state(), state)
+    other = draw_link_split(links, 40, 1)
+    assert not torch.equal(other[2].positive, first[2].positive)
+    assert not torch.equal(other[2].negative, first[2].negative)
+
+
+@pytest.mark.parametrize("listed", [True, False])
+@pytest.mark.parametrize("directed", [True, False])
+def test_pairs_are_drawn_uniformly(listed, directed, monkeypatch):
+    monkeypatch.setattr(splits, "_MOST_LISTED", 1 << 20 if listed else 0)
+    pairs = all_pairs(8, directed)
+    taken = pair_keys(pairs[:5], 8, is_directed=directed)
+    count = torch.zeros(64)
+    draws, size = 600, 4
+    for index in range(draws):
+        drawn = draw_non_links(taken, 8, size, index, is_directed=directed)
+        count += pair_keys(drawn, 8, is_directed=directed).bincount(minlength=64)
+    free = pair_keys(pairs[5:], 8, is_directed=directed)
+    share = size / len(free)
+    spread = (draws * share * (1 - share)) ** 0.5
+    assert count.sum() == count[free].sum() == draws * size
+    assert bool(((count[free] - draws * share).abs() < 4.5 * spread).all())
+
+
+def test_every_free_pair_can_be_drawn():
+    taken = pair_keys(all_pairs(9, False)[:30], 9, is_directed=False)
+    assert len(draw_non_links(taken, 9, 6, 0)) == 6
+    with pytest.raises(DataError, match="7 pairs without a link are wanted, the graph has 6"):
+        draw_non_links(taken, 9, 7, 0)
+
+
+def test_what_cannot_be_drawn():
+    with pytest.raises(DataError, match="19 links are too few"):
+        draw_link_split(all_pairs(9, False)[:19], 9, 0)
+    with pytest.raises(ValueError, match="at least 0, got -1"):
+        draw_link_split(all_pairs(9, False), 9, -1)
