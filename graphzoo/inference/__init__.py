@@ -7,13 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from graphzoo.inference.command import predict_main as predict_main
+    from graphzoo.inference.link_model import LinkModel as LinkModel
     from graphzoo.inference.loading import load as load
     from graphzoo.inference.model import KGModel as KGModel
     from graphzoo.inference.node_model import NodeModel as NodeModel
 
-_LAZY = {"KGModel": "model", "NodeModel": "node_model", "load": "loading", "predict_main": "command"}
+_LAZY = {
+    "KGModel": "model",
+    "LinkModel": "link_model",
+    "NodeModel": "node_model",
+    "load": "loading",
+    "predict_main": "command",
+}
 
-__all__ = ["KGModel", "NodeModel", "load", "predict_main"]
+__all__ = ["KGModel", "LinkModel", "NodeModel", "load", "predict_main"]
 
 
 def __getattr__(name: str) -> Any:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from graphzoo.encoders import Encoder
-    from graphzoo.tasks import KGCompletion, NodeClassification
+    from graphzoo.tasks import KGCompletion, LinkPrediction, NodeClassification
 
 __all__ = ["build_task", "find_checkpoint", "read_checkpoint"]
 
@@ -36,8 +36,18 @@ _PARTS = {
 }
 _TASK_PARTS: dict[str, dict[str, type]] = {
     "graphzoo.tasks.NodeClassification": {"classes": list, "features": dict},
-    "": {"relations": list},
+    "graphzoo.tasks.LinkPrediction": {
+        "data": dict,
+        "data.settings": dict,
+        "data.settings.depth": int,
+        "data.settings.num_neighbors": int,
+        "data.settings.num_relabelings": int,
+        "data.settings.both_directions": bool,
+    },
+    "graphzoo.tasks.KGCompletion": {"relations": list},
 }
+# The kind of a task made from one of these shows in what only that one describes.
+_MARKS = {"classes": "NodeClassification", "relations": "KGCompletion", "data": "LinkPrediction"}
 
 
 def find_checkpoint(path: str | PathLike[str]) -> tuple[Path, Path | None]:
@@ -104,14 +114,13 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
             f"{path}: format {described['format']}, this graphzoo reads {CHECKPOINT_FORMAT}; "
             f"install {_version(described, 'a newer version')}"
         )
-    # A task made from graphzoo's own describes itself as that one does.
-    parts = _TASK_PARTS["graphzoo.tasks.NodeClassification" if "classes" in described else ""]
-    parts = _TASK_PARTS.get(str(described.get("task")), parts)
-    for name, kind in {**_PARTS, **parts}.items():
+    kind = next((kind for mark, kind in _MARKS.items() if mark in described), "KGCompletion")
+    parts = _TASK_PARTS.get(str(described.get("task")), _TASK_PARTS[f"graphzoo.tasks.{kind}"])
+    for name, type_ in {**_PARTS, **parts}.items():
         value: Any = described
         for key in name.split("."):
             value = value.get(key)
-        if not isinstance(value, kind):
+        if not isinstance(value, type_):
             raise UsageError(_unusable(path, name))
     try:
         GraphSpec.from_dict(described["spec"])
@@ -124,7 +133,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
 
 def build_task(
     checkpoint: dict[str, Any], source: Path, *, trust: bool = False
-) -> KGCompletion | NodeClassification:
+) -> KGCompletion | LinkPrediction | NodeClassification:
     """The task of a checkpoint, in evaluation mode.
 
     Args:
@@ -135,14 +144,14 @@ def build_task(
     Raises:
         UsageError: if a class is not trusted or of the wrong kind, or the weights do not fit the settings.
     """
-    from graphzoo.tasks import KGCompletion, NodeClassification
+    from graphzoo.tasks import KGCompletion, LinkPrediction, NodeClassification
 
     described = checkpoint["graphzoo"]
     task_class = _resolve(described["task"], source, trust=trust)
-    if not issubclass(task_class, KGCompletion | NodeClassification):
+    if not issubclass(task_class, KGCompletion | LinkPrediction | NodeClassification):
         raise UsageError(
-            f"{source}: prediction is for knowledge-graph completion and node classification; this is a "
-            f"{described['task']}"
+            f"{source}: prediction is for knowledge-graph completion, link prediction and node "
+            f"classification; this is a {described['task']}"
         )
     encoder_path = described["encoder"]["class_path"]
     settings = dict(described["encoder"]["init_args"])
@@ -174,7 +183,9 @@ def build_task(
     # that.
     with torch.random.fork_rng(devices=[]):
         try:
-            task: KGCompletion | NodeClassification = task_class.from_checkpoint_dict(checkpoint, factory)
+            task: KGCompletion | LinkPrediction | NodeClassification = task_class.from_checkpoint_dict(
+                checkpoint, factory
+            )
             return task
         except RuntimeError as error:
             lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -225,7 +236,7 @@ def _explain(
         for other in _alternatives(value, built, stored):
             if _fits(encoder_class, spec, {**settings, name: other}, weights):
                 return f"the settings say {name}={value!r}, but the weights are those of {name}={other!r}"
-    for fact in ("num_relations", "in_channels"):
+    for fact in ("num_relations", "in_channels", "max_subgraph_nodes"):
         value = getattr(spec, fact)
         for other in _alternatives(value, built, stored):
             changed = GraphSpec.from_dict({**spec.to_dict(), fact: int(other)})

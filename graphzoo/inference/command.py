@@ -13,7 +13,7 @@ from graphzoo.errors import UsageError, shorten, suggestion
 if TYPE_CHECKING:
     import pandas as pd
 
-    from graphzoo.inference import KGModel, NodeModel
+    from graphzoo.inference import KGModel, LinkModel, NodeModel
 
 __all__ = ["predict_main"]
 
@@ -24,14 +24,28 @@ queries   one per line: head TAB relation TAB ?  or  ? TAB relation TAB tail  or
           (commas in a .csv file; a header of head, relation, tail may name the columns; .gz too)
 answers   head, relation, tail, direction, rank, score, probability, known; label, if there are labels
 
+A run of link prediction takes --nodes or --score:
+nodes     one name per line; answers: node, partner, rank, score, probability, known
+score     two columns, source and target; answers: source, target, score, probability, known
+
 A run of node classification labels every node, or those of --nodes: node, label, probability
 
 graphzoo predict --ckpt_path runs/knowformer-umls/RUN --queries q.tsv --top-k 10 --out answers.parquet
+graphzoo predict --ckpt_path runs/pencil-citeseer/RUN --nodes nodes.txt --top-k 10 --out partners.csv
 graphzoo predict --ckpt_path runs/galit-cora/RUN --out labels.parquet
 """
-_ONE_OF = "give either --queries FILE (top answers) or --score FILE (scores of given facts)"
-_QUERY_OPTIONS = ("queries", "score", "top_k", "known", "candidates", "batch_size")
-_NODE_OPTIONS = ("nodes", "probabilities", "embeddings")
+_RANKING = ("top_k", "known", "candidates")
+_KINDS = {
+    "kg": ("knowledge-graph completion", ("queries", "score", "batch_size", *_RANKING)),
+    "links": ("link prediction", ("nodes", "score", "batch_size", *_RANKING)),
+    "nodes": ("node classification", ("nodes", "probabilities", "embeddings")),
+}
+"""What runs do, and the options of `predict` that are for them."""
+_NEEDED = {
+    "kg": "give either --queries FILE (top answers) or --score FILE (scores of given facts)",
+    "links": "give either --nodes FILE (best partners of these nodes) or --score FILE (scores of pairs)\n"
+    "For the best partners of every node list all of them in the file",
+}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -80,7 +94,8 @@ def _explain(error: MemoryError | RuntimeError) -> str:
 def _parser() -> _Parser:
     parser = _Parser(
         prog="graphzoo predict",
-        description="Answer queries about a knowledge graph, score facts, label nodes.",
+        description="Answer queries about a knowledge graph, find partners of nodes, score facts or pairs, "
+        "label nodes.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -88,16 +103,19 @@ def _parser() -> _Parser:
     add = parser.add_argument
     add("--ckpt_path", required=True, metavar="RUN", help="run directory, checkpoint file, best or last")
     add("--queries", type=Path, metavar="FILE", help="queries to answer")
-    add("--score", type=Path, metavar="FILE", help="facts to score instead: head, relation, tail")
-    add("--nodes", type=Path, metavar="FILE", help="label these nodes only, one name per line")
+    add("--score", type=Path, metavar="FILE", help="facts or pairs to score instead")
+    add("--nodes", type=Path, metavar="FILE", help="nodes to find partners of, or to label; one per line")
     add("--probabilities", action="store_true", help="a column with the probability of every class")
     add("--embeddings", action="store_true", help="a column for every channel of the nodes' states")
     add("--out", default="-", metavar="FILE", help=".parquet, .csv, .tsv or .jsonl (default: print)")
     add("--overwrite", action="store_true", help="replace the output file if it exists")
-    add("--top-k", "--top_k", type=_positive, metavar="K", help="answers per query (default 10)")
-    known = ("mark", "drop", "keep")
-    add("--known", choices=known, help="known facts: mark in a column (default), drop, or keep unmarked")
-    add("--candidates", type=Path, metavar="FILE", help="answer with these entities only, one per line")
+    add("--top-k", "--top_k", type=_positive, metavar="K", help="answers per query or node (default 10)")
+    add(
+        "--known",
+        choices=("mark", "drop", "keep"),
+        help="known facts or links: mark in a column (default for facts), drop (for links), or keep unmarked",
+    )
+    add("--candidates", type=Path, metavar="FILE", help="answer with these names only, one per line")
     add(
         "--data.path",
         dest="data",
@@ -105,7 +123,7 @@ def _parser() -> _Parser:
         metavar="PATH",
         help="predict on this graph: folder, files or data set name",
     )
-    add("--batch-size", "--batch_size", type=_positive, metavar="B", help="queries scored at a time")
+    add("--batch-size", "--batch_size", type=_positive, metavar="B", help="queries or pairs scored at once")
     add("--device", default="auto", help="auto (default), cpu, cuda, cuda:1, ...")
     add("--trust", action="store_true", help="import unregistered classes that the checkpoint names")
     return parser
@@ -127,13 +145,16 @@ def _parse(argv: list[str]) -> argparse.Namespace:
                 f"unknown option {name}\n{suggestion(name, options) or 'See graphzoo predict --help'}"
             )
     arguments = parser.parse_args(argv)
-    if arguments.queries is not None and arguments.score is not None:
-        raise UsageError(_ONE_OF)
     if arguments.score is not None:
-        for name in ("top_k", "known", "candidates"):
+        if arguments.queries is not None:
+            raise UsageError(_NEEDED["kg"])
+        if arguments.nodes is not None:
+            raise UsageError(_NEEDED["links"])
+        for name in _RANKING:
             if getattr(arguments, name) is not None:
                 raise UsageError(
-                    f"--{name.replace('_', '-')} belongs to --queries; --score takes facts as they are"
+                    f"{_option(name)} belongs to --queries and --nodes; --score takes facts and pairs as they"
+                    " are"
                 )
     for path in (arguments.queries, arguments.score, arguments.candidates, arguments.nodes):
         if path is not None and not path.exists():
@@ -141,26 +162,31 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     return arguments
 
 
-def _check_kind(arguments: argparse.Namespace, *, labels_nodes: bool) -> None:
-    """Refuse options that belong to the other kind of run, and a completion run without a question."""
-    refused = _QUERY_OPTIONS if labels_nodes else _NODE_OPTIONS
-    for name in refused:
+def _option(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _check_kind(arguments: argparse.Namespace, kind: str) -> None:
+    """Refuse options that belong to other kinds of run, and a run that needs a question without one."""
+    what, own = _KINDS[kind]
+    for name in (name for _, names in _KINDS.values() for name in names if name not in own):
         if getattr(arguments, name) not in (None, False):
-            option = "--" + name.replace("_", "-")
-            kinds = ("knowledge-graph completion", "node classification")
-            belongs, is_run = kinds if labels_nodes else kinds[::-1]
-            raise UsageError(f"{option} is for runs of {belongs}; {arguments.ckpt_path} is one of {is_run}")
-    if not labels_nodes and arguments.queries is None and arguments.score is None:
-        raise UsageError(_ONE_OF)
+            belongs = " or ".join(title for title, names in _KINDS.values() if name in names)
+            raise UsageError(
+                f"{_option(name)} is for runs of {belongs}; {arguments.ckpt_path} is one of {what}"
+            )
+    if kind in _NEEDED and all(getattr(arguments, name) is None for name in own[:2]):
+        raise UsageError(_NEEDED[kind])
 
 
-def _labels_nodes(checkpoint: Path) -> bool | None:
+def _kind_beside(checkpoint: Path) -> str | None:
     """What the files beside a checkpoint say of its task; None where only it knows itself."""
     folder = checkpoint.absolute().parent.parent / "graph"
     if (folder / "knowledge_graph.npz").is_file():
-        return False
+        return "kg"
     if (folder / "meta.json").is_file():
-        return '"kind": "nodes"' in (folder / "meta.json").read_text(encoding="utf-8")
+        text = (folder / "meta.json").read_text(encoding="utf-8")
+        return next((kind for kind in _KINDS if f'"kind": "{kind}"' in text), None)
     return None
 
 
@@ -170,18 +196,22 @@ def _run(arguments: argparse.Namespace) -> int:
 
     check_output(arguments.out, overwrite=arguments.overwrite)
     checkpoint, _ = locate("predict", arguments.ckpt_path)
-    labels_nodes = _labels_nodes(checkpoint)
-    if labels_nodes is not None:
-        _check_kind(arguments, labels_nodes=labels_nodes)
+    kind = _kind_beside(checkpoint)
+    if kind is not None:
+        _check_kind(arguments, kind)
 
     # Everything above answers at once; from here on torch is needed.
-    from graphzoo.inference import NodeModel, load
+    from graphzoo.inference import LinkModel, NodeModel, load
 
     model = load(checkpoint, arguments.data, device=arguments.device, trust=arguments.trust)
-    _check_kind(arguments, labels_nodes=isinstance(model, NodeModel))
     if isinstance(model, NodeModel):
+        _check_kind(arguments, "nodes")
         tables = _labels(model, arguments)
+    elif isinstance(model, LinkModel):
+        _check_kind(arguments, "links")
+        tables = _partners(model, arguments) if arguments.score is None else _pairs(model, arguments)
     else:
+        _check_kind(arguments, "kg")
         tables = _answers(model, arguments) if arguments.score is None else _scores(model, arguments)
     count = write_tables(tables, arguments.out)
     if arguments.out != STANDARD_OUTPUT:
@@ -215,3 +245,21 @@ def _labels(model: NodeModel, arguments: argparse.Namespace) -> Iterator[pd.Data
     return model.predict_batches(
         nodes, probabilities=arguments.probabilities, embeddings=arguments.embeddings
     )
+
+
+def _partners(model: LinkModel, arguments: argparse.Namespace) -> Iterator[pd.DataFrame]:
+    from graphzoo.inference.queries import read_names
+
+    return model.predict_batches(
+        nodes=read_names(arguments.nodes),
+        k=arguments.top_k or 10,
+        known=arguments.known or "drop",
+        candidates=None if arguments.candidates is None else read_names(arguments.candidates),
+        batch_size=arguments.batch_size,
+    )
+
+
+def _pairs(model: LinkModel, arguments: argparse.Namespace) -> Iterator[pd.DataFrame]:
+    from graphzoo.inference.link_pairs import read_pairs
+
+    return model.score_batches(read_pairs(arguments.score), batch_size=arguments.batch_size)

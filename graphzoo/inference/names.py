@@ -7,12 +7,31 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
 
 from graphzoo.errors import UsageError, nearest
 
-__all__ = ["Vocabulary"]
+__all__ = ["Lookup", "NodeNames", "Vocabulary"]
 
 _FEW = 2_000
+
+
+class Lookup(Protocol):
+    """What finds ids of names, and explains names that have none."""
+
+    @property
+    def kind(self) -> str:
+        """What the names are names of."""
+
+    def get(self, name: str) -> int | None:
+        """The id of a name, or None."""
+
+    def explain(self, name: str) -> str:
+        """The end of a message about a name that has no id."""
 
 
 class Vocabulary:
@@ -92,6 +111,66 @@ class Vocabulary:
         """The ids of many names; see `find`."""
         ids = self._ids
         return [ids[name] if name in ids else self.find(name) for name in names]
+
+
+class NodeNames:
+    """The nodes of a graph: by name, or by number where they have no names.
+
+    Args:
+        names: Names of all nodes; empty for the numbers 0..N-1.
+        num_nodes: N.
+
+    >>> NodeNames((), 3).find([2, "0"])
+    tensor([2, 0])
+    """
+
+    kind = "node"
+
+    def __init__(self, names: Sequence[str], num_nodes: int) -> None:
+        self.num_nodes = num_nodes
+        self._vocabulary = Vocabulary(self.kind, names) if names else None
+
+    @cached_property
+    def _array(self) -> np.ndarray[Any, np.dtype[Any]]:
+        assert self._vocabulary is not None
+        return np.array(self._vocabulary.names, dtype=object)
+
+    @property
+    def are_numbers(self) -> bool:
+        """Whether the nodes have no names."""
+        return self._vocabulary is None
+
+    def get(self, name: object) -> int | None:
+        """The number of a node, or None."""
+        if self._vocabulary is not None:
+            return self._vocabulary.get(str(name))
+        text = str(name)
+        return int(text) if text.isdecimal() and int(text) < self.num_nodes else None
+
+    def explain(self, name: object) -> str:
+        """The end of a message about a node that there is not."""
+        if self._vocabulary is not None:
+            return self._vocabulary.explain(str(name))
+        return f"node {name!r}: the nodes are the numbers 0..{self.num_nodes - 1}"
+
+    def find(self, nodes: str | int | Iterable[str | int]) -> Tensor:
+        """Numbers of one node or several, [n], int64.
+
+        Raises:
+            UsageError: for the first that is unknown, naming the nearest ones.
+        """
+        found = []
+        for node in [nodes] if isinstance(nodes, str | int) else nodes:
+            number = self.get(node)
+            if number is None:
+                raise UsageError(f"unknown {self.explain(node)}")
+            found.append(number)
+        return torch.tensor(found, dtype=torch.int64)
+
+    def of(self, index: Tensor) -> np.ndarray[Any, np.dtype[Any]]:
+        """Names of nodes [n] given by number, or the numbers where the nodes have no names."""
+        numbers: np.ndarray[Any, np.dtype[Any]] = index.numpy()
+        return numbers if self.are_numbers else self._array[numbers]
 
 
 def _triples(text: str) -> set[str]:

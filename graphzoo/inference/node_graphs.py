@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from os import PathLike
 from pathlib import Path
-from typing import Any
 
 from graphzoo.datasets import NodeGraph, load_node_graph, node_graph_from_files
-from graphzoo.errors import UsageError
+from graphzoo.inference.sources import Paths, from_source, stored
 
 __all__ = ["NodeGraphSource", "load_node_source", "stored_node_graph"]
 
-NodeGraphSource = NodeGraph | str | PathLike[str] | Sequence[str | PathLike[str]]
+NodeGraphSource = NodeGraph | Paths
 """A graph, files as `--data nodes --data.path` takes them, or the name of a data set."""
 
 
@@ -23,30 +19,12 @@ def stored_node_graph(run: Path) -> NodeGraph:
     Raises:
         UsageError: if these are gone, or are not what they were.
     """
-    folder = run / "graph"
-    meta: dict[str, Any] = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
-    if meta["graph"] is not None:
-        return NodeGraph.load(folder / meta["graph"])
-    place = ", ".join(meta["path"]) if meta["path"] is not None else f"data set {meta['name']}"
-    try:
-        if meta["path"] is not None:
-            graph = node_graph_from_files(meta["path"])
-        else:
-            # A data root that is not there (any more) must not be made.
-            root = meta.get("root")
-            root = root if root is not None and Path(root).is_dir() else None
-            graph = load_node_graph(meta["name"], root=root, num_neighbors=meta["num_neighbors"])
-    except UsageError as error:
-        raise UsageError(
-            f"{run}: its graph is large and was not copied; reading it again from {place} failed:\n{error}"
-        ) from error
-    if graph.fingerprint != meta["graph_fingerprint"]:
-        raise UsageError(
-            f"{run}: {place} is not the graph that the run was trained on (fingerprint "
-            f"{graph.fingerprint[:12]}, there {meta['graph_fingerprint'][:12]})\n"
-            "To predict on it all the same, give it as another graph: data= or --data.path"
-        )
-    return graph
+    return stored(
+        run,
+        NodeGraph.load,
+        lambda meta: node_graph_from_files(meta["path"]),
+        lambda meta, root: load_node_graph(meta["name"], root=root, num_neighbors=meta["num_neighbors"]),
+    )
 
 
 def load_node_source(source: NodeGraphSource) -> NodeGraph:
@@ -58,12 +36,8 @@ def load_node_source(source: NodeGraphSource) -> NodeGraph:
     """
     if isinstance(source, NodeGraph):
         return source
-    paths = [source] if isinstance(source, str | PathLike) else list(source)
-    if len(paths) == 1 and not Path(paths[0]).exists():
-        try:
-            return load_node_graph(str(paths[0]))
-        except ValueError as error:
-            raise UsageError(
-                f"{paths[0]}: neither a path nor a data set that can be loaded ({error})"
-            ) from error
-    return node_graph_from_files(paths[0] if len(paths) == 1 else paths, require_labels=False)
+    return from_source(
+        source,
+        load_node_graph,
+        lambda paths: node_graph_from_files(paths[0] if len(paths) == 1 else paths, require_labels=False),
+    )

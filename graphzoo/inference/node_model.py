@@ -14,7 +14,7 @@ from graphzoo.datamodules.features import FeatureTransform
 from graphzoo.datasets import NodeGraph
 from graphzoo.datasets.roots import cache_root
 from graphzoo.errors import UsageError
-from graphzoo.inference.names import Vocabulary
+from graphzoo.inference.names import NodeNames
 from graphzoo.inference.node_graphs import NodeGraphSource, load_node_source
 from graphzoo.tasks.prepared_graph import PreparedGraph
 
@@ -147,7 +147,7 @@ class NodeModel:
         assert self.task.spec is not None
         logits = place.logits[index]
         names = np.array(self.class_names, dtype=object)
-        columns: dict[str, Any] = {"node": place.names(index)}
+        columns: dict[str, Any] = {"node": place.names.of(index)}
         if self.task.spec.is_multi_label:
             shares = logits.sigmoid()
             columns["label"] = [";".join(names[row]) for row in (shares >= 0.5).numpy()]
@@ -171,6 +171,7 @@ class _Place:
 
     def __init__(self, model: NodeModel, graph: NodeGraph) -> None:
         self.graph = graph
+        self.names = NodeNames(graph.node_names, graph.num_nodes)
         self._task = model.task
         self._x = model.transform(graph.x, graph.feature_names)
 
@@ -197,27 +198,6 @@ class _Place:
         """[N, C]."""
         return self._outputs[1]
 
-    @cached_property
-    def _vocabulary(self) -> Vocabulary:
-        return Vocabulary("node", self.graph.node_names)
-
-    def names(self, index: Tensor) -> np.ndarray[Any, Any]:
-        """Names of nodes, or their numbers where the graph has no names."""
-        found: np.ndarray[Any, Any] = index.numpy()
-        if self.graph.node_names:
-            found = np.array(self.graph.node_names, dtype=object)[found]
-        return found
-
     def find(self, nodes: str | int | Iterable[str | int] | None) -> Tensor:
         """Numbers of nodes, [n], int64."""
-        if nodes is None:
-            return torch.arange(self.graph.num_nodes)
-        wanted = [nodes] if isinstance(nodes, str | int) else list(nodes)
-        if self.graph.node_names:
-            return torch.tensor(self._vocabulary.find_all(map(str, wanted)), dtype=torch.int64)
-        for node in wanted:
-            if not str(node).isdecimal() or int(node) >= self.graph.num_nodes:
-                raise UsageError(
-                    f"unknown node {node!r}: the nodes are the numbers 0..{self.graph.num_nodes - 1}"
-                )
-        return torch.tensor([int(node) for node in wanted], dtype=torch.int64)
+        return torch.arange(self.graph.num_nodes) if nodes is None else self.names.find(nodes)

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from graphzoo.datasets.triples import Columns, read_bytes
 from graphzoo.errors import UsageError
-from graphzoo.inference.names import Vocabulary
+from graphzoo.inference.names import Lookup, Vocabulary
 from graphzoo.inference.scoring import Queries
 
-__all__ = ["QueryFile", "encode_facts", "encode_queries", "read_names", "read_queries"]
+__all__ = ["QueryFile", "UnknownNames", "encode_facts", "encode_queries", "read_names", "read_queries"]
 
 _UNKNOWN = "?"
 _COLUMNS = ("head", "relation", "tail")
@@ -104,7 +104,7 @@ def encode_queries(queries: QueryFile, entities: Vocabulary, relations: Vocabula
     Raises:
         UsageError: if any name is unknown: the first five with their lines and the nearest names.
     """
-    problems = _Problems(queries.source)
+    problems = UnknownNames(queries.source)
     entity = problems.encode(entities, queries.entity, queries.line)
     relation = problems.encode(relations, queries.relation, queries.line)
     problems.check()
@@ -114,7 +114,7 @@ def encode_queries(queries: QueryFile, entities: Vocabulary, relations: Vocabula
 
 def encode_facts(facts: Columns, entities: Vocabulary, relations: Vocabulary) -> Tensor:
     """Ids of given triples, [3, n], int64; see `encode_queries`."""
-    problems = _Problems(facts.source, facts.unit)
+    problems = UnknownNames(facts.source, facts.unit)
     lines = range(facts.first_line, facts.first_line + len(facts))
     ids = [
         problems.encode(vocabulary, list(names), lines)
@@ -124,14 +124,20 @@ def encode_facts(facts: Columns, entities: Vocabulary, relations: Vocabulary) ->
     return torch.stack(ids)
 
 
-class _Problems:
-    """Unknown names of a whole file, so that one run shows them all."""
+class UnknownNames:
+    """Unknown names of a whole file or table, so that one run shows them all.
+
+    Args:
+        source: What they come from, for the message.
+        unit: What a line of it is called.
+    """
 
     def __init__(self, source: str, unit: str = "line") -> None:
         self.source, self.unit = source, unit
-        self.first: dict[tuple[str, str], tuple[int, Vocabulary]] = {}
+        self.first: dict[tuple[str, str], tuple[int, Lookup]] = {}
 
-    def encode(self, vocabulary: Vocabulary, names: Sequence[str], lines: Sequence[int]) -> Tensor:
+    def encode(self, vocabulary: Lookup, names: Sequence[str], lines: Sequence[int]) -> Tensor:
+        """Ids of names, [n], int64; 0 for unknown ones, which are remembered with their first line."""
         known: dict[str, int | None] = {name: vocabulary.get(name) for name in set(names)}
         unknown = {name for name, position in known.items() if position is None}
         if unknown:
@@ -144,6 +150,11 @@ class _Problems:
         return torch.tensor([known[name] or 0 for name in names], dtype=torch.int64)
 
     def check(self) -> None:
+        """Refuse the unknown names that were met.
+
+        Raises:
+            UsageError: naming the first five with their lines and the nearest names.
+        """
         if not self.first:
             return
         count = len(self.first)
@@ -156,7 +167,7 @@ class _Problems:
         raise UsageError("\n".join([f"{self.source}: {names} unknown, nothing was computed{more}", *lines]))
 
 
-def _line(entry: tuple[int, Vocabulary]) -> int:
+def _line(entry: tuple[int, Lookup]) -> int:
     return entry[0]
 
 

@@ -18,7 +18,16 @@ from graphzoo.types import QueryBatch
 if TYPE_CHECKING:
     from graphzoo.tasks import KGCompletion
 
-__all__ = ["Columns", "FilterKnown", "Queries", "batches_of", "judge_facts", "top_answers"]
+__all__ = [
+    "Columns",
+    "FilterKnown",
+    "Queries",
+    "batches_of",
+    "check_finite",
+    "judge_facts",
+    "queries_at_once",
+    "top_answers",
+]
 
 FilterKnown = Literal["mark", "drop", "keep"]
 Columns = dict[str, np.ndarray[Any, np.dtype[Any]]]
@@ -40,11 +49,29 @@ def batches_of(queries: Queries, num_entities: int, batch_size: int | None) -> I
     Raises:
         UsageError: if the size is not positive.
     """
-    if batch_size is not None and batch_size < 1:
-        raise UsageError(f"batch_size must be at least 1, got {batch_size}")
-    size = batch_size or max(1, min(1024, _BATCH_ELEMENTS // max(1, num_entities)))
+    size = queries_at_once(num_entities, batch_size)
     starts = range(0, max(1, queries.entity.numel()), size)
     return (Queries(*(column[start : start + size] for column in queries)) for start in starts)
+
+
+def queries_at_once(num_entities: int, batch_size: int | None) -> int:
+    """The given number of queries, or one whose answers fit into memory.
+
+    Raises:
+        UsageError: if the number is not positive.
+    """
+    if batch_size is not None and batch_size < 1:
+        raise UsageError(f"batch_size must be at least 1, got {batch_size}")
+    return batch_size or max(1, min(1024, _BATCH_ELEMENTS // max(1, num_entities)))
+
+
+def check_finite(logits: Tensor) -> Tensor:
+    """The logits, refused when some are NaN or infinite."""
+    if not bool(torch.isfinite(logits).all()):
+        raise UsageError(
+            "the model gives NaN or infinite scores: its training failed, take another checkpoint"
+        )
+    return logits
 
 
 @torch.no_grad()
@@ -152,12 +179,8 @@ def judge_facts(
 def _logits(task: KGCompletion, place: PredictionGraph, batch: Queries) -> Tensor:
     """Float32 scores [B, N], refused when they are NaN or infinite."""
     device = task.device
-    logits = task.score_queries(place.messages, batch.entity.to(device), batch.relation.to(device)).float()
-    if not bool(torch.isfinite(logits).all()):
-        raise UsageError(
-            "the model gives NaN or infinite scores: its training failed, take another checkpoint"
-        )
-    return logits
+    logits = task.score_queries(place.messages, batch.entity.to(device), batch.relation.to(device))
+    return check_finite(logits.float())
 
 
 def _probability(task: KGCompletion, logits: Tensor) -> Tensor:

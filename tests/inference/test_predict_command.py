@@ -282,7 +282,10 @@ def test_tables_are_written_as_they_come(tmp_path, kind):
     [
         ([], "required: --ckpt_path"),
         (["--ckpt_path", "RUN"], "give either --queries FILE .* or --score FILE"),
-        (["--ckpt_path", "RUN", "--nodes", "Q"], "--nodes is for runs of node classification; .* completion"),
+        (
+            ["--ckpt_path", "RUN", "--nodes", "Q"],
+            "--nodes is for runs of link .* or node .*; .* completion",
+        ),
         (["--ckpt_path", "RUN", "--queries", "Q", "--embeddings"], "--embeddings is for runs of node"),
         (["--ckpt_path", "x", "--queries", "Q", "--score", "Q"], "give either --queries"),
         (["--ckpt_path", "x", "--querys", "Q"], "unknown option --querys\nDid you mean: --queries"),

@@ -1,0 +1,220 @@
+"""A trained model of links in terms of names: the best partners of nodes, scores of given pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, get_args
+
+import numpy as np
+import torch
+
+from graphzoo.datamodules.features import FeatureTransform
+from graphzoo.datasets import LinkGraph
+from graphzoo.errors import UsageError
+from graphzoo.inference.link_graphs import LinkGraphSource, load_link_source
+from graphzoo.inference.link_pairs import NamedPairs, encode_pairs, pairs_from_table
+from graphzoo.inference.link_scoring import LinkPlace, best_partners
+from graphzoo.inference.scoring import FilterKnown
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from graphzoo.tasks import LinkPrediction
+
+__all__ = ["LinkModel"]
+
+# Rows of a table of scored pairs that is handed on at a time.
+_TABLE_ROWS = 100_000
+
+
+class LinkModel:
+    """A trained `LinkPrediction` task together with a graph; `graphzoo.load` makes one.
+
+    Messages pass along the links that `graphzoo test` lets them pass along: the training links (on
+    ogbl-collab the validation links too). Scores are the ones it judges, with the run's settings of the
+    sampler, its relabelings and directions. A known link is one of any split.
+
+    Args:
+        task: The task with its weights.
+        graph: Links, names and raw features.
+        transform: What is done to raw features before the encoder sees them; None: it sees none.
+        settings: How the run made batches of its pairs, see `LinkDataModule.describe_settings`.
+
+    Raises:
+        UsageError: (a ValueError) if the graph has other features than the model was trained with.
+    """
+
+    def __init__(
+        self,
+        task: LinkPrediction,
+        graph: LinkGraph,
+        transform: FeatureTransform | None,
+        settings: Mapping[str, Any],
+    ) -> None:
+        self.task = task.eval()
+        self.transform, self.settings = transform, dict(settings)
+        self._default = LinkPlace(self.task, graph, transform, self.settings)
+        self._last: LinkPlace | None = None
+
+    def __repr__(self) -> str:
+        return f"LinkModel({type(self.task.encoder).__name__}, {self.graph!r})"
+
+    @property
+    def graph(self) -> LinkGraph:
+        """The graph whose links are predicted when no other is given, with its raw features."""
+        return self._default.graph
+
+    def predict(
+        self,
+        node: str | int | None = None,
+        nodes: Iterable[str | int] | None = None,
+        *,
+        k: int = 10,
+        known: FilterKnown = "drop",
+        candidates: Iterable[str | int] | None = None,
+        data: LinkGraphSource | None = None,
+        batch_size: int | None = None,
+    ) -> pd.DataFrame:
+        """The k best partners of a node, or of each of several.
+
+        Args:
+            node: Name of a node, or its number where nodes have no names.
+            nodes: Several instead.
+            k: Partners per node.
+            known: What to do with links of the graph (training, validation or test): "drop" them, "mark" them
+                in the column `known`, or "keep" them without looking them up.
+            candidates: Look for partners among these nodes only; None: among all.
+            data: Another graph, see `graphzoo.load`.
+            batch_size: Pairs (for encoders of queries: nodes) scored at a time; None chooses by memory.
+
+        Returns:
+            One row per partner, nodes in the given order, best partner first. Columns: `node`, `partner`;
+            `rank`, 1 is best, equal scores in the order of the graph's nodes; `score`, the logit of the pair
+            (node, partner); `probability`, its sigmoid, not calibrated; `known` unless "keep". Of a directed
+            graph the links from `node` to `partner` are meant.
+
+        Raises:
+            UsageError: (a ValueError) for unknown nodes, naming the nearest ones.
+
+        >>> model.predict("a7", k=3)  # doctest: +SKIP
+        """
+        import pandas as pd
+
+        options: dict[str, Any] = {"k": k, "known": known, "candidates": candidates, "batch_size": batch_size}
+        return pd.concat(list(self.predict_batches(node, nodes, data=data, **options)), ignore_index=True)
+
+    def predict_batches(
+        self,
+        node: str | int | None = None,
+        nodes: Iterable[str | int] | None = None,
+        *,
+        k: int = 10,
+        known: FilterKnown = "drop",
+        candidates: Iterable[str | int] | None = None,
+        data: LinkGraphSource | None = None,
+        batch_size: int | None = None,
+    ) -> Iterator[pd.DataFrame]:
+        """As `predict`, some nodes at a time, so that any number of them takes bounded memory.
+
+        Names are checked before the first table. Without nodes there is one empty table.
+        """
+        if (node is None) == (nodes is None):
+            raise UsageError(
+                "predict takes one node or several nodes=[...]\n"
+                "All pairs of N nodes are N * N; for every node in turn give nodes=range(N) or all names"
+            )
+        _check_options(k, known, batch_size)
+        place = self._place(data)
+        asked = place.names.find(node if nodes is None else nodes)  # type: ignore[arg-type]
+        if candidates is None:
+            allowed = torch.arange(place.graph.num_nodes)
+        else:
+            allowed = torch.unique(place.names.find(candidates))
+            if not allowed.numel():
+                raise UsageError("candidates is empty; leave it out to consider every node")
+
+        def tables() -> Iterator[pd.DataFrame]:
+            for columns in best_partners(place, asked, allowed, k=k, known=known, batch_size=batch_size):
+                if known == "keep":
+                    del columns["known"]
+                yield _table(place, columns, ("node", "partner"))
+
+        return tables()
+
+    def score(
+        self, pairs: Any, *, data: LinkGraphSource | None = None, batch_size: int | None = None
+    ) -> pd.DataFrame:
+        """Scores of given pairs.
+
+        Args:
+            pairs: (source, target) by name or number: a list, an array [n, 2], a DataFrame (columns source
+                and target, or two of any name), or the path of a file.
+            data: Another graph, see `graphzoo.load`.
+            batch_size: See `predict`.
+
+        Returns:
+            One row per pair in the given order: `source`, `target`, `score`, `probability`, `known`; see
+            `predict`.
+
+        Raises:
+            UsageError: (a ValueError) for unknown nodes, naming the nearest ones, and for a node paired with
+                itself.
+        """
+        import pandas as pd
+
+        tables = self.score_batches(pairs_from_table(pairs), data=data, batch_size=batch_size)
+        return pd.concat(list(tables), ignore_index=True)
+
+    def score_batches(
+        self, pairs: NamedPairs, *, data: LinkGraphSource | None = None, batch_size: int | None = None
+    ) -> Iterator[pd.DataFrame]:
+        """As `score`, some ten thousand pairs at a time; names are checked before the first table."""
+        _check_options(1, "mark", batch_size)
+        place = self._place(data)
+        index = encode_pairs(pairs, place.names)
+
+        def tables() -> Iterator[pd.DataFrame]:
+            for part in torch.split(index, _TABLE_ROWS):
+                score = place.score(part, batch_size)
+                source, target = part.t().numpy()
+                columns = {
+                    "source": source,
+                    "target": target,
+                    "score": score.numpy(),
+                    "probability": score.sigmoid().numpy(),
+                    "known": place.is_known(part).numpy(),
+                }
+                yield _table(place, columns, ("source", "target"))
+
+        return tables()
+
+    def _place(self, data: LinkGraphSource | None) -> LinkPlace:
+        if data is None:
+            return self._default
+        # Asking the same graph again must not encode it again; a file may hold another one by now.
+        graph = load_link_source(data, directed=self.graph.is_directed)
+        if self._last is None or self._last.graph.fingerprint != graph.fingerprint:
+            self._last = LinkPlace(self.task, graph, self.transform, self.settings)
+        return self._last
+
+
+def _check_options(k: int, known: str, batch_size: int | None) -> None:
+    if k < 1:
+        raise UsageError(f"k must be at least 1, got {k}")
+    if known not in get_args(FilterKnown):
+        raise UsageError(f"known must be one of {', '.join(get_args(FilterKnown))}, got {known!r}")
+    if batch_size is not None and batch_size < 1:
+        raise UsageError(f"batch_size must be at least 1, got {batch_size}")
+
+
+def _table(
+    place: LinkPlace, columns: dict[str, np.ndarray[Any, np.dtype[Any]]], nodes: tuple[str, str]
+) -> pd.DataFrame:
+    """Numbers of nodes become names, where there are any."""
+    import pandas as pd
+
+    table = pd.DataFrame(
+        {**columns, **{name: place.names.of(torch.from_numpy(columns[name])) for name in nodes}}
+    )
+    # An empty table must have the types of a full one.
+    return table if place.names.are_numbers else table.astype(dict.fromkeys(nodes, "str"))

@@ -1,0 +1,103 @@
+"""Pairs of nodes by name, from a file or a table, with the line of everything that is wrong in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from graphzoo.datasets.link.edge_list import read_edge_list
+from graphzoo.errors import UsageError
+from graphzoo.inference.names import NodeNames
+from graphzoo.inference.queries import UnknownNames
+
+__all__ = ["NamedPairs", "encode_pairs", "pairs_from_table", "read_pairs"]
+
+_COLUMNS = ("source", "target")
+
+
+@dataclass(frozen=True)
+class NamedPairs:
+    """Pairs by name.
+
+    Args:
+        source: Names of the first nodes.
+        target: Names of the second nodes.
+        origin: File or table, for messages.
+        first_line: Line of the first pair.
+        unit: What a line is called.
+    """
+
+    source: Sequence[str]
+    target: Sequence[str]
+    origin: str = "pairs"
+    first_line: int = 1
+    unit: str = "row"
+
+
+def read_pairs(path: Path) -> NamedPairs:
+    """Pairs of a text file, see `graphzoo.datasets.link_graph_from_files`: two columns, a header or none.
+
+    Raises:
+        UsageError: naming file and line of what cannot be read.
+    """
+    if path.is_dir():
+        raise UsageError(f"{path}: a folder; give a file with one pair per line")
+    pairs = read_edge_list(path)
+    return NamedPairs(list(pairs.source), list(pairs.target), str(path), pairs.first_line, "line")
+
+
+def pairs_from_table(pairs: Any) -> NamedPairs:
+    """Pairs of the path of a file, a DataFrame, an array or tensor [n, 2], or a sequence of (u, v).
+
+    Raises:
+        UsageError: if a row is no pair, or misses a node.
+    """
+    if isinstance(pairs, str | PathLike):
+        return read_pairs(Path(pairs))
+    if hasattr(pairs, "columns") and hasattr(pairs, "iloc"):
+        names = [str(name).lower() for name in pairs.columns]
+        if set(_COLUMNS) <= set(names):
+            pairs = pairs.iloc[:, [names.index(column) for column in _COLUMNS]]
+        elif len(names) != len(_COLUMNS):
+            raise UsageError(f"pairs: expected the columns source, target; got {', '.join(names)}")
+        # column by column: a row of both would make numbers of one kind of them
+        rows: Any = list(zip(*(pairs.iloc[:, i].tolist() for i in range(2)), strict=True))
+    else:
+        rows = pairs.tolist() if hasattr(pairs, "tolist") else [tuple(row) for row in pairs]
+    source, target = [], []
+    for number, row in enumerate(rows, start=1):
+        if not isinstance(row, list | tuple) or len(row) != len(_COLUMNS):
+            raise UsageError(f"pairs, row {number}: expected two nodes, got {row!r}")
+        for column, value in zip(_COLUMNS, row, strict=True):
+            if value is None or value != value:
+                raise UsageError(f"pairs, row {number}: the {column} is missing ({value!r}); drop such rows")
+        source.append(str(row[0]))
+        target.append(str(row[1]))
+    return NamedPairs(source, target)
+
+
+def encode_pairs(pairs: NamedPairs, nodes: NodeNames) -> Tensor:
+    """Numbers of all pairs, [n, 2], int64.
+
+    Raises:
+        UsageError: if nodes are unknown: the first five with their lines and the nearest names; or if a node
+            is paired with itself.
+    """
+    problems = UnknownNames(pairs.origin, pairs.unit)
+    lines = range(pairs.first_line, pairs.first_line + len(pairs.source))
+    found = torch.stack([problems.encode(nodes, names, lines) for names in (pairs.source, pairs.target)], 1)
+    problems.check()
+    if bool((itself := found[:, 0] == found[:, 1]).any()):
+        row = int(itself.nonzero()[0])
+        more = f" ({int(itself.sum()):,} such {pairs.unit}s)" if int(itself.sum()) > 1 else ""
+        raise UsageError(
+            f"{pairs.origin}, {pairs.unit} {lines[row]}: {pairs.source[row]!r} is paired with itself{more}; "
+            "a model of links says nothing of that, drop such pairs"
+        )
+    return found

@@ -1,0 +1,238 @@
+"""Numbers of nodes in, logits out, as the run's own pairs were judged; the best partners of nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch import Tensor
+
+from graphzoo.datamodules import LinkDataModule
+from graphzoo.datamodules.features import FeatureTransform
+from graphzoo.datamodules.links import Batching
+from graphzoo.datasets import LinkGraph
+from graphzoo.datasets.link.pairs import in_keys, pair_keys
+from graphzoo.datasets.roots import cache_root
+from graphzoo.encoders.base import NodeEncoder, PairEncoder, QueryEncoder
+from graphzoo.errors import UsageError
+from graphzoo.inference.names import NodeNames
+from graphzoo.inference.scoring import Columns, FilterKnown, check_finite, queries_at_once
+from graphzoo.tasks.prepared_graph import PreparedGraph
+
+if TYPE_CHECKING:
+    from graphzoo.tasks import LinkPrediction
+
+__all__ = ["LinkPlace", "best_partners"]
+
+# The split whose message graph and settings are those of `graphzoo test`.
+_SPLIT = "test"
+_SETTINGS = ("depth", "num_neighbors", "num_relabelings", "both_directions")
+# Pairs that are looked at together: their numbers, scores and order take some ten MB.
+_PAIRS = 2**18
+# Entries of the adjacency [B, S, S] of a batch of subgraphs, and of states [B, D] that are decoded at once.
+_ADJACENCY = 2**23
+_STATES = 2**22
+
+
+class _GivenGraph(LinkDataModule):
+    """A run's way of making batches, on a graph that is at hand."""
+
+    def __init__(self, graph: LinkGraph, x: Tensor | None, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.name, self._graph, self._x = graph.name, graph, x
+
+
+class LinkPlace:
+    """A graph with what scoring its pairs needs, each made at its first use.
+
+    Args:
+        task: The model.
+        graph: The graph.
+        transform: What is done to its features; None: the encoder sees none.
+        settings: How the run made batches of its pairs.
+
+    Raises:
+        UsageError: if the graph has other features than the model was trained with.
+    """
+
+    def __init__(
+        self,
+        task: LinkPrediction,
+        graph: LinkGraph,
+        transform: FeatureTransform | None,
+        settings: Mapping[str, Any],
+    ) -> None:
+        assert task.spec is not None
+        if task.batching == "whole":
+            raise UsageError(
+                f"{type(task.encoder).__name__} has learnt nothing; graphzoo.heuristics gives its scores of "
+                "any pairs"
+            )
+        x = None
+        if transform is not None:
+            if graph.x is None:
+                raise UsageError(
+                    f"{graph.name}: its nodes have no features, and the model was trained with "
+                    f"{transform.in_channels}: give a graph with the same features"
+                )
+            x = transform(graph.x)
+        self.graph = graph
+        self.names = NodeNames(graph.node_names, graph.num_nodes)
+        self._task = task
+        # The budget is the model's: without one of its own, the data's would follow the size of their graph.
+        self._data = _GivenGraph(
+            graph,
+            x,
+            max_nodes=task.spec.max_subgraph_nodes or None,
+            **{name: settings[name] for name in _SETTINGS},
+        )
+        self._data.batching = cast(Batching, task.batching)
+
+    @property
+    def pairs_at_once(self) -> int:
+        """Pairs that a call of `score` had better come with."""
+        # A query answers for all nodes at once, so that its pairs should not be torn apart.
+        return max(_PAIRS, self.graph.num_nodes) if self._task.batching == "sources" else _PAIRS
+
+    @cached_property
+    def _known_keys(self) -> Tensor:
+        graph = self.graph
+        links = torch.cat([graph.positive(split) for split in ("train", "valid", "test")])
+        found: Tensor = torch.unique(pair_keys(links, graph.num_nodes, is_directed=graph.is_directed))
+        return found
+
+    def is_known(self, pairs: Tensor) -> Tensor:
+        """Which pairs [..., 2] are links of the training, validation or test split, [...], bool."""
+        graph = self.graph
+        keys = pair_keys(pairs, graph.num_nodes, is_directed=graph.is_directed)
+        return in_keys(keys, self._known_keys)
+
+    @torch.no_grad()
+    def score(self, pairs: Tensor, batch_size: int | None = None) -> Tensor:
+        """Logits of pairs, means over the directions and relabelings that the run was judged with.
+
+        Args:
+            pairs: [M, 2], int64, no node with itself.
+            batch_size: Pairs (queries of a `QueryEncoder`) at once; None chooses by memory.
+
+        Returns:
+            [M], float32.
+
+        Raises:
+            UsageError: if a logit is NaN or infinite.
+        """
+        if batch_size is not None and batch_size < 1:
+            raise UsageError(f"batch_size must be at least 1, got {batch_size}")
+        total = torch.zeros(pairs.shape[0], dtype=torch.float64)
+        if self._task.batching == "sources":
+            parts, num_copies = self._answers(pairs, batch_size), 1 + self._data.both_directions
+        else:
+            self._data.eval_batch_size = batch_size or self._batch_size
+            batches = self._data.scoring_batches(pairs, _SPLIT)
+            num_copies = batches.num_copies
+            parts = (
+                (batch.index, self._logits(batch)) for batch in map(batches.__getitem__, range(len(batches)))
+            )
+        for index, logits in parts:
+            total.index_add_(0, index, check_finite(logits.float()).double().cpu())
+        return (total / num_copies).float()
+
+    @property
+    def _batch_size(self) -> int:
+        if self._task.batching == "subgraphs":
+            return max(1, min(1024, _ADJACENCY // self._data.subgraph_budget**2))
+        assert self._task.encoder is not None
+        return max(1, min(_PAIRS, _STATES // self._task.encoder.out_channels))
+
+    def _logits(self, batch: Any) -> Tensor:
+        task, device = self._task, self._task.device
+        if isinstance(task.encoder, PairEncoder):
+            x = None if self._data.x is None else task.to_device_once("x", self._data.x)
+            source, target = task.encoder(batch.subgraphs.to(device), x).chunk(2, dim=-1)
+        else:
+            u, v = batch.edge_label_index.to(device)
+            source, target = self._states[u], self._states[v]
+        logits: Tensor = task.decoder(source, target)
+        return logits
+
+    @cached_property
+    def _states(self) -> Tensor:
+        """States of all nodes, [N, D]."""
+        encoder, data = self._task.encoder, self._data
+        assert isinstance(encoder, NodeEncoder) and data.x is not None
+        found = PreparedGraph(
+            encoder, data.x, data.edge_index(_SPLIT), self._task.device, cache_root() / "precomputed"
+        )
+        return encoder.forward_with_auxiliary(found.x, found.edge_index, **found.precomputed)[0]
+
+    def _answers(self, pairs: Tensor, batch_size: int | None) -> Iterator[tuple[Tensor, Tensor]]:
+        """Places of pairs and their logits, every distinct source once."""
+        encoder, device = self._task.encoder, self._task.device
+        assert isinstance(encoder, QueryEncoder)
+        graph = self._task.to_device_once("relational", self._data.relational_graph(_SPLIT))
+        size = queries_at_once(self.graph.num_nodes, batch_size)
+        for u, v in [pairs.t(), pairs.t().flip(0)][: 1 + self._data.both_directions]:
+            heads, row = torch.unique(u, return_inverse=True)
+            order = row.argsort(stable=True)
+            bounds = torch.searchsorted(row[order], torch.arange(0, heads.numel() + size, size))
+            for number, head in enumerate(torch.split(heads, size)):
+                index = order[bounds[number] : bounds[number + 1]]
+                states = encoder(graph, head.to(device), torch.zeros_like(head).to(device))
+                picked = states[v[index].to(device), (row[index] - number * size).to(device)]
+                yield index, self._task.decoder(picked[:, None]).squeeze(0)
+
+
+def best_partners(
+    place: LinkPlace,
+    nodes: Tensor,
+    candidates: Tensor,
+    *,
+    k: int,
+    known: FilterKnown,
+    batch_size: int | None = None,
+) -> Iterator[Columns]:
+    """The k best partners of each node, some nodes at a time.
+
+    Args:
+        place: Model and graph.
+        nodes: [n], int64.
+        candidates: Nodes that may be partners, [C], int64, ascending; no node is its own.
+        k: Partners per node.
+        known: "drop" leaves out known links; "keep" does not look them up.
+        batch_size: See `LinkPlace.score`.
+
+    Yields:
+        One entry per partner, by node and rank: `node`, `partner`, `rank`, `score`, `probability`, `known`.
+        One table without entries if there are no nodes.
+    """
+    limit = place.pairs_at_once
+    for group in torch.split(nodes, max(1, limit // candidates.numel())):
+        partner = torch.empty(group.numel(), 0, dtype=torch.int64)
+        score, is_known = torch.empty(partner.shape), torch.empty(partner.shape, dtype=torch.bool)
+        for piece in torch.split(candidates, limit):
+            shape = (group.numel(), piece.numel())
+            pairs = torch.stack([group[:, None].expand(shape), piece.expand(shape)], dim=-1)
+            found = torch.zeros(shape, dtype=torch.bool) if known == "keep" else place.is_known(pairs)
+            shown = pairs[..., 0] != pairs[..., 1]
+            if known == "drop":
+                shown &= ~found
+            scores = torch.full(shape, -torch.inf)
+            scores[shown] = place.score(pairs[shown], batch_size)
+            # The best so far come first, and candidates ascend: a stable sort keeps equal ones in order.
+            score, partner = torch.cat([score, scores], 1), torch.cat([partner, pairs[..., 1]], 1)
+            is_known = torch.cat([is_known, found], 1)
+            order = score.sort(dim=1, descending=True, stable=True).indices[:, :k]
+            score, partner, is_known = (table.gather(1, order) for table in (score, partner, is_known))
+        kept = score > -torch.inf
+        rank = torch.arange(1, score.shape[1] + 1).expand_as(score)
+        picked = {
+            "node": group[:, None].expand_as(score),
+            "partner": partner,
+            "rank": rank,
+            "score": score,
+            "probability": score.sigmoid(),
+            "known": is_known,
+        }
+        yield {name: value[kept].numpy() for name, value in picked.items()}
