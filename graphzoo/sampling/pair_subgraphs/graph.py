@@ -15,6 +15,9 @@ from graphzoo.sampling.pair_subgraphs.file import Array, from_portable, map_arra
 
 __all__ = ["PairGraph"]
 
+# Places in a subgraph are int32, and neighbours are drawn with 32 random bits.
+_MAX_NODES = 2**31 - 1
+
 _FAULTS = {
     1: "rowptr[{0}] .. rowptr[{1}] is not a part of col; it starts with 0, ascends and ends with len(col)",
     2: "row {0} has a neighbour that is not in 0..N-1",
@@ -63,12 +66,13 @@ class PairGraph:
             directed: Whether edges keep their direction.
 
         Raises:
-            ValueError: for a wrong shape or dtype, or a node out of range.
+            ValueError: for a wrong shape or dtype, a node out of range, or too many nodes.
         """
         from scipy.sparse import coo_array
 
         from graphzoo.ops.sparse import check_edges
 
+        _check_size(num_nodes)
         source, target = (ends.cpu().numpy() for ends in check_edges(edge_index, num_nodes))
         is_kept = source != target
         ends = (source[is_kept], target[is_kept])
@@ -78,8 +82,8 @@ class PairGraph:
         both = (pattern + 2 * pattern.T.tocsr()).tocsr()
         both.sort_indices()
         forward = (both.data & 1).astype(np.uint8) if directed else np.empty(0, np.uint8)
-        # one type of pointers, for every other one is compiled anew
-        return cls(both.indptr.astype(np.int64), both.indices, forward)
+        # the same types for every graph, since every other one is compiled anew; scipy's depend on the sizes
+        return cls(both.indptr.astype(np.int64), both.indices.astype(np.int32), forward)
 
     @classmethod
     def from_csr(cls, rowptr: Any, col: Any, forward: Any = None, *, check: bool = True) -> PairGraph:
@@ -115,6 +119,7 @@ class PairGraph:
         if forward.shape[0] not in ((0, len(col)) if len(col) else (0,)):
             raise UsageError(f"forward has {len(forward):,} entries, col {len(col):,}; they must be as many")
         graph = cls(rowptr, col, forward.view(np.uint8))
+        _check_size(graph.num_nodes)
         if check:
             graph.check()
         return graph
@@ -168,3 +173,8 @@ class PairGraph:
     def __setstate__(self, state: dict[str, Any]) -> None:
         for name, value in state.items():
             object.__setattr__(self, name, from_portable(value))
+
+
+def _check_size(num_nodes: int) -> None:
+    if num_nodes > _MAX_NODES:
+        raise UsageError(f"{num_nodes:,} nodes; pairs are sampled from {_MAX_NODES:,} at most")

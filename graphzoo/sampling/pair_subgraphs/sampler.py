@@ -21,8 +21,6 @@ __all__ = ["PairSubgraphSampler"]
 # what these draws are for, so that they share no random numbers with others of the same seed
 _NODES_PURPOSE = 0x7061697273
 _ORDER_PURPOSE = 0x6F72646572
-# Places in a subgraph are int32, degrees are drawn from with 32 random bits.
-_MAX_NODES = 2**31 - 1
 
 
 class PairSubgraphSampler:
@@ -141,8 +139,6 @@ class PairSubgraphSampler:
         return sampler
 
     def _set_up(self, graph: PairGraph, depth: int, num_neighbors: int, max_nodes: int | None) -> None:
-        if graph.num_nodes > _MAX_NODES:
-            raise UsageError(f"{graph.num_nodes:,} nodes; the sampler takes {_MAX_NODES:,} at most")
         for name, value, least in (
             ("depth", depth, 0),
             ("num_neighbors", num_neighbors, 1),

@@ -49,6 +49,10 @@ class ScratchPool:
         yield scratch
         self._free.append(scratch)
 
+    def __getstate__(self) -> dict[str, Any]:
+        # another process makes its own
+        return {**vars(self), "_free": deque()}
+
     def _make(self) -> tuple[Any, ...]:
         n, table = self.capacity, self.hash_size if self.is_hashed else self.num_nodes
         return (
