@@ -9,19 +9,16 @@ is what its peak has over the same process after a graph of 100 nodes. The last 
 and log memory over log N: 1 is linear, 2 is quadratic.
 """
 
-import argparse
 import json
 import math
 import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from benchmarks.common import RESULTS, Row, measure_ms, peak_mib, write_rows
+from benchmarks.common import RESULTS, Row, in_process, measure_ms, peak_mib, step_parser, write_rows
 
 EDGES_PER_NODE, CHANNELS, HIDDEN = 14, 128, 64
 SIMILARITIES = ("cos", "mcos")
@@ -113,13 +110,8 @@ def slope(points: dict[int, float]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = step_parser(__doc__, out="galit.csv", seconds=10.0)
     parser.add_argument("--sizes", nargs="+", type=int, default=[10_000, 40_000, 160_000])
-    parser.add_argument("--seconds", type=float, default=10.0, help="time to spend on each figure")
-    parser.add_argument("--out", default="galit.csv", help="file name below results/")
-    parser.add_argument("--child", nargs=3, metavar=("NODES", "PROVIDER", "MODE"), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:
         nodes, provider, mode = args.child
@@ -132,14 +124,7 @@ def main() -> None:
         sizes = [n for n in args.sizes if provider == "graphzoo" or n <= QUADRATIC_NODES]
         for nodes in sizes:
             load = f"{os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "unknown"
-            command = [sys.executable, "-m", "benchmarks.bench_galit", "--seconds", str(args.seconds)]
-            done = subprocess.run(
-                [*command, "--child", str(nodes), provider, mode],
-                stdout=subprocess.PIPE,
-                text=True,
-                check=True,
-            )
-            found = json.loads(done.stdout.splitlines()[-1])
+            found = in_process("bench_galit", (nodes, provider, mode), seconds=args.seconds, plain=False)
             config = (
                 f"E={EDGES_PER_NODE * nodes} F={CHANNELS} D={HIDDEN} K=10 L=2 "
                 f"threads={torch.get_num_threads()} load_before={load}"

@@ -12,19 +12,16 @@ CPU time is that of all threads together: where other processes share the cores 
 number of running ones), it says more than the time on the clock.
 """
 
-import argparse
 import json
 import os
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from benchmarks.common import RESULTS, Row, peak_mib, write_rows
+from benchmarks.common import RESULTS, Row, in_process, peak_mib, step_parser, write_rows
 from graphzoo.encoders import NodeFormer
 from graphzoo.encoders import nodeformer as module
 from graphzoo.ops import SparseMatrix
@@ -137,14 +134,9 @@ def measure(size: str, provider: str, seconds: float) -> dict[str, object]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = step_parser(__doc__, out="nodeformer_step.csv", seconds=15.0)
     parser.add_argument("--sizes", nargs="+", choices=NODES, default=list(NODES))
     parser.add_argument("--providers", nargs="+", choices=PROVIDERS, default=list(PROVIDERS))
-    parser.add_argument("--seconds", type=float, default=15.0, help="time to spend on each figure")
-    parser.add_argument("--out", default="nodeformer_step.csv", help="file name below results/")
-    parser.add_argument("--child", nargs=2, metavar=("SIZE", "PROVIDER"), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:
         print(json.dumps(measure(*args.child, args.seconds)))
@@ -154,17 +146,9 @@ def main() -> None:
         for provider in args.providers:
             if provider == "plain" and NODES[size] > 10_000:
                 continue  # several GiB, and nothing new to learn
-            command = [
-                sys.executable,
-                "-m",
-                "benchmarks.bench_nodeformer_step",
-                "--seconds",
-                str(args.seconds),
-            ]
-            done = subprocess.run(
-                [*command, "--child", size, provider], stdout=subprocess.PIPE, text=True, check=True
+            result = in_process(
+                "bench_nodeformer_step", (size, provider), seconds=args.seconds, plain=provider == "plain"
             )
-            result = json.loads(done.stdout.splitlines()[-1])
             for metric, unit, p50, p20, p80 in result["found"]:
                 rows.append(
                     Row(name="nodeformer_step", provider=provider, mode="both", metric=metric, unit=unit,

@@ -8,11 +8,7 @@ as it comes. Both compute the same loss (the test of the encoder says how closel
 process of its own, so that peak memory is its own.
 """
 
-import argparse
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -20,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.common import RESULTS, Row, measure_ms, peak_mib, write_rows
+from benchmarks.common import RESULTS, Row, in_process, measure_ms, peak_mib, step_parser, write_rows
 
 # name -> (data set, queries of a batch, hidden channels)
 SIZES = {
@@ -107,14 +103,9 @@ def measure(size: str, provider: str, seconds: float) -> dict[str, object]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = step_parser(__doc__, out="training_step.csv", seconds=20.0)
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=["umls", "wn18rr-v1"])
     parser.add_argument("--providers", nargs="+", choices=PROVIDERS, default=list(PROVIDERS))
-    parser.add_argument("--seconds", type=float, default=20.0, help="time to spend on each figure")
-    parser.add_argument("--out", default="training_step.csv", help="file name below results/")
-    parser.add_argument("--child", nargs=2, metavar=("SIZE", "PROVIDER"), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:
         print(json.dumps(measure(*args.child, args.seconds)))
@@ -123,17 +114,9 @@ def main() -> None:
     for size in args.sizes:
         medians = {}
         for provider in args.providers:
-            command = [sys.executable, "-m", "benchmarks.bench_training_step", "--seconds", str(args.seconds)]
-            # What the command says before it imports torch; plain PyTorch waits as it comes.
-            waits = {"GOMP_SPINCOUNT": "1000"} if provider == "graphzoo" else {}
-            done = subprocess.run(
-                [*command, "--child", size, provider],
-                stdout=subprocess.PIPE,
-                text=True,
-                check=True,
-                env={**waits, **os.environ},
+            found = in_process(
+                "bench_training_step", (size, provider), seconds=args.seconds, plain=provider == "plain"
             )
-            found = json.loads(done.stdout.splitlines()[-1])
             p50, p20, p80 = found["times"]
             medians[provider] = p50
             shared = {

@@ -1,17 +1,23 @@
-"""What the benchmarks share: timing, peak memory, rows of CSV."""
+"""What the benchmarks share: options, a process for each figure, timing, peak memory, rows of CSV."""
 
+import argparse
 import csv
 import datetime
+import json
 import os
 import platform
 import statistics
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import astuple, dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 import torch
+
+from graphzoo.openmp import shorten_waits
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -87,3 +93,35 @@ def peak_mib() -> float:
         return torch.cuda.max_memory_allocated() / 2**20
     lines = Path("/proc/self/status").read_text().splitlines()
     return int(next(line.split()[1] for line in lines if line.startswith("VmHWM"))) / 1024
+
+
+def step_parser(description: str | None, *, out: str, seconds: float) -> argparse.ArgumentParser:
+    """Options of a benchmark that measures each figure in a process of its own (`in_process`)."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seconds", type=float, default=seconds, help="time to spend on each figure")
+    parser.add_argument("--out", default=out, help="file name below results/")
+    parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
+    return parser
+
+
+def in_process(benchmark: str, figure: Iterable[object], *, seconds: float, plain: bool) -> dict[str, Any]:
+    """What the benchmark measures as `--child FIGURE...`, in a process of its own: peak memory is its own.
+
+    Args:
+        benchmark: Name of its module below `benchmarks`.
+        figure: Words that say what to measure.
+        seconds: Time to spend.
+        plain: Whether plain PyTorch is measured, whose threads wait as they come; otherwise they do as the
+            `graphzoo` command says before it imports torch.
+    """
+    environment = dict(os.environ)
+    if not plain:
+        shorten_waits(environment)
+    command = [sys.executable, "-m", f"benchmarks.{benchmark}", "--seconds", str(seconds), "--child"]
+    done = subprocess.run(
+        [*command, *map(str, figure)], stdout=subprocess.PIPE, text=True, check=True, env=environment
+    )
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import MutableMapping
 
 __all__ = ["shorten_waits"]
 
@@ -10,13 +11,17 @@ __all__ = ["shorten_waits"]
 _SPIN_COUNT = "1000"
 
 
-def shorten_waits() -> None:
+def shorten_waits(environment: MutableMapping[str, str] | None = None) -> None:
     """Let GNU OpenMP's threads go to sleep soon after an operation of torch, before torch is imported.
 
     By default they keep a core busy for milliseconds, waiting for more. Compiled kernels that run on threads
     of their own (`graphzoo.ops.threads`) then share that core with them: a training step of KnowFormer on two
     cores took a third longer, and several times as long beside other work. The `graphzoo` command does this
     for its own process; what the user has set (`OMP_WAIT_POLICY`, `GOMP_SPINCOUNT`) stays.
+
+    Args:
+        environment: That of a process to be started; None: this one's.
     """
-    if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ.setdefault("GOMP_SPINCOUNT", _SPIN_COUNT)
+    environment = os.environ if environment is None else environment
+    if "OMP_WAIT_POLICY" not in environment:
+        environment.setdefault("GOMP_SPINCOUNT", _SPIN_COUNT)

@@ -20,6 +20,12 @@ def test_waits_are_shortened(environment):
     assert os.environ["GOMP_SPINCOUNT"] == "1000"
 
 
+def test_waits_of_another_process_leave_this_one_alone(environment):
+    other = {"PATH": "/bin"}
+    shorten_waits(other)
+    assert other == {"PATH": "/bin", "GOMP_SPINCOUNT": "1000"} and "GOMP_SPINCOUNT" not in os.environ
+
+
 @pytest.mark.parametrize(("name", "value"), [("OMP_WAIT_POLICY", "ACTIVE"), ("GOMP_SPINCOUNT", "7")])
 def test_what_the_user_has_set_stays(environment, name, value):
     environment.setenv(name, value)
