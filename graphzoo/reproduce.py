@@ -27,7 +27,22 @@ USAGE = (
     "usage: graphzoo reproduce MODEL DATA [--seeds 0,1,2] [--splits 0-9] [--recipe NAME] [--out DIR] "
     "[options of fit]"
 )
-_SHOWN = ("test/mrr", "test/hits@1", "test/hits@3", "test/hits@10", "test/mr", "test/acc", "test/auroc")
+_SHOWN = tuple(
+    f"test/{name}"
+    for name in (
+        "mrr",
+        "hits@1",
+        "hits@3",
+        "hits@10",
+        "hits@20",
+        "hits@50",
+        "hits@100",
+        "mr",
+        "acc",
+        "auroc",
+        "ap",
+    )  # fmt: skip
+)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,8 @@ FORMAT = 1
 
 _RANKING = {"mrr": "MRR", "hits@1": "Hits@1", "hits@3": "Hits@3", "hits@10": "Hits@10", "mr": "MR"}
 # The field gives these in per cent; results.json has them as they are.
-PERCENT = {"acc": "accuracy %", "auroc": "ROC-AUC %"}
+PERCENT = {"acc": "accuracy %", "auroc": "ROC-AUC %", "ap": "AP %"}
+_LINKS = _RANKING | {f"hits@{k}": f"Hits@{k}" for k in (20, 50, 100)} | PERCENT
 # What differs between machines or between the runs of one row, not between settings.
 _MACHINE = {"root", "download", "num_workers", "seed", "path", "split_index"}
 _TRAINER = (
@@ -86,7 +87,7 @@ def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
 
 
 def print_table(title: str, metrics: Mapping[str, float], rows: list[dict[str, Any]], split: str) -> None:
-    """Print the figures of a split: of nodes, or of both directions, then of the head and tail queries.
+    """Print the figures of a split: of nodes or links, or of both directions, then of head and tail queries.
 
     Args:
         title: Above the table.
@@ -97,16 +98,25 @@ def print_table(title: str, metrics: Mapping[str, float], rows: list[dict[str, A
     from rich import get_console
     from rich.table import Table
 
-    columns = _RANKING if f"{split}/mrr" in metrics else PERCENT
+    judged, columns = "nodes", PERCENT
+    if f"{split}/mrr" in metrics:
+        judged, columns = ("queries", _RANKING) if f"{split}/mr" in metrics else ("links", _LINKS)
     names = [name for name in columns if f"{split}/{name}" in metrics]
     table = Table(title=title, title_justify="left", min_width=len(title) + 2)
-    table.add_column("queries" if columns is _RANKING else "nodes")
-    if names and columns is PERCENT:
+    if judged == "links":  # too many figures for one line
+        table.add_column("links")
+        table.add_column({"val": "validation"}.get(split, split), justify="right")
+        for name in names:
+            table.add_row(columns[name], format_metric(name, metrics[f"{split}/{name}"]))
+        get_console().print(table)
+        return
+    table.add_column(judged)
+    if names and judged == "nodes":
         names.append("loss")
     for name in names or metrics:
         table.add_column(columns.get(name, name), justify="right")
     if names:
-        label = "both directions" if columns is _RANKING else {"val": "validation"}.get(split, split)
+        label = "both directions" if judged == "queries" else {"val": "validation"}.get(split, split)
         table.add_row(label, *(format_metric(name, metrics[f"{split}/{name}"]) for name in names))
     else:
         table.add_row("all", *(format_metric(name, value) for name, value in metrics.items()))
@@ -118,7 +128,7 @@ def print_table(title: str, metrics: Mapping[str, float], rows: list[dict[str, A
 
 
 def format_metric(name: str, value: float) -> str:
-    """A figure as tables show it: accuracy and ROC-AUC in per cent, mean ranks with one digit.
+    """A figure as tables show it: accuracy, ROC-AUC and AP in per cent, mean ranks with one digit.
 
     >>> format_metric("acc", 0.8234), format_metric("mrr", 0.8234)
     ('82.34', '0.8234')
