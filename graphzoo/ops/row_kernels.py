@@ -43,12 +43,18 @@ _MAX_PIECES = 32
 _MIN_BLOCKS_PER_PIECE = 4
 
 
-def jit(function: Any) -> Any:
-    """Compile lazily, with the result kept on disk where numba finds a writable place for it."""
+def jit(function: Any, **changes: Any) -> Any:
+    """Compile lazily, with the result kept on disk where numba finds a writable place for it.
+
+    Args:
+        function: What to compile.
+        **changes: Options of numba that differ from `JIT_OPTIONS`.
+    """
+    options = {**JIT_OPTIONS, **changes}
     try:
-        return njit(cache=True, **JIT_OPTIONS)(function)
+        return njit(cache=True, **options)(function)
     except RuntimeError:  # numba: "no locator available", i.e. nowhere to write to
-        return njit(**JIT_OPTIONS)(function)
+        return njit(**options)(function)
 
 
 def block_rows(channels: int) -> int:

@@ -1,4 +1,4 @@
-"""The table, the real data where GRAPHZOO_DATA is set, and the published figures of three heuristics on them."""
+"""The table, the real data where GRAPHZOO_DATA is set, and published figures of three heuristics."""
 
 import re
 import warnings
@@ -190,6 +190,8 @@ def mean_reciprocal_rank(positive, negative):
         ("citeseer-link", "original", {"cn": 28.34, "aa": 29.37, "ra": 27.61}),
         ("citeseer-link", "heart", {"cn": 8.42, "aa": 10.82, "ra": 10.84}),
         ("pubmed-link", "original", {"cn": 14.02, "aa": 16.66, "ra": 15.63}),
+        # nobody has published these: they say when the recipe of the negatives changes
+        ("citeseer-link", "heart-ours", {"cn": 7.49, "aa": 9.89, "ra": 9.86}),
     ],
 )
 def test_heuristics_have_their_published_figures(name, protocol, figures, real_data, offline):

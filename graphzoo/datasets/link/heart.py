@@ -30,6 +30,7 @@ from graphzoo.datasets.feature_arrays import fingerprint_of
 from graphzoo.datasets.link.graph import LinkGraph, LinkSplit
 from graphzoo.datasets.roots import cache_root
 from graphzoo.datasets.store import LOCK_TIMEOUT
+from graphzoo.errors import UsageError
 from graphzoo.ops.threads import run_pieces
 
 __all__ = ["hard_negatives"]
@@ -60,8 +61,11 @@ def hard_negatives(
         Validation and test, with negatives [P, num_negatives, 2].
 
     Raises:
+        ValueError: if the number of negatives is odd or below 2.
         DataError: if the graph is directed, or a node has too few others that are no neighbours.
     """
+    if num_negatives < 2 or num_negatives % 2:
+        raise UsageError(f"num_negatives must be an even number of at least 2, got {num_negatives}")
     if graph.is_directed:
         raise DataError(f"{graph.name}: hard negatives are made for undirected graphs only")
     settings = f"{_VERSION} {graph.fingerprint} {num_negatives} {_TELEPORT} {ppr_tolerance!r} {seed}"

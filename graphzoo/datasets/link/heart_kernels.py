@@ -1,19 +1,21 @@
 """Compiled loops behind the hard negatives of one node.
 
 No value here may depend on the machine: sums are made in one order, and a multiplication and an addition are
-never one instruction. Compiled when negatives are made, once per graph, so nothing is kept on disk.
+never one instruction.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from graphzoo.ops.row_kernels import jit
 
 __all__ = ["choose_for_node", "personalized_pagerank", "resource_allocation"]
 
-_jit = njit(nogil=True, error_model="numpy")
+_jit = partial(jit, fastmath=False)
 # splitmix64, as in graphzoo.sampling.random
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
@@ -90,7 +92,7 @@ def personalized_pagerank(node: int, start: Any, end: Any, teleport: float, tole
 def _ranks(scores: Any, candidates: Any) -> Any:
     """One plus the number of candidates that score higher, for each candidate."""
     values = -scores[candidates]
-    order = np.argsort(values, kind="mergesort")
+    order = np.argsort(values)
     ranks = np.empty(candidates.size, dtype=np.int64)
     rank = 1
     for place in range(order.size):
@@ -181,7 +183,7 @@ def choose_for_node(
 
 @_jit
 def _smallest(keys: Any, k: int) -> Any:
-    """Places of the k smallest keys, in their order; equal ones by place."""
+    """Places of the k smallest keys, in their order."""
     bound = np.partition(keys, k - 1)[k - 1]
     places = np.flatnonzero(keys <= bound)
-    return places[np.argsort(keys[places], kind="mergesort")[:k]]
+    return places[np.argsort(keys[places])[:k]]
