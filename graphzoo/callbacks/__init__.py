@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from graphzoo.lazy import attach
 
 if TYPE_CHECKING:
     from graphzoo.callbacks.checkpoint import BestCheckpoint as BestCheckpoint
@@ -37,12 +38,4 @@ __all__ = [
     "Throughput",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        return getattr(import_module(f"graphzoo.callbacks.{_LAZY[name]}"), name)
-    raise AttributeError(f"module 'graphzoo.callbacks' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(_LAZY)
+__getattr__, __dir__ = attach(__name__, _LAZY)

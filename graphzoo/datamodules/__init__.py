@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from graphzoo.lazy import attach
 
 if TYPE_CHECKING:
     from graphzoo.datamodules.kg import KGDataModule as KGDataModule
@@ -14,12 +15,4 @@ _LAZY = {"KGDataModule": "kg", "LinkDataModule": "links", "NodeDataModule": "nod
 
 __all__ = ["KGDataModule", "LinkDataModule", "NodeDataModule"]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module 'graphzoo.datamodules' has no attribute {name!r}")
-    return getattr(import_module(f"graphzoo.datamodules.{_LAZY[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(_LAZY)
+__getattr__, __dir__ = attach(__name__, _LAZY)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from graphzoo.lazy import attach
 
 if TYPE_CHECKING:
     from graphzoo.datasets.answers import AnswerIndex as AnswerIndex
@@ -68,14 +69,4 @@ _LAZY = {
 
 __all__ = sorted(_LAZY)
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module 'graphzoo.datasets' has no attribute {name!r}")
-    value = getattr(import_module(f"graphzoo.datasets.{_LAZY[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = attach(__name__, _LAZY)

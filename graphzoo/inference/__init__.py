@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from graphzoo.lazy import attach
 
 if TYPE_CHECKING:
     from graphzoo.inference.command import predict_main as predict_main
@@ -22,12 +23,4 @@ _LAZY = {
 
 __all__ = ["KGModel", "LinkModel", "NodeModel", "load", "predict_main"]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        return getattr(import_module(f"graphzoo.inference.{_LAZY[name]}"), name)
-    raise AttributeError(f"module 'graphzoo.inference' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = attach(__name__, _LAZY)

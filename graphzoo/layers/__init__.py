@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from graphzoo.lazy import attach
 
 if TYPE_CHECKING:
     from graphzoo.layers.attention import masked_attention as masked_attention
@@ -24,12 +25,4 @@ _LAZY = {
 
 __all__ = ["FeatureRows", "LastResult", "NoiseStream", "SparseLinear", "dropout", "masked_attention"]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        return getattr(import_module(f"graphzoo.layers.{_LAZY[name]}"), name)
-    raise AttributeError(f"module 'graphzoo.layers' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = attach(__name__, _LAZY)

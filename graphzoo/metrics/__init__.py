@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from graphzoo.lazy import attach
 
 if TYPE_CHECKING:
     from graphzoo.metrics.classification import Accuracy as Accuracy
@@ -20,18 +21,18 @@ if TYPE_CHECKING:
     from graphzoo.metrics.summary import tie_share as tie_share
 
 _LAZY = {
-    "Accuracy": "graphzoo.metrics.classification",
-    "LinkMetric": "graphzoo.metrics.links",
-    "RankingMetric": "graphzoo.metrics.ranking",
-    "RocAuc": "graphzoo.metrics.classification",
-    "filtered_ranks": "graphzoo.metrics.ranks",
-    "group_table": "graphzoo.metrics.summary",
-    "link_figures": "graphzoo.metrics.links",
-    "link_ranks": "graphzoo.metrics.links",
-    "rank_targets": "graphzoo.metrics.ranks",
-    "roc_auc": "graphzoo.metrics.classification",
-    "summarize_ranks": "graphzoo.metrics.summary",
-    "tie_share": "graphzoo.metrics.summary",
+    "Accuracy": "classification",
+    "LinkMetric": "links",
+    "RankingMetric": "ranking",
+    "RocAuc": "classification",
+    "filtered_ranks": "ranks",
+    "group_table": "summary",
+    "link_figures": "links",
+    "link_ranks": "links",
+    "rank_targets": "ranks",
+    "roc_auc": "classification",
+    "summarize_ranks": "summary",
+    "tie_share": "summary",
 }
 
 __all__ = [
@@ -49,12 +50,4 @@ __all__ = [
     "tie_share",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        return getattr(import_module(_LAZY[name]), name)
-    raise AttributeError(f"module 'graphzoo.metrics' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = attach(__name__, _LAZY)

@@ -1,0 +1,38 @@
+"""Packages whose names load on first use."""
+
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import graphzoo
+
+PACKAGE = Path(graphzoo.__file__).parent
+LAZY = sorted(
+    ".".join(("graphzoo", *path.parent.relative_to(PACKAGE).parts))
+    for path in PACKAGE.rglob("__init__.py")
+    if "= attach(" in path.read_text(encoding="utf-8")
+)
+
+
+@pytest.mark.parametrize("name", LAZY)
+def test_every_public_name_is_there_and_no_other(name):
+    package = import_module(name)
+    assert set(package.__all__) - {"__version__"} == set(package._LAZY)
+    assert set(package.__all__) <= set(dir(package))
+    assert all(getattr(package, public) is not None for public in package.__all__)
+    with pytest.raises(AttributeError, match=f"^module '{name}' has no attribute 'nonsense'$"):
+        _ = package.nonsense
+
+
+def test_importing_the_packages_brings_no_torch():
+    code = "import sys; from importlib import import_module\n"
+    code += f"for name in {LAZY}: dir(import_module(name))\nassert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_subpackages_need_no_import_of_their_own():
+    code = "import graphzoo; graphzoo.encoders.KnowFormer; graphzoo.ops.RelationalGraph"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
