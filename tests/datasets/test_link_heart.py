@@ -285,5 +285,5 @@ def test_real_citeseer(real_data, own_cache, monkeypatch):
         for made, known in zip(ours.test.negative, published.test.negative, strict=True)
     ]
     share = torch.stack(found).double().mean()
-    # 250 nodes at random out of 3,327 would share 7.5 %; about 40 of 250 are clear-cut picks, the rest are ties
+    # 250 of 3,327 nodes at random would share 7.5 %; about 40 of 250 are clear-cut picks, the rest ties
     assert 0.15 < share < 0.3
