@@ -111,12 +111,13 @@ def _link_model(
     _refuse_others(data, LinkGraph, "the model predicts links")
     features = described.get("features")
     transform = None if features is None else FeatureTransform.load(features, None)
+    settings = described["data"]["settings"]
     if data is None:
         assert run is not None
         graph = stored_link_graph(run)
     else:
-        graph = load_link_source(data)  # type: ignore[arg-type]
-    return LinkModel(task, graph, transform, described["data"]["settings"])
+        graph = load_link_source(data, directed=settings.get("is_directed", False))  # type: ignore[arg-type]
+    return LinkModel(task, graph, transform, settings)
 
 
 def _device(name: str) -> torch.device:

@@ -96,3 +96,25 @@ def inductive_run(tmp_path_factory):
 def copied_run(umls_run, tmp_path):
     """A run that a test may spoil."""
     return shutil.copytree(umls_run.path, tmp_path / "copy")
+
+
+@pytest.fixture(scope="session")
+def link_runs(tmp_path_factory):
+    """One run per kind of encoder, its pairs judged in both directions and two orders."""
+    from link_runs import encoders, link_data, train_links
+
+    folder = tmp_path_factory.mktemp("links")
+    settings = {"both_directions": True, "num_relabelings": 2}
+    return {name: train_links(folder / name, name, link_data(**settings)) for name in encoders()}
+
+
+@pytest.fixture(scope="session")
+def named_links(tmp_path_factory):
+    """A run on links between nodes that have names."""
+    from link_graphs import NODES, make_link_graph
+    from link_runs import link_data, train_links
+
+    names = tuple(f"person{number}" for number in range(NODES))
+    return train_links(
+        tmp_path_factory.mktemp("named"), "galit", link_data(make_link_graph(node_names=names))
+    )

@@ -320,6 +320,155 @@ def test_wrong_command_lines_take_few_lines(
     assert re.search(message, error), error
 
 
+# Links
+
+
+@pytest.fixture
+def ask_links(named_links, capfd, tmp_path):
+    """Runs the command on a run of links, with files of the given contents; status, table and error text."""
+
+    def run(*arguments, **files):
+        given = ["--ckpt_path", str(named_links.path), *map(str, arguments)]
+        for option, (name, content) in files.items():
+            path = tmp_path / name
+            path.write_bytes(content if isinstance(content, bytes) else content.encode())
+            given += ["--" + option, str(path)]
+        out = tmp_path / "out.parquet"
+        status = predict_main([*given, "--out", str(out), "--overwrite"])
+        output, error = capfd.readouterr()
+        assert output == ""
+        return status, read(out) if not status else None, error
+
+    return run
+
+
+@pytest.fixture
+def links(named_links):
+    import graphzoo
+
+    return graphzoo.load(named_links.path)
+
+
+def test_partners_of_nodes(ask_links, links):
+    names = "person3\n\nperson17\r\n"
+    status, found, error = ask_links("--top-k", 4, nodes=("nodes.txt", names))
+    assert (status, "8 rows in" in error) == (0, True)
+    pd.testing.assert_frame_equal(found, links.predict(nodes=["person3", "person17"], k=4), rtol=1e-4)
+    assert not found["known"].any(), "links that are known are left out unless asked for"
+    assert len(ask_links(nodes=("nodes.txt", "person3"))[1]) == 10
+
+
+@pytest.mark.parametrize("known", ["mark", "keep", "drop"])
+def test_options_of_partners(ask_links, links, known):
+    candidates = [f"person{number}" for number in range(0, 48, 2)]
+    status, found, _ = ask_links(
+        "--known", known, "--top_k=30", "--batch-size", 5,
+        nodes=("nodes.txt", "person3\nperson4\n"), candidates=("c.txt", "\n".join(candidates)),
+    )  # fmt: skip
+    expected = links.predict(nodes=["person3", "person4"], k=30, known=known, candidates=candidates)
+    assert status == 0
+    pd.testing.assert_frame_equal(found, expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("pairs.tsv", "source\ttarget\nperson3\tperson40\nperson8\tperson9\n"),
+        ("pairs.tsv", "person3\tperson40\nperson8\tperson9"),
+        ("pairs.csv", "person3,person40\r\nperson8,person9\r\n"),
+        ("pairs.csv.gz", gzip.compress(b"target,weight,source\nperson40,1,person3\nperson9,2,person8\n")),
+    ],
+)
+def test_scores_of_pairs(ask_links, links, name, content):
+    status, found, _ = ask_links("--batch-size", 1, score=(name, content))
+    assert status == 0
+    expected = links.score([("person3", "person40"), ("person8", "person9")])
+    pd.testing.assert_frame_equal(found, expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("option", "content", "message"),
+    [
+        (
+            "score",
+            "person3\tperson4\npersn3\tperson4\n",
+            "pairs.tsv: one name is unknown.*\n  line 2: .*'person3'",
+        ),
+        ("score", "source\ttarget\nperson3\tperson3\n", "line 2: 'person3' is paired with itself"),
+        ("score", "person3\n", "line 1: expected two nodes, got 'person3'; separate them by a tab"),
+        ("score", "", "no links; write one link per line"),
+        ("nodes", "person3\npersn4\n", "unknown node 'persn4'; nearest: 'person4'"),
+        ("nodes", "\n", "holds no name"),
+    ],
+)
+def test_bad_files_of_nodes_and_pairs(ask_links, tmp_path, option, content, message):
+    import re
+
+    status, _, error = ask_links(**{option: ("pairs.tsv", content)})
+    assert status == 2 and len(error.splitlines()) <= 6
+    assert re.search(message, error), error
+    assert os.listdir(tmp_path) == ["pairs.tsv"]
+
+
+def test_partners_on_another_graph(link_runs, tmp_path, capfd):
+    edges, nodes, out = tmp_path / "edges.csv", tmp_path / "nodes.csv", tmp_path / "out.csv"
+    edges.write_text("ann,bob\nbob,cy\ncy,dee\n")
+    nodes.write_text(
+        "name,f,g,h,i\n"
+        + "".join(f"{name},1,0,{i},0\n" for i, name in enumerate(("ann", "bob", "cy", "dee")))
+    )
+    (tmp_path / "q.txt").write_text("cy\n")
+    arguments = ["--ckpt_path", link_runs["galit"].path, "--nodes", tmp_path / "q.txt", "--out", out]
+    assert predict_main([*map(str, arguments), "--data.path", str(tmp_path)]) == 0
+    assert read(out)["partner"].tolist() == ["ann"]
+    assert predict_main([*map(str, arguments), "--overwrite", "--data.path", str(edges)]) == 2
+    assert "edges.csv: its nodes have no features, and the model was trained with 4" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            [],
+            "either --nodes FILE .* or --score FILE .*\nFor the best partners of every node list all of them",
+        ),
+        (
+            ["--queries", "Q"],
+            "--queries is for runs of knowledge-graph completion; RUN is one of link prediction",
+        ),
+        (["--nodes", "Q", "--probabilities"], "--probabilities is for runs of node classification; RUN"),
+        (["--nodes", "Q", "--score", "Q"], "either --nodes FILE .* or --score"),
+        (["--score", "Q", "--known", "drop"], "--known belongs to --queries and --nodes"),
+        (["--nodes", "Q", "--top-k", "-1"], "--top-k.*above 0, got '-1'"),
+    ],
+)
+def test_wrong_questions_about_links(named_links, queries, tmp_path, capfd, arguments, message):
+    import re
+
+    given = [str(queries) if argument == "Q" else argument for argument in arguments]
+    assert predict_main(["--ckpt_path", str(named_links.path), *given]) == 2
+    output, error = capfd.readouterr()
+    assert output == "" and len(error.splitlines()) <= 6
+    assert re.search(message.replace("RUN", str(named_links.path)), error), error
+
+
+def test_a_lone_checkpoint_knows_its_own_kind(named_links, queries, tmp_path, capfd):
+    import shutil
+
+    lone = shutil.copy(named_links.path / "checkpoints" / "best.ckpt", tmp_path / "lone.ckpt")
+    graph = tmp_path / "graph.csv"
+    graph.write_text("a,b\nb,c\n")
+    given = ["--ckpt_path", str(lone), "--data.path", str(graph)]
+    assert predict_main([*given, "--queries", str(queries)]) == 2
+    assert "graph.csv: its nodes have no features" in capfd.readouterr().err
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    graph.rename(folder / "edges.csv")
+    (folder / "nodes.csv").write_text("name,f,g,h,i\na,1,2,3,4\nb,1,2,3,5\nc,1,2,3,6\n")
+    assert predict_main([*given[:3], str(folder), "--queries", str(queries)]) == 2
+    assert "--queries is for runs of knowledge-graph completion" in capfd.readouterr().err
+
+
 def test_parquet_without_pyarrow(predict, queries, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     status, _, error = predict("--queries", queries, "--out", tmp_path / "a.parquet")

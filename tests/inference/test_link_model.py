@@ -1,0 +1,504 @@
+"""Partners of nodes and scores of pairs from a run, on its graph and on others."""
+
+import dataclasses
+import json
+import shutil
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from link_graphs import NODES, make_link_graph
+from link_runs import link_data, train_links
+
+import graphzoo
+from graphzoo.datasets import LinkGraph, LinkSplit, link_graph_from_files
+from graphzoo.errors import UsageError
+from graphzoo.inference import link_scoring
+from graphzoo.metrics import link_figures
+
+ENCODERS = ("pencil", "galit", "knowformer")
+
+
+@pytest.fixture
+def load(link_runs):
+    return lambda encoder, **options: graphzoo.load(link_runs[encoder].path, **options)
+
+
+@pytest.fixture
+def model(load):
+    return load("galit")
+
+
+def judged(run):
+    """Pairs of the test and their scores as the task gives them, copies averaged."""
+    graph = run.datamodule.graph
+    pairs = torch.cat([graph.test.positive, graph.test.negative.reshape(-1, 2)])
+    total, count = torch.zeros(2, len(pairs), dtype=torch.float64)
+    for batch in run.datamodule.test_dataloader():
+        total.index_add_(0, batch.index, run.task.score_batch(batch, "test").double())
+        count.index_add_(0, batch.index, torch.ones(len(batch), dtype=torch.float64))
+    return pairs, total / count
+
+
+def links(graph, *splits):
+    found = {tuple(pair) for split in splits for pair in graph.positive(split).tolist()}
+    return found if graph.is_directed else found | {(v, u) for u, v in found}
+
+
+# Scores
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_scores_are_those_of_the_test(link_runs, load, encoder):
+    run = link_runs[encoder]
+    pairs, expected = judged(run)
+    table = load(encoder).score(pairs)
+    assert list(table) == ["source", "target", "score", "probability", "known"]
+    assert table[["source", "target"]].to_numpy().tolist() == pairs.tolist()
+    assert np.allclose(table["score"], expected, atol=1e-6, rtol=0)
+    assert np.allclose(table["probability"], expected.sigmoid(), atol=1e-6, rtol=0)
+    score = torch.from_numpy(table["score"].to_numpy(copy=True))
+    number = len(run.datamodule.graph.test.positive)
+    figures = link_figures(score[:number], score[number:])
+    assert run.metrics["test/auroc"] == pytest.approx(figures["auroc"].item(), abs=1e-6)
+
+
+@pytest.mark.parametrize("encoder", ["galit", "pencil"])
+@pytest.mark.parametrize("late", [True, False])
+def test_messages_pass_as_in_the_test(tmp_path, encoder, late):
+    """Along validation links exactly where the rules of the data allow it."""
+    run = train_links(tmp_path, encoder, link_data(make_link_graph(valid_edges_at_test=late)))
+    pairs, expected = judged(run)
+    assert np.allclose(graphzoo.load(tmp_path).score(pairs)["score"], expected, atol=1e-6, rtol=0)
+    other = make_link_graph(valid_edges_at_test=not late)
+    assert not np.allclose(graphzoo.load(tmp_path, data=other).score(pairs)["score"], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_batches_do_not_show(load, encoder):
+    model = load(encoder)
+    pairs = np.array([(u, v) for u in range(0, 20, 3) for v in range(25, 47, 2)])
+    whole = model.score(pairs)
+    for size in (1, 7):
+        pd.testing.assert_frame_equal(model.score(pairs, batch_size=size), whole, atol=1e-5, rtol=0)
+    some = whole.iloc[::-4].reset_index(drop=True)
+    pd.testing.assert_frame_equal(model.score(pairs[::-4]), some, atol=1e-5, rtol=0)
+
+
+def test_tables_come_in_pieces(model, monkeypatch):
+    pairs = [(u, u + 1) for u in range(30)]
+    whole = model.score(pairs)
+    monkeypatch.setattr("graphzoo.inference.link_model._TABLE_ROWS", 13)
+    from graphzoo.inference.link_pairs import pairs_from_table
+
+    pieces = list(model.score_batches(pairs_from_table(pairs)))
+    assert [len(piece) for piece in pieces] == [13, 13, 4]
+    pd.testing.assert_frame_equal(pd.concat(pieces, ignore_index=True), whole, atol=1e-6, rtol=0)
+    empty = model.score([])
+    assert len(empty) == 0 and empty.dtypes.equals(whole.dtypes)
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_known_links_are_those_of_every_split(tmp_path, directed):
+    run = train_links(tmp_path, "galit", link_data(make_link_graph(is_directed=directed)))
+    graph = run.datamodule.graph
+    pairs = [(u, v) for u in range(NODES) for v in range(NODES) if u != v]
+    table = graphzoo.load(tmp_path).score(pairs)
+    found = {pair for pair, known in zip(pairs, table["known"], strict=True) if known}
+    assert found == links(graph, "train", "valid", "test")
+
+
+FORMS = {
+    "lists": [[3, 40], [8, 9]],
+    "tuples of text": [("3", "40"), ("8", "9")],
+    "array": np.array([[3, 40], [8, 9]]),
+    "tensor": torch.tensor([[3, 40], [8, 9]]),
+    "named columns": pd.DataFrame({"target": [40, 9], "weight": [0.5, 0.1], "source": ["3", "8"]}),
+    "two columns": pd.DataFrame({"a": [3, 8], "b": [40, 9]}),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_forms_of_pairs(model, form):
+    expected = model.score([(3, 40), (8, 9)])
+    assert model.score(FORMS[form]).equals(expected)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [
+        ([(1, 2), (3, NODES)], "pairs: one name is unknown.*\n  row 2: node '48': .* the numbers 0..47"),
+        ([(1, 2), (-1, 5)], "row 2: node '-1'"),
+        ([(4, 5), (3, 3), (2, 2)], r"pairs, row 2: '3' is paired with itself \(2 such rows\)"),
+        ([(1, 2, 3)], r"row 1: expected two nodes, got \(1, 2, 3\)"),
+        (pd.DataFrame({"a": [1], "b": [2], "c": [3]}), "expected the columns source, target; got a, b, c"),
+        (pd.DataFrame({"a": ["x"], "b": [None]}), "row 1: the target is missing"),
+    ],
+)
+def test_pairs_that_are_refused(model, pairs, message):
+    with pytest.raises(UsageError, match=message):
+        model.score(pairs)
+
+
+# Partners
+
+
+def by_hand(model, node, *, k, known, candidates=range(NODES)):
+    """From the scores of all pairs of a node."""
+    pairs = [(node, other) for other in candidates if other != node]
+    table = model.score(pairs).rename(columns={"source": "node", "target": "partner"})
+    if known == "drop":
+        table = table[~table["known"]]
+    table = table.sort_values("score", ascending=False, kind="stable")[:k].reset_index(drop=True)
+    table.insert(2, "rank", range(1, len(table) + 1))
+    return table.drop(columns="known") if known == "keep" else table
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+@pytest.mark.parametrize("known", ["drop", "mark", "keep"])
+def test_partners_are_the_best_of_all_pairs(load, encoder, known):
+    model = load(encoder)
+    table = model.predict(nodes=[7, 0, 31], k=NODES, known=known)
+    expected = pd.concat([by_hand(model, node, k=NODES, known=known) for node in (7, 0, 31)])
+    pd.testing.assert_frame_equal(table, expected.reset_index(drop=True), atol=1e-5, rtol=0)
+    short = model.predict(7, k=4, known=known)
+    pd.testing.assert_frame_equal(short, by_hand(model, 7, k=4, known=known), atol=1e-5, rtol=0)
+    default = list(model.predict(7))
+    assert default == ["node", "partner", "rank", "score", "probability", "known"]
+
+
+def test_known_links_are_no_news(model):
+    graph = model.graph
+    every = links(graph, "train", "valid", "test")
+    table = model.predict(nodes=range(NODES), k=NODES)
+    found = set(zip(table["node"], table["partner"], strict=True))
+    assert found == {(u, v) for u in range(NODES) for v in range(NODES) if u != v} - every
+    marked = model.predict(nodes=range(NODES), k=NODES, known="mark").query("known")
+    assert set(zip(marked["node"], marked["partner"], strict=True)) == every
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_large_graphs_are_worked_through_in_pieces(load, encoder, monkeypatch):
+    """Of N candidates so many at a time, whatever the number of nodes; of several nodes together if few."""
+    model = load(encoder)
+    expected = model.predict(nodes=[5, 6, 7], k=9)
+    sizes = []
+    score = link_scoring.LinkPlace.score
+    monkeypatch.setattr(
+        link_scoring.LinkPlace, "score", lambda self, p, *a: sizes.append(len(p)) or score(self, p, *a)
+    )
+    monkeypatch.setattr(link_scoring, "_PAIRS", 10)
+    tables = list(model.predict_batches(nodes=[5, 6, 7], k=9))
+    assert len(tables) == 3 and [len(table) for table in tables] == [9, 9, 9]
+    pd.testing.assert_frame_equal(pd.concat(tables, ignore_index=True), expected, atol=1e-5, rtol=0)
+    # a query is answered for all nodes at once
+    assert len(sizes) == (3 if encoder == "knowformer" else 3 * 5)
+    assert max(sizes) <= (NODES if encoder == "knowformer" else 10)
+    monkeypatch.setattr(link_scoring, "_PAIRS", 100)
+    assert [len(table) for table in model.predict_batches(nodes=[5, 6, 7], k=9)] == [18, 9]
+
+
+@pytest.mark.parametrize("pairs_at_once", [5, 1000])
+def test_equal_scores_go_by_the_order_of_nodes(model, monkeypatch, pairs_at_once):
+    monkeypatch.setattr(link_scoring, "_PAIRS", pairs_at_once)
+    monkeypatch.setattr(link_scoring.LinkPlace, "score", lambda self, pairs, *a: (pairs[:, 1] // 10).float())
+    table = model.predict(40, k=12, known="keep")
+    assert table["partner"].tolist() == [41, 42, 43, 44, 45, 46, 47, *range(30, 35)]
+
+
+def test_candidates(model):
+    table = model.predict(nodes=[40, 3], k=9, known="mark", candidates=[40, "7", 3, 7, 21])
+    expected = pd.concat([by_hand(model, n, k=9, known="mark", candidates=(3, 7, 21, 40)) for n in (40, 3)])
+    pd.testing.assert_frame_equal(table, expected.reset_index(drop=True), atol=1e-6, rtol=0)
+    with pytest.raises(UsageError, match="candidates is empty"):
+        model.predict(3, candidates=[])
+    with pytest.raises(UsageError, match="unknown node 99"):
+        model.predict(3, candidates=[4, 99])
+
+
+def test_some_nodes_in_any_order(model):
+    table = model.predict(nodes=[9, 4, 9], k=2)
+    assert table["node"].tolist() == [9, 9, 4, 4, 9, 9]
+    assert model.predict("9", k=2).equals(table[:2])
+    empty = model.predict(nodes=[], k=2)
+    assert len(empty) == 0 and empty.dtypes.equals(table.dtypes)
+    assert len(model.predict(4, candidates=[4])) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "one node or several"),
+        ({"node": 3, "nodes": [4]}, "one node or several"),
+        ({"node": 3, "k": 0}, "k must be at least 1"),
+        ({"node": 3, "known": "hide"}, "known must be one of mark, drop, keep, got 'hide'"),
+        ({"node": 3, "batch_size": 0}, "batch_size must be at least 1"),
+        ({"node": NODES}, "unknown node 48: the nodes are the numbers 0..47"),
+        ({"nodes": [1, 1.5]}, "unknown node 1.5"),
+    ],
+)
+def test_wrong_questions(model, options, message):
+    with pytest.raises(UsageError, match=message):
+        model.predict_batches(**options)
+
+
+def test_names(load, model):
+    names = tuple(f"person{number}" for number in range(NODES))
+    named = load("galit", data=make_link_graph(node_names=names))
+    table = named.predict(nodes=["person4", "person40"], k=3)
+    numbers = model.predict(nodes=[4, 40], k=3)
+    assert table["partner"].tolist() == [names[number] for number in numbers["partner"]]
+    assert table["score"].tolist() == numbers["score"].tolist()
+    pairs = named.score([("person3", "person9")])
+    assert pairs["source"].tolist() == ["person3"] and pairs["target"].tolist() == ["person9"]
+    assert named.predict(nodes=[]).dtypes.equals(table.dtypes)
+    with pytest.raises(UsageError, match="unknown node 'persn4'; nearest: 'person4'"):
+        named.predict("persn4")
+    with pytest.raises(
+        UsageError, match="2 names are unknown.*\n  row 1: node 'x'.*\n  row 2: node 'persn4'"
+    ):
+        named.score([("x", "person1"), ("person1", "persn4")])
+
+
+def test_states_are_computed_once_for_a_graph(model, monkeypatch):
+    calls = []
+    encoder = type(model.task.encoder)
+    forward = encoder.forward
+    monkeypatch.setattr(encoder, "forward", lambda self, *a, **k: calls.append(1) or forward(self, *a, **k))
+    model.predict(3)
+    model.predict(nodes=range(9), candidates=range(5))
+    model.score([(3, 4)])
+    assert len(calls) == 1
+    other = make_link_graph(seed=4)
+    model.predict(3, data=other)
+    model.score([(3, 4)], data=other)
+    assert len(calls) == 2
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_a_query_is_answered_once_for_all_partners(tmp_path, both, monkeypatch):
+    run = train_links(tmp_path, "knowformer", link_data(both_directions=both))
+    model = graphzoo.load(run.path)
+    heads = []
+    encoder = type(model.task.encoder)
+    forward = encoder.forward
+    monkeypatch.setattr(
+        encoder,
+        "forward",
+        lambda self, g, h, *a, **k: heads.extend(h.tolist()) or forward(self, g, h, *a, **k),
+    )
+    model.predict(nodes=[3, 8], known="keep")
+    # the other direction asks every node about them
+    assert sorted(heads) == sorted([3, 8] + both * list(range(NODES)))
+
+
+def test_scores_that_are_no_numbers(model):
+    with torch.no_grad():
+        model.task.decoder.out.bias.fill_(torch.nan)
+    with pytest.raises(UsageError, match="NaN or infinite scores"):
+        model.predict(3)
+
+
+# Other graphs
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_another_graph(link_runs, load, encoder):
+    """The model on a graph it has never seen gives what the task gives there."""
+    other = make_link_graph(seed=5)
+    task = load(encoder).task
+    datamodule = link_data(other, both_directions=True, num_relabelings=2)
+    datamodule.setup()
+    datamodule.batching = task.batching
+    task._trainer = SimpleNamespace(datamodule=datamodule)
+    pairs, expected = judged(SimpleNamespace(task=task, datamodule=datamodule))
+    model = load(encoder)
+    assert np.allclose(model.score(pairs, data=other)["score"], expected, atol=1e-6, rtol=0)
+    assert model.predict(3, data=other).equals(load(encoder, data=other).predict(3))
+    assert not np.allclose(model.score(pairs)["score"], expected, atol=1e-3), "its own graph is not replaced"
+
+
+def write_ring(folder, *, features):
+    """40 nodes in a ring with chords, by name; `edges.csv`, and `nodes.csv` with features."""
+    folder.mkdir()
+    pairs = [(i, (i + j) % 40) for i in range(40) for j in (1, 2)]
+    lines = ["source,target"] + [f"n{u},n{v}" for u, v in pairs]
+    (folder / "edges.csv").write_text("\n".join(lines) + "\n")
+    if features:
+        draw = np.random.default_rng(0).random((40, 4))
+        rows = ["name,a,b,c,d"] + [f"n{i},{','.join(map(str, draw[i]))}" for i in range(40)]
+        (folder / "nodes.csv").write_text("\n".join(rows) + "\n")
+    return pairs
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_all_links_of_an_own_file_pass_messages(load, tmp_path, encoder):
+    """No split is drawn from them."""
+    listed = write_ring(tmp_path / "ring", features=True)
+    model = load(encoder)
+    none = LinkSplit(torch.empty(0, 2, dtype=torch.int64), torch.empty(0, 2, dtype=torch.int64))
+    table = pd.read_csv(tmp_path / "ring" / "nodes.csv", index_col=0)
+    graph = LinkGraph(
+        "ring",
+        40,
+        torch.tensor(listed),
+        none,
+        none,
+        x=torch.from_numpy(table.to_numpy(np.float32)),
+        node_names=tuple(table.index),
+    )
+    found = model.predict("n7", k=40, known="mark", data=tmp_path / "ring")
+    pd.testing.assert_frame_equal(found, model.predict("n7", k=40, known="mark", data=graph), atol=1e-6)
+    assert set(found.query("known")["partner"]) == {"n5", "n6", "n8", "n9"}
+
+
+def test_files_of_three_splits_are_taken_as_they_are(load, tmp_path):
+    write_ring(tmp_path / "ring", features=True)
+    lines = (tmp_path / "ring" / "edges.csv").read_text().splitlines()[1:]
+    (tmp_path / "ring" / "edges.csv").unlink()
+    for split, part in (("train", lines[::2]), ("valid", lines[1::4]), ("test", lines[3::4])):
+        (tmp_path / "ring" / f"{split}.csv").write_text("\n".join(part) + "\n")
+    graph = link_graph_from_files(tmp_path / "ring")
+    model = load("galit")
+    assert model.predict("n7", data=tmp_path / "ring").equals(model.predict("n7", data=graph))
+    assert model.score([("n35", "n36")], data=tmp_path / "ring")["known"].tolist() == [True]
+
+
+def test_a_model_without_features_takes_graphs_without(tmp_path):
+    run = train_links(tmp_path / "run", "pencil", link_data(use_features=False))
+    write_ring(tmp_path / "ring", features=False)
+    model = graphzoo.load(run.path)
+    plain = model.predict("n7", data=tmp_path / "ring")
+    few = tmp_path / "few.txt"
+    few.write_text("a b\nb c\nc a\nc d\n")
+    assert len(plain) == 10 and set(model.predict("a", data=few)["partner"]) == {"d"}
+    assert np.allclose(model.score([(3, 9)])["score"], model.score([(3, 9)], data=make_link_graph())["score"])
+
+
+def test_a_larger_graph_keeps_the_budget_that_the_model_was_built_for(tmp_path):
+    """Without max_nodes the budget of the small graph is its size."""
+    run = train_links(tmp_path / "run", "pencil", link_data(num_neighbors=40, use_features=False))
+    assert run.task.spec.max_subgraph_nodes == NODES
+    star = tmp_path / "star.txt"
+    star.write_text("".join(f"{hub} {leaf}\n" for hub in (0, 1) for leaf in range(2, 120)))
+    found = graphzoo.load(run.path).score([(0, 1), (0, 5)], data=star)
+    assert np.isfinite(found["score"]).all()
+
+
+def test_other_features_are_refused(model, tmp_path):
+    with pytest.raises(UsageError, match="has 3 features per node, the model was trained with 4"):
+        model.predict(3, data=dataclasses.replace(make_link_graph(), x=torch.rand(NODES, 3), fingerprint=""))
+    with pytest.raises(UsageError, match="have no features, and the model was trained with 4"):
+        model.predict(3, data=make_link_graph(features=False))
+    with pytest.raises(UsageError, match="neither a path nor a data set"):
+        model.predict(3, data=str(tmp_path / "nothing.csv"))
+    (tmp_path / "loops.txt").write_text("a a\n")
+    with pytest.raises(UsageError, match="loops.txt: holds no link between two nodes"):
+        model.predict(3, data=tmp_path / "loops.txt")
+
+
+def test_graphs_of_other_kinds_are_refused(link_runs, load):
+    from graphzoo.datasets import NodeGraph, from_triples
+
+    graph = make_link_graph()
+    nodes = NodeGraph("n", graph.x, graph.edge_index("train"), torch.full((NODES,), -1), ())
+    for data, what in (
+        (nodes, "of nodes with features"),
+        (from_triples([("a", "r", "b"), ("b", "r", "a")]), "knowledge"),
+    ):
+        with pytest.raises(UsageError, match=f"predicts links, and data= is a .*{what}"):
+            load("pencil", data=data)
+
+
+# Runs and checkpoints
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_a_copied_run_needs_nothing_else(link_runs, load, tmp_path, encoder):
+    run = shutil.copytree(link_runs[encoder].path, tmp_path / "elsewhere")
+    meta = json.loads((run / "graph" / "meta.json").read_text())
+    meta["path"] = ["/gone/away.csv"]
+    (run / "graph" / "meta.json").write_text(json.dumps(meta))
+    assert graphzoo.load(run).predict(3).equals(load(encoder).predict(3))
+
+
+def test_a_lone_checkpoint_asks_for_a_graph(link_runs, load, tmp_path):
+    lone = shutil.copy(link_runs["pencil"].path / "checkpoints" / "best.ckpt", tmp_path / "lone.ckpt")
+    with pytest.raises(UsageError, match="outside a run directory"):
+        graphzoo.load(lone)
+    assert graphzoo.load(lone, data=make_link_graph()).predict(3).equals(load("pencil").predict(3))
+
+
+def test_a_large_graph_is_read_again_from_where_it_was(tmp_path, monkeypatch):
+    from graphzoo.datamodules import LinkDataModule
+
+    monkeypatch.setattr("graphzoo.datamodules.links._KEPT_BYTES", 10)
+    write_ring(tmp_path / "ring", features=True)
+    run = tmp_path / "run"
+    datamodule = LinkDataModule(path=str(tmp_path / "ring"), split_index=3)
+    train_links(run, "galit", datamodule)
+    assert not (run / "graph" / "link_graph.npz").exists()
+    model = graphzoo.load(run)
+    assert model.graph.fingerprint == datamodule.graph.fingerprint and len(model.predict("n4")) == 10
+    edges = tmp_path / "ring" / "edges.csv"
+    edges.write_text(edges.read_text() + "n0,n20\n")
+    with pytest.raises(UsageError, match="is not the graph that the run was trained on"):
+        graphzoo.load(run)
+    edges.unlink()
+    with pytest.raises(UsageError, match="reading it again from .*ring failed"):
+        graphzoo.load(run)
+    assert len(graphzoo.load(run, data=make_link_graph()).predict(4)) == 10
+
+
+def test_a_large_data_set_is_read_again_as_it_was_split(tmp_path, monkeypatch):
+    seen = []
+
+    def load_by_name(name, **options):
+        seen.append((name, options))
+        return make_link_graph()
+
+    monkeypatch.setattr("graphzoo.datamodules.links._KEPT_BYTES", 10)
+    monkeypatch.setattr("graphzoo.inference.link_graphs.load_link_graph", load_by_name)
+    datamodule = link_data(name="cora-link", root=str(tmp_path), split_index=2)
+    graphzoo.load(train_links(tmp_path / "run", "galit", datamodule).path)
+    assert seen == [("cora-link", {"protocol": "original", "split_index": 2, "root": str(tmp_path)})]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: c["graphzoo"].pop("data"), "no usable 'data'"),
+        (lambda c: c["graphzoo"]["data"].pop("settings"), "no usable 'data.settings'"),
+        (lambda c: c["graphzoo"]["data"]["settings"].update(depth=None), "no usable 'data.settings.depth'"),
+        (
+            lambda c: c["graphzoo"]["spec"].update(max_subgraph_nodes=20),
+            "max_subgraph_nodes=20, but the weights are those of 14",
+        ),
+        (
+            lambda c: c["graphzoo"]["encoder"]["init_args"].update(hidden_channels=32),
+            "settings say hidden_channels=32, but the weights are those of hidden_channels=16",
+        ),
+    ],
+)
+def test_damaged_descriptions(link_runs, tmp_path, change, message):
+    run = shutil.copytree(link_runs["pencil"].path, tmp_path / "copy")
+    path = run / "checkpoints" / "best.ckpt"
+    checkpoint = torch.load(path, weights_only=True)
+    change(checkpoint)
+    torch.save(checkpoint, path)
+    with pytest.raises(UsageError, match=message):
+        graphzoo.load(run)
+
+
+def test_a_heuristic_has_nothing_to_load(tmp_path):
+    from graphzoo.heuristics import LinkHeuristic
+    from graphzoo.tasks import LinkPrediction
+
+    task = LinkPrediction(lambda spec: LinkHeuristic(spec, name="cn"))
+    datamodule = link_data()
+    datamodule.setup()
+    task.build(datamodule.spec)
+    with pytest.raises(UsageError, match="LinkHeuristic has learnt nothing; graphzoo.heuristics"):
+        link_scoring.LinkPlace(task, datamodule.graph, None, datamodule.describe_settings())
