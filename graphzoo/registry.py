@@ -38,6 +38,13 @@ class TaskInfo:
 
 
 TASKS = {
+    "heuristic-estimation": TaskInfo(
+        "graphzoo.tasks.HeuristicEstimation",
+        ("pair",),
+        "it needs an encoder that sees no more than the subgraph around a pair of nodes",
+        monitor="val/rmse",
+        mode="min",
+    ),
     "kg-completion": TaskInfo(
         "graphzoo.tasks.KGCompletion",
         ("query",),

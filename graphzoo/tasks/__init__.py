@@ -7,18 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from graphzoo.tasks.base import Task as Task
+    from graphzoo.tasks.heuristic_estimation import HeuristicEstimation as HeuristicEstimation
     from graphzoo.tasks.kg_completion import KGCompletion as KGCompletion
     from graphzoo.tasks.link_prediction import LinkPrediction as LinkPrediction
     from graphzoo.tasks.node_classification import NodeClassification as NodeClassification
 
 _LAZY = {
     "Task": "base",
+    "HeuristicEstimation": "heuristic_estimation",
     "KGCompletion": "kg_completion",
     "LinkPrediction": "link_prediction",
     "NodeClassification": "node_classification",
 }
 
-__all__ = ["KGCompletion", "LinkPrediction", "NodeClassification", "Task"]
+__all__ = ["HeuristicEstimation", "KGCompletion", "LinkPrediction", "NodeClassification", "Task"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,127 @@
+"""Heuristic estimation: how well an encoder can tell a heuristic of the full graph from subgraphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from graphzoo.decoders.pair import PairDecoderKind
+from graphzoo.encoders.base import Encoder, PairEncoder
+from graphzoo.errors import UsageError
+from graphzoo.heuristics import HeuristicTargets
+from graphzoo.heuristics.targets import TargetName
+from graphzoo.tasks.link_prediction import LinkPrediction
+from graphzoo.types import GraphSpec, PairBatch
+
+__all__ = ["HeuristicEstimation"]
+
+
+class HeuristicEstimation(LinkPrediction):
+    """Trains an encoder of pairs to predict a heuristic, by squared error (Truong et al., 2026, 3.3, C.1).
+
+    Pairs, negatives and subgraphs are those of `LinkPrediction`. In the place of "link or not" stands the
+    heuristic's score of the pair in the graph of all training links, see `HeuristicTargets`. It is judged by
+    the root mean square error over a split's links and negatives.
+
+    Args:
+        encoder: `GraphSpec -> PairEncoder`.
+        heuristic: "cn", "aa", "ra", "katz", "spd" or "pagerank".
+        hide_link: Whether the target of a training link is computed without that link, which the encoder
+            never sees; matters for "katz" and "spd".
+        decoder: See `LinkPrediction`.
+        dropout: On the input of each of the decoder's layers.
+        lr: Learning rate of AdamW.
+        weight_decay: Decoupled weight decay, not on biases.
+        lr_milestones: Epochs after which the learning rate is multiplied by `lr_gamma`; None: never.
+        lr_gamma: See `lr_milestones`.
+        seed: Seed of noise and dropout.
+
+    Raises:
+        ValueError: for settings that make no sense.
+    """
+
+    accepts: ClassVar[tuple[type[Encoder], ...]] = (PairEncoder,)
+    mode: ClassVar[str] = "min"
+
+    def __init__(
+        self,
+        encoder: Callable[[GraphSpec], PairEncoder] | None = None,
+        *,
+        heuristic: TargetName = "cn",
+        hide_link: bool = True,
+        decoder: PairDecoderKind | None = None,
+        dropout: float = 0.0,
+        lr: float = 2e-4,
+        weight_decay: float = 0.01,
+        lr_milestones: list[int] | None = None,
+        lr_gamma: float = 0.5,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(
+            encoder,
+            decoder=decoder,
+            dropout=dropout,
+            lr=lr,
+            weight_decay=weight_decay,
+            lr_milestones=lr_milestones,
+            lr_gamma=lr_gamma,
+            seed=seed,
+        )
+        self.save_hyperparameters(ignore=["encoder"])
+        self.heuristic, self.hide_link = heuristic, hide_link
+        self._targets: HeuristicTargets | None = None
+        self._of_links = torch.empty(0)
+        self._of_split: dict[str, Tensor] = {}
+
+    @property
+    def monitor(self) -> str:
+        """Validation metric that selects the checkpoint."""
+        return "val/rmse"
+
+    def setup(self, stage: str) -> None:
+        """Compute the targets of all pairs but the negatives of training, which are others in every epoch."""
+        super().setup(stage)
+        datamodule = self._datamodule()
+        graph = datamodule.graph
+        if graph.valid_edges_at_test:
+            raise UsageError(
+                f"{graph.name} is tested on another graph than it is trained on, with other scores of a "
+                "heuristic\nTake data whose test uses the training links alone"
+            )
+        edge_index = datamodule.edge_index("train")
+        self._targets = HeuristicTargets(
+            edge_index, graph.num_nodes, self.heuristic, hide_link=self.hide_link
+        )
+        if stage == "fit":
+            self._of_links = self._targets(graph.train)
+        for prefix, split in (("val", "valid"), ("test", "test")):
+            judged = datamodule.judged(split)
+            pairs = torch.cat([judged.positive, judged.negative.reshape(-1, 2)])
+            self._of_split[prefix] = self._targets(pairs)
+
+    def training_step(self, batch: PairBatch, batch_idx: int) -> Tensor:
+        """Squared error of a part of the global batch; see `LinkPrediction.training_step`."""
+        assert batch.edge_label is not None and self._targets is not None
+        is_link = batch.edge_label.cpu() == 1
+        target = torch.empty(len(batch))
+        target[is_link] = self._of_links[batch.index.cpu()[is_link]]
+        target[~is_link] = self._targets(batch.edge_label_index.t().cpu()[~is_link])
+        return super().training_step(replace(batch, edge_label=target.to(self.device)), batch_idx)
+
+    def losses(self, logits: Tensor, label: Tensor) -> Tensor:
+        """Squared error of each pair, [B]."""
+        return F.mse_loss(logits, label, reduction="none")
+
+    def _report(self, prefix: str) -> None:
+        metric = self._metric(prefix)
+        positive, negative = metric.scores()
+        predicted = torch.cat([positive, negative.flatten()])
+        seen = ~predicted.isnan()
+        error = predicted[seen] - self._of_split[prefix][seen].double()
+        self.log(f"{prefix}/rmse", error.square().mean().sqrt(), prog_bar=True, sync_dist=False)
+        metric.reset()
