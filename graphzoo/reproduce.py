@@ -75,7 +75,7 @@ class _Run:
 def reproduce_main(argv: list[str]) -> int:
     """Fit and test one seed after the other, on every split that is asked for, then average.
 
-    A run with results.json is not run again; one that was interrupted goes on from its last checkpoint.
+    A heuristic has nothing to fit and is tested, by default with one seed: nothing in it is drawn. A run with results.json is not run again; one that was interrupted goes on from its last checkpoint.
 
     Args:
         argv: MODEL DATA, `--seeds` (0,1,2; with `--splits` 0), `--splits`, `--out`; everything else goes to
@@ -93,8 +93,9 @@ def reproduce_main(argv: list[str]) -> int:
         raise UsageError("reproduce starts its processes itself: run it without torchrun or srun")
     names, rest = argv[:2], argv[2:]
     splits, rest = _take(rest, "--splits", "")
+    command = "test" if _is_heuristic(names[0]) else "fit"
     # Splits differ more than seeds do, and published rows take one run of each.
-    seeds, rest = _take(rest, "--seeds", "0" if splits else "0,1,2")
+    seeds, rest = _take(rest, "--seeds", "0" if splits or command == "test" else "0,1,2")
     out, rest = _take(rest, "--out", "")
     for taken in ("--seed", "--seed_everything", "--run_dir", "--ckpt_path", "--model", "--data"):
         if any(token.partition("=")[0] == taken for token in rest):
@@ -110,14 +111,14 @@ def reproduce_main(argv: list[str]) -> int:
     parts: list[int | None] = [*_numbers(splits, "--splits")] if splits else [None]
     runs = [_Run(seed, split) for split in parts for seed in numbers]
     options = ["--model", names[0], "--data", names[1], *rest]
-    plan = make_plan("fit", options)  # unknown names are told before any seed runs
+    plan = make_plan(command, options)  # unknown names are told before any seed runs
     row = f"{plan.model}-{plan.data}"
     if plan.recipe and plan.recipe != f"{plan.model}/{plan.data}":
         row += "-" + plan.recipe.rpartition("/")[2]
     directory = Path(out) if out else RUNS / "reproduce" / row
     _claim(directory, options)
     for run in runs:
-        status = _run_once(directory / run.folder, run, options)
+        status = _run_once(directory / run.folder, run, command, options)
         if status:
             sys.stderr.write("The same reproduce command goes on from here.\n")
             return status
@@ -154,6 +155,13 @@ def paper_values(model: str, recipe: str, data: str) -> dict[str, float]:
         return {}
     pairs = (pair.partition("=") for pair in header.get("paper", "").split())
     return {f"test/{name}": float(value) for name, _, value in pairs}
+
+
+def _is_heuristic(model: str) -> bool:
+    try:
+        return find_preset("model", model).header.get("kind") == "heuristic"
+    except UsageError:
+        return False  # a class path, or a name that the plan is going to refuse
 
 
 def _take(rest: list[str], option: str, default: str) -> tuple[str, list[str]]:
@@ -200,11 +208,11 @@ def _claim(directory: Path, options: list[str]) -> None:
     record.write_text(json.dumps(options) + "\n", encoding="utf-8")
 
 
-def _run_once(folder: Path, run: _Run, options: list[str]) -> int:
+def _run_once(folder: Path, run: _Run, command: str, options: list[str]) -> int:
     if (folder / "results.json").is_file():
         sys.stderr.write(f"{run}: finished before\n")
         return 0
-    arguments = ["fit", *options, *run.options, "--run_dir", str(folder)]
+    arguments = [command, *options, *run.options, "--run_dir", str(folder)]
     if (folder / "checkpoints" / "last.ckpt").is_file():
         sys.stderr.write(f"{run}: goes on from its last checkpoint\n")
         return _run([*arguments, "--ckpt_path", str(folder)])
