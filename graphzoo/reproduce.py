@@ -75,7 +75,8 @@ class _Run:
 def reproduce_main(argv: list[str]) -> int:
     """Fit and test one seed after the other, on every split that is asked for, then average.
 
-    A heuristic has nothing to fit and is tested, by default with one seed: nothing in it is drawn. A run with results.json is not run again; one that was interrupted goes on from its last checkpoint.
+    A heuristic has nothing to fit and is tested, by default with one seed: nothing in it is drawn. A run with
+    results.json is not run again; one that was interrupted goes on from its last checkpoint.
 
     Args:
         argv: MODEL DATA, `--seeds` (0,1,2; with `--splits` 0), `--splits`, `--out`; everything else goes to
