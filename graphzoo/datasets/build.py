@@ -16,7 +16,7 @@ from graphzoo.datasets.kg import KnowledgeGraph
 from graphzoo.datasets.triples import Columns, triples_from_table
 from graphzoo.errors import suggestion
 
-__all__ = ["build", "from_triples", "triple_keys", "warn"]
+__all__ = ["build", "from_triples", "times", "triple_keys", "warn"]
 
 _Ids = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -98,7 +98,7 @@ def build(
         repeated = order[~is_new]
         if repeated.size:
             first = part.where(int(repeated.min()))
-            notices.append(f"{_times(repeated.size, 'duplicate triple')} in {split} dropped (first: {first})")
+            notices.append(f"{times(repeated.size, 'duplicate triple')} in {split} dropped (first: {first})")
         lines[split] = order[is_new]
         encoded[split] = torch.from_numpy(ids[lines[split]])
     notices += _overlaps(columns, keys, lines)
@@ -151,7 +151,7 @@ def _overlaps(
         if shared.size:
             where = columns[other].where(int(lines[other][shared].min()))
             notices.append(
-                f"{_times(shared.size, f'{other} triple')} also in {one}, kept: scores on {other} are "
+                f"{times(shared.size, f'{other} triple')} also in {one}, kept: scores on {other} are "
                 f"optimistic (first: {where})"
             )
     return notices
@@ -176,11 +176,16 @@ def _unseen(
             name = part.head[position] if head_is_new else part.tail[position]
             count = np.unique(ends[~in_train[ends]]).size
             notices.append(
-                f"{_times(count, 'entity', 'entities')} of {split} without a training triple, kept as "
-                f"isolated: {_times(rows.size, 'triple')} (first: {part.where(position)}, {name!r})"
+                f"{times(count, 'entity', 'entities')} of {split} without a training triple, kept as "
+                f"isolated: {times(rows.size, 'triple')} (first: {part.where(position)}, {name!r})"
             )
     return notices
 
 
-def _times(count: int, one: str, many: str | None = None) -> str:
+def times(count: int, one: str, many: str | None = None) -> str:
+    """A count and what is counted, in the singular or plural.
+
+    >>> times(1, "link"), times(1_200, "entity", "entities")
+    ('1 link', '1,200 entities')
+    """
     return f"{count:,} {one if count == 1 else many or one + 's'}"

@@ -1,9 +1,15 @@
 """Each test has its own cache folder and sees none of the machine's data settings unless it asks for them."""
 
+import http.server
 import os
+import threading
+from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import pytest
+
+from graphzoo.datasets import fetch
 
 REAL_DATA = os.environ.get("GRAPHZOO_DATA")
 
@@ -37,3 +43,30 @@ def write(tmp_path):
         return path
 
     return write_file
+
+
+class Handler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *args):
+        """Keep the test output quiet."""
+
+    def do_GET(self):
+        self.server.requests[self.path] += 1
+        super().do_GET()
+
+
+@pytest.fixture
+def mirror(tmp_path, monkeypatch):
+    """Serves the folder `served`, laid out like a data root; its requests are counted."""
+    monkeypatch.setattr(fetch, "_BACKOFF", 0.001)
+    monkeypatch.setattr(fetch, "_TIMEOUT", 0.5)
+    folder = tmp_path / "served"
+    folder.mkdir()
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(folder))) as server:
+        server.requests, server.folder = Counter(), folder
+        server.url = f"http://127.0.0.1:{server.server_port}"
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        monkeypatch.setenv("GRAPHZOO_MIRROR", server.url)
+        yield server
+        server.shutdown()
+        thread.join()

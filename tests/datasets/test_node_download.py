@@ -1,62 +1,27 @@
 """Fetching files one by one and in an archive, from a local server; what is damaged never stays."""
 
 import gzip
-import http.server
 import io
 import os
 import subprocess
 import sys
-import threading
 import zipfile
-from collections import Counter
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import node_formats
 import pytest
+from served_files import put, stay
 
 from graphzoo.datasets import (
     DataError,
     DownloadError,
     download,
-    fetch,
     list_knowledge_graphs,
     load_node_graph,
 )
 from graphzoo.datasets.node import table
 from graphzoo.datasets.source_files import provide_source_files
-
-
-class Handler(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *args):
-        """Keep the test output quiet."""
-
-    def do_GET(self):
-        self.server.requests[self.path] += 1
-        super().do_GET()
-
-
-@pytest.fixture
-def mirror(tmp_path, monkeypatch):
-    """Serves the folder `served`, laid out like a data root; its requests are counted."""
-    folder = tmp_path / "served"
-    folder.mkdir()
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(folder))) as server:
-        server.requests, server.folder = Counter(), folder
-        server.url = f"http://127.0.0.1:{server.server_port}"
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        monkeypatch.setenv("GRAPHZOO_MIRROR", server.url)
-        yield server
-        server.shutdown()
-        thread.join()
-
-
-@pytest.fixture(autouse=True)
-def fast(monkeypatch):
-    monkeypatch.setattr(fetch, "_BACKOFF", 0.001)
-    monkeypatch.setattr(fetch, "_TIMEOUT", 0.5)
 
 
 @pytest.fixture
@@ -75,21 +40,6 @@ def local(monkeypatch):
     for module in ("graphzoo.datasets.node.load", "graphzoo.datasets.node.files"):
         monkeypatch.setattr(f"{module}.find_node_source", without_addresses)
     return without_addresses
-
-
-def put(mirror, path, data):
-    target = mirror.folder / path
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_bytes(data)
-
-
-def stay(folder):
-    """What lies there beside locks."""
-    return sorted(
-        str(path.relative_to(folder))
-        for path in folder.rglob("*")
-        if path.is_file() and ".lock" not in path.name
-    )
 
 
 def test_files_of_a_data_set(mirror, local, real_data, tmp_path, capsys):

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from graphzoo.datasets.build import times
 from graphzoo.datasets.errors import DataError
 from graphzoo.datasets.link.edge_list import EdgeList, number_nodes, read_edge_list
 from graphzoo.datasets.link.graph import SPLITS, LinkGraph, LinkSplit, read_link_graph, write_link_graph
@@ -154,12 +155,11 @@ def _tidy(pairs: Tensor, source: EdgeList, num_nodes: int, directed: bool) -> tu
     notices = []
     if repeated:
         both = "" if directed else " (both directions are one link)"
-        notices.append(f"{source.path}: {repeated:,} repeated links dropped{both}")
+        notices.append(f"{source.path}: {times(repeated, 'repeated link')} dropped{both}")
     if loops:
         first = int((pairs[:, 0] == pairs[:, 1]).nonzero()[0])
-        notices.append(
-            f"{source.path}: {loops:,} links of a node with itself dropped ({source.where(first)})"
-        )
+        where = f"line {first + source.first_line}"
+        notices.append(f"{source.path}: {times(loops, 'self-link')} dropped (first: {where})")
     if not links.size(0):
         raise DataError(f"{source.path}: no links; add some")
     return links, notices
@@ -175,8 +175,8 @@ def _separate(
         shared = in_keys(keys[other], keys[judged].sort().values)
         if count := int(shared.sum()):
             notices.append(
-                f"{lists[other].path}: {count:,} links that are also in {judged} dropped: what is judged "
-                "must not be learnt from"
+                f"{lists[other].path}: {times(count, 'link')} also in {judged} dropped: what is judged must "
+                "not be learnt from"
             )
             links[other] = links[other][~shared]
         if not links[other].size(0):
@@ -194,10 +194,9 @@ def _unseen(
         new = ~seen[links[split]]
         if bool(new.any()):
             nodes = torch.unique(links[split][new])
-            count = int(new.any(1).sum())
             notices.append(
-                f"{lists[split].path}: {nodes.numel():,} nodes without a training link, kept as isolated "
-                f"({count:,} links; {node_names[int(nodes[0])]!r} is one)"
+                f"{lists[split].path}: {times(nodes.numel(), 'node')} without a training link, kept as "
+                f"isolated: {times(int(new.any(1).sum()), 'link')} ({node_names[int(nodes[0])]!r} is one)"
             )
     return notices
 

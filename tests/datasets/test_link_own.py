@@ -1,0 +1,306 @@
+"""Own lists of links: every form of file, every mistake by file, line and remedy, what is counted."""
+
+import gzip
+import itertools
+import warnings
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from graphzoo.datasets import DataError, GraphzooDataWarning, link_graph_from_files
+from graphzoo.datasets.link import own
+from graphzoo.datasets.link.pairs import in_keys, pair_keys
+
+RING = [(f"n{i}", f"n{(i + 1) % 40}") for i in range(40)]
+
+
+@pytest.fixture
+def quiet():
+    """What is in order must not warn."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+def text(rows, separator="\t", header=""):
+    return (header + "".join(separator.join(row) + "\n" for row in rows)).encode()
+
+
+def named(graph, pairs):
+    names = graph.node_names or tuple(map(str, range(graph.num_nodes)))
+    return [(names[u], names[v]) for u, v in pairs.tolist()]
+
+
+def all_links(graph):
+    links = torch.cat([graph.positive(split) for split in ("train", "valid", "test")])
+    return {frozenset(pair) for pair in named(graph, links)}
+
+
+FORMS = {
+    "edges.tsv": text(RING),
+    "edges.txt": text(RING),
+    "edges.csv": text(RING, ","),
+    "semicolons.csv": text(RING, ";"),
+    "blanks.txt": text([(f" {u}", f" {v} ") for u, v in RING], " "),
+    "header.tsv": text([(v, u) for u, v in RING], header="Target\tSource\n"),
+    "header.csv": text([("x", *pair) for pair in RING], ",", header="kind,source,target\n"),
+    "weights.csv": text([(*pair, "0.5") for pair in RING], ","),
+    "comments.txt": text(RING, header="# a list\n% of links\n"),
+    "windows.csv": b"\xef\xbb\xbf" + text(RING, ",").replace(b"\n", b"\r\n"),
+    "quoted.csv": text([(f'"{u}"', v) for u, v in RING], ","),
+    "no-last-line-end.tsv": text(RING)[:-1],
+    "edges.tsv.gz": gzip.compress(text(RING)),
+    "packed-without-the-name.txt": gzip.compress(text(RING)),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_forms_of_a_file(write, form, recwarn):
+    path = write(form, FORMS[form])
+    graph = link_graph_from_files(path)
+    assert graph.num_nodes == 40 and graph.protocol == "random" and graph.metric == "mrr"
+    assert all_links(graph) == {frozenset(pair) for pair in RING}
+    assert graph.name == form.split(".")[0] and graph.x is None and not graph.is_directed
+    assert [len(graph.positive(split)) for split in ("train", "valid", "test")] == [34, 2, 4]
+    expected = ["1 further column ignored"] if "kind" in str(FORMS[form]) or form == "weights.csv" else []
+    assert [str(warning.message).split(": ")[-1] for warning in recwarn] == expected
+
+
+def test_numbers_are_nodes_by_value(write, quiet):
+    rows = [(str(u), str(v)) for u, v in itertools.pairwise([*range(8, 12), *range(100, 120)])]
+    graph = link_graph_from_files(write("edges.tsv", rows))
+    assert graph.node_names == tuple(map(str, [*range(8, 12), *range(100, 120)]))
+    rows = [(str(u), str(v)) for u, v in itertools.pairwise(range(24))]
+    assert link_graph_from_files(write("edges.tsv", rows)).node_names == ()
+    # a zero in front is part of a name
+    graph = link_graph_from_files(write("edges.tsv", [*rows, ("007", "3")]))
+    assert graph.num_nodes == 25 and graph.node_names[0] == "0" and "007" in graph.node_names
+
+
+def test_split_is_a_function_of_its_index_not_of_the_lines(write, quiet):
+    graph = link_graph_from_files(write("a/edges.tsv", RING))
+    turned = link_graph_from_files(write("b/edges.tsv", [pair[::-1] for pair in RING[::-1]]))
+    other = link_graph_from_files(write("a/edges.tsv", RING), split_index=1)
+    for split in ("train", "valid", "test"):
+        ours, theirs = ({frozenset(pair) for pair in named(g, g.positive(split))} for g in (graph, turned))
+        assert ours == theirs
+    assert torch.equal(graph.test.negative, turned.test.negative)
+    assert not torch.equal(graph.test.positive, other.test.positive)
+
+
+def write_parts(write, folder="parts", **parts):
+    rows = {
+        "train": [pair for pair in RING[:30]],
+        "valid": RING[30:34],
+        "test": RING[34:38],
+        **parts,
+    }
+    for part, content in rows.items():
+        if content is not None:
+            path = write(f"{folder}/{part if '.' in part else part + '.tsv'}", content)
+    return path.parent
+
+
+def test_given_parts(write, recwarn):
+    folder = write_parts(write)
+    graph = link_graph_from_files(folder)
+    assert graph.protocol == "given" and graph.name == "parts"
+    for split, low, high in (("train", 0, 30), ("valid", 30, 34), ("test", 34, 38)):
+        found = {frozenset(pair) for pair in named(graph, graph.positive(split))}
+        assert found == {frozenset(pair) for pair in RING[low:high]}
+    known = pair_keys(
+        torch.cat([graph.positive(split) for split in ("train", "valid", "test")]), 39, is_directed=False
+    )
+    drawn = pair_keys(torch.cat([graph.valid.negative, graph.test.negative]), 39, is_directed=False)
+    assert len(graph.valid.negative) == len(graph.test.negative) == 4
+    assert not bool(in_keys(drawn, known.sort().values).any()) and len(drawn.unique()) == 8
+    # links and others are written the same way
+    for part in (graph.valid.positive, graph.valid.negative, graph.test.positive, graph.test.negative):
+        assert bool((part[:, 0] < part[:, 1]).all())
+    said = [str(warning.message) for warning in recwarn]
+    assert len(said) == 2 and all("without a training link, kept as isolated" in line for line in said)
+    assert "valid.tsv: 4 nodes" in said[0] and "isolated: 4 links (" in said[0]
+    listed = link_graph_from_files([folder / f"{split}.tsv" for split in ("train", "valid", "test")])
+    assert listed.fingerprint == graph.fingerprint and listed.name == "train"
+
+
+def test_given_negatives(write, recwarn):
+    folder = write_parts(write, valid_neg=[("n9", "n0"), ("n5", "n1")], test_neg=[("n8", "n2")])
+    graph = link_graph_from_files(folder)
+    assert named(graph, graph.valid.negative) == [("n9", "n0"), ("n5", "n1")]
+    assert named(graph, graph.test.negative) == [("n8", "n2")]
+    # as listed, since the negatives are too
+    assert named(graph, graph.valid.positive) == RING[30:34]
+
+
+def test_what_is_counted(write):
+    folder = write_parts(
+        write,
+        train=[*RING[:34], ("n1", "n0"), ("n0", "n1"), ("n3", "n3"), RING[36][::-1]],
+        valid=[RING[33], RING[35], RING[37]],
+        test=[RING[36], RING[37], ("n4", "n4")],
+    )
+    with pytest.warns(GraphzooDataWarning) as caught:
+        graph = link_graph_from_files(folder)
+    said = "\n".join(str(warning.message) for warning in caught)
+    for part in (
+        "train.tsv: 2 repeated links dropped (both directions are one link)",
+        "train.tsv: 1 self-link dropped (first: line 37)",
+        "test.tsv: 1 self-link dropped (first: line 3)",
+        "train.tsv: 1 link also in test dropped: what is judged must not be learnt from",
+        "train.tsv: 1 link also in valid dropped",
+        "valid.tsv: 1 link also in test dropped",
+    ):
+        assert part in said
+    assert [len(graph.positive(split)) for split in ("train", "valid", "test")] == [33, 2, 2]
+    assert {warning.filename for warning in caught} == {__file__}
+
+
+def test_directed(write, quiet):
+    rows = [*RING, *[pair[::-1] for pair in RING[:5]]]
+    graph = link_graph_from_files(write("edges.tsv", rows), directed=True)
+    links = torch.cat([graph.positive(split) for split in ("train", "valid", "test")])
+    assert graph.is_directed and sorted(named(graph, links)) == sorted(rows)
+    with pytest.warns(GraphzooDataWarning, match="5 repeated links dropped"):
+        undirected = link_graph_from_files(write("edges.tsv", rows))
+    assert not undirected.is_directed and all_links(undirected) == {frozenset(pair) for pair in RING}
+
+
+def test_features(write, recwarn):
+    nodes = text([(name, str(i), "bakery", "0.5") for i, (name, _) in enumerate(RING)], ",")
+    write("shops/nodes.csv", b"name,size,label,share\n" + nodes + b"lone,7,,1\n")
+    graph = link_graph_from_files(write("shops/edges.tsv", RING).parent)
+    assert graph.node_names == (*(name for name, _ in RING), "lone")
+    assert graph.x.tolist()[-1] == [7, 1] and graph.x.shape == (41, 2)
+    assert [str(warning.message).split(": ")[-1] for warning in recwarn] == [
+        "columns label are no features, left out"
+    ]
+    write("shops/nodes.csv", text([(name,) for name, _ in RING], header="name\n"))
+    assert link_graph_from_files(write("shops/edges.tsv", RING).parent).x is None
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "edges.tsv: no links; write one link per line"),
+        (b"# only this\n", "edges.tsv: no links"),
+        (b"a\tb\nb\tc\n\nc\td\n", "edges.tsv, line 3: a node without a name; name it or drop the line"),
+        (b"a\tb\nb\tc\td\n", r"edges.tsv, line 2: expected 2 columns, got 3 \('b\\tc\\td'\)"),
+        (b"# note\na\tb\nb\n", "edges.tsv, line 3: expected 2 columns, got 1"),
+        (b"source\ttarget\na\tb\nb\n", "edges.tsv, line 3: expected 2 columns, got 1"),
+        (b"ab\n", "edges.tsv, line 1: expected two nodes, got 'ab'; separate them by a tab"),
+        (b"a\tb\n\tc\n", "edges.tsv, line 2: a node without a name"),
+        (b"a\tb\nc\t \n", "edges.tsv, line 2: a node without a name"),
+        (b"a\tb\n\xff\tc\n", "edges.tsv, line 2: not UTF-8"),
+        (b"a\tb\rc\td\n", "edges.tsv, line 1: holds a lone carriage return"),
+        (b"source\ttarget\n", "edges.tsv: no"),
+        (b"a\ta\n", "edges.tsv: no links; add some"),
+        (b"a\tb\nb\tc\n", "2 links are too few to set aside 5 % and 10 %; split them yourself"),
+        (b"\n\na\tb\n", "line 1 is blank"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::graphzoo.datasets.GraphzooDataWarning")
+def test_bad_files(write, content, message):
+    with pytest.raises(DataError, match=message) as caught:
+        link_graph_from_files(write("edges.tsv", content))
+    assert len(str(caught.value).splitlines()) <= 6
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"valid": None}, "no valid file"),
+        ({"train": None}, "no train file"),
+        ({"edges": RING}, "both edges.tsv and train.tsv; keep all links or the split ones"),
+        ({"valid_neg": [("n0", "n9")]}, "valid_neg without test_neg; give both, or none"),
+        (
+            {"valid_neg": [("n0", "n9"), ("n3", "n2")], "test_neg": [("n0", "n8")]},
+            "valid_neg.tsv, line 2: 'n3', 'n2' is a link",
+        ),
+        (
+            {"valid_neg": [("n0", "n9")], "test_neg": [("n0", "n8"), ("n7", "n7")]},
+            "test_neg.tsv, line 2: 'n7', 'n7' is a link, or a node with itself",
+        ),
+        ({"train": RING[30:38]}, "every link is also in"),
+        ({"train.csv": b"a,b\n"}, "both train.tsv and train.csv; keep one of them"),
+        (
+            {"nodes.csv": text([(u, "1") for u, _ in RING if u != "n4"], ",", "name,size\n")},
+            r"train.tsv, line 5: node 'n4' is not in .*nodes.csv \(1 such nodes\). Did you mean: n",
+        ),
+        (
+            {"nodes.csv": text([(u, "big") for u, _ in RING], ",", "name,size\n")},
+            "nodes.csv, line 2: feature 'size' is 'big'",
+        ),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::graphzoo.datasets.GraphzooDataWarning")
+def test_bad_folders(write, parts, message):
+    with pytest.raises(DataError, match=message) as caught:
+        link_graph_from_files(write_parts(write, **parts))
+    assert len(str(caught.value).splitlines()) <= 6
+
+
+def test_paths_that_are_none(write, tmp_path):
+    with pytest.raises(DataError, match="nowhere: no such file or folder; give a file of links"):
+        link_graph_from_files(tmp_path / "nowhere")
+    with pytest.raises(DataError, match="or a list of train, valid and test"):
+        link_graph_from_files([write("a.tsv", RING), write("b.tsv", RING)])
+    write("empty/readme.md", b"")
+    with pytest.raises(DataError, match="it holds readme.md"):
+        link_graph_from_files(tmp_path / "empty")
+    with pytest.raises(ValueError, match="at least 0, got -1"):
+        link_graph_from_files(write("edges.tsv", RING), split_index=-1)
+
+
+def test_a_large_file_is_parsed_once(write, own_cache, monkeypatch):
+    rows = [(f"node-{u:012}", f"node-{(u * 7 + 1) % 40_000:012}") for u in range(40_000)]
+    path = write("edges.tsv", [*rows, rows[0]])
+    with pytest.warns(GraphzooDataWarning) as first:
+        graph = link_graph_from_files(path)
+    assert list((own_cache / "parsed").glob("*.npz"))
+    monkeypatch.setattr(own, "_parse", lambda *arguments: pytest.fail("parsed again"))
+    with pytest.warns(GraphzooDataWarning) as second:
+        assert link_graph_from_files(path).fingerprint == graph.fingerprint
+    assert [str(w.message) for w in first] == [str(w.message) for w in second]
+    monkeypatch.undo()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(own_cache.parent))
+    with pytest.warns(GraphzooDataWarning):
+        assert link_graph_from_files(path, split_index=1).fingerprint != graph.fingerprint
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 9), st.integers(0, 9), st.sampled_from("tve")), min_size=3, max_size=60
+    ),
+    st.booleans(),
+    st.integers(0, 3),
+)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.filterwarnings("ignore::graphzoo.datasets.GraphzooDataWarning")
+def test_whatever_is_in_the_files_nothing_judged_is_seen(write, rows, directed, index):
+    parts = {
+        part: [(f"v{u}", f"v{v}") for u, v, kind in rows if kind == part[0]] for part in ("train", "valid")
+    }
+    parts["test"] = [(f"v{u}", f"v{v}") for u, v, kind in rows if kind == "e"]
+    try:
+        graph = link_graph_from_files(
+            write_parts(write, "drawn", **parts), directed=directed, split_index=index
+        )
+    except DataError as error:
+        reasons = ("no links", "every link is also in", "pairs without a link are wanted")
+        assert any(reason in str(error) for reason in reasons)
+        return
+    n = graph.num_nodes
+    judged = torch.cat([graph.valid.positive, graph.test.positive])
+    for split in ("train", "valid", "test"):
+        seen = pair_keys(graph.edge_index(split).t(), n, is_directed=directed).sort().values
+        assert not bool(in_keys(pair_keys(judged, n, is_directed=directed), seen).any())
+    links = torch.cat([graph.train, judged])
+    keys = pair_keys(links, n, is_directed=directed)
+    assert keys.unique().numel() == keys.numel()
+    for split in (graph.valid, graph.test):
+        negative = pair_keys(split.negative, n, is_directed=directed)
+        assert not bool(in_keys(negative, keys.sort().values).any())
+        assert not bool((split.negative[:, 0] == split.negative[:, 1]).any())
