@@ -1,0 +1,219 @@
+"""PyG's layers in graphzoo's clothes: on whole graphs, and on the subgraphs around node pairs."""
+
+import copy
+
+import pytest
+import torch
+from torch.nn import functional as F
+from torch_geometric.nn import GATConv, GCNConv, SAGEConv
+
+from graphzoo.encoders import GNN, PairGNN
+from graphzoo.types import GraphSpec
+from tests.encoders.pair_subgraphs import make_subgraphs, pad, pick
+
+KINDS = ["gcn", "gat", "sage"]
+
+
+def graph(num_nodes=30, channels=9):
+    edge_index = torch.randint(0, num_nodes - 2, (2, 3 * num_nodes))
+    return torch.randn(num_nodes, channels, dtype=torch.float64), edge_index
+
+
+def build(kind, channels=9, **settings):
+    torch.manual_seed(0)
+    spec = GraphSpec(30, in_channels=channels)
+    encoder = GNN(spec, kind=kind, hidden_channels=12, num_heads=3, **settings)
+    return randomise(encoder.double())
+
+
+def build_pairs(kind, *, channels=0, num_nodes=40, **settings):
+    torch.manual_seed(0)
+    spec = GraphSpec(num_nodes, in_channels=channels)
+    encoder = PairGNN(spec, kind=kind, **{"hidden_channels": 12, "num_heads": 3, **settings})
+    return randomise(encoder.double()).eval()
+
+
+def randomise(encoder):
+    # Biases begin at 0, where one that is left out would not be missed.
+    with torch.no_grad():
+        for parameter in encoder.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    return encoder
+
+
+def reference(encoder, kind, x, edge_index):
+    """The same weights in PyG's own modules."""
+    h = x
+    for layer, conv in enumerate(encoder.layers.convs):
+        width = h.shape[1]
+        if kind == "gcn":
+            plain = GCNConv(width, 12)
+        elif kind == "gat":
+            plain = GATConv(width, 4, heads=3)
+        else:
+            plain = SAGEConv(width, 12)
+        plain = plain.double()
+        if kind == "sage" and layer == 0:
+            with torch.no_grad():
+                plain.lin_l.weight.copy_(encoder.layers.before.weight)
+                plain.lin_l.bias.copy_(conv.lin_r.bias)
+                plain.lin_r.weight.copy_(conv.lin_r.weight)
+        else:
+            plain.load_state_dict(conv.state_dict())
+        h = F.relu(plain(h, edge_index))
+    return h
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_states_are_those_of_pyg(kind):
+    x, edge_index = graph()
+    encoder = build(kind, num_layers=3).eval()
+    states = encoder(x, edge_index)
+    assert states.shape == (30, 12) == (30, encoder.out_channels) and (states > 0).any()
+    torch.testing.assert_close(states, reference(encoder, kind, x, edge_index))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sparse_features_give_the_same_states_and_gradients(kind):
+    x, edge_index = graph()
+    x = x * (torch.rand_like(x) < 0.3)
+    dense, sparse = build(kind).eval(), build(kind).eval()
+    for encoder, given in ((dense, x), (sparse, x.to_sparse_csr())):
+        encoder(given, edge_index).square().sum().backward()
+    torch.testing.assert_close(sparse(x.to_sparse_csr(), edge_index), dense(x, edge_index))
+    for (name, one), other in zip(dense.named_parameters(), sparse.parameters(), strict=True):
+        assert one.grad is not None and one.grad.abs().max() > 0, name
+        torch.testing.assert_close(other.grad, one.grad)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_renumbering_the_nodes_renumbers_the_states(kind):
+    x, edge_index = graph()
+    encoder = build(kind).eval()
+    order = torch.randperm(30)
+    place = torch.empty(30, dtype=torch.int64)
+    place[order] = torch.arange(30)
+    torch.testing.assert_close(encoder(x[order], place[edge_index]), encoder(x, edge_index)[order])
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_dropout_is_named_and_leaves_the_global_state_alone(kind, pairs):
+    x, edge_index = graph()
+    encoder = build_pairs(kind, dropout=0.5).train() if pairs else build(kind, dropout=0.5)
+    given = (make_subgraphs([6, 9]),) if pairs else (x, edge_index)
+    before = torch.get_rng_state()
+    one = encoder(*given, noise_seed=3)
+    assert torch.equal(encoder(*given, noise_seed=3), one)
+    assert not torch.equal(encoder(*given, noise_seed=4), one)
+    following = encoder(*given)
+    assert not torch.equal(encoder(*given), following)
+    assert torch.equal(torch.get_rng_state(), before)
+    encoder.eval()
+    assert torch.equal(encoder(*given, noise_seed=3), encoder(*given))
+
+
+@pytest.mark.parametrize("aware", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_pairs_are_encoded_one_by_one(kind, aware):
+    """A batch is its pairs each alone, through PyG's modules on edges written out by hand."""
+    subgraphs = make_subgraphs([5, 12, 2, 8], directed=True)
+    encoder = build_pairs(kind, identity_aware=aware, num_layers=3)
+    found = encoder(subgraphs)
+    assert found.shape == (4, 24) == (4, encoder.out_channels)
+    for row, size in enumerate(subgraphs.num_nodes.tolist()):
+        edges = [(i, j) for i in range(size) for j in range(size) if subgraphs.adjacency[row, i, j]]
+        edge_index = torch.tensor(edges, dtype=torch.int64).view(-1, 2).t()
+        x = torch.ones(size, 1, dtype=torch.float64)
+        if aware:
+            x = torch.cat([x, torch.eye(size, dtype=torch.float64)[:, :2]], 1)
+        expected = reference(encoder, kind, x, edge_index)[:2].flatten()
+        torch.testing.assert_close(found[row], expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_padding_and_company_do_not_show(kind):
+    subgraphs = make_subgraphs([7, 3, 10])
+    encoder = build_pairs(kind, identity_aware=True)
+    expected = encoder(subgraphs)
+    torch.testing.assert_close(encoder(pad(subgraphs, 25)), expected)
+    torch.testing.assert_close(encoder(pick(subgraphs, [2, 0])), expected[[2, 0]])
+    shuffled = torch.cat([torch.arange(2), 2 + torch.randperm(8)])
+    last = pick(subgraphs, [2])
+    last.adjacency = last.adjacency[:, shuffled][:, :, shuffled]
+    torch.testing.assert_close(encoder(last), expected[2:])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_only_marked_nodes_are_told_apart(kind):
+    """u, v and w hang on one hub: without marks all look the same, and a pair is what any two leaves are."""
+    subgraphs = make_subgraphs([4])
+    hub = torch.zeros(1, 4, 4, dtype=torch.bool)
+    hub[0, 3, :3] = hub[0, :3, 3] = True
+    subgraphs.adjacency = hub
+    plain, aware = build_pairs(kind), build_pairs(kind, identity_aware=True)
+    u, v = plain(subgraphs).view(2, -1)
+    torch.testing.assert_close(u, v)
+    u, v = aware(subgraphs).view(2, -1)
+    assert not torch.allclose(u, v)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_features_of_the_pairs_nodes_are_used(kind, sparse):
+    subgraphs = make_subgraphs([6, 4], num_nodes=200)
+    x = torch.randn(200, 7, dtype=torch.float64) * (torch.rand(200, 7) < 0.5)
+    encoder = build_pairs(kind, channels=7, num_nodes=200)
+    given = x.to_sparse_csr() if sparse else x
+    found = encoder(subgraphs, given)
+    mapped = F.linear(x, encoder.features.linear.weight, encoder.features.linear.bias)
+    for row, size in enumerate(subgraphs.num_nodes.tolist()):
+        edge_index = subgraphs.adjacency[row].nonzero().t()
+        own = mapped[subgraphs.nodes[row, :size]]
+        inputs = torch.cat([torch.ones(size, 1, dtype=torch.float64), own], 1)
+        torch.testing.assert_close(found[row], reference(encoder, kind, inputs, edge_index)[:2].flatten())
+    found.sum().backward()
+    assert all(parameter.grad is not None for parameter in encoder.parameters())
+    without = build_pairs(kind, channels=7, num_nodes=200, use_features=False)
+    assert without.features is None and torch.equal(without(subgraphs, x), without(subgraphs))
+    with pytest.raises(ValueError, match=r"node features \[N, 7\] and got none"):
+        encoder(subgraphs)
+    with pytest.raises(ValueError, match=r"got \[200, 6\]"):
+        encoder(subgraphs, x[:, :6])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pairs_that_nothing_surrounds(kind):
+    subgraphs = make_subgraphs([2, 2])
+    found = build_pairs(kind, identity_aware=True)(subgraphs)
+    assert torch.isfinite(found).all() and torch.equal(found[0], found[1])
+
+
+def test_settings_are_kept_and_copied():
+    encoder = GNN(GraphSpec(5, in_channels=3), kind="gat", hidden_channels=8)
+    assert encoder.init_args["num_heads"] == 8 and encoder.init_args["num_layers"] == 2
+    x, edge_index = torch.randn(5, 3), torch.tensor([[0, 1], [1, 2]])
+    encoder.eval()
+    assert torch.equal(copy.deepcopy(encoder)(x, edge_index), encoder(x, edge_index))
+
+
+@pytest.mark.parametrize("cls", [GNN, PairGNN])
+def test_wrong_settings_are_refused(cls):
+    spec = GraphSpec(5, in_channels=3)
+    for settings, words in (
+        ({"kind": "gin"}, "kind must be one of gcn, gat, sage, got 'gin'"),
+        ({"num_layers": 0}, "num_layers must be at least 1"),
+        ({"hidden_channels": 0}, "hidden_channels must be at least 1"),
+        ({"kind": "gat", "hidden_channels": 12}, "multiple of num_heads, got 12 and 8"),
+        ({"dropout": 1.0}, "dropout must be at least 0 and below 1"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            cls(spec, **settings)
+
+
+def test_a_gnn_needs_features():
+    with pytest.raises(ValueError, match="needs node features"):
+        GNN(GraphSpec(5))
+    encoder = GNN(GraphSpec(5, in_channels=3))
+    with pytest.raises(ValueError, match=r"features \[N, 3\], got \[5, 4\]"):
+        encoder(torch.randn(5, 4), torch.tensor([[0], [1]]))
