@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from graphzoo.lazy import attach
 
 if TYPE_CHECKING:
     from graphzoo.tasks.base import Task as Task
@@ -22,12 +23,4 @@ _LAZY = {
 
 __all__ = ["HeuristicEstimation", "KGCompletion", "LinkPrediction", "NodeClassification", "Task"]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        return getattr(import_module(f"graphzoo.tasks.{_LAZY[name]}"), name)
-    raise AttributeError(f"module 'graphzoo.tasks' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = attach(__name__, _LAZY)
