@@ -364,6 +364,17 @@ def test_a_damaged_checkpoint_names_its_size_and_a_whole_one(trained, cli):
     assert "(5000 bytes)" in result.err and "run/checkpoints/best.ckpt" in result.err
 
 
+def test_a_changed_byte_of_a_weight_is_noticed(tmp_path):
+    """torch loads such a file without a word."""
+    path = tmp_path / "x.ckpt"
+    torch.save({"state_dict": {"weight": torch.arange(1000.0) + 0.5}}, path)
+    content = bytearray(path.read_bytes())
+    content[content.index(torch.tensor([500.5, 501.5]).numpy().tobytes())] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match="damaged"):
+        read_checkpoint(path)
+
+
 @pytest.mark.parametrize("content", [b"", b"PK", b"hello, this is text", pickle.dumps({"a": 1})])
 def test_what_is_no_checkpoint_is_said_to_be_none(tmp_path, content):
     path = tmp_path / "x.ckpt"
