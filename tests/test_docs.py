@@ -231,7 +231,11 @@ def test_every_preset_is_documented():
         names = {path.stem for path in (ROOT / "configs" / folder).glob("*.yaml")}
         assert names
         assert {name for name in names if f"`{name}`" not in text} == set(), f"{folder}: not in docs/{page}"
-    pages = {"kg-completion": "data-kg.md", "node-classification": "data-nodes.md"}
+    pages = {
+        "kg-completion": "data-kg.md",
+        "node-classification": "data-nodes.md",
+        "link-prediction": "data-links.md",
+    }
     for preset in list_presets("data"):
         page = pages[preset.header["task"]]
         assert f"`{preset.name}`" in (ROOT / "docs" / page).read_text(), f"{preset.name}: not in docs/{page}"
