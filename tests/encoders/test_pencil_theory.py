@@ -129,3 +129,11 @@ def test_a_ring_is_told_from_two_triangles():
     encoder = build()
     means = [states_in_all_orders(encoder, graph).mean(0) for graph in (ring, triangles)]
     assert (means[0] - means[1]).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize(("num_layers", "millions"), [(3, 10.2), (8, 27.3)])
+def test_parameters_are_as_many_as_in_table_10(num_layers, millions):
+    with torch.device("meta"):
+        encoder = PENCIL(GraphSpec(40), num_layers=num_layers, max_nodes=152)
+    count = sum(weight.numel() for weight in encoder.parameters())
+    assert round(count / 1e6, 1) == millions
