@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Batching", "LinkDataModule"]
 
+_log = logging.getLogger(__name__)
+
 Batching = Literal["pairs", "sources", "subgraphs", "whole"]
 _OWN = "links"
 # A run keeps its graph beside the weights up to this size; of a larger one it keeps name and fingerprint.
@@ -47,6 +50,7 @@ class LinkDataModule(LightningDataModule):
         download: Whether missing files may be fetched; None means yes unless GRAPHZOO_OFFLINE is set.
         protocol: How the data are split and judged, "original", "heart", ...; None: the data's usual one.
         split_index: Which of the random splits, where the protocol draws them.
+        directed: Whether (u, v) and (v, u) are two links, of your own; data sets by name know it themselves.
         batch_size: Training links of an optimiser step over all ranks and micro-batches; as many negatives
             come with them.
         micro_batch_size: Most training links that go through the encoder at once while training; None: a
@@ -85,6 +89,7 @@ class LinkDataModule(LightningDataModule):
         download: bool | None = None,
         protocol: str | None = None,
         split_index: int = 0,
+        directed: bool = False,
         batch_size: int = 2048,
         micro_batch_size: int | None = None,
         eval_batch_size: int | None = None,
@@ -127,7 +132,18 @@ class LinkDataModule(LightningDataModule):
         if max_nodes is not None and max_nodes < 2:
             raise UsageError(f"max_nodes must be at least 2, the pair itself, got {max_nodes}")
         self.path, self.root, self.download = path, root, download
-        self.protocol, self.split_index = protocol, split_index
+        if path is None and directed:
+            raise UsageError(
+                "directed is for your own links; data sets by name know it themselves: leave it out"
+            )
+        if path is not None and protocol is not None:
+            # Not refused: a recipe's settings are of use for other links, too.
+            _log.warning(
+                "protocol %r is for data sets by name and ignored here: own links are judged against the "
+                "negatives beside them, or random ones",
+                protocol,
+            )
+        self.protocol, self.split_index, self.directed = protocol, split_index, directed
         self.batch_size, self.micro_batch_size, self.eval_batch_size = (
             batch_size,
             micro_batch_size,
@@ -173,7 +189,7 @@ class LinkDataModule(LightningDataModule):
         if self._graph is not None:
             return self._graph
         if self.path is not None:
-            return link_graph_from_files(self.path, split_index=self.split_index)
+            return link_graph_from_files(self.path, split_index=self.split_index, directed=self.directed)
         return load_link_graph(
             self.name,
             protocol=self.protocol,

@@ -352,6 +352,8 @@ class LinkPrediction(Task):
         described = checkpoint["graphzoo"]
         keys = ("features", "data")
         self.__dict__["_loaded_data"] = {key: described[key] for key in keys if key in described}
+        if self._trainer is not None and getattr(self.trainer, "datamodule", None) is not None:
+            self._check_data()  # before weights are found to have other shapes
 
     def on_test_start(self) -> None:
         """Refuse to judge a checkpoint on links that it may have been trained on."""
