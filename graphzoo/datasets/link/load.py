@@ -144,9 +144,7 @@ def _load_ogb(
 
     purpose = f"links\n{source.name}\n{source.counts}\n{sorted(files)}"
     graph = remember_as(list(files.values()), purpose, parse, read_link_graph, write_link_graph)
-    return _with_own_negatives(
-        replace(graph, protocol=protocol, fingerprint=""), source, protocol, root, download
-    )
+    return _with_own_negatives(graph, source, protocol, root, download)
 
 
 def _with_own_negatives(
@@ -170,7 +168,7 @@ def _with_own_negatives(
         valid, test = hard_negatives(graph, ppr_tolerance=source.ppr_tolerance)
     else:
         return graph
-    return replace(graph, valid=valid, test=test, metric="mrr", fingerprint="")
+    return replace(graph, valid=valid, test=test, metric="mrr", protocol=protocol, fingerprint="")
 
 
 def _check_counts(source: LinkSource, graph: LinkGraph) -> None:
