@@ -41,6 +41,7 @@ _SHOWN = tuple(
         "acc",
         "auroc",
         "ap",
+        "rmse",
     )  # fmt: skip
 )
 

@@ -25,6 +25,7 @@ _RANKING = {"mrr": "MRR", "hits@1": "Hits@1", "hits@3": "Hits@3", "hits@10": "Hi
 # The field gives these in per cent; results.json has them as they are.
 PERCENT = {"acc": "accuracy %", "auroc": "ROC-AUC %", "ap": "AP %"}
 _LINKS = _RANKING | {f"hits@{k}": f"Hits@{k}" for k in (20, 50, 100)} | PERCENT
+_ERRORS = {"rmse": "RMSE"}
 # What differs between machines or between the runs of one row, not between settings.
 _MACHINE = {"root", "download", "num_workers", "seed", "path", "split_index"}
 _TRAINER = (
@@ -101,6 +102,8 @@ def print_table(title: str, metrics: Mapping[str, float], rows: list[dict[str, A
     judged, columns = "nodes", PERCENT
     if f"{split}/mrr" in metrics:
         judged, columns = ("queries", _RANKING) if f"{split}/mr" in metrics else ("links", _LINKS)
+    elif f"{split}/rmse" in metrics:
+        judged, columns = "pairs", _ERRORS
     names = [name for name in columns if f"{split}/{name}" in metrics]
     table = Table(title=title, title_justify="left", min_width=len(title) + 2)
     if judged == "links":  # too many figures for one line

@@ -96,6 +96,18 @@ def test_overlaps_are_networkx(seed):
     np.testing.assert_allclose(resource_allocation(adjacency, pairs), ra, rtol=1e-13)
 
 
+def test_directed_overlaps_count_where_both_lead_and_by_how_many_lead_there():
+    adjacency, graph = random_graph(num_edges=400, directed=True)
+    pairs = all_pairs(adjacency.shape[0])
+    shared = [set(graph.successors(u)) & set(graph.successors(v)) for u, v in pairs.tolist()]
+    np.testing.assert_array_equal(common_neighbors(adjacency, pairs), [len(nodes) for nodes in shared])
+    aa = [sum(1 / math.log(graph.in_degree(w)) for w in nodes) for nodes in shared]
+    np.testing.assert_allclose(adamic_adar(adjacency, pairs), aa, rtol=1e-13)
+    ra = [sum(1 / graph.in_degree(w) for w in nodes) for nodes in shared]
+    np.testing.assert_allclose(resource_allocation(adjacency, pairs), ra, rtol=1e-13)
+    assert max(aa) > 0
+
+
 @pytest.mark.parametrize("directed", [False, True])
 def test_paths_are_networkx(directed):
     adjacency, graph = random_graph(directed=directed)
