@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, get_args
 
-import numpy as np
 import torch
 
 from graphzoo.datamodules.features import FeatureTransform
@@ -14,12 +13,11 @@ from graphzoo.errors import UsageError
 from graphzoo.inference.link_graphs import LinkGraphSource, load_link_source
 from graphzoo.inference.link_pairs import NamedPairs, encode_pairs, pairs_from_table
 from graphzoo.inference.link_scoring import LinkPlace, best_partners
-from graphzoo.inference.scoring import FilterKnown
+from graphzoo.inference.scoring import Columns, FilterKnown
+from graphzoo.tasks import LinkPrediction
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from graphzoo.tasks import LinkPrediction
 
 __all__ = ["LinkModel"]
 
@@ -53,6 +51,8 @@ class LinkModel:
     ) -> None:
         self.task = task.eval()
         self.transform, self.settings = transform, dict(settings)
+        # What a sigmoid makes of scores is a probability where they were learnt by binary cross-entropy.
+        self._has_probability = type(task).losses is LinkPrediction.losses
         self._default = LinkPlace(self.task, graph, transform, self.settings)
         self._last: LinkPlace | None = None
 
@@ -90,8 +90,8 @@ class LinkModel:
         Returns:
             One row per partner, nodes in the given order, best partner first. Columns: `node`, `partner`;
             `rank`, 1 is best, equal scores in the order of the graph's nodes; `score`, the logit of the pair
-            (node, partner); `probability`, its sigmoid, not calibrated; `known` unless "keep". Of a directed
-            graph the links from `node` to `partner` are meant.
+            (node, partner); `probability`, its sigmoid, not calibrated, absent if the task has another loss;
+            `known` unless "keep". Of a directed graph the links from `node` to `partner` are meant.
 
         Raises:
             UsageError: (a ValueError) for unknown nodes, naming the nearest ones.
@@ -137,7 +137,7 @@ class LinkModel:
             for columns in best_partners(place, asked, allowed, k=k, known=known, batch_size=batch_size):
                 if known == "keep":
                     del columns["known"]
-                yield _table(place, columns, ("node", "partner"))
+                yield self._table(place, columns, ("node", "partner"))
 
         return tables()
 
@@ -176,15 +176,15 @@ class LinkModel:
         def tables() -> Iterator[pd.DataFrame]:
             for part in torch.split(index, _TABLE_ROWS):
                 score = place.score(part, batch_size)
-                source, target = part.t().numpy()
+                source, target = part.unbind(1)
                 columns = {
-                    "source": source,
-                    "target": target,
+                    "source": source.numpy(),
+                    "target": target.numpy(),
                     "score": score.numpy(),
                     "probability": score.sigmoid().numpy(),
                     "known": place.is_known(part).numpy(),
                 }
-                yield _table(place, columns, ("source", "target"))
+                yield self._table(place, columns, ("source", "target"))
 
         return tables()
 
@@ -197,6 +197,17 @@ class LinkModel:
             self._last = LinkPlace(self.task, graph, self.transform, self.settings)
         return self._last
 
+    def _table(self, place: LinkPlace, columns: Columns, nodes: tuple[str, str]) -> pd.DataFrame:
+        """Numbers of nodes become names, where there are any."""
+        import pandas as pd
+
+        if not self._has_probability:
+            del columns["probability"]
+        names = {name: place.names.of(torch.from_numpy(columns[name])) for name in nodes}
+        table = pd.DataFrame({**columns, **names})
+        # An empty table must have the types of a full one.
+        return table if place.names.are_numbers else table.astype(dict.fromkeys(nodes, "str"))
+
 
 def _check_options(k: int, known: str, batch_size: int | None) -> None:
     if k < 1:
@@ -205,16 +216,3 @@ def _check_options(k: int, known: str, batch_size: int | None) -> None:
         raise UsageError(f"known must be one of {', '.join(get_args(FilterKnown))}, got {known!r}")
     if batch_size is not None and batch_size < 1:
         raise UsageError(f"batch_size must be at least 1, got {batch_size}")
-
-
-def _table(
-    place: LinkPlace, columns: dict[str, np.ndarray[Any, np.dtype[Any]]], nodes: tuple[str, str]
-) -> pd.DataFrame:
-    """Numbers of nodes become names, where there are any."""
-    import pandas as pd
-
-    table = pd.DataFrame(
-        {**columns, **{name: place.names.of(torch.from_numpy(columns[name])) for name in nodes}}
-    )
-    # An empty table must have the types of a full one.
-    return table if place.names.are_numbers else table.astype(dict.fromkeys(nodes, "str"))

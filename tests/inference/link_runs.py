@@ -28,7 +28,7 @@ def link_data(graph=None, **settings):
     return found
 
 
-def train_links(run, encoder, datamodule, epochs=2, **settings):
+def train_links(run, encoder, datamodule, task_class=None):
     from lightning.pytorch import Trainer, seed_everything
 
     from graphzoo.tasks import LinkPrediction
@@ -36,9 +36,9 @@ def train_links(run, encoder, datamodule, epochs=2, **settings):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         seed_everything(1, verbose=False)
-        task = LinkPrediction(encoders()[encoder], lr=0.02, **settings)
+        task = (task_class or LinkPrediction)(encoders()[encoder], lr=0.02)
         trainer = Trainer(
-            max_epochs=epochs, accelerator="cpu", logger=False, enable_checkpointing=False,
+            max_epochs=2, accelerator="cpu", logger=False, enable_checkpointing=False,
             enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0,
         )  # fmt: skip
         trainer.fit(task, datamodule=datamodule)

@@ -17,6 +17,7 @@ from graphzoo.datasets import LinkGraph, LinkSplit, link_graph_from_files
 from graphzoo.errors import UsageError
 from graphzoo.inference import link_scoring
 from graphzoo.metrics import link_figures
+from graphzoo.tasks import LinkPrediction
 
 ENCODERS = ("pencil", "galit", "knowformer")
 
@@ -299,6 +300,24 @@ def test_scores_that_are_no_numbers(model):
         model.task.decoder.out.bias.fill_(torch.nan)
     with pytest.raises(UsageError, match="NaN or infinite scores"):
         model.predict(3)
+
+
+class Regression(LinkPrediction):
+    """Scores that are no logits."""
+
+    def losses(self, logits, label):
+        return (logits - label) ** 2
+
+
+def test_scores_of_another_loss_are_no_logits(tmp_path, model):
+    run = train_links(tmp_path, "galit", link_data(), Regression)
+    pairs, expected = judged(run)
+    regression = graphzoo.load(tmp_path)
+    table = regression.score(pairs)
+    assert list(table) == ["source", "target", "score", "known"]
+    assert np.allclose(table["score"], expected, atol=1e-6, rtol=0)
+    assert list(regression.predict(3)) == ["node", "partner", "rank", "score", "known"]
+    assert "probability" in model.predict(3)
 
 
 # Other graphs
