@@ -2,6 +2,7 @@
 
 from dataclasses import fields, replace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -179,6 +180,13 @@ def test_damaged_and_foreign_files(tmp_path):
     position = data.index(b"train.npy") + 400
     path.write_bytes(data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :])
     with pytest.raises(DataError, match="graph.npz"):
+        LinkGraph.load(path)
+    path.write_bytes(data)
+    with np.load(path) as file:
+        arrays = dict(file)
+    arrays["test.negative"] = arrays["test.negative"][::-1]
+    np.savez(path, **arrays)
+    with pytest.raises(DataError, match="content does not match its fingerprint"):
         LinkGraph.load(path)
 
 

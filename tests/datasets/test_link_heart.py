@@ -219,6 +219,17 @@ def test_made_once_and_keyed_by_everything(own_cache, monkeypatch, caplog):
         assert "hard negatives are made again" in caplog.text
 
 
+def test_a_whole_file_of_other_content_is_made_again(own_cache):
+    graph = make_link_graph()
+    made = hard_negatives(graph, num_negatives=10)
+    (path,) = files(own_cache)
+    with np.load(path) as file:
+        arrays = dict(file)
+    arrays["test"] = arrays["test"][::-1]
+    np.savez(path, **arrays)
+    assert torch.equal(hard_negatives(graph, num_negatives=10)[1].negative, made[1].negative)
+
+
 def test_an_interrupted_run_leaves_nothing(own_cache, monkeypatch):
     def stop(*arguments, **keywords):
         raise KeyboardInterrupt
