@@ -68,6 +68,16 @@ def test_the_backward_pass_keeps_one_matrix_per_head():
     out.sum().backward()
 
 
+def test_autocast_leaves_the_precision_that_is_given():
+    inputs, grads = tensors(torch.float32), []
+    for enabled in (False, True):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+            out = masked_attention(*inputs, p=0.3, generator=NoiseStream(0).generator(1, "cpu"))
+        assert out.dtype == torch.float32
+        grads.append([out.detach(), *torch.autograd.grad(out.square().sum(), inputs)])
+    assert all(torch.equal(a, b) for a, b in zip(*grads, strict=True))
+
+
 def test_nothing_is_drawn_without_dropout():
     assert masked_attention(*tensors(), p=0.0, generator=None).shape == (B, H, Q, D)
     with pytest.raises(ValueError, match="dropout needs a generator"):
