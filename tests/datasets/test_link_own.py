@@ -104,7 +104,7 @@ def write_parts(write, folder="parts", **parts):
 
 
 def test_given_parts(write, recwarn):
-    folder = write_parts(write)
+    folder = write_parts(write, test=[pair[::-1] for pair in RING[34:38]])
     graph = link_graph_from_files(folder)
     assert graph.protocol == "given" and graph.name == "parts"
     for split, low, high in (("train", 0, 30), ("valid", 30, 34), ("test", 34, 38)):
