@@ -127,7 +127,8 @@ def test_a_hub_whose_row_is_searched_instead_of_read(directed):
     leaves = torch.arange(1, 3000)
     spokes = torch.stack([torch.zeros_like(leaves), leaves])
     edge_index = torch.cat([spokes, torch.stack([leaves[:-1], leaves[1:]])], 1)
-    pairs = torch.tensor([[0, 17], [5, 2000], [41, 40]])
+    # the link between 0 and 1 is the first of all entries
+    pairs = torch.tensor([[0, 17], [5, 2000], [41, 40], [1, 2000]])
     found = PairSubgraphSampler(edge_index, 3000, depth=2, num_neighbors=4, directed=directed)(pairs, seed=3)
     graph = as_networkx(edge_index, 3000, directed=directed)
     for row in range(len(pairs)):

@@ -61,6 +61,14 @@ def test_a_hidden_neighbour_leaves_no_gap():
     assert p_of_uniform(sets, list(combinations([2, 3, 4, 6, 7, 8], 2))) > LEAST_P
 
 
+def test_a_row_is_not_read_beyond_its_end():
+    """Node 0 is not linked to 6, but the next row begins with 6."""
+    edge_index = torch.tensor([[0, 0, 0, 0, 1], [2, 3, 4, 5, 6]])
+    sampler = PairSubgraphSampler(edge_index, 7, depth=1, num_neighbors=2)
+    sets = [tuple(sorted(nodes[2:])) for nodes in draw(sampler, [0, 6], 6000)]
+    assert p_of_uniform(sets, [(1, *two) for two in combinations(range(2, 6), 2)]) > LEAST_P
+
+
 def test_endpoints_draw_apart():
     """Both endpoints have the same four neighbours; each draws two: every pair of draws is equally likely."""
     edge_index = torch.tensor([[0, 0, 0, 0, 1, 1, 1, 1], [2, 3, 4, 5] * 2])
