@@ -223,6 +223,8 @@ def test_every_preset_is_documented():
         "recipe/knowformer": "knowformer.md",
         "recipe/nodeformer": "node-classification.md",
         "recipe/galit": "node-classification.md",
+        "recipe/pencil": "link-prediction.md",
+        "model": "link-prediction.md",
         "trainer": "command.md",
         "logger": "command.md",
     }
@@ -235,6 +237,7 @@ def test_every_preset_is_documented():
         "kg-completion": "data-kg.md",
         "node-classification": "data-nodes.md",
         "link-prediction": "data-links.md",
+        "heuristic-estimation": "heuristics.md",
     }
     for preset in list_presets("data"):
         page = pages[preset.header["task"]]
