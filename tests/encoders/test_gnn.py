@@ -110,7 +110,9 @@ def test_dropout_is_named_and_leaves_the_global_state_alone(kind, pairs):
     assert not torch.equal(encoder(*given), following)
     assert torch.equal(torch.get_rng_state(), before)
     encoder.eval()
+    draws = int(encoder.noise.draws)
     assert torch.equal(encoder(*given, noise_seed=3), encoder(*given))
+    assert int(encoder.noise.draws) == draws == 2, "evaluation draws nothing"
 
 
 @pytest.mark.parametrize("aware", [False, True])
