@@ -225,6 +225,8 @@ def test_the_largest_size_is_known_before():
         ({"depth": 1, "num_neighbors": 3, "max_nodes": 100}, 8),
     ):
         assert PairSubgraphSampler(edge_index, 500, **settings).max_nodes == expected
+    ring = torch.stack([torch.arange(500), torch.arange(500).roll(1)])
+    assert PairSubgraphSampler(ring, 500, depth=2, num_neighbors=30).max_nodes == 2 * (1 + 2 + 4)
 
 
 def test_a_pinned_sample():

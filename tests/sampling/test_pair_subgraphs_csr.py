@@ -119,6 +119,8 @@ def test_a_graph_in_memory_travels_whole_and_moves_to_shared_memory_once():
     assert received.graph.is_directed
     first, second = sampler.graph.__getstate__(), sampler.graph.__getstate__()
     assert isinstance(first["col"], torch.Tensor) and first["col"] is second["col"]
+    # a tensor could be written to
+    assert not np.shares_memory(first["rowptr"].numpy(), read_only)
 
 
 @pytest.mark.parametrize("size", [0, 7, 4095, 4096, 5000, -1])

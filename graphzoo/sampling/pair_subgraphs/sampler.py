@@ -46,7 +46,7 @@ class PairSubgraphSampler:
         num_neighbors: Most neighbours drawn per node and hop.
         max_nodes: Budget: of a larger subgraph that many nodes are kept, the endpoints and a uniformly random
             choice of the others. None keeps all. The attribute of this name is the most that can occur,
-            `min(N, 2 (1 + n + ... + n^depth), max_nodes)`, at least 2.
+            `min(N, 2 (1 + n + ... + n^depth), max_nodes)` with n the most neighbours drawn of any node.
         directed: Whether edges have a direction.
 
     Raises:
