@@ -31,7 +31,9 @@ def stored_link_graph(run: Path) -> LinkGraph:
     return stored(
         run,
         LinkGraph.load,
-        lambda meta: link_graph_from_files(meta["path"], split_index=meta["split"]["index"]),
+        lambda meta: link_graph_from_files(
+            meta["path"], split_index=meta["split"]["index"], directed=meta.get("directed", False)
+        ),
         lambda meta, root: load_link_graph(
             meta["name"], protocol=meta["split"]["name"], split_index=meta["split"]["index"], root=root
         ),

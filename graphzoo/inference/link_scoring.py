@@ -18,7 +18,7 @@ from graphzoo.datasets.roots import cache_root
 from graphzoo.encoders.base import NodeEncoder, PairEncoder, QueryEncoder
 from graphzoo.errors import UsageError
 from graphzoo.inference.names import NodeNames
-from graphzoo.inference.scoring import Columns, FilterKnown, check_finite, queries_at_once
+from graphzoo.inference.scoring import Columns, FilterKnown, check_finite
 from graphzoo.tasks.prepared_graph import PreparedGraph
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _SPLIT = "test"
 _SETTINGS = ("depth", "num_neighbors", "num_relabelings", "both_directions")
 # Pairs that are looked at together: their numbers, scores and order take some ten MB.
 _PAIRS = 2**18
-# Entries of the adjacency [B, S, S] of a batch of subgraphs, and of states [B, D] that are decoded at once.
+# Entries of the adjacency [B, S, S] of a batch of subgraphs; of states of pairs [B, D] or queries [N, B, D].
 _ADJACENCY = 2**23
 _STATES = 2**22
 
@@ -144,7 +144,8 @@ class LinkPlace:
         if self._task.batching == "subgraphs":
             return max(1, min(1024, _ADJACENCY // self._data.subgraph_budget**2))
         assert self._task.encoder is not None
-        return max(1, min(_PAIRS, _STATES // self._task.encoder.out_channels))
+        states_each = self.graph.num_nodes if self._task.batching == "sources" else 1
+        return max(1, min(_PAIRS, _STATES // (states_each * self._task.encoder.out_channels)))
 
     def _logits(self, batch: Any) -> Tensor:
         task, device = self._task, self._task.device
@@ -172,7 +173,7 @@ class LinkPlace:
         encoder, device = self._task.encoder, self._task.device
         assert isinstance(encoder, QueryEncoder)
         graph = self._task.to_device_once("relational", self._data.relational_graph(_SPLIT))
-        size = queries_at_once(self.graph.num_nodes, batch_size)
+        size = batch_size or self._batch_size
         for u, v in [pairs.t(), pairs.t().flip(0)][: 1 + self._data.both_directions]:
             heads, row = torch.unique(u, return_inverse=True)
             order = row.argsort(stable=True)

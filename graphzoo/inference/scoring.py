@@ -25,7 +25,6 @@ __all__ = [
     "batches_of",
     "check_finite",
     "judge_facts",
-    "queries_at_once",
     "top_answers",
 ]
 
@@ -49,20 +48,11 @@ def batches_of(queries: Queries, num_entities: int, batch_size: int | None) -> I
     Raises:
         UsageError: if the size is not positive.
     """
-    size = queries_at_once(num_entities, batch_size)
-    starts = range(0, max(1, queries.entity.numel()), size)
-    return (Queries(*(column[start : start + size] for column in queries)) for start in starts)
-
-
-def queries_at_once(num_entities: int, batch_size: int | None) -> int:
-    """The given number of queries, or one whose answers fit into memory.
-
-    Raises:
-        UsageError: if the number is not positive.
-    """
     if batch_size is not None and batch_size < 1:
         raise UsageError(f"batch_size must be at least 1, got {batch_size}")
-    return batch_size or max(1, min(1024, _BATCH_ELEMENTS // max(1, num_entities)))
+    size = batch_size or max(1, min(1024, _BATCH_ELEMENTS // max(1, num_entities)))
+    starts = range(0, max(1, queries.entity.numel()), size)
+    return (Queries(*(column[start : start + size] for column in queries)) for start in starts)
 
 
 def check_finite(logits: Tensor) -> Tensor:

@@ -104,7 +104,7 @@ def link_runs(tmp_path_factory):
     from link_runs import encoders, link_data, train_links
 
     folder = tmp_path_factory.mktemp("links")
-    settings = {"both_directions": True, "num_relabelings": 2}
+    settings = {"both_directions": True, "num_relabelings": 2, "normalize_features": True}
     return {name: train_links(folder / name, name, link_data(**settings)) for name in encoders()}
 
 

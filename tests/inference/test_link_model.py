@@ -328,7 +328,7 @@ def test_another_graph(link_runs, load, encoder):
     """The model on a graph it has never seen gives what the task gives there."""
     other = make_link_graph(seed=5)
     task = load(encoder).task
-    datamodule = link_data(other, both_directions=True, num_relabelings=2)
+    datamodule = link_data(other, both_directions=True, num_relabelings=2, normalize_features=True)
     datamodule.setup()
     datamodule.batching = task.batching
     task._trainer = SimpleNamespace(datamodule=datamodule)
