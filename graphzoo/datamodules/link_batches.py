@@ -132,7 +132,7 @@ class TrainingPairs(Dataset[PairBatch]):
             removed=self.train[item.batch].t(),
             num_global=item.batch.numel() * (1 + self.num_negatives),
             epoch=item.epoch,
-            number=item.begin + low,
+            number=item.begin * (1 + self.num_negatives) + low,
         )
 
     def _make_share(self, item: PairSlice) -> tuple[Tensor, Tensor, Tensor, PairSamples | None, Tensor]:
@@ -163,11 +163,12 @@ class EvaluationPairs(Dataset[PairBatch]):
 
     Args:
         pairs: [M, 2], int64.
-        batch_size: Pairs of a batch.
+        batch_size: Pairs of a batch; with `by_source` its distinct sources.
         subgraphs: Samples what is around a pair; None for encoders of whole graphs.
         num_relabelings: How often each pair is scored, its nodes in another order.
         both_directions: Whether it is also scored as (v, u).
-        by_source: Pairs with the same source side by side: for encoders that answer one source at a time.
+        by_source: Pairs with the same source in the same batch: for encoders that answer a source at once.
+        order: Numbers of the pairs in the order in which they are scored, [M]; None: as they are.
     """
 
     def __init__(
@@ -179,32 +180,51 @@ class EvaluationPairs(Dataset[PairBatch]):
         num_relabelings: int = 1,
         both_directions: bool = False,
         by_source: bool = False,
+        order: Tensor | None = None,
     ) -> None:
         self.pairs, self.batch_size, self.subgraphs = pairs, batch_size, subgraphs
         self.both_directions, self.by_source = both_directions, by_source
         self.num_copies = num_relabelings * (2 if both_directions else 1)
-        self._ordered: tuple[int, Tensor] | None = None
+        self._numbers = torch.arange(pairs.shape[0]) if order is None else order
+        # Where the batches of each copy begin and end, and its pairs in their order.
+        self._copies = [self._cut(copy) for copy in range(2 if both_directions and by_source else 1)]
         self._window: tuple[tuple[int, int], Tensor, Tensor, PairSamples] | None = None
 
-    @property
-    def batches_per_copy(self) -> int:
-        """Batches that score every pair once."""
-        return math.ceil(self.pairs.shape[0] / self.batch_size)
+    def _cut(self, copy: int) -> tuple[Tensor, Tensor]:
+        if not self.by_source:
+            starts = torch.arange(0, self.pairs.shape[0], self.batch_size)
+            return self._numbers, torch.cat([starts, torch.tensor([self.pairs.shape[0]])])
+        source = self._pairs(self._numbers, copy)[0]
+        order = source.argsort(stable=True)
+        count = torch.unique_consecutive(source[order], return_counts=True)[1]
+        ends = count.cumsum(0)[self.batch_size - 1 :: self.batch_size]
+        last = torch.tensor([self.pairs.shape[0]])
+        return self._numbers[order], torch.unique(torch.cat([torch.zeros_like(last), ends, last]))
+
+    def _place(self, number: int) -> tuple[int, int]:
+        """Copy, and number of the batch in it."""
+        copy = 0
+        while number >= (size := self._num_batches(copy)):
+            number, copy = number - size, copy + 1
+        return copy, number
+
+    def _num_batches(self, copy: int) -> int:
+        return self._copies[copy % len(self._copies)][1].numel() - 1
 
     def __len__(self) -> int:
-        return self.batches_per_copy * self.num_copies
+        return sum(self._num_batches(copy) for copy in range(self.num_copies))
 
     def __getitem__(self, number: int) -> PairBatch:
         if number >= len(self):
             return self._batch(torch.empty(0, dtype=torch.int64), 0, None)
-        copy, number = divmod(number, self.batches_per_copy)
+        copy, number = self._place(number)
         if self.subgraphs is None:
-            first = number * self.batch_size
-            return self._batch(self._order(copy)[first : first + self.batch_size], copy, None)
+            ordered, bounds = self._copies[copy % len(self._copies)]
+            return self._batch(ordered[bounds[number] : bounds[number + 1]], copy, None)
         window, place = divmod(number, _WINDOW)
         if self._window is None or self._window[0] != (copy, window):
             size = _WINDOW * self.batch_size
-            index = torch.arange(window * size, min((window + 1) * size, self.pairs.shape[0]))
+            index = self._numbers[window * size : (window + 1) * size]
             # Fixed seeds: a checkpoint has one result. Copies have the same nodes in another order.
             order_seed = int(hash_integers(_COPY, copy)) if copy else None
             pairs = self._pairs(index, copy).t().contiguous()
@@ -213,14 +233,6 @@ class EvaluationPairs(Dataset[PairBatch]):
         _, index, order, samples = self._window
         rows = order[place * self.batch_size : (place + 1) * self.batch_size]
         return self._batch(index[rows], copy, samples.pad(rows))
-
-    def _order(self, copy: int) -> Tensor:
-        if self._ordered is None or self._ordered[0] != copy:
-            index = torch.arange(self.pairs.shape[0])
-            if self.by_source:
-                index = self._pairs(index, copy)[0].argsort(stable=True)
-            self._ordered = (copy, index)
-        return self._ordered[1]
 
     def _pairs(self, index: Tensor, copy: int) -> Tensor:
         pairs = self.pairs[index].t()

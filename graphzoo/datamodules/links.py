@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 import os
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -246,10 +247,21 @@ class LinkDataModule(LightningDataModule):
             "name": graph.protocol,
             "index": self.split_index,
             "fingerprint": graph.fingerprint,
+            "links": self._links_digest,
             "train": int(graph.train.shape[0]),
             "valid": int(graph.valid.positive.shape[0]),
             "test": int(graph.test.positive.shape[0]),
         }
+
+    @cached_property
+    def _links_digest(self) -> str:
+        """sha256 over all links of the graph, the same for every split of them."""
+        graph = self.graph
+        pairs = torch.cat([graph.train, graph.valid.positive, graph.test.positive])
+        if not graph.is_directed:
+            pairs = pairs.sort(dim=1).values
+        keys = torch.unique(pairs[:, 0] * graph.num_nodes + pairs[:, 1])
+        return hashlib.sha256(keys.numpy().tobytes()).hexdigest()
 
     @property
     def num_micro_batches(self) -> int:
@@ -330,8 +342,10 @@ class LinkDataModule(LightningDataModule):
         """Loader of one rank's test `PairBatch`es, as many as every other rank has."""
         return self._evaluation_loader("test")
 
-    def scoring_batches(self, pairs: Tensor, split: str = "test") -> EvaluationPairs:
-        """Batches that score any pairs [M, 2] on the message graph of a split."""
+    def scoring_batches(
+        self, pairs: Tensor, split: str = "test", *, order: Tensor | None = None
+    ) -> EvaluationPairs:
+        """Batches that score any pairs [M, 2] on the message graph of a split, in an order or as they are."""
         return EvaluationPairs(
             pairs,
             self.eval_batch_size or self._usual_batch,
@@ -339,6 +353,7 @@ class LinkDataModule(LightningDataModule):
             num_relabelings=self.num_relabelings if self.batching == "subgraphs" else 1,
             both_directions=self.both_directions,
             by_source=self.batching == "sources",
+            order=order,
         )
 
     def save_artifacts(self, directory: str | os.PathLike[str]) -> None:
@@ -361,6 +376,7 @@ class LinkDataModule(LightningDataModule):
             "fingerprint": self.fingerprint,
             "split": self.describe_split(),
             "spec": self.spec.to_dict(),
+            "directed": self.directed,
             "settings": self.describe_settings(),
         }
         partial = directory / f".meta.json.{os.getpid()}.tmp"
@@ -385,6 +401,8 @@ class LinkDataModule(LightningDataModule):
         """Pairs scored at once when nobody says how many."""
         if self.batching == "whole":
             return 2**22
+        if self.batching == "sources":  # each of them takes a state of every node
+            return min(self.micro_batch_size or self.batch_size, 64)
         return min(self.micro_batch_size or self.batch_size, 1024)
 
     @property
@@ -393,7 +411,8 @@ class LinkDataModule(LightningDataModule):
 
     def _evaluation_loader(self, split: str) -> ResumableLoader:
         judged = self.judged(split)
-        batches = self.scoring_batches(torch.cat([judged.positive, judged.negative.reshape(-1, 2)]), split)
+        pairs = torch.cat([judged.positive, judged.negative.reshape(-1, 2)])
+        batches = self.scoring_batches(pairs, split, order=_mixed(judged))
         sampler = WholeBatchSampler(len(batches), *rank_and_world_size(self.trainer))
         return ResumableLoader(batches, sampler, self.num_workers, ahead=self._ahead)
 
@@ -419,6 +438,18 @@ def _subset(split: LinkSplit, size: int | None) -> LinkSplit:
     pool = int(split.negative.shape[0])
     kept = permute(pool, "evaluation sample", "pool")[: max(1, round(pool * size / total))].sort().values
     return LinkSplit(split.positive[chosen], split.negative[kept])
+
+
+def _mixed(split: LinkSplit) -> Tensor:
+    """Numbers of a split's pairs, links and their negatives next to each other.
+
+    So a run that scores only the first batches has both.
+    """
+    positives, negatives = int(split.positive.shape[0]), split.negative.reshape(-1, 2).shape[0]
+    place = torch.cat(
+        [torch.arange(count, dtype=torch.float64) / max(count, 1) for count in (positives, negatives)]
+    )
+    return place.argsort(stable=True)
 
 
 def _size(graph: LinkGraph) -> int:

@@ -87,7 +87,7 @@ class PENCILLayer(nn.Module):
     def _heads(self, x: Tensor, count: int) -> tuple[Tensor, ...]:
         """[B, T, count D] -> count tensors [B, H, T, D / H]."""
         # Taken apart before the dimensions change places: the gradients are then put together in one copy.
-        parts = x.view(*x.shape[:2], count, self.num_heads, -1).unbind(2)
+        parts = x.view(*x.shape[:2], count, self.num_heads, self.channels // self.num_heads).unbind(2)
         return tuple(part.transpose(1, 2) for part in parts)
 
     def _transform(
@@ -335,16 +335,17 @@ def _senders(operator: Tensor) -> Tensor:
 
 
 def _draw_projection(rows: int, columns: int, init: ProjectionInit) -> Tensor:
-    projection = torch.empty(rows, columns)
+    # In float32 whatever the default is: the decomposition behind an orthogonal matrix knows no bfloat16.
+    projection = torch.empty(rows, columns, dtype=torch.float32)
     std = max(rows, columns) ** -0.5  # of an orthogonal matrix's entries
     if init == "orthogonal":
         nn.init.orthogonal_(projection)
     elif init == "shifted_gaussian":
         nn.init.normal_(projection, _SHIFTED_MEAN, std)
     else:
-        thin = torch.randn(rows, _LOW_RANK), torch.randn(_LOW_RANK, columns)
-        torch.matmul(*thin, out=projection).mul_(std / _LOW_RANK**0.5)
-    return projection
+        thin = torch.randn(rows, _LOW_RANK, dtype=torch.float32), projection.new_empty(_LOW_RANK, columns)
+        torch.matmul(thin[0], thin[1].normal_(), out=projection).mul_(std / _LOW_RANK**0.5)
+    return projection.to(torch.get_default_dtype())
 
 
 def _init_as_bert(module: nn.Module) -> None:

@@ -67,8 +67,8 @@ def pagerank_of_nodes(adjacency: Any, *, alpha: float = 0.85, tol: float = 1e-13
         following /= following.sum()
         change = np.abs(following - p).sum()
         p = following
-        # A step shrinks distances by alpha; below 1e-14 rounding is all that is left.
-        if change * alpha / (1 - alpha) <= max(tol, 1e-14):
+        # A step shrinks distances by alpha; of a change below 4e-15 rounding is all that is left.
+        if change <= max(tol * (1 - alpha) / max(alpha, 1e-300), 4e-15):
             break
     return p
 

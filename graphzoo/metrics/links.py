@@ -88,7 +88,7 @@ def link_figures(positive: Tensor, negative: Tensor, hits: Sequence[int] = HITS)
 
 
 def _gather_rows(rows: Tensor, group: Any = None) -> list[Tensor]:
-    # For a process that scored nothing torchmetrics stands in an empty vector of another shape.
+    # For a process that scored nothing torchmetrics stands in an empty vector of another shape and type.
     return gather_all_tensors(rows.to(torch.float64).reshape(-1, 2).contiguous(), group)
 
 
@@ -145,16 +145,34 @@ class LinkMetric(Metric):
                 f"{int(index[~finite][0])}; they have no rank. Look for the step where the loss became NaN, "
                 "and lower the learning rate"
             )
-        self.rows.append(torch.stack([index.double(), scores.double()], dim=1).cpu())
+        self.rows.append(torch.stack([index.double(), scores.double()], dim=1))
 
     def compute(self) -> dict[str, Tensor]:
-        """See `link_figures`; pairs that were not scored (limited batches) are left out."""
-        positive, negative = self.scores()
-        seen = ~positive.isnan()
-        return link_figures(positive[seen], negative[seen] if negative.dim() == 2 else negative, self.hits)
+        """See `link_figures`.
+
+        Pairs that were not scored (limited batches) are left out, and positives none of whose negatives were
+        scored; without any positive left there is no figure.
+        """
+        positive, negative = self._merged()
+        seen, ranked = ~positive.isnan(), ~negative.isnan()
+        seen &= ranked.any(-1) if self.has_own_negatives else bool(ranked.any())
+        if self.num_positives and not bool(seen.any()):
+            return {}
+        return link_figures(positive[seen], negative[seen] if self.has_own_negatives else negative, self.hits)
+
+    def is_complete(self) -> bool:
+        """Whether every pair was scored; every process has to call this."""
+        return not any(bool(scores.isnan().any()) for scores in self.scores())
 
     def scores(self) -> tuple[Tensor, Tensor]:
-        """Mean scores of positives [P] and negatives [Q] or [P, K], float64, NaN where nothing was scored."""
+        """Mean scores of positives [P] and negatives [Q] or [P, K], float64, NaN where nothing was scored.
+
+        They are gathered from all processes, so every process has to call this.
+        """
+        with self.sync_context(dist_sync_fn=self.dist_sync_fn):
+            return self._merged()
+
+    def _merged(self) -> tuple[Tensor, Tensor]:
         parts = [self.rows] if isinstance(self.rows, Tensor) else self.rows
         rows = torch.cat([torch.empty(0, 2, dtype=torch.float64), *(part.cpu() for part in parts)])
         index, score = rows[:, 0].long(), rows[:, 1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -15,12 +16,15 @@ from graphzoo.encoders.base import Encoder, NodeEncoder, PairEncoder, QueryEncod
 from graphzoo.errors import UsageError
 from graphzoo.heuristics import GraphPairScorer
 from graphzoo.metrics import LinkMetric
+from graphzoo.metrics.links import HITS
 from graphzoo.sampling import LinkHider, hash_integers
 from graphzoo.tasks.base import Task
 from graphzoo.tasks.prepared_graph import PreparedGraph
 from graphzoo.types import GraphSpec, PairBatch
 
 __all__ = ["LinkPrediction"]
+
+log = logging.getLogger(__name__)
 
 
 class LinkPrediction(Task):
@@ -138,6 +142,11 @@ class LinkPrediction(Task):
             self.metric = getattr(self._datamodule().graph, "metric", "mrr")
         return f"val/{self.metric or 'mrr'}"
 
+    @property
+    def _wanted_hits(self) -> list[int]:
+        name, _, k = self.monitor.removeprefix("val/").partition("@")
+        return [int(k)] if name == "hits" else []
+
     def setup(self, stage: str) -> None:
         """Make the metrics once the data are known."""
         datamodule = self._datamodule()
@@ -147,7 +156,13 @@ class LinkPrediction(Task):
                 int(judged.positive.shape[0]),
                 int(judged.negative.shape[-2]),
                 has_own_negatives=judged.has_own_negatives,
+                hits=sorted({*HITS, *self._wanted_hits}),
             )
+            if prefix == "val" and judged.has_own_negatives and self.monitor in ("val/auroc", "val/ap"):
+                raise UsageError(
+                    f"{self.monitor} needs negatives that all links share; here every link has its own\n"
+                    "Choose mrr or hits@K with --model.metric"
+                )
 
     # Training
 
@@ -235,11 +250,8 @@ class LinkPrediction(Task):
         self._states = None
         metric = self._metric(prefix)
         figures = metric.compute()
-        if prefix == "val" and self.monitor.partition("/")[2] not in figures:
-            raise UsageError(
-                f"{self.monitor} is not among the figures of this protocol: {', '.join(figures)}\n"
-                "Choose one of them with --model.metric"
-            )
+        if not metric.is_complete() and not self.trainer.sanity_checking:
+            log.warning("not every pair was scored: the figures are of those that were")
         for name, value in figures.items():
             self.log(f"{prefix}/{name}", value, prog_bar=name == (self.metric or "mrr"), sync_dist=False)
         metric.reset()
@@ -270,7 +282,7 @@ class LinkPrediction(Task):
             assert batch.subgraphs is not None
             states = encoder(batch.subgraphs, self._features(), noise_seed=noise_seed)
             source, target = states.chunk(2, dim=-1)
-            return self.decoder(source, target, noise_seed=noise_seed), None
+            return self._decode(source, target, noise_seed=noise_seed), None
         if isinstance(encoder, QueryEncoder):
             return self._answers(encoder, batch, split, noise_seed), None
         if isinstance(encoder, GraphPairScorer):
@@ -279,9 +291,11 @@ class LinkPrediction(Task):
         if noise_seed is None:
             if self._states is None:
                 self._states = self._encode(encoder, split)
-            return self.decoder(self._states[u], self._states[v]), None
+            return self._decode(self._states[u], self._states[v]), None
         states, auxiliary = self._encode_hidden(encoder, batch, noise_seed)
-        return self.decoder(states[u], states[v], noise_seed=noise_seed), auxiliary
+        # The encoder has one draw per step; each pair has its own in the decoder.
+        part = int(hash_integers(self.seed, batch.epoch, batch.number))
+        return self._decode(states[u], states[v], noise_seed=part), auxiliary
 
     def _answers(self, encoder: QueryEncoder, batch: PairBatch, split: str, noise_seed: int | None) -> Tensor:
         graph = self.to_device_once(f"graph/{split}", self._datamodule().relational_graph(split))
@@ -294,8 +308,15 @@ class LinkPrediction(Task):
                 mask = torch.cat([mask, mask])
         relation = torch.zeros_like(head)
         states = encoder(graph, head, relation, edge_mask=mask, noise_seed=noise_seed or 0)
-        logits: Tensor = self.decoder(states[v, row][:, None])
-        return logits.squeeze(0)
+        return self._decode(states[v, row][:, None]).squeeze(0)
+
+    def _decode(self, *states: Tensor, **more: Any) -> Tensor:
+        """Logits in the decoder's own precision: rounded to bfloat16 by autocast, most of them would tie."""
+        weight = next(self.decoder.parameters(), None)
+        dtype = torch.float32 if weight is None else weight.dtype
+        with torch.autocast(self.device.type, enabled=False):
+            logits: Tensor = self.decoder(*(state.to(dtype) for state in states), **more)
+        return logits
 
     def _encode(self, encoder: NodeEncoder, split: str) -> Tensor:
         x, edge_index = self._datamodule().x, self._datamodule().edge_index(split)
@@ -375,13 +396,14 @@ class LinkPrediction(Task):
                     f"the model was trained with {option} {before[option]}, here it is {now[option]}\n"
                     f"Give --data.{option} {before[option]}"
                 )
+        split, here = trained["data"]["split"], datamodule.describe_split()
         same = datamodule.graph.name == trained["data"]["name"] and datamodule.path is None
-        if same and datamodule.graph.fingerprint != trained["data"]["split"]["fingerprint"]:
-            split = trained["data"]["split"]
+        if (same or here["links"] == split["links"]) and here["fingerprint"] != split["fingerprint"]:
             raise UsageError(
-                f"the checkpoint was trained on split {split['name']} {split['index']} of these data; links "
+                f"the checkpoint was trained on split {split['name']} {split['index']} of these links; those "
                 "of another split may be among its training links\n"
-                f"Give --data.protocol {split['name']} --data.split_index {split['index']}"
+                f"Give --data.split_index {split['index']}"
+                + (f" --data.protocol {split['name']}" if datamodule.path is None else "")
             )
 
 

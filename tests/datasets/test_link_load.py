@@ -84,6 +84,8 @@ def test_every_row_has_a_preset_that_says_the_same():
 def test_names_and_protocols_are_forgiving_and_errors_suggest():
     assert find_link_source("OGBL_DDI").name == "ogbl-ddi"
     assert find_link_source("cora-link").protocol("HeaRT_ours") == "heart-ours"
+    assert [find_link_source(name).protocol("original") for name in OGB] == ["ogb"] * 4
+    assert find_link_source("citeseer-link").protocol("original") == "original"
     for call, message in (
         (lambda: find_link_source("citeser-link"), "Did you mean: citeseer-link"),
         (lambda: find_link_source("zzz"), "or links with a path of your own"),

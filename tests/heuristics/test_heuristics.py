@@ -269,3 +269,14 @@ def test_every_public_name_is_there():
     assert set(dir(heuristics)) == set(heuristics.__all__)
     for name in heuristics.__all__:
         assert getattr(heuristics, name).__name__ == name
+
+
+def test_pagerank_ends_where_rounding_is_all_that_is_left():
+    graph = nx.gnp_random_graph(200, 0.05, seed=1)
+    edges = np.array(graph.edges()).T
+    adjacency = adjacency_matrix(edges, 200)
+    degree = np.array([d for _, d in graph.degree()])
+    product = (degree[0] / degree.sum()) * (
+        degree[1] / degree.sum()
+    )  # where a walk that never begins anew ends
+    assert pagerank(adjacency, [[0, 1]], alpha=0.9999)[0] == pytest.approx(product, rel=0.01)

@@ -82,7 +82,18 @@ def test_copies_of_a_pair_are_averaged_in_any_order() -> None:
 def test_pairs_that_were_not_scored_are_left_out() -> None:
     metric = LinkMetric(3, 2, has_own_negatives=True)
     metric.update(torch.tensor([1.0, 0.0, 2.0]), torch.tensor([0, 1, 3]))  # 3: first negative of positive 0
-    assert metric.compute()["mrr"].item() == pytest.approx((1 / 2 + 1) / 2)
+    assert metric.compute()["mrr"].item() == pytest.approx(1 / 2), "nothing is the best of nobody"
+    assert not metric.is_complete()
+    for own in (False, True):
+        without = LinkMetric(3, 2, has_own_negatives=own)
+        without.update(torch.tensor([1.0, 0.0]), torch.tensor([0, 1]))
+        assert without.compute() == {}
+
+
+def test_every_pair_scored_is_complete() -> None:
+    metric = LinkMetric(2, 2, has_own_negatives=True)
+    metric.update(torch.arange(6.0), torch.arange(6))
+    assert metric.is_complete()
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])

@@ -122,6 +122,96 @@ def test_ranks_and_micro_batches_add_up_to_the_global_batch(encoder):
     assert torch.allclose(gradient(task, batches) / 2, expected, atol=2e-5)
 
 
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_a_rank_without_a_part_in_the_last_batch_takes_its_step(encoder):
+    datamodule = data()
+    task = build(encoder, datamodule)
+    batch = next(iter(datamodule.train_dataloader(0)))
+    empty = datamodule.scoring_batches(torch.empty(0, 2, dtype=torch.int64))[0]
+    if batch.subgraphs is not None:
+        none = datamodule.subgraph_sampler("train").sample(torch.empty(0, 2, dtype=torch.int64), seed=0)
+        empty = dataclasses.replace(empty, subgraphs=none.pad(torch.empty(0, dtype=torch.int64)))
+    empty = dataclasses.replace(empty, edge_label=torch.empty(0), removed=batch.removed, num_global=2)
+    assert (gradient(task, [empty]) == 0).all() or encoder == "nodeformer"  # its regularisation stays
+
+
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_no_two_micro_batches_of_an_epoch_share_their_noise(world_size):
+    numbers = []
+    for rank in range(world_size):
+        part = data(batch_size=40, micro_batch_size=10, num_negatives=2)
+        part.trainer = SimpleNamespace(global_rank=rank, world_size=world_size, current_epoch=0)
+        part.setup("fit")
+        part.batching = "subgraphs"
+        numbers += [batch.number for batch in part.train_dataloader()]
+    assert len(set(numbers)) == len(numbers) > 10
+
+
+def test_sources_stay_together_and_bound_a_batch():
+    datamodule = data()
+    datamodule.setup()
+    datamodule.batching = "sources"
+    pairs = torch.randint(0, NODES, (300, 2))
+    batches = datamodule.scoring_batches(pairs)
+    batches = type(batches)(pairs, 5, by_source=True, both_directions=True)
+    seen = [[], []]
+    for number in range(len(batches)):
+        batch = batches[number]
+        copy = int(number >= len(batches) // 2) if len(seen[0]) < 300 else 1
+        sources = batch.edge_label_index[0].unique().tolist()
+        assert 1 <= len(sources) <= 5
+        copy = 0 if len(seen[0]) < 300 else 1
+        seen[copy] += batch.index.tolist()
+        expected = pairs[batch.index] if copy == 0 else pairs[batch.index].flip(1)
+        assert torch.equal(batch.edge_label_index.t(), expected)
+    assert sorted(seen[0]) == sorted(seen[1]) == list(range(300))
+
+
+def test_the_first_batches_hold_links_and_negatives():
+    for own_negatives in (0, 20):
+        datamodule = data(make_link_graph(own_negatives=own_negatives), eval_batch_size=42)
+        build("galit", datamodule)
+        count = len(datamodule.judged("valid").positive)
+        is_link = next(iter(datamodule.val_dataloader())).index < count
+        assert is_link.any() and not is_link.all()
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_scores_under_bfloat16_are_not_rounded_to_it(encoder):
+    datamodule = data()
+    task = build(encoder, datamodule)
+    task.eval()
+    batch = next(iter(datamodule.val_dataloader()))
+    with torch.autocast("cpu", torch.bfloat16):
+        scores = task.score_batch(batch, "valid")
+    assert scores.dtype == torch.float32
+    assert (scores != scores.bfloat16().float()).float().mean() > 0.9
+
+
+def test_a_hits_at_k_of_ones_own_selects_the_checkpoint():
+    datamodule = data()
+    task, trainer = fit("galit", datamodule, 2, metric="hits@7")
+    assert task.monitor == "val/hits@7"
+    assert 0 <= trainer.callback_metrics["val/hits@7"] <= 1
+
+
+def test_another_split_of_the_same_own_links_is_refused(tmp_path):
+    graph = make_link_graph()
+    links = torch.cat([graph.train, graph.valid.positive, graph.test.positive])
+    path = tmp_path / "links.csv"
+    path.write_text("".join(f"{u},{v}\n" for u, v in links.tolist()))
+    task = LinkPrediction(ENCODERS["knowformer"])
+    first, second = (LinkDataModule(path=str(path), split_index=i, batch_size=64) for i in range(2))
+    trainer = Trainer(max_epochs=1, **QUIET)
+    trainer.fit(task, datamodule=first)
+    trainer.save_checkpoint(tmp_path / "run.ckpt")
+    again = LinkPrediction(ENCODERS["knowformer"])
+    arguments = {"ckpt_path": tmp_path / "run.ckpt", "weights_only": True, "verbose": False}
+    Trainer(**QUIET).test(again, datamodule=first, **arguments)
+    with pytest.raises(UsageError, match="may be among its training links\\nGive --data.split_index 0"):
+        Trainer(**QUIET).test(LinkPrediction(ENCODERS["knowformer"]), datamodule=second, **arguments)
+
+
 @pytest.mark.parametrize("encoder", ["galit", "knowformer"])
 def test_links_of_the_batch_are_hidden_from_the_whole_graph(encoder):
     """Their logits are those on a graph that never had these links."""
@@ -273,7 +363,7 @@ def test_a_query_encoder_brings_its_own_decoder():
 
 
 def test_a_metric_that_the_protocol_has_not_is_refused():
-    with pytest.raises(UsageError, match="val/auroc is not among"):
+    with pytest.raises(UsageError, match="val/auroc needs negatives that all links share"):
         fit("galit", data(make_link_graph(own_negatives=5)), 1, metric="auroc")
     with pytest.raises(ValueError, match="must be mrr, auroc, ap or hits@K"):
         LinkPrediction(ENCODERS["galit"], metric="accuracy")

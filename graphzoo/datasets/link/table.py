@@ -104,6 +104,8 @@ class LinkSource:
         """
         if name is None:
             return self.protocols[0]
+        if normalise(name) == "original" and self.protocols[0] == "ogb":
+            return "ogb"  # what Li et al. call the original setting of OGB's graphs
         for known in self.protocols:
             if normalise(name) == normalise(known):
                 return known

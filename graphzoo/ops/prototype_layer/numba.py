@@ -176,7 +176,7 @@ def _masks(dropout: RowDropout | None, states: Tensor) -> tuple[_Array, _Array, 
     number = states.detach().numpy().dtype.type
     if dropout is None:
         empty = np.zeros((states.shape[1], 0), np.uint64)
-        return empty, empty[0], np.int16(0), number(1)
+        return empty, np.zeros(0, np.uint64), np.int16(0), number(1)
     words = dropout.words(states.shape[2]).numpy().view(np.uint64)
     entities = dropout.entities(0, states.shape[0]).numpy().view(np.uint64)
     return words, entities, np.int16(dropout.threshold), number(dropout.scale)
