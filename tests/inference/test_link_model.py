@@ -88,6 +88,17 @@ def test_batches_do_not_show(load, encoder):
     pd.testing.assert_frame_equal(model.score(pairs[::-4]), some, atol=1e-5, rtol=0)
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_a_gpu_gives_the_same_scores(load, encoder):
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    pairs = [(u, v) for u in range(0, 20, 3) for v in range(25, 47, 2)]
+    on_gpu = load(encoder, device="cuda")
+    pd.testing.assert_frame_equal(on_gpu.score(pairs), load(encoder).score(pairs), atol=1e-3, rtol=0)
+    assert len(on_gpu.predict(nodes=[3, 4], k=5, known="mark")) == 10
+
+
 def test_tables_come_in_pieces(model, monkeypatch):
     pairs = [(u, u + 1) for u in range(30)]
     whole = model.score(pairs)
