@@ -127,6 +127,11 @@ def make_plan(command: str, argv: list[str]) -> Plan:
     front += _apply_model(plan, model)
     if isinstance(data, Preset) and isinstance(model, Preset):
         check_task(data, model)
+    if command == "fit" and isinstance(model, Preset) and model.header.get("kind") == "heuristic":
+        raise UsageError(
+            f"model {model.name} is a heuristic: there is nothing to train\n"
+            "Judge it with graphzoo test and the same --model and --data"
+        )
     front += _apply_recipe(plan, values.get("recipe"), fresh=model is not None and plan.run_config is None)
     front += _apply_trainer(plan, values.get("trainer"))
     front += _apply_loggers(plan, values.get("logger"))
