@@ -387,6 +387,7 @@ class LinkDataModule(LightningDataModule):
         """How pairs become batches: what a checkpoint has to say so that others score as it was judged."""
         return {
             "protocol": self.graph.protocol,
+            "is_directed": self.graph.is_directed,
             "use_features": self.use_features,
             "normalize_features": self.normalize_features,
             "depth": self.depth,

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from graphzoo.datamodules import LinkDataModule
 from graphzoo.datamodules.features import FeatureTransform
-from graphzoo.datamodules.links import Batching
 from graphzoo.datasets import LinkGraph
 from graphzoo.datasets.link.pairs import in_keys, pair_keys
 from graphzoo.datasets.roots import cache_root
@@ -88,7 +87,7 @@ class LinkPlace:
             max_nodes=task.spec.max_subgraph_nodes or None,
             **{name: settings[name] for name in _SETTINGS},
         )
-        self._data.batching = cast(Batching, task.batching)
+        self._data.batching = task.batching
 
     @property
     def pairs_at_once(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,9 @@ from graphzoo.sampling import LinkHider, hash_integers
 from graphzoo.tasks.base import Task
 from graphzoo.tasks.prepared_graph import PreparedGraph
 from graphzoo.types import GraphSpec, PairBatch
+
+if TYPE_CHECKING:
+    from graphzoo.datamodules.links import Batching
 
 __all__ = ["LinkPrediction"]
 
@@ -127,7 +130,7 @@ class LinkPrediction(Task):
                 )
 
     @property
-    def batching(self) -> str:
+    def batching(self) -> Batching:
         """What a batch has to hold for the encoder; see `LinkDataModule`."""
         if isinstance(self.encoder, PairEncoder):
             return "subgraphs"
