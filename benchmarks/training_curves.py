@@ -35,7 +35,8 @@ def read_seed(folder: Path) -> list[dict[str, object]]:
                 losses.setdefault(epoch, []).append(float(line["train/loss"]))
             row |= {name: float(line[name]) for name in KEPT if line[name] and name != "train/loss"}
     for epoch, row in epochs.items():
-        row["train/loss"] = sum(losses[epoch]) / len(losses[epoch])
+        if epoch in losses:  # an epoch of few steps may have logged none
+            row["train/loss"] = sum(losses[epoch]) / len(losses[epoch])
         if epoch == result["best_epoch"]:
             row |= {name: result["metrics"][name] for name in TESTED}
     return [epochs[epoch] for epoch in sorted(epochs)]
@@ -49,8 +50,8 @@ def plot(rows: list[dict[str, object]], name: str, path: Path) -> None:
 
     figure, axes = pyplot.subplots(1, 2, figsize=(8, 3), constrained_layout=True)
     for seed in sorted({int(str(row["seed"])) for row in rows}):
-        own = [row for row in rows if row["seed"] == seed]
         for axis, metric in zip(axes, ("train/loss", "val/mrr"), strict=True):
+            own = [row for row in rows if row["seed"] == seed and metric in row]
             axis.plot([r["epoch"] for r in own], [r[metric] for r in own], marker=".", label=f"seed {seed}")
             axis.set_xlabel("epoch")
             axis.set_title(metric)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -195,12 +196,22 @@ class LinkPrediction(Task):
         losses = self.losses(logits.float(), batch.edge_label)
         parts = self.trainer.world_size * self.trainer.accumulate_grad_batches
         if len(batch):  # a process may have no part in a small last batch
-            self.log("train/loss", losses.detach().mean(), prog_bar=True, batch_size=len(batch))
+            # Where an epoch has few steps, most would end without a row: then its mean is logged.
+            few = self._steps_per_epoch < 20
+            value = losses.detach().mean()
+            self.log("train/loss", value, prog_bar=True, on_step=not few, on_epoch=few, batch_size=len(batch))
         loss = losses.sum() * (parts / batch.num_global)
         if auxiliary is None:
             return loss
         self.log("train/auxiliary_loss", auxiliary.detach(), batch_size=1)
         return loss + auxiliary
+
+    @property
+    def _steps_per_epoch(self) -> int:
+        datamodule = self._datamodule()
+        batch_size: int = datamodule.batch_size
+        num_links: int = datamodule.graph.train.shape[0]
+        return math.ceil(num_links / batch_size)
 
     def losses(self, logits: Tensor, label: Tensor) -> Tensor:
         """Binary cross-entropy of each pair, [B]."""
