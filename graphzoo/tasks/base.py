@@ -62,6 +62,7 @@ class Task(LightningModule):
     def __init__(self, encoder: Callable[[GraphSpec], Encoder] | None = None) -> None:
         super().__init__()
         self._factory = encoder
+        self._loaded_data: dict[str, Any] = {}
         self.spec: GraphSpec | None = None
         self.encoder: Encoder | None = None
 
@@ -112,8 +113,36 @@ class Task(LightningModule):
             )
         return datamodule
 
+    def _has_data(self) -> bool:
+        # Lightning's own attribute: `self.trainer` raises where there is none.
+        return self._trainer is not None and getattr(self.trainer, "datamodule", None) is not None
+
+    def describe_data(self, datamodule: Any) -> dict[str, Any]:
+        """What a checkpoint says of the data it was trained on, as plain values."""
+        return {}
+
+    def check_data(self, trained: dict[str, Any], datamodule: Any) -> None:
+        """Refuse to judge a checkpoint on data that do not suit it, or that it may have been trained on.
+
+        Args:
+            trained: What `describe_data` said when the checkpoint was written.
+            datamodule: The data at hand.
+        """
+
+    def on_validation_start(self) -> None:
+        """See `check_data`."""
+        self._check_loaded()
+
+    def on_test_start(self) -> None:
+        """See `check_data`."""
+        self._check_loaded()
+
+    def _check_loaded(self) -> None:
+        if self._loaded_data and self.trainer.state.fn != "fit":
+            self.check_data(self._loaded_data, self._datamodule())
+
     def describe(self) -> dict[str, Any]:
-        """What a checkpoint says of the model beside its weights, as plain values."""
+        """What a checkpoint says of the model and its data beside its weights, as plain values."""
         if self.encoder is None or self.spec is None:
             raise ValueError("the model is not built yet, so there is nothing to describe")
         return {
@@ -122,6 +151,7 @@ class Task(LightningModule):
             "encoder": {"class_path": class_path(self.encoder), "init_args": dict(self.encoder.init_args)},
             "spec": self.spec.to_dict(),
             "versions": versions(),
+            **(self.describe_data(self._datamodule()) if self._has_data() else self._loaded_data),
         }
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -143,6 +173,11 @@ class Task(LightningModule):
             )
         if self.encoder is None:
             self.build(GraphSpec.from_dict(described["spec"]))
+        own = {"format", "task", "encoder", "spec", "versions"}
+        # Past nn.Module's __setattr__: Lightning calls this on modules that are only half made.
+        self.__dict__["_loaded_data"] = {key: value for key, value in described.items() if key not in own}
+        if self._has_data():
+            self._check_loaded()  # before weights are found to have other shapes
 
     @classmethod
     def from_checkpoint_dict(
@@ -163,6 +198,22 @@ class Task(LightningModule):
         task.on_load_checkpoint(checkpoint)
         task.load_state_dict(checkpoint["state_dict"])
         return task.eval()
+
+    def accumulate_micro_batches(self) -> None:
+        """Let Lightning take a step after as many loader items as the data make of a batch.
+
+        Raises:
+            ValueError: if the user asks for another number.
+        """
+        parts = self._datamodule().num_micro_batches
+        if parts == 1:
+            return
+        if self.trainer.accumulate_grad_batches not in (1, parts):
+            raise ValueError(
+                f"the data makes {parts} micro-batches of each batch, which set accumulate_grad_batches; "
+                f"leave it out instead of asking for {self.trainer.accumulate_grad_batches}"
+            )
+        self.trainer.accumulate_grad_batches = parts
 
     @property
     def fuses_optimizer(self) -> bool:

@@ -105,7 +105,6 @@ class KGCompletion(Task):
         self.metrics = nn.ModuleDict({"val": RankingMetric(ties=ties), "test": RankingMetric(ties=ties)})
         self.test_table: list[dict[str, Any]] = []
         self._remover: FactRemover | None = None
-        self._loaded_data: dict[str, Any] = {}
 
     @property
     def monitor(self) -> str:
@@ -128,15 +127,7 @@ class KGCompletion(Task):
     def on_fit_start(self) -> None:
         """Fit micro-batches to Lightning's accumulation, and index the facts that batches hide."""
         datamodule = self._datamodule()
-        micro_batches = datamodule.num_micro_batches
-        if micro_batches > 1:
-            if self.trainer.accumulate_grad_batches not in (1, micro_batches):
-                raise ValueError(
-                    f"the data makes {micro_batches} micro-batches of each batch, which set "
-                    f"accumulate_grad_batches; leave it out instead of asking for "
-                    f"{self.trainer.accumulate_grad_batches}"
-                )
-            self.trainer.accumulate_grad_batches = micro_batches
+        self.accumulate_micro_batches()
         self._remover = FactRemover(datamodule.triples("train"), datamodule.spec.num_nodes, self.remove_facts)
 
     def training_step(self, batch: TripleBatch, batch_idx: int) -> Tensor:
@@ -290,25 +281,12 @@ class KGCompletion(Task):
 
     # Checkpoints
 
-    def describe(self) -> dict[str, Any]:
-        """Adds the relation vocabulary and the data's fingerprint: entities are free, relations are not."""
-        described = super().describe()
-        if self._trainer is None or getattr(self.trainer, "datamodule", None) is None:
-            return {**described, **self._loaded_data}
-        datamodule = self._datamodule()
+    def describe_data(self, datamodule: Any) -> dict[str, Any]:
+        """The relation vocabulary and the data's fingerprint: entities are free, relations are not."""
         graph = datamodule.knowledge_graph
         return {
-            **described,
             "relations": list(graph.relations),
             "data": {"name": graph.name, "fingerprint": datamodule.fingerprint},
-        }
-
-    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Build for the checkpoint's graph and remember its vocabulary."""
-        super().on_load_checkpoint(checkpoint)
-        described = checkpoint["graphzoo"]
-        self.__dict__["_loaded_data"] = {
-            key: described[key] for key in ("relations", "data") if key in described
         }
 
 

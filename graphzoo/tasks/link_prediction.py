@@ -98,7 +98,6 @@ class LinkPrediction(Task):
         self._hider: LinkHider | None = None
         self._prepared: PreparedGraph | None = None
         self._states: Tensor | None = None
-        self._loaded_data: dict[str, Any] = {}
 
     # Building
 
@@ -173,15 +172,7 @@ class LinkPrediction(Task):
     def on_fit_start(self) -> None:
         """Fit micro-batches to Lightning's accumulation, and index the links that batches hide."""
         datamodule = self._datamodule()
-        micro_batches = datamodule.num_micro_batches
-        if micro_batches > 1:
-            if self.trainer.accumulate_grad_batches not in (1, micro_batches):
-                raise ValueError(
-                    f"the data makes {micro_batches} micro-batches of each batch, which set "
-                    f"accumulate_grad_batches; leave it out instead of asking for "
-                    f"{self.trainer.accumulate_grad_batches}"
-                )
-            self.trainer.accumulate_grad_batches = micro_batches
+        self.accumulate_micro_batches()
         if self.hide_positives and self.batching != "subgraphs":
             self._hider = LinkHider(self._edges("train"), datamodule.graph.num_nodes).to(self.device)
 
@@ -363,15 +354,10 @@ class LinkPrediction(Task):
 
     # Checkpoints
 
-    def describe(self) -> dict[str, Any]:
-        """Adds the data's name, fingerprint, split and how its pairs became batches."""
-        described = super().describe()
-        if self._trainer is None or getattr(self.trainer, "datamodule", None) is None:
-            return {**described, **self._loaded_data}
-        datamodule = self._datamodule()
+    def describe_data(self, datamodule: Any) -> dict[str, Any]:
+        """The data's name, fingerprint, split and how its pairs became batches."""
         transform = datamodule.transform
         return {
-            **described,
             "features": None if transform is None else transform.describe(),
             "data": {
                 "name": datamodule.graph.name,
@@ -381,27 +367,8 @@ class LinkPrediction(Task):
             },
         }
 
-    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Build for the checkpoint's graph and remember its data."""
-        super().on_load_checkpoint(checkpoint)
-        described = checkpoint["graphzoo"]
-        keys = ("features", "data")
-        self.__dict__["_loaded_data"] = {key: described[key] for key in keys if key in described}
-        if self._trainer is not None and getattr(self.trainer, "datamodule", None) is not None:
-            self._check_data()  # before weights are found to have other shapes
-
-    def on_test_start(self) -> None:
-        """Refuse to judge a checkpoint on links that it may have been trained on."""
-        self._check_data()
-
-    def on_validation_start(self) -> None:
-        """See `on_test_start`."""
-        self._check_data()
-
-    def _check_data(self) -> None:
-        trained, datamodule = self._loaded_data, self._datamodule()
-        if not trained or self.trainer.state.fn == "fit":
-            return
+    def check_data(self, trained: dict[str, Any], datamodule: Any) -> None:
+        """Refuse other settings of the sampler, and links that it may have been trained on."""
         before, now = trained["data"]["settings"], datamodule.describe_settings()
         fixed = ("use_features", "normalize_features", "depth", "num_neighbors", "max_nodes")
         for option in fixed:

@@ -97,7 +97,6 @@ class NodeClassification(Task):
         self.metrics = nn.ModuleDict()
         self._weights: Tensor | None = None
         self._prepared: PreparedGraph | None = None
-        self._loaded_data: dict[str, Any] = {}
 
     def build_decoder(self, encoder: Encoder) -> nn.Module:
         """A linear layer or perceptron on every node's state."""
@@ -261,19 +260,8 @@ class NodeClassification(Task):
         """Log test/loss and test/acc or test/auroc."""
         self._report("test")
 
-    def on_test_start(self) -> None:
-        """Refuse to judge a checkpoint on nodes that it may have been trained on."""
-        self._check_data()
-
-    def on_validation_start(self) -> None:
-        """See `on_test_start`."""
-        self._check_data()
-
-    def _check_data(self) -> None:
-        """Compare with what a loaded checkpoint says of its data; another graph may be judged as it is."""
-        trained, datamodule = self._loaded_data, self._datamodule()
-        if not trained or self.trainer.state.fn == "fit":
-            return
+    def check_data(self, trained: dict[str, Any], datamodule: Any) -> None:
+        """Refuse other features, classes and splits; another graph may be judged as it is."""
         features, before = datamodule.transform.describe(), trained["features"]
         for key, option in (("normalize", "normalize_features"), ("reduce_channels", "reduce_channels")):
             if features[key] != before[key]:
@@ -337,14 +325,9 @@ class NodeClassification(Task):
 
     # Checkpoints
 
-    def describe(self) -> dict[str, Any]:
-        """Adds class names, the treatment of the features, and the data's name, fingerprint and split."""
-        described = super().describe()
-        if self._trainer is None or getattr(self.trainer, "datamodule", None) is None:
-            return {**described, **self._loaded_data}
-        datamodule = self._datamodule()
+    def describe_data(self, datamodule: Any) -> dict[str, Any]:
+        """Class names, the treatment of the features, and the data's name, fingerprint and split."""
         return {
-            **described,
             "classes": list(datamodule.graph.class_names),
             "features": datamodule.transform.describe(),
             "data": {
@@ -353,13 +336,6 @@ class NodeClassification(Task):
                 "split": datamodule.describe_split(),
             },
         }
-
-    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Build for the checkpoint's graph and remember its classes."""
-        super().on_load_checkpoint(checkpoint)
-        described = checkpoint["graphzoo"]
-        keys = ("classes", "features", "data")
-        self.__dict__["_loaded_data"] = {key: described[key] for key in keys if key in described}
 
 
 def _listed(names: Sequence[str]) -> str:
