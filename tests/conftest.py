@@ -6,6 +6,12 @@ import random
 import numpy as np
 import pytest
 import torch
+from hypothesis import settings
+
+# The same examples in every run, so that a green run stays green; HYPOTHESIS_PROFILE=explore draws new ones.
+settings.register_profile("graphzoo", derandomize=True, deadline=None)
+settings.register_profile("explore", max_examples=500, deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "graphzoo"))
 
 if not torch.cuda.is_available():
     # Read when Triton is first imported, so before any test module.

@@ -50,7 +50,7 @@ def global_batches(path, *, world_size=1, epoch=0, **kwargs):
     return dict(steps)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), batch_size=st.integers(1, 70), epoch=st.integers(0, 3), seed=st.integers(0, 2))
 def test_micro_batches_and_ranks_partition_the_same_global_batches(toy, data, batch_size, epoch, seed):
     micro_batch_size = data.draw(st.none() | st.integers(1, batch_size))

@@ -18,7 +18,7 @@ def brute_force(triples, num_relations):
     return answers
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data(), num_entities=st.integers(1, 6), num_relations=st.integers(1, 3))
 def test_equals_a_dictionary_of_sets(data, num_entities, num_relations):
     triple = st.tuples(

@@ -40,7 +40,7 @@ def edges(draw):
 
 
 @given(edges())
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 def test_resource_allocation_against_its_definition(graph):
     num_nodes, pairs = graph
     neighbours = neighbour_sets(pairs, num_nodes)
@@ -53,7 +53,7 @@ def test_resource_allocation_against_its_definition(graph):
 
 
 @given(edges(), st.sampled_from([1e-3, 1e-5, 1e-7]))
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 def test_pagerank_against_the_linear_system(graph, tolerance):
     num_nodes, pairs = graph
     walk = np.zeros((num_nodes, num_nodes))
@@ -147,7 +147,7 @@ def check_promises(graph, splits, k):
 
 
 @given(st.integers(0, 50), st.integers(1, 20), st.booleans())
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 def test_negatives_keep_their_promises(seed, k, features):
     graph = make_link_graph(seed=seed, features=features)
     made = heart._make(graph, 2 * k, 1e-4, seed)

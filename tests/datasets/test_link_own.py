@@ -277,7 +277,7 @@ def test_a_large_file_is_parsed_once(write, own_cache, monkeypatch):
     st.booleans(),
     st.integers(0, 3),
 )
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @pytest.mark.filterwarnings("ignore::graphzoo.datasets.GraphzooDataWarning")
 def test_whatever_is_in_the_files_nothing_judged_is_seen(write, rows, directed, index):
     parts = {

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from graphzoo.datasets import DataError
@@ -22,9 +22,8 @@ def as_keys(pairs, directed):
 
 
 @given(
-    st.integers(12, 30), st.integers(20, 60), st.integers(0, 3), st.booleans(), st.booleans(), st.randoms()
+    st.integers(16, 30), st.integers(20, 60), st.integers(0, 3), st.booleans(), st.booleans(), st.randoms()
 )
-@settings(deadline=None)
 def test_split(num_nodes, num_links, index, directed, listed, random):
     pairs = all_pairs(num_nodes, directed)
     links = pairs[random.sample(range(len(pairs)), num_links)]

@@ -378,6 +378,7 @@ def test_options_of_partners(ask_links, links, known):
         ("pairs.csv", "person3,person40\r\nperson8,person9\r\n"),
         ("pairs.csv.gz", gzip.compress(b"target,weight,source\nperson40,1,person3\nperson9,2,person8\n")),
     ],
+    ids=["header", "no header", "csv", "packed"],  # packed bytes hold the time
 )
 def test_scores_of_pairs(ask_links, links, name, content):
     status, found, _ = ask_links("--batch-size", 1, score=(name, content))

@@ -21,7 +21,7 @@ problems = st.fixed_dictionaries(
 
 
 @given(problem=problems)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_pykeen_ranks(problem, random_batch, filter_masks):
     scores, batch = random_batch(**problem)
     mask = filter_masks(batch, scores.shape[1])
@@ -37,7 +37,7 @@ def test_pykeen_ranks(problem, random_batch, filter_masks):
 
 
 @given(problem=problems)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_ogb_wikikg2(problem, random_batch, filter_masks):
     linkproppred = pytest.importorskip("ogb.linkproppred")
     scores, batch = random_batch(**problem)

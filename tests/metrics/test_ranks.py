@@ -48,7 +48,7 @@ def test_realistic_is_the_default_and_float32():
     data=st.data(),
     dtype=st.sampled_from([torch.float32, torch.float64, torch.bfloat16, torch.float16]),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_definition_in_a_loop(num_entities, data, dtype, query_batch):
     values = st.integers(-3, 3).map(lambda v: v / 4)
     row = data.draw(st.lists(values, min_size=num_entities, max_size=num_entities))

@@ -153,7 +153,7 @@ def test_renaming_nodes_and_relations_renames_the_result(backend):
     assert_close(grad_relation2, grad_relation[kind], backward=True)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     num_nodes=st.integers(1, 12),
     num_edges=st.integers(0, 40),

@@ -18,7 +18,7 @@ def edges(draw: st.DrawFn) -> torch.Tensor:
     return torch.cat([links, links.flip(0)], dim=1)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(edges())
 def test_negatives_are_exactly_the_pairs_without_a_link(edge_index: torch.Tensor) -> None:
     links = set(map(tuple, edge_index.t().tolist()))
@@ -50,7 +50,7 @@ def test_a_complete_graph_has_no_negatives() -> None:
         NegativePairs(torch.tensor([[0, 1], [1, 0]]), 2)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(edges(), st.data())
 def test_hidden_links_are_hidden_in_both_directions_and_no_others(
     edge_index: torch.Tensor, data: st.DataObject
