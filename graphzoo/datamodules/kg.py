@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import os
 from pathlib import Path
@@ -23,7 +22,7 @@ from graphzoo.datamodules.batches import (
     permute,
     rank_and_world_size,
 )
-from graphzoo.datamodules.source import check_source, loaded
+from graphzoo.datamodules.source import check_source, loaded, write_meta
 from graphzoo.datasets.answers import AnswerIndex
 from graphzoo.datasets.kg import KnowledgeGraph
 from graphzoo.datasets.load import load_knowledge_graph
@@ -254,9 +253,7 @@ class KGDataModule(LightningDataModule):
             "spec": self.spec.to_dict(),
             "graphs": ["knowledge_graph.npz"] + (["inference_graph.npz"] if inference is not None else []),
         }
-        partial = directory / f".meta.json.{os.getpid()}.tmp"
-        partial.write_text(json.dumps(meta, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        os.replace(partial, directory / "meta.json")
+        write_meta(directory, meta)
 
     def _evaluation_loader(self, split: str, max_triples: int | None = None) -> DataLoader[QueryBatch]:
         triples = self.triples(split)

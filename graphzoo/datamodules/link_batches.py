@@ -12,6 +12,7 @@ from torch.utils.data import Dataset
 from torch.utils.data.distributed import DistributedSampler
 
 from graphzoo.datamodules.batches import cut, permute
+from graphzoo.datasets import LinkSplit
 from graphzoo.sampling import hash_integers
 from graphzoo.types import PairBatch
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from graphzoo.sampling.pair_subgraphs import PairSamples
     from graphzoo.types import PairSubgraphs
 
-__all__ = ["EvaluationPairs", "PairSampler", "PairSlice", "TrainingPairs"]
+__all__ = ["EvaluationPairs", "PairSampler", "PairSlice", "TrainingPairs", "mixed_order", "sample_split"]
 
 # What draws are for, so that they share no random numbers with others of the same seed.
 _DIRECTION, _SUBGRAPH, _COPY = 0x646972, 0x737562, 0x636F7079
@@ -247,3 +248,28 @@ class EvaluationPairs(Dataset[PairBatch]):
             removed=torch.empty(2, 0, dtype=torch.int64),
             num_global=index.numel(),
         )
+
+
+def sample_split(split: LinkSplit, size: int | None) -> LinkSplit:
+    """A fixed sample: so many positives, and their own negatives or the same share of the pool."""
+    total = int(split.positive.shape[0])
+    if size is None or size >= total:
+        return split
+    chosen = permute(total, "evaluation sample", "valid")[:size].sort().values
+    if split.has_own_negatives:
+        return LinkSplit(split.positive[chosen], split.negative[chosen])
+    pool = int(split.negative.shape[0])
+    kept = permute(pool, "evaluation sample", "pool")[: max(1, round(pool * size / total))].sort().values
+    return LinkSplit(split.positive[chosen], split.negative[kept])
+
+
+def mixed_order(split: LinkSplit) -> Tensor:
+    """Numbers of a split's pairs, links and their negatives next to each other.
+
+    So a run that scores only the first batches has both.
+    """
+    positives, negatives = int(split.positive.shape[0]), split.negative.reshape(-1, 2).shape[0]
+    place = torch.cat(
+        [torch.arange(count, dtype=torch.float64) / max(count, 1) for count in (positives, negatives)]
+    )
+    return place.argsort(stable=True)

@@ -14,10 +14,16 @@ import torch
 from lightning.pytorch import LightningDataModule
 from torch import Tensor
 
-from graphzoo.datamodules.batches import ResumableLoader, WholeBatchSampler, permute, rank_and_world_size
+from graphzoo.datamodules.batches import ResumableLoader, WholeBatchSampler, rank_and_world_size
 from graphzoo.datamodules.features import FeatureTransform
-from graphzoo.datamodules.link_batches import EvaluationPairs, PairSampler, TrainingPairs
-from graphzoo.datamodules.source import check_source
+from graphzoo.datamodules.link_batches import (
+    EvaluationPairs,
+    PairSampler,
+    TrainingPairs,
+    mixed_order,
+    sample_split,
+)
+from graphzoo.datamodules.source import absolute, check_source, loaded, write_meta
 from graphzoo.datasets import LinkGraph, LinkSplit, link_graph_from_files, load_link_graph
 from graphzoo.errors import UsageError
 from graphzoo.sampling import NegativePairs, PairSubgraphSampler
@@ -202,9 +208,7 @@ class LinkDataModule(LightningDataModule):
     @property
     def graph(self) -> LinkGraph:
         """The graph with its splits."""
-        if self._graph is None:
-            raise RuntimeError("the data is not loaded; call setup() first")
-        return self._graph
+        return loaded(self._graph)
 
     @property
     def x(self) -> Tensor | None:
@@ -274,7 +278,7 @@ class LinkDataModule(LightningDataModule):
         if split == "test":
             return self.graph.test
         if self._validated is None:
-            self._validated = _subset(self.graph.valid, self.max_valid_pairs)
+            self._validated = sample_split(self.graph.valid, self.max_valid_pairs)
         return self._validated
 
     def edge_index(self, split: str) -> Tensor:
@@ -364,12 +368,11 @@ class LinkDataModule(LightningDataModule):
         stored = _size(graph) <= _KEPT_BYTES
         if stored:
             graph.save(directory / "link_graph.npz")
-        paths = [self.path] if isinstance(self.path, str) else self.path
         meta = {
             "format": 1,
             "kind": "links",
             "name": self.name,
-            "path": None if paths is None else [str(Path(path).absolute()) for path in paths],
+            "path": absolute(self.path),
             "root": None if self.root is None else str(Path(self.root).absolute()),
             "graph": "link_graph.npz" if stored else None,
             "graph_fingerprint": graph.fingerprint,
@@ -379,9 +382,7 @@ class LinkDataModule(LightningDataModule):
             "directed": self.directed,
             "settings": self.describe_settings(),
         }
-        partial = directory / f".meta.json.{os.getpid()}.tmp"
-        partial.write_text(json.dumps(meta, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        os.replace(partial, directory / "meta.json")
+        write_meta(directory, meta)
 
     def describe_settings(self) -> dict[str, Any]:
         """How pairs become batches: what a checkpoint has to say so that others score as it was judged."""
@@ -413,7 +414,7 @@ class LinkDataModule(LightningDataModule):
     def _evaluation_loader(self, split: str) -> ResumableLoader:
         judged = self.judged(split)
         pairs = torch.cat([judged.positive, judged.negative.reshape(-1, 2)])
-        batches = self.scoring_batches(pairs, split, order=_mixed(judged))
+        batches = self.scoring_batches(pairs, split, order=mixed_order(judged))
         sampler = WholeBatchSampler(len(batches), *rank_and_world_size(self.trainer))
         return ResumableLoader(batches, sampler, self.num_workers, ahead=self._ahead)
 
@@ -426,31 +427,6 @@ class LinkDataModule(LightningDataModule):
     def _is_late(self, split: str) -> bool:
         """Whether messages also pass along validation links."""
         return split == "test" and self.graph.valid_edges_at_test
-
-
-def _subset(split: LinkSplit, size: int | None) -> LinkSplit:
-    """A fixed sample: so many positives, and their own negatives or the same share of the pool."""
-    total = int(split.positive.shape[0])
-    if size is None or size >= total:
-        return split
-    chosen = permute(total, "evaluation sample", "valid")[:size].sort().values
-    if split.has_own_negatives:
-        return LinkSplit(split.positive[chosen], split.negative[chosen])
-    pool = int(split.negative.shape[0])
-    kept = permute(pool, "evaluation sample", "pool")[: max(1, round(pool * size / total))].sort().values
-    return LinkSplit(split.positive[chosen], split.negative[kept])
-
-
-def _mixed(split: LinkSplit) -> Tensor:
-    """Numbers of a split's pairs, links and their negatives next to each other.
-
-    So a run that scores only the first batches has both.
-    """
-    positives, negatives = int(split.positive.shape[0]), split.negative.reshape(-1, 2).shape[0]
-    place = torch.cat(
-        [torch.arange(count, dtype=torch.float64) / max(count, 1) for count in (positives, negatives)]
-    )
-    return place.argsort(stable=True)
 
 
 def _size(graph: LinkGraph) -> int:

@@ -23,7 +23,7 @@ from graphzoo.datamodules.node_batches import (
     WholeGraphBatch,
     WholeGraphSampler,
 )
-from graphzoo.datamodules.source import check_source, loaded
+from graphzoo.datamodules.source import absolute, check_source, loaded, write_meta
 from graphzoo.datasets import NodeGraph, NodeSplit, load_node_graph, node_graph_from_files
 from graphzoo.datasets.roots import cache_root
 from graphzoo.errors import UsageError
@@ -247,12 +247,11 @@ class NodeDataModule(LightningDataModule):
         if stored:
             raw.save(directory / "node_graph.npz")
         self.transform.save(directory / "projection.npy")
-        paths = [self.path] if isinstance(self.path, str) else self.path
         meta = {
             "format": 1,
             "kind": "nodes",
             "name": self.name,
-            "path": None if paths is None else [str(Path(path).absolute()) for path in paths],
+            "path": absolute(self.path),
             "root": None if self.root is None else str(Path(self.root).absolute()),
             "num_neighbors": self.num_neighbors,
             "graph": "node_graph.npz" if stored else None,
@@ -261,9 +260,7 @@ class NodeDataModule(LightningDataModule):
             "split": self.describe_split(),
             "spec": self.spec.to_dict(),
         }
-        partial = directory / f".meta.json.{os.getpid()}.tmp"
-        partial.write_text(json.dumps(meta, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        os.replace(partial, directory / "meta.json")
+        write_meta(directory, meta)
 
     def _evaluation_loader(self, part: Literal["valid", "test"]) -> DataLoader[NodeBatch]:
         if part not in self._evaluation:

@@ -1,12 +1,15 @@
-"""Where a DataModule's data comes from, a data set by its name or own files, and whether it is there yet."""
+"""Where a DataModule's data comes from, whether it is there yet, and what a run writes down of it."""
 
 from __future__ import annotations
 
-from typing import TypeVar
+import json
+from pathlib import Path
+from typing import Any, TypeVar
 
+from graphzoo.datasets.files import write_atomically
 from graphzoo.errors import UsageError
 
-__all__ = ["check_source", "loaded"]
+__all__ = ["absolute", "check_source", "loaded", "write_meta"]
 
 _Part = TypeVar("_Part")
 
@@ -53,3 +56,15 @@ def loaded(part: _Part | None) -> _Part:
     if part is None:
         raise RuntimeError("the data is not loaded; call setup() first")
     return part
+
+
+def absolute(path: str | list[str] | None) -> list[str] | None:
+    """Own files as they are found from anywhere."""
+    paths = [path] if isinstance(path, str) else path
+    return None if paths is None else [str(Path(part).absolute()) for part in paths]
+
+
+def write_meta(directory: Path, meta: dict[str, Any]) -> None:
+    """Write meta.json, which says what the files beside it are."""
+    text = json.dumps(meta, indent=1, ensure_ascii=False) + "\n"
+    write_atomically(directory / "meta.json", lambda file: file.write(text.encode()))

@@ -10,7 +10,7 @@ from typing import BinaryIO
 __all__ = ["write_atomically"]
 
 
-def write_atomically(path: Path, write: Callable[[BinaryIO], None]) -> None:
+def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Let `write` fill a file beside `path`, then give it that name at once; the folder is made."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from functools import cache
+from importlib import resources
+from typing import Any, Protocol, TypeVar
 
-__all__ = ["Archive", "DataFile", "FileSource"]
+from graphzoo.errors import UsageError, normalise, suggestion
+
+__all__ = ["Archive", "DataFile", "FileSource", "find_row", "read_facts"]
 
 
 @dataclass(frozen=True)
@@ -65,3 +71,43 @@ class FileSource(Protocol):
 
     def facts(self, file: DataFile) -> tuple[str | None, int]:
         """sha256 (None if unknown) and size in bytes (0 if unknown) of a file."""
+
+
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def folder(self) -> str: ...
+
+
+_Row = TypeVar("_Row", bound=_Named)
+
+
+def find_row(rows: Sequence[_Row], name: str, *, kind: str, own: str) -> _Row:
+    """The row of a data set; case, `-` and `_` do not matter.
+
+    Args:
+        rows: The table.
+        name: As typed; the name of a row, or of its folder.
+        kind: What the rows are, for the message.
+        own: The preset for files of the user's own.
+
+    Raises:
+        UsageError: (a ValueError) if there is none; the message names the nearest.
+    """
+    # a row's name goes before the folder of another
+    known = {normalise(row.folder): row for row in rows} | {normalise(row.name): row for row in rows}
+    if normalise(name) in known:
+        return known[normalise(name)]
+    names = [row.name for row in rows]
+    hint = suggestion(name, names) or f"Known: {', '.join(names)}, or {own} with a path of your own."
+    raise UsageError(f"unknown {kind} {name!r}. {hint}")
+
+
+@cache
+def read_facts(package: str, file: str) -> dict[str, dict[str, Any]]:
+    """Check sums and sizes of files, from a JSON file beside a table."""
+    facts: dict[str, dict[str, Any]] = json.loads(
+        resources.files(package).joinpath(file).read_text(encoding="utf-8")
+    )
+    return facts

@@ -9,13 +9,9 @@ have none; their counts are checked all the same.
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import dataclass
-from functools import cache
-from importlib import resources
-from typing import Any
 
-from graphzoo.errors import UsageError, normalise, suggestion
+from graphzoo.datasets.sources import find_row, read_facts
 
 __all__ = ["FileFacts", "KGSource", "content_hash", "find_source", "list_knowledge_graphs"]
 
@@ -77,12 +73,12 @@ class KGSource:
 
     def counts(self, folder: str | None = None) -> tuple[int, int]:
         """Expected numbers of entities and (own) relations of a folder."""
-        facts = _facts()[folder or self.folder]
+        facts = read_facts("graphzoo.datasets", "kg_files.json")[folder or self.folder]
         return int(facts["entities"]), int(facts["relations"])
 
     def file(self, split: str, folder: str | None = None) -> FileFacts:
         """Facts of one split file of a folder."""
-        values = _facts()[folder or self.folder][split]
+        values = read_facts("graphzoo.datasets", "kg_files.json")[folder or self.folder][split]
         return FileFacts(values["triples"], values["sha256"], values["bytes"], values.get("md5"))
 
 
@@ -111,19 +107,7 @@ def find_source(name: str) -> KGSource:
     Raises:
         ValueError: if there is none; the message names the nearest.
     """
-    for source in _SOURCES:
-        if normalise(name) in (normalise(source.name), normalise(source.folder)):
-            return source
-    names = list_knowledge_graphs()
-    hint = suggestion(name, names) or f"Known: {', '.join(names)}, or kg with a path of your own."
-    raise UsageError(f"unknown knowledge graph {name!r}. {hint}")
-
-
-@cache
-def _facts() -> dict[str, dict[str, Any]]:
-    file = resources.files("graphzoo.datasets").joinpath("kg_files.json")
-    facts: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
-    return facts
+    return find_row(_SOURCES, name, kind="knowledge graph", own="kg")
 
 
 _DETTMERS = "Dettmers et al., Convolutional 2D Knowledge Graph Embeddings, AAAI 2018"

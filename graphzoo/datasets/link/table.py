@@ -6,13 +6,9 @@ was never seen have none; the counts of the parsed graph are checked in any case
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
-from functools import cache
-from importlib import resources
-from typing import Any
 
-from graphzoo.datasets.sources import Archive, DataFile
+from graphzoo.datasets.sources import Archive, DataFile, find_row, read_facts
 from graphzoo.errors import UsageError, normalise, suggestion
 
 __all__ = ["DRAWN", "LinkCounts", "LinkSource", "find_link_source", "list_link_graphs"]
@@ -93,7 +89,7 @@ class LinkSource:
 
     def facts(self, file: DataFile) -> tuple[str | None, int]:
         """sha256 (None if unknown) and size in bytes (0 if unknown) of a file."""
-        values = _facts().get(f"{self.folder}/{file.path}", {})
+        values = read_facts("graphzoo.datasets.link", "link_files.json").get(f"{self.folder}/{file.path}", {})
         return values.get("sha256"), int(values.get("bytes", 0))
 
     def protocol(self, name: str | None) -> str:
@@ -135,19 +131,7 @@ def find_link_source(name: str) -> LinkSource:
     Raises:
         ValueError: if there is none; the message names the nearest.
     """
-    for source in _SOURCES:
-        if normalise(name) == normalise(source.name):
-            return source
-    names = list_link_graphs()
-    hint = suggestion(name, names) or f"Known: {', '.join(names)}, or links with a path of your own."
-    raise UsageError(f"unknown graph {name!r}. {hint}")
-
-
-@cache
-def _facts() -> dict[str, dict[str, Any]]:
-    file = resources.files("graphzoo.datasets.link").joinpath("link_files.json")
-    facts: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
-    return facts
+    return find_row(_SOURCES, name, kind="graph", own="links")
 
 
 def _heart_files(base: str = "") -> tuple[DataFile, ...]:

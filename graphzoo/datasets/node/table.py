@@ -6,14 +6,9 @@ was never seen have none; the counts of the parsed graph are checked in any case
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from functools import cache
-from importlib import resources
-from typing import Any
 
-from graphzoo.datasets.sources import Archive, DataFile
-from graphzoo.errors import UsageError, normalise, suggestion
+from graphzoo.datasets.sources import Archive, DataFile, find_row, read_facts
 
 __all__ = ["Counts", "NodeSource", "find_node_source", "list_node_graphs"]
 
@@ -96,7 +91,7 @@ class NodeSource:
 
     def facts(self, file: DataFile) -> tuple[str | None, int]:
         """sha256 (None if unknown) and size in bytes (0 if unknown) of a file."""
-        values = _facts().get(f"{self.folder}/{file.path}", {})
+        values = read_facts("graphzoo.datasets.node", "node_files.json").get(f"{self.folder}/{file.path}", {})
         return values.get("sha256"), int(values.get("bytes", 0))
 
 
@@ -111,19 +106,7 @@ def find_node_source(name: str) -> NodeSource:
     Raises:
         ValueError: if there is none; the message names the nearest.
     """
-    for source in _SOURCES:
-        if normalise(name) == normalise(source.name):
-            return source
-    names = list_node_graphs()
-    hint = suggestion(name, names) or f"Known: {', '.join(names)}, or nodes with a path of your own."
-    raise UsageError(f"unknown graph {name!r}. {hint}")
-
-
-@cache
-def _facts() -> dict[str, dict[str, Any]]:
-    file = resources.files("graphzoo.datasets.node").joinpath("node_files.json")
-    facts: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
-    return facts
+    return find_row(_SOURCES, name, kind="graph", own="nodes")
 
 
 def _planetoid(name: str, folder: str, counts: Counts) -> NodeSource:
