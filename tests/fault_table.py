@@ -1,0 +1,133 @@
+"""The table of faults in docs/reliability.md, made from the tests that carry `@pytest.mark.fault`.
+
+    python -m tests.fault_table            write the table into the page
+    python -m tests.fault_table --check    say whether the page is up to date
+
+A mark names the fault and what happens: `@pytest.mark.fault("a checkpoint cut short", "named, and a whole one
+beside it")`. The test that carries it is the third column, so the table can claim nothing that no test shows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import difflib
+import io
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "reliability.md"
+BEGIN, END = "<!-- faults: begin -->", "<!-- faults: end -->"
+HEAD = ("| fault | what happens | test |", "|---|---|---|")
+# The folder of a test says what kind of input the fault is in.
+AREAS = {
+    "cli": "The command line, presets and runs",
+    "datasets": "Data files, downloads and caches",
+    "datamodules": "Data files, downloads and caches",
+    "tasks": "Training",
+    "inference": "Checkpoints and prediction",
+    "checkpoints": "Checkpoints and prediction",
+}
+
+
+def rows_of(items: Iterable[pytest.Item]) -> list[tuple[str, str, str]]:
+    """Fault, what happens and the test, ordered by test file and then by the order in the file.
+
+    Args:
+        items: Collected tests; those without a mark are passed over.
+
+    Raises:
+        ValueError: for a mark that is not two texts, and for one fault named by two tests.
+    """
+    found: dict[str, tuple[str, str, list[pytest.Item]]] = {}
+    for item in items:
+        for mark in item.iter_markers("fault"):
+            if len(mark.args) != 2 or mark.kwargs or not all(_is_cell(text) for text in mark.args):
+                raise ValueError(f"{item.nodeid}: fault takes two texts of one line, without |: {mark.args}")
+            fault, happens = mark.args
+            same = found.setdefault(fault, (fault, happens, []))
+            if same[1] != happens or (same[2] and _function(same[2][0]) != _function(item)):
+                raise ValueError(f"{item.nodeid}: {fault!r} is named already by {same[2][0].nodeid}")
+            same[2].append(item)
+    rows = [(fault, happens, _test(tests)) for fault, happens, tests in found.values()]
+    return sorted(rows, key=lambda row: row[2].partition("::")[0])
+
+
+def table(rows: list[tuple[str, str, str]]) -> str:
+    """The rows as Markdown, one table for each kind of input."""
+    parts = [f"{len(rows)} faults."]
+    areas = list(dict.fromkeys([*AREAS.values(), "Elsewhere"]))
+    for area in areas:
+        own = [row for row in rows if AREAS.get(row[2].split("/")[1], "Elsewhere") == area]
+        if own:
+            lines = [f"| {fault} | {happens} | `{test}` |" for fault, happens, test in own]
+            parts.append("\n".join([f"### {area}", "", *HEAD, *lines]))
+    return "\n\n".join(parts)
+
+
+def page_with(rows: list[tuple[str, str, str]], text: str) -> str:
+    """The page's text with the table of these rows between the two comments."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"{PAGE} has lost its marks {BEGIN} and {END}")
+    return f"{before}{BEGIN}\n{table(rows)}\n{END}{after}"
+
+
+def collect() -> list[pytest.Item]:
+    """All tests of the repository, those that need the network too; none is run."""
+
+    class Collected:
+        items: list[pytest.Item] = []
+
+        def pytest_collection_finish(self, session: pytest.Session) -> None:
+            self.items = list(session.items)
+
+    plugin = Collected()
+    options = ["--collect-only", "-qq", "-p", "no:cacheprovider", "-m", "", "--rootdir", str(ROOT)]
+    # pytest lists the tests, one a line: nobody reads them here.
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        status = pytest.main([*options, str(ROOT / "tests")], plugins=[plugin])
+    if status != pytest.ExitCode.OK:
+        raise RuntimeError(f"the tests could not be collected ({status!r}):\n{said.getvalue()[-2000:]}")
+    return plugin.items
+
+
+def _is_cell(text: object) -> bool:
+    return isinstance(text, str) and bool(text.strip()) and "\n" not in text and "|" not in text
+
+
+def _function(item: pytest.Item) -> str:
+    return item.nodeid.partition("[")[0]
+
+
+def _test(items: list[pytest.Item]) -> str:
+    """One parameter set by its name, several by their function."""
+    return items[0].nodeid if len(items) == 1 and _is_cell(items[0].nodeid) else _function(items[0])
+
+
+def main(words: list[str] | None = None) -> int:
+    """Write the table, or compare it."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fault_table", description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="compare only; status 1 when the page is old")
+    check = parser.parse_args(words).check
+    rows = rows_of(collect())
+    old = PAGE.read_text(encoding="utf-8")
+    new = page_with(rows, old)
+    if not check:
+        PAGE.write_text(new, encoding="utf-8")
+        print(f"{len(rows)} faults in {PAGE.relative_to(ROOT)}")
+    elif new != old:
+        changed = difflib.unified_diff(old.splitlines(), new.splitlines(), "page", "tests", n=0, lineterm="")
+        print("\n".join(changed))
+        print("docs/reliability.md is not what the tests say; run: python -m tests.fault_table")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,84 @@
+"""docs/reliability.md names the faults that tests show, and no others."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fault_table import BEGIN, END, PAGE, ROOT, page_with, rows_of, table
+
+
+def test_the_page_says_what_the_tests_show(request):
+    """With the whole suite collected the marks are at hand; a part of it is collected again, in full."""
+    session = request.session
+    here = {Path(item.path) for item in session.items}
+    options = request.config.option
+    # Tests left out by `-k` or another `-m` would be missing rows.
+    if (
+        {*(ROOT / "tests").rglob("test_*.py")} <= here
+        and not options.keyword
+        and not _asked_marks(request.config)
+    ):
+        text = PAGE.read_text(encoding="utf-8")
+        assert page_with(rows_of(session.items), text) == text, "run: python -m tests.fault_table"
+        return
+    command = [sys.executable, "-m", "tests.fault_table", "--check"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-2000:]}"
+
+
+def _asked_marks(config):
+    """Marks asked for on the command line, beside the standing `not network`."""
+    return config.option.markexpr not in ("", "not network")
+
+
+class Item:
+    """As much of a collected test as the table needs."""
+
+    def __init__(self, nodeid, *marks):
+        self.nodeid = nodeid
+        self.marks = marks
+
+    def iter_markers(self, name):
+        return iter([getattr(pytest.mark, name)(*texts).mark for texts in self.marks])
+
+
+def test_rows_are_ordered_by_file_and_one_fault_is_one_row():
+    items = [
+        Item("tests/tasks/test_b.py::test_c", ("killed", "goes on")),
+        Item("tests/cli/test_a.py::test_a[x]", ("no file", "named")),
+        Item("tests/cli/test_a.py::test_a[y]", ("no file", "named")),
+        Item("tests/cli/test_a.py::test_b[z]", ("cut short", "refused")),
+        Item("tests/cli/test_a.py::test_d"),
+    ]
+    rows = rows_of(items)
+    assert rows == [
+        ("no file", "named", "tests/cli/test_a.py::test_a"),
+        ("cut short", "refused", "tests/cli/test_a.py::test_b[z]"),
+        ("killed", "goes on", "tests/tasks/test_b.py::test_c"),
+    ]
+    written = page_with(rows, f"# Page\n{BEGIN}\nold\n{END}\nafter\n")
+    assert written == f"# Page\n{BEGIN}\n{table(rows)}\n{END}\nafter\n"
+    assert "3 faults." in written and "| killed | goes on | `tests/tasks/test_b.py::test_c` |" in written
+
+
+@pytest.mark.parametrize(
+    ("marks", "message"),
+    [
+        ([("no file", "named"), ("no file", "named")], "named already by test_0"),
+        ([("no file", "named"), ("no file", "guessed")], "named already by test_0"),
+        ([("no file",)], "two texts"),
+        ([("a | b", "c")], "two texts"),
+        ([("a\nb", "c")], "two texts"),
+    ],
+)
+def test_marks_that_the_table_cannot_hold(marks, message):
+    with pytest.raises(ValueError, match=message):
+        rows_of([Item(f"test_{index}", texts) for index, texts in enumerate(marks)])
+
+
+def test_a_page_without_its_comments():
+    with pytest.raises(ValueError, match="lost its marks"):
+        page_with([], "# Page\n")
