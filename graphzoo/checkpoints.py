@@ -1,14 +1,19 @@
-"""Finding checkpoints and run directories by what a user types. Standard library only."""
+"""Finding checkpoints and run directories by what a user types, and reading them without trusting them.
+
+Importing this needs the standard library only.
+"""
 
 from __future__ import annotations
 
+import pickle
 import re
 import zipfile
 from pathlib import Path
+from typing import Any
 
 from graphzoo.errors import UsageError, suggestion
 
-__all__ = ["RUNS", "find_runs", "is_whole", "locate"]
+__all__ = ["RUNS", "find_runs", "is_whole", "locate", "read_checkpoint"]
 
 RUNS = Path("runs")
 """Where runs are written, below the current folder."""
@@ -64,12 +69,63 @@ def locate(
 
 
 def is_whole(path: Path) -> bool:
-    """Whether a checkpoint file can be opened as the archive that it should be. Reads no pickles."""
+    """Whether a checkpoint file can be opened as the archive that it should be. Reads no pickles.
+
+    torch packs nothing, so what is packed is none of its files, and unpacked it might fill the memory.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
-            return archive.testzip() is None
-    except (zipfile.BadZipFile, OSError, EOFError):
+            stored = all(member.compress_type == zipfile.ZIP_STORED for member in archive.infolist())
+            return stored and archive.testzip() is None
+    except Exception:  # zipfile raises anything over a damaged directory
         return False
+
+
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """Load a checkpoint's plain values and tensors; code in it is never run.
+
+    Args:
+        path: The file.
+
+    Raises:
+        UsageError: for a damaged file, naming a whole one beside it, and for one that holds code.
+    """
+    # here, not above: names are looked up before anything heavy is imported
+    import torch
+
+    try:
+        with path.open("rb"):
+            pass
+    except OSError as error:
+        raise UsageError(f"checkpoint {path} cannot be read: {error.strerror}") from error
+    # torch itself compares no check sums: a changed byte would be a changed weight.
+    if not is_whole(path):
+        raise UsageError(_damaged(path))
+    try:
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        named = re.search(r"GLOBAL ([\w.]+)", str(error))
+        what = f" ({named[1][:100]})" if named else ""
+        raise UsageError(
+            f"checkpoint {path} is refused: it holds objects other than tensors and plain values{what}, so "
+            "loading it could run code\nNothing was run"
+        ) from error
+    except Exception as error:  # a pickle that makes no sense can raise anything
+        raise UsageError(_damaged(path)) from error
+    if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get("state_dict"), dict):
+        raise UsageError(f"{path} is no checkpoint of a training run: it holds no weights (no state_dict)")
+    return {str(name): value for name, value in checkpoint.items()}
+
+
+def _damaged(path: Path) -> str:
+    others = [other for other in sorted(path.parent.glob("*.ckpt")) if other != path and is_whole(other)]
+    good = (
+        f"Whole ones beside it: {', '.join(map(str, others[:4]))}"
+        if others
+        else "There is no whole checkpoint beside it"
+    )
+    size = path.stat().st_size
+    return f"checkpoint {path} is damaged, cut off or no checkpoint at all ({size:,} bytes)\n{good}"
 
 
 def _newest(name: str, pattern: str) -> Path:

@@ -1,16 +1,13 @@
-"""Reading checkpoints without trusting them, and resuming only what is the same run."""
+"""Resuming only what is the same run."""
 
 from __future__ import annotations
 
-import os
-import pickle
 from pathlib import Path
 from typing import Any
 
-import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from graphzoo.checkpoints import is_whole
+from graphzoo.checkpoints import read_checkpoint
 from graphzoo.errors import UsageError
 
 __all__ = ["ResumeGuard", "differences", "read_checkpoint"]
@@ -20,44 +17,6 @@ _HARMLESS = {"root", "download", "num_workers", "eval_batch_size", "path"}
 # Settings whose old values sit in the restored schedule or weights: new ones would be ignored, or not fit.
 _FROZEN = {"lr_milestones", "lr_gamma", "decoder"}
 _REPLACED_IN_OPTIMISER = {"lr", "weight_decay"}
-
-
-def read_checkpoint(path: Path) -> dict[str, Any]:
-    """Load a checkpoint's plain values and tensors; code in it is never run.
-
-    Args:
-        path: The file.
-
-    Raises:
-        UsageError: for a damaged file, naming a whole one beside it, and for one that holds code.
-    """
-    # torch itself compares no check sums: a changed byte would be a changed weight.
-    if path.is_file() and os.access(path, os.R_OK) and not is_whole(path):
-        raise UsageError(_damaged(path))
-    try:
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        reason = next((line for line in str(error).splitlines() if "GLOBAL" in line or "global" in line), "")
-        raise UsageError(
-            f"checkpoint {path} is refused: it holds more than tensors and plain values, so loading it "
-            f"could run code. Nothing was run.\n{reason.strip()[:200]}"
-        ) from error
-    except (EOFError, OSError, RuntimeError, ValueError, KeyError) as error:
-        if isinstance(error, FileNotFoundError | PermissionError):
-            raise UsageError(f"checkpoint {path} cannot be read: {error.strerror}") from error
-        raise UsageError(_damaged(path)) from error
-    if not isinstance(checkpoint, dict) or "state_dict" not in checkpoint:
-        raise UsageError(f"{path} is no checkpoint of a training run: it holds no state_dict")
-    return checkpoint
-
-
-def _damaged(path: Path) -> str:
-    size = path.stat().st_size
-    others = [other for other in sorted(path.parent.glob("*.ckpt")) if other != path and is_whole(other)]
-    good = (
-        f"Whole checkpoint beside it: {others[-1]}" if others else "There is no whole checkpoint beside it."
-    )
-    return f"checkpoint {path} is damaged or no checkpoint at all ({size} bytes)\n{good}"
 
 
 def differences(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import zipfile
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,25 +10,12 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from graphzoo.datasets.errors import DataError
+from graphzoo.datasets.errors import DataError, reason
 from graphzoo.datasets.files import write_atomically
 
 __all__ = ["check_fingerprint", "reading_arrays", "to_bytes", "to_text", "write_arrays"]
 
 _Array = np.ndarray[Any, np.dtype[Any]]
-
-# what numpy, zipfile, json and torch raise over a damaged file or one of other content
-_DAMAGE = (
-    OSError,
-    EOFError,
-    LookupError,
-    ValueError,
-    TypeError,
-    AttributeError,
-    RuntimeError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
 
 
 def to_bytes(text: str) -> _Array:
@@ -88,10 +73,13 @@ def reading_arrays(
         raise DataError(
             f"{path}: no such file; it is written by `save_artifacts` or `{written_by}`"
         ) from error
-    except DataError:
-        raise
-    except _DAMAGE as error:
-        raise DataError(f"{path}: not a readable {what} file ({error}); write it again") from error
+    except DataError as error:
+        if str(path) in str(error):
+            raise
+        # the graph itself refuses its content, and does not know where that came from
+        raise DataError(f"{path}: {error}") from error
+    except Exception as error:  # damage in an archive, a header, a description: there is no end of kinds
+        raise DataError(f"{path}: not a readable {what} file ({reason(error)}); write it again") from error
 
 
 def check_fingerprint(path: Path, found: str, written: str) -> None:

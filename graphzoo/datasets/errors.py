@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from graphzoo.errors import UsageError
 
-__all__ = ["DataError", "DownloadError", "GraphzooDataWarning"]
+__all__ = ["DataError", "DownloadError", "GraphzooDataWarning", "reason"]
+
+_LONGEST_REASON = 200
 
 
 class DataError(UsageError):
@@ -17,3 +19,14 @@ class DownloadError(DataError):
 
 class GraphzooDataWarning(UserWarning):
     """The data can be used, but something was counted that the user should know of."""
+
+
+def reason(error: BaseException) -> str:
+    r"""What an error of another library says, as part of a message: one line, and not the file's content.
+
+    >>> reason(ValueError("bad header\nat line 1"))
+    'bad header'
+    """
+    lines = str(error).strip().splitlines()
+    text = lines[0] if lines else type(error).__name__
+    return text if len(text) <= _LONGEST_REASON else text[: _LONGEST_REASON - 3] + "..."

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from graphzoo.datasets.errors import DataError
+from graphzoo.datasets.errors import DataError, reason
 from graphzoo.datasets.fetch import RemoteFile, data_places, find_files, is_writable, locked, provide_files
 from graphzoo.datasets.files import write_atomically
 from graphzoo.datasets.roots import is_offline
@@ -73,7 +73,9 @@ def _content_sha256(path: Path, file: DataFile) -> str:
         with gzip.open(path) if is_packed else path.open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
     except (EOFError, gzip.BadGzipFile) as error:
-        raise DataError(f"{path}: damaged or cut off ({error}); delete it to fetch it again") from error
+        raise DataError(
+            f"{path}: damaged or cut off ({reason(error)}); delete it to fetch it again"
+        ) from error
 
 
 def _provide_archive(
@@ -127,7 +129,7 @@ def _unpack(source: FileSource, archive: Archive, path: Path, target: Path) -> d
                     write_atomically(found[file.path], partial(shutil.copyfileobj, stream))
     except (zipfile.BadZipFile, zlib.error, KeyError, EOFError) as error:
         raise DataError(
-            f"{path}: not the archive of {source.name} ({error}); delete it to fetch it again"
+            f"{path}: not the archive of {source.name} ({reason(error)}); delete it to fetch it again"
         ) from error
     _log.info("%s: unpacked into %s", source.name, target)
     return found

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from graphzoo.datasets.errors import DataError
+from graphzoo.datasets.errors import DataError, reason
 
 __all__ = ["Column", "Columns", "clean", "parse_triples", "read_bytes", "read_triples", "triples_from_table"]
 
@@ -121,8 +121,8 @@ def read_bytes(path: Path) -> bytes:
         return gzip.decompress(raw)
     except (EOFError, OSError, zlib.error) as error:
         raise DataError(
-            f"{path}: truncated or corrupt gzip file of {len(raw):,} bytes ({error}); delete it and fetch it "
-            "again"
+            f"{path}: truncated or corrupt gzip file of {len(raw):,} bytes ({reason(error)}); delete it "
+            "and fetch it again"
         ) from error
 
 

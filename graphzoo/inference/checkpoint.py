@@ -4,7 +4,6 @@ says.
 
 from __future__ import annotations
 
-import pickle
 import re
 from importlib import import_module
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from graphzoo.checkpoints import is_whole
+from graphzoo import checkpoints
 from graphzoo.errors import UsageError
 from graphzoo.registry import encoder_plugins, is_trusted
 from graphzoo.types import GraphSpec
@@ -88,25 +87,8 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     """
     from graphzoo.tasks.base import CHECKPOINT_FORMAT
 
-    size = path.stat().st_size
-    if not size:
-        raise UsageError(f"{path}: the file is empty{_other_checkpoints(path)}")
-    if not is_whole(path):
-        others = _other_checkpoints(path)
-        raise UsageError(f"{path}: damaged, truncated or no checkpoint at all ({size:,} bytes){others}")
-    try:
-        checkpoint: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        named = re.search(r"GLOBAL ([\w.]+)", str(error))
-        what = f" ({named.group(1)})" if named else ""
-        raise UsageError(
-            f"{path}: holds objects other than tensors and plain values{what}; they are not unpickled, since "
-            "that runs whatever the file says"
-        ) from error
-    except (RuntimeError, EOFError, OSError) as error:
-        reason = str(error).partition("\n")[0]
-        raise UsageError(f"{path}: cannot be read ({reason}){_other_checkpoints(path)}") from error
-    described = checkpoint.get("graphzoo") if isinstance(checkpoint, dict) else None
+    checkpoint = checkpoints.read_checkpoint(path)
+    described = checkpoint.get("graphzoo")
     if not isinstance(described, dict) or not isinstance(described.get("format"), int):
         raise UsageError(f"{path}: not written by a graphzoo task (no `graphzoo` entry)")
     if described["format"] > CHECKPOINT_FORMAT:
@@ -126,9 +108,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         GraphSpec.from_dict(described["spec"])
     except (TypeError, ValueError) as error:
         raise UsageError(f"{_unusable(path, 'spec')} ({error})") from error
-    if not isinstance(checkpoint.get("state_dict"), dict):
-        raise UsageError(f"{path}: holds no weights (no `state_dict` entry)")
-    return {str(name): value for name, value in checkpoint.items()}
+    return checkpoint
 
 
 def build_task(
@@ -284,8 +264,3 @@ def _version(described: dict[str, Any], otherwise: str) -> str:
     """The graphzoo version that wrote a description."""
     versions = described.get("versions")
     return str(versions.get("graphzoo", otherwise)) if isinstance(versions, dict) else otherwise
-
-
-def _other_checkpoints(path: Path) -> str:
-    others = [other.name for other in sorted(path.parent.glob("*.ckpt")) if other != path and is_whole(other)]
-    return f"; whole ones beside it: {', '.join(others[:4])}" if others else ""

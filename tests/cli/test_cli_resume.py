@@ -361,7 +361,7 @@ def test_a_damaged_checkpoint_names_its_size_and_a_whole_one(trained, cli):
     last.write_bytes(last.read_bytes()[:5000])
     result = cli("fit", "--ckpt_path", "run", "--trainer.max_epochs=3")
     assert result.status == 2
-    assert "(5000 bytes)" in result.err and "run/checkpoints/best.ckpt" in result.err
+    assert "(5,000 bytes)" in result.err and "run/checkpoints/best.ckpt" in result.err
 
 
 def test_a_changed_byte_of_a_weight_is_noticed(tmp_path):

@@ -76,13 +76,13 @@ def test_where_there_is_no_checkpoint(tmp_path, umls_run):
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda content: b"", r"the file is empty; whole ones beside it: last\.ckpt"),
+        (lambda content: b"", r"damaged.*\(0 bytes\)\nWhole ones beside it: .*last\.ckpt"),
         (
             lambda content: content[: len(content) // 2],
-            r"damaged, truncated .*bytes\); whole ones beside it: last\.ckpt",
+            r"damaged, cut off .*bytes\)\nWhole ones beside it: .*last\.ckpt",
         ),
         (lambda content: content.replace(b"relation_embedding", b"relation_embeddinG"), "damaged"),
-        (lambda content: b"<html>not found</html>", "damaged, truncated or no checkpoint"),
+        (lambda content: b"<html>not found</html>", "damaged, cut off or no checkpoint"),
     ],
 )
 def test_damaged_files(copied_run, spoil, message):

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphzoo.datasets.errors import DataError
+from graphzoo.datasets.errors import DataError, reason
 from graphzoo.datasets.link.graph import LinkSplit
 
 __all__ = ["read_heart", "read_pairs", "read_split"]
@@ -35,7 +35,7 @@ def read_pairs(path: Path) -> Tensor:
     try:
         pairs = np.loadtxt(path, dtype=np.int64, ndmin=2)
     except (OSError, ValueError) as error:
-        raise DataError(f"{path}: not pairs of node numbers ({error}); fetch it again") from error
+        raise DataError(f"{path}: not pairs of node numbers ({reason(error)}); fetch it again") from error
     if pairs.shape[1] != 2:
         raise DataError(f"{path}: {pairs.shape[1]} columns instead of 2; fetch it again")
     return torch.from_numpy(pairs)
@@ -50,7 +50,9 @@ def read_heart(path: Path, positive: Tensor) -> LinkSplit:
     try:
         negative = torch.from_numpy(np.load(path, allow_pickle=False).astype(np.int64))
     except (OSError, EOFError, ValueError, TypeError) as error:
-        raise DataError(f"{path}: not a readable .npy file of pairs ({error}); fetch it again") from error
+        raise DataError(
+            f"{path}: not a readable .npy file of pairs ({reason(error)}); fetch it again"
+        ) from error
     if negative.ndim != 3 or negative.size(2) != 2 or negative.size(0) != positive.size(0):
         raise DataError(
             f"{path}: expected {positive.size(0):,} groups of pairs, got an array of shape "

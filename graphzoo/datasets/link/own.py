@@ -129,24 +129,30 @@ def _parse(
         if part in pairs:
             links[part], found = _tidy(pairs[part], lists[part], num_nodes, directed)
             notices += found
-    if _EDGES in links:
-        train, valid, test = draw_link_split(links[_EDGES], num_nodes, split_index, is_directed=directed)
-    else:
+    if _EDGES not in links:
         notices += _separate(links, lists, num_nodes, directed)
         notices += _unseen(links, lists, node_names)
-        train = links["train"]
-        valid, test = _with_negatives(links, pairs, lists, num_nodes, split_index, directed)
-    graph = LinkGraph(
-        name,
-        num_nodes,
-        train,
-        valid,
-        test,
-        x=x,
-        is_directed=directed,
-        node_names=() if list(node_names) == [str(number) for number in range(num_nodes)] else node_names,
-        protocol="random" if _EDGES in links else "given",
-    )
+        if _NEGATIVES[0] in pairs:
+            _check_negatives(links, pairs, lists, num_nodes, directed)
+    try:
+        if _EDGES in links:
+            train, valid, test = draw_link_split(links[_EDGES], num_nodes, split_index, is_directed=directed)
+        else:
+            train = links["train"]
+            valid, test = _with_negatives(links, pairs, num_nodes, split_index, directed)
+        graph = LinkGraph(
+            name,
+            num_nodes,
+            train,
+            valid,
+            test,
+            x=x,
+            is_directed=directed,
+            node_names=() if list(node_names) == [str(number) for number in range(num_nodes)] else node_names,
+            protocol="random" if _EDGES in links else "given",
+        )
+    except DataError as error:  # the split and the graph do not know where the links came from
+        raise DataError(f"{next(iter(lists.values())).path}: {error}") from error
     return graph, notices
 
 
@@ -204,17 +210,14 @@ def _unseen(
 def _with_negatives(
     links: Mapping[str, Tensor],
     pairs: Mapping[str, Tensor],
-    lists: Mapping[str, EdgeList],
     num_nodes: int,
     split_index: int,
     directed: bool,
 ) -> tuple[LinkSplit, LinkSplit]:
-    known = torch.unique(pair_keys(torch.cat(list(links.values())), num_nodes, is_directed=directed))
     valid, test = links["valid"], links["test"]
     if _NEGATIVES[0] in pairs:
-        for part in _NEGATIVES:
-            _check_negatives(pairs[part], lists[part], known, num_nodes, directed)
         return LinkSplit(valid, pairs[_NEGATIVES[0]]), LinkSplit(test, pairs[_NEGATIVES[1]])
+    known = torch.unique(pair_keys(torch.cat(list(links.values())), num_nodes, is_directed=directed))
     count = valid.size(0)
     drawn = draw_non_links(known, num_nodes, count + test.size(0), split_index, is_directed=directed)
     if not directed:
@@ -223,12 +226,21 @@ def _with_negatives(
     return LinkSplit(valid, drawn[:count]), LinkSplit(test, drawn[count:])
 
 
-def _check_negatives(pairs: Tensor, source: EdgeList, known: Tensor, num_nodes: int, directed: bool) -> None:
-    wrong = in_keys(pair_keys(pairs, num_nodes, is_directed=directed), known)
-    wrong |= pairs[:, 0] == pairs[:, 1]
-    if bool(wrong.any()):
-        row = int(np.flatnonzero(wrong.numpy())[0])
-        raise DataError(
-            f"{source.where(row)}: {source.source[row]!r}, {source.target[row]!r} is a link, or a node with "
-            f"itself ({int(wrong.sum()):,} such lines); drop what is no negative"
-        )
+def _check_negatives(
+    links: Mapping[str, Tensor],
+    pairs: Mapping[str, Tensor],
+    lists: Mapping[str, EdgeList],
+    num_nodes: int,
+    directed: bool,
+) -> None:
+    known = torch.unique(pair_keys(torch.cat(list(links.values())), num_nodes, is_directed=directed))
+    for part in _NEGATIVES:
+        source, found = lists[part], pairs[part]
+        wrong = in_keys(pair_keys(found, num_nodes, is_directed=directed), known)
+        wrong |= found[:, 0] == found[:, 1]
+        if bool(wrong.any()):
+            row = int(np.flatnonzero(wrong.numpy())[0])
+            raise DataError(
+                f"{source.where(row)}: {source.source[row]!r}, {source.target[row]!r} is a link, or a node "
+                f"with itself ({int(wrong.sum()):,} such lines); drop what is no negative"
+            )

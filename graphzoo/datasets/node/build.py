@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphzoo.datasets.errors import DataError
+from graphzoo.datasets.errors import DataError, reason
 from graphzoo.datasets.node.splits import NodeSplit
 
 __all__ = [
@@ -108,7 +108,7 @@ def read_gzipped(path: Path) -> bytes:
     try:
         return gzip.decompress(data)
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path}: damaged or cut off ({error}); fetch it again") from error
+        raise DataError(f"{path}: damaged or cut off ({reason(error)}); fetch it again") from error
 
 
 def read_mask_file(path: Path) -> list[Any]:

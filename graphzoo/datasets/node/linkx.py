@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from graphzoo.datasets.errors import DataError
+from graphzoo.datasets.errors import DataError, reason
 from graphzoo.datasets.node.build import Parsed, number_names
 
 __all__ = ["read_linkx"]
@@ -27,7 +27,7 @@ def read_linkx(files: Mapping[str, Path]) -> Parsed:
         edges, num_nodes = fields["edge_index"].astype(np.int64), int(fields["num_nodes"].reshape(-1)[0])
         x = np.asarray(x.todense() if issparse(x) else x, dtype=np.float32)
     except Exception as error:  # a damaged file can raise anything in the parser
-        raise DataError(f"{path}: not a readable MATLAB file ({error}); fetch it again") from error
+        raise DataError(f"{path}: not a readable MATLAB file ({reason(error)}); fetch it again") from error
     if len(x) != num_nodes or len(y) != num_nodes:
         raise DataError(f"{path}: {len(x):,} features and {len(y):,} labels for {num_nodes:,} nodes")
     return Parsed(

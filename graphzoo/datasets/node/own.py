@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphzoo.datasets.errors import DataError
+from graphzoo.datasets.errors import DataError, reason
 from graphzoo.datasets.node.arrays import graph_parts
 from graphzoo.datasets.node.build import Parsed, tidy_edges
 from graphzoo.datasets.node.graph import NodeGraph, read_graph, write_graph
@@ -185,7 +185,7 @@ def _read_npz(path: Path) -> Mapping[str, Any] | NodeGraph:
     except Exception as error:  # a damaged file can raise anything in zip and array readers
         is_objects = "allow_pickle" in str(error)
         remedy = "save strings as arrays of fixed width (dtype str)" if is_objects else "write it again"
-        raise DataError(f"{path}: not a readable .npz file ({error}); {remedy}") from error
+        raise DataError(f"{path}: not a readable .npz file ({reason(error)}); {remedy}") from error
 
 
 def _read_torch(path: Path) -> Mapping[str, Any]:
@@ -205,7 +205,7 @@ def _read_torch(path: Path) -> Mapping[str, Any]:
             "  save the graph as plain tensors: torch.save(data.to_dict(), PATH)"
         ) from error
     except Exception as error:  # a damaged archive can raise anything
-        raise DataError(f"{path}: not a readable torch file ({error}); save it again") from error
+        raise DataError(f"{path}: not a readable torch file ({reason(error)}); save it again") from error
     if isinstance(content, tuple) and content:
         # what PyG's in-memory data sets keep below processed/
         content = content[0]

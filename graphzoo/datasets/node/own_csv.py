@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphzoo.datasets.errors import DataError
+from graphzoo.datasets.errors import DataError, reason
 from graphzoo.datasets.node.arrays import number_classes
 from graphzoo.datasets.node.build import Parsed
 from graphzoo.datasets.node.splits import NodeSplit, is_labelled
@@ -150,7 +150,7 @@ def parse_columns(
     except pyarrow.ArrowException as error:
         if skipped and data.count(b"\n") < skipped:
             raise DataError(f"{path}: no rows behind the names of the columns") from error
-        raise DataError(f"{path}: not a readable table ({error}); check the quotes") from error
+        raise DataError(f"{path}: not a readable table ({reason(error)}); check the quotes") from error
     if wrong:
         row = wrong[0]
         raise DataError(

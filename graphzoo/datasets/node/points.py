@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from graphzoo.datasets.errors import DataError
+from graphzoo.datasets.errors import DataError, reason
 from graphzoo.datasets.node.build import Parsed, number_names
 from graphzoo.datasets.node.unpickle import read_pickle
 
@@ -63,7 +63,7 @@ def read_newsgroups(files: Mapping[str, Path]) -> Parsed:
                     part = "0" if place[0].endswith("train") else "1"
                     texts[part, place[1], int(place[2])] = stream.read().decode("latin1")
     except (tarfile.TarError, OSError, EOFError, ValueError) as error:
-        raise DataError(f"{path}: not a readable archive ({error}); fetch it again") from error
+        raise DataError(f"{path}: not a readable archive ({reason(error)}); fetch it again") from error
     keys = sorted(texts)
     y = np.array([NEWSGROUPS.index(group) for _, group, _ in keys], dtype=np.int64)
     counts = CountVectorizer(stop_words="english", min_df=0.05).fit_transform(texts[key] for key in keys)
@@ -89,7 +89,7 @@ def read_mini_imagenet(files: Mapping[str, Path]) -> Parsed:
             y = np.concatenate([np.asarray(content[f"y_{part}"]) for part in _PARTS])
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(
-                f"{path}: expected x_train, y_train, x_val, y_val, x_test, y_test ({error})"
+                f"{path}: expected x_train, y_train, x_val, y_val, x_test, y_test ({reason(error)})"
             ) from error
     classes, numbers = np.unique(y, return_inverse=True)
     return Parsed(

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from graphzoo.datasets.errors import DataError
+from graphzoo.datasets.errors import DataError, reason
 
 __all__ = ["SparseRows", "read_pickle", "read_pickled_array", "read_torch_file"]
 
@@ -138,7 +138,7 @@ def read_pickled_array(path: Path) -> Sequence[Any]:
         }
         shape, _, kind = read_header[version](stream)
     except (KeyError, ValueError, EOFError) as error:
-        raise DataError(f"{path}: not a readable .npy file ({error}); fetch it again") from error
+        raise DataError(f"{path}: not a readable .npy file ({reason(error)}); fetch it again") from error
     if kind != np.dtype("O") or len(shape) != 1:
         raise DataError(f"{path}: expected a list of objects, got {kind} {shape}; fetch it again")
     return list(_read(path, stream))
@@ -171,7 +171,9 @@ def _read_torch_archive(path: Path) -> Any:
             member = next(name for name in archive.namelist() if name.endswith("/data.pkl"))
             data = archive.read(member)
     except (StopIteration, zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
-        raise DataError(f"{path}: not a readable file of torch.save ({error}); fetch it again") from error
+        raise DataError(
+            f"{path}: not a readable file of torch.save ({reason(error)}); fetch it again"
+        ) from error
     return _read(path, io.BytesIO(data), tensors_in=path)
 
 
@@ -181,7 +183,7 @@ def _load_tensors(path: Path) -> Any:
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged archive can raise anything
-        raise DataError(f"{path}: not a readable data file ({error}); fetch it again") from error
+        raise DataError(f"{path}: not a readable data file ({reason(error)}); fetch it again") from error
 
 
 def _read(path: Path, stream: BinaryIO, *, tensors_in: Path | None = None) -> Any:
@@ -192,4 +194,4 @@ def _read(path: Path, stream: BinaryIO, *, tensors_in: Path | None = None) -> An
             raise DataError(f"{path}: not a readable data file (it refers to tensors elsewhere)") from None
         return _load_tensors(tensors_in)
     except Exception as error:  # a damaged pickle can raise anything that its data make numpy raise
-        raise DataError(f"{path}: not a readable data file ({error}); fetch it again") from error
+        raise DataError(f"{path}: not a readable data file ({reason(error)}); fetch it again") from error
