@@ -6,11 +6,30 @@ import os
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-__all__ = ["UsageError", "nearest", "normalise", "suggestion"]
+__all__ = ["NonFiniteError", "UsageError", "nearest", "normalise", "suggestion"]
+
+
+_LONGEST = 1000
 
 
 class UsageError(ValueError):
-    """A wrong command line, file or setting. The text names the value and the remedy."""
+    """A wrong command line, file or setting. The text names the value and the remedy.
+
+    Args:
+        text: The message. Of a line that a value of the user makes endless, the middle is left out: the file
+            is named at its begin, the remedy at its end.
+    """
+
+    def __init__(self, text: str = "") -> None:
+        lines = (
+            line if len(line) <= _LONGEST else f"{line[: _LONGEST // 2]} ... {line[-_LONGEST // 2 :]}"
+            for line in text.split("\n")
+        )
+        super().__init__("\n".join(lines))
+
+
+class NonFiniteError(ArithmeticError, ValueError):
+    """A loss, gradient, weight or score is NaN or infinite."""
 
 
 def normalise(name: str) -> str:

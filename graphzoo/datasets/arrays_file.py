@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from graphzoo.datasets.errors import DataError, reason
-from graphzoo.datasets.files import write_atomically
+from graphzoo.datasets.files import check_growth, write_atomically
 
 __all__ = ["check_fingerprint", "reading_arrays", "to_bytes", "to_text", "write_arrays"]
 
@@ -62,6 +62,7 @@ def reading_arrays(
     try:
         # opened here: numpy leaves a damaged file open
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+            check_growth(path, path.stat().st_size, sum(part.file_size for part in file.zip.infolist()))
             meta = json.loads(to_text(file["meta"]))
             if meta["format"] != file_format:
                 raise DataError(

@@ -7,7 +7,32 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["write_atomically"]
+from graphzoo.datasets.errors import DataError
+
+__all__ = ["check_growth", "write_atomically"]
+
+# Bytes that any packed file may unpack to, and how many times its own size a larger one may.
+_UNPACKED, _GROWTH = 1 << 26, 200
+
+
+def check_growth(path: Path, packed: int, unpacked: int) -> None:
+    """Refuse a small file that would fill the memory.
+
+    Text shrinks to a tenth, and packing's best is a thousandth: what grows so much was made to do so.
+
+    Args:
+        path: The file.
+        packed: Its size in bytes.
+        unpacked: What it unpacks to, or has unpacked to so far.
+
+    Raises:
+        DataError: with the numbers.
+    """
+    if unpacked > max(_UNPACKED, _GROWTH * packed):
+        raise DataError(
+            f"{path}: {packed:,} bytes that unpack to {unpacked:,} or more, which could fill the memory\n"
+            "  if you trust the file, unpack it yourself"
+        )
 
 
 def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:

@@ -13,12 +13,14 @@ import io
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from graphzoo.datasets.errors import DataError, reason
+from graphzoo.datasets.files import check_growth
 
 __all__ = ["Column", "Columns", "clean", "parse_triples", "read_bytes", "read_triples", "triples_from_table"]
 
@@ -118,7 +120,14 @@ def read_bytes(path: Path) -> bytes:
             raise DataError(f"{path}: named .gz but is not gzip{hint}; rename it or fetch it again")
         return raw
     try:
-        return gzip.decompress(raw)
+        with gzip.open(io.BytesIO(raw)) as stream:
+            parts: list[bytes] = []
+            size = 0
+            for part in iter(partial(stream.read, 1 << 20), b""):
+                parts.append(part)
+                size += len(part)
+                check_growth(path, len(raw), size)
+        return b"".join(parts)
     except (EOFError, OSError, zlib.error) as error:
         raise DataError(
             f"{path}: truncated or corrupt gzip file of {len(raw):,} bytes ({reason(error)}); delete it "

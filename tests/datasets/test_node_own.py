@@ -1,6 +1,7 @@
 """The user's own graph as a PyG file or an .npz file."""
 
 import os
+import shutil
 import warnings
 
 import numpy as np
@@ -263,6 +264,14 @@ def test_cut_off_files(path, keep):
     save(path, parts())
     path.write_bytes(path.read_bytes()[:keep])
     assert "not a readable" in refusal(path)
+
+
+def test_an_archive_that_would_fill_the_memory(tmp_path):
+    packed = tmp_path / "graph.npz"
+    np.savez_compressed(packed, x=np.zeros((1 << 18, 100), np.float32), edge_index=np.zeros((2, 1)))
+    assert "bytes that unpack to 104," in refusal(packed)
+    shutil.copy(packed, tmp_path / "graph.pt")
+    assert "fill the memory" in refusal(tmp_path / "graph.pt")
 
 
 def test_nobody_is_told_to_allow_pickle(tmp_path):

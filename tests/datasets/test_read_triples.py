@@ -69,6 +69,7 @@ DAMAGE = {
     "csv quote": ("t.csv", b'a,r,b\n"a,r,b\n', ["t.csv, line", "quotes"]),
     "csv tab": ("t.csv", b'a,r,b\n"a\tb",r,c\n', ["line 2", "tab"]),
     "csv line break": ("t.csv", b'a,r,b\n"a\nb",r,c\n', ["line break"]),
+    "bomb": ("t.txt.gz", gzip.compress(bytes(1 << 27)), ["unpack to", "fill the memory"]),
     "not gzip": ("t.txt.gz", GOOD, ["not gzip"]),
     "page for gzip": ("t.txt.gz", b"<html>no</html>", ["HTML"]),
     "truncated gzip": ("t.txt.gz", gzip.compress(GOOD * 999)[:-9], ["truncated or corrupt gzip"]),

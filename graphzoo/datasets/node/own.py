@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import re
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from graphzoo.datasets.errors import DataError, reason
+from graphzoo.datasets.files import check_growth
 from graphzoo.datasets.node.arrays import graph_parts
 from graphzoo.datasets.node.build import Parsed, tidy_edges
 from graphzoo.datasets.node.graph import NodeGraph, read_graph, write_graph
@@ -177,6 +179,7 @@ def _read_npz(path: Path) -> Mapping[str, Any] | NodeGraph:
             )
         # opened here: numpy leaves a damaged file open
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+            check_growth(path, path.stat().st_size, sum(part.file_size for part in file.zip.infolist()))
             if "meta" in file.files:
                 return read_graph(path)[0]
             return {name: file[name] for name in file.files}
@@ -191,12 +194,18 @@ def _read_npz(path: Path) -> Mapping[str, Any] | NodeGraph:
 def _read_torch(path: Path) -> Mapping[str, Any]:
     """A dictionary of tensors; no code of the file is run."""
     try:
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                unpacked = sum(part.file_size for part in archive.infolist())
+            check_growth(path, path.stat().st_size, unpacked)
         try:
             content = torch.load(path, map_location="cpu", weights_only=True)
         except pickle.UnpicklingError as error:
             if "torch_geometric" not in str(error):
                 raise
             content = _read_data_object(path)
+    except DataError:
+        raise
     except pickle.UnpicklingError as error:
         wanted = re.search(r"GLOBAL ([\w.]+)", str(error))
         raise DataError(
