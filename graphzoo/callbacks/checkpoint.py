@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import math
 import os
 import signal
@@ -14,12 +15,18 @@ from types import FrameType
 from typing import Any
 from weakref import proxy
 
+import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 from torch import Tensor
 
+from graphzoo.callbacks.checkpoint_file import use_checkpoint_file
+from graphzoo.finite import require_finite_weights
+
 __all__ = ["BestCheckpoint", "Interrupted", "LastCheckpoint", "is_last_epoch"]
+
+log = logging.getLogger(__name__)
 
 
 class Interrupted(Exception):  # noqa: N818 - what happened, not a mistake
@@ -42,7 +49,7 @@ class BestCheckpoint(ModelCheckpoint):
     Short epochs improve many times a second. Then the improvement is copied to main memory at once and
     written a second after the last write, before any `last.ckpt`, when training ends, and when it fails: on
     disk nothing is missed but what a killed process improved in its last second, and a resumed run finds that
-    again.
+    again. An epoch whose metric is NaN or infinite is never the best, nor are weights that are.
 
     Args:
         directory: Folder of the checkpoints.
@@ -74,6 +81,7 @@ class BestCheckpoint(ModelCheckpoint):
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Learn the task's metric."""
         super().setup(trainer, pl_module, stage)
+        use_checkpoint_file(trainer)
         if self.monitor == "auto":
             self.monitor = pl_module.monitor  # type: ignore[assignment]
 
@@ -91,7 +99,21 @@ class BestCheckpoint(ModelCheckpoint):
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Write what has waited: it was good."""
         super().on_exception(trainer, pl_module, exception)
-        self.flush(trainer)
+        try:
+            self.flush(trainer)
+        except OSError as error:  # the run says why it failed, not that its disk is full as well
+            log.warning("best.ckpt stays as it was: %s", error)
+
+    def check_monitor_top_k(self, trainer: Trainer, current: Tensor | None = None) -> bool:
+        """Whether the epoch is the best so far; Lightning takes the first one, whatever its metric."""
+        if current is None:
+            return False
+        # As many collective calls in every process, whatever its own figure is.
+        finite = bool(trainer.strategy.reduce_boolean_decision(bool(torch.isfinite(current)), all=True))
+        better = bool(super().check_monitor_top_k(trainer, current))
+        if not finite:
+            log.warning("%s is %s: not the best, whatever the others are", self.monitor, float(current))
+        return finite and better
 
     def flush(self, trainer: Trainer) -> None:
         """Write the best state if it is not on disk yet."""
@@ -105,6 +127,7 @@ class BestCheckpoint(ModelCheckpoint):
         self._written_at = time.monotonic()
 
     def _save_checkpoint(self, trainer: Trainer, filepath: str) -> None:
+        require_finite_weights(trainer, trainer.lightning_module)
         # Sharded strategies gather the weights while they write.
         if not isinstance(trainer.strategy, SingleDeviceStrategy | DDPStrategy):
             super()._save_checkpoint(trainer, filepath)
@@ -138,8 +161,9 @@ class LastCheckpoint(Checkpoint):
     inside one, at the end, and when the run is told to stop.
 
     Inside an epoch it is written between two optimiser steps only, so that no micro-batch of a step is lost;
-    with a loader that knows its place, the resumed run is the uninterrupted one. It is not written when
-    something fails: the state in the middle of a step is none to go on from.
+    with a loader that knows its place, the resumed run is the uninterrupted one. Where a validation follows
+    upon a step, it is written after that. It is not written when something fails: the state in the middle of
+    a step is none to go on from; nor with weights that are NaN or infinite.
 
     SIGINT and SIGTERM are answered by saving at the next such place and raising `Interrupted`; a second
     SIGINT stops at once.
@@ -159,9 +183,14 @@ class LastCheckpoint(Checkpoint):
         self.seconds = seconds
         self._signum: int | None = None
         self._stopping = False
+        self._postponed = False
         self._saved_at = time.monotonic()
         self._has_saved = False
         self._handlers: dict[int, Any] = {}
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Let the trainer replace files as a whole."""
+        use_checkpoint_file(trainer)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Listen for signals, in the place of Lightning, which would stop in the middle of a validation."""
@@ -185,6 +214,18 @@ class LastCheckpoint(Checkpoint):
         """Save between two steps when it is time."""
         if (batch_idx + 1) % trainer.accumulate_grad_batches or batch_idx + 1 >= trainer.num_training_batches:
             return  # inside a step, or at the end of the epoch, which is saved after its validation
+        if _validates_after(trainer, batch_idx):
+            self._postponed = True  # a resumed run would leave this validation out
+            return
+        self._save_when_due(trainer)
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Save after a validation inside an epoch, when it is time."""
+        if self._postponed:
+            self._postponed = False
+            self._save_when_due(trainer)
+
+    def _save_when_due(self, trainer: Trainer) -> None:
         # The clock of the first process counts. One small reduction per step serves clock and signals.
         due = trainer.is_global_zero and time.monotonic() - self._saved_at > 60 * self.minutes
         if not self._any(trainer, due or self._signum is not None):
@@ -207,6 +248,7 @@ class LastCheckpoint(Checkpoint):
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
     ) -> None:
         """Stop if told to."""
+        self._postponed = False  # the epoch had no validation
         self._stop()
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -246,6 +288,7 @@ class LastCheckpoint(Checkpoint):
         for callback in trainer.checkpoint_callbacks:
             if isinstance(callback, BestCheckpoint):
                 callback.flush(trainer)  # what this checkpoint calls the best has to be there
+        require_finite_weights(trainer, trainer.lightning_module)
         trainer.save_checkpoint(self.path, weights_only=False)
         self._saved_at, self._has_saved = time.monotonic(), True
 
@@ -256,6 +299,14 @@ def is_last_epoch(trainer: Trainer) -> bool:
     epochs = trainer.max_epochs
     last = epochs is not None and 0 <= epochs <= trainer.current_epoch + 1
     return bool(trainer.should_stop or stop or last)
+
+
+def _validates_after(trainer: Trainer, batch_idx: int) -> bool:
+    """Whether the batch, not the last of its epoch, may be followed by a validation."""
+    if trainer.check_val_every_n_epoch is None:
+        batch_idx = trainer.fit_loop.total_batch_idx
+    every = trainer.val_check_batch
+    return bool(trainer.enable_validation and every and (batch_idx + 1) % every == 0)
 
 
 def _copy(value: Any) -> Any:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 from torch.optim import Optimizer
 
+from graphzoo.errors import NonFiniteError
+from graphzoo.finite import describe_weights, listed, not_finite, require_finite_weights, stopped
+
 __all__ = ["NanGuard", "NonFiniteError"]
 
 
-class NonFiniteError(ArithmeticError, ValueError):
-    """A loss or gradient is NaN or infinite."""
-
-
 class NanGuard(Callback):
-    """Checks the loss before each backward pass and the gradients before each step.
+    """Checks the loss before each backward pass, the gradients before each step, the weights before saving.
 
     A network full of NaN trains on without a word, and some ranking formulas then call it perfect.
     """
@@ -23,9 +24,7 @@ class NanGuard(Callback):
     def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Tensor) -> None:
         """Raise `NonFiniteError` for a bad loss."""
         if not torch.isfinite(loss.detach()).all():
-            bad = _first_bad({name: value.detach() for name, value in pl_module.named_parameters()})
-            where = f"the weights of {bad} are not finite" if bad else "all weights are finite still"
-            self._stop(trainer, f"the loss is {float(loss.detach())}; {where}")
+            self._stop(trainer, f"the loss is {float(loss.detach())}; {describe_weights(pl_module)}")
 
     def on_before_optimizer_step(
         self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer
@@ -37,15 +36,18 @@ class NanGuard(Callback):
         if not gradients:
             return
         norms = torch.stack(torch._foreach_norm(list(gradients.values())))
-        if not torch.isfinite(norms).all():
-            self._stop(trainer, f"the gradient of {_first_bad(gradients)} is not finite")
+        if bool(torch.isfinite(norms).all()):
+            return
+        if bad := not_finite(gradients):
+            self._stop(trainer, f"the gradient of {listed(bad)} is not finite")
+        huge = [name for name, norm in zip(gradients, norms, strict=True) if not bool(torch.isfinite(norm))]
+        self._stop(trainer, f"the gradient of {listed(huge)} is too large: its norm is infinite")
+
+    def on_save_checkpoint(
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Raise `NonFiniteError` for bad weights, whoever writes the checkpoint."""
+        require_finite_weights(trainer, pl_module)
 
     def _stop(self, trainer: Trainer, what: str) -> None:
-        raise NonFiniteError(
-            f"{what} (epoch {trainer.current_epoch}, step {trainer.global_step})\n"
-            "Lower --model.lr or add --trainer.gradient_clip_val 1.0"
-        )
-
-
-def _first_bad(values: dict[str, Tensor]) -> str:
-    return next((name for name, value in values.items() if not torch.isfinite(value).all()), "")
+        raise stopped(trainer, f"{what} (epoch {trainer.current_epoch}, step {trainer.global_step})")

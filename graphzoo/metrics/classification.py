@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
+from graphzoo.errors import NonFiniteError
+
 __all__ = ["Accuracy", "RocAuc", "roc_auc"]
 
 
@@ -34,7 +36,11 @@ class Accuracy(Metric):
         Args:
             logits: [T, C].
             target: Classes [T], int64, or yes-no labels [T, C], float, NaN where unknown.
+
+        Raises:
+            NonFiniteError: for logits that are not finite: NaN would be the class that `argmax` takes.
         """
+        _require_finite(logits)
         if target.dim() == 1:
             right, known = logits.argmax(1) == target, torch.ones_like(target, dtype=torch.bool)
         else:
@@ -70,7 +76,12 @@ class RocAuc(Metric):
         Args:
             logits: [T, 2] for classes 0 and 1, else [T, C].
             target: Classes [T], int64, or yes-no labels [T, C], float, NaN where unknown.
+
+        Raises:
+            NonFiniteError: for logits that are not finite: NaN would rank above all others.
+            ValueError: for single-label data with other than two classes.
         """
+        _require_finite(logits)
         if target.dim() == 1:
             if logits.shape[1] != 2:
                 raise ValueError(
@@ -104,11 +115,16 @@ def roc_auc(scores: Tensor, target: Tensor) -> Tensor:
     Returns:
         Scalar, float64; NaN without a positive or without a negative.
 
+    Raises:
+        NonFiniteError: if a score is NaN, which would rank above all others.
+
     >>> roc_auc(torch.tensor([0.1, 0.4, 0.35, 0.8]), torch.tensor([0.0, 0.0, 1.0, 1.0]))
     tensor(0.7500, dtype=torch.float64)
     """
     known = ~target.isnan()
     scores, positive = scores[known], target[known] > 0.5
+    if bool(scores.isnan().any()):
+        raise NonFiniteError(f"{int(scores.isnan().sum())} of {scores.numel()} scores are NaN: no rank")
     # Tied scores share the mean of their one-based ranks; twice it is a whole number.
     _, place, count = torch.unique(scores, return_inverse=True, return_counts=True)
     last = count.cumsum(0)
@@ -118,3 +134,13 @@ def roc_auc(scores: Tensor, target: Tensor) -> Tensor:
     wins = doubled[positive].sum() - num_positive * (num_positive + 1)
     area: Tensor = wins.double() / (2 * num_positive * num_negative).double()
     return area
+
+
+def _require_finite(logits: Tensor) -> None:
+    finite = torch.isfinite(logits)
+    if not bool(finite.all()):
+        raise NonFiniteError(
+            f"{int((~finite).sum())} of {logits.numel()} scores are NaN or infinite, first in row "
+            f"{int((~finite).any(1).nonzero()[0])}; they have no rank. Look for the step where the loss "
+            "became NaN, and lower the learning rate"
+        )

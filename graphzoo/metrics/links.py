@@ -15,6 +15,7 @@ from torchmetrics import Metric
 from torchmetrics.functional.classification import binary_average_precision
 from torchmetrics.utilities.distributed import gather_all_tensors
 
+from graphzoo.errors import NonFiniteError
 from graphzoo.metrics.classification import roc_auc
 
 __all__ = ["HITS", "LinkMetric", "link_figures", "link_ranks"]
@@ -33,9 +34,14 @@ def link_ranks(positive: Tensor, negative: Tensor) -> tuple[Tensor, Tensor]:
     Returns:
         Optimistic ranks (ties below the positive) and pessimistic ones (ties above), [P] each, int64.
 
+    Raises:
+        NonFiniteError: if a positive is NaN, which no negative is above.
+        ValueError: if all negatives of a positive are NaN, so that it would be first among none.
+
     >>> link_ranks(torch.tensor([0.5]), torch.tensor([0.9, 0.5, 0.1]))
     (tensor([2]), tensor([3]))
     """
+    _require_rank(positive, negative)
     if negative.dim() == 2:
         above = (negative > positive[:, None]).sum(1)
         return above + 1, above + (negative == positive[:, None]).sum(1) + 1
@@ -43,6 +49,19 @@ def link_ranks(positive: Tensor, negative: Tensor) -> tuple[Tensor, Tensor]:
     above = pool.numel() - torch.searchsorted(pool, positive, right=True)
     level = pool.numel() - torch.searchsorted(pool, positive, right=False)
     return above + 1, level + 1
+
+
+def _require_rank(positive: Tensor, negative: Tensor) -> None:
+    if bool(positive.isnan().any()):
+        raise NonFiniteError(
+            f"{int(positive.isnan().sum())} of {positive.numel()} scores of positives are NaN, first that of "
+            f"positive {int(positive.isnan().nonzero()[0])}; they have no rank"
+        )
+    alone = negative.isnan().all(-1).reshape(-1)
+    if negative.shape[-1] and bool(alone.any()):
+        raise ValueError(
+            f"positive {int(alone.nonzero()[0])} has no negative with a score: it cannot be ranked among none"
+        )
 
 
 def link_figures(positive: Tensor, negative: Tensor, hits: Sequence[int] = HITS) -> dict[str, Tensor]:
@@ -64,7 +83,8 @@ def link_figures(positive: Tensor, negative: Tensor, hits: Sequence[int] = HITS)
         `mrr`, `hits@<K>`, and against a pool `auroc` and `ap`: float64 scalars.
 
     Raises:
-        ValueError: without any positive.
+        NonFiniteError: if a positive is NaN.
+        ValueError: without any positive, or with one whose negatives are all NaN.
     """
     if not positive.numel():
         raise ValueError("no positive pair to rank: the split is empty or no batch was evaluated")
@@ -134,13 +154,14 @@ class LinkMetric(Metric):
             index: Number of each pair, [B], int64.
 
         Raises:
-            ValueError: for scores that are not finite: they have no rank.
+            NonFiniteError: for scores that are not finite: they have no rank.
+            ValueError: for shapes that do not fit.
         """
         if scores.shape != index.shape or scores.dim() != 1:
             raise ValueError(f"scores {list(scores.shape)} and index {list(index.shape)} must both be [B]")
         finite = torch.isfinite(scores)
         if not bool(finite.all()):
-            raise ValueError(
+            raise NonFiniteError(
                 f"{int((~finite).sum())} of {scores.numel()} scores are NaN or infinite, first that of pair "
                 f"{int(index[~finite][0])}; they have no rank. Look for the step where the loss became NaN, "
                 "and lower the learning rate"

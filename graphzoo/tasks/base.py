@@ -10,9 +10,12 @@ from typing import Any, ClassVar, Self
 
 import torch
 from lightning.pytorch import LightningModule
-from torch import nn
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from graphzoo.encoders.base import Encoder
+from graphzoo.errors import NonFiniteError
+from graphzoo.finite import describe_weights, stopped
 from graphzoo.types import GraphSpec
 
 __all__ = ["CHECKPOINT_FORMAT", "Task", "class_path", "versions"]
@@ -63,6 +66,9 @@ class Task(LightningModule):
         super().__init__()
         self._factory = encoder
         self._loaded_data: dict[str, Any] = {}
+        self._micro_batches = 1
+        self._step_loss: Tensor | None = None
+        self._sums: dict[str, tuple[Tensor, int]] = {}
         self.spec: GraphSpec | None = None
         self.encoder: Encoder | None = None
 
@@ -155,8 +161,10 @@ class Task(LightningModule):
         }
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add the description; see `describe`."""
+        """Add the description, see `describe`, and the sums of an epoch that is not over."""
         checkpoint["graphzoo"] = self.describe()
+        if self._sums:
+            checkpoint["graphzoo_sums"] = {name: [*pair] for name, pair in self._sums.items()}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Build the modules for the checkpoint's graph, so that the weights find their places."""
@@ -178,6 +186,9 @@ class Task(LightningModule):
         self.__dict__["_loaded_data"] = {key: value for key, value in described.items() if key not in own}
         if self._has_data():
             self._check_loaded()  # before weights are found to have other shapes
+            if self.trainer.state.fn == "fit":
+                sums = checkpoint.get("graphzoo_sums", {})
+                self._sums = {name: (total, int(count)) for name, (total, count) in sums.items()}
 
     @classmethod
     def from_checkpoint_dict(
@@ -199,13 +210,23 @@ class Task(LightningModule):
         task.load_state_dict(checkpoint["state_dict"])
         return task.eval()
 
+    def bad_scores(self, split: str, error: NonFiniteError) -> NonFiniteError:
+        """The error that ends a run whose scores have no rank.
+
+        Args:
+            split: Where they were found.
+            error: What the metric said.
+        """
+        where = f"{split} scores after step {self.trainer.global_step}"
+        return stopped(self.trainer, f"{where}: {describe_weights(self)}; {error}")
+
     def accumulate_micro_batches(self) -> None:
         """Let Lightning take a step after as many loader items as the data make of a batch.
 
         Raises:
             ValueError: if the user asks for another number.
         """
-        parts = self._datamodule().num_micro_batches
+        parts = self._micro_batches = self._datamodule().num_micro_batches
         if parts == 1:
             return
         if self.trainer.accumulate_grad_batches not in (1, parts):
@@ -214,6 +235,62 @@ class Task(LightningModule):
                 f"leave it out instead of asking for {self.trainer.accumulate_grad_batches}"
             )
         self.trainer.accumulate_grad_batches = parts
+
+    @property
+    def parts_of_batch(self) -> int:
+        """Parts that a global batch is cut into, over processes and micro-batches.
+
+        Both divide: processes average their gradients, Lightning the accumulated ones. A part's sum of losses
+        times this number over the size of the global batch leads to the gradient of the batch's mean. Global
+        batches that a user accumulates are averaged.
+        """
+        return self.trainer.world_size * self._micro_batches
+
+    def collect_loss(self, losses: Tensor, num_global: int) -> None:
+        """Remember a part's losses for `train/loss`, which is logged once per step.
+
+        Args:
+            losses: Of the part, [B].
+            num_global: Size of the global batch that it is a part of.
+        """
+        size = max(num_global, 1)
+        total = losses.detach().float().sum()
+        part = torch.stack([total, total.new_tensor(losses.numel())]) / size
+        self._step_loss = part if self._step_loss is None else self._step_loss + part
+
+    def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
+        """Log the mean loss of the step's global batch as `train/loss`, the same in every process."""
+        if self._step_loss is None:
+            return
+        total, share = self.trainer.strategy.reduce(self._step_loss, reduce_op="sum")
+        self._step_loss = None
+        self.log_training("train/loss", total / share.clamp(min=1e-12))
+
+    def log_training(self, name: str, value: Tensor) -> None:
+        """Log a value of one step: by itself, or where `logs_epochs` in the mean over its epoch.
+
+        Lightning's own mean (`on_epoch=True`) would begin anew in an epoch that is resumed in its middle.
+
+        Args:
+            name: The metric.
+            value: Scalar, the same in every process.
+        """
+        if not self.logs_epochs:
+            self.log(name, value, prog_bar=name == "train/loss", batch_size=1, sync_dist=False)
+            return
+        total, count = self._sums.get(name, (torch.zeros_like(value), 0))
+        self._sums[name] = (total + value, count + 1)
+
+    def on_train_epoch_end(self) -> None:
+        """Log the means of the epoch; see `log_training`."""
+        sums, self._sums = self._sums, {}
+        for name, (total, count) in sums.items():
+            self.log(name, total / count, prog_bar=name == "train/loss", batch_size=1, sync_dist=False)
+
+    @property
+    def logs_epochs(self) -> bool:
+        """Whether an epoch has so few steps that the mean of its losses is logged, not each of them."""
+        return False
 
     @property
     def fuses_optimizer(self) -> bool:

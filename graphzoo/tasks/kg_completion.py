@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from graphzoo.decoders import EntityDecoder
 from graphzoo.encoders.base import Encoder, QueryEncoder
+from graphzoo.errors import NonFiniteError
 from graphzoo.metrics import RankingMetric, rank_targets, summarize_ranks
 from graphzoo.metrics.ranks import Ties
 from graphzoo.ops import RelationalGraph
@@ -137,10 +138,8 @@ class KGCompletion(Task):
         mask = self._remover.to(self.device).edge_mask(batch.removed)
         logits = self._logits(self._graph("train"), batch.head, batch.relation, mask, self._noise_seed(step))
         losses = self._ce(logits, batch) if self.loss == "ce" else self._bce(logits, batch)  # [B]
-        parts = self.trainer.world_size * self.trainer.accumulate_grad_batches
-        if len(batch):  # a process may have no part in a small last batch
-            self.log("train/loss", losses.detach().mean(), prog_bar=True, batch_size=len(batch))
-        return losses.sum() * (self.loss_scale * parts / batch.num_global)
+        self.collect_loss(losses, batch.num_global)
+        return losses.sum() * (self.loss_scale * self.parts_of_batch / batch.num_global)
 
     def _ce(self, logits: Tensor, batch: TripleBatch) -> Tensor:
         return F.cross_entropy(logits.float(), batch.tail, reduction="none")
@@ -207,8 +206,8 @@ class KGCompletion(Task):
         scores = self.score_queries(self._graph(split), batch.head, batch.relation)
         try:
             optimistic, pessimistic = rank_targets(scores, batch)
-        except ValueError as error:
-            raise ValueError(f"{split} scores after step {self.trainer.global_step}: {error}") from error
+        except NonFiniteError as error:
+            raise self.bad_scores(split, error) from error
         self._metric(prefix).update(optimistic, pessimistic, batch.target_index)
 
     def _report(self, prefix: str) -> None:

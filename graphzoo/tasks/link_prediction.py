@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from graphzoo.decoders import EntityDecoder, PairDecoder
 from graphzoo.decoders.pair import PairDecoderKind
 from graphzoo.encoders.base import Encoder, NodeEncoder, PairEncoder, QueryEncoder
-from graphzoo.errors import UsageError
+from graphzoo.errors import NonFiniteError, UsageError
 from graphzoo.heuristics import GraphPairScorer
 from graphzoo.metrics import LinkMetric
 from graphzoo.metrics.links import HITS
@@ -185,24 +185,20 @@ class LinkPrediction(Task):
         noise_seed = int(hash_integers(self.seed, *name))
         logits, auxiliary = self._logits(batch, "train", noise_seed)
         losses = self.losses(logits.float(), batch.edge_label)
-        parts = self.trainer.world_size * self.trainer.accumulate_grad_batches
-        if len(batch):  # a process may have no part in a small last batch
-            # Where an epoch has few steps, most would end without a row: then its mean is logged.
-            few = self._steps_per_epoch < 20
-            value = losses.detach().mean()
-            self.log("train/loss", value, prog_bar=True, on_step=not few, on_epoch=few, batch_size=len(batch))
-        loss = losses.sum() * (parts / batch.num_global)
+        self.collect_loss(losses, batch.num_global)
+        loss = losses.sum() * (self.parts_of_batch / batch.num_global)
         if auxiliary is None:
             return loss
         self.log("train/auxiliary_loss", auxiliary.detach(), batch_size=1)
         return loss + auxiliary
 
     @property
-    def _steps_per_epoch(self) -> int:
+    def logs_epochs(self) -> bool:
+        """Below 20 steps most epochs would end without a row."""
         datamodule = self._datamodule()
         batch_size: int = datamodule.batch_size
         num_links: int = datamodule.graph.train.shape[0]
-        return math.ceil(num_links / batch_size)
+        return math.ceil(num_links / batch_size) < 20
 
     def losses(self, logits: Tensor, label: Tensor) -> Tensor:
         """Binary cross-entropy of each pair, [B]."""
@@ -248,8 +244,8 @@ class LinkPrediction(Task):
             return
         try:
             self._metric(prefix).update(self.score_batch(batch, split).double(), batch.index)
-        except ValueError as error:
-            raise ValueError(f"{split} scores after step {self.trainer.global_step}: {error}") from error
+        except NonFiniteError as error:
+            raise self.bad_scores(split, error) from error
 
     def _report(self, prefix: str) -> None:
         self._states = None

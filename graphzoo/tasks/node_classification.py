@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from graphzoo.decoders import NodeDecoder
 from graphzoo.decoders.node import NodeDecoderKind
 from graphzoo.encoders.base import Encoder, NodeEncoder
-from graphzoo.errors import UsageError
+from graphzoo.errors import NonFiniteError, UsageError
 from graphzoo.metrics import Accuracy, RocAuc
 from graphzoo.sampling import hash_integers
 from graphzoo.tasks.base import Task
@@ -186,21 +186,19 @@ class NodeClassification(Task):
         logits = self.decoder(states, noise_seed=noise_seed)[batch.target]
         weights = None if self._weights is None else self.to_device_once("class weights", self._weights)
         losses = self._losses(logits, batch.y[batch.target], weights)  # [T]
-        # Alone in its epoch, a step is what the epoch's row in metrics.csv is about.
-        whole = batch.index is None
-        if len(batch):  # a process may have no part in a small batch
-            self._log_loss("train/loss", losses.detach().mean(), whole, len(batch))
+        self.collect_loss(losses, batch.num_global)
+        # The sampler makes one global batch of what a user accumulates.
         parts = self.trainer.world_size * self.trainer.accumulate_grad_batches
         loss = losses.sum() * (parts / max(batch.num_global, 1))
         if auxiliary is None:
             return loss
-        self._log_loss("train/auxiliary_loss", auxiliary.detach(), whole, 1)
+        self.log_training("train/auxiliary_loss", auxiliary.detach())
         return loss + auxiliary
 
-    def _log_loss(self, name: str, value: Tensor, whole: bool, size: int) -> None:
-        self.log(
-            name, value, prog_bar=name == "train/loss", on_step=not whole, on_epoch=whole, batch_size=size
-        )
+    @property
+    def logs_epochs(self) -> bool:
+        """Alone in its epoch, a step is what the epoch's row is about."""
+        return getattr(self._datamodule(), "batch_size", None) is None
 
     def _losses(self, logits: Tensor, target: Tensor, weights: Tensor | None = None) -> Tensor:
         """Loss of each node, [T], times the weight of its class."""
@@ -298,16 +296,14 @@ class NodeClassification(Task):
     def _judge(self, prefix: str, batch: NodeBatch) -> None:
         x, edge_index, precomputed = self._inputs(batch)
         logits = self.decoder(self.node_encoder(x, edge_index, **precomputed))[batch.target].float()
-        if not torch.isfinite(logits).all():
-            split = {"val": "valid"}.get(prefix, prefix)
-            raise ValueError(
-                f"{split} scores after step {self.trainer.global_step}: some are NaN or infinite"
-            )
         if not len(batch):
             log.warning("the %s split is empty, nothing is evaluated", prefix)
             return
         target = batch.y[batch.target]
-        self._metric(prefix).update(logits, target)
+        try:
+            self._metric(prefix).update(logits, target)
+        except NonFiniteError as error:
+            raise self.bad_scores({"val": "valid"}.get(prefix, prefix), error) from error
         loss = self._losses(logits, target).double().mean()
         self.log(f"{prefix}/loss", loss, batch_size=len(batch), sync_dist=False)
 

@@ -130,16 +130,16 @@ def test_resumed_is_uninterrupted(fit_nodes, cli, results, model, more, epoch, b
 
 def test_checkpoints_are_written_rarely_and_completely(fit_nodes, monkeypatch, results):
     """Hundreds of epochs a minute must not mean hundreds of files a minute."""
-    from lightning.fabric.plugins import TorchCheckpointIO
+    from graphzoo.callbacks.checkpoint_file import CheckpointFile
 
     written = []
-    save = TorchCheckpointIO.save_checkpoint
+    save = CheckpointFile.save_checkpoint
 
     def count(self, checkpoint, path, *args, **kwargs):
         written.append((Path(path).name, checkpoint["epoch"]))
         save(self, checkpoint, path, *args, **kwargs)
 
-    monkeypatch.setattr(TorchCheckpointIO, "save_checkpoint", count)
+    monkeypatch.setattr(CheckpointFile, "save_checkpoint", count)
     monkeypatch.setattr("graphzoo.callbacks.checkpoint.time.monotonic", lambda: 0.0)  # no time passes
     fit_nodes("--run_dir=run", "--model.lr=0.05", epochs=30)
     best = results("run")["best_epoch"]

@@ -1,0 +1,84 @@
+"""Writing a checkpoint so that its name always stands for a whole file with usable weights."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import IO, Any, BinaryIO, cast
+
+import torch
+from lightning.fabric.plugins import TorchCheckpointIO
+from lightning.pytorch import Trainer
+
+__all__ = ["CheckpointFile", "use_checkpoint_file"]
+
+
+class CheckpointFile(TorchCheckpointIO):
+    """Writes beside the target, waits for the disk, and renames.
+
+    Lightning's own writes into the system's folder for temporary files and moves the result. Where that is
+    another disk, moving is copying: a process killed in its middle, or a full disk, would leave neither the
+    old checkpoint nor the new one. This one streams, too, instead of holding the file in memory.
+    """
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any | None = None
+    ) -> None:
+        """Replace the file by a whole new one, or leave it as it was.
+
+        Args:
+            checkpoint: What `torch.save` takes.
+            path: The file.
+            storage_options: None; there are none.
+
+        Raises:
+            OSError: if it cannot be written, with the file's name and the reason of the system.
+        """
+        if storage_options is not None:
+            raise TypeError("CheckpointFile takes no storage_options")
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(f"{path.name}.part")
+        try:
+            with part.open("wb") as file:
+                writer = _Writer(file)
+                try:
+                    torch.save(checkpoint, cast(IO[bytes], writer))
+                except RuntimeError as error:
+                    # torch's archive writer reports a failed write as an error of its own
+                    raise (writer.error or error) from error
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(path)
+        except OSError as error:
+            part.unlink(missing_ok=True)
+            code = error.errno or errno.EIO
+            raise OSError(code, error.strerror or str(error), str(path)) from error
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+
+
+class _Writer:
+    """Passes on what is written, and remembers why it could not be."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+        self.error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        try:
+            return self.file.write(data)
+        except OSError as error:
+            self.error = error
+            raise
+
+    def flush(self) -> None:
+        self.file.flush()
+
+
+def use_checkpoint_file(trainer: Trainer) -> None:
+    """Let a trainer write checkpoints with `CheckpointFile`, unless its user chose how they are written."""
+    if type(trainer.strategy.checkpoint_io) is TorchCheckpointIO:
+        trainer.strategy.checkpoint_io = CheckpointFile()

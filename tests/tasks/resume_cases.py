@@ -1,0 +1,244 @@
+"""Runs that are killed at named places, and everything that must not show that they were."""
+
+import csv
+import dataclasses
+import hashlib
+import random
+import shutil
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from lightning.pytorch import Callback, Trainer
+from link_graphs import make_link_graph
+from node_graphs import write_npz
+
+from graphzoo.callbacks import BestCheckpoint, LastCheckpoint, MetricsFile
+from graphzoo.datamodules import KGDataModule, LinkDataModule, NodeDataModule
+from graphzoo.encoders import PENCIL, GALiT, KnowFormer, NodeFormer
+from graphzoo.tasks import HeuristicEstimation, KGCompletion, LinkPrediction, NodeClassification
+
+# name -> (epoch, batch, hook): the hook at which the process dies; the disk holds what it held then.
+STOPS = {
+    "between two steps": (0, 2, "on_train_batch_start"),
+    "inside a step": (1, 3, "on_train_batch_start"),
+    "after a validation inside an epoch": (1, 4, "on_train_batch_start"),
+    "while validating": (1, 0, "on_validation_batch_start"),
+    "between best.ckpt and last.ckpt": (1, 0, "on_train_epoch_end"),
+    "exactly at the end of an epoch": (2, 0, "on_train_epoch_start"),
+}
+EPOCHS = 3
+
+
+@dataclasses.dataclass
+class Case:
+    """One kind of run: what it trains, on what, and the parts that a step is made of."""
+
+    task: Callable[[], object]
+    data: Callable[[Path, int], object]
+    accumulate: int = 1
+    trainer: dict = dataclasses.field(default_factory=dict)
+
+
+def kg(folder, workers, **settings):
+    """60 training triples in steps of 16, each of two micro-batches."""
+    path = folder / "kg"
+    if not path.is_dir():
+        path.mkdir(parents=True)
+        source = random.Random(0)
+        names = [f"e{number}" for number in range(12)]
+        every = [(h, r, t) for h in names for r in ("r0", "r1") for t in names]
+        drawn = source.sample(every, 84)
+        for split, part in {"train": drawn[:60], "valid": drawn[60:72], "test": drawn[72:]}.items():
+            (path / f"{split}.txt").write_text("".join("\t".join(triple) + "\n" for triple in part))
+    return KGDataModule(path=str(path), batch_size=16, micro_batch_size=8, num_workers=workers, **settings)
+
+
+def nodes(folder, workers, **settings):
+    """60 nodes, 30 of them for training."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = write_npz(folder / "nodes.npz")
+    return NodeDataModule(name="nodes", path=path, num_workers=workers, **settings)
+
+
+def links(folder, workers, **settings):
+    """About 130 training links in steps of 32, each of two micro-batches."""
+    settings = {
+        "batch_size": 32,
+        "micro_batch_size": 16,
+        "depth": 1,
+        "num_neighbors": 8,
+        "max_nodes": 18,
+        **settings,
+    }
+    found = LinkDataModule(num_workers=workers, **settings)
+    found._load = lambda download: make_link_graph()
+    return found
+
+
+RATES = {"lr_milestones": [1, 2], "lr_gamma": 0.5}
+
+
+def knowformer(spec):
+    return KnowFormer(spec, hidden_channels=8, num_heads=2, num_layers=1, dropout=0.2)
+
+
+def galit(spec):
+    return GALiT(spec, hidden_channels=8, dropout=0.2)
+
+
+def nodeformer(spec):
+    return NodeFormer(spec, hidden_channels=8, num_heads=2, dropout=0.2)
+
+
+def pencil(spec):
+    return PENCIL(spec, hidden_channels=16, num_layers=1, num_heads=2, ffn_channels=16, dropout=0.2)
+
+
+CASES = {
+    "kg-completion, KnowFormer": Case(lambda: KGCompletion(knowformer, **RATES), kg),
+    "kg-completion, KnowFormer, sampled negatives": Case(
+        lambda: KGCompletion(knowformer, loss="bce", num_negatives=4, **RATES), kg
+    ),
+    "kg-completion, KnowFormer, two validations an epoch": Case(
+        lambda: KGCompletion(knowformer, **RATES), kg, trainer={"val_check_interval": 0.5}
+    ),
+    "node-classification, NodeFormer, whole graph": Case(
+        lambda: NodeClassification(nodeformer, decoder="mlp", dropout=0.2, **RATES), nodes
+    ),
+    "node-classification, GALiT, parts": Case(
+        lambda: NodeClassification(galit, dropout=0.2, **RATES),
+        lambda folder, workers: nodes(folder, workers, batch_size=8),
+        accumulate=2,
+    ),
+    "link-prediction, PENCIL": Case(lambda: LinkPrediction(pencil, dropout=0.2, **RATES), links),
+    "link-prediction, GALiT": Case(lambda: LinkPrediction(galit, dropout=0.2, **RATES), links),
+    "link-prediction, KnowFormer": Case(lambda: LinkPrediction(knowformer, **RATES), links),
+    "heuristic-estimation, PENCIL": Case(lambda: HeuristicEstimation(pencil, **RATES), links),
+}
+# Cases whose loader takes processes, with which the stops inside an epoch are tried too.
+WITH_WORKERS = (
+    "kg-completion, KnowFormer",
+    "node-classification, GALiT, parts",
+    "link-prediction, PENCIL",
+)
+
+
+def digest(value):
+    """A number for everything in a batch: samples, labels, negatives, subgraphs."""
+    found = hashlib.sha256()
+
+    def add(part):
+        if isinstance(part, torch.Tensor):
+            if part.layout != torch.strided:
+                part = part.to_dense()
+            found.update(repr((part.dtype, part.shape)).encode() + part.contiguous().numpy().tobytes())
+        elif dataclasses.is_dataclass(part):
+            for field in dataclasses.fields(part):
+                found.update(field.name.encode())
+                add(getattr(part, field.name))
+        else:
+            found.update(repr(part).encode())
+
+    add(value)
+    return found.hexdigest()
+
+
+class Seen(Callback):
+    """Writes down what each step is made of."""
+
+    def __init__(self):
+        self.batches = []
+
+    def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+        self.batches.append((trainer.current_epoch, batch_idx, digest(batch)))
+
+
+class Killed(Callback):
+    """Copies the run's folder whenever a stop is reached: what a process leaves that is killed just then."""
+
+    def __init__(self, run, stops):
+        self.run, self.stops, self.seen = run, stops, {}
+
+    def _reached(self, hook, epoch, batch, seen):
+        for name, stop in self.stops.items():
+            if stop == (epoch, batch, hook) and name not in self.seen:
+                shutil.copytree(self.run, self.run.parent / name)
+                self.seen[name] = seen
+
+    def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+        self._reached("on_train_batch_start", trainer.current_epoch, batch_idx, batch_idx)
+
+    def on_validation_batch_start(self, trainer, pl_module, batch, batch_idx, dataloader_idx=0):
+        self._reached("on_validation_batch_start", trainer.current_epoch, batch_idx, None)
+
+    def on_train_epoch_end(self, trainer, pl_module):
+        self._reached("on_train_epoch_end", trainer.current_epoch, 0, None)
+
+    def on_train_epoch_start(self, trainer, pl_module):
+        self._reached("on_train_epoch_start", trainer.current_epoch, 0, None)
+
+
+def train(case, run, *, workers=0, resume=None, more=(), seed=0, epochs=EPOCHS):
+    """Fit a case in a folder, from the start or from a checkpoint.
+
+    Returns:
+        What each step was made of, and the trainer.
+    """
+    torch.manual_seed(seed)
+    task, seen = case.task(), Seen()
+    metrics = MetricsFile(run)
+    if resume is not None:
+        metrics.forget_after(torch.load(resume, weights_only=True)["global_step"] - 1)
+    trainer = Trainer(
+        max_epochs=epochs,
+        accelerator="cpu",
+        logger=metrics,
+        log_every_n_steps=1,
+        callbacks=[
+            seen,
+            *more,
+            BestCheckpoint(run / "checkpoints", mode=task.mode, seconds=0),
+            LastCheckpoint(run / "checkpoints", minutes=0, seconds=0),
+        ],
+        accumulate_grad_batches=case.accumulate,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        **{"num_sanity_val_steps": 0, **case.trainer},
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        trainer.fit(task, datamodule=case.data(run.parent / "data", workers), ckpt_path=resume)
+    return seen.batches, trainer
+
+
+def rows(run):
+    """metrics.csv as text, without empty rows."""
+    with (run / "metrics.csv").open() as file:
+        found = [{name: value for name, value in row.items() if value} for row in csv.DictReader(file)]
+    return [row for row in found if set(row) - {"step", "epoch"}]
+
+
+def difference(one, other, where=""):
+    """Where two plain values or tensors differ first, bit for bit; empty when they do not."""
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        same = one.dtype == other.dtype and one.shape == other.shape
+        return "" if same and bool((one.eq(other) | (one.isnan() & other.isnan())).all()) else where
+    if isinstance(one, dict) and isinstance(other, dict):
+        if list(one) != list(other):
+            return f"{where} {list(one)} {list(other)}"
+        return next(filter(None, (difference(one[key], other[key], f"{where}/{key}") for key in one)), "")
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        if len(one) != len(other):
+            return f"{where} {len(one)} {len(other)}"
+        pairs = enumerate(zip(one, other, strict=True))
+        return next(filter(None, (difference(*pair, f"{where}/{i}") for i, pair in pairs)), "")
+    return "" if one == other else f"{where} {one!r} {other!r}"
+
+
+def state_of(path):
+    """What a checkpoint says of the training; not where it lies."""
+    found = torch.load(path, weights_only=True)
+    kept = ("epoch", "global_step", "state_dict", "optimizer_states", "lr_schedulers", "loops", "graphzoo")
+    return {name: found[name] for name in kept if name in found}

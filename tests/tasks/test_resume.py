@@ -1,0 +1,60 @@
+"""A run that is killed and resumed is the run that was not: samples, weights, optimiser and metrics."""
+
+import shutil
+
+import pytest
+from resume_cases import CASES, STOPS, WITH_WORKERS, Killed, difference, rows, state_of, train
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """`whole(name)`: the uninterrupted run of a case; its folder with copies at every stop, and its steps."""
+
+    done = {}
+
+    def run(name):
+        if name not in done:
+            folder = tmp_path_factory.mktemp("resume")
+            killed = Killed(folder / "whole", STOPS)
+            done[name] = folder, train(CASES[name], folder / "whole", more=[killed])[0]
+        return done[name]
+
+    yield run
+    done.clear()
+
+
+def exists(name, stop):
+    """Whether a run of the case comes by the stop."""
+    if stop == "after a validation inside an epoch":
+        return bool(CASES[name].trainer)
+    # a whole graph is one step an epoch
+    return "whole graph" not in name or stop not in ("between two steps", "inside a step")
+
+
+@pytest.mark.parametrize(
+    ("name", "stop"), [(name, stop) for name in CASES for stop in STOPS if exists(name, stop)]
+)
+def test_killed_and_resumed_is_uninterrupted(whole, name, stop, tmp_path):
+    check(whole, name, stop, tmp_path, workers=0)
+
+
+@pytest.mark.parametrize("stop", ["inside a step", "exactly at the end of an epoch"])
+@pytest.mark.parametrize("name", WITH_WORKERS)
+def test_with_loader_processes(whole, name, stop, tmp_path):
+    check(whole, name, stop, tmp_path, workers=2)
+
+
+def check(whole, name, stop, tmp_path, workers):
+    folder, batches = whole(name)
+    left = shutil.copytree(folder / stop, tmp_path / "run")
+    before = state_of(left / "checkpoints" / "last.ckpt")
+    # other numbers in the global generator than the first run began with
+    again, trainer = train(
+        CASES[name], left, workers=workers, resume=left / "checkpoints" / "last.ckpt", seed=99
+    )
+    assert 0 < len(again) < len(batches) and before["global_step"] < trainer.global_step
+    assert again == batches[len(batches) - len(again) :], "order and content of the batches"
+    for kind in ("last", "best"):
+        file = f"checkpoints/{kind}.ckpt"
+        assert difference(state_of(folder / "whole" / file), state_of(left / file)) == ""
+    assert rows(left) == rows(folder / "whole")
