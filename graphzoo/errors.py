@@ -17,7 +17,8 @@ class UsageError(ValueError):
 
     Args:
         text: The message. Of a line that a value of the user makes endless, the middle is left out: the file
-            is named at its begin, the remedy at its end.
+            is named at its begin, the remedy at its end. Characters that would steer a terminal are written
+            out.
     """
 
     def __init__(self, text: str = "") -> None:
@@ -25,7 +26,11 @@ class UsageError(ValueError):
             line if len(line) <= _LONGEST else f"{line[: _LONGEST // 2]} ... {line[-_LONGEST // 2 :]}"
             for line in text.split("\n")
         )
-        super().__init__("\n".join(lines))
+        super().__init__("\n".join("".join(map(_shown, line)) for line in lines))
+
+
+def _shown(character: str) -> str:
+    return character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
 
 
 class NonFiniteError(ArithmeticError, ValueError):

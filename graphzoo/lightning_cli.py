@@ -17,9 +17,11 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from graphzoo import __version__, resume
 from graphzoo import callbacks as own
 from graphzoo.arguments import Plan, draw_seed
+from graphzoo.errors import UsageError
 from graphzoo.parser import GraphzooParser
 from graphzoo.results import FORMAT, config_hash, print_table, write_results, write_rows
 from graphzoo.run_directory import choose_run_directory, missing_folders, relative, write_config
+from graphzoo.settings_file import read_settings
 
 __all__ = ["GraphzooCLI"]
 
@@ -93,7 +95,9 @@ class GraphzooCLI(LightningCLI):
         self.checkpoint = resume.read_checkpoint(self.plan.checkpoint)
         trained = None
         if self.plan.source_run is not None:
-            trained = yaml.safe_load((self.plan.source_run / "config.yaml").read_text(encoding="utf-8"))
+            trained = read_settings(self.plan.source_run / "config.yaml")
+            if not isinstance(trained, dict):
+                raise UsageError(f"{self.plan.source_run / 'config.yaml'} holds no settings")
         found = resume.differences(self.checkpoint, self.plain_config(), trained)
         if self.plan.command != "fit":
             resume.check_shape(found, self.plan.checkpoint)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import inspect
 import re
 from importlib import import_module
+from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
-import yaml
 from lightning.pytorch.cli import LightningArgumentParser
 
 from graphzoo.errors import UsageError, nearest, suggestion
+from graphzoo.settings_file import read_settings
 from graphzoo.words import GROUPS
 
 __all__ = ["GraphzooParser", "explain", "innermost", "merged_settings"]
@@ -34,6 +35,17 @@ class GraphzooParser(LightningArgumentParser):
 
     command_line: ClassVar[list[str]] = []
     options: ClassVar[list[str]] = []
+
+    def parse_args(self, args: Any = None, *more: Any, **options: Any) -> Any:
+        """Parse, once every file of settings is known to be plain values of a sane size.
+
+        The parser itself would unfold anchors without end, and take minutes over a thousand open brackets.
+        """
+        if args and args[1:] == self.command_line:  # not one of the parser's own questions to itself
+            for option, value in zip(self.command_line, self.command_line[1:], strict=False):
+                if option in ("--config", "-c"):
+                    read_settings(Path(value))
+        return super().parse_args(args, *more, **options)
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Raise `UsageError` with the option, what is wrong with it, and the nearest names."""
@@ -134,15 +146,9 @@ def _bad_file(command_line: list[str]) -> str:
         if option not in ("--config", "-c"):
             continue
         try:
-            with open(value, encoding="utf-8") as file:
-                yaml.safe_load(file)
-        except yaml.MarkedYAMLError as error:
-            line = error.problem_mark.line + 1 if error.problem_mark else 0
-            return f"{value}, line {line}: no valid YAML ({error.problem})"
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            return f"{value}: no valid YAML ({error})"
-        except OSError as error:
-            return f"{value}: {error.strerror}"
+            read_settings(Path(value))
+        except UsageError as error:
+            return str(error)
     return ""
 
 
@@ -196,9 +202,8 @@ def merged_settings(command_line: list[str]) -> dict[str, Any]:
     for option, value in zip(command_line, command_line[1:], strict=False):
         if option == "--config":
             try:
-                with open(value, encoding="utf-8") as file:
-                    loaded = yaml.safe_load(file)
-            except (OSError, yaml.YAMLError):
+                loaded = read_settings(Path(value))
+            except UsageError:
                 continue  # the parser itself has told, or will tell, what is wrong with the file
             if isinstance(loaded, dict):
                 merge(merged, loaded)
