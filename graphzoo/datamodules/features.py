@@ -123,7 +123,15 @@ class FeatureTransform:
                     f"{described['reduce_channels']}; how lies in graph/projection.npy of its run directory: "
                     "give the run directory instead of a lone checkpoint"
                 )
-            projection = torch.from_numpy(np.load(path, allow_pickle=False))
+            try:
+                projection = torch.from_numpy(np.load(path, allow_pickle=False))
+            except Exception as error:  # a damaged header can raise anything
+                raise UsageError(
+                    f"{path} is damaged ({str(error)[:200]}); copy it from the run again"
+                ) from error
+            wanted = (described["in_channels"], described["reduce_channels"])
+            if tuple(projection.shape) != wanted:
+                raise UsageError(f"{path} is {tuple(projection.shape)}, the checkpoint needs {wanted}")
         names = tuple(described.get("names", ()))
         return cls(described["in_channels"], described["normalize"], projection, names)
 

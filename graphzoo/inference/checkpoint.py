@@ -33,8 +33,14 @@ _PARTS = {
     "encoder.init_args": dict,
     "spec": dict,
 }
-_TASK_PARTS: dict[str, dict[str, type]] = {
-    "graphzoo.tasks.NodeClassification": {"classes": list, "features": dict},
+_TASK_PARTS: dict[str, dict[str, Any]] = {
+    "graphzoo.tasks.NodeClassification": {
+        "classes": list,
+        "features": dict,
+        "features.in_channels": int,
+        "features.normalize": bool,
+        "features.reduce_channels": int | None,
+    },
     "graphzoo.tasks.LinkPrediction": {
         "data": dict,
         "data.settings": dict,

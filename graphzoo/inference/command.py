@@ -185,7 +185,7 @@ def _kind_beside(checkpoint: Path) -> str | None:
     if (folder / "knowledge_graph.npz").is_file():
         return "kg"
     if (folder / "meta.json").is_file():
-        text = (folder / "meta.json").read_text(encoding="utf-8")
+        text = (folder / "meta.json").read_text(encoding="utf-8", errors="replace")
         return next((kind for kind in _KINDS if f'"kind": "{kind}"' in text), None)
     return None
 

@@ -41,7 +41,7 @@ def stored(
         UsageError: if these are gone, or are not what they were.
     """
     folder = run / "graph"
-    meta: dict[str, Any] = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+    meta = _read_meta(folder / "meta.json")
     if meta["graph"] is not None:
         return load(folder / meta["graph"])
     place = ", ".join(meta["path"]) if meta["path"] is not None else f"data set {meta['name']}"
@@ -52,6 +52,8 @@ def stored(
             # A data root that is not there (any more) must not be made.
             root = meta.get("root")
             graph = by_name(meta, root if root is not None and Path(root).is_dir() else None)
+    except (KeyError, TypeError) as error:
+        raise _damaged(folder / "meta.json", f"no usable {error}") from error
     except UsageError as error:
         raise UsageError(
             f"{run}: its graph is large and was not copied; reading it again from {place} failed:\n{error}"
@@ -63,6 +65,36 @@ def stored(
             "To predict on it all the same, give it as another graph: data= or --data.path"
         )
     return graph
+
+
+def _read_meta(path: Path) -> dict[str, Any]:
+    """What a run says of its graph; the file may come from anywhere."""
+    try:
+        meta = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise _damaged(path, str(error)) from error
+    if not isinstance(meta, dict):
+        raise _damaged(path, "it holds no settings")
+    paths = meta.get("path")
+    checks = {
+        # a copy lies beside it, and nowhere else
+        "graph": meta.get("graph", "") in (None, "node_graph.npz", "link_graph.npz"),
+        "path": paths is None or (isinstance(paths, list) and all(isinstance(part, str) for part in paths)),
+        "root": isinstance(meta.get("root"), str | None),
+        "name": isinstance(meta.get("name"), str | None),
+        "graph_fingerprint": isinstance(meta.get("graph_fingerprint"), str),
+    }
+    for name, good in checks.items():
+        if not good:
+            raise _damaged(path, f"no usable {name!r}")
+    return meta
+
+
+def _damaged(path: Path, problem: str) -> UsageError:
+    return UsageError(
+        f"{path} is damaged ({problem[:200]})\n"
+        "Give the graph itself: data= or --data.path, or copy the run again"
+    )
 
 
 def from_source(

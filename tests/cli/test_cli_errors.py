@@ -70,6 +70,10 @@ WRONG = {
     f"{RUN} --model not_installed.Nope": "not_installed",
     f"{RUN} --config nofile.yaml": "nofile.yaml",
     f"{RUN} --config broken.yaml": "broken.yaml, line 2",
+    f"{RUN} --config object.yaml": "object.yaml, line 1: no valid YAML",
+    f"{RUN} --config bomb.yaml": "stand for more than 100,000 values",
+    f"{RUN} --config deep.yaml": "nested more than 100 deep",
+    f"{RUN} --config itself.yaml": "an anchor holds itself",
     f"{RUN} --config unknown_key.yaml": "Did you mean: model?",
     f"{RUN} --model.lr ${{model.init_args.nope}}": "nope",
     # Types are right, values are not: the classes themselves refuse.
@@ -89,9 +93,55 @@ WRONG = {
 }
 
 
+# Rows of the table in docs/reliability.md; the others are spellings of the same.
+FAULTS = {
+    "fti": ("a command that does not exist", "the nearest one"),
+    "fit --model galit --data umls": ("a model that cannot do the task of the data", "the models that can"),
+    "fit --model knowfromer --data umls": ("an unknown model, data set or recipe", "the nearest names"),
+    "test --ckpt_path https://example.org/best.ckpt": (
+        "a checkpoint at an address of the network",
+        "refused: local files only",
+    ),
+    f"{RUN} --trainer.max_epoch 3": ("an option that does not exist", "the nearest one; no abbreviations"),
+    f"{RUN} --model.lr abc": ("a value of the wrong type", "option, expected type and value"),
+    f"{RUN} --model.lr=-1": ("a value out of range", "option and range"),
+    f"{RUN} --model.encoder graphzoo.encoders.KnowFromer": (
+        "a class path that leads nowhere",
+        "the nearest class",
+    ),
+    f"{RUN} --config broken.yaml": ("a configuration that is no YAML", "file and line"),
+    f"{RUN} --config object.yaml": ("YAML with a python/object tag", "refused with its line; nothing is run"),
+    f"{RUN} --config bomb.yaml": ("YAML whose anchors unfold to a thousand million values", "refused"),
+    f"{RUN} --config deep.yaml": ("YAML nested five thousand deep", "refused; no recursion, no minutes"),
+    f"{RUN} --config itself.yaml": ("YAML with an anchor that holds itself", "refused"),
+    f"{RUN} --model.lr ${{model.init_args.nope}}": ("an interpolation of an unknown key", "the key"),
+    "fit --model knowformer --data wn18rr --data.root nowhere --data.download=false": (
+        "data that are not there and must not be fetched",
+        "address, place and remedy",
+    ),
+    "fit --model knowformer --data umls --run_dir occupied": (
+        "a run directory that holds a run",
+        "refused: never overwritten",
+    ),
+    "fit --model knowformer --data umls --run_dir foreign": (
+        "a run directory that holds files of somebody",
+        "refused; the first file is named",
+    ),
+    "test --data umls --model knowformer --ckpt_path empty.ckpt": ("an empty checkpoint", "named as such"),
+}
+LINES = [
+    pytest.param(line, marks=pytest.mark.fault(*FAULTS[line])) if line in FAULTS else line for line in WRONG
+]
+
+
 @pytest.fixture
 def files(workplace):
     (workplace / "broken.yaml").write_text("model: [1,\n")
+    (workplace / "object.yaml").write_text("trainer: !!python/object/apply:os.mkdir ['runs']\n")
+    anchors = [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 10)]
+    (workplace / "bomb.yaml").write_text("\n".join(["a0: &a0 [x]", *anchors]) + "\n")
+    (workplace / "deep.yaml").write_text("trainer: " + "[" * 5000 + "\n")
+    (workplace / "itself.yaml").write_text("trainer: &a\n  callbacks: [*a]\n")
     (workplace / "unknown_key.yaml").write_text("modle:\n  x: 1\n")
     (workplace / "truncated.ckpt").write_bytes(b"PK\x03\x04 and no more")
     (workplace / "empty.ckpt").touch()
@@ -103,7 +153,7 @@ def files(workplace):
     (workplace / "foreign" / "notes.txt").touch()
 
 
-@pytest.mark.parametrize("line", WRONG)
+@pytest.mark.parametrize("line", LINES)
 def test_wrong_command_line(cli, files, line, workplace):
     result = cli(*line.split())
     lines = result.err.splitlines()
@@ -114,6 +164,10 @@ def test_wrong_command_line(cli, files, line, workplace):
     assert not (workplace / "runs").exists(), "a run that never began leaves nothing behind"
 
 
+@pytest.mark.fault(
+    "a wrong option beside folders of the user",
+    "nothing of the user is removed or overwritten",
+)
 @pytest.mark.parametrize(
     "more",
     ["--model.lrr=1", "--model.lr=-1", "--run_dir=kept --model.lr=-1", "--run_dir=.", "--run_dir=kept"],
@@ -144,6 +198,10 @@ def test_a_run_that_fails_before_training_takes_back_its_own_file_only(fit):
     assert not Path("new").exists()
 
 
+@pytest.mark.fault(
+    "a run fails before training begins",
+    "it takes back its own files and folders, and no others",
+)
 def test_a_run_that_fails_before_training_takes_back_the_folders_that_it_made(fit):
     broken = "--trainer.callbacks+=cli_helpers.BreakBegin"
     fit(broken, status=1)
@@ -181,6 +239,10 @@ def test_bad_scores_are_status_1_with_the_good_checkpoints(fit):
     assert len(result.err.splitlines()) <= 6
 
 
+@pytest.mark.fault(
+    "a callback of the user raises in training",
+    "status 1, the error in one line, --debug for the traceback",
+)
 @pytest.mark.parametrize("kind", ["ValueError", "FileNotFoundError", "TypeError"])
 def test_what_fails_inside_training_is_status_1(fit, kind):
     options = ["--trainer.callbacks+=cli_helpers.BreakStep", f"--trainer.callbacks.kind={kind}"]

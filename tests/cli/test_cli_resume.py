@@ -1,6 +1,5 @@
 """Interrupted and resumed runs are the uninterrupted one; checkpoints are not trusted."""
 
-import csv
 import os
 import pickle
 import shutil
@@ -11,6 +10,7 @@ import pytest
 import torch
 import yaml
 from cli_helpers import SMALL
+from same_runs import figures, load, same_training
 
 from graphzoo.checkpoints import find_runs, locate
 from graphzoo.errors import UsageError
@@ -18,35 +18,6 @@ from graphzoo.resume import read_checkpoint
 from graphzoo.run_config import plain_settings
 
 MICRO = ["--data.batch_size=16", "--data.micro_batch_size=4"]
-
-
-def load(path):
-    return torch.load(path, weights_only=True)
-
-
-def same_training(one, other):
-    """Weights, optimiser and schedule bit for bit."""
-    first, second = load(one), load(other)
-    assert first["epoch"] == second["epoch"] and first["global_step"] == second["global_step"]
-    assert all(
-        torch.equal(first["state_dict"][name], second["state_dict"][name]) for name in first["state_dict"]
-    )
-    for left, right in zip(first["optimizer_states"], second["optimizer_states"], strict=True):
-        assert left["param_groups"] == right["param_groups"]
-        for key, state in left["state"].items():
-            assert all(torch.equal(state[name], right["state"][key][name]) for name in state)
-    assert first["lr_schedulers"] == second["lr_schedulers"]
-
-
-def figures(run):
-    """metrics.csv without the columns that hold times."""
-    with (Path(run) / "metrics.csv").open() as file:
-        found = list(csv.DictReader(file))
-    kept = [
-        {k: v for k, v in row.items() if v and k not in ("train/seconds", "train/queries_per_s")}
-        for row in found
-    ]
-    return [row for row in kept if set(row) - {"step", "epoch"}]
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +79,7 @@ def test_a_killed_run_does_not_keep_rows_that_its_checkpoint_does_not_know(fit, 
     assert figures("whole") == figures("killed")
 
 
+@pytest.mark.fault("a run directory is moved, then resumed", "its best checkpoint stays the best")
 def test_a_moved_run_keeps_its_best_checkpoint(trained, cli):
     """Lightning forgets the best score when the folder has another name: a worse epoch would replace it."""
     shutil.copytree(trained, "moved")
@@ -121,6 +93,10 @@ def test_a_moved_run_keeps_its_best_checkpoint(trained, cli):
     assert all(torch.equal(kept["state_dict"][name], best["state_dict"][name]) for name in kept["state_dict"])
 
 
+@pytest.mark.fault(
+    "the command contradicts the settings of the checkpoint",
+    "each setting with both values; --override goes on",
+)
 def test_contradicting_settings_stop_a_resume(trained, cli):
     """Trap: Lightning lets the checkpoint's settings win while config.yaml shows the others."""
     shutil.copytree(trained, "run")
@@ -151,6 +127,7 @@ def test_override_really_changes_the_learning_rate(trained, cli):
     assert [group["weight_decay"] for group in groups] == [0.5, 0.0]
 
 
+@pytest.mark.fault("a run is resumed on other data", "refused by fingerprint")
 def test_other_data_stop_a_resume(trained, cli, tiny_kg):
     shutil.copytree(trained, "run")
     shutil.copytree(tiny_kg, "other")
@@ -167,6 +144,7 @@ def test_a_test_needs_no_model_and_no_data(trained, cli):
     assert cli("test", "--ckpt_path", trained / "checkpoints" / "last.ckpt").status == 0
 
 
+@pytest.mark.fault("a checkpoint lies outside its run directory", "it asks for --data, then works")
 def test_a_lone_checkpoint_asks_for_data_and_then_works(trained, cli, tiny_kg, results):
     shutil.copy(trained / "checkpoints" / "best.ckpt", "lone.ckpt")
     asked = cli("test", "--ckpt_path", "lone.ckpt")
@@ -177,6 +155,10 @@ def test_a_lone_checkpoint_asks_for_data_and_then_works(trained, cli, tiny_kg, r
     assert results("out")["model"] == "knowformer"
 
 
+@pytest.mark.fault(
+    "the encoder of the command has another shape than the checkpoint's",
+    "the option with both values, instead of torch's list of weights",
+)
 def test_another_encoder_is_refused_before_the_weights(trained, cli):
     result = cli("test", "--ckpt_path", trained, "--model.encoder.hidden_channels=16")
     assert result.status == 2
@@ -232,7 +214,17 @@ def poison(source, target, place):
     torch.save(checkpoint, target)
 
 
-@pytest.mark.parametrize("place", ["weights", "hyperparameters", "instantiator", "encoder"])
+PLACES = {
+    "weights": ("a pickle payload among the weights of a checkpoint", "refused; nothing is run"),
+    "hyperparameters": ("a pickle payload in the settings of a checkpoint", "refused; nothing is run"),
+    "instantiator": ("a checkpoint names a function in `_instantiator`", "never called"),
+    "encoder": ("a checkpoint names a stranger's encoder", "its module is not imported; --trust is named"),
+}
+
+
+@pytest.mark.parametrize(
+    "place", [pytest.param(place, marks=pytest.mark.fault(*texts)) for place, texts in PLACES.items()]
+)
 @pytest.mark.parametrize("command", ["test", "fit"])
 def test_hostile_checkpoints_run_no_code(trained, cli, tiny_kg, monkeypatch, workplace, place, command):
     harm = f"open({str(workplace / 'harmed')!r}, 'w').close()\n"
@@ -250,6 +242,7 @@ def test_hostile_checkpoints_run_no_code(trained, cli, tiny_kg, monkeypatch, wor
         assert result.status == 2 and "harmful.Encoder" in result.err and "--trust" in result.err
 
 
+@pytest.mark.fault("the config.yaml of a run names a stranger's class", "not imported; --trust is named")
 def test_a_hostile_run_configuration_is_not_imported(trained, cli, monkeypatch, workplace):
     own = "from lightning.pytorch import Callback as Base\nclass Callback(Base): pass\n"
     harm = f"open({str(workplace / 'harmed')!r}, 'w').close()\n"
@@ -317,6 +310,10 @@ HOSTILE = {
 }
 
 
+@pytest.mark.fault(
+    "the config.yaml of a run hides a class in a key, a text, a file or an interpolation",
+    "not imported",
+)
 @pytest.mark.parametrize("variant", HOSTILE)
 @pytest.mark.parametrize("command", ["test", "fit"])
 def test_no_spelling_in_a_run_configuration_runs_code(trained, cli, workplace, monkeypatch, variant, command):
@@ -355,6 +352,7 @@ def test_what_a_run_configuration_keeps_without_trust(trained, cli, results):
         plain_settings(config, "x", fit=True)
 
 
+@pytest.mark.fault("a checkpoint is cut short", "named with its size and a whole one beside it")
 def test_a_damaged_checkpoint_names_its_size_and_a_whole_one(trained, cli):
     shutil.copytree(trained, "run")
     last = Path("run/checkpoints/last.ckpt")
@@ -364,6 +362,7 @@ def test_a_damaged_checkpoint_names_its_size_and_a_whole_one(trained, cli):
     assert "(5,000 bytes)" in result.err and "run/checkpoints/best.ckpt" in result.err
 
 
+@pytest.mark.fault("one bit of a weight in a checkpoint is flipped", "refused; torch itself would load it")
 def test_a_changed_byte_of_a_weight_is_noticed(tmp_path):
     """torch loads such a file without a word."""
     path = tmp_path / "x.ckpt"
@@ -375,6 +374,7 @@ def test_a_changed_byte_of_a_weight_is_noticed(tmp_path):
         read_checkpoint(path)
 
 
+@pytest.mark.fault("a file of another kind is given as a checkpoint", "refused with its size")
 @pytest.mark.parametrize("content", [b"", b"PK", b"hello, this is text", pickle.dumps({"a": 1})])
 def test_what_is_no_checkpoint_is_said_to_be_none(tmp_path, content):
     path = tmp_path / "x.ckpt"

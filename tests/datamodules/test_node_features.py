@@ -66,6 +66,21 @@ def test_saved_and_loaded(x, tmp_path):
         FeatureTransform.load(transform.describe(), None)
 
 
+@pytest.mark.fault(
+    "the projection of a run's features is damaged or of another shape", "named with both shapes"
+)
+def test_a_damaged_projection(x, tmp_path):
+    transform = FeatureTransform.fit(x, normalize=True, reduce_channels=2)
+    path = tmp_path / "projection.npy"
+    for content in (b"", b"\x93NUMPY", b"garbage"):
+        path.write_bytes(content)
+        with pytest.raises(UsageError, match=r"projection\.npy is damaged"):
+            FeatureTransform.load(transform.describe(), path)
+    np.save(path, np.zeros((3, 3)))
+    with pytest.raises(UsageError, match=r"projection\.npy is \(3, 3\), the checkpoint needs"):
+        FeatureTransform.load(transform.describe(), path)
+
+
 def test_other_widths_are_refused(x):
     with pytest.raises(UsageError, match="has 8 features per node, the model was trained with 9"):
         FeatureTransform.fit(x, normalize=False, reduce_channels=None)(x[:, :8])

@@ -133,6 +133,10 @@ def test_plain_download_places_whole_files(server, tmp_path, capsys):
     assert server.requests.total() == before
 
 
+@pytest.mark.fault(
+    "a download breaks off or stalls, or the server answers 429 or 500 for a moment",
+    "tried again; no partial file stays",
+)
 @pytest.mark.parametrize("fault", ["truncate", "stall", "short", "flip", 500, 503, 429])
 def test_passing_faults_are_overcome(server, tmp_path, fault):
     server.faults["/train.txt"] = [fault]
@@ -160,6 +164,10 @@ def test_a_server_without_ranges_starts_again(server, tmp_path):
     assert server.requests["/train.txt"] == 2
 
 
+@pytest.mark.fault(
+    "the rest of an earlier download belongs to another file",
+    "dropped, and fetched from the start",
+)
 def test_a_partial_file_that_does_not_fit_is_dropped(server, tmp_path):
     """A part left by an interrupted process may be longer than the file, or of other content."""
     server.faults["/train.txt"] = ["truncate", *["nothing"] * 99]
@@ -175,6 +183,7 @@ def test_a_partial_file_that_does_not_fit_is_dropped(server, tmp_path):
     assert server.ranges[-2:] == [("/train.txt", 1_000_000), ("/train.txt", 100)]
 
 
+@pytest.mark.fault("an address answers 403, 404 or with a web page", "the next mirror is asked")
 @pytest.mark.parametrize("fault", [403, 404, "html", "plain html"])
 def test_a_refusing_address_gives_way_to_its_mirror(server, tmp_path, fault):
     for split in SPLITS:
@@ -190,6 +199,10 @@ def test_a_mirror_never_continues_the_part_of_another(server, tmp_path):
     assert only_files(tmp_path / "kg" / "UMLS") == ["test.txt", "train.txt", "valid.txt"]
 
 
+@pytest.mark.fault(
+    "every address sends a wrong, short or empty file",
+    "address, place and remedy are named; nothing takes the name of the file",
+)
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [
@@ -215,11 +228,16 @@ def test_a_hopeless_address_ends_in_a_short_message(server, tmp_path, fault, rea
     assert not (tmp_path / "kg" / "UMLS" / "train.txt").exists()
 
 
+@pytest.mark.fault("there is no connection", "the address is named")
 def test_nobody_listens(tmp_path):
     with pytest.raises(DownloadError, match="no connection"):
         fetch.provide(row("http://127.0.0.1:9"), "UMLS", root=tmp_path)
 
 
+@pytest.mark.fault(
+    "a file is missing and GRAPHZOO_OFFLINE is set",
+    "its place is named; the network is not asked",
+)
 @pytest.mark.parametrize("how", ["argument", "environment"])
 def test_offline_never_connects(server, tmp_path, monkeypatch, how):
     if how == "environment":
@@ -247,6 +265,7 @@ def test_files_put_by_hand_are_taken(server, tmp_path):
     assert server.requests["/train.txt"] == 0
 
 
+@pytest.mark.fault("the data root is read-only", "files go to the cache folder")
 def test_a_read_only_root_is_never_written_to(server, tmp_path, own_cache, monkeypatch):
     root = tmp_path / "root"
     (root / "kg").mkdir(parents=True)
@@ -284,6 +303,7 @@ def test_downloaded_data_set_loads(server, tmp_path, monkeypatch):
     assert only_files(tmp_path / "kg" / "Kinship") == []
 
 
+@pytest.mark.fault("four processes need the same file at once", "one download")
 def test_four_cold_processes_download_once(server, tmp_path):
     server.delay = 0.1
     code = (

@@ -130,6 +130,10 @@ def copy_of_umls(tmp_path):
     return folder
 
 
+@pytest.mark.fault(
+    "a file of a known data set is changed",
+    "refused with its path before anything is trained",
+)
 def test_changed_files_are_refused_with_the_way_out(copy_of_umls, tmp_path):
     path = copy_of_umls / "valid.txt"
     lines = path.read_text().split("\n")
@@ -144,6 +148,7 @@ def test_changed_files_are_refused_with_the_way_out(copy_of_umls, tmp_path):
         load_knowledge_graph("umls", root=tmp_path / "root")
 
 
+@pytest.mark.fault("another data set lies in the folder of a known one", "refused with both counts")
 def test_counts_are_checked_where_no_hash_is_known(tmp_path):
     folder = tmp_path / "kg" / "YAGO3-10"
     folder.mkdir(parents=True)
@@ -165,6 +170,7 @@ def test_line_order_and_line_ends_are_accepted(copy_of_umls, tmp_path):
     )
 
 
+@pytest.mark.fault("one split of a data set is missing", "named; the others are not used alone")
 def test_a_partial_folder_does_not_fall_back_silently(copy_of_umls, tmp_path, monkeypatch):
     monkeypatch.setenv("GRAPHZOO_OFFLINE", "1")
     (copy_of_umls / "test.txt").unlink()

@@ -97,6 +97,10 @@ def test_archive_put_by_hand_is_used_and_kept(mirror, arxiv, tmp_path):
     assert (folder / "arxiv.zip").exists() and mirror.requests.total() == 0
 
 
+@pytest.mark.fault(
+    "an archive put there by hand is damaged inside",
+    "named; the damaged file never takes its name",
+)
 def test_damaged_archive_put_by_hand(mirror, arxiv, tmp_path):
     folder = tmp_path / "root" / "ogb" / "ogbn_arxiv"
     folder.mkdir(parents=True)
@@ -139,6 +143,10 @@ def without_member(data, name):
     return buffer.getvalue()
 
 
+@pytest.mark.fault(
+    "a downloaded archive is cut short, a web page, changed or lacks a file",
+    "refused; nothing is unpacked or kept",
+)
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
@@ -162,6 +170,19 @@ def test_damaged_archive_never_stays(mirror, arxiv, tmp_path, damage, reason):
     assert reason in message and len(message.splitlines()) <= 6
     assert f"put it at: {root}/ogb/ogbn_arxiv/arxiv.zip" in message
     assert stay(root) == []
+
+
+@pytest.mark.fault("an archive holds files for `../` or `/`", "only the files of the table are unpacked")
+def test_members_that_lead_out_of_the_folder_are_left_alone(mirror, arxiv, tmp_path):
+    outside = tmp_path / "harmed"
+    buffer = io.BytesIO(node_formats.ogb_zip("arxiv"))
+    with zipfile.ZipFile(buffer, "a") as archive:
+        for name in ("../harmed", "../../../harmed", str(outside), "arxiv/raw/../../../../../harmed"):
+            archive.writestr(name, b"harm")
+    put(mirror, "ogb/ogbn_arxiv/arxiv.zip", buffer.getvalue())
+    files = provide_source_files(arxiv, root=tmp_path / "root")
+    assert all(path.is_relative_to(tmp_path / "root" / "ogb" / "ogbn_arxiv") for path in files.values())
+    assert not list(tmp_path.rglob("harmed"))
 
 
 def test_offline_names_file_and_place(arxiv, mirror, tmp_path, monkeypatch):

@@ -234,6 +234,7 @@ class Hostile:
         return os.system, ("touch run",)
 
 
+@pytest.mark.fault("an own .pt file holds code", "refused; nothing is run; how to save plain tensors is said")
 @pytest.mark.parametrize("place", ["entry", "whole", "attribute"])
 def test_code_in_a_file_is_refused_with_the_way_out(tmp_path, monkeypatch, place):
     monkeypatch.chdir(tmp_path)
@@ -245,6 +246,7 @@ def test_code_in_a_file_is_refused_with_the_way_out(tmp_path, monkeypatch, place
     assert [entry.name for entry in tmp_path.iterdir() if entry.name != "cache"] == ["hostile.pt"]
 
 
+@pytest.mark.fault("an own .npz file holds Python objects", "refused; how to save strings is said")
 def test_object_arrays_are_refused(tmp_path):
     path = tmp_path / "objects.npz"
     np.savez(path, **{**parts(), "y": np.array(["a", None] * 6, dtype=object)})
@@ -259,6 +261,7 @@ def test_other_content(tmp_path, content):
     )
 
 
+@pytest.mark.fault("an own .pt or .npz file is cut short", "named")
 @pytest.mark.parametrize("keep", [0, 10, 200, -5])
 def test_cut_off_files(path, keep):
     save(path, parts())
@@ -266,6 +269,10 @@ def test_cut_off_files(path, keep):
     assert "not a readable" in refusal(path)
 
 
+@pytest.mark.fault(
+    "a small .npz or .pt file unpacks to gigabytes",
+    "refused with both sizes before it is unpacked",
+)
 def test_an_archive_that_would_fill_the_memory(tmp_path):
     packed = tmp_path / "graph.npz"
     np.savez_compressed(packed, x=np.zeros((1 << 18, 100), np.float32), edge_index=np.zeros((2, 1)))

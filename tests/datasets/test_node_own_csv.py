@@ -104,6 +104,7 @@ def nodes_of(*rows, header="id,label,f"):
     return "\n".join([header, *rows]) + "\n"
 
 
+@pytest.mark.fault("a table of nodes or edges has a wrong value", "file, line, column and value")
 @pytest.mark.parametrize(
     ("nodes", "edges", "problem"),
     [

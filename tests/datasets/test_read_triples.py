@@ -81,7 +81,23 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize("case", DAMAGE)
+FAULTS = {
+    "two columns": ("a line of triples has too few or too many columns", "file, line and content"),
+    "latin-1": ("a file of triples is not UTF-8", "file, line, byte and offset"),
+    "utf-16": ("a file of triples is UTF-16", "told so; save it as UTF-8"),
+    "lone return": ("lines end with a lone carriage return", "file and line"),
+    "csv quote": ("a quote in a CSV file is never closed", "file and line"),
+    "truncated gzip": ("a gzip file is cut short or changed", "named with its size"),
+    "page for gzip": ("a web page was saved in place of a gzip file", "told so"),
+    "bomb": ("a small gzip file unpacks to gigabytes", "refused while it unpacks, with both sizes"),
+    "empty": ("a file of triples is empty", "named, with what was expected"),
+}
+CASES = [
+    pytest.param(case, marks=pytest.mark.fault(*FAULTS[case])) if case in FAULTS else case for case in DAMAGE
+]
+
+
+@pytest.mark.parametrize("case", CASES)
 def test_damage_is_named_with_file_and_line(write, case):
     name, content, expected = DAMAGE[case]
     path = write(name, content)

@@ -54,6 +54,7 @@ def test_other_bytes_are_another_entry(folder, own_cache, write):
     assert len(stored(own_cache)) == 2
 
 
+@pytest.mark.fault("a cached graph is cut short, empty or changed", "rebuilt from the files, with a warning")
 @pytest.mark.parametrize("damage", ["truncate", "empty", "flip"])
 def test_damaged_entry_is_rebuilt_with_a_warning(folder, own_cache, damage):
     graph, _ = load(folder)
@@ -71,6 +72,7 @@ def test_damaged_entry_is_rebuilt_with_a_warning(folder, own_cache, damage):
     assert len(load(folder)[1]) == 1
 
 
+@pytest.mark.fault("the cache folder cannot be written", "a warning; the files are parsed each time")
 def test_no_cache_folder_is_no_obstacle(folder, tmp_path, monkeypatch, caplog):
     blocked = tmp_path / "file"
     blocked.write_text("")
@@ -80,6 +82,7 @@ def test_no_cache_folder_is_no_obstacle(folder, tmp_path, monkeypatch, caplog):
     assert "no cache of parsed data" in caplog.text
 
 
+@pytest.mark.fault("several processes fill the cache at once", "one whole entry")
 def test_concurrent_processes_leave_one_whole_entry(folder, own_cache):
     code = (
         "import sys, warnings; warnings.simplefilter('ignore')\n"

@@ -284,6 +284,8 @@ def test_graphs_of_the_other_kind_are_refused(trained):
     [
         (lambda c: c["graphzoo"].update(classes="abc"), "no usable 'classes'"),
         (lambda c: c["graphzoo"].pop("features"), "no usable 'features'"),
+        (lambda c: c["graphzoo"]["features"].pop("normalize"), r"no usable 'features\.normalize'"),
+        (lambda c: c["graphzoo"]["features"].update(reduce_channels=4), r"projection\.npy"),
         (
             lambda c: c["graphzoo"]["encoder"].update(class_path="graphzoo.encoders.KnowFormer"),
             "is no NodeEncoder",
@@ -305,6 +307,30 @@ def test_damaged_descriptions(trained, tmp_path, change, message):
     change(checkpoint)
     torch.save(checkpoint, path)
     with pytest.raises(UsageError, match=message):
+        graphzoo.load(run)
+
+
+@pytest.mark.fault("meta.json of a run is damaged, or leads elsewhere", "named; nothing else is read")
+def test_a_damaged_description_of_the_graph(trained, tmp_path):
+    run = shutil.copytree(trained[0], tmp_path / "copy")
+    path = run / "graph" / "meta.json"
+    meta = json.loads(path.read_text())
+    changes = [{"graph": "../../secret.npz"}, {"path": "abc"}, {"graph": 3}, {"graph_fingerprint": None}]
+    copies = [json.dumps({**meta, **change}).encode() for change in changes]
+    without_split = {**meta, "graph": None, "path": None, "split": {}}
+    without_split.pop("num_neighbors")
+    for content in (b"", b"{", b"[]", b"\xff", b"[" * 9999, *copies, json.dumps(without_split).encode()):
+        path.write_bytes(content)
+        with pytest.raises(UsageError, match=r"meta\.json is damaged.*\n.*--data\.path"):
+            graphzoo.load(run)
+
+
+@pytest.mark.fault("the stored graph of a run is cut short", "named; nothing is predicted")
+def test_a_damaged_graph_of_a_run(trained, tmp_path):
+    run = shutil.copytree(trained[0], tmp_path / "copy")
+    path = run / "graph" / "node_graph.npz"
+    path.write_bytes(path.read_bytes()[:500])
+    with pytest.raises(UsageError, match=r"node_graph\.npz: not a readable graph file"):
         graphzoo.load(run)
 
 

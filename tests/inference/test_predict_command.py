@@ -130,6 +130,7 @@ def test_compressed_queries_of_two_named_columns(predict, umls, tmp_path):
     pd.testing.assert_frame_equal(read(out), expected, rtol=1e-4)
 
 
+@pytest.mark.fault("a file of queries has a wrong line", "file and line; nothing is computed")
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -163,6 +164,10 @@ def test_bad_query_files_are_named_by_line(predict, tmp_path, name, content, mes
     assert error.startswith(f"graphzoo predict: {path}")
 
 
+@pytest.mark.fault(
+    "queries name what the graph does not know",
+    "all are counted, five shown with line and nearest names",
+)
 def test_unknown_names_are_all_counted_and_the_first_five_explained(predict, tmp_path, monkeypatch):
     path, out = tmp_path / "q.tsv", tmp_path / "out.csv"
     lines = ["virus\tcauses\t?"] + [f"viruss\tcause{i}\t?" for i in range(6)] + ["?\taffects\tsteroids"]
@@ -203,6 +208,7 @@ def test_another_graph(inductive_run, tmp_path, capfd):
     assert "entity 'tom'" in capfd.readouterr().err
 
 
+@pytest.mark.fault("the file for the answers exists already", "refused; --overwrite is named")
 def test_an_existing_file_stays(predict, queries, tmp_path):
     out = tmp_path / "a.csv"
     out.write_text("precious")
@@ -214,6 +220,7 @@ def test_an_existing_file_stays(predict, queries, tmp_path):
     assert len(read(out)) == 30
 
 
+@pytest.mark.fault("prediction is interrupted", "no file and no rest of one")
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
 def test_an_interrupted_run_leaves_no_file_and_no_rest(tmp_path, kind):
     def tables():
@@ -228,6 +235,7 @@ def test_an_interrupted_run_leaves_no_file_and_no_rest(tmp_path, kind):
     assert os.listdir(tmp_path) == [out.name]
 
 
+@pytest.mark.fault("the disk is full while answers are written", "status 1; no half file")
 def test_a_full_disk_is_a_failed_run(predict, queries, tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")

@@ -1,0 +1,118 @@
+"""Feeds spoiled files to every reader for some minutes.
+
+    python -m tests.fuzz_readers --minutes 5 --seed 0
+
+Each must end in a result or in a refusal of at most six lines that names the file: no other traceback, no
+hang, no gigabyte. What is found is reduced by hypothesis and kept in tests/fuzz_found, where
+tests/test_fuzz_readers.py reads it again in every run of the tests.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import logging
+import os
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from collections import Counter
+from pathlib import Path
+
+import hypothesis
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from fuzz_cases import READERS, bound_memory, check, good, spoiled  # noqa: E402  # found beside this file
+
+FOUND = Path(__file__).parent / "fuzz_found"
+GIGABYTE = 1 << 30
+
+
+def fuzz(reader: str, seed: int, count: int, told: Counter[str]) -> tuple[str, bytes, Exception] | None:
+    """Try one reader; the smallest input that breaks it, if there is one."""
+    worst: list[tuple[str, bytes, Exception]] = []
+    names = sorted(READERS[reader][1])
+
+    @hypothesis.seed(seed)
+    @settings(
+        max_examples=count,
+        deadline=None,
+        database=None,
+        derandomize=False,
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+    )
+    @hypothesis.given(st.data())
+    def attempt(data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(names))
+        content = data.draw(spoiled([good(reader, other) for other in names]))
+        told["examples"] += 1
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                told[check(reader, name, content, Path(folder))] += 1
+            except Exception as error:
+                worst.append((name, content, error))
+                raise
+
+    try:
+        attempt()
+    except Exception:
+        if not worst:
+            raise
+        return worst[-1]  # hypothesis shows the smallest one last
+    return None
+
+
+def main() -> int:
+    """Fuzz until the time is up."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz_readers", description=__doc__.splitlines()[0])
+    parser.add_argument("--minutes", type=float, default=5)
+    parser.add_argument("--seed", type=int, default=0, help="of the first round; the next round has the next")
+    parser.add_argument("--readers", default=",".join(READERS), help="which of them, separated by commas")
+    arguments = parser.parse_args()
+    logging.disable(logging.CRITICAL)
+    os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="graphzoo-fuzz-")
+    warnings.simplefilter("ignore")
+    readers = arguments.readers.split(",")
+    for reader in readers:
+        for name in READERS[reader][1]:
+            with tempfile.TemporaryDirectory() as folder:
+                # the first call of a reader imports what it needs
+                told = check(reader, name, good(reader, name), Path(folder), seconds=600)
+                assert told == "read", (reader, name)
+    bound_memory(GIGABYTE)
+    began, counted, found, seed = time.monotonic(), Counter(), 0, arguments.seed
+    broken: set[str] = set()
+    while time.monotonic() - began < arguments.minutes * 60 and len(broken) < len(readers):
+        for reader in readers:
+            if reader in broken or time.monotonic() - began >= arguments.minutes * 60:
+                continue
+            failure = fuzz(reader, seed, 100, counted)
+            if failure is None:
+                continue
+            name, content, error = failure
+            broken.add(reader)
+            found += 1
+            folder = FOUND / reader.replace(" ", "-")
+            folder.mkdir(parents=True, exist_ok=True)
+            path = folder / f"{hashlib.sha256(content).hexdigest()[:8]}-{name}"
+            path.write_bytes(content)
+            print(f"{reader}, seed {seed}: kept {path.relative_to(FOUND.parent)} ({len(content)} bytes)")
+            error.__notes__ = []  # hypothesis tells the whole input there
+            print("".join(traceback.format_exception(error, limit=-4))[-1500:], flush=True)
+        seed += 1
+    minutes = (time.monotonic() - began) / 60
+    print(
+        f"{counted['examples']:,} files in {minutes:.1f} minutes, seeds {arguments.seed} to {seed - 1}: "
+        f"{counted['read']:,} read, {counted['refused']:,} refused, {found} that broke a reader"
+    )
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,75 @@
+"""Readers take spoiled files or refuse them in a few lines; `python -m tests.fuzz_readers` seeks worse."""
+
+import logging
+from pathlib import Path
+
+import pytest
+from fuzz_cases import READERS, HangError, bounded, check, good, spoiled
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+FOUND = sorted((Path(__file__).parent / "fuzz_found").rglob("*-*.*"))
+
+
+@pytest.fixture(autouse=True)
+def quiet(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    logging.disable(logging.WARNING)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.fixture
+def folder(tmp_path_factory):
+    """Empty folders, one per call."""
+    return lambda: tmp_path_factory.mktemp("spoiled")
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_good_files_are_read(reader, folder):
+    for name in READERS[reader][1]:
+        assert check(reader, name, good(reader, name), folder(), seconds=300) == "read"
+
+
+@pytest.mark.parametrize("path", FOUND, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_what_once_broke_a_reader_is_refused(path, folder):
+    """Kept by the fuzz run; the name of the file stands behind the first `-`."""
+    reader, name = path.parent.name.replace("-", " "), path.name.partition("-")[2]
+    assert check(reader, name, path.read_bytes(), folder()) in ("refused", "read")
+
+
+@pytest.mark.fault(
+    "any file, its bytes flipped, cut, spliced or encoded otherwise",
+    "read, or refused in at most six lines that name it",
+)
+@pytest.mark.parametrize("reader", READERS)
+@settings(max_examples=25, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_spoiled_files(reader, folder, data):
+    names = sorted(READERS[reader][1])
+    name = data.draw(st.sampled_from(names))
+    check(reader, name, data.draw(spoiled([good(reader, other) for other in names])), folder())
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [(KeyError("a"), "a"), (ValueError("x" * 9), "x"), (None, "not named"), ("\n" * 9, "a message of")],
+)
+def test_a_reader_that_breaks_would_be_noticed(monkeypatch, folder, error, message):
+    from graphzoo.datasets import DataError
+
+    def broken(path):
+        raise (
+            error if isinstance(error, Exception) else DataError(f"{path.parent if error else ''}{error}a")
+        )
+
+    monkeypatch.setitem(READERS, "broken", (broken, {}))
+    with pytest.raises((KeyError, ValueError, AssertionError), match=message) as caught:
+        check("broken", "file.txt", b"", folder())
+    assert not isinstance(caught.value, DataError)
+
+
+def test_a_reader_that_hangs_would_be_noticed():
+    with pytest.raises(HangError, match="not done"), bounded(0.05):
+        while True:
+            pass
