@@ -65,7 +65,10 @@ def locate(
     for name in names:
         if (path := run / "checkpoints" / f"{name}.ckpt").is_file():
             return path, _run_of(path)
-    raise UsageError(f"{run} holds no checkpoint: there is no {run / 'checkpoints' / names[0]}.ckpt")
+    text = f"{run} holds no checkpoint: there is no {run / 'checkpoints' / names[0]}.ckpt"
+    if (run / "config.yaml").is_file():  # killed in its first epoch
+        text += f"\nBegin anew with its settings: graphzoo fit --config {run / 'config.yaml'}"
+    raise UsageError(text)
 
 
 def is_whole(path: Path) -> bool:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import logging
 import os
-import re
+import signal
 import sys
 import tempfile
 import warnings
 from pathlib import Path
-from typing import Any
 
 import jsonargparse
 import yaml
@@ -22,18 +22,18 @@ from omegaconf.errors import OmegaConfBaseException
 from graphzoo import resume
 from graphzoo.arguments import Plan
 from graphzoo.callbacks import Interrupted
-from graphzoo.callbacks.nan_guard import NonFiniteError
-from graphzoo.errors import UsageError, shorten
+from graphzoo.errors import NonFiniteError, UsageError, shorten
 from graphzoo.lightning_cli import GraphzooCLI
 from graphzoo.memory import keep_freed_memory
 from graphzoo.parser import innermost
 from graphzoo.run_config import check_class, names_class, plain_settings
 from graphzoo.run_directory import relative
+from graphzoo.settings_file import read_settings
 
 __all__ = ["run_plan", "show_class_help", "show_help"]
 
 
-_BAD_SCORES = re.compile(r"\w+ scores after step \d+: ")
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 def run_plan(plan: Plan) -> int:
@@ -66,17 +66,19 @@ def run_plan(plan: Plan) -> int:
             added = True
         GraphzooCLI(plan)
     except SIGTERMException:
-        _tell("stopped by SIGTERM before training began")
-        return 143
-    except SystemExit as finished:  # --print_config and class help
-        return int(finished.code or 0)
+        return _tell(f"stopped by SIGTERM. {_go_on(plan)}", 143)
+    except SystemExit as finished:
+        # Lightning makes one of Ctrl-C, and then listens to no other.
+        if isinstance(finished.__context__, KeyboardInterrupt):
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            return _tell(f"stopped at once. {_go_on(plan)}", 130)
+        return int(finished.code or 0)  # --print_config and class help
     except Interrupted as stopped:
         run = stopped.path.parent.parent
         _tell(f"{stopped}\nGo on with: graphzoo fit --ckpt_path {relative(run)}{_needs_trust(run)}")
         return 128 + stopped.signum
     except KeyboardInterrupt:
-        _tell("stopped at once; the last checkpoint stays as it was")
-        return 130
+        return _tell(f"stopped at once. {_go_on(plan)}", 130)
     except Exception as error:
         _forget_unstarted(plan)
         if plan.debug:
@@ -117,12 +119,10 @@ def _tell_error(error: BaseException, plan: Plan) -> int:
     """Six lines for any error; 2 when the command line, a file or a setting is wrong, 1 for a failed run."""
     text = shorten(str(error), lines=4) or type(error).__name__
     more = "\n--debug shows the traceback"
-    if isinstance(error, NonFiniteError) or (
-        isinstance(error, ValueError) and _BAD_SCORES.match(text) and plan.began
-    ):
-        good = _checkpoints(plan)
-        stopped = "training stopped" if plan.command == "fit" else "stopped"
-        return _tell(f"{stopped}: {text}" + (f"\nLast good checkpoints: {good}" if good else ""), 1)
+    if isinstance(error, NonFiniteError):
+        return _tell(f"{'training stopped' if plan.command == 'fit' else 'stopped'}: {text}", 1)
+    if isinstance(error, OSError) and error.errno in _NO_ROOM and plan.began:
+        return _tell(_no_room(error, plan), 1)
     if isinstance(error, UsageError):
         # Tasks refuse a checkpoint for other data only when judging begins.
         return _tell(text, 1 if plan.began and plan.command == "fit" else 2)
@@ -141,12 +141,22 @@ def _tell_error(error: BaseException, plan: Plan) -> int:
     return _tell(f"{type(error).__name__}: {text}{more}", 1)
 
 
-def _checkpoints(plan: Plan) -> str:
-    """The checkpoints of the run, which were written while all was well."""
+def _no_room(error: OSError, plan: Plan) -> str:
+    """A disk or quota is full: what could not be written, what is left, and how to go on."""
+    text = f"cannot write {error.filename or 'a file of the run'}: {error.strerror}"
+    return f"{text}\nMake room. {_go_on(plan)}"
+
+
+def _go_on(plan: Plan) -> str:
+    """How a run that ended early is gone on with, or begun anew when it left no checkpoint."""
     run = plan.run_dir or (Path(found) if (found := os.environ.get("GRAPHZOO_RUN_DIR")) else None)
     if plan.command != "fit" or run is None:
-        return ""
-    return ", ".join(str(relative(path)) for path in sorted(run.glob("checkpoints/*.ckpt")))
+        return "Then give the same command again"
+    good = [str(relative(path)) for path in sorted(run.glob("checkpoints/*.ckpt"))]
+    if not good:
+        return f"There is no checkpoint yet. Begin anew: graphzoo fit --config {relative(run)}/config.yaml"
+    again = f"graphzoo fit --ckpt_path {relative(run)}{_needs_trust(run)}"
+    return f"Whole and good: {', '.join(good)}\nGo on with: {again}"
 
 
 def _tell(text: str, status: int = 2) -> int:
@@ -155,17 +165,10 @@ def _tell(text: str, status: int = 2) -> int:
     return status
 
 
-def _read_yaml(path: Path) -> Any:
-    try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
-
-
 def _keep_plain_settings(plan: Plan, scratch: Path) -> None:
     """Let the parser read a run's config.yaml without what could import code."""
     assert plan.run_config is not None
-    found = _read_yaml(plan.run_config)
+    found = read_settings(plan.run_config)
     kept, dropped = plain_settings(found, str(plan.run_config), fit=plan.command == "fit")
     if dropped:
         names = ", ".join(dropped)
@@ -179,7 +182,7 @@ def _needs_trust(run: Path) -> str:
     """` --trust` when a run's own config.yaml holds classes of the user, which going on has to allow."""
     path = run / "config.yaml"
     try:
-        dropped = plain_settings(_read_yaml(path), str(path), fit=True)[1]
+        dropped = plain_settings(read_settings(path), str(path), fit=True)[1]
     except UsageError:
         return " --trust"
     return " --trust" if dropped else ""

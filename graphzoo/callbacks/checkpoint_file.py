@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
+import time
 from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
@@ -15,12 +17,20 @@ __all__ = ["CheckpointFile", "use_checkpoint_file"]
 
 
 class CheckpointFile(TorchCheckpointIO):
-    """Writes beside the target, waits for the disk, and renames.
+    """Writes beside the target and renames; waits for the disk, too, where that has not been for a while.
 
     Lightning's own writes into the system's folder for temporary files and moves the result. Where that is
     another disk, moving is copying: a process killed in its middle, or a full disk, would leave neither the
     old checkpoint nor the new one. This one streams, too, instead of holding the file in memory.
+
+    Args:
+        seconds: Least time between two waits for the same file. They are for power cuts alone, and take
+            seconds on a busy disk.
     """
+
+    def __init__(self, seconds: float = 20.0) -> None:
+        self.seconds = seconds
+        self._waited: dict[Path, float] = {}
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any | None = None
@@ -48,8 +58,10 @@ class CheckpointFile(TorchCheckpointIO):
                 except RuntimeError as error:
                     # torch's archive writer reports a failed write as an error of its own
                     raise (writer.error or error) from error
-                file.flush()
-                os.fsync(file.fileno())
+                if time.monotonic() - self._waited.get(path, -math.inf) >= self.seconds:
+                    file.flush()
+                    os.fsync(file.fileno())
+                    self._waited[path] = time.monotonic()
             part.replace(path)
         except OSError as error:
             part.unlink(missing_ok=True)

@@ -75,13 +75,17 @@ class MetricsFile(Logger):
     def forget_after(self, step: int) -> None:
         """Drop the rows behind an optimiser step: what a resumed run is about to do again.
 
+        A last line that a killed process or a full disk cut off goes with them.
+
         Args:
             step: Last step that counts.
         """
         columns, rows = self._read()
         self._columns = list(columns)
-        kept = [row for row in rows if not row.get("step") or int(row["step"]) <= step]
-        if len(kept) < len(rows):
+        whole = not columns or self.path.read_bytes().endswith(b"\n")
+        kept = rows if whole else rows[:-1]
+        kept = [row for row in kept if not row.get("step") or int(row["step"]) <= step]
+        if not whole or len(kept) < len(rows):
             self._write(kept)
 
     def _read(self) -> tuple[list[str], list[dict[str, Any]]]:

@@ -2,7 +2,9 @@
 
 import builtins
 import os
+import resource
 import signal
+from pathlib import Path
 
 import torch
 from lightning.pytorch import Callback, LightningModule
@@ -35,6 +37,35 @@ class SendSignal(Callback):
     def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
         if trainer.current_epoch == self.epoch and batch_idx == self.batch:
             os.kill(os.getpid(), getattr(signal, self.name))
+
+
+class InterruptTest(Callback):
+    """Ctrl-C while the best checkpoint is tested."""
+
+    def on_test_batch_start(self, trainer, pl_module, batch, batch_idx, dataloader_idx=0):
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+class FullDisk(Callback):
+    """Lets no file grow beyond some bytes from one epoch on; once, so that the run can be gone on with."""
+
+    def __init__(self, epoch: int, size: int):
+        self.epoch, self.size, self.limits = epoch, size, None
+
+    def on_train_epoch_start(self, trainer, pl_module):
+        mark = Path("the-disk-was-full")
+        if trainer.current_epoch == self.epoch and not mark.exists():
+            mark.touch()
+            self.limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (self.size, self.limits[1]))
+
+    def on_exception(self, trainer, pl_module, exception):
+        self.teardown(trainer, pl_module, "fit")
+
+    def teardown(self, trainer, pl_module, stage):
+        if self.limits is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, self.limits)
+            self.limits = None
 
 
 class BreakLoss(Callback):

@@ -1,0 +1,144 @@
+"""NaN and infinity stop a run before they reach a checkpoint; a diverged epoch is never the best."""
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from resume_cases import CASES, train
+
+from graphzoo.callbacks import BestCheckpoint, LastCheckpoint, NanGuard
+from graphzoo.errors import NonFiniteError
+
+STEP = 5
+
+
+class Break(Callback):
+    """Puts a bad number where `kind` says, at one optimiser step or in the second validation."""
+
+    def __init__(self, kind, value=math.nan):
+        self.kind, self.value = kind, value
+
+    def _weight(self, module):
+        return next(value for value in module.parameters() if value.requires_grad)
+
+    def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+        if trainer.global_step == STEP and self.kind == "loss":
+            self._weight(pl_module).data.fill_(self.value)
+
+    def on_after_backward(self, trainer, pl_module):
+        if trainer.global_step == STEP and self.kind in ("gradient", "large gradient"):
+            weight = next(value for value in pl_module.parameters() if value.grad is not None)
+            weight.grad.fill_(1e30 if self.kind == "large gradient" else self.value)
+
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+        if trainer.global_step == STEP and self.kind == "weights":
+            self._weight(pl_module).data.fill_(self.value)
+
+    def on_validation_start(self, trainer, pl_module):
+        if trainer.current_epoch == 1 and self.kind == "scores":
+            for value in pl_module.parameters():
+                value.data.fill_(self.value)
+
+
+KG, NODES, LINKS = "kg-completion, KnowFormer", "node-classification, GALiT, parts", "link-prediction, GALiT"
+WHAT = {
+    "loss": "the run stops with step, weights that are not finite and the last good checkpoints",
+    "gradient": "the run stops before the step with the names of the weights, and the last good checkpoints",
+    "large gradient": "the run stops with the names of the weights whose gradient's norm overflows",
+    "weights": "no checkpoint is written over a good one; the run stops with the names of the weights",
+    "scores": "no metric is made of them; the run stops with split, step and the names of the weights",
+}
+SAID = {
+    "loss": r"the loss is nan; the weights of \w+[\w.]* are not finite \(epoch \d, step 5\)",
+    "gradient": r"the gradient of \w+[\w.]* is not finite \(epoch \d, step 5\)",
+    "large gradient": r"the gradient of \w+[\w.]* is too large: its norm is infinite \(epoch \d, step 5\)",
+    "weights": r"the weights of \w+[\w.]* are not finite, so no checkpoint is written \(epoch \d, step 5\)",
+    "scores": r"valid scores after step \d+: the weights of \w+[\w.]*, .* are not finite; \d+ of \d+ scores",
+}
+NAMES = {"loss": "loss", "gradient": "gradient", "large gradient": "gradient beyond 1e19", "scores": "score"}
+TRIED = [(kind, KG, math.nan) for kind in WHAT] + [("gradient", KG, math.inf), ("weights", KG, math.inf)]
+TRIED += [(kind, case, math.nan) for kind in ("loss", "scores") for case in (NODES, LINKS)]
+TRIED += [("scores", "heuristic-estimation, PENCIL", math.nan)]
+
+
+def as_param(kind, case, value):
+    fault = (
+        f"NaN or infinity in the {NAMES.get(kind, kind)}"
+        if kind != "large gradient"
+        else "a gradient beyond 1e19"
+    )
+    return pytest.param(
+        kind, case, value, marks=pytest.mark.fault(fault, WHAT[kind]), id=f"{kind} {value} {case}"
+    )
+
+
+@pytest.mark.parametrize(("kind", "case", "value"), [as_param(*tried) for tried in TRIED])
+def test_a_bad_number_stops_the_run(tmp_path, monkeypatch, kind, case, value):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(NonFiniteError, match=SAID[kind]) as caught:
+        train(CASES[case], tmp_path / "run", more=[NanGuard(), Break(kind, value)])
+    lines = str(caught.value).splitlines()
+    assert lines[1] == "Lower --model.lr or add --trainer.gradient_clip_val 1.0"
+    assert lines[2].startswith("Last good checkpoints: ") and len(lines) == 3
+    named = lines[2].partition(": ")[2].split(", ")
+    found = sorted(str(path.relative_to(tmp_path)) for path in (tmp_path / "run/checkpoints").iterdir())
+    assert named == found and "run/checkpoints/last.ckpt" in named
+    for path in named:
+        state = torch.load(path, weights_only=True)["state_dict"]
+        assert all(bool(value.isfinite().all()) for value in state.values())
+
+
+class Told(LightningModule):
+    """Its validation metric is what it is told, epoch by epoch."""
+
+    monitor = "val/told"
+
+    def __init__(self, figures):
+        super().__init__()
+        self.figures, self.weight = figures, torch.nn.Parameter(torch.ones(1))
+
+    def train_dataloader(self):
+        return torch.utils.data.DataLoader([0.0])
+
+    def val_dataloader(self):
+        return torch.utils.data.DataLoader([0.0])
+
+    def training_step(self, batch, batch_idx):
+        return self.weight.sum()
+
+    def validation_step(self, batch, batch_idx):
+        self.log("val/told", self.figures[self.current_epoch], batch_size=1)
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.fault(
+    "an epoch whose validation metric is NaN or infinite", "it is never the best, not even the first"
+)
+@pytest.mark.parametrize(("mode", "best"), [("max", 0.75), ("min", 0.25)])
+def test_a_diverged_epoch_is_never_the_best(tmp_path, mode, best):
+    """Trap: ModelCheckpoint takes the first epoch whatever its metric, and no later one beats infinity."""
+    figures = [math.nan, math.inf, -math.inf, 0.5, math.nan, best, math.inf, -math.inf]
+    callback = BestCheckpoint(tmp_path, mode=mode, seconds=0)
+    trainer = Trainer(
+        max_epochs=len(figures), callbacks=[callback], logger=False, accelerator="cpu",
+        enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0,
+    )  # fmt: skip
+    trainer.fit(Told(figures))
+    assert float(callback.best_model_score) == best
+    assert torch.load(tmp_path / "best.ckpt", weights_only=True)["epoch"] == 5
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_without_a_good_epoch_there_is_no_best(tmp_path):
+    callbacks = [BestCheckpoint(tmp_path, seconds=0), LastCheckpoint(tmp_path)]
+    trainer = Trainer(
+        max_epochs=2, callbacks=callbacks, logger=False, accelerator="cpu",
+        enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0,
+    )  # fmt: skip
+    trainer.fit(Told([math.nan, math.nan]))
+    assert sorted(path.name for path in Path(tmp_path).iterdir()) == ["last.ckpt"]
