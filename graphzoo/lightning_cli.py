@@ -147,6 +147,8 @@ class GraphzooCLI(LightningCLI):
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """The Trainer with graphzoo's loggers and callbacks around the user's."""
         config = {**self._get(self.config_init, "trainer", default={}), **kwargs}
+        if (every := config.get("check_val_every_n_epoch")) is not None and every < 1:  # a divisor
+            raise UsageError(f"--trainer.check_val_every_n_epoch must be at least 1, got {every}")
         config["logger"] = self._loggers(config.get("logger"))
         if config.get("default_root_dir") is None:
             config["default_root_dir"] = str(self.run_dir)

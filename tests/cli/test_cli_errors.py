@@ -81,6 +81,7 @@ WRONG = {
     f"{RUN} --model.lr=-1": "lr must be above 0",
     f"{RUN} --data.batch_size 0": "batch_size must be at least 1",
     f"{RUN} --trainer.devices 0": "devices",
+    f"{RUN} --trainer.check_val_every_n_epoch 0": "check_val_every_n_epoch must be at least 1",
     "fit --model knowformer --data kg --data.path nowhere": "nowhere",
     "fit --model knowformer --data wn18rr --data.root nowhere --data.download=false": "put it at",
     "fit --model knowformer --data umls --run_dir occupied": "never overwritten",

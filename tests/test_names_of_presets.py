@@ -1,0 +1,51 @@
+"""Whatever is typed as a name ends in a preset or in a few lines with the nearest ones."""
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from graphzoo.errors import UsageError, nearest, normalise
+from graphzoo.presets import KINDS, find_preset, list_presets
+
+NAMES = [(kind, preset.name.rpartition("/")[2]) for kind in KINDS for preset in list_presets(kind)]
+
+
+@settings(max_examples=30)
+@given(kind=st.sampled_from(KINDS), name=st.text(max_size=40))
+@example(kind="data", name="../../etc/passwd")
+@example(kind="data", name="\0")
+@example(kind="model", name="x" * 100_000)
+@example(kind="model", name="a\nb\n" * 50)
+def test_any_text(kind, name):
+    try:
+        assert normalise(find_preset(kind, name).name) == normalise(name)
+    except UsageError as error:
+        text = str(error)
+        assert len(text.splitlines()) <= 6 and len(text) < 3000
+
+
+@settings(max_examples=30)
+@given(named=st.sampled_from(NAMES), data=st.data())
+def test_one_wrong_letter_is_recognised(named, data):
+    """There is a suggestion."""
+    kind, name = named
+    if len(name) < 5:
+        return
+    place = data.draw(st.integers(1, len(name) - 1))
+    typed = name[:place] + data.draw(st.sampled_from("qxzj")) + name[place + 1 :]
+    choices = [preset.name.rpartition("/")[2] for preset in list_presets(kind)]
+    assert nearest(typed, choices, count=3)
+
+
+@settings(max_examples=30)
+@given(name=st.sampled_from([name for kind, name in NAMES if kind == "data"]), data=st.data())
+def test_case_and_separators_do_not_matter(name, data):
+    typed = "".join(data.draw(st.sampled_from([c.lower(), c.upper(), c + "_"])) for c in name)
+    assert find_preset("data", typed).name == name
+
+
+@pytest.mark.parametrize("name", ["../../secret", "/etc/passwd", "data/../model/galit"])
+@pytest.mark.fault("a name of a preset that is a path", "no file outside the preset folders is read")
+def test_names_are_no_paths(name):
+    with pytest.raises(UsageError, match="unknown data"):
+        find_preset("data", name)
