@@ -37,6 +37,10 @@ def trained(finished, workplace):
     return Path(shutil.copytree(finished, workplace.parent / f"{workplace.name}-trained"))
 
 
+@pytest.mark.fault(
+    "SIGTERM or Ctrl-C in the middle of training",
+    "status 143 or 130 after the step in hand, last.ckpt is written, the message says how to go on",
+)
 @pytest.mark.parametrize(
     "name, status, epoch, batch",
     [("SIGTERM", 143, 0, 1), ("SIGINT", 130, 1, 2), ("SIGTERM", 143, 1, 14), ("SIGTERM", 143, 2, 0)],

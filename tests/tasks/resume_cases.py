@@ -123,6 +123,27 @@ WITH_WORKERS = (
     "node-classification, GALiT, parts",
     "link-prediction, PENCIL",
 )
+STOPS_WITH_WORKERS = ("inside a step", "exactly at the end of an epoch")
+
+
+def exists(name, stop):
+    """Whether a run of the case comes by the stop."""
+    if stop == "after a validation inside an epoch":
+        return bool(CASES[name].trainer)
+    # a whole graph is one step an epoch
+    return "whole graph" not in name or stop not in ("between two steps", "inside a step")
+
+
+def table():
+    """The stops of every case as Markdown: the numbers of loader processes with which a stop is tried."""
+    lines = [f"| run | {' | '.join(STOPS)} |", "|---" * (len(STOPS) + 1) + "|"]
+    for name in CASES:
+        cells = []
+        for stop in STOPS:
+            workers = "0, 2" if name in WITH_WORKERS and stop in STOPS_WITH_WORKERS else "0"
+            cells.append(workers if exists(name, stop) else "–")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def digest(value):

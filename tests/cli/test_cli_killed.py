@@ -1,0 +1,167 @@
+"""Runs of the command that end before their end: kill -9, a full disk, Ctrl-C while testing."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cli_helpers import SMALL
+from link_graphs import make_link_graph
+from same_runs import figures, same_training
+
+from graphzoo.checkpoints import is_whole
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+ALWAYS = [
+    "--trainer.accelerator=cpu",
+    "--trainer.max_epochs=4",
+    "--trainer.enable_progress_bar=false",
+    "--logger=csv",
+]
+
+SMALL_PENCIL = ["hidden_channels=8", "num_layers=1", "num_heads=2", "ffn_channels=8"]
+SMALL_PENCIL = [f"--model.encoder.{setting}" for setting in SMALL_PENCIL] + ["--data.depth=1"]
+
+# One process imports everything and forks a child for each command. The child dies at the n-th call of a
+# function after the first epoch has left its checkpoint.
+KILL = """
+import importlib, json, os, signal, sys
+from pathlib import Path
+
+import graphzoo.lightning_cli, graphzoo.tasks
+from graphzoo.cli import main
+
+def die_at(last, path, name, number):
+    module, _, cls = path.partition(":")
+    owner = importlib.import_module(module)
+    owner = getattr(owner, cls) if cls else owner
+    kept, calls = getattr(owner, name), []
+    def replaced(*arguments, **settings):
+        if Path(last).exists():
+            calls.append(1)
+        if len(calls) == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return kept(*arguments, **settings)
+    setattr(owner, name, replaced)
+
+ended = {}
+for name, (command, place) in json.load(sys.stdin).items():
+    child = os.fork()
+    if child == 0:
+        die_at(f"killed/{name}/checkpoints/last.ckpt", *place)
+        os._exit(main(command))
+    ended[name] = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+print(json.dumps(ended))
+"""
+
+
+@pytest.fixture
+def links(tmp_path):
+    """A file of links without features or negatives."""
+    path = tmp_path / "links.csv"
+    pairs = make_link_graph().train.tolist()
+    path.write_text("source,target\n" + "".join(f"n{u},n{v}\n" for u, v in pairs))
+    return path
+
+
+@pytest.mark.fault(
+    "kill -9 while a checkpoint is written, inside a step, or while validating",
+    "`fit --ckpt_path` ends with the weights, optimiser and metrics of the run that was not killed",
+)
+def test_kill_9_and_go_on(cli, results, tiny_kg, tiny_graph, links, tmp_path):
+    """Every task with a death of its own, behind the checkpoint of the first epoch."""
+    runs = {
+        "kg": (
+            ["--model=knowformer", "--data=kg", f"--data.path={tiny_kg}", *SMALL],
+            ("graphzoo.callbacks.checkpoint_file:_Writer", "write", 5),
+        ),
+        "nodes": (
+            ["--model=nodeformer", "--data=nodes", f"--data.path={tiny_graph}", "--data.batch_size=13"]
+            + ["--model.encoder.hidden_channels=8"],
+            ("graphzoo.tasks:NodeClassification", "training_step", 3),
+        ),
+        "links": (
+            ["--model=pencil", "--data=links", f"--data.path={links}", "--data.batch_size=64", *SMALL_PENCIL],
+            ("graphzoo.tasks:LinkPrediction", "validation_step", 1),
+        ),
+    }
+    commands = {
+        name: (["fit", *words, *ALWAYS, f"--run_dir=killed/{name}"], place)
+        for name, (words, place) in runs.items()
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", KILL],
+        input=json.dumps(commands),
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == dict.fromkeys(runs, -9), done.stderr
+    for name, (words, _) in runs.items():
+        assert not Path(f"killed/{name}/results.json").exists()
+        assert is_whole(Path(f"killed/{name}/checkpoints/last.ckpt"))
+        result = cli("fit", "--ckpt_path", f"killed/{name}")
+        assert result.status == 0, result.err
+        assert cli("fit", *words, *ALWAYS, f"--run_dir=whole/{name}").status == 0
+        for kind in ("last", "best"):
+            file = f"{name}/checkpoints/{kind}.ckpt"
+            same_training(f"whole/{file}", f"killed/{file}")
+        assert figures(f"whole/{name}") == figures(f"killed/{name}")
+        assert results(f"whole/{name}")["metrics"] == results(f"killed/{name}")["metrics"]
+
+
+@pytest.mark.fault(
+    "the disk or quota is full while a checkpoint is written",
+    "status 1 with the file, the checkpoint before it stays whole, and the command to go on with",
+)
+def test_a_full_disk_leaves_the_checkpoint_before(fit, cli, results):
+    fit("--run_dir=whole", epochs=3)
+    full = [
+        "--trainer.callbacks+=cli_helpers.FullDisk",
+        "--trainer.callbacks.epoch=2",
+        "--trainer.callbacks.size=9000",
+    ]
+    failed = fit("--run_dir=run", *full, epochs=3, status=1)
+    assert "cannot write" in failed.err and "checkpoints/" in failed.err and "File too large" in failed.err
+    assert "Go on with: graphzoo fit --ckpt_path run" in failed.err
+    assert len(failed.err.splitlines()) <= 6, failed.err
+    left = sorted(path.name for path in Path("run/checkpoints").iterdir())
+    assert left == ["best.ckpt", "last.ckpt"] and all(
+        is_whole(Path("run/checkpoints") / name) for name in left
+    )
+    assert cli("fit", "--ckpt_path", "run", "--trust").status == 0
+    same_training("whole/checkpoints/last.ckpt", "run/checkpoints/last.ckpt")
+    assert figures("whole") == figures("run") and results("whole")["metrics"] == results("run")["metrics"]
+
+
+@pytest.mark.fault("Ctrl-C while the best checkpoint is tested", "status 130 and the command to go on with")
+def test_ctrl_c_while_testing(fit, cli):
+    """Trap: Lightning makes `sys.exit(1)` of it, which is the status of a failed run."""
+    stopped = fit("--run_dir=run", "--trainer.callbacks+=cli_helpers.InterruptTest", epochs=1, status=130)
+    assert "stopped at once" in stopped.err and "graphzoo fit --ckpt_path run --trust" in stopped.err
+
+
+@pytest.mark.fault(
+    "a run killed in its first epoch", "no checkpoint yet: the command that begins anew with its settings"
+)
+def test_a_run_without_a_checkpoint_begins_anew(cli, workplace):
+    (workplace / "run").mkdir()
+    (workplace / "run" / "config.yaml").write_text("# graphzoo\n")
+    result = cli("fit", "--ckpt_path", "run")
+    assert result.status == 2 and "graphzoo fit --config run/config.yaml" in result.err
+
+
+@pytest.mark.fault("metrics.csv ends in half a line", "the line is dropped when the run goes on")
+def test_half_a_line_of_metrics_is_dropped(tmp_path):
+    from graphzoo.callbacks import MetricsFile
+
+    path = tmp_path / "metrics.csv"
+    path.write_text("step,loss\n1,0.5\n2,0.4\n12,0.")
+    metrics = MetricsFile(tmp_path)
+    metrics.forget_after(20)
+    metrics.log_metrics({"loss": 0.3}, step=3)
+    assert path.read_text().splitlines() == ["step,loss", "1,0.5", "2,0.4", "3,0.3"]
