@@ -29,6 +29,7 @@ AREAS = {
     "datasets": "Data files, downloads and caches",
     "datamodules": "Data files, downloads and caches",
     "tasks": "Training",
+    "metrics": "Training",
     "inference": "Checkpoints and prediction",
     "checkpoints": "Checkpoints and prediction",
 }

@@ -321,8 +321,11 @@ def _check_settings(settings: dict[str, Any]) -> None:
     for name in ("hidden_channels", "num_layers", "num_heads"):
         if int(settings[name]) < 1:
             raise ValueError(f"{name} must be at least 1, got {settings[name]}")
-    if int(settings["num_iterations"]) < 0:
-        raise ValueError(f"num_iterations must be at least 0, got {settings['num_iterations']}")
+    # the paper takes ten; without a bound a slip of the key is a run that never begins
+    if not 0 <= int(settings["num_iterations"]) <= 10_000:
+        raise ValueError(
+            f"num_iterations must be at least 0 and at most 10,000, got {settings['num_iterations']}"
+        )
     for name in ("dropout", "input_dropout"):
         if not 0 <= float(settings[name]) < 1:
             raise ValueError(f"{name} must be at least 0 and below 1, got {settings[name]}")

@@ -368,6 +368,7 @@ def test_attention_rows_sum_to_one():
         ({"alpha": 1.1}, "alpha must be at least 0 and at most 1, got 1.1"),
         ({"gamma": 0.0}, "gamma must be above 0 and at most 1, got 0.0"),
         ({"num_iterations": -1}, "num_iterations must be at least 0"),
+        ({"num_iterations": 10_001}, "at most 10,000, got 10001"),
         ({"dropout": 1.0}, "dropout must be at least 0 and below 1"),
         ({"input_dropout": -0.1}, "input_dropout must be at least 0"),
         ({"similarity": "dot"}, "similarity must be one of cos, wcos, mcos, qkcos, got 'dot'"),
