@@ -58,11 +58,14 @@ BLOCKS = {page.relative_to(ROOT).as_posix(): blocks_of(page) for page in PAGES}
 
 
 def commands(block):
-    """The block's commands as word lists, lines joined, without comments and `NAME=value` in front."""
+    """The block's commands as word lists, joined, without comments, `NAME=value` and launchers."""
     for line in block.text.replace("\\\n", " ").splitlines():
         words = shlex.split(line, comments=True)
         while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
             words.pop(0)
+        if words and words[0] in ("torchrun", "srun"):
+            at = next(place for place, word in enumerate(words) if word in ("graphzoo", "graphzoo.cli"))
+            words = ["graphzoo", *words[at + 1 :]]
         if words:
             yield words
 

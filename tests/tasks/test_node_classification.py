@@ -331,7 +331,10 @@ def test_scores_that_are_no_numbers_end_the_run(small):
     task = NodeClassification(Averaging)
     trainer = fit(task, datamodule)
     task.encoder.own.weight.data.fill_(float("nan"))
-    with pytest.raises(ValueError, match="test scores after step 2: some are NaN"):
+    with pytest.raises(
+        ValueError,
+        match="test scores after step 2: the weights of encoder.own.weight are not finite; 45 of 45",
+    ):
         trainer.test(task, datamodule=datamodule, verbose=False)
 
 

@@ -1,0 +1,94 @@
+"""One, two and three real processes: the same figures to the last bit, the same losses while training."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import process_jobs
+import pytest
+
+TESTS = Path(__file__).resolve().parents[1]
+PAGE = TESTS.parent / "docs" / "distributed.md"
+WORLDS = (1, 2, 3)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def start(folder: Path, world_size: int) -> list[subprocess.Popen[str]]:
+    """The processes of a world, with the environment that torchrun gives them."""
+    common = {
+        "PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)]),
+        "OMP_NUM_THREADS": "1",
+        "WORLD_SIZE": str(world_size),
+        "LOCAL_WORLD_SIZE": str(world_size),
+        "GROUP_RANK": "0",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+        "TORCHELASTIC_RUN_ID": "tests",
+    }
+    command = [sys.executable, str(TESTS / "process_jobs.py"), str(folder), str(folder / f"out-{world_size}")]
+    return [
+        subprocess.Popen(
+            command,
+            env={**os.environ, **common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(world_size)
+    ]
+
+
+def lines_of_table(alone: dict[str, dict[str, dict[str, str]]]) -> list[str]:
+    """The rows of the table in docs/distributed.md."""
+    return [
+        f"| {what} | {', '.join(f'`{name}`' for name in sorted(alone[job]['figures']))} |"
+        for job, what in process_jobs.JUDGED.items()
+    ] + [f"| {what} | {len(alone[job]['losses'])} |" for job, what in process_jobs.TRAINED.items()]
+
+
+@pytest.mark.slow
+@pytest.mark.fault(
+    "fewer samples than processes, uneven shards, an empty part of a batch",
+    "every process makes the same number of steps; figures have the bits of a single process",
+)
+def test_processes_find_what_one_finds(tmp_path):
+    process_jobs.write_data(tmp_path)
+    started = [process for world_size in WORLDS for process in start(tmp_path, world_size)]
+    try:
+        errors = [process.communicate(timeout=600)[1] for process in started]
+    finally:
+        for process in started:
+            process.kill()
+    for process, error in zip(started, errors, strict=True):
+        assert process.returncode == 0, error[-3000:]
+
+    (alone,) = found(tmp_path, 1)
+    assert set(alone) == {*process_jobs.JUDGED, *process_jobs.TRAINED}
+    for world_size in WORLDS[1:]:
+        for rank, others in enumerate(found(tmp_path, world_size)):
+            where = f"rank {rank} of {world_size}"
+            for job in process_jobs.JUDGED:
+                assert others[job]["figures"] == alone[job]["figures"], f"{job}, {where}"
+            for job in process_jobs.TRAINED:
+                assert len(alone[job]["losses"]) >= 3
+                assert others[job]["losses"] == pytest.approx(alone[job]["losses"], abs=1e-5), (
+                    f"{job}, {where}"
+                )
+                assert others[job]["weight"] == pytest.approx(alone[job]["weight"], rel=1e-3), (
+                    f"{job}, {where}"
+                )
+    page = PAGE.read_text()
+    assert [line for line in lines_of_table(alone) if line not in page] == []
+
+
+def found(folder: Path, world_size: int) -> list[dict[str, dict[str, dict[str, str]]]]:
+    """What each process of a world wrote."""
+    return [json.loads((folder / f"out-{world_size}-{rank}").read_text()) for rank in range(world_size)]
