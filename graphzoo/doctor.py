@@ -9,6 +9,7 @@ import tempfile
 from importlib.metadata import PackageNotFoundError, version
 
 from graphzoo.errors import existing_parent
+from graphzoo.memory import available_bytes
 
 __all__ = ["doctor_main"]
 
@@ -65,6 +66,8 @@ def doctor_main(argv: list[str]) -> int:
 def _devices() -> None:
     import torch
 
+    memory = available_bytes(torch.device("cpu"))
+    _say("memory", "unknown" if memory is None else f"{memory / 2**30:.1f} GiB available to a process")
     _say("CPU threads", f"{torch.get_num_threads()} of {os.cpu_count()} (OMP_NUM_THREADS)")
     if torch.cuda.is_available():
         for index in range(torch.cuda.device_count()):

@@ -1,4 +1,4 @@
-"""Keeping freed memory in the process, where large activations would be mapped afresh in every step."""
+"""Memory: what there is, refusing what cannot fit, keeping what was freed where steps need it again."""
 
 from __future__ import annotations
 
@@ -6,8 +6,15 @@ import ctypes
 import logging
 import os
 import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-__all__ = ["keep_freed_memory"]
+from graphzoo.errors import UsageError
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["available_bytes", "keep_freed_memory", "refuse_what_cannot_fit"]
 
 log = logging.getLogger(__name__)
 
@@ -15,6 +22,10 @@ log = logging.getLogger(__name__)
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_MAX = -4
 _M_ARENA_MAX = -8
+_CGROUPS = (  # limit and use of a container, version 2 and 1
+    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+    ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+)
 
 
 def keep_freed_memory() -> bool:
@@ -42,3 +53,63 @@ def keep_freed_memory() -> bool:
     return all(mallopt(name, value) == 1 for name, value in (
         (_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, 2**31 - 1), (_M_ARENA_MAX, 1),
     ))  # fmt: skip
+
+
+def available_bytes(device: torch.device) -> int | None:
+    """The most memory that this process can have on a device; None where the system does not say.
+
+    Args:
+        device: For a GPU its free memory and what torch's allocator holds without use; else the free memory
+            of the machine, within the limit of a container, and what the process holds, for much of that may
+            be freed blocks that it has kept.
+    """
+    if device.type == "cuda":
+        import torch
+
+        free, _ = torch.cuda.mem_get_info(device)
+        return int(free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device))
+    found = []
+    if (machine := _kilobytes("/proc/meminfo", "MemAvailable")) is not None:
+        found.append(machine * 1024)
+    for limit, used in _CGROUPS:
+        most, now = _read(limit).strip(), _read(used).strip()
+        if most.isdecimal() and now.isdecimal():
+            found.append(int(most) - int(now))
+    held = (_kilobytes("/proc/self/status", "VmRSS") or 0) * 1024
+    return max(0, min(found)) + held if found else None
+
+
+def refuse_what_cannot_fit(num_bytes: int, device: torch.device, what: str, remedy: str) -> None:
+    """Stop before an allocation that cannot succeed; a process that tries is killed without a word.
+
+    Args:
+        num_bytes: What is needed at the very least.
+        device: Where.
+        what: What needs it, for the message.
+        remedy: The line that says what to do.
+
+    Raises:
+        UsageError: with both numbers.
+    """
+    available = available_bytes(device)
+    if available is not None and num_bytes > available:
+        raise UsageError(
+            f"{what} needs at least {num_bytes / 2**30:,.1f} GiB of memory, {available / 2**30:,.1f} GiB are "
+            f"available on {device}\n{remedy}"
+        )
+
+
+def _kilobytes(path: str, name: str) -> int | None:
+    """A figure of a table of the kernel, `name:   123 kB`."""
+    for line in _read(path).splitlines():
+        key, _, value = line.partition(":")
+        if key == name:
+            return int(value.split()[0])
+    return None
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except OSError:  # another system, or no such limit
+        return ""

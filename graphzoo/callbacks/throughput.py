@@ -27,6 +27,11 @@ class Throughput(Callback):
         self._seconds = 0.0
         self._batch_began = 0.0
         self._fit_began = 0.0
+        self._stage = ""
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Note what is done; see `load_state_dict`."""
+        self._stage = stage
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Start the clock of the whole run."""
@@ -63,5 +68,6 @@ class Throughput(Callback):
         return {"fit_seconds": self.fit_seconds}
 
     def load_state_dict(self, state_dict: dict[str, float]) -> None:
-        """Restore the wall time."""
-        self.fit_seconds = state_dict["fit_seconds"]
+        """Restore the wall time of a run that goes on; testing the best checkpoint does not wind it back."""
+        if self._stage in ("", "fit"):
+            self.fit_seconds = state_dict["fit_seconds"]

@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 from graphzoo.encoders.base import Encoder
 from graphzoo.errors import NonFiniteError
 from graphzoo.finite import describe_weights, stopped
+from graphzoo.memory import refuse_what_cannot_fit
 from graphzoo.types import GraphSpec
 
 __all__ = ["CHECKPOINT_FORMAT", "Task", "class_path", "versions"]
@@ -245,6 +246,28 @@ class Task(LightningModule):
         batches that a user accumulates are averaged.
         """
         return self.trainer.world_size * self._micro_batches
+
+    def check_memory(self, num_queries: int, num_nodes: int, *, option: str) -> None:
+        """Refuse a batch whose node states alone do not fit: two tensors [N, B, D] are alive in any layer.
+
+        Args:
+            num_queries: B, queries that are computed at once.
+            num_nodes: N.
+            option: What makes B smaller.
+
+        Raises:
+            UsageError: naming both numbers.
+        """
+        assert self.encoder is not None
+        channels = self.encoder.out_channels
+        refuse_what_cannot_fit(
+            2 * num_nodes * num_queries * channels * 4,
+            self.device,
+            f"computing {num_queries:,} queries at once over {num_nodes:,} nodes, width {channels},",
+            f"Take a smaller {option}, or a smaller --model.encoder.hidden_channels"
+            if num_queries > 1
+            else "One query is the least there is: take a smaller --model.encoder.hidden_channels",
+        )
 
     def collect_loss(self, losses: Tensor, num_global: int) -> None:
         """Remember a part's losses for `train/loss`, which is logged once per step.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
@@ -129,6 +130,11 @@ class KGCompletion(Task):
         """Fit micro-batches to Lightning's accumulation, and index the facts that batches hide."""
         datamodule = self._datamodule()
         self.accumulate_micro_batches()
+        share = math.ceil(
+            min(datamodule.batch_size, len(datamodule.triples("train"))) / self.trainer.world_size
+        )
+        at_once = min(datamodule.micro_batch_size or share, share)
+        self.check_memory(at_once, datamodule.spec.num_nodes, option="--data.micro_batch_size")
         self._remover = FactRemover(datamodule.triples("train"), datamodule.spec.num_nodes, self.remove_facts)
 
     def training_step(self, batch: TripleBatch, batch_idx: int) -> Tensor:
@@ -237,6 +243,7 @@ class KGCompletion(Task):
             last bits of a matrix product.
         """
         channels = self.query_encoder.out_channels
+        self.check_memory(1, graph.num_nodes, option="--model.max_score_bytes")
         per_query = graph.num_nodes * channels * 4 * _LIVE_STATES
         size = max(1, min(head.numel(), self.max_score_bytes // max(1, per_query)))
         scores: list[Tensor] = []

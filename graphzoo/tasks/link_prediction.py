@@ -173,6 +173,12 @@ class LinkPrediction(Task):
         """Fit micro-batches to Lightning's accumulation, and index the links that batches hide."""
         datamodule = self._datamodule()
         self.accumulate_micro_batches()
+        if self.batching == "sources":
+            share = math.ceil(
+                min(datamodule.batch_size, len(datamodule.graph.train)) / self.trainer.world_size
+            )
+            at_once = min(datamodule.micro_batch_size or share, share)
+            self.check_memory(at_once, datamodule.graph.num_nodes, option="--data.micro_batch_size")
         if self.hide_positives and self.batching != "subgraphs":
             self._hider = LinkHider(self._edges("train"), datamodule.graph.num_nodes).to(self.device)
 

@@ -6,8 +6,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from graphzoo import memory
 from graphzoo.datamodules import KGDataModule
 from graphzoo.encoders import KnowFormer
+from graphzoo.errors import UsageError
 from graphzoo.tasks import KGCompletion
 from graphzoo.tasks import kg_completion as module
 from graphzoo.types import TripleBatch
@@ -334,6 +336,21 @@ def test_misuse_is_explained(tmp_path, family):
         fitted(tmp_path, family, KGCompletion(lambda spec: NodesOnly()))
     with pytest.raises(ValueError, match="leave it out instead of asking for 3"):
         fitted(tmp_path, family, data={"micro_batch_size": 4}, accumulate_grad_batches=3)
+
+
+@pytest.mark.fault(
+    "a batch whose states cannot fit into memory",
+    "refused before anything is allocated, with what is needed, what there is, and the option to lower",
+)
+def test_what_cannot_fit_is_refused_before_it_is_tried(tmp_path, family, monkeypatch):
+    # 72 entities, 16 queries at once, width 16, two tensors of four bytes
+    monkeypatch.setattr(memory, "available_bytes", lambda device: 2 * 72 * 16 * 16 * 4 - 1)
+    with pytest.raises(UsageError, match="16 queries at once over 72 nodes(.|\\n)*--data.micro_batch_size"):
+        fitted(tmp_path, family)
+    task, trainer = fitted(tmp_path, family, data={"micro_batch_size": 4}, max_epochs=1)
+    monkeypatch.setattr(memory, "available_bytes", lambda device: 2 * 72 * 16 * 4 - 1)
+    with pytest.raises(UsageError, match="One query is the least there is: take a smaller .*hidden_channels"):
+        trainer.validate(task, datamodule=trainer.datamodule, verbose=False)
 
 
 def test_a_batch_moves_between_devices_whole():

@@ -1,0 +1,108 @@
+"""A knowledge graph of a million entities and ten million facts: load it, ask it one question.
+
+    python -m benchmarks.large_graph [--entities 1000000] [--facts 10000000] [--gib 8]
+
+Writes results/large_graph.csv: seconds and the peak memory of the process after each stage. The graph is
+random, with skewed degrees and 100 relations, and is read from a text file of the user's, as `--data kg`
+does. The question is a validation triple in both directions, for KnowFormer of width 32. The process is
+given --gib of memory and no more, so that the bound is shown and not just observed. Not part of
+`python -m benchmarks`: it takes minutes.
+"""
+
+import argparse
+import resource
+import tempfile
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+from lightning.pytorch import Trainer
+
+from benchmarks.common import RESULTS, Row, peak_mib, write_rows
+from graphzoo.datamodules import KGDataModule
+from graphzoo.encoders import KnowFormer
+from graphzoo.tasks import KGCompletion
+
+NUM_RELATIONS = 100
+
+
+def write_graph(folder: Path, num_entities: int, num_facts: int) -> None:
+    """Train, validation and test triples as text; every entity occurs."""
+    generator = np.random.default_rng(0)
+    with open(folder / "train.txt", "w") as file:
+        for start in range(0, num_facts, 1_000_000):
+            size = min(1_000_000, num_facts - start)
+            # the square makes some entities far more frequent than others
+            head = (generator.random(size) ** 2 * num_entities).astype(np.int64)
+            tail = (np.arange(start, start + size)) % num_entities
+            relation = generator.integers(0, NUM_RELATIONS, size)
+            file.writelines(
+                f"entity{h}\trelation{r}\tentity{t}\n" for h, r, t in zip(head, relation, tail, strict=True)
+            )
+    for split, number in (("valid", 1), ("test", 2)):
+        (folder / f"{split}.txt").write_text(f"entity{number}\trelation{number}\tentity{number + 5}\n")
+
+
+def main() -> None:
+    """Parse the arguments, load, ask, write the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--entities", type=int, default=1_000_000)
+    parser.add_argument("--facts", type=int, default=10_000_000)
+    parser.add_argument("--gib", type=float, default=8.0)
+    parser.add_argument("--out", type=Path, default=RESULTS / "large_graph.csv")
+    args = parser.parse_args()
+    warnings.filterwarnings("ignore")
+    rows: list[Row] = []
+
+    def stage(name: str, began: float) -> None:
+        seconds, gib = time.perf_counter() - began, peak_mib() / 1024
+        print(f"{name}: {seconds:.1f} s, peak {gib:.2f} GiB", flush=True)
+        config = f"{args.entities} entities, {NUM_RELATIONS} relations, bound {args.gib} GiB"
+        for metric, unit, value in (("time", "s", seconds), ("peak memory", "GiB", gib)):
+            rows.append(
+                Row(
+                    "large_graph",
+                    "graphzoo",
+                    name,
+                    metric,
+                    unit,
+                    "facts",
+                    str(args.facts),
+                    value,
+                    value,
+                    value,
+                    config,
+                )
+            )
+
+    with tempfile.TemporaryDirectory() as folder:
+        write_graph(Path(folder), args.entities, args.facts)
+        most = int(args.gib * 2**30)
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+        began = time.perf_counter()
+        datamodule = KGDataModule(path=folder, eval_batch_size=1)
+        datamodule.setup("validate")
+        stage("load", began)
+        began = time.perf_counter()
+        datamodule.graph("valid")
+        datamodule.answers("valid")
+        stage("index", began)
+        began = time.perf_counter()
+        trainer = Trainer(
+            accelerator="cpu",
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+        )
+        found = trainer.validate(KGCompletion(KnowFormer), datamodule=datamodule, verbose=False)[0]
+        stage("two queries", began)
+        print(f"val/mr {found['val/mr']:.1f} of {args.entities:,} entities")
+    write_rows(args.out, rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""What memory there is, and the refusal of what cannot fit."""
+
+import pytest
+import torch
+
+from graphzoo import memory
+from graphzoo.errors import UsageError
+
+CPU = torch.device("cpu")
+MEMINFO = "MemTotal:  8000 kB\nMemFree:  1 kB\nMemAvailable:    4000 kB\n"
+STATUS = "Name:\tpython\nVmRSS:\t    1000 kB\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"/proc/meminfo": MEMINFO, "/proc/self/status": STATUS}, 5000 * 1024),
+        (
+            {
+                "/proc/meminfo": MEMINFO,
+                "/proc/self/status": STATUS,
+                "/sys/fs/cgroup/memory.max": "2048000\n",
+                "/sys/fs/cgroup/memory.current": "1024000\n",
+            },
+            1000 * 1024 + 1024000,
+        ),
+        (  # no limit, version 2 says so in a word, version 1 with a number beyond all memory
+            {
+                "/proc/meminfo": MEMINFO,
+                "/sys/fs/cgroup/memory.max": "max\n",
+                "/sys/fs/cgroup/memory.current": "1024000\n",
+                "/sys/fs/cgroup/memory/memory.limit_in_bytes": str(2**63 - 4096),
+                "/sys/fs/cgroup/memory/memory.usage_in_bytes": "4096",
+            },
+            4000 * 1024,
+        ),
+        ({}, None),
+    ],
+    ids=["machine", "container", "no limit", "unknown"],
+)
+def test_what_there_is(monkeypatch, files, expected):
+    monkeypatch.setattr(memory, "_read", lambda path: files.get(path, ""))
+    assert memory.available_bytes(CPU) == expected
+
+
+def test_this_machine_has_memory():
+    assert (memory.available_bytes(CPU) or 2**30) > 2**20
+
+
+def test_what_cannot_fit_is_refused(monkeypatch):
+    monkeypatch.setattr(memory, "available_bytes", lambda device: 3 * 2**30)
+    memory.refuse_what_cannot_fit(3 * 2**30, CPU, "a table", "Take a smaller one")
+    with pytest.raises(UsageError) as caught:
+        memory.refuse_what_cannot_fit(5 * 2**30, CPU, "a table", "Take a smaller one")
+    assert str(caught.value) == (
+        "a table needs at least 5.0 GiB of memory, 3.0 GiB are available on cpu\nTake a smaller one"
+    )
+    monkeypatch.setattr(memory, "available_bytes", lambda device: None)
+    memory.refuse_what_cannot_fit(2**60, CPU, "a table", "Take a smaller one")
