@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import unicodedata
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -30,7 +31,9 @@ class UsageError(ValueError):
 
 
 def _shown(character: str) -> str:
-    return character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
+    # control characters and those that change the direction of writing; spaces of any kind stay
+    steers = unicodedata.category(character) in ("Cc", "Cf", "Cs") and character != "\t"
+    return character.encode("unicode_escape").decode("ascii") if steers else character
 
 
 class NonFiniteError(ArithmeticError, ValueError):

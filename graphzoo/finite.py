@@ -25,9 +25,12 @@ def bad_weights(module: nn.Module) -> list[str]:
 
     A buffer may hold infinity on purpose, as masks do.
     """
-    parameters = dict(module.named_parameters())
+    parameters = {name: p for name, p in module.named_parameters() if p.is_floating_point()}
     buffers = {name: value for name, value in module.state_dict().items() if name not in parameters}
-    return not_finite(parameters) + [
+    # one look at all of them; names only where it finds something, for each costs a wait for the device
+    norms = list(torch._foreach_norm([p.detach() for p in parameters.values()])) if parameters else []
+    good = not norms or bool(torch.isfinite(torch.stack(norms)).all())
+    return ([] if good else not_finite(parameters)) + [
         name for name, value in buffers.items() if isinstance(value, Tensor) and bool(value.isnan().any())
     ]
 

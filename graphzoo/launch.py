@@ -156,7 +156,7 @@ def _go_on(plan: Plan) -> str:
     if not good:
         return f"There is no checkpoint yet. Begin anew: graphzoo fit --config {relative(run)}/config.yaml"
     again = f"graphzoo fit --ckpt_path {relative(run)}{_needs_trust(run)}"
-    return f"Whole and good: {', '.join(good)}\nGo on with: {again}"
+    return f"Checkpoints: {', '.join(good)}\nGo on with: {again}"
 
 
 def _tell(text: str, status: int = 2) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
@@ -14,7 +15,7 @@ from graphzoo.errors import UsageError, nearest, suggestion
 from graphzoo.settings_file import read_settings
 from graphzoo.words import GROUPS
 
-__all__ = ["GraphzooParser", "explain", "innermost", "merged_settings"]
+__all__ = ["GraphzooParser", "config_files", "explain", "innermost", "merged_settings"]
 
 _NOT_ACCEPTED = re.compile(r"(?:Option|does not accept option) '([^']+)'(?: is not accepted)?")
 _UNRECOGNIZED = re.compile(r"unrecognized arguments?: (.+)", re.DOTALL)
@@ -41,10 +42,8 @@ class GraphzooParser(LightningArgumentParser):
 
         The parser itself would unfold anchors without end, and take minutes over a thousand open brackets.
         """
-        if args and args[1:] == self.command_line:  # not one of the parser's own questions to itself
-            for option, value in zip(self.command_line, self.command_line[1:], strict=False):
-                if option in ("--config", "-c"):
-                    read_settings(Path(value))
+        for file in config_files(args or []):
+            read_settings(Path(file))
         return super().parse_args(args, *more, **options)
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
@@ -52,6 +51,24 @@ class GraphzooParser(LightningArgumentParser):
         if not self.exit_on_error:  # a parser inside a parser: the outer one catches and tells
             super().error(message, ex)
         raise UsageError(explain(message, self.command_line, self.options, ex)) from ex
+
+
+def config_files(command_line: Sequence[Any]) -> list[str]:
+    """The files of settings in a command line, in any of the spellings that the parser knows.
+
+    >>> config_files(["--config", "a", "--config=b", "-c", "d", "-c=e", "-cf"])
+    ['a', 'b', 'd', 'e', 'f']
+    """
+    found = []
+    words = [str(word) for word in command_line]
+    for position, word in enumerate(words):
+        if word in ("--config", "-c"):
+            found += words[position + 1 : position + 2]
+        elif word.startswith("--config="):
+            found.append(word.removeprefix("--config="))
+        elif word.startswith("-c") and not word.startswith("--"):
+            found.append(word[2:].removeprefix("="))
+    return found
 
 
 def innermost(error: BaseException) -> BaseException:
@@ -142,11 +159,9 @@ def _unknown(option: str, options: list[str]) -> str:
 
 def _bad_file(command_line: list[str]) -> str:
     """Name the file and the line that is no YAML."""
-    for option, value in zip(command_line, command_line[1:], strict=False):
-        if option not in ("--config", "-c"):
-            continue
+    for file in config_files(command_line):
         try:
-            read_settings(Path(value))
+            read_settings(Path(file))
         except UsageError as error:
             return str(error)
     return ""
@@ -199,14 +214,13 @@ def merged_settings(command_line: list[str]) -> dict[str, Any]:
             else:
                 into[key] = value
 
-    for option, value in zip(command_line, command_line[1:], strict=False):
-        if option == "--config":
-            try:
-                loaded = read_settings(Path(value))
-            except UsageError:
-                continue  # the parser itself has told, or will tell, what is wrong with the file
-            if isinstance(loaded, dict):
-                merge(merged, loaded)
+    for file in config_files(command_line):
+        try:
+            loaded = read_settings(Path(file))
+        except UsageError:
+            continue  # the parser itself has told, or will tell, what is wrong with the file
+        if isinstance(loaded, dict):
+            merge(merged, loaded)
     return merged
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,23 @@ from graphzoo.errors import UsageError
 
 __all__ = ["read_settings"]
 
-# Far above any configuration of ours, far below what takes seconds or fills the memory.
-_MOST_BYTES, _MOST_DEPTH, _MOST_VALUES = 1 << 20, 100, 100_000
+# Far above any configuration of ours, far below what takes minutes or fills the memory.
+_MOST_BYTES, _MOST_DEPTH, _MOST_VALUES = 1 << 18, 100, 100_000
+# How many times its length a text may become when `${...}` are put in: the product of their numbers.
+_MOST_GROWTH = 10_000
+
+
+class _Loader(yaml.SafeLoader):
+    """Stops at brackets in brackets: yaml takes quadratic time over those that are open."""
+
+    def fetch_flow_collection_start(self, TokenClass: Any) -> None:  # noqa: N803 (the name in yaml)
+        if self.flow_level >= _MOST_DEPTH:
+            raise _Refused(f"nested more than {_MOST_DEPTH} deep")
+        super().fetch_flow_collection_start(TokenClass)
+
+
+class _Refused(Exception):
+    """Why a file is not read."""
 
 
 def read_settings(path: Path) -> Any:
@@ -23,23 +39,25 @@ def read_settings(path: Path) -> Any:
 
     Raises:
         UsageError: for a file that cannot be read, is no YAML, asks for Python objects, is nested too deeply,
-            or whose anchors stand for more values than any configuration has.
+            or whose anchors or `${...}` stand for more than any configuration has.
     """
     try:
         with path.open("rb") as file:
             data = file.read(_MOST_BYTES + 1)
         if len(data) > _MOST_BYTES:
-            raise _refused(path, f"larger than {_MOST_BYTES:,} bytes")
-        text = data.decode("utf-8-sig")
-        # yaml takes quadratic time over brackets that are open, and recursion over what is nested.
-        if _open_brackets(text) > _MOST_DEPTH:
-            raise _refused(path, f"nested more than {_MOST_DEPTH} deep")
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        if node is not None and _size(node, path, {}, 0) > _MOST_VALUES:
-            raise _refused(path, f"its anchors stand for more than {_MOST_VALUES:,} values")
-        return yaml.safe_load(text)
-    except UsageError:
-        raise
+            raise _Refused(f"larger than {_MOST_BYTES:,} bytes")
+        loader = _Loader(data.decode("utf-8-sig"))
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        size, growth = _size(node, {}, 0)
+        if size > _MOST_VALUES:
+            raise _Refused(f"it stands for more than {_MOST_VALUES:,} values")
+        if growth > math.log(_MOST_GROWTH):
+            raise _Refused("its ${...} may unfold to thousands of times their length")
+        return loader.construct_document(node)
+    except _Refused as error:
+        raise UsageError(f"{path} is refused: {error}\nNo configuration of graphzoo is like that") from error
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
     except yaml.MarkedYAMLError as error:
@@ -51,36 +69,24 @@ def read_settings(path: Path) -> Any:
         raise UsageError(f"{path}: no valid YAML ({text})") from error
 
 
-def _open_brackets(text: str) -> int:
-    depth = most = 0
-    for character in text:
-        if character in "[{":
-            depth += 1
-            most = max(most, depth)
-        elif character in "]}":
-            depth -= 1
-    return most
-
-
-def _size(node: yaml.Node, path: Path, known: dict[int, int | None], depth: int) -> int:
-    """How many values a node stands for, those behind aliases counted each time."""
+def _size(node: yaml.Node, known: dict[int, tuple[int, float] | None], depth: int) -> tuple[int, float]:
+    """Values that a node stands for, those behind aliases counted each time; logarithm of their growth."""
     if depth > _MOST_DEPTH:
-        raise _refused(path, f"nested more than {_MOST_DEPTH} deep")
+        raise _Refused(f"nested more than {_MOST_DEPTH} deep")
     if id(node) in known:
-        size = known[id(node)]
-        if size is None:
-            raise _refused(path, "an anchor holds itself")
-        return size
+        found = known[id(node)]
+        if found is None:
+            raise _Refused("an anchor holds itself")
+        return found
     known[id(node)] = None
     children: list[yaml.Node] = []
+    growth = 0.0
     if isinstance(node, yaml.MappingNode):
         children = [part for pair in node.value for part in pair]
     elif isinstance(node, yaml.SequenceNode):
         children = list(node.value)
-    size = 1 + sum(_size(child, path, known, depth + 1) for child in children)
-    known[id(node)] = size
-    return size
-
-
-def _refused(path: Path, problem: str) -> UsageError:
-    return UsageError(f"{path} is refused: {problem}\nNo configuration of graphzoo is like that")
+    elif isinstance(node, yaml.ScalarNode):
+        growth = math.log(max(1, node.value.count("${")))
+    sizes = [_size(child, known, depth + 1) for child in children]
+    known[id(node)] = total = 1 + sum(size for size, _ in sizes), growth + sum(more for _, more in sizes)
+    return total

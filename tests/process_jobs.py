@@ -129,6 +129,16 @@ def run(name: str, folder: Path, world_size: int) -> dict[str, Any]:
         log(name, value)
 
     task.log_training = note
+    gradients: list[float] = []
+    before_step = task.on_before_optimizer_step
+
+    def note_gradients(optimizer: torch.optim.Optimizer) -> None:
+        """What processes have agreed on in the first step: Adam would hide a wrong scale of the loss."""
+        if not gradients:
+            gradients.extend(float(p.grad.norm()) for p in task.parameters() if p.grad is not None)
+        before_step(optimizer)
+
+    task.on_before_optimizer_step = note_gradients
     accumulate = {"nodes-parts": 6 // world_size, "kg-accumulated": 2}
     seed_everything(0, verbose=False)
     trainer = Trainer(
@@ -155,6 +165,7 @@ def run(name: str, folder: Path, world_size: int) -> dict[str, Any]:
     return {
         "figures": {key: float(value).hex() for key, value in figures.items()},
         "losses": losses,
+        "gradients": gradients,
         "weight": float(weight.double().abs().sum()),
     }
 

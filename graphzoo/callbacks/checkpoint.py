@@ -303,8 +303,11 @@ def is_last_epoch(trainer: Trainer) -> bool:
 
 def _validates_after(trainer: Trainer, batch_idx: int) -> bool:
     """Whether the batch, not the last of its epoch, may be followed by a validation."""
-    if trainer.check_val_every_n_epoch is None:
+    every_epoch = trainer.check_val_every_n_epoch
+    if every_epoch is None:
         batch_idx = trainer.fit_loop.total_batch_idx
+    elif (trainer.current_epoch + 1) % every_epoch:
+        return False
     every = trainer.val_check_batch
     return bool(trainer.enable_validation and every and (batch_idx + 1) % every == 0)
 

@@ -39,12 +39,15 @@ class CheckpointFile(TorchCheckpointIO):
 
         Args:
             checkpoint: What `torch.save` takes.
-            path: The file.
-            storage_options: None; there are none.
+            path: The file; addresses with `://` are left to Lightning.
+            storage_options: Only for addresses.
 
         Raises:
             OSError: if it cannot be written, with the file's name and the reason of the system.
         """
+        if "://" in str(path):  # a remote store of fsspec, which replaces whole objects itself
+            super().save_checkpoint(checkpoint, str(path), storage_options)
+            return
         if storage_options is not None:
             raise TypeError("CheckpointFile takes no storage_options")
         path = Path(path)

@@ -91,6 +91,8 @@ class MetricsFile(Logger):
     def _read(self) -> tuple[list[str], list[dict[str, Any]]]:
         if not self.path.is_file():
             return [], []
+        if b"\n" not in self.path.read_bytes():
+            return [], []  # not even the line of names is whole
         with self.path.open(newline="", encoding="utf-8") as file:
             reader = csv.DictReader(file)
             rows = list(reader)

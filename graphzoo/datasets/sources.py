@@ -83,20 +83,22 @@ class _Named(Protocol):
 _Row = TypeVar("_Row", bound=_Named)
 
 
-def find_row(rows: Sequence[_Row], name: str, *, kind: str, own: str) -> _Row:
+def find_row(rows: Sequence[_Row], name: str, *, kind: str, own: str, folders: bool = False) -> _Row:
     """The row of a data set; case, `-` and `_` do not matter.
 
     Args:
         rows: The table.
-        name: As typed; the name of a row, or of its folder.
+        name: As typed.
         kind: What the rows are, for the message.
         own: The preset for files of the user's own.
+        folders: Whether the name of a row's folder will do.
 
     Raises:
         UsageError: (a ValueError) if there is none; the message names the nearest.
     """
     # a row's name goes before the folder of another
-    known = {normalise(row.folder): row for row in rows} | {normalise(row.name): row for row in rows}
+    known = {normalise(row.folder): row for row in rows} if folders else {}
+    known |= {normalise(row.name): row for row in rows}
     if normalise(name) in known:
         return known[normalise(name)]
     names = [row.name for row in rows]

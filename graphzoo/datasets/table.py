@@ -107,7 +107,7 @@ def find_source(name: str) -> KGSource:
     Raises:
         ValueError: if there is none; the message names the nearest.
     """
-    return find_row(_SOURCES, name, kind="knowledge graph", own="kg")
+    return find_row(_SOURCES, name, kind="knowledge graph", own="kg", folders=True)
 
 
 _DETTMERS = "Dettmers et al., Convolutional 2D Knowledge Graph Embeddings, AAAI 2018"

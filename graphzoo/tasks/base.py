@@ -106,6 +106,7 @@ class Task(LightningModule):
 
     def configure_model(self) -> None:
         """Build the modules once the data is known; Lightning also calls this before the data is there."""
+        self._sums, self._step_loss = {}, None  # an earlier fit may have ended in the middle of an epoch
         if self.encoder is not None:
             return
         if self._trainer is not None:  # Lightning's own attribute: `self.trainer` raises where there is none
@@ -278,7 +279,7 @@ class Task(LightningModule):
         """
         size = max(num_global, 1)
         total = losses.detach().float().sum()
-        part = torch.stack([total, total.new_tensor(losses.numel())]) / size
+        part = torch.stack([total, total.new_full((), losses.numel())]) / size
         self._step_loss = part if self._step_loss is None else self._step_loss + part
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
@@ -296,7 +297,7 @@ class Task(LightningModule):
 
         Args:
             name: The metric.
-            value: Scalar, the same in every process.
+            value: Scalar; of several processes the first one's counts.
         """
         if not self.logs_epochs:
             self.log(name, value, prog_bar=name == "train/loss", batch_size=1, sync_dist=False)

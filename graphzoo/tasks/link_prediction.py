@@ -195,7 +195,7 @@ class LinkPrediction(Task):
         loss = losses.sum() * (self.parts_of_batch / batch.num_global)
         if auxiliary is None:
             return loss
-        self.log("train/auxiliary_loss", auxiliary.detach(), batch_size=1)
+        self.log_training("train/auxiliary_loss", auxiliary.detach())
         return loss + auxiliary
 
     @property

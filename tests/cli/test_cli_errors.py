@@ -71,7 +71,11 @@ WRONG = {
     f"{RUN} --config nofile.yaml": "nofile.yaml",
     f"{RUN} --config broken.yaml": "broken.yaml, line 2",
     f"{RUN} --config object.yaml": "object.yaml, line 1: no valid YAML",
-    f"{RUN} --config bomb.yaml": "stand for more than 100,000 values",
+    f"{RUN} --config bomb.yaml": "stands for more than 100,000 values",
+    f"{RUN} --config=bomb.yaml": "stands for more than 100,000 values",
+    f"{RUN} -c bomb.yaml": "stands for more than 100,000 values",
+    f"{RUN} -c=bomb.yaml": "stands for more than 100,000 values",
+    f"{RUN} --config doubling.yaml": "may unfold to thousands of times their length",
     f"{RUN} --config deep.yaml": "nested more than 100 deep",
     f"{RUN} --config itself.yaml": "an anchor holds itself",
     f"{RUN} --config unknown_key.yaml": "Did you mean: model?",
@@ -113,6 +117,7 @@ FAULTS = {
     f"{RUN} --config broken.yaml": ("a configuration that is no YAML", "file and line"),
     f"{RUN} --config object.yaml": ("YAML with a python/object tag", "refused with its line; nothing is run"),
     f"{RUN} --config bomb.yaml": ("YAML whose anchors unfold to a thousand million values", "refused"),
+    f"{RUN} --config doubling.yaml": ("YAML whose `${...}` double in every line", "refused"),
     f"{RUN} --config deep.yaml": ("YAML nested five thousand deep", "refused; no recursion, no minutes"),
     f"{RUN} --config itself.yaml": ("YAML with an anchor that holds itself", "refused"),
     f"{RUN} --model.lr ${{model.init_args.nope}}": ("an interpolation of an unknown key", "the key"),
@@ -141,6 +146,8 @@ def files(workplace):
     (workplace / "object.yaml").write_text("trainer: !!python/object/apply:os.mkdir ['runs']\n")
     anchors = [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 10)]
     (workplace / "bomb.yaml").write_text("\n".join(["a0: &a0 [x]", *anchors]) + "\n")
+    doubled = [f"  a{i}: ${{.a{i - 1}}}${{.a{i - 1}}}" for i in range(1, 30)]
+    (workplace / "doubling.yaml").write_text("\n".join(["trainer:", "  a0: x", *doubled]) + "\n")
     (workplace / "deep.yaml").write_text("trainer: " + "[" * 5000 + "\n")
     (workplace / "itself.yaml").write_text("trainer: &a\n  callbacks: [*a]\n")
     (workplace / "unknown_key.yaml").write_text("modle:\n  x: 1\n")
