@@ -2,6 +2,7 @@
 
 import os
 import random
+import socket
 
 import numpy as np
 import pytest
@@ -26,6 +27,25 @@ TINY_GRAPHS = {
     "one_node": ([(0, 0), (0, 0)], [0, 1], 1, 2),
     "no_edges": ([], [], 3, 2),
 }
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_network(request):
+    """A test that connects to anything but this machine fails, unless `-m network` asks for it."""
+    if "network" in request.config.option.markexpr.replace("not network", ""):
+        yield
+        return
+    connect = socket.socket.connect
+
+    def guarded(self, address):
+        host = address[0] if isinstance(address, tuple) else "localhost"
+        if host not in ("localhost", "127.0.0.1", "::1", "0.0.0.0"):
+            raise AssertionError(f"a test connects to {host}: mark it `network`, or serve the file yourself")
+        return connect(self, address)
+
+    socket.socket.connect = guarded
+    yield
+    socket.socket.connect = connect
 
 
 @pytest.fixture(autouse=True)

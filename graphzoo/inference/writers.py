@@ -110,10 +110,15 @@ def _write_parquet(tables: Iterable[pd.DataFrame], path: Path) -> int:
         for table in tables:
             # The first table's types hold for all: an empty or odd later one must not change them.
             schema = None if writer is None else writer.schema
-            converted = pyarrow.Table.from_pandas(table, schema=schema, preserve_index=False)
-            if writer is None:
-                writer = pyarrow.parquet.ParquetWriter(path, converted.schema)
-            writer.write_table(converted)
+            if schema is None:
+                # before pandas 3 a column of names has no type of its own: an empty one would become "null"
+                found = pyarrow.Schema.from_pandas(table, preserve_index=False)
+                schema = pyarrow.schema(
+                    field.with_type(pyarrow.string()) if pyarrow.types.is_null(field.type) else field
+                    for field in found
+                )
+                writer = pyarrow.parquet.ParquetWriter(path, schema)
+            writer.write_table(pyarrow.Table.from_pandas(table, schema=schema, preserve_index=False))
             count += len(table)
     finally:
         if writer is not None:

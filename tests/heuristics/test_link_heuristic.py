@@ -121,25 +121,26 @@ def heart(name, *files):
     return [torch.from_numpy(np.loadtxt(folder / file, dtype=np.int64)) for file in files], folder
 
 
-PUBLISHED = {
+# cn, aa, ra as published; katz and spd as this code found them once, so that a change is noticed
+FIGURES = {
     ("citeseer", "original"): (3327, {"cn": 28.34, "aa": 29.37, "ra": 27.61, "katz": 38.16, "spd": 31.82}),
     ("pubmed", "original"): (19717, {"cn": 14.02, "aa": 16.66, "ra": 15.63}),
     ("citeseer", "heart"): (3327, {"cn": 8.42, "aa": 10.82, "ra": 10.84, "katz": 11.19, "spd": 5.83}),
 }
 
 
-@pytest.mark.parametrize("data, protocol", PUBLISHED)
-def test_figures_are_the_published_ones(data, protocol):
+@pytest.mark.parametrize("data, protocol", FIGURES)
+def test_figures_stay(data, protocol):
     (train, positive, negative), folder = heart(data, "train_pos.txt", "test_pos.txt", "test_neg.txt")
     if protocol == "heart":
         negative = torch.from_numpy(np.load(folder / "heart_test_samples.npy"))
-    num_nodes, figures = PUBLISHED[data, protocol]
-    for name, published in figures.items():
+    num_nodes, figures = FIGURES[data, protocol]
+    for name, expected in figures.items():
         scorer = LinkHeuristic(GraphSpec(num_nodes), name=name)
         scores = scorer(train.t().contiguous(), torch.cat([positive, negative.view(-1, 2)]))
         own = scores[len(positive) :].view(negative.shape[:-1])
         found = float(link_figures(scores[: len(positive)], own)["mrr"]) * 100
-        assert round(found, 2) == published, (name, found)
+        assert round(found, 2) == expected, (name, found)
 
 
 def test_the_test_links_are_not_in_the_graph_that_scores_them():
