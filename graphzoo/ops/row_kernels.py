@@ -28,6 +28,10 @@ __all__ = [
 
 JIT_OPTIONS: dict[str, Any] = {
     "nogil": True,
+    # Each kernel holds its helpers. Called ones exist once per kernel under one name, each fused and vectorised
+    # in its own way, and which of them is taken depends on what was compiled or loaded before: the last bits of
+    # a run with freshly compiled kernels were others than those of the next.
+    "forceinline": True,
     "error_model": "numpy",
     "boundscheck": False,
     # Multiply and add in one instruction, and sums of a row in the order of the vector unit: fixed at
