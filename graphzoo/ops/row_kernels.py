@@ -28,9 +28,9 @@ __all__ = [
 
 JIT_OPTIONS: dict[str, Any] = {
     "nogil": True,
-    # Each kernel holds its helpers. Called ones exist once per kernel under one name, each fused and vectorised
-    # in its own way, and which of them is taken depends on what was compiled or loaded before: the last bits of
-    # a run with freshly compiled kernels were others than those of the next.
+    # Each kernel holds its helpers. Called ones exist once per kernel under one name, each fused in its own
+    # way, and which of them is taken depends on what was compiled or loaded before: the bits of a
+    # run with freshly compiled kernels were others than those of the next.
     "forceinline": True,
     "error_model": "numpy",
     "boundscheck": False,

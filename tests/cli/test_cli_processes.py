@@ -39,3 +39,4 @@ def test_two_processes_write_what_one_reads(tmp_path, capsys, monkeypatch):
     capsys.readouterr()
     both, alone = (json.loads(Path(run, "results.json").read_text())["metrics"] for run in ("run", "again"))
     assert both == alone and "test/mrr" in both
+    assert "LOCAL_RANK" not in os.environ, "one process, in which nothing of several is left"
