@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -141,7 +142,12 @@ def test_a_full_disk_leaves_the_checkpoint_before(fit, cli, results):
 @pytest.mark.fault("Ctrl-C while the best checkpoint is tested", "status 130 and the command to go on with")
 def test_ctrl_c_while_testing(fit, cli):
     """Trap: Lightning makes `sys.exit(1)` of it, which is the status of a failed run."""
-    stopped = fit("--run_dir=run", "--trainer.callbacks+=cli_helpers.InterruptTest", epochs=1, status=130)
+    # a shell that starts the tests in the background lets them ignore Ctrl-C
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        stopped = fit("--run_dir=run", "--trainer.callbacks+=cli_helpers.InterruptTest", epochs=1, status=130)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert "stopped at once" in stopped.err and "graphzoo fit --ckpt_path run --trust" in stopped.err
 
 
