@@ -21,7 +21,6 @@ import random
 import re
 import resource
 import shlex
-import signal
 import subprocess
 import sys
 import tempfile
@@ -30,10 +29,11 @@ import types
 import typing
 import warnings
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import yaml
+
+from benchmarks.time_limit import OutOfTime, time_limit
 
 RESULTS = Path(__file__).parent / "results" / "load_test.csv"
 COLUMNS = ("run", "recipe", "kind", "status", "outcome", "lines", "seconds", "peak_mb", "options", "message")
@@ -70,24 +70,6 @@ TRAINER = {
     "max_time": ["00:00:01:00", "soon"],
     "max_epochs": ["1", "0", "-1", "-2"],
 }
-
-
-class OutOfTime(BaseException):
-    """Not an Exception: nothing in the run may take it for an error of its own."""
-
-
-@contextlib.contextmanager
-def limit(seconds: float) -> Iterator[None]:
-    def ring(*_: object) -> None:
-        raise OutOfTime
-
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def recipes() -> list[tuple[str, str, str]]:
@@ -214,7 +196,7 @@ def run_one(words: list[str], seconds: float) -> tuple[int, str, str]:
     out, err = io.StringIO(), io.StringIO()
     status, outcome = -1, ""
     try:
-        with limit(seconds), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        with time_limit(seconds), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 status = main(words)

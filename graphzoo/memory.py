@@ -22,9 +22,15 @@ log = logging.getLogger(__name__)
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_MAX = -4
 _M_ARENA_MAX = -8
-_CGROUPS = (  # limit and use of a container, version 2 and 1
-    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-    ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+# limit, use and its parts of a container, version 2 and 1; the use includes files the kernel keeps at hand
+_CGROUPS = (
+    ("memory.max", "memory.current", "memory.stat", "inactive_file"),
+    (
+        "memory/memory.limit_in_bytes",
+        "memory/memory.usage_in_bytes",
+        "memory/memory.stat",
+        "total_inactive_file",
+    ),
 )
 
 
@@ -69,13 +75,13 @@ def available_bytes(device: torch.device) -> int | None:
         free, _ = torch.cuda.mem_get_info(device)
         return int(free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device))
     found = []
-    if (machine := _kilobytes("/proc/meminfo", "MemAvailable")) is not None:
+    if (machine := _figure("/proc/meminfo", "MemAvailable:")) is not None:
         found.append(machine * 1024)
-    for limit, used in _CGROUPS:
-        most, now = _read(limit).strip(), _read(used).strip()
+    for limit, used, parts, cached in _CGROUPS:
+        most, now = (_read(f"/sys/fs/cgroup/{name}").strip() for name in (limit, used))
         if most.isdecimal() and now.isdecimal():
-            found.append(int(most) - int(now))
-    held = (_kilobytes("/proc/self/status", "VmRSS") or 0) * 1024
+            found.append(int(most) - int(now) + (_figure(f"/sys/fs/cgroup/{parts}", cached) or 0))
+    held = (_figure("/proc/self/status", "VmRSS:") or 0) * 1024
     return max(0, min(found)) + held if found else None
 
 
@@ -99,12 +105,12 @@ def refuse_what_cannot_fit(num_bytes: int, device: torch.device, what: str, reme
         )
 
 
-def _kilobytes(path: str, name: str) -> int | None:
-    """A figure of a table of the kernel, `name:   123 kB`."""
+def _figure(path: str, name: str) -> int | None:
+    """A figure of a table of the kernel, `MemAvailable:  123 kB` or `inactive_file 123`."""
     for line in _read(path).splitlines():
-        key, _, value = line.partition(":")
-        if key == name:
-            return int(value.split()[0])
+        words = line.split()
+        if words[:1] == [name]:
+            return int(words[1])
     return None
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import io
 import re
 import resource
-import signal
 import tempfile
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -20,6 +18,7 @@ import torch
 import yaml
 from hypothesis import strategies as st
 
+from benchmarks.time_limit import OutOfTime, time_limit
 from graphzoo.errors import UsageError
 
 LINES = 6
@@ -431,26 +430,6 @@ def _spoil_member(draw: st.DrawFn, data: bytes, seeds: list[bytes]) -> bytes:
     return buffer.getvalue()
 
 
-class HangError(Exception):
-    """A reader that does not end."""
-
-
-@contextlib.contextmanager
-def bounded(seconds: float) -> Iterator[None]:
-    """Raise `HangError` in a block that takes longer."""
-
-    def ring(*_: object) -> None:
-        raise HangError(f"not done after {seconds} s")
-
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
 def bound_memory(more: int) -> None:
     """Let this process have at most so many bytes more than it has."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
@@ -474,7 +453,7 @@ def check(reader: str, name: str, data: bytes, folder: Path, *, seconds: float =
     path = folder / name
     path.write_bytes(data)
     try:
-        with bounded(seconds), warnings.catch_warnings():
+        with time_limit(seconds), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             READERS[reader][0](path)
     except UsageError as error:
@@ -484,4 +463,6 @@ def check(reader: str, name: str, data: bytes, folder: Path, *, seconds: float =
         assert len(text) <= 2000, f"a message of {len(text)} characters: {text[:200]!r}"
         assert folder.name in text, f"the file is not named: {text!r}"
         return "refused"
+    except OutOfTime as error:
+        raise AssertionError(str(error)) from None
     return "read"

@@ -21,8 +21,9 @@ STATUS = "Name:\tpython\nVmRSS:\t    1000 kB\n"
                 "/proc/self/status": STATUS,
                 "/sys/fs/cgroup/memory.max": "2048000\n",
                 "/sys/fs/cgroup/memory.current": "1024000\n",
+                "/sys/fs/cgroup/memory.stat": "anon 900000\ninactive_file 100000\n",
             },
-            1000 * 1024 + 1024000,
+            1000 * 1024 + 1024000 + 100000,
         ),
         (  # no limit, version 2 says so in a word, version 1 with a number beyond all memory
             {

@@ -9,6 +9,7 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from graphzoo.errors import NonFiniteError
+from graphzoo.metrics.finite import no_rank
 
 __all__ = ["Accuracy", "RocAuc", "roc_auc"]
 
@@ -137,10 +138,6 @@ def roc_auc(scores: Tensor, target: Tensor) -> Tensor:
 
 
 def _require_finite(logits: Tensor) -> None:
-    finite = torch.isfinite(logits)
-    if not bool(finite.all()):
-        raise NonFiniteError(
-            f"{int((~finite).sum())} of {logits.numel()} scores are NaN or infinite, first in row "
-            f"{int((~finite).any(1).nonzero()[0])}; they have no rank. Look for the step where the loss "
-            "became NaN, and lower the learning rate"
-        )
+    broken = ~torch.isfinite(logits)
+    if bool(broken.any()):
+        raise no_rank(broken, f"in row {int(broken.any(1).nonzero()[0])}")

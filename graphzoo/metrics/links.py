@@ -17,6 +17,7 @@ from torchmetrics.utilities.distributed import gather_all_tensors
 
 from graphzoo.errors import NonFiniteError
 from graphzoo.metrics.classification import roc_auc
+from graphzoo.metrics.finite import no_rank
 
 __all__ = ["HITS", "LinkMetric", "link_figures", "link_ranks"]
 
@@ -159,13 +160,9 @@ class LinkMetric(Metric):
         """
         if scores.shape != index.shape or scores.dim() != 1:
             raise ValueError(f"scores {list(scores.shape)} and index {list(index.shape)} must both be [B]")
-        finite = torch.isfinite(scores)
-        if not bool(finite.all()):
-            raise NonFiniteError(
-                f"{int((~finite).sum())} of {scores.numel()} scores are NaN or infinite, first that of pair "
-                f"{int(index[~finite][0])}; they have no rank. Look for the step where the loss became NaN, "
-                "and lower the learning rate"
-            )
+        broken = ~torch.isfinite(scores)
+        if bool(broken.any()):
+            raise no_rank(broken, f"that of pair {int(index[broken][0])}")
         self.rows.append(torch.stack([index.double(), scores.double()], dim=1))
 
     def compute(self) -> dict[str, Tensor]:

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from graphzoo.errors import NonFiniteError
+from graphzoo.metrics.finite import no_rank
 from graphzoo.types import QueryBatch
 
 __all__ = ["Ties", "combine_ties", "filtered_ranks", "rank_targets"]
@@ -246,7 +246,4 @@ def _require_finite(scores: Tensor, head: Tensor | None = None, relation: Tensor
     query = (
         "" if head is None or relation is None else f" (head {int(head[row])}, relation {int(relation[row])})"
     )
-    raise NonFiniteError(
-        f"{int(broken.sum())} of {scores.numel()} scores are NaN or infinite, first in row {row}{query}; "
-        "they have no rank. Look for the step where the loss became NaN, and lower the learning rate"
-    )
+    raise no_rank(broken, f"in row {row}{query}")

@@ -347,7 +347,9 @@ def test_what_cannot_fit_is_refused_before_it_is_tried(tmp_path, family, monkeyp
     monkeypatch.setattr(memory, "available_bytes", lambda device: 2 * 72 * 16 * 16 * 4 - 1)
     with pytest.raises(UsageError, match="16 queries at once over 72 nodes(.|\\n)*--data.micro_batch_size"):
         fitted(tmp_path, family)
-    task, trainer = fitted(tmp_path, family, data={"micro_batch_size": 4}, max_epochs=1)
+    task, trainer = fitted(
+        tmp_path, family, make_task(max_score_bytes=1), data={"micro_batch_size": 4}, max_epochs=1
+    )
     monkeypatch.setattr(memory, "available_bytes", lambda device: 2 * 72 * 16 * 4 - 1)
     with pytest.raises(UsageError, match="One query is the least there is: take a smaller .*hidden_channels"):
         trainer.validate(task, datamodule=trainer.datamodule, verbose=False)
