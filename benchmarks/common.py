@@ -65,7 +65,19 @@ def write_rows(path: Path, rows: Iterable[Row]) -> None:
     with path.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(column.name for column in fields(Row))
-        writer.writerows([f"{v:.4g}" if isinstance(v, float) else v for v in astuple(row)] for row in rows)
+        writer.writerows(map(_cells, rows))
+
+
+def append_row(path: Path, row: Row) -> None:
+    """Add a row at once, for runs that may be stopped."""
+    if not path.exists():
+        write_rows(path, [])
+    with path.open("a", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerow(_cells(row))
+
+
+def _cells(row: Row) -> list[object]:
+    return [f"{v:.4g}" if isinstance(v, float) else v for v in astuple(row)]
 
 
 def measure_ms(
