@@ -11,6 +11,7 @@ import os
 import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from graphzoo.checkpoints import locate
 from graphzoo.errors import UsageError
@@ -63,6 +64,8 @@ class Plan:
         missing: Folders that were not there when the run directory was chosen, the innermost first.
         wrote: The config.yaml that this process wrote.
         began: Whether training or judging has begun: what fails then is no wrong setting, unless it says so.
+        tests: Whether `fit` ends with the test split and leaves what prediction needs; trials do not.
+        callbacks: More callbacks for the Trainer, from a caller in Python.
     """
 
     command: str
@@ -85,6 +88,8 @@ class Plan:
     missing: list[Path] = field(default_factory=list)
     wrote: Path | None = None
     began: bool = False
+    tests: bool = True
+    callbacks: list[Any] = field(default_factory=list)
 
     def names(self, option: str) -> bool:
         """Whether the user's arguments set `option`, written short or with `init_args`."""

@@ -21,6 +21,7 @@ COMMANDS = {
     "test": "judge a checkpoint on the test split",
     "predict": "answer queries by name with a trained model",
     "reproduce": "one row of a results table: several seeds, mean and deviation, the paper's value beside it",
+    "search": "settings by the validation split, resumable; the best become a recipe",
     "list": "models, data sets, recipes, trainer settings and loggers",
     "download": "fetch data sets, for machines without a network later on",
     "doctor": "versions, devices, fast paths and what is missing",
@@ -110,6 +111,12 @@ def _reproduce(rest: list[str]) -> int:
     return reproduce_main(rest)
 
 
+def _search(rest: list[str]) -> int:
+    from graphzoo.search import search_main
+
+    return search_main(rest)
+
+
 def _list(rest: list[str]) -> int:
     from graphzoo.listing import list_main
 
@@ -134,6 +141,7 @@ _HANDLERS: dict[str, Callable[[list[str]], int]] = {
     "test": _train("test"),
     "predict": _predict,
     "reproduce": _reproduce,
+    "search": _search,
     "list": _list,
     "download": _download,
     "doctor": _doctor,

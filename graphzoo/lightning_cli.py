@@ -178,8 +178,10 @@ class GraphzooCLI(LightningCLI):
             own.Throughput(),
             own.NanGuard(),
             _Began(self.plan),
-            _Artifacts(self.run_dir / "graph"),
+            *self.plan.callbacks,
         ]
+        if self.plan.tests:
+            found.append(_Artifacts(self.run_dir / "graph"))
         if config["logger"] is not False and self.plan.command == "fit":
             found.append(LearningRateMonitor(logging_interval="epoch"))
         if config.get("enable_progress_bar") is not False and self.plan.command == "fit":
@@ -235,7 +237,7 @@ class GraphzooCLI(LightningCLI):
 
     def after_fit(self) -> None:
         """Test the best checkpoint and write results.json."""
-        if getattr(self.trainer, "fast_dev_run", False):
+        if getattr(self.trainer, "fast_dev_run", False) or not self.plan.tests:
             return
         validated = {k: float(v) for k, v in self.trainer.callback_metrics.items() if k.startswith("val/")}
         best = self.run_dir / "checkpoints" / "best.ckpt"

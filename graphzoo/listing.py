@@ -11,7 +11,9 @@ from graphzoo.registry import encoder_plugins
 
 __all__ = ["download_main", "list_main"]
 
-USAGE = "usage: graphzoo list [data|model|recipe|trainer|logger] [--json]"
+USAGE = "usage: graphzoo list [data|model|recipe|trainer|logger|search] [--json]"
+
+_ORDER = ("model", "data", "recipe", "trainer", "logger", "search")
 
 
 def list_main(argv: list[str]) -> int:
@@ -23,7 +25,8 @@ def list_main(argv: list[str]) -> int:
     if "-h" in argv or "--help" in argv:
         sys.stdout.write(USAGE + "\n")
         return 0
-    plurals = {"datasets": "data", "dataset": "data"} | {kind + "s": kind for kind in KINDS}
+    plurals = {"datasets": "data", "dataset": "data", "spaces": "search"}
+    plurals |= {kind + "s": kind for kind in KINDS}
     kinds: list[str] = []
     for word in argv:
         kind = plurals.get(word, word)
@@ -32,7 +35,7 @@ def list_main(argv: list[str]) -> int:
         if kind not in KINDS:
             raise UsageError(f"unknown kind {word!r}\n{suggestion(word, KINDS) or USAGE}")
         kinds.append(kind)
-    tables = {kind: _rows(kind) for kind in kinds or ("model", "data", "recipe", "trainer", "logger")}
+    tables = {kind: _rows(kind) for kind in kinds or _ORDER}
     if "--json" in argv:
         sys.stdout.write(json.dumps(tables, indent=2, ensure_ascii=False) + "\n")
         return 0

@@ -15,7 +15,7 @@ from graphzoo.errors import UsageError, normalise, suggestion
 
 __all__ = ["KINDS", "Preset", "find_preset", "list_presets", "preset_roots", "read_header"]
 
-KINDS = ("data", "model", "recipe", "trainer", "logger")
+KINDS = ("data", "model", "recipe", "trainer", "logger", "search")
 """Folders below a preset root. Recipes lie one deeper: `recipe/<model>/<data>.yaml`."""
 
 

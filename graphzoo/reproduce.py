@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import signal
-import subprocess
 import sys
-import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from graphzoo.arguments import make_plan
@@ -20,6 +14,7 @@ from graphzoo.checkpoints import RUNS
 from graphzoo.errors import UsageError
 from graphzoo.presets import find_preset
 from graphzoo.run_directory import several_processes
+from graphzoo.runs import Run, refuse_options, run_command, runs_of, take_option
 
 __all__ = ["mean_and_deviation", "paper_values", "reproduce_main"]
 
@@ -46,33 +41,6 @@ _SHOWN = tuple(
 )
 
 
-@dataclass(frozen=True)
-class _Run:
-    """One run of the row.
-
-    Args:
-        seed: Its seed.
-        split: The `split_index`; None where the data have one split.
-    """
-
-    seed: int
-    split: int | None = None
-
-    def __str__(self) -> str:
-        return f"seed {self.seed}" if self.split is None else f"split {self.split}, seed {self.seed}"
-
-    @property
-    def folder(self) -> str:
-        """Name of its run directory."""
-        return f"seed-{self.seed}" if self.split is None else f"split-{self.split}-seed-{self.seed}"
-
-    @property
-    def options(self) -> list[str]:
-        """What it adds to the command line."""
-        split = [] if self.split is None else ["--data.split_index", str(self.split)]
-        return [*split, "--seed", str(self.seed)]
-
-
 def reproduce_main(argv: list[str]) -> int:
     """Fit and test one seed after the other, on every split that is asked for, then average.
 
@@ -94,24 +62,13 @@ def reproduce_main(argv: list[str]) -> int:
     if several_processes():
         raise UsageError("reproduce starts its processes itself: run it without torchrun or srun")
     names, rest = argv[:2], argv[2:]
-    splits, rest = _take(rest, "--splits", "")
+    splits, rest = take_option(rest, "--splits", "", USAGE)
     command = "test" if _is_heuristic(names[0]) else "fit"
     # Splits differ more than seeds do, and published rows take one run of each.
-    seeds, rest = _take(rest, "--seeds", "0" if splits or command == "test" else "0,1,2")
-    out, rest = _take(rest, "--out", "")
-    for taken in ("--seed", "--seed_everything", "--run_dir", "--ckpt_path", "--model", "--data"):
-        if any(token.partition("=")[0] == taken for token in rest):
-            raise UsageError(f"reproduce sets {taken} itself; leave it out\n{USAGE}")
-    for token in rest:
-        name, _, value = token.partition("=")
-        unfit = name.startswith(("--print_config", "--help")) or name.endswith(".help")
-        if unfit or (name == "--trainer.fast_dev_run" and value.lower() not in ("false", "0")):
-            raise UsageError(f"reproduce cannot use {name}: such a run leaves no results\n{USAGE}")
-    if splits and any(token.partition("=")[0].endswith(".split_index") for token in rest):
-        raise UsageError(f"--splits sets --data.split_index itself; leave it out\n{USAGE}")
-    numbers = _numbers(seeds, "--seeds")
-    parts: list[int | None] = [*_numbers(splits, "--splits")] if splits else [None]
-    runs = [_Run(seed, split) for split in parts for seed in numbers]
+    seeds, rest = take_option(rest, "--seeds", "0" if splits or command == "test" else "0,1,2", USAGE)
+    out, rest = take_option(rest, "--out", "", USAGE)
+    refuse_options(rest, "reproduce", splits=bool(splits), usage=USAGE)
+    runs = runs_of(seeds, splits)
     options = ["--model", names[0], "--data", names[1], *rest]
     plan = make_plan(command, options)  # unknown names are told before any seed runs
     row = f"{plan.model}-{plan.data}"
@@ -166,35 +123,6 @@ def _is_heuristic(model: str) -> bool:
         return False  # a class path, or a name that the plan is going to refuse
 
 
-def _take(rest: list[str], option: str, default: str) -> tuple[str, list[str]]:
-    kept: list[str] = []
-    value = default
-    words = iter(rest)
-    for word in words:
-        name, equals, text = word.partition("=")
-        if name != option:
-            kept.append(word)
-            continue
-        found = text if equals else next(words, "")
-        if not found or found.startswith("--"):
-            raise UsageError(f"{option} needs a value\n{USAGE}")
-        value = found
-    return value, kept
-
-
-def _numbers(text: str, option: str) -> list[int]:
-    numbers: list[int] = []
-    for part in text.split(","):
-        first, dash, last = part.partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()):
-            raise UsageError(f"{option} takes numbers such as 0,1,2 or 0-4, got {text!r}")
-        found = range(int(first), int(last if dash else first) + 1)
-        if not found:
-            raise UsageError(f"{option} {text}: {part} is empty; write {last}-{first}")
-        numbers += found
-    return list(dict.fromkeys(numbers))
-
-
 def _claim(directory: Path, options: list[str]) -> None:
     """Write down what the row is made of; seeds of other settings never get into the same mean."""
     record = directory / "command.json"
@@ -210,52 +138,24 @@ def _claim(directory: Path, options: list[str]) -> None:
     record.write_text(json.dumps(options) + "\n", encoding="utf-8")
 
 
-def _run_once(folder: Path, run: _Run, command: str, options: list[str]) -> int:
+def _run_once(folder: Path, run: Run, command: str, options: list[str]) -> int:
     if (folder / "results.json").is_file():
         sys.stderr.write(f"{run}: finished before\n")
         return 0
     arguments = [command, *options, *run.options, "--run_dir", str(folder)]
     if (folder / "checkpoints" / "last.ckpt").is_file():
         sys.stderr.write(f"{run}: goes on from its last checkpoint\n")
-        return _run([*arguments, "--ckpt_path", str(folder)])
+        return run_command([*arguments, "--ckpt_path", str(folder)])
     if folder.exists():  # stopped before its first checkpoint: nothing in it can be used
         number = 1
         while (kept := folder.with_name(f"{folder.name}.stopped-{number}")).exists():
             number += 1
         folder.rename(kept)
     sys.stderr.write(f"{run}: starts\n")
-    return _run(arguments)
+    return run_command(arguments)
 
 
-def _run(arguments: list[str]) -> int:
-    """The command in a process of its own: Lightning starts more with this one's command line."""
-    dropped = ("LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "GRAPHZOO_RUN_DIR", "PL_GLOBAL_SEED")
-    environment = {name: value for name, value in os.environ.items() if name not in dropped}
-    # A Ctrl-C reaches both processes; a SIGTERM this one alone. Either way the seed saves, and then both end.
-    with subprocess.Popen([sys.executable, "-m", "graphzoo.cli", *arguments], env=environment) as process:
-        before = _pass_on(process)
-        try:
-            status = process.wait()
-        finally:
-            for signum, handler in before.items():
-                signal.signal(signum, handler)
-    return 128 - status if status < 0 else status
-
-
-def _pass_on(process: subprocess.Popen[bytes]) -> dict[signal.Signals, Any]:
-    if threading.current_thread() is not threading.main_thread():
-        return {}
-
-    def forward(signum: int, frame: FrameType | None) -> None:
-        process.send_signal(signum)
-
-    return {
-        signal.SIGTERM: signal.signal(signal.SIGTERM, forward),
-        signal.SIGINT: signal.signal(signal.SIGINT, lambda signum, frame: None),
-    }
-
-
-def _read_results(directory: Path, runs: list[_Run]) -> list[dict[str, Any]]:
+def _read_results(directory: Path, runs: list[Run]) -> list[dict[str, Any]]:
     """The results of all runs, which share settings, data and version.
 
     Raises:
@@ -289,7 +189,7 @@ def _read_results(directory: Path, runs: list[_Run]) -> list[dict[str, Any]]:
 
 
 def _report(
-    directory: Path, model: str, data: str, recipe: str, runs: list[_Run], paper: dict[str, float]
+    directory: Path, model: str, data: str, recipe: str, runs: list[Run], paper: dict[str, float]
 ) -> None:
     from rich import get_console
     from rich.table import Table

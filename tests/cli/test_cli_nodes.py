@@ -307,7 +307,7 @@ def test_recipe_runs_a_step(cli, tiny_graph, results, model, name):
 def test_reproduce_averages_over_splits(cli, results, tiny_graph, monkeypatch):
     from graphzoo.cli import main
 
-    monkeypatch.setattr("graphzoo.reproduce._run", main)
+    monkeypatch.setattr("graphzoo.reproduce.run_command", main)
     command = ["reproduce", "galit", "nodes", f"--data.path={tiny_graph}", "--data.split=random-50-25-25"]
     command += ["--splits=0-2", "--trainer.max_epochs=3", "--trainer.accelerator=cpu", "--logger=csv"]
     done = cli(*command)

@@ -9,7 +9,8 @@ import pytest
 
 from graphzoo.cli import main
 from graphzoo.presets import list_presets
-from graphzoo.reproduce import _run, mean_and_deviation, paper_values
+from graphzoo.reproduce import mean_and_deviation, paper_values
+from graphzoo.runs import run_command
 
 RECIPES = [
     preset.name.partition("/")[2]
@@ -64,7 +65,7 @@ def test_mean_and_deviation():
 
 def test_reproduce_resumes_and_never_runs_a_finished_seed_again(cli, results, monkeypatch):
     # In this process, for speed; the real one is in `test_reproduce_runs_each_seed_in_a_clean_process`.
-    monkeypatch.setattr("graphzoo.reproduce._run", main)
+    monkeypatch.setattr("graphzoo.reproduce.run_command", main)
     command = [
         "reproduce",
         "knowformer",
@@ -146,7 +147,7 @@ def test_reproduce_runs_each_seed_in_a_clean_process_and_removes_nothing(cli, mo
         def wait(self):
             return -15
 
-    monkeypatch.setattr("graphzoo.reproduce.subprocess.Popen", Process)
+    monkeypatch.setattr("graphzoo.runs.subprocess.Popen", Process)
     for name in ("LOCAL_RANK", "WORLD_SIZE", "GRAPHZOO_RUN_DIR"):
         monkeypatch.setenv(name, "1")
     for number in (1, 2):
@@ -163,8 +164,8 @@ def test_reproduce_runs_each_seed_in_a_clean_process_and_removes_nothing(cli, mo
 
 def test_a_seeds_process_gives_its_status_back(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[2]))
-    assert _run(["--version"]) == 0
-    assert _run(["fit"]) == 2
+    assert run_command(["--version"]) == 0
+    assert run_command(["fit"]) == 2
 
 
 def test_reproduce_help_anywhere(cli):

@@ -1,0 +1,168 @@
+"""Several runs of one setting: their seeds and splits, and the process that each runs in."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+from graphzoo.errors import UsageError
+
+__all__ = ["Run", "refuse_options", "run_command", "runs_of", "take_option", "whole_numbers"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of the row.
+
+    Args:
+        seed: Its seed.
+        split: The `split_index`; None where the data have one split.
+    """
+
+    seed: int
+    split: int | None = None
+
+    def __str__(self) -> str:
+        return f"seed {self.seed}" if self.split is None else f"split {self.split}, seed {self.seed}"
+
+    @property
+    def folder(self) -> str:
+        """Name of its run directory."""
+        return f"seed-{self.seed}" if self.split is None else f"split-{self.split}-seed-{self.seed}"
+
+    @property
+    def options(self) -> list[str]:
+        """What it adds to the command line."""
+        split = [] if self.split is None else ["--data.split_index", str(self.split)]
+        return [*split, "--seed", str(self.seed)]
+
+
+def runs_of(seeds: str, splits: str) -> list[Run]:
+    """All seeds on every split, splits first.
+
+    Args:
+        seeds: Such as "0,1,2".
+        splits: Such as "0-9"; empty for data with one split.
+
+    Raises:
+        UsageError: for anything else.
+    """
+    numbers = whole_numbers(seeds, "--seeds")
+    parts: list[int | None] = [*whole_numbers(splits, "--splits")] if splits else [None]
+    return [Run(seed, split) for split in parts for seed in numbers]
+
+
+def refuse_options(rest: list[str], command: str, *, splits: bool, usage: str) -> None:
+    """Refuse options that a command sets itself for each of its runs, and those that leave no results.
+
+    Args:
+        rest: Words of the command line.
+        command: "reproduce" or "search".
+        splits: Whether the command chooses the splits.
+        usage: Last line of the error.
+
+    Raises:
+        UsageError: naming the option.
+    """
+    for token in rest:
+        name, _, value = token.partition("=")
+        if name in ("--seed", "--seed_everything", "--run_dir", "--ckpt_path", "--model", "--data"):
+            raise UsageError(f"{command} sets {name} itself; leave it out\n{usage}")
+        unfit = name.startswith(("--print_config", "--help")) or name.endswith(".help")
+        if unfit or (name == "--trainer.fast_dev_run" and value.lower() not in ("false", "0")):
+            raise UsageError(f"{command} cannot use {name}: such a run leaves no results\n{usage}")
+        if splits and name.endswith(".split_index"):
+            raise UsageError(f"--splits sets --data.split_index itself; leave it out\n{usage}")
+
+
+def take_option(rest: list[str], option: str, default: str, usage: str) -> tuple[str, list[str]]:
+    """The value of `option`, written `--option value` or `--option=value`, and the other words.
+
+    Args:
+        rest: Words of a command line.
+        option: With its dashes.
+        default: Its value where it is not given.
+        usage: Last line of the error.
+
+    Raises:
+        UsageError: if its value is missing.
+    """
+    kept: list[str] = []
+    value = default
+    words = iter(rest)
+    for word in words:
+        name, equals, text = word.partition("=")
+        if name != option:
+            kept.append(word)
+            continue
+        found = text if equals else next(words, "")
+        if not found or found.startswith("--"):
+            raise UsageError(f"{option} needs a value\n{usage}")
+        value = found
+    return value, kept
+
+
+def whole_numbers(text: str, option: str) -> list[int]:
+    """The numbers in `0,1,2`, `0-4` or a mix of both, each once.
+
+    Args:
+        text: As typed.
+        option: Named in the error.
+
+    Raises:
+        UsageError: for anything else.
+
+    >>> whole_numbers("0-2,7", "--seeds")
+    [0, 1, 2, 7]
+    """
+    numbers: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise UsageError(f"{option} takes numbers such as 0,1,2 or 0-4, got {text!r}")
+        found = range(int(first), int(last if dash else first) + 1)
+        if not found:
+            raise UsageError(f"{option} {text}: {part} is empty; write {last}-{first}")
+        numbers += found
+    return list(dict.fromkeys(numbers))
+
+
+def run_command(arguments: list[str]) -> int:
+    """Run the command in a process of its own: Lightning starts more with this one's command line.
+
+    Args:
+        arguments: Words after `graphzoo`.
+
+    Returns:
+        Its exit status, 128 and the signal's number where one ended it.
+    """
+    dropped = ("LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "GRAPHZOO_RUN_DIR", "PL_GLOBAL_SEED")
+    environment = {name: value for name, value in os.environ.items() if name not in dropped}
+    # A Ctrl-C reaches both processes; a SIGTERM this one alone. Either way the seed saves, and then both end.
+    with subprocess.Popen([sys.executable, "-m", "graphzoo.cli", *arguments], env=environment) as process:
+        before = _pass_on(process)
+        try:
+            status = process.wait()
+        finally:
+            for signum, handler in before.items():
+                signal.signal(signum, handler)
+    return 128 - status if status < 0 else status
+
+
+def _pass_on(process: subprocess.Popen[bytes]) -> dict[signal.Signals, Any]:
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+
+    def forward(signum: int, frame: FrameType | None) -> None:
+        process.send_signal(signum)
+
+    return {
+        signal.SIGTERM: signal.signal(signal.SIGTERM, forward),
+        signal.SIGINT: signal.signal(signal.SIGINT, lambda signum, frame: None),
+    }

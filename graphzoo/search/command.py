@@ -1,0 +1,369 @@
+"""`graphzoo search MODEL DATA`: settings by the validation split alone, with what was tried written down."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import yaml
+
+from graphzoo.arguments import Plan, make_plan
+from graphzoo.checkpoints import RUNS
+from graphzoo.errors import UsageError
+from graphzoo.presets import find_preset, list_presets
+from graphzoo.registry import TASKS
+from graphzoo.run_directory import several_processes
+from graphzoo.runs import Run, refuse_options, runs_of, take_option, whole_numbers
+from graphzoo.search.space import Space, nested, read_space
+from graphzoo.settings_file import read_settings
+
+__all__ = ["search_main"]
+
+USAGE = (
+    "usage: graphzoo search MODEL DATA [--trials 50] [--minutes M] [--seeds 0] [--splits 0-2]\n"
+    "       [--space NAME|FILE] [--sampler tpe|random|grid] [--sampler_seed 0] [--out DIR] [options of fit]"
+)
+# What a trial needs no more of than its validation value.
+_LEAN = [
+    "--trainer.enable_progress_bar=false",
+    "--trainer.enable_checkpointing=false",
+    "--trainer.num_sanity_val_steps=0",
+]
+_FAILURES = 3  # so many at the begin, and none that went well: the settings are wrong, not the trial
+
+
+def search_main(argv: list[str]) -> int:
+    """Try settings until the budget is spent; the best become a recipe.
+
+    The first trial is what the presets say today, so the result is never worse than that on validation. The
+    same command goes on with an interrupted search, and several processes can share one folder.
+
+    Args:
+        argv: MODEL DATA, `--trials` (all in all), `--minutes` (of this command), `--seeds` and `--splits` of
+            a trial's runs, `--space`, `--sampler`, `--sampler_seed`, `--out`; everything else goes to
+            `graphzoo fit`.
+
+    Returns:
+        0; 1 if no trial could be judged; the exit status of a run that was stopped.
+    """
+    if not argv or "-h" in argv or "--help" in argv:
+        sys.stdout.write(USAGE + "\n")
+        return 0 if argv else 2
+    if len(argv) < 2 or argv[0].startswith("-") or argv[1].startswith("-"):
+        raise UsageError(f"search needs a model and a data set\n{USAGE}")
+    if several_processes():
+        raise UsageError("search runs one process a trial: start it several times with one --out instead")
+    (model, data), rest = argv[:2], argv[2:]
+    wanted: dict[str, str] = {}
+    defaults = {"trials": "50", "minutes": "", "seeds": "0", "splits": "", "space": "", "sampler": "tpe"}
+    for name, default in {**defaults, "sampler_seed": "0", "out": ""}.items():
+        wanted[name], rest = take_option(rest, f"--{name}", default, USAGE)
+    refuse_options(rest, "search", splits=bool(wanted["splits"]), usage=USAGE)
+    budget = _positive(wanted["trials"], "--trials")
+    minutes = _minutes(wanted["minutes"])
+    runs = runs_of(wanted["seeds"], wanted["splits"])
+    sampler, sampler_seed = wanted["sampler"], whole_numbers(wanted["sampler_seed"], "--sampler_seed")[0]
+    plan = make_plan("fit", ["--model", model, "--data", data, *rest])
+    space = _space(wanted["space"], plan)
+
+    from graphzoo.search.study import SAMPLERS, TrialStudy
+
+    if sampler not in SAMPLERS:
+        raise UsageError(f"--sampler is one of {', '.join(SAMPLERS)}, got {sampler!r}")
+    row = f"{plan.model}-{plan.data}" + (f"-{space.path.stem}" if space.path.stem != plan.model else "")
+    folder = Path(wanted["out"]) if wanted["out"] else RUNS / "search" / row
+    typed = ["--model", plan.model, "--data", plan.data, *rest]
+    record = {
+        "options": typed,
+        "runs": [str(run) for run in runs],
+        "sampler": [sampler, sampler_seed],
+        **space.describe(),
+    }
+    _claim(folder, record)
+    task = TASKS[find_preset("data", plan.data).header["task"]]
+    study = TrialStudy(
+        folder,
+        space,
+        direction="maximize" if task.mode == "max" else "minimize",
+        sampler=sampler,
+        seed=sampler_seed,
+        num_runs=len(runs),
+    )
+    if orphans := study.take_back_orphans():
+        sys.stderr.write(f"{orphans} interrupted trial{'s' * (orphans > 1)} to be run again\n")
+    if sampler == "grid":
+        budget = min(budget, study.propose_all())
+    elif not study.trials:
+        study.propose(space.fitting(_settings(plan)))
+    fixed = [f"--{name}={_word(value)}" for name, value in space.options.items()]
+    quiet = [] if any(word.partition("=")[0] == "--logger" for word in rest) else ["--logger=csv"]
+    status = _work(study, runs, [*typed[:4], *_LEAN, *quiet, *fixed, *_single(rest)], budget, minutes)
+    if not study.judged:
+        return status or 1
+    _report(study, plan, rest, runs, record)
+    return status
+
+
+def _work(study: Any, runs: list[Run], options: list[str], budget: int, minutes: float | None) -> int:
+    """Trial after trial; the exit status."""
+    from optuna.trial import TrialState
+
+    from graphzoo.search.trial import TrialFailed, run_trial
+
+    began = time.monotonic()
+    while len(study.trials) < budget and (minutes is None or time.monotonic() - began < 60 * minutes):
+        with study.next_trial() as trial:
+            values: list[float] = []
+            seconds: list[float] = []
+
+            def go_on(number: int, outcome: Any) -> bool:
+                values.append(outcome.value)  # noqa: B023 - called before the next trial begins
+                seconds.append(outcome.seconds)  # noqa: B023
+                return not study.is_hopeless(values)  # noqa: B023
+
+            words = [f"--{name}={_word(value)}" for name, value in trial.params.items()]
+            note, state = "", TrialState.COMPLETE
+            twin = study.same_settings(trial)
+            try:
+                if twin is not None:  # drawn twice: nothing new to learn
+                    note = f"the settings of trial {twin.number + 1}"
+                    values += twin.user_attrs["values"]
+                else:
+                    run_trial(study.place(trial.number), runs, [*options, *words], go_on)
+            except TrialFailed as failed:
+                if failed.stopped:
+                    study.interrupt(trial)
+                    sys.stderr.write(f"trial {trial.number}: stopped. The same command goes on from here.\n")
+                    return failed.status
+                note, state = str(failed), TrialState.FAIL
+            except BaseException:
+                study.interrupt(trial)
+                raise
+            if state == TrialState.COMPLETE and len(values) < len(runs):
+                state = TrialState.PRUNED
+                note = note or f"given up after {len(values)} of {len(runs)} runs"
+            trial.set_user_attr("values", values)
+            trial.set_user_attr("seconds", round(sum(seconds), 1))
+            trial.set_user_attr("note", note)
+            if values:
+                trial.set_user_attr("mean", fmean(values))
+            mean = fmean(values) if state == TrialState.COMPLETE else None
+            study.study.tell(trial, mean, state=state)
+        _tell(study, trial, budget, values, sum(seconds), note)
+        study.write_table()
+        states = [found.state for found in study.trials]
+        if len(states) >= _FAILURES and set(states) == {TrialState.FAIL}:
+            sys.stderr.write(f"The first {len(states)} trials failed; see {study.place(trial.number)}\n")
+            return 1
+    return 0
+
+
+def _tell(study: Any, trial: Any, budget: int, values: list[float], seconds: float, note: str) -> None:
+    from graphzoo.reproduce import mean_and_deviation
+
+    line = f"trial {trial.number + 1}/{budget}"
+    if values:
+        mean, deviation = mean_and_deviation(values)
+        line += f"  {mean:.4f}" + ("" if deviation is None else f" ± {deviation:.4f}")
+        line += f"  {seconds:.0f} s"
+    line += f"  {note}" if note else ""
+    best = study.judged[:1]
+    line += f"  best {best[0].value:.4f} (trial {best[0].number + 1})" if best else ""
+    sys.stderr.write(line + "\n")
+
+
+def _report(study: Any, plan: Plan, rest: list[str], runs: list[Run], record: Mapping[str, Any]) -> None:
+    """The best trials as a table, and the best one as a recipe."""
+    from rich import get_console
+    from rich.table import Table
+
+    from graphzoo.reproduce import mean_and_deviation
+    from graphzoo.results import write_results
+
+    judged = study.judged
+    best = judged[0]
+    monitor = _monitor(study, best.number, runs[0])
+    table = Table(
+        title=f"{plan.model} on {plan.data}: best of {len(study.trials)} trials, {monitor}",
+        title_justify="left",
+    )
+    table.add_column("trial")
+    table.add_column(monitor, justify="right")
+    for name in study.space.choices:
+        table.add_column(name.rpartition(".")[2], justify="right", overflow="fold")
+    for trial in judged[:5]:
+        mean, deviation = mean_and_deviation(trial.user_attrs["values"])
+        spread = "" if deviation is None else f" ± {deviation:.4f}"
+        chosen = [_word(trial.params[name]) for name in study.space.choices]
+        table.add_row(str(trial.number + 1), f"{mean:.4f}{spread}", *chosen)
+    get_console().print(table)
+    recipe = study.folder / "best.yaml"
+    recipe.write_text(_recipe(study, plan, rest, runs, monitor), encoding="utf-8")
+    write_results(
+        study.folder / "search.json",
+        {
+            **record,
+            "monitor": monitor,
+            "trials": len(study.trials),
+            "judged": len(judged),
+            "seconds": round(sum(trial.user_attrs.get("seconds") or 0.0 for trial in study.trials), 1),
+            "best": {
+                "trial": best.number,
+                "value": best.value,
+                "values": best.user_attrs["values"],
+                "settings": best.params,
+            },
+        },
+    )
+    sys.stderr.write(
+        f"{recipe}: judge it once with graphzoo reproduce {plan.model} {plan.data} --recipe {recipe}\n"
+    )
+
+
+def _recipe(study: Any, plan: Plan, rest: list[str], runs: list[Run], monitor: str) -> str:
+    best = study.judged[0]
+    base = read_settings(find_recipe(plan)) if plan.recipe else {}
+    typed, left_out = _options_of(rest)
+    whole = nested({**study.space.options, **typed, **best.params}, base)
+    each = f"mean of {len(runs)} runs ({runs[0]} to {runs[-1]})" if len(runs) > 1 else f"{runs[0]}"
+    sampler, seed = study._sampler, study._seed
+    header = {
+        "title": f"{plan.model} on {plan.data}, settings by search",
+        "data": plan.data,
+        "measured": "not tested yet",
+        "settings": f"trial {best.number + 1} of {len(study.trials)} ({sampler}, seed {seed}) over "
+        f"{study.space.path.name}; {monitor} {best.value:.4f}, {each}",
+        "space": "; ".join(f"{name} {choice}" for name, choice in study.space.choices.items()),
+        "selection": f"best {monitor}",
+    }
+    if left_out:
+        header["options"] = " ".join(left_out)
+    lines = [f"# {key}: {value}" for key, value in header.items()]
+    return "\n".join(lines) + "\n" + yaml.safe_dump(whole, sort_keys=False)
+
+
+def find_recipe(plan: Plan) -> Path:
+    """The file of the plan's recipe: the last configuration file before the user's own words."""
+    files = [
+        Path(value)
+        for option, value in zip(plan.arguments, plan.arguments[1:], strict=False)
+        if option == "--config"
+    ]
+    return next(path for path in reversed(files) if path.stem == plan.recipe.rpartition("/")[2])
+
+
+def _settings(plan: Plan) -> dict[str, Any]:
+    """What presets and options of a plan say, as one nested configuration."""
+    whole: dict[str, Any] = {}
+    words = plan.arguments
+    for option, value in zip(words, words[1:], strict=False):
+        if option == "--config":
+            whole = _merged(whole, read_settings(Path(value)) or {})
+    typed, _ = _options_of(plan.typed)
+    return nested(typed, whole)
+
+
+def _merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    whole = dict(old)
+    for key, value in new.items():
+        before = whole.get(key)
+        both = isinstance(before, Mapping) and isinstance(value, Mapping)
+        whole[key] = _merged(before, value) if both else value  # type: ignore[arg-type]
+    return whole
+
+
+def _options_of(words: list[str]) -> tuple[dict[str, Any], list[str]]:
+    """Options of model, data and trainer with their values, and the words that are none."""
+    found: dict[str, Any] = {}
+    others: list[str] = []
+    position = 0
+    while position < len(words):
+        name, equals, value = words[position].partition("=")
+        position += 1
+        if not equals and position < len(words) and not words[position].startswith("--"):
+            value, equals = words[position], "="
+            position += 1
+        group = name[2:].partition(".")[0]
+        if (
+            name.startswith("--")
+            and "." in name
+            and group in ("model", "data", "trainer")
+            and name[-1] != "+"
+        ):
+            found[name[2:]] = yaml.safe_load(value) if equals else True
+        elif name not in ("--recipe", "--logger"):
+            others.append(name + (f"={value}" if equals else ""))
+    return found, others
+
+
+def _space(name: str, plan: Plan) -> Space:
+    if name.endswith((".yaml", ".yml")):
+        if not Path(name).is_file():
+            raise UsageError(f"there is no search space {name!r}")
+        return read_space(Path(name))
+    if name or any(preset.name == plan.model for preset in list_presets("search")):
+        return read_space(find_preset("search", name or plan.model).path)
+    raise UsageError(
+        f"there is no search space for {plan.model}: add --space FILE\n"
+        "It holds `space:` and below it lines such as `model.lr: [0.01, 0.001]`"
+    )
+
+
+def _claim(folder: Path, record: Mapping[str, Any]) -> None:
+    """Trials of other settings never get into the same study."""
+    path = folder / "command.json"
+    now = json.loads(json.dumps(record))
+    if path.is_file():
+        before = json.loads(path.read_text(encoding="utf-8"))
+        changed = [key for key in now if before.get(key) != now[key]]
+        if changed:
+            raise UsageError(
+                f"{folder} holds trials with other {changed[0]}: {before.get(changed[0])}\n"
+                "Give those again, or another folder with --out DIR"
+            )
+    elif folder.is_dir() and any(folder.iterdir()):
+        raise UsageError(f"{folder} holds other files\nGive an empty or new folder with --out DIR")
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(now, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _monitor(study: Any, number: int, run: Run) -> str:
+    path = study.place(number) / run.folder / "validation.json"
+    return str(next(iter(json.loads(path.read_text(encoding="utf-8")))))
+
+
+def _single(rest: list[str]) -> list[str]:
+    """One device a trial, unless the user says which."""
+    if any(word.partition("=")[0] == "--trainer.devices" for word in rest):
+        return rest
+    return ["--trainer.devices=1", *rest]
+
+
+def _word(value: Any) -> str:
+    """A value as a command line and YAML write it."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return str(value)
+
+
+def _positive(text: str, option: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise UsageError(f"{option} takes a whole number above 0, got {text!r}")
+    return int(text)
+
+
+def _minutes(text: str) -> float | None:
+    if not text:
+        return None
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = 0.0
+    if not minutes > 0:
+        raise UsageError(f"--minutes takes a number above 0, got {text!r}")
+    return minutes

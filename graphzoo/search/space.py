@@ -1,0 +1,200 @@
+"""What a search may choose between: a YAML file of options and their values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from graphzoo.errors import UsageError
+from graphzoo.settings_file import read_settings
+
+__all__ = ["Choice", "Range", "Space", "nested", "read_space"]
+
+_GROUPS = ("model", "data", "trainer")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of several values.
+
+    Args:
+        values: At least one: numbers, words, yes or no, or nothing.
+    """
+
+    values: tuple[Any, ...]
+
+    def holds(self, value: Any) -> bool:
+        """Whether `value` is one of them; 1 is not `true`."""
+        return any(value == own and isinstance(value, bool) == isinstance(own, bool) for own in self.values)
+
+    def __str__(self) -> str:
+        return "{" + ", ".join(str(value) for value in self.values) + "}"
+
+
+@dataclass(frozen=True)
+class Range:
+    """A number between two others.
+
+    Args:
+        low: Least value; whole numbers at both ends give whole numbers.
+        high: Largest value.
+        log: Whether it is drawn evenly on a logarithmic scale.
+        step: Distance of the values; None: any number between, or 1 for whole ones.
+    """
+
+    low: float
+    high: float
+    log: bool = False
+    step: float | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether only whole numbers are meant."""
+        return isinstance(self.low, int) and isinstance(self.high, int)
+
+    def holds(self, value: Any) -> bool:
+        """Whether `value` is such a number."""
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return False
+        if not self.low <= value <= self.high or (self.whole and not isinstance(value, int)):
+            return False
+        steps = (value - self.low) / self.step if self.step else 0.0
+        return math.isclose(steps, round(steps), abs_tol=1e-9)
+
+    def __str__(self) -> str:
+        more = (", log" if self.log else "") + (f", step {self.step}" if self.step else "")
+        return f"[{self.low} .. {self.high}{more}]"
+
+
+@dataclass(frozen=True)
+class Space:
+    """The content of a file such as `configs/search/galit.yaml`.
+
+    Args:
+        path: The file.
+        choices: Option without its dashes -> what it may be.
+        options: Options that are the same in every trial.
+    """
+
+    path: Path
+    choices: dict[str, Choice | Range]
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values that tell two spaces apart."""
+        return {
+            "space": {name: str(choice) for name, choice in self.choices.items()},
+            "fixed": dict(self.options),
+        }
+
+    def fitting(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Those values of a nested configuration that lie in the space.
+
+        Args:
+            settings: As LightningCLI reads it, with `init_args`.
+        """
+        found = {name: _look_up(settings, name) for name in self.choices}
+        return {name: value for name, value in found.items() if self.choices[name].holds(value)}
+
+
+def read_space(path: Path) -> Space:
+    """Read a search space.
+
+    Args:
+        path: A YAML file with `space:`, a mapping of options to lists of values or to
+            `{low, high, log, step}`, and perhaps `options:`, a mapping of options to the value they have in
+            every trial.
+
+    Raises:
+        UsageError: naming file, option, value and remedy.
+    """
+    content = read_settings(path)
+    if not isinstance(content, dict) or not isinstance(content.get("space"), dict) or not content["space"]:
+        raise UsageError(f"{path} has no search space\nWrite `space:` and below it `model.lr: [0.01, 0.001]`")
+    if unknown := sorted(set(map(str, content)) - {"space", "options"}):
+        raise UsageError(f"{path}: unknown entry {unknown[0]!r}\nThere are `space` and `options`")
+    options = content.get("options") or {}
+    if not isinstance(options, dict):
+        raise UsageError(f"{path}: `options` has to be a mapping such as `trainer.max_epochs: 300`")
+    for name in [*content["space"], *options]:
+        group, dot, rest = str(name).partition(".")
+        if group not in _GROUPS or not dot or not rest:
+            raise UsageError(f"{path}: {name!r} is no option; write such as model.lr, data.batch_size")
+    if twice := sorted(set(content["space"]) & set(options)):
+        raise UsageError(f"{path}: {twice[0]} stands in `space` and in `options`; leave out one")
+    choices = {str(name): _choice(path, str(name), value) for name, value in content["space"].items()}
+    return Space(path, choices, {str(name): value for name, value in options.items()})
+
+
+def _choice(path: Path, name: str, value: Any) -> Choice | Range:
+    if isinstance(value, list) and value:
+        if odd := [item for item in value if not isinstance(item, str | int | float | None)]:
+            raise UsageError(f"{path}: {name} has the value {odd[0]!r}; only numbers and words can be tried")
+        return Choice(tuple(value))
+    if isinstance(value, dict) and {"low", "high"} <= set(value) <= {"low", "high", "log", "step"}:
+        low: Any = value["low"]
+        high: Any = value["high"]
+        log, step = value.get("log"), value.get("step")
+        numbers = [number for number in (low, high, step) if number is not None]
+        if all(isinstance(n, int | float) and not isinstance(n, bool) and math.isfinite(n) for n in numbers):
+            if not low < high or (log and low <= 0) or (step is not None and (log or step <= 0)):
+                raise UsageError(
+                    f"{path}: {name} has the range {value}\nlow must be below high; above 0 with log: true, "
+                    "which takes no step; step above 0"
+                )
+            return Range(low, high, bool(log), step)
+    raise UsageError(
+        f"{path}: {name} is {value!r}\nWrite a list of values, or {{low: 0.001, high: 0.1, log: true}}"
+    )
+
+
+def _parts(name: str) -> list[str]:
+    """`model.encoder.gamma` as the path in a configuration, with `init_args` where classes stand."""
+    group, *rest = [part for part in name.split(".") if part != "init_args"]
+    if group == "model" and rest[0] == "encoder" and len(rest) > 1:
+        return ["model", "init_args", "encoder", "init_args", *rest[1:]]
+    return [group, *(["init_args"] if group != "trainer" else []), *rest]
+
+
+def _look_up(settings: Mapping[str, Any], name: str) -> Any:
+    found: Any = settings
+    for part in _parts(name):
+        if not isinstance(found, Mapping) or part not in found:
+            return _Absent
+        found = found[part]
+    return found
+
+
+class _Absent:
+    """What no space holds."""
+
+
+def nested(options: Mapping[str, Any], base: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Options as a configuration file says them.
+
+    Args:
+        options: Such as `{"model.encoder.gamma": 0.1}`.
+        base: A configuration that they change; it stays as it is.
+
+    >>> nested({"model.encoder.gamma": 0.1, "trainer.max_epochs": 3})
+    {'model': {'init_args': {'encoder': {'init_args': {'gamma': 0.1}}}}, 'trainer': {'max_epochs': 3}}
+    """
+    whole = _copied(base or {})
+    for name, value in options.items():
+        *folders, last = _parts(name)
+        place = whole
+        for folder in folders:
+            below = place.get(folder)
+            place[folder] = below if isinstance(below, dict) else {}
+            place = place[folder]
+        place[last] = value
+    return whole
+
+
+def _copied(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        str(key): _copied(value) if isinstance(value, Mapping) else value for key, value in settings.items()
+    }

@@ -1,0 +1,201 @@
+"""An Optuna study in a folder: several processes may share it, and an interrupted trial is run again."""
+
+from __future__ import annotations
+
+import csv
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import product
+from pathlib import Path
+from typing import Any, Literal
+
+import optuna
+from filelock import FileLock, Timeout
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import FrozenTrial, Trial, TrialState
+
+from graphzoo.errors import UsageError
+from graphzoo.search.space import Choice, Range, Space
+
+__all__ = ["SAMPLERS", "TrialStudy"]
+
+SAMPLERS = ("tpe", "random", "grid")
+_AGAIN = "interrupted"  # attribute of a trial whose settings wait to be tried again
+
+
+class TrialStudy:
+    """The trials of one search.
+
+    Args:
+        folder: Holds `study.journal` and a folder per trial.
+        space: What is chosen between.
+        direction: "maximize" or "minimize".
+        sampler: One of `SAMPLERS`.
+        seed: Of the sampler. What trial n is told to try depends on it, on n, and on the finished trials.
+        num_runs: Runs of a trial.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        space: Space,
+        *,
+        direction: Literal["maximize", "minimize"],
+        sampler: str,
+        seed: int,
+        num_runs: int,
+    ) -> None:
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
+        self._num_runs = num_runs
+        self.folder, self.space = folder, space
+        self._sampler, self._seed = sampler, seed
+        self.distributions = {name: _distribution(choice) for name, choice in space.choices.items()}
+        journal = JournalFileBackend(str(folder / "study.journal"))
+        self.study = optuna.create_study(
+            storage=optuna.storages.JournalStorage(journal),
+            study_name="search",
+            direction=direction,
+            load_if_exists=True,
+        )
+
+    @property
+    def trials(self) -> list[FrozenTrial]:
+        """Trials that are finished or running; interrupted ones are left out."""
+        found = self.study.get_trials(deepcopy=False)
+        return [t for t in found if _AGAIN not in t.user_attrs and t.state != TrialState.WAITING]
+
+    @property
+    def judged(self) -> list[FrozenTrial]:
+        """Trials with a value, the best first."""
+        found = [trial for trial in self.trials if trial.state == TrialState.COMPLETE]
+        sign = -1 if self.study.direction == optuna.study.StudyDirection.MAXIMIZE else 1
+        return sorted(found, key=lambda trial: (sign * float(trial.value or 0.0), trial.number))
+
+    def propose(self, settings: dict[str, Any]) -> None:
+        """Let the next trial begin with these settings; what they leave open is drawn."""
+        if settings:
+            self.study.enqueue_trial(settings, skip_if_exists=True)
+
+    def propose_all(self) -> int:
+        """Let the next trials be every combination of the space's values; how many those are.
+
+        Raises:
+            UsageError: if the space holds a range.
+        """
+        values: list[tuple[Any, ...]] = []
+        for name, choice in self.space.choices.items():
+            if isinstance(choice, Range):
+                raise UsageError(
+                    f"--sampler grid needs lists, and {self.space.path} gives {name} the range {choice}\n"
+                    "Write its values as a list, or take --sampler tpe"
+                )
+            values.append(choice.values)
+        combinations = [dict(zip(self.space.choices, found, strict=True)) for found in product(*values)]
+        for settings in combinations:
+            self.propose(settings)
+        return len(combinations)
+
+    def take_back_orphans(self) -> int:
+        """Queue again what a process that is no longer there was working on; how many those were."""
+        orphans = 0
+        for trial in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+            lock = FileLock(self._lock(trial.number))
+            try:
+                lock.acquire(timeout=0)
+            except Timeout:
+                continue  # its process lives
+            try:
+                self._queue_again(trial)
+                orphans += 1
+            finally:
+                lock.release()
+        return orphans
+
+    @contextmanager
+    def next_trial(self) -> Iterator[Trial]:
+        """Ask for the next settings, and hold the trial's lock while the caller works on them."""
+        number = len(self.study.get_trials(deepcopy=False))
+        self.study.sampler = self._make_sampler(number)
+        trial = self.study.ask(self.distributions)
+        self.place(trial.number).mkdir(parents=True, exist_ok=True)
+        with FileLock(self._lock(trial.number)):
+            yield trial
+
+    def is_hopeless(self, values: list[float]) -> bool:
+        """Whether a trial cannot become the best: not even if every run to come were as good as any so far.
+
+        Args:
+            values: Of the trial's runs so far.
+        """
+        if not self.judged:
+            return False
+        maximize = self.study.direction == optuna.study.StudyDirection.MAXIMIZE
+        best_run = (max if maximize else min)(v for t in self.judged for v in t.user_attrs["values"])
+        bound = (sum(values) + (self._num_runs - len(values)) * best_run) / self._num_runs
+        best = float(self.judged[0].value or 0.0)
+        return bool(bound < best if maximize else bound > best)
+
+    def same_settings(self, trial: Trial) -> FrozenTrial | None:
+        """An earlier trial with the same settings that was judged or given up."""
+        known = (TrialState.COMPLETE, TrialState.PRUNED)
+        return next((t for t in self.trials if t.state in known and t.params == trial.params), None)
+
+    def interrupt(self, trial: Trial) -> None:
+        """Give a running trial up, to be run again later."""
+        self._queue_again(self.study.get_trials(deepcopy=False)[trial.number])
+
+    def place(self, number: int) -> Path:
+        """The folder of a trial."""
+        return self.folder / "trials" / f"{number:04d}"
+
+    def write_table(self) -> Path:
+        """Write `trials.csv`: a line per trial, in order."""
+        names = list(self.space.choices)
+        path = self.folder / "trials.csv"
+        temporary = path.with_name(f"trials.{os.getpid()}.part")
+        with temporary.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(["trial", "state", "value", "values", "seconds", "note", *names])
+            for trial in self.trials:
+                extra = trial.user_attrs
+                cells = [extra.get("seconds"), extra.get("note", "")]
+                value = trial.value if trial.value is not None else extra.get("mean")
+                values = " ".join(format(v, ".6g") for v in extra.get("values", []))
+                parameters = [trial.params.get(name) for name in names]
+                writer.writerow([trial.number, trial.state.name.lower(), value, values, *cells, *parameters])
+        temporary.replace(path)
+        return path
+
+    def _lock(self, number: int) -> str:
+        self.place(number).mkdir(parents=True, exist_ok=True)
+        return str(self.place(number) / "lock")
+
+    def _queue_again(self, trial: FrozenTrial) -> None:
+        self.study._storage.set_trial_user_attr(trial._trial_id, _AGAIN, True)
+        self.study.tell(trial.number, state=TrialState.FAIL)
+        if set(trial.params) == set(self.distributions):
+            self.study.enqueue_trial(trial.params)
+
+    def _make_sampler(self, number: int) -> optuna.samplers.BaseSampler:
+        # A seed per trial: a search that was interrupted goes on as it would have, and draws nothing twice.
+        seed = (self._seed * 1_000_003 + number) % 2**32
+        if self._sampler in ("random", "grid"):  # a grid's trials wait in the queue
+            return optuna.samplers.RandomSampler(seed)
+        return optuna.samplers.TPESampler(seed=seed, multivariate=True, n_startup_trials=10)
+
+
+def _distribution(choice: Choice | Range) -> BaseDistribution:
+    if isinstance(choice, Choice):
+        return CategoricalDistribution(choice.values)
+    if choice.whole:
+        return IntDistribution(int(choice.low), int(choice.high), choice.log, int(choice.step or 1))
+    return FloatDistribution(choice.low, choice.high, choice.log, choice.step)

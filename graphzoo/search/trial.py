@@ -1,0 +1,134 @@
+"""One trial of a search: fit its runs in this process, and judge them on the validation split alone."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+from graphzoo.arguments import make_plan
+from graphzoo.runs import Run
+
+__all__ = ["BestValue", "Outcome", "TrialFailed", "run_trial"]
+
+
+class TrialFailed(Exception):  # noqa: N818 - what happened, not a mistake
+    """A run of a trial ended without a value.
+
+    Args:
+        text: What the run said last.
+        status: Its exit status; 130 and 143 are a user's wish to stop.
+    """
+
+    def __init__(self, text: str, status: int) -> None:
+        super().__init__(text)
+        self.status = status
+
+    @property
+    def stopped(self) -> bool:
+        """Whether somebody stopped the run."""
+        return self.status > 128
+
+
+class BestValue(Callback):
+    """Notes the best value of the task's validation metric, without writing a checkpoint.
+
+    Attributes:
+        value: The best so far; None before the first validation.
+        epoch: Its epoch, counted from 0.
+        monitor: Name of the metric.
+    """
+
+    def __init__(self) -> None:
+        self.value: float | None = None
+        self.epoch: int | None = None
+        self.monitor = ""
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Compare with the best; NaN is never better."""
+        if trainer.sanity_checking:
+            return
+        self.monitor = str(pl_module.monitor)
+        value = float(trainer.callback_metrics[self.monitor])
+        sign = 1 if str(pl_module.mode) == "max" else -1
+        if math.isfinite(value) and (self.value is None or sign * value > sign * self.value):
+            self.value, self.epoch = value, trainer.current_epoch
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one run of a trial found.
+
+    Args:
+        value: Best validation value.
+        epoch: Its epoch.
+        monitor: Name of the metric.
+        seconds: Wall time of the run.
+    """
+
+    value: float
+    epoch: int
+    monitor: str
+    seconds: float
+
+
+def run_trial(
+    folder: Path, runs: list[Run], options: list[str], go_on: Callable[[int, Outcome], bool]
+) -> list[Outcome]:
+    """Fit one setting with several seeds or splits, one after the other.
+
+    The test split is not looked at and no checkpoint is written; `metrics.csv`, `config.yaml` and what a run
+    printed (`log.txt`) stay in a folder per run.
+
+    Args:
+        folder: Of the trial.
+        runs: Seeds and splits.
+        options: Of `graphzoo fit`.
+        go_on: Asked after each run with its number and outcome; False ends the trial.
+
+    Raises:
+        TrialFailed: if a run failed or was stopped.
+    """
+    outcomes: list[Outcome] = []
+    for number, run in enumerate(runs):
+        outcome = _fit(folder / run.folder, [*options, *run.options])
+        outcomes.append(outcome)
+        if not go_on(number, outcome):
+            break
+    return outcomes
+
+
+def _fit(folder: Path, options: list[str]) -> Outcome:
+    from graphzoo.launch import run_plan
+
+    best, began = BestValue(), time.perf_counter()
+    folder.mkdir(parents=True, exist_ok=True)
+    log = folder / "log.txt"
+    plan = make_plan("fit", [*options, "--run_dir", str(folder / "run")])
+    plan.tests = False
+    plan.callbacks = [best]
+    with (
+        log.open("w", encoding="utf-8") as file,
+        contextlib.redirect_stderr(file),
+        contextlib.redirect_stdout(file),
+    ):
+        status = run_plan(plan)
+    if status or best.value is None or best.epoch is None:
+        raise TrialFailed(_last_words(log), status)
+    outcome = Outcome(best.value, best.epoch, best.monitor, time.perf_counter() - began)
+    found: dict[str, Any] = {best.monitor: best.value, "epoch": best.epoch, "seconds": outcome.seconds}
+    (folder / "validation.json").write_text(json.dumps(found) + "\n", encoding="utf-8")
+    return outcome
+
+
+def _last_words(log: Path) -> str:
+    lines = [line.strip() for line in log.read_text(encoding="utf-8").splitlines() if line.strip()]
+    told = [line for line in lines if line.startswith("graphzoo: ")]
+    return (told or lines or ["no validation took place"])[-1].removeprefix("graphzoo: ")

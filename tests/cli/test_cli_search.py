@@ -1,0 +1,182 @@
+"""`graphzoo search`: budget, validation only, interruption, several processes, and the recipe it writes."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+SPACE = """
+space:
+  model.lr: [0.001, 0.01, 0.05]
+  model.encoder.alpha: {low: 0.1, high: 0.9}
+options:
+  trainer.max_epochs: 3
+"""
+FOLDER = Path("runs/search/galit-nodes-space")
+
+
+@pytest.fixture
+def search(cli, tiny_graph):
+    """`search(*more)`: a few trials of a small GALiT; fails the test unless it ends with that status."""
+    Path("space.yaml").write_text(SPACE, encoding="utf-8")
+
+    def run(*arguments, status=0):
+        command = ["search", "galit", "nodes", f"--data.path={tiny_graph}", "--space=space.yaml"]
+        small = ["--model.encoder.hidden_channels=8", "--trainer.accelerator=cpu"]
+        result = cli(*command, *small, *arguments)
+        assert result.status == status, result.err
+        return result
+
+    return run
+
+
+def trials(folder=FOLDER):
+    with (folder / "trials.csv").open(encoding="utf-8") as file:
+        return [{k: v for k, v in row.items() if k != "seconds"} for row in csv.DictReader(file)]
+
+
+@pytest.fixture
+def untested():
+    """The test split must not be looked at while this holds."""
+    from graphzoo.tasks import NodeClassification
+
+    def refuse(*_):
+        raise AssertionError("the test split was used")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(NodeClassification, "test_step", refuse)
+        yield patch
+
+
+def test_a_search_keeps_to_validation_and_writes_a_recipe(search, cli, results, untested, tiny_graph):
+    found = search("--trials=4", "--seeds=0,1")
+    rows = trials()
+    assert len(rows) == 4 and {row["state"] for row in rows} <= {"complete", "pruned"}
+    assert rows[0]["model.lr"] == "0.01" and rows[0]["model.encoder.alpha"] == "0.5", "the preset's own"
+    judged = [row for row in rows if row["state"] == "complete"]
+    best = max(judged, key=lambda row: float(row["value"]))
+    values = [float(value) for value in best["values"].split()]
+    assert float(best["value"]) == pytest.approx(sum(values) / 2)
+    assert "trial 4/4" in found.err and "best of 4 trials" in found.out
+
+    summary = json.loads((FOLDER / "search.json").read_text())
+    assert summary["best"]["trial"] == int(best["trial"]) and summary["monitor"] == "val/acc"
+    recipe = (FOLDER / "best.yaml").read_text()
+    assert f"# settings: trial {int(best['trial']) + 1} of 4 (tpe, seed 0) over space.yaml" in recipe
+    assert "# space: model.lr {0.001, 0.01, 0.05}; model.encoder.alpha [0.1 .. 0.9]" in recipe
+    settings = yaml.safe_load(recipe)
+    assert settings["model"]["init_args"]["lr"] == float(best["model.lr"])
+    assert settings["trainer"]["max_epochs"] == 3 and settings["data"]["init_args"]["path"] == tiny_graph
+
+    untested.undo()
+    again = ["fit", "--model=galit", "--data=nodes", f"--data.path={tiny_graph}", "--run_dir=again"]
+    again += [f"--recipe={FOLDER / 'best.yaml'}", "--trainer.accelerator=cpu", "--logger=csv", "--seed=1"]
+    done = cli(*again)
+    assert done.status == 0, done.err
+    values = summary["best"]["values"]
+    assert results("again")["validation"]["best val/acc"] == values[1], "the same run"
+
+
+def test_an_interrupted_search_is_the_search_that_was_not(search, untested):
+    search("--trials=5", "--out=whole")
+    search("--trials=2", "--out=parts")
+    assert len(trials(Path("parts"))) == 2
+    search("--trials=5", "--out=parts")
+    assert trials(Path("parts")) == trials(Path("whole"))
+
+
+def test_a_trial_that_was_stopped_is_run_again(search):
+    stop = ["--trainer.callbacks+=cli_helpers.SendSignal", "--trainer.callbacks.epoch=1",
+            "--trainer.callbacks.batch=0", "--trainer.callbacks.name=SIGINT"]  # fmt: skip
+    stopped = search("--trials=2", *stop, status=130)
+    assert "stopped. The same command goes on" in stopped.err
+    assert not (FOLDER / "trials.csv").exists() and not (FOLDER / "best.yaml").exists()
+    # The same settings come again; other trials' folders are left as they are.
+    again = search("--trials=2", *stop, status=130)
+    assert "trial 1: stopped" in again.err
+    logs = [path.read_text() for path in sorted(FOLDER.glob("trials/*/seed-0/run/config.yaml"))]
+    assert len(logs) == 2
+    chosen = [yaml.safe_load(text)["model"]["init_args"] for text in logs]
+    assert chosen[0]["lr"] == chosen[1]["lr"] and chosen[0]["encoder"] == chosen[1]["encoder"]
+
+
+def test_what_a_killed_process_left_is_run_again(search):
+    from graphzoo.search.space import read_space
+    from graphzoo.search.study import TrialStudy
+
+    search("--trials=1")
+    study = TrialStudy(
+        FOLDER, read_space(Path("space.yaml")), direction="maximize", sampler="tpe", seed=0, num_runs=1
+    )
+    lost = study.study.ask(study.distributions)  # its process is gone: nobody holds the lock
+    with study.next_trial() as held:
+        assert study.take_back_orphans() == 1, "a trial that is being worked on is left alone"
+    assert study.take_back_orphans() == 1
+    found = search("--trials=3")
+    assert "interrupted" not in found.err, "both wait already"
+    wanted = [{k: str(v) for k, v in trial.params.items()} for trial in (lost, held)]
+    done = [{name: row[name] for name in row if name.startswith("model.")} for row in trials()]
+    assert done[1:] == wanted
+
+
+def test_settings_that_cannot_run_end_the_search(search):
+    Path("space.yaml").write_text("space: {model.encoder.num_layers: [0, -1, -2]}")
+    failed = search("--trials=9", "--sampler=grid", status=1)
+    assert "The first 3 trials failed" in failed.err and "num_layers" in failed.err
+    assert len(trials()) == 3 and all("num_layers" in row["note"] for row in trials())
+
+
+def test_a_grid_tries_everything_once(search):
+    Path("space.yaml").write_text("space: {model.lr: [0.01, 0.02], model.encoder.alpha: [0.2, 0.4]}")
+    search("--trials=4", "--sampler=grid", "--trainer.max_epochs=1")
+    assert {(row["model.lr"], row["model.encoder.alpha"]) for row in trials()} == {
+        (rate, alpha) for rate in ("0.01", "0.02") for alpha in ("0.2", "0.4")
+    }
+
+
+def test_hopeless_trials_are_given_up(search):
+    from graphzoo.search.space import read_space
+    from graphzoo.search.study import TrialStudy
+
+    search("--trials=1", "--seeds=0-2")
+    space = read_space(Path("space.yaml"))
+    study = TrialStudy(FOLDER, space, direction="maximize", sampler="tpe", seed=0, num_runs=3)
+    values = study.judged[0].user_attrs["values"]
+    best, mean = max(values), sum(values) / 3
+    needed = 3 * mean - 2 * best  # a first run below this cannot be made up for by two as good as the best
+    assert study.is_hopeless([needed - 1e-6]) and not study.is_hopeless([needed + 1e-6])
+    assert not study.is_hopeless([best])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["galit"], "needs a model and a data set"),
+        (["galt", "cora"], "Did you mean: galit"),
+        (["galit", "cora", "--trials=0"], "--trials takes a whole number above 0"),
+        (["galit", "cora", "--minutes=-1"], "--minutes takes a number above 0"),
+        (["galit", "cora", "--sampler=best"], "--sampler is one of tpe, random, grid"),
+        (["galit", "cora", "--seeds=a"], "--seeds takes numbers"),
+        (["galit", "cora", "--run_dir=x"], "search sets --run_dir itself"),
+        (["galit", "cora", "--space=nowhere.yaml"], "there is no search space 'nowhere.yaml'"),
+        (["galit", "cora", "--space=galti"], "Did you mean: galit"),
+        (["heuristic.cn", "cora"], ""),
+        (["pencil", "ogbl-ppa"], "there is no search space for pencil: add --space FILE"),
+    ],
+)
+def test_wrong_command_lines(cli, arguments, message):
+    result = cli("search", *arguments)
+    assert result.status == 2 and message in result.err, result.err
+    assert len(result.err.splitlines()) <= 6 and not Path("runs").exists()
+
+
+def test_other_settings_and_other_files_are_refused(search, workplace):
+    search("--trials=1")
+    other = search("--trials=1", "--model.weight_decay=0.1", status=2)
+    assert "holds trials with other options" in other.err
+    Path("full").mkdir()
+    Path("full/notes.txt").write_text("mine")
+    assert "holds other files" in search("--out=full", status=2).err
+    assert [path.name for path in Path("full").iterdir()] == ["notes.txt"]

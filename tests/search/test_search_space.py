@@ -1,0 +1,109 @@
+"""Search spaces: what files may say, which values lie inside, how options become a configuration."""
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphzoo.errors import UsageError
+from graphzoo.presets import list_presets
+from graphzoo.search.space import Choice, Range, nested, read_space
+
+
+def write(folder, text):
+    path = folder / "space.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_space_is_read(tmp_path):
+    text = "space:\n  model.lr: {low: 0.001, high: 0.1, log: true}\n  model.encoder.num_layers: [1, 2]\n"
+    text += "  data.batch_size: {low: 10, high: 30, step: 10}\noptions:\n  trainer.max_epochs: 5\n"
+    space = read_space(write(tmp_path, text))
+    assert space.choices == {
+        "model.lr": Range(0.001, 0.1, log=True),
+        "model.encoder.num_layers": Choice((1, 2)),
+        "data.batch_size": Range(10, 30, step=10),
+    }
+    assert space.options == {"trainer.max_epochs": 5}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "has no search space"),
+        ("space: {}", "has no search space"),
+        ("- 1", "has no search space"),
+        ("space: {model.lr: [1]}\nmore: 1", "unknown entry 'more'"),
+        ("space: {lr: [1]}", "'lr' is no option"),
+        ("space: {model.: [1]}", "'model.' is no option"),
+        ("space: {model.lr: []}", "model.lr is []"),
+        ("space: {model.lr: 3}", "model.lr is 3"),
+        ("space: {model.lr: [[1]]}", "only numbers and words"),
+        ("space: {model.lr: {low: 1}}", "model.lr is {'low': 1}"),
+        ("space: {model.lr: {low: 2, high: 1}}", "low must be below high"),
+        ("space: {model.lr: {low: 0, high: 1, log: true}}", "above 0 with log"),
+        ("space: {model.lr: {low: 0, high: 1, step: 0}}", "step above 0"),
+        ("space: {model.lr: {low: 0, high: .inf}}", "model.lr is"),
+        ("space: {model.lr: {low: a, high: b}}", "model.lr is"),
+        ("space: {model.lr: [1]}\noptions: [1]", "`options` has to be a mapping"),
+        ("space: {model.lr: [1]}\noptions: {model.lr: 2}", "stands in `space` and in `options`"),
+    ],
+)
+def test_wrong_spaces_are_refused_by_name(tmp_path, text, message):
+    path = write(tmp_path, text)
+    with pytest.raises(UsageError) as caught:
+        read_space(path)
+    assert message in str(caught.value) and str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("choice", "inside", "outside"),
+    [
+        (Choice((1, 2, True)), [1, 2, True], [3, "1", None]),
+        (Choice((0, None)), [0, None], [False, ""]),
+        (Range(0.1, 0.5), [0.1, 0.3, 0.5], [0.05, 0.6, True, "0.2", None]),
+        (Range(1, 4), [1, 4], [0, 5, 2.5, True]),
+        (Range(0.0, 1.0, step=0.25), [0.0, 0.75, 1.0], [0.3]),
+    ],
+)
+def test_what_lies_inside(choice, inside, outside):
+    assert [value for value in inside if not choice.holds(value)] == []
+    assert [value for value in outside if choice.holds(value)] == []
+
+
+def test_settings_of_today_are_found_whatever_their_place(tmp_path):
+    space = read_space(
+        write(tmp_path, "space: {model.lr: [0.1], model.encoder.gamma: [0.2, 0.3], data.split: [a]}")
+    )
+    settings = {"model": {"init_args": {"lr": 0.1, "encoder": {"init_args": {"gamma": 0.4}}}}}
+    assert space.fitting(settings) == {"model.lr": 0.1}, "0.4 is no choice, and no split is set"
+
+
+names = st.sampled_from(
+    ["model.lr", "model.encoder.gamma", "model.encoder.alpha", "data.batch_size", "trainer.max_epochs"]
+)
+
+
+@given(st.dictionaries(names, st.integers(0, 9)), st.dictionaries(names, st.integers(0, 9)))
+def test_options_become_a_configuration(first, second):
+    """Later options win, everything else stays, and the file says the same after being written and read."""
+    base = nested(first)
+    kept = yaml.safe_dump(base)
+    whole = nested(second, base)
+    assert yaml.safe_dump(base) == kept, "the base is not changed"
+    assert whole == nested({**first, **second})
+    for name, value in {**first, **second}.items():
+        group, *rest = name.split(".")
+        place = whole[group]
+        for part in rest:
+            place = place.get("init_args", place)[part]
+        assert place == value
+
+
+def test_the_shipped_spaces_are_whole():
+    presets = list_presets("search")
+    assert presets
+    for preset in presets:
+        assert preset.header["title"] and preset.header["claim"]
+        assert read_space(preset.path).choices
