@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-__all__ = ["NonFiniteError", "UsageError", "nearest", "normalise", "suggestion"]
+__all__ = ["NonFiniteError", "OutOfMemoryError", "UsageError", "nearest", "normalise", "suggestion"]
 
 
 _LONGEST = 1000
@@ -38,6 +38,10 @@ def _shown(character: str) -> str:
 
 class NonFiniteError(ArithmeticError, ValueError):
     """A loss, gradient, weight or score is NaN or infinite."""
+
+
+class OutOfMemoryError(MemoryError):
+    """Memory ran out where nothing can be computed in smaller parts. The text ends with the remedy."""
 
 
 def normalise(name: str) -> str:

@@ -12,7 +12,16 @@ from torch import Tensor, nn
 from graphzoo.errors import NonFiniteError
 from graphzoo.run_directory import relative
 
-__all__ = ["bad_weights", "describe_weights", "listed", "not_finite", "require_finite_weights", "stopped"]
+__all__ = [
+    "bad_weights",
+    "describe_weights",
+    "listed",
+    "not_finite",
+    "require_finite_weights",
+    "stopped",
+    "texts_of_processes",
+    "values_of_processes",
+]
 
 
 def not_finite(values: Mapping[str, Tensor]) -> list[str]:
@@ -64,6 +73,32 @@ def stopped(trainer: Trainer, what: str) -> NonFiniteError:
         if good := _good_checkpoints(trainer):
             lines.append(f"Last good checkpoints: {', '.join(good)}")
     return NonFiniteError("\n".join(lines))
+
+
+def values_of_processes(trainer: Trainer, value: Tensor) -> Tensor:
+    """A number of each process, [W], the same in all of them: every one has to call this."""
+    value = value.detach().reshape(1)
+    if trainer.world_size == 1:
+        return value
+    found = [torch.empty_like(value) for _ in range(trainer.world_size)]
+    torch.distributed.all_gather(found, value)
+    return torch.cat(found)
+
+
+def texts_of_processes(trainer: Trainer, text: str) -> list[str]:
+    """What each process says, the same list in all of them: every one has to call this.
+
+    One that stopped by itself would leave the others waiting for it.
+
+    Args:
+        trainer: Of the run.
+        text: What this process says.
+    """
+    if trainer.world_size == 1:
+        return [text]
+    found = [""] * trainer.world_size
+    torch.distributed.all_gather_object(found, text)
+    return found
 
 
 def require_finite_weights(trainer: Trainer, module: LightningModule) -> None:

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import tempfile
+import time
 import warnings
 from pathlib import Path
 
@@ -22,10 +23,11 @@ from omegaconf.errors import OmegaConfBaseException
 from graphzoo import resume
 from graphzoo.arguments import Plan
 from graphzoo.callbacks import Interrupted
-from graphzoo.errors import NonFiniteError, UsageError, shorten
+from graphzoo.errors import NonFiniteError, OutOfMemoryError, UsageError, shorten
 from graphzoo.lightning_cli import GraphzooCLI
-from graphzoo.memory import keep_freed_memory
+from graphzoo.memory import is_out_of_memory, keep_freed_memory
 from graphzoo.parser import innermost
+from graphzoo.processes import lost_a_process, rank
 from graphzoo.run_config import check_class, names_class, plain_settings
 from graphzoo.run_directory import relative
 from graphzoo.settings_file import read_settings
@@ -34,6 +36,8 @@ __all__ = ["run_plan", "show_class_help", "show_help"]
 
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+# Where all processes fail alike, the first one tells it and ends the others before they do.
+_PATIENCE = 3.0
 
 
 def run_plan(plan: Plan) -> int:
@@ -75,7 +79,8 @@ def run_plan(plan: Plan) -> int:
         return int(finished.code or 0)  # --print_config and class help
     except Interrupted as stopped:
         run = stopped.path.parent.parent
-        _tell(f"{stopped}\nGo on with: graphzoo fit --ckpt_path {relative(run)}{_needs_trust(run)}")
+        if not rank():
+            _tell(f"{stopped}\nGo on with: graphzoo fit --ckpt_path {relative(run)}{_needs_trust(run)}")
         return 128 + stopped.signum
     except KeyboardInterrupt:
         return _tell(f"stopped at once. {_go_on(plan)}", 130)
@@ -119,6 +124,10 @@ def _tell_error(error: BaseException, plan: Plan) -> int:
     """Six lines for any error; 2 when the command line, a file or a setting is wrong, 1 for a failed run."""
     text = shorten(str(error), lines=4) or type(error).__name__
     more = "\n--debug shows the traceback"
+    if lost_a_process(error):
+        return _tell("another process of the run has ended; it said why, or was killed", 1)
+    if is_out_of_memory(error):
+        return _tell(_no_memory(error, plan), 1)
     if isinstance(error, NonFiniteError):
         return _tell(f"{'training stopped' if plan.command == 'fit' else 'stopped'}: {text}", 1)
     if isinstance(error, OSError) and error.errno in _NO_ROOM and plan.began:
@@ -147,6 +156,16 @@ def _no_room(error: OSError, plan: Plan) -> str:
     return f"{text}\nMake room. {_go_on(plan)}"
 
 
+def _no_memory(error: BaseException, plan: Plan) -> str:
+    """What ran out of memory, what takes less, what is left, and how to go on."""
+    lines = str(error).splitlines()
+    if not isinstance(error, OutOfMemoryError):
+        cause = lines[0] if lines else type(error).__name__
+        remedy = getattr(error, "__notes__", ["Take a smaller batch or model, or a device with more memory"])
+        lines = [f"out of memory: {cause}", *remedy]
+    return "\n".join([*lines, _go_on(plan)] if plan.began and plan.command == "fit" else lines)
+
+
 def _go_on(plan: Plan) -> str:
     """How a run that ended early is gone on with, or begun anew when it left no checkpoint."""
     run = plan.run_dir or (Path(found) if (found := os.environ.get("GRAPHZOO_RUN_DIR")) else None)
@@ -160,6 +179,9 @@ def _go_on(plan: Plan) -> str:
 
 
 def _tell(text: str, status: int = 2) -> int:
+    if number := rank():
+        time.sleep(_PATIENCE)
+        text = f"process {number}: {text}"
     # One line of the six may have told already where the run writes.
     sys.stderr.write(shorten(f"graphzoo: {text}", lines=5) + "\n")
     return status

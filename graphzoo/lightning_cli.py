@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 from importlib.util import find_spec
@@ -13,12 +14,15 @@ import yaml
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import LearningRateMonitor, ProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
+from lightning.pytorch.strategies.launchers import _SubprocessScriptLauncher
 
 from graphzoo import __version__, resume
 from graphzoo import callbacks as own
 from graphzoo.arguments import Plan, draw_seed
 from graphzoo.errors import UsageError
+from graphzoo.memory import is_out_of_memory
 from graphzoo.parser import GraphzooParser
+from graphzoo.processes import lost_a_process
 from graphzoo.results import FORMAT, config_hash, print_table, write_results, write_rows
 from graphzoo.run_directory import choose_run_directory, missing_folders, relative, write_config
 from graphzoo.settings_file import read_settings
@@ -359,7 +363,7 @@ def _versions() -> dict[str, str]:
 
 
 class _Began(Callback):
-    """Notes that the settings are behind, and that the run itself has begun."""
+    """Notes that the settings are behind and the run itself has begun; what it takes when a run fails."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -375,6 +379,15 @@ class _Began(Callback):
     def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """The test begins."""
         self.plan.began = True
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Say what takes less memory, and end the processes that would wait for this one."""
+        if is_out_of_memory(exception) and trainer.training and hasattr(pl_module, "less_memory"):
+            exception.add_note(pl_module.less_memory)
+        launcher = trainer.strategy.launcher
+        failed = isinstance(exception, Exception) and not isinstance(exception, own.Interrupted)
+        if failed and isinstance(launcher, _SubprocessScriptLauncher) and not lost_a_process(exception):
+            launcher.kill(signal.SIGKILL)  # no other reaches a process that waits; the first one writes all
 
 
 class _Monitor(Callback):

@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import errno
 import logging
 import os
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from graphzoo.errors import UsageError
+from graphzoo.errors import OutOfMemoryError, UsageError
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["available_bytes", "keep_freed_memory", "refuse_what_cannot_fit"]
+__all__ = [
+    "Halves",
+    "available_bytes",
+    "explain_out_of_memory",
+    "is_out_of_memory",
+    "keep_freed_memory",
+    "refuse_what_cannot_fit",
+]
 
 log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+# torch raises a plain RuntimeError for the CPU, and for libraries of the GPU: told apart by their texts only.
+_TEXTS = ("out of memory", "allocate memory", "_status_alloc_failed")
 
 # Parameters of mallopt(3), from glibc's malloc.h.
 _M_TRIM_THRESHOLD = -1
@@ -103,6 +117,98 @@ def refuse_what_cannot_fit(num_bytes: int, device: torch.device, what: str, reme
             f"{what} needs at least {num_bytes / 2**30:,.1f} GiB of memory, {available / 2**30:,.1f} GiB are "
             f"available on {device}\n{remedy}"
         )
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out, that of the machine or that of a GPU."""
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    if not isinstance(error, RuntimeError):
+        return isinstance(error, MemoryError)
+    text = str(error).lower()
+    return type(error).__name__ == "OutOfMemoryError" or any(part in text for part in _TEXTS)
+
+
+@contextlib.contextmanager
+def explain_out_of_memory(what: str, remedy: str) -> Iterator[None]:
+    """Say what memory ran out for and what to do, where nothing smaller can be tried.
+
+    Args:
+        what: What is done inside, "encoding the whole graph".
+        remedy: The line that says what to do.
+
+    Raises:
+        OutOfMemoryError: instead of the error of torch, numpy or the system.
+    """
+    try:
+        yield
+    except (MemoryError, RuntimeError, OSError) as error:
+        if isinstance(error, OutOfMemoryError) or not is_out_of_memory(error):
+            raise
+        raise _explained(what, remedy, error) from error
+
+
+class Halves:
+    """Work on a range in parts; when memory runs out the parts are halved, from then on, and it goes on.
+
+    Args:
+        what: What is done, "scoring".
+        units: What is counted, "pairs".
+        remedy: The line that says what to do when one alone is too much.
+    """
+
+    def __init__(self, what: str, units: str, remedy: str) -> None:
+        self.what, self.units, self.remedy = what, units, remedy
+        self.most = sys.maxsize
+
+    def __call__(self, work: Callable[[int, int], _T], total: int, size: int | None = None) -> list[_T]:
+        """Call `work(start, stop)` over 0..total.
+
+        Args:
+            work: Does a part; it is called again for the same range, or its half, when memory ran out.
+            total: End of the range.
+            size: Most of a part; None: all at once.
+
+        Returns:
+            What the calls returned, in their order.
+
+        Raises:
+            OutOfMemoryError: if one alone is too much.
+        """
+        found: list[_T] = []
+        start, size = 0, max(1, total if size is None else size)
+        while start < total:
+            stop = min(start + min(size, self.most), total)
+            try:
+                found.append(work(start, stop))
+                start = stop
+                continue
+            except (MemoryError, RuntimeError, OSError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                if stop - start == 1:
+                    raise _explained(
+                        f"{self.what}, with one of {total:,} {self.units} at a time", self.remedy, error
+                    ) from error
+            # Here, behind the error, which holds on to the tensors of what failed.
+            self.most = (stop - start) // 2
+            log.warning(
+                "out of memory while %s: going on with %d %s at a time", self.what, self.most, self.units
+            )
+            _empty_cache()
+        return found
+
+
+def _explained(what: str, remedy: str, error: BaseException) -> OutOfMemoryError:
+    cause = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return OutOfMemoryError(f"out of memory while {what}: {cause}\n{remedy}")
+
+
+def _empty_cache() -> None:
+    """Let the GPU join freed blocks, which are too small each."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
 
 
 def _figure(path: str, name: str) -> int | None:

@@ -13,7 +13,7 @@ from graphzoo.errors import UsageError
 __all__ = ["ResumeGuard", "differences", "read_checkpoint"]
 
 # Arguments of the data module that do not change what is trained.
-_HARMLESS = {"root", "download", "num_workers", "eval_batch_size", "path"}
+_HARMLESS = {"root", "download", "num_workers", "eval_batch_size", "micro_batch_size", "path"}
 # Settings whose old values sit in the restored schedule or weights: new ones would be ignored, or not fit.
 _FROZEN = {"lr_milestones", "lr_gamma", "decoder"}
 _REPLACED_IN_OPTIMISER = {"lr", "weight_decay"}

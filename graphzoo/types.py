@@ -8,7 +8,7 @@ dimensions.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -170,6 +170,10 @@ class PairSubgraphs(_MovableBatch):
     def __len__(self) -> int:
         return int(self.num_nodes.numel())
 
+    def part(self, start: int, stop: int) -> PairSubgraphs:
+        """The subgraphs from `start` to `stop`, as views."""
+        return PairSubgraphs(self.nodes[start:stop], self.adjacency[start:stop], self.num_nodes[start:stop])
+
 
 @dataclass
 class PairBatch(_MovableBatch):
@@ -200,3 +204,21 @@ class PairBatch(_MovableBatch):
 
     def __len__(self) -> int:
         return int(self.index.numel())
+
+    def places_to_cut(self, *, by_source: bool) -> list[int]:
+        """Where parts may begin and end: 0 and behind every pair, or every run of pairs of one source."""
+        if not by_source:
+            return list(range(len(self) + 1))
+        source = self.edge_label_index[0]
+        ends = (source[1:] != source[:-1]).nonzero().flatten() + 1
+        return [0, *ends.tolist(), len(self)] if len(self) else [0]
+
+    def part(self, start: int, stop: int) -> PairBatch:
+        """The pairs from `start` to `stop`, as views."""
+        return replace(
+            self,
+            edge_label_index=self.edge_label_index[:, start:stop],
+            edge_label=None if self.edge_label is None else self.edge_label[start:stop],
+            index=self.index[start:stop],
+            subgraphs=None if self.subgraphs is None else self.subgraphs.part(start, stop),
+        )

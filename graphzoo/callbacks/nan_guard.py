@@ -10,7 +10,15 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from graphzoo.errors import NonFiniteError
-from graphzoo.finite import describe_weights, listed, not_finite, require_finite_weights, stopped
+from graphzoo.finite import (
+    describe_weights,
+    listed,
+    not_finite,
+    require_finite_weights,
+    stopped,
+    texts_of_processes,
+    values_of_processes,
+)
 
 __all__ = ["NanGuard", "NonFiniteError"]
 
@@ -22,9 +30,15 @@ class NanGuard(Callback):
     """
 
     def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Tensor) -> None:
-        """Raise `NonFiniteError` for a bad loss."""
-        if not torch.isfinite(loss.detach()).all():
-            self._stop(trainer, f"the loss is {float(loss.detach())}; {describe_weights(pl_module)}")
+        """Raise `NonFiniteError` for a bad loss: with several processes in all of them, whose ever it is."""
+        losses = values_of_processes(trainer, loss)  # one that stopped alone would leave others waiting
+        good = torch.isfinite(losses)
+        if bool(good.all()):
+            return
+        bad = int((~good).nonzero()[0])
+        weights = texts_of_processes(trainer, describe_weights(pl_module))[bad]
+        where = f" in process {bad}" if trainer.world_size > 1 else ""
+        self._stop(trainer, f"the loss is {float(losses[bad])}{where}; {weights}")
 
     def on_before_optimizer_step(
         self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from graphzoo.errors import UsageError, shorten, suggestion
+from graphzoo.errors import OutOfMemoryError, UsageError, shorten, suggestion
+from graphzoo.memory import is_out_of_memory
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,9 +85,9 @@ def _fail(message: str, status: int) -> int:
 
 def _explain(error: MemoryError | RuntimeError) -> str:
     text = str(error).partition("\n")[0]
-    # the CPU allocator raises a plain RuntimeError, told apart by its text only
-    lower = text.lower()
-    if isinstance(error, MemoryError) or "out of memory" in lower or "can't allocate memory" in lower:
+    if isinstance(error, OutOfMemoryError):
+        return str(error)
+    if is_out_of_memory(error):
         return f"out of memory ({text or 'no details'})\nGive a smaller --batch-size, or --device cpu"
     return f"{type(error).__name__}: {text}"
 

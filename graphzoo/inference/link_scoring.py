@@ -18,7 +18,9 @@ from graphzoo.encoders.base import NodeEncoder, PairEncoder, QueryEncoder
 from graphzoo.errors import UsageError
 from graphzoo.inference.names import NodeNames
 from graphzoo.inference.scoring import Columns, FilterKnown, check_finite
+from graphzoo.memory import Halves, explain_out_of_memory
 from graphzoo.tasks.prepared_graph import PreparedGraph
+from graphzoo.types import PairBatch
 
 if TYPE_CHECKING:
     from graphzoo.tasks import LinkPrediction
@@ -88,6 +90,8 @@ class LinkPlace:
             **{name: settings[name] for name in _SETTINGS},
         )
         self._data.batching = task.batching
+        units = "nodes" if task.batching == "sources" else "pairs"
+        self._halves = Halves("scoring", units, "Take another --device, or a model with less channels")
 
     @property
     def pairs_at_once(self) -> int:
@@ -146,16 +150,22 @@ class LinkPlace:
         states_each = self.graph.num_nodes if self._task.batching == "sources" else 1
         return max(1, min(_PAIRS, _STATES // (states_each * self._task.encoder.out_channels)))
 
-    def _logits(self, batch: Any) -> Tensor:
+    def _logits(self, batch: PairBatch) -> Tensor:
         task, device = self._task, self._task.device
-        if isinstance(task.encoder, PairEncoder):
-            x = None if self._data.x is None else task.to_device_once("x", self._data.x)
-            source, target = task.encoder(batch.subgraphs.to(device), x).chunk(2, dim=-1)
-        else:
-            u, v = batch.edge_label_index.to(device)
-            source, target = self._states[u], self._states[v]
-        logits: Tensor = task.decoder(source, target)
-        return logits
+        pairs = isinstance(task.encoder, PairEncoder)
+        x = task.to_device_once("x", self._data.x) if pairs and self._data.x is not None else None
+        states = None if pairs else self._states
+
+        def score(start: int, stop: int) -> Tensor:
+            part = batch.part(start, stop).to(device)
+            if states is None:
+                source, target = task.encoder(part.subgraphs, x).chunk(2, dim=-1)  # type: ignore[misc]
+            else:
+                source, target = (states[nodes] for nodes in part.edge_label_index)
+            logits: Tensor = task.decoder(source, target)
+            return logits
+
+        return torch.cat([torch.empty(0, device=device), *self._halves(score, len(batch))])
 
     @cached_property
     def _states(self) -> Tensor:
@@ -165,23 +175,30 @@ class LinkPlace:
         found = PreparedGraph(
             encoder, data.x, data.edge_index(_SPLIT), self._task.device, cache_root() / "precomputed"
         )
-        return encoder.forward_with_auxiliary(found.x, found.edge_index, **found.precomputed)[0]
+        with explain_out_of_memory("encoding the whole graph", self._halves.remedy):
+            return encoder.forward_with_auxiliary(found.x, found.edge_index, **found.precomputed)[0]
 
     def _answers(self, pairs: Tensor, batch_size: int | None) -> Iterator[tuple[Tensor, Tensor]]:
         """Places of pairs and their logits, every distinct source once."""
+        for u, v in [pairs.t(), pairs.t().flip(0)][: 1 + self._data.both_directions]:
+            yield from self._answers_from(u, v, batch_size or self._batch_size)
+
+    def _answers_from(self, u: Tensor, v: Tensor, size: int) -> list[tuple[Tensor, Tensor]]:
         encoder, device = self._task.encoder, self._task.device
         assert isinstance(encoder, QueryEncoder)
         graph = self._task.to_device_once("relational", self._data.relational_graph(_SPLIT))
-        size = batch_size or self._batch_size
-        for u, v in [pairs.t(), pairs.t().flip(0)][: 1 + self._data.both_directions]:
-            heads, row = torch.unique(u, return_inverse=True)
-            order = row.argsort(stable=True)
-            bounds = torch.searchsorted(row[order], torch.arange(0, heads.numel() + size, size))
-            for number, head in enumerate(torch.split(heads, size)):
-                index = order[bounds[number] : bounds[number + 1]]
-                states = encoder(graph, head.to(device), torch.zeros_like(head).to(device))
-                picked = states[v[index].to(device), (row[index] - number * size).to(device)]
-                yield index, self._task.decoder(picked[:, None]).squeeze(0)
+        heads, row = torch.unique(u, return_inverse=True)
+        order = row.argsort(stable=True)
+        first_of = torch.searchsorted(row[order], torch.arange(heads.numel() + 1))
+
+        def answer(start: int, stop: int) -> tuple[Tensor, Tensor]:
+            head = heads[start:stop].to(device)
+            index = order[first_of[start] : first_of[stop]]
+            states = encoder(graph, head, torch.zeros_like(head))
+            picked = states[v[index].to(device), (row[index] - start).to(device)]
+            return index, self._task.decoder(picked[:, None]).squeeze(0)
+
+        return self._halves(answer, heads.numel(), size)
 
 
 def best_partners(

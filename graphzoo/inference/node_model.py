@@ -16,6 +16,7 @@ from graphzoo.datasets.roots import cache_root
 from graphzoo.errors import UsageError
 from graphzoo.inference.names import NodeNames
 from graphzoo.inference.node_graphs import NodeGraphSource, load_node_source
+from graphzoo.memory import explain_out_of_memory
 from graphzoo.tasks.prepared_graph import PreparedGraph
 
 if TYPE_CHECKING:
@@ -178,7 +179,8 @@ class _Place:
     @cached_property
     def _outputs(self) -> tuple[Tensor, Tensor]:
         task = self._task
-        with torch.no_grad():
+        remedy = "Take another --device, or a model with less channels"
+        with torch.no_grad(), explain_out_of_memory("encoding the whole graph", remedy):
             prepared = PreparedGraph(
                 task.node_encoder, self._x, self.graph.edge_index, task.device, cache_root() / "precomputed"
             )

@@ -19,9 +19,22 @@ from graphzoo.errors import NonFiniteError
 from graphzoo.metrics.classification import roc_auc
 from graphzoo.metrics.finite import no_rank
 
-__all__ = ["HITS", "LinkMetric", "link_figures", "link_ranks"]
+__all__ = ["HITS", "LinkMetric", "check_name", "link_figures", "link_ranks"]
 
 HITS = (1, 3, 10, 20, 50, 100)
+
+
+def check_name(metric: str) -> None:
+    """Refuse the name of a metric that there is not.
+
+    Raises:
+        ValueError: naming those that there are.
+    """
+    name, at, k = metric.partition("@")
+    if name in ("mrr", "auroc", "ap") and not at:
+        return
+    if name != "hits" or not k.isdecimal() or int(k) < 1:
+        raise ValueError(f"metric must be mrr, auroc, ap or hits@K, got {metric!r}")
 
 
 def link_ranks(positive: Tensor, negative: Tensor) -> tuple[Tensor, Tensor]:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
+from graphzoo.memory import Halves
 from graphzoo.metrics.finite import no_rank
 from graphzoo.types import QueryBatch
 
 __all__ = ["Ties", "combine_ties", "filtered_ranks", "rank_targets"]
 
 Ties = Literal["realistic", "optimistic", "pessimistic"]
-
-_logger = logging.getLogger(__name__)
 
 
 def combine_ties(
@@ -169,31 +167,7 @@ def _distinct_known(batch: QueryBatch, num_entities: int) -> tuple[Tensor, Tenso
 
 def _in_chunks(total: int, size: int, work: Callable[[int, int], None]) -> None:
     """Call `work(start, stop)` over 0..total; when memory runs out, halve the chunk and repeat the range."""
-    size = max(1, min(size, total))
-    start = 0
-    while start < total:
-        stop = min(start + size, total)
-        try:
-            work(start, stop)
-        except RuntimeError as error:
-            if size == 1 or not _is_out_of_memory(error):
-                raise
-            size //= 2
-            _logger.warning("out of memory while ranking; going on with chunks of %d targets", size)
-            if torch.cuda.is_available():
-                torch.cuda.empty_cache()
-            continue
-        start = stop
-
-
-def _is_out_of_memory(error: RuntimeError) -> bool:
-    # The CPU allocator raises a plain RuntimeError, told apart by its text only.
-    text = str(error).lower()
-    return (
-        isinstance(error, torch.OutOfMemoryError)
-        or "out of memory" in text
-        or "can't allocate memory" in text
-    )
+    Halves("ranking", "targets", "Take a smaller --data.eval_batch_size")(work, total, size)
 
 
 def _require_scores(scores: Tensor) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import platform
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
@@ -15,13 +16,15 @@ from torch.optim import Optimizer
 
 from graphzoo.encoders.base import Encoder
 from graphzoo.errors import NonFiniteError
-from graphzoo.finite import describe_weights, stopped
+from graphzoo.finite import describe_weights, stopped, texts_of_processes
 from graphzoo.memory import refuse_what_cannot_fit
 from graphzoo.types import GraphSpec
 
-__all__ = ["CHECKPOINT_FORMAT", "Task", "class_path", "versions"]
+__all__ = ["CHECKPOINT_FORMAT", "SMALLER", "Task", "class_path", "versions"]
 
 CHECKPOINT_FORMAT = 1
+# What to do when memory runs out for the least that can be computed at once.
+SMALLER = "Take a smaller --model.encoder.hidden_channels, or a device with more memory"
 
 
 def class_path(value: object) -> str:
@@ -70,6 +73,7 @@ class Task(LightningModule):
         self._micro_batches = 1
         self._step_loss: Tensor | None = None
         self._sums: dict[str, tuple[Tensor, int]] = {}
+        self._bad_scores = ""
         self.spec: GraphSpec | None = None
         self.encoder: Encoder | None = None
 
@@ -212,15 +216,30 @@ class Task(LightningModule):
         task.load_state_dict(checkpoint["state_dict"])
         return task.eval()
 
-    def bad_scores(self, split: str, error: NonFiniteError) -> NonFiniteError:
-        """The error that ends a run whose scores have no rank.
+    def bad_scores(self, split: str, error: NonFiniteError) -> None:
+        """End a run whose scores have no rank; with several processes when all of them have scored.
 
         Args:
             split: Where they were found.
             error: What the metric said.
+
+        Raises:
+            NonFiniteError: if this is the only process.
         """
         where = f"{split} scores after step {self.trainer.global_step}"
-        return stopped(self.trainer, f"{where}: {describe_weights(self)}; {error}")
+        self._bad_scores = f"{where}: {describe_weights(self)}; {error}"
+        if self.trainer.world_size == 1:
+            self.require_good_scores()
+
+    def require_good_scores(self) -> None:
+        """At the end of an epoch, before figures are made of it.
+
+        Raises:
+            NonFiniteError: in every process, if any of them came to `bad_scores`.
+        """
+        mine, self._bad_scores = self._bad_scores, ""
+        if found := next(filter(None, texts_of_processes(self.trainer, mine)), ""):
+            raise stopped(self.trainer, found)
 
     def accumulate_micro_batches(self) -> None:
         """Let Lightning take a step after as many loader items as the data make of a batch.
@@ -269,6 +288,21 @@ class Task(LightningModule):
             if num_queries > 1
             else "One query is the least there is: take a smaller --model.encoder.hidden_channels",
         )
+
+    @property
+    def less_memory(self) -> str:
+        """What to do when a training step runs out of memory, a line."""
+        return (
+            "Take a smaller --data.micro_batch_size, which does not change the result"
+            if self._micro_batch_size() > 1
+            else SMALLER
+        )
+
+    def _micro_batch_size(self) -> int:
+        """Most queries or links of a loader item of this process."""
+        datamodule = self._datamodule()
+        share = math.ceil(datamodule.batch_size / self.trainer.world_size)
+        return int(min(datamodule.micro_batch_size or share, share))
 
     def collect_loss(self, losses: Tensor, num_global: int) -> None:
         """Remember a part's losses for `train/loss`, which is logged once per step.

@@ -118,6 +118,7 @@ class HeuristicEstimation(LinkPrediction):
         return F.mse_loss(logits, label, reduction="none")
 
     def _report(self, prefix: str) -> None:
+        self.require_good_scores()
         metric = self._metric(prefix)
         positive, negative = metric.scores()
         predicted = torch.cat([positive, negative.flatten()])

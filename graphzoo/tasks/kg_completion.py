@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal
@@ -14,16 +13,15 @@ from torch.nn import functional as F
 from graphzoo.decoders import EntityDecoder
 from graphzoo.encoders.base import Encoder, QueryEncoder
 from graphzoo.errors import NonFiniteError
+from graphzoo.memory import Halves
 from graphzoo.metrics import RankingMetric, rank_targets, summarize_ranks
 from graphzoo.metrics.ranks import Ties
 from graphzoo.ops import RelationalGraph
 from graphzoo.sampling import FactRemover, hash_integers, sample_negatives
-from graphzoo.tasks.base import Task
+from graphzoo.tasks.base import SMALLER, Task
 from graphzoo.types import GraphSpec, QueryBatch, TripleBatch
 
 __all__ = ["KGCompletion"]
-
-log = logging.getLogger(__name__)
 
 # Noise of evaluation; training steps count from 1, so that no step shares it.
 EVALUATION_STEP = 0
@@ -107,6 +105,7 @@ class KGCompletion(Task):
         self.metrics = nn.ModuleDict({"val": RankingMetric(ties=ties), "test": RankingMetric(ties=ties)})
         self.test_table: list[dict[str, Any]] = []
         self._remover: FactRemover | None = None
+        self._halves = Halves("scoring", "queries", SMALLER)
 
     @property
     def monitor(self) -> str:
@@ -193,6 +192,7 @@ class KGCompletion(Task):
 
     def on_test_epoch_end(self) -> None:
         """Log test metrics, also per direction and tie rule; keep the table per relation and direction."""
+        self.require_good_scores()
         metric = self._metric("test")
         datamodule = self._datamodule()
         self.test_table = metric.table(datamodule.triples("test"), datamodule.knowledge_graph.relations)
@@ -213,10 +213,12 @@ class KGCompletion(Task):
         try:
             optimistic, pessimistic = rank_targets(scores, batch)
         except NonFiniteError as error:
-            raise self.bad_scores(split, error) from error
+            self.bad_scores(split, error)
+            return
         self._metric(prefix).update(optimistic, pessimistic, batch.target_index)
 
     def _report(self, prefix: str) -> None:
+        self.require_good_scores()
         metric = self._metric(prefix)
         for name, value in metric.compute().items():
             self.log(f"{prefix}/{name}", value, prog_bar=name == "mrr", sync_dist=False)
@@ -246,24 +248,12 @@ class KGCompletion(Task):
         per_query = graph.num_nodes * channels * 4 * _LIVE_STATES
         if per_query > self.max_score_bytes:  # one query is the least there is
             self.check_memory(1, graph.num_nodes, option="--model.max_score_bytes")
-        size = max(1, min(head.numel(), self.max_score_bytes // max(1, per_query)))
-        scores: list[Tensor] = []
-        start = 0
-        while start < head.numel():
-            stop = min(start + size, head.numel())
-            try:
-                scores.append(
-                    self._logits(
-                        graph, head[start:stop], relation[start:stop], None, self._noise_seed(EVALUATION_STEP)
-                    )
-                )
-            except (MemoryError, RuntimeError) as error:
-                if not _out_of_memory(error) or size == 1:
-                    raise
-                size = max(1, size // 2)
-                log.warning("out of memory while scoring: going on with %d queries at a time", size)
-                continue
-            start = stop
+        seed = self._noise_seed(EVALUATION_STEP)
+        scores = self._halves(
+            lambda start, stop: self._logits(graph, head[start:stop], relation[start:stop], None, seed),
+            head.numel(),
+            self.max_score_bytes // max(1, per_query),
+        )
         return torch.cat(scores) if scores else torch.empty(0, graph.num_nodes, device=head.device)
 
     def _logits(
@@ -295,10 +285,3 @@ class KGCompletion(Task):
             "relations": list(graph.relations),
             "data": {"name": graph.name, "fingerprint": datamodule.fingerprint},
         }
-
-
-def _out_of_memory(error: BaseException) -> bool:
-    text = str(error).lower()
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or (
-        "out of memory" in text or "can't allocate memory" in text
-    )

@@ -16,10 +16,11 @@ from graphzoo.decoders.pair import PairDecoderKind
 from graphzoo.encoders.base import Encoder, NodeEncoder, PairEncoder, QueryEncoder
 from graphzoo.errors import NonFiniteError, UsageError
 from graphzoo.heuristics import GraphPairScorer
+from graphzoo.memory import Halves, explain_out_of_memory
 from graphzoo.metrics import LinkMetric
-from graphzoo.metrics.links import HITS
+from graphzoo.metrics.links import HITS, check_name
 from graphzoo.sampling import LinkHider, hash_integers
-from graphzoo.tasks.base import Task
+from graphzoo.tasks.base import SMALLER, Task
 from graphzoo.tasks.prepared_graph import PreparedGraph
 from graphzoo.types import GraphSpec, PairBatch
 
@@ -58,12 +59,7 @@ class LinkPrediction(Task):
         ValueError: for settings that make no sense.
     """
 
-    accepts: ClassVar[tuple[type[Encoder], ...]] = (
-        PairEncoder,
-        NodeEncoder,
-        QueryEncoder,
-        GraphPairScorer,
-    )
+    accepts: ClassVar[tuple[type[Encoder], ...]] = (PairEncoder, NodeEncoder, QueryEncoder, GraphPairScorer)
     unit: ClassVar[str] = "pairs"
 
     def __init__(
@@ -87,7 +83,8 @@ class LinkPrediction(Task):
             raise ValueError(f"weight_decay must be at least 0, got {weight_decay}")
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout must be at least 0 and below 1, got {dropout}")
-        _check_metric(metric)
+        if metric is not None:
+            check_name(metric)
         self.save_hyperparameters(ignore=["encoder"])
         self.decoder_kind, self.dropout, self.seed = decoder, dropout, seed
         self.hide_positives = hide_positives
@@ -98,6 +95,7 @@ class LinkPrediction(Task):
         self._hider: LinkHider | None = None
         self._prepared: PreparedGraph | None = None
         self._states: Tensor | None = None
+        self._halves = Halves("scoring", "pairs", SMALLER)
 
     # Building
 
@@ -174,9 +172,8 @@ class LinkPrediction(Task):
         datamodule = self._datamodule()
         self.accumulate_micro_batches()
         if self.batching == "sources":
-            share = math.ceil(
-                min(datamodule.batch_size, len(datamodule.graph.train)) / self.trainer.world_size
-            )
+            num_links = min(datamodule.batch_size, len(datamodule.graph.train))
+            share = math.ceil(num_links / self.trainer.world_size)
             at_once = min(datamodule.micro_batch_size or share, share)
             self.check_memory(at_once, datamodule.graph.num_nodes, option="--data.micro_batch_size")
         if self.hide_positives and self.batching != "subgraphs":
@@ -202,9 +199,8 @@ class LinkPrediction(Task):
     def logs_epochs(self) -> bool:
         """Below 20 steps most epochs would end without a row."""
         datamodule = self._datamodule()
-        batch_size: int = datamodule.batch_size
         num_links: int = datamodule.graph.train.shape[0]
-        return math.ceil(num_links / batch_size) < 20
+        return bool(math.ceil(num_links / datamodule.batch_size) < 20)
 
     def losses(self, logits: Tensor, label: Tensor) -> Tensor:
         """Binary cross-entropy of each pair, [B]."""
@@ -251,10 +247,11 @@ class LinkPrediction(Task):
         try:
             self._metric(prefix).update(self.score_batch(batch, split).double(), batch.index)
         except NonFiniteError as error:
-            raise self.bad_scores(split, error) from error
+            self.bad_scores(split, error)
 
     def _report(self, prefix: str) -> None:
         self._states = None
+        self.require_good_scores()
         metric = self._metric(prefix)
         figures = metric.compute()
         if not metric.is_complete() and not self.trainer.sanity_checking:
@@ -274,9 +271,23 @@ class LinkPrediction(Task):
     def score_batch(self, batch: PairBatch, split: str = "test") -> Tensor:
         """Logits of a batch's pairs on the message graph of a split, [B].
 
-        States of an encoder of nodes are computed once and kept until `forget_states`.
+        States of an encoder of nodes are computed once and kept until `forget_states`. A batch that runs out
+        of memory is scored in halves; with an encoder of queries, pairs of one source stay together.
+
+        Raises:
+            OutOfMemoryError: if one pair alone, or one source, is too much.
         """
-        return self._logits(batch, split, None)[0]
+        if isinstance(self.encoder, GraphPairScorer):
+            return self._logits(batch, split, None)[0]
+        if isinstance(self.encoder, NodeEncoder) and self._states is None:
+            with explain_out_of_memory("encoding the whole graph", SMALLER):
+                self._states = self._encode(self.encoder, split)
+        ends = batch.places_to_cut(by_source=self.batching == "sources")
+        scores = self._halves(
+            lambda first, last: self._logits(batch.part(ends[first], ends[last]), split, None)[0],
+            len(ends) - 1,
+        )
+        return torch.cat(scores) if scores else torch.empty(0, device=self.device)
 
     def forget_states(self) -> None:
         """Compute the states of all nodes anew at the next `score_batch`: weights or graph are others."""
@@ -296,8 +307,7 @@ class LinkPrediction(Task):
             return encoder(self._datamodule().edge_index(split), batch.edge_label_index.t()), None
         assert isinstance(encoder, NodeEncoder)
         if noise_seed is None:
-            if self._states is None:
-                self._states = self._encode(encoder, split)
+            assert self._states is not None
             return self._decode(self._states[u], self._states[v]), None
         states, auxiliary = self._encode_hidden(encoder, batch, noise_seed)
         # The encoder has one draw per step; each pair has its own in the decoder.
@@ -388,11 +398,3 @@ class LinkPrediction(Task):
                 f"Give --data.split_index {split['index']}"
                 + (f" --data.protocol {split['name']}" if datamodule.path is None else "")
             )
-
-
-def _check_metric(metric: str | None) -> None:
-    name, at, k = (metric or "mrr").partition("@")
-    if name in ("mrr", "auroc", "ap") and not at:
-        return
-    if name != "hits" or not k.isdecimal() or int(k) < 1:
-        raise ValueError(f"metric must be mrr, auroc, ap or hits@K, got {metric!r}")

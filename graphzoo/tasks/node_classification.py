@@ -15,9 +15,10 @@ from graphzoo.decoders import NodeDecoder
 from graphzoo.decoders.node import NodeDecoderKind
 from graphzoo.encoders.base import Encoder, NodeEncoder
 from graphzoo.errors import NonFiniteError, UsageError
+from graphzoo.memory import explain_out_of_memory
 from graphzoo.metrics import Accuracy, RocAuc
 from graphzoo.sampling import hash_integers
-from graphzoo.tasks.base import Task
+from graphzoo.tasks.base import SMALLER, Task
 from graphzoo.tasks.prepared_graph import PreparedGraph
 from graphzoo.types import GraphSpec, NodeBatch
 
@@ -187,13 +188,24 @@ class NodeClassification(Task):
         weights = None if self._weights is None else self.to_device_once("class weights", self._weights)
         losses = self._losses(logits, batch.y[batch.target], weights)  # [T]
         self.collect_loss(losses, batch.num_global)
-        # The sampler makes one global batch of what a user accumulates.
-        parts = self.trainer.world_size * self.trainer.accumulate_grad_batches
-        loss = losses.sum() * (parts / max(batch.num_global, 1))
+        loss = losses.sum() * (self.parts_of_batch / max(batch.num_global, 1))
         if auxiliary is None:
             return loss
         self.log_training("train/auxiliary_loss", auxiliary.detach())
         return loss + auxiliary
+
+    @property
+    def parts_of_batch(self) -> int:
+        """Parts of a global batch, of which the sampler makes one of what a user accumulates."""
+        return self.trainer.world_size * self.trainer.accumulate_grad_batches
+
+    @property
+    def less_memory(self) -> str:
+        """What to do when a training step runs out of memory, a line."""
+        size = getattr(self._datamodule(), "batch_size", None)
+        nodes = self._datamodule().graph.num_nodes if size is None else size
+        how = "" if size is not None else ": training then goes by parts of the graph of so many nodes"
+        return f"Take --data.batch_size {max(1, nodes // 2)}{how}; or {SMALLER[0].lower()}{SMALLER[1:]}"
 
     @property
     def logs_epochs(self) -> bool:
@@ -294,8 +306,9 @@ class NodeClassification(Task):
             )
 
     def _judge(self, prefix: str, batch: NodeBatch) -> None:
-        x, edge_index, precomputed = self._inputs(batch)
-        logits = self.decoder(self.node_encoder(x, edge_index, **precomputed))[batch.target].float()
+        with explain_out_of_memory("encoding the whole graph, which has to be done at once", SMALLER):
+            x, edge_index, precomputed = self._inputs(batch)
+            logits = self.decoder(self.node_encoder(x, edge_index, **precomputed))[batch.target].float()
         if not len(batch):
             log.warning("the %s split is empty, nothing is evaluated", prefix)
             return
@@ -303,11 +316,13 @@ class NodeClassification(Task):
         try:
             self._metric(prefix).update(logits, target)
         except NonFiniteError as error:
-            raise self.bad_scores({"val": "valid"}.get(prefix, prefix), error) from error
+            self.bad_scores({"val": "valid"}.get(prefix, prefix), error)
+            return
         loss = self._losses(logits, target).double().mean()
         self.log(f"{prefix}/loss", loss, batch_size=len(batch), sync_dist=False)
 
     def _report(self, prefix: str) -> None:
+        self.require_good_scores()
         metric = self._metric(prefix)
         if metric.update_called:
             name = f"{prefix}/{_LOGGED[self.metric_name]}"

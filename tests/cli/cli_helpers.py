@@ -27,6 +27,20 @@ SMALL = [
     "--logger=csv",
 ]
 
+SMALL_LINKS = {
+    "pencil": [
+        "--model.encoder.hidden_channels=16",
+        "--model.encoder.num_layers=1",
+        "--model.encoder.num_heads=2",
+        "--model.encoder.ffn_channels=16",
+        "--data.depth=1",
+    ],
+    "galit": ["--model.encoder.hidden_channels=8"],
+    "nodeformer": ["--model.encoder.hidden_channels=8"],
+    "knowformer": ["--model.encoder.hidden_channels=8", "--model.encoder.num_layers=1"],
+}
+QUIET_CPU = ["--trainer.accelerator=cpu", "--logger=csv"]
+
 
 class SendSignal(Callback):
     """Sends a signal to this process when one batch of one epoch begins."""
@@ -153,3 +167,16 @@ class OwnNodeEncoder(NodeEncoder):
     def forward(self, x, edge_index):
         source, target = edge_index
         return self.lin(x + torch.zeros_like(x).index_add(0, target, x[source]))
+
+
+class RunOut(Callback):
+    """Asks for more memory than there can be, at one step, once: the error is that of torch's allocator."""
+
+    def __init__(self, step: int):
+        self.step = step
+
+    def on_before_backward(self, trainer, pl_module, loss):
+        mark = Path("there-is-memory-now")
+        if trainer.global_step == self.step and not mark.exists():
+            mark.touch()
+            torch.empty(1 << 60, dtype=torch.uint8)

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from cli_helpers import SMALL
+from cli_helpers import QUIET_CPU, SMALL, SMALL_LINKS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -85,6 +85,40 @@ def fit_nodes(cli, tiny_graph):
         command = ["fit", "--model", model, "--data", "nodes", "--data.path", tiny_graph]
         small = ["--model.encoder.hidden_channels=8", "--trainer.accelerator=cpu", "--logger=csv"]
         result = cli(*command, *small, f"--trainer.max_epochs={epochs}", *arguments)
+        assert result.status == status, result.err
+        return result
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def links(tmp_path_factory):
+    """A folder with own links: communities, split as in `make_link_graph`, with features."""
+    from link_graphs import make_link_graph
+
+    graph = make_link_graph()
+    folder = tmp_path_factory.mktemp("links")
+    for name, pairs in {
+        "train": graph.train,
+        "valid": graph.valid.positive,
+        "test": graph.test.positive,
+        "valid_neg": graph.valid.negative,
+        "test_neg": graph.test.negative,
+    }.items():
+        (folder / f"{name}.csv").write_text("".join(f"n{u},n{v}\n" for u, v in pairs.tolist()))
+    header = "node," + ",".join(f"f{i}" for i in range(graph.x.shape[1]))
+    rows = [f"n{i}," + ",".join(f"{v:.4f}" for v in row) for i, row in enumerate(graph.x.tolist())]
+    (folder / "nodes.csv").write_text("\n".join([header, *rows]) + "\n")
+    return folder
+
+
+@pytest.fixture
+def fit_links(cli, links):
+    """`fit_links(*more, model=...)`: a small run on the own links; fails unless it ends with that status."""
+
+    def run(*arguments, model="pencil", epochs=2, status=0):
+        names = ["fit", "--model", model, "--data", "links", "--data.path", links]
+        result = cli(*names, *SMALL_LINKS[model], *QUIET_CPU, f"--trainer.max_epochs={epochs}", *arguments)
         assert result.status == status, result.err
         return result
 

@@ -6,23 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from link_graphs import make_link_graph
+from cli_helpers import QUIET_CPU, SMALL_LINKS
 
 from graphzoo.presets import list_presets
 
-SMALL = {
-    "pencil": [
-        "--model.encoder.hidden_channels=16",
-        "--model.encoder.num_layers=1",
-        "--model.encoder.num_heads=2",
-        "--model.encoder.ffn_channels=16",
-        "--data.depth=1",
-    ],
-    "galit": ["--model.encoder.hidden_channels=8"],
-    "nodeformer": ["--model.encoder.hidden_channels=8"],
-    "knowformer": ["--model.encoder.hidden_channels=8", "--model.encoder.num_layers=1"],
-}
-ALWAYS = ["--trainer.accelerator=cpu", "--logger=csv"]
 RECIPES = [
     preset.name.split("/")
     for preset in list_presets("recipe")
@@ -30,39 +17,7 @@ RECIPES = [
 ] + [["knowformer", f"{name}-link"] for name in ("cora", "citeseer", "pubmed")]
 
 
-@pytest.fixture(scope="session")
-def links(tmp_path_factory):
-    """A folder with own links: communities, split as in `make_link_graph`, with features."""
-    graph = make_link_graph()
-    folder = tmp_path_factory.mktemp("links")
-    for name, pairs in {
-        "train": graph.train,
-        "valid": graph.valid.positive,
-        "test": graph.test.positive,
-        "valid_neg": graph.valid.negative,
-        "test_neg": graph.test.negative,
-    }.items():
-        (folder / f"{name}.csv").write_text("".join(f"n{u},n{v}\n" for u, v in pairs.tolist()))
-    header = "node," + ",".join(f"f{i}" for i in range(graph.x.shape[1]))
-    rows = [f"n{i}," + ",".join(f"{v:.4f}" for v in row) for i, row in enumerate(graph.x.tolist())]
-    (folder / "nodes.csv").write_text("\n".join([header, *rows]) + "\n")
-    return folder
-
-
-@pytest.fixture
-def fit_links(cli, links):
-    """`fit_links(*more, model=...)`: a small run on the own links; fails unless it ends with that status."""
-
-    def run(*arguments, model="pencil", epochs=2, status=0):
-        names = ["fit", "--model", model, "--data", "links", "--data.path", links]
-        result = cli(*names, *SMALL[model], *ALWAYS, f"--trainer.max_epochs={epochs}", *arguments)
-        assert result.status == status, result.err
-        return result
-
-    return run
-
-
-@pytest.mark.parametrize("model", SMALL)
+@pytest.mark.parametrize("model", SMALL_LINKS)
 def test_every_kind_of_encoder_runs_to_the_test_table(fit_links, cli, results, model):
     result = fit_links("--run_dir=run", "--data.batch_size=64", model=model)
     found = results("run")["metrics"]
@@ -70,15 +25,15 @@ def test_every_kind_of_encoder_runs_to_the_test_table(fit_links, cli, results, m
         assert 0 <= found[f"test/{name}"] <= 1
     assert "MRR" in result.out and "Hits@50" in result.out and f"{found['test/mrr']:.4f}" in result.out
     assert max(map(len, result.out.splitlines())) <= 80, "the table fits a terminal"
-    assert cli("test", "--ckpt_path=run", "--run_dir=again", *ALWAYS).status == 0
+    assert cli("test", "--ckpt_path=run", "--run_dir=again", *QUIET_CPU).status == 0
     assert results("again")["metrics"] == found
-    assert cli("validate", "--ckpt_path=run", "--run_dir=judged", *ALWAYS).status == 0
+    assert cli("validate", "--ckpt_path=run", "--run_dir=judged", *QUIET_CPU).status == 0
     assert results("judged")["metrics"]["val/mrr"] == results("run")["validation"]["best val/mrr"]
 
 
 def test_other_settings_than_the_checkpoints_are_refused(fit_links, cli):
     fit_links("--run_dir=run", epochs=1)
-    other = cli("test", "--ckpt_path=run", "--data.num_neighbors=3", "--run_dir=other", *ALWAYS)
+    other = cli("test", "--ckpt_path=run", "--data.num_neighbors=3", "--run_dir=other", *QUIET_CPU)
     assert other.status == 2 and "--data.num_neighbors 20" in other.err, other.err
 
 
@@ -100,12 +55,12 @@ def test_recipe_runs_a_step(fit_links, results, model, recipe):
 @pytest.mark.parametrize("name", ["cn", "aa", "ra", "katz", "spd", "pagerank", "ppr"])
 def test_heuristics_are_tested_without_a_checkpoint(cli, links, results, name):
     names = ["--model", f"heuristic.{name}", "--data=links", "--data.path", links]
-    result = cli("test", *names, *ALWAYS, "--run_dir=run")
+    result = cli("test", *names, *QUIET_CPU, "--run_dir=run")
     assert result.status == 0, result.err
     found = results("run")["metrics"]
     # Degrees say nothing about communities, everything else does.
     assert found["test/auroc"] > (0.3 if name == "pagerank" else 0.9)
-    refused = cli("fit", *names, *ALWAYS, "--run_dir=fitted")
+    refused = cli("fit", *names, *QUIET_CPU, "--run_dir=fitted")
     assert refused.status == 2 and "nothing to train" in refused.err and "graphzoo test" in refused.err
     assert len(refused.err.splitlines()) <= 6
 
@@ -119,14 +74,14 @@ def test_a_heuristic_on_other_tasks_is_refused_at_once(cli):
 def test_reproduce_judges_a_heuristic_once(cli, links, monkeypatch):
     from graphzoo.cli import main
 
-    monkeypatch.setattr("graphzoo.reproduce._run", main)
-    result = cli("reproduce", "heuristic.ra", "links", "--data.path", links, "--out=row", *ALWAYS)
+    monkeypatch.setattr("graphzoo.reproduce.run_command", main)
+    result = cli("reproduce", "heuristic.ra", "links", "--data.path", links, "--out=row", *QUIET_CPU)
     assert result.status == 0, result.err
     row = json.loads(Path("row/row.json").read_text())
     assert row["seeds"] == [0] and row["metrics"]["test/mrr"]["std"] is None
 
 
-@pytest.mark.parametrize("model", SMALL)
+@pytest.mark.parametrize("model", SMALL_LINKS)
 @pytest.mark.parametrize("epoch, batch", [(0, 1), (1, 4)])
 def test_resumed_is_uninterrupted(fit_links, cli, results, model, epoch, batch):
     """Stops in the middle of a step of micro-batches, and at the end of one."""
@@ -155,5 +110,5 @@ def test_resumed_is_uninterrupted(fit_links, cli, results, model, epoch, batch):
 )
 def test_wrong_settings_are_answered_in_a_few_lines(fit_links, cli, links, arguments, message):
     names = ["--model=pencil", "--data=links", "--data.path", links]
-    result = cli("fit", *names, *ALWAYS, *arguments)
+    result = cli("fit", *names, *QUIET_CPU, *arguments)
     assert result.status == 2 and message in result.err and len(result.err.splitlines()) <= 6, result.err

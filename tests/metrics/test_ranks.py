@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 
+from graphzoo.errors import OutOfMemoryError
 from graphzoo.metrics import filtered_ranks, rank_targets, ranks
 
 TIES = ("optimistic", "realistic", "pessimistic")
@@ -159,7 +160,7 @@ def test_other_runtime_errors_and_hopeless_shortage_are_not_hidden():
     def never_enough(start, stop):
         raise torch.OutOfMemoryError("out of memory")
 
-    with pytest.raises(torch.OutOfMemoryError):
+    with pytest.raises(OutOfMemoryError, match="with one of 10 targets at a time"):
         ranks._in_chunks(10, 5, never_enough)
 
 

@@ -1,0 +1,54 @@
+"""A training step that runs out of memory: what takes less, in few lines, and nothing is lost."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+MICRO = "Take a smaller --data.micro_batch_size, which does not change the result"
+SMALLER = "ake a smaller --model.encoder.hidden_channels, or a device with more memory"
+# fixture, more options, what is said, what the run then goes on with
+TASKS = {
+    "kg": ("fit", [], MICRO, "--data.micro_batch_size=8"),
+    "links": ("fit_links", ["--data.batch_size=64"], MICRO, "--data.micro_batch_size=32"),
+    "whole graph": ("fit_nodes", [], "Take --data.batch_size 30: training then goes by parts", None),
+    "parts": ("fit_nodes", ["--data.batch_size=20"], "Take --data.batch_size 10; or t" + SMALLER, None),
+}
+
+
+@pytest.mark.fault(
+    "a training step runs out of memory",
+    "status 1, the option that takes less, and the command to go on with from the last checkpoint",
+)
+@pytest.mark.parametrize("task", TASKS)
+def test_a_training_step_runs_out_of_memory(request, cli, task):
+    fixture, options, remedy, less = TASKS[task]
+    fit = request.getfixturevalue(fixture)
+    # in the second epoch: an epoch is 4 steps of triples, 3 of links or parts, 1 of a whole graph
+    step = {"kg": 6, "links": 4, "whole graph": 2, "parts": 4}[task]
+    breaks = ["--trainer.callbacks+=cli_helpers.RunOut", f"--trainer.callbacks.step={step}"]
+    result = fit("--run_dir=run", *breaks, *options, epochs=3, status=1)
+    said = result.err[result.err.index("graphzoo: out of memory") :]
+    assert "can't allocate memory" in said and remedy in said and "Traceback" not in result.err
+    assert len(said.splitlines()) <= 6
+    assert "Go on with: graphzoo fit --ckpt_path run" in said and "run/checkpoints/last.ckpt" in said
+    before = torch.load("run/checkpoints/last.ckpt", weights_only=True)["global_step"]
+    assert 0 < before <= step
+    again = ["fit", "--ckpt_path=run", "--trust", *([less] if less else [])]
+    done = cli(*again)
+    assert done.status == 0, done.err
+    assert torch.load("run/checkpoints/last.ckpt", weights_only=True)["global_step"] > step
+    assert Path("run/results.json").is_file()
+
+
+def test_before_the_first_checkpoint_the_run_begins_anew(fit):
+    breaks = ["--trainer.callbacks+=cli_helpers.RunOut", "--trainer.callbacks.step=1"]
+    result = fit("--run_dir=run", *breaks, status=1)
+    assert MICRO in result.err and "Begin anew: graphzoo fit --config run/config.yaml" in result.err
+    assert len(result.err.splitlines()) <= 6
+
+
+def test_a_step_of_one_query_can_take_no_fewer(fit):
+    breaks = ["--trainer.callbacks+=cli_helpers.RunOut", "--trainer.callbacks.step=1"]
+    result = fit("--run_dir=run", *breaks, "--data.micro_batch_size=1", status=1)
+    assert MICRO not in result.err and SMALLER in result.err
