@@ -14,9 +14,13 @@ if TYPE_CHECKING:
     from graphzoo.encoders.galit import GALiT as GALiT
     from graphzoo.encoders.gnn import GNN as GNN
     from graphzoo.encoders.knowformer import KnowFormer as KnowFormer
+    from graphzoo.encoders.mlp import MLP as MLP
     from graphzoo.encoders.nodeformer import NodeFormer as NodeFormer
     from graphzoo.encoders.pair_gnn import PairGNN as PairGNN
     from graphzoo.encoders.pencil import PENCIL as PENCIL
+    from graphzoo.encoders.pyg_transformers import Polynormer as Polynormer
+    from graphzoo.encoders.pyg_transformers import SGFormer as SGFormer
+    from graphzoo.encoders.sgc import SGC as SGC
 
 _LAZY = {
     "Encoder": "base",
@@ -26,9 +30,13 @@ _LAZY = {
     "GALiT": "galit",
     "GNN": "gnn",
     "KnowFormer": "knowformer",
+    "MLP": "mlp",
     "NodeFormer": "nodeformer",
     "PENCIL": "pencil",
     "PairGNN": "pair_gnn",
+    "Polynormer": "pyg_transformers",
+    "SGC": "sgc",
+    "SGFormer": "pyg_transformers",
 }
 
 __all__ = [
@@ -36,12 +44,16 @@ __all__ = [
     "GALiT",
     "GNN",
     "KnowFormer",
+    "MLP",
     "NodeEncoder",
     "NodeFormer",
     "PENCIL",
     "PairEncoder",
     "PairGNN",
+    "Polynormer",
     "QueryEncoder",
+    "SGC",
+    "SGFormer",
 ]
 
 __getattr__, __dir__ = attach(__name__, _LAZY)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from graphzoo.layers.last_result import LastResult as LastResult
     from graphzoo.layers.noise import NoiseStream as NoiseStream
     from graphzoo.layers.noise import dropout as dropout
+    from graphzoo.layers.noise import seeded_noise as seeded_noise
     from graphzoo.layers.sparse_linear import SparseLinear as SparseLinear
 
 _LAZY = {
@@ -21,8 +22,17 @@ _LAZY = {
     "SparseLinear": "sparse_linear",
     "dropout": "noise",
     "masked_attention": "attention",
+    "seeded_noise": "noise",
 }
 
-__all__ = ["FeatureRows", "LastResult", "NoiseStream", "SparseLinear", "dropout", "masked_attention"]
+__all__ = [
+    "FeatureRows",
+    "LastResult",
+    "NoiseStream",
+    "SparseLinear",
+    "dropout",
+    "masked_attention",
+    "seeded_noise",
+]
 
 __getattr__, __dir__ = attach(__name__, _LAZY)

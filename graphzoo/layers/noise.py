@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor, nn
 
 from graphzoo.ops.eager import run_eagerly
 from graphzoo.sampling.random import hash_integers
 
-__all__ = ["NoiseStream", "draw_kept", "dropout"]
+__all__ = ["NoiseStream", "draw_kept", "dropout", "seeded_noise"]
 
 # What a seed is for, so that equal numbers in different roles do not give equal noise.
 _NAMED, _COUNTED, _FIXED = 1, 2, 3
@@ -75,6 +78,30 @@ def dropout(x: Tensor, p: float, generator: torch.Generator | None, training: bo
     keep, scale = draw_kept(x, p, generator)
     # A product: `torch.where` with its gradient takes six times as long on the CPU.
     return x * (keep.to(x.dtype) * scale)
+
+
+@contextmanager
+def seeded_noise(generator: torch.Generator) -> Iterator[None]:
+    """For code that draws from the global random state: lend it, seeded as the generator, and put it back.
+
+    Args:
+        generator: Its device says whose state is lent, its seed what is drawn.
+    """
+    device, seed = generator.device, generator.initial_seed()
+    if device.type == "cpu":
+        state = torch.default_generator.get_state()
+        torch.default_generator.manual_seed(seed)
+        try:
+            yield
+        finally:
+            torch.default_generator.set_state(state)
+        return
+    with (
+        torch.random.fork_rng([device], device_type=device.type),
+        torch.get_device_module(device).device(device),
+    ):
+        torch.get_device_module(device).manual_seed(seed)
+        yield
 
 
 def draw_kept(x: Tensor, p: float, generator: torch.Generator) -> tuple[Tensor, float]:

@@ -53,7 +53,7 @@ def denoise_features(
     Args:
         x: Features [N, F], dense or sparse; the work is done on its device.
         edge_index: [2, E], int64.
-        gamma: Weight of the node's own features, in (0, 1].
+        gamma: Weight of the node's own features, in [0, 1]; 0 is plain propagation, A^K X, as in SGC.
         num_iterations: K, at least 0.
         self_loops: Whether A has them, as the paper's. Without, a node without edges keeps gamma of its
             features.
@@ -143,8 +143,8 @@ def cached_denoise(
 def _check(x: Tensor, gamma: float, num_iterations: int) -> None:
     if x.dim() != 2:
         raise ValueError(f"x must be features [N, F], got shape {list(x.shape)}")
-    if not 0 < gamma <= 1:
-        raise ValueError(f"gamma must be above 0 and at most 1, got {gamma}")
+    if not 0 <= gamma <= 1:
+        raise ValueError(f"gamma must be at least 0 and at most 1, got {gamma}")
     if num_iterations < 0:
         raise ValueError(f"num_iterations must be at least 0, got {num_iterations}")
 

@@ -1,0 +1,245 @@
+"""SGFormer and Polynormer by PyG's own classes: graph transformers that the zoo's are compared with.
+
+Wu et al., "SGFormer: Simplifying and Empowering Transformers for Large-Graph Representations", NeurIPS 2023;
+Deng et al., "Polynormer: Polynomial-Expressive Graph Transformer in Linear Time", ICLR 2024.
+
+PyG's models end in a linear layer and log_softmax. The states are what that linear layer is given: its place
+is empty, and the task's decoder follows.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from graphzoo.encoders.base import NodeEncoder
+from graphzoo.encoders.checks import check_features, check_rates, check_sizes, check_spec
+from graphzoo.layers import LastResult, NoiseStream, seeded_noise
+from graphzoo.ops.eager import run_eagerly
+from graphzoo.types import GraphSpec
+
+__all__ = ["PyGTransformer", "Polynormer", "SGFormer"]
+
+
+class PyGTransformer(NodeEncoder):
+    """What both have in common: features made dense, all nodes one graph, dropout by `noise_seed`.
+
+    PyG draws dropout from the global random state. It is lent to it for the pass and put back: to a caller it
+    stays as it was, and the draw is a function of `noise_seed`, or the next of the module's own stream
+    (`draws` in the state dict).
+
+    Args:
+        spec: Facts of the graph; `in_channels` is the width of the features.
+        seed: Of the noise stream.
+    """
+
+    def __init__(self, spec: GraphSpec, seed: int) -> None:
+        super().__init__()
+        self.spec = spec
+        self.noise = NoiseStream(seed)
+        self._dense: LastResult[Tensor] = LastResult()
+
+    @abstractmethod
+    def _states(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        """Dense features [N, F], edges [2, E], zeros [N] -> states [N, D]."""
+
+    @run_eagerly
+    def forward(self, x: Tensor, edge_index: Tensor, *, noise_seed: int | None = None) -> Tensor:
+        """Encode a graph.
+
+        Args:
+            x: Features [N, F], dense or sparse CSR; the latter are made dense, once per tensor.
+            edge_index: Edges [2, E], int64; messages pass from the first to the second.
+            noise_seed: Names the dropout while training; None takes the next of the module's stream.
+
+        Returns:
+            States [N, D].
+
+        Raises:
+            ValueError: if the features have another width than the spec's.
+        """
+        check_features(x, self.spec)
+        dense = x if x.layout is torch.strided else self._dense.get((x,), x.to_dense)
+        batch = torch.zeros(dense.shape[0], dtype=torch.int64, device=dense.device)
+        if not self.training:
+            return self._states(dense, edge_index, batch)
+        with seeded_noise(self.noise.generator(noise_seed, dense.device)):
+            return self._states(dense, edge_index, batch)
+
+
+class SGFormer(PyGTransformer):
+    """`torch_geometric.nn.models.SGFormer` without its output layer: features and edges -> states [N, D].
+
+    Args:
+        spec: Facts of the graph; `in_channels` is the width of the features.
+        hidden_channels: Width of both branches, and D; with `aggregate="cat"` D is twice that.
+        num_layers: Layers of all-pair attention.
+        num_heads: Heads of it, each as wide as the layer; their mean is taken.
+        dropout: In the attention branch.
+        gnn_num_layers: GCN layers of the other branch.
+        gnn_dropout: In the GCN branch.
+        graph_weight: Share of the GCN branch in the sum, in [0, 1].
+        aggregate: "add" or "cat".
+        seed: Of the noise stream.
+
+    Raises:
+        ValueError: for settings that make no sense, naming the setting.
+    """
+
+    def __init__(
+        self,
+        spec: GraphSpec,
+        *,
+        hidden_channels: int = 64,
+        num_layers: int = 2,
+        num_heads: int = 1,
+        dropout: float = 0.5,
+        gnn_num_layers: int = 3,
+        gnn_dropout: float = 0.5,
+        graph_weight: float = 0.5,
+        aggregate: Literal["add", "cat"] = "add",
+        seed: int = 0,
+    ) -> None:
+        from torch_geometric.nn.models import SGFormer as Model
+
+        check_spec("SGFormer", spec)
+        check_sizes(
+            hidden_channels=hidden_channels,
+            num_layers=num_layers,
+            num_heads=num_heads,
+            gnn_num_layers=gnn_num_layers,
+        )
+        check_rates(dropout=dropout, gnn_dropout=gnn_dropout)
+        if hidden_channels % num_heads:
+            raise ValueError(
+                f"hidden_channels must be a multiple of num_heads, got {hidden_channels} and {num_heads}"
+            )
+        if not 0 <= graph_weight <= 1:
+            raise ValueError(f"graph_weight must be at least 0 and at most 1, got {graph_weight}")
+        if aggregate not in ("add", "cat"):
+            raise ValueError(f"aggregate must be 'add' or 'cat', got {aggregate!r}")
+        super().__init__(spec, seed)
+        self.out_channels = hidden_channels * (2 if aggregate == "cat" else 1)
+        self.model = Model(
+            spec.in_channels,
+            hidden_channels,
+            self.out_channels,
+            trans_num_layers=num_layers,
+            trans_num_heads=num_heads,
+            trans_dropout=dropout,
+            gnn_num_layers=gnn_num_layers,
+            gnn_dropout=gnn_dropout,
+            graph_weight=graph_weight,
+            aggregate=aggregate,
+        )
+        self.model.fc = nn.Identity()
+        # lists that would hold on to the weights of the output layer
+        del self.model.params1, self.model.params2
+
+    def _states(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        return _input_of(self.model.fc, lambda: self.model(x, edge_index, batch))
+
+
+class Polynormer(PyGTransformer):
+    """`torch_geometric.nn.models.Polynormer` without its output layers: features and edges -> states [N, D].
+
+    The paper trains the local layers first, and then with global attention on top. `local_passes` does this:
+    so many passes in training mode (epochs of a whole graph) end before the global attention. There is one
+    head, since PyG's global attention takes no more. Processes that train together need
+    `--trainer.strategy ddp_find_unused_parameters_true` for `local_passes`.
+
+    Args:
+        spec: Facts of the graph; `in_channels` is the width of the features.
+        hidden_channels: D, width of every layer.
+        num_layers: Local layers.
+        num_global_layers: Layers of linear global attention.
+        input_dropout: Of the features.
+        dropout: After every local layer.
+        global_dropout: After every global layer.
+        beta: Weight of the linear part of a local layer beside its products, in [0, 1].
+        local_attention: Local layers by GAT instead of GCN.
+        qk_shared: Whether queries and keys of the global attention are the same.
+        pre_norm: LayerNorm in front of every local layer.
+        post_norm: BatchNorm behind the convolution of every local layer.
+        local_passes: Passes in training mode that are local; counted in the state dict.
+        seed: Of the noise stream.
+
+    Raises:
+        ValueError: for settings that make no sense, naming the setting.
+    """
+
+    passes: Tensor
+
+    def __init__(
+        self,
+        spec: GraphSpec,
+        *,
+        hidden_channels: int = 64,
+        num_layers: int = 7,
+        num_global_layers: int = 2,
+        input_dropout: float = 0.15,
+        dropout: float = 0.5,
+        global_dropout: float = 0.5,
+        beta: float = 0.9,
+        local_attention: bool = False,
+        qk_shared: bool = False,
+        pre_norm: bool = False,
+        post_norm: bool = True,
+        local_passes: int = 0,
+        seed: int = 0,
+    ) -> None:
+        from torch_geometric.nn.models import Polynormer as Model
+
+        check_spec("Polynormer", spec)
+        check_sizes(
+            hidden_channels=hidden_channels, num_layers=num_layers, num_global_layers=num_global_layers
+        )
+        check_rates(input_dropout=input_dropout, dropout=dropout, global_dropout=global_dropout)
+        if not 0 <= beta <= 1:
+            raise ValueError(f"beta must be at least 0 and at most 1, got {beta}")
+        if local_passes < 0:
+            raise ValueError(f"local_passes must be at least 0, got {local_passes}")
+        super().__init__(spec, seed)
+        self.out_channels, self.local_passes = hidden_channels, local_passes
+        settings: dict[str, Any] = {"pre_ln": pre_norm, "post_bn": post_norm, "local_attn": local_attention}
+        self.model = Model(
+            spec.in_channels,
+            hidden_channels,
+            hidden_channels,
+            local_layers=num_layers,
+            global_layers=num_global_layers,
+            in_dropout=input_dropout,
+            dropout=dropout,
+            global_dropout=global_dropout,
+            beta=beta,
+            qk_shared=qk_shared,
+            **settings,
+        )
+        self.model.pred_local, self.model.pred_global = nn.Identity(), nn.Identity()
+        # PyG makes one more map and never uses it; DDP takes weights without a gradient for an error
+        self.model.lin_in = nn.Identity()
+        self.register_buffer("passes", torch.zeros((), dtype=torch.int64))
+
+    def _states(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        if self.training:
+            self.passes += 1
+        # In evaluation as in the last pass of training: the decoder has seen no other states.
+        is_global = self.local_passes == 0 or int(self.passes) > self.local_passes
+        self.model._global = is_global
+        output = self.model.pred_global if is_global else self.model.pred_local
+        return _input_of(output, lambda: self.model(x, edge_index, batch))
+
+
+def _input_of(layer: nn.Module, run: Callable[[], object]) -> Tensor:
+    """What a layer is given while something runs."""
+    found: list[Tensor] = []
+    handle = layer.register_forward_pre_hook(lambda _, given: found.append(given[0]))
+    try:
+        run()
+    finally:
+        handle.remove()
+    return found[0]

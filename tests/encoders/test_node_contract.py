@@ -1,0 +1,133 @@
+"""What every node encoder promises, over all of them."""
+
+import copy
+import inspect
+
+import pytest
+import torch
+
+from graphzoo import encoders
+from graphzoo.encoders import GNN, MLP, SGC, GALiT, NodeEncoder, NodeFormer, Polynormer, SGFormer
+from graphzoo.types import GraphSpec
+
+WIDE = {"hidden_channels": 12}
+CASES = {
+    "galit": (GALiT, WIDE),
+    "nodeformer": (NodeFormer, {"dropout": 0.5, **WIDE}),
+    "gcn": (GNN, {"kind": "gcn", **WIDE}),
+    "gat": (GNN, {"kind": "gat", "num_heads": 3, **WIDE}),
+    "sage": (GNN, {"kind": "sage", **WIDE}),
+    "sgc": (SGC, {}),
+    "sgc-mapped": (SGC, WIDE),
+    "mlp": (MLP, {"num_layers": 2, **WIDE}),
+    "mlp-denoised": (MLP, {"denoise": True, "input_dropout": 0.2, **WIDE}),
+    "sgformer": (SGFormer, WIDE),
+    "sgformer-cat": (SGFormer, {"aggregate": "cat", "num_heads": 3, **WIDE}),
+    "polynormer": (Polynormer, {"num_layers": 2, **WIDE}),
+    "polynormer-gat": (Polynormer, {"num_layers": 2, "local_attention": True, "pre_norm": True, **WIDE}),
+}
+
+
+def graph(num_nodes=30, channels=9):
+    # every node has an edge that arrives, as GAT without self-loops wants it
+    ring = torch.stack([torch.arange(num_nodes), torch.arange(num_nodes).roll(1)])
+    edge_index = torch.cat([ring, torch.randint(0, num_nodes, (2, 2 * num_nodes))], 1)
+    x = torch.randn(num_nodes, channels) * (torch.rand(num_nodes, channels) < 0.5)
+    return x, torch.unique(torch.cat([edge_index, edge_index.flip(0)], 1), dim=1)
+
+
+@pytest.fixture(params=CASES)
+def encoder(request):
+    cls, settings = CASES[request.param]
+    built = cls(GraphSpec(30, in_channels=9, num_classes=4), **settings)
+    with torch.no_grad():  # biases begin at 0, where one that is left out would not be missed
+        for parameter in built.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    return built
+
+
+def test_every_node_encoder_is_looked_at():
+    known = {getattr(encoders, name) for name in encoders.__all__}
+    concrete = {cls for cls in known if issubclass(cls, NodeEncoder) and cls is not NodeEncoder}
+    assert concrete == {cls for cls, _ in CASES.values()}
+
+
+def test_states_and_gradients(encoder):
+    x, edge_index = graph()
+    states, auxiliary = encoder.train().forward_with_auxiliary(x, edge_index, noise_seed=1)
+    assert states.shape == (30, encoder.out_channels) and states.dtype == torch.float32
+    assert torch.isfinite(states).all() and states.std(0).max() > 0
+    if states.requires_grad:
+        loss = (states * torch.randn_like(states)).sum() + (0 if auxiliary is None else auxiliary)
+        loss.backward()
+    for name, parameter in encoder.named_parameters():
+        assert parameter.grad is not None and torch.isfinite(parameter.grad).all(), name
+    assert encoder.init_args.keys() == set(inspect.signature(type(encoder)).parameters) - {"spec"}
+
+
+def test_renumbering_the_nodes_renumbers_the_states(encoder):
+    x, edge_index = graph()
+    encoder.eval()
+    order = torch.randperm(30)
+    place = torch.empty(30, dtype=torch.int64)
+    place[order] = torch.arange(30)
+    expected = encoder(x, edge_index)[order]
+    torch.testing.assert_close(encoder(x[order], place[edge_index]), expected, atol=1e-4, rtol=1e-4)
+
+
+def test_what_is_precomputed_takes_the_place_of_the_edges(encoder):
+    x, edge_index = graph()
+    encoder.eval()
+    once = encoder.precompute(x, edge_index)
+    kept = edge_index if encoder.needs_edges else None
+    assert torch.equal(encoder(x, kept, **once), encoder(x, edge_index))
+
+
+def test_sparse_features_give_the_same_states(encoder):
+    x, edge_index = graph()
+    encoder.eval()
+    sparse = x.to_sparse_csr()
+    expected = encoder(x, edge_index)
+    torch.testing.assert_close(encoder(sparse, edge_index), expected, atol=1e-5, rtol=1e-4)
+    once = encoder.precompute(sparse, edge_index)
+    found = encoder(sparse, edge_index if encoder.needs_edges else None, **once)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+    assert torch.isfinite(encoder.train()(sparse, edge_index)).all()
+
+
+def test_noise_is_named_and_leaves_the_global_state_alone(encoder):
+    x, edge_index = graph()
+    encoder.train()
+    if "noise_seed" not in inspect.signature(encoder.forward).parameters:
+        assert torch.equal(encoder(x, edge_index), encoder.eval()(x, edge_index))
+        return
+    before = torch.get_rng_state()
+    one = encoder(x, edge_index, noise_seed=3)
+    assert torch.equal(encoder(x, edge_index, noise_seed=3), one)
+    assert not torch.equal(encoder(x, edge_index, noise_seed=4), one)
+    saved = copy.deepcopy(encoder.state_dict())
+    following = encoder(x, edge_index)
+    assert not torch.equal(encoder(x, edge_index), following)
+    encoder.load_state_dict(saved)
+    assert torch.equal(encoder(x, edge_index), following), "draws go on where a checkpoint stopped"
+    draws = int(encoder.noise.draws)
+    encoder.eval()
+    assert torch.equal(encoder(x, edge_index), encoder(x, edge_index))
+    assert int(encoder.noise.draws) == draws and torch.equal(torch.get_rng_state(), before)
+
+
+def test_weights_settings_and_copies_give_the_same_states(encoder):
+    x, edge_index = graph()
+    expected = encoder.eval()(x, edge_index)
+    assert torch.equal(copy.deepcopy(encoder)(x, edge_index), expected)
+    again = type(encoder)(encoder.spec, **encoder.init_args).eval()
+    again.load_state_dict(encoder.state_dict())
+    assert torch.equal(again(x, edge_index), expected)
+
+
+def test_features_of_another_width_are_refused(encoder):
+    x, edge_index = graph(channels=8)
+    with pytest.raises(ValueError, match=r"30, 8\]"):
+        encoder(x, edge_index)
+    with pytest.raises(ValueError, match="needs node features"):
+        type(encoder)(GraphSpec(30))

@@ -1,0 +1,198 @@
+"""SGC, MLP, SGFormer and Polynormer against the mathematics written out and PyG's own classes."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch_geometric.nn import SGConv
+from torch_geometric.nn.models import Polynormer as PyGPolynormer
+from torch_geometric.nn.models import SGFormer as PyGSGFormer
+
+from graphzoo.encoders import MLP, SGC, GALiT, Polynormer, SGFormer
+from graphzoo.layers import NoiseStream, seeded_noise
+from graphzoo.ops import denoise_features
+from graphzoo.types import GraphSpec
+from tests.encoders.test_node_contract import graph
+
+SPEC = GraphSpec(30, in_channels=9, num_classes=4)
+
+
+def dense_adjacency(edge_index, num_nodes):
+    adjacency = torch.eye(num_nodes, dtype=torch.float64)
+    adjacency[edge_index[0], edge_index[1]] = 1
+    scale = adjacency.sum(1).rsqrt()
+    return scale[:, None] * adjacency * scale
+
+
+@pytest.mark.parametrize("num_steps", [0, 1, 2, 5])
+def test_sgc_is_the_power_of_the_normalised_adjacency(num_steps):
+    x, edge_index = graph()
+    x = x.double()
+    power = torch.linalg.matrix_power(dense_adjacency(edge_index, 30), num_steps)
+    states = SGC(SPEC, num_steps=num_steps)(x, edge_index)
+    torch.testing.assert_close(states, power @ x)
+    encoder = SGC(SPEC, num_steps=num_steps, hidden_channels=5).double()
+    expected = power @ x @ encoder.map.weight.t() + encoder.map.bias
+    torch.testing.assert_close(encoder(x, edge_index), expected)
+
+
+def test_sgc_is_pygs():
+    x, edge_index = graph()
+    conv = SGConv(9, 5, K=3)
+    encoder = SGC(SPEC, num_steps=3, hidden_channels=5)
+    encoder.map.load_state_dict(conv.lin.state_dict())
+    torch.testing.assert_close(encoder(x, edge_index), conv(x, edge_index))
+
+
+def test_sgc_and_the_denoised_mlp_keep_their_features_in_files(tmp_path):
+    x, edge_index = graph()
+    sgc, mlp = SGC(SPEC), MLP(SPEC, denoise=True)
+    for encoder in (sgc, mlp):
+        once = encoder.precompute(x, edge_index, cache=tmp_path)
+        for name, value in encoder.precompute(x, edge_index, cache=tmp_path).items():
+            assert torch.equal(value, once[name])
+    assert len(list(tmp_path.glob("denoised-*.bin"))) == 2
+
+
+@pytest.mark.parametrize("num_layers", [1, 3])
+def test_mlp_is_linear_layers_with_relu(num_layers):
+    x, edge_index = graph()
+    encoder = MLP(SPEC, hidden_channels=5, num_layers=num_layers).eval()
+    expected = x
+    for layer in encoder.layers:
+        expected = F.relu(F.linear(expected, layer.weight, layer.bias))
+    assert torch.equal(encoder(x, None), expected) and encoder.precompute(x, edge_index) == {}
+
+
+def test_mlp_on_denoised_features_is_an_mlp_and_galit_without_attention():
+    x, edge_index = graph()
+    settings = {"hidden_channels": 5, "gamma": 0.3, "num_iterations": 4}
+    denoised = denoise_features(x, edge_index, gamma=0.3, num_iterations=4)
+    encoder = MLP(SPEC, denoise=True, **settings).eval()
+    raw = MLP(SPEC, hidden_channels=5).eval()
+    raw.load_state_dict(encoder.state_dict())
+    assert torch.equal(encoder(x, edge_index), raw(denoised))
+    assert not torch.allclose(encoder(x, edge_index), raw(x))
+    galit = GALiT(SPEC, attention="none", **settings).eval()
+    galit.input.load_state_dict(encoder.layers[0].state_dict())
+    assert torch.equal(encoder(x, edge_index), galit(x, edge_index))
+
+
+def test_mlp_drops_the_values_of_sparse_features():
+    x = torch.ones(200, 9)
+    encoder = MLP(SPEC, hidden_channels=9, dropout=0.0, input_dropout=0.5).train()
+    with torch.no_grad():
+        encoder.layers[0].weight.copy_(torch.eye(9))
+        encoder.layers[0].bias.zero_()
+    for given in (x, x.to_sparse_csr()):
+        found = encoder(given, noise_seed=1)
+        assert found.unique().tolist() == [0.0, 2.0] and 0.4 < (found > 0).float().mean() < 0.6
+
+
+def with_weights_of(encoder, model):
+    """PyG's model with the encoder's weights and its own, random output layers."""
+    missing, unexpected = model.load_state_dict(encoder.model.state_dict(), strict=False)
+    assert not unexpected and all(name.startswith(("fc.", "pred_", "lin_in.")) for name in missing)
+    return model.train(encoder.training)
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("aggregate", ["add", "cat"])
+def test_sgformer_is_pygs(aggregate, training):
+    x, edge_index = graph()
+    settings = {"gnn_num_layers": 2, "graph_weight": 0.7, "aggregate": aggregate}
+    encoder = SGFormer(SPEC, hidden_channels=8, num_layers=3, num_heads=2, dropout=0.3, **settings)
+    encoder.train(training)
+    model = PyGSGFormer(9, 8, 4, trans_num_layers=3, trans_num_heads=2, trans_dropout=0.3, **settings)
+    with_weights_of(encoder, model)
+    states = encoder(x, edge_index, noise_seed=5)
+    with seeded_noise(NoiseStream().generator(5, "cpu")):
+        expected = model(x, edge_index, torch.zeros(30, dtype=torch.int64))
+    torch.testing.assert_close(F.log_softmax(model.fc(states), -1), expected)
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("is_global", [False, True])
+@pytest.mark.parametrize("local_attention", [False, True])
+def test_polynormer_is_pygs(is_global, training, local_attention):
+    x, edge_index = graph()
+    encoder = Polynormer(
+        SPEC,
+        hidden_channels=8,
+        num_layers=3,
+        local_attention=local_attention,
+        local_passes=0 if is_global else 9,
+    ).train(training)
+    model = PyGPolynormer(9, 8, 4, local_layers=3, local_attn=local_attention)
+    with_weights_of(encoder, model)
+    model._global = is_global
+    states = encoder(x, edge_index, noise_seed=5)
+    with seeded_noise(NoiseStream().generator(5, "cpu")):
+        expected = model(x, edge_index, torch.zeros(30, dtype=torch.int64))
+    output = model.pred_global if is_global else model.pred_local
+    torch.testing.assert_close(F.log_softmax(output(states), -1), expected)
+
+
+def test_polynormers_global_attention_begins_after_its_local_passes():
+    x, edge_index = graph()
+    encoder = Polynormer(SPEC, hidden_channels=8, num_layers=2, local_passes=2)
+
+    def uses_attention(training):
+        encoder.train(training)
+        encoder.zero_grad()
+        encoder(x, edge_index, noise_seed=0).square().sum().backward()
+        return encoder.model.global_attn[0].k.weight.grad is not None
+
+    assert [uses_attention(mode) for mode in (False, True, False, True, False)] == [False] * 5
+    saved = encoder.state_dict()
+    assert uses_attention(True) and uses_attention(False)
+    resumed = Polynormer(SPEC, hidden_channels=8, num_layers=2, local_passes=2)
+    resumed.load_state_dict(saved)
+    assert int(resumed.passes) == int(encoder.passes) == 3
+
+
+def test_dropout_of_other_peoples_code_is_drawn_from_the_seed():
+    layer, x = nn.Dropout(0.5), torch.ones(100)
+    before = torch.get_rng_state()
+    with seeded_noise(torch.Generator().manual_seed(7)):
+        one = layer(x)
+    with pytest.raises(KeyError), seeded_noise(torch.Generator().manual_seed(7)):
+        assert torch.equal(layer(x), one)
+        raise KeyError
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(7)
+    assert torch.equal(layer(x), one)
+
+
+@pytest.mark.parametrize(
+    ("cls", "settings", "words"),
+    [
+        (SGC, {"num_steps": -1}, "num_steps must be at least 0 and at most 10,000, got -1"),
+        (SGC, {"hidden_channels": -1}, "hidden_channels must be at least 0"),
+        (MLP, {"num_layers": 0}, "num_layers must be at least 1, got 0"),
+        (MLP, {"gamma": 0.0}, "gamma must be above 0"),
+        (MLP, {"num_iterations": 10**9}, "num_iterations must be at least 0 and at most 10,000"),
+        (MLP, {"input_dropout": 1.0}, "input_dropout must be at least 0 and below 1, got 1.0"),
+        (SGFormer, {"gnn_num_layers": 0}, "gnn_num_layers must be at least 1"),
+        (SGFormer, {"hidden_channels": 8, "num_heads": 3}, "multiple of num_heads, got 8 and 3"),
+        (SGFormer, {"graph_weight": 1.5}, "graph_weight must be at least 0 and at most 1"),
+        (SGFormer, {"aggregate": "mean"}, "aggregate must be 'add' or 'cat', got 'mean'"),
+        (Polynormer, {"num_global_layers": 0}, "num_global_layers must be at least 1"),
+        (Polynormer, {"global_dropout": -0.1}, "global_dropout must be at least 0"),
+        (Polynormer, {"beta": 2.0}, "beta must be at least 0 and at most 1, got 2.0"),
+        (Polynormer, {"local_passes": -1}, "local_passes must be at least 0, got -1"),
+    ],
+)
+def test_wrong_settings_are_refused(cls, settings, words):
+    with pytest.raises(ValueError, match=words):
+        cls(SPEC, **settings)
+
+
+def test_edges_are_asked_for_once():
+    x, edge_index = graph()
+    for encoder, name in ((SGC(SPEC), "propagated"), (MLP(SPEC, denoise=True).eval(), "denoised")):
+        with pytest.raises(ValueError, match=f"edge_index, or {name}= from precompute"):
+            encoder(x)
+        with pytest.raises(ValueError, match=f"{name} must have a row for every row of x"):
+            encoder(x, **{name: x[:5]})
+        assert torch.equal(encoder(x, edge_index), encoder(x, **encoder.precompute(x, edge_index)))
