@@ -1,0 +1,156 @@
+"""Ranks of GALiT's attention, of the adjacency and of their mix in trained models (the paper's Fig. 5).
+
+    graphzoo fit --model galit --data cora --model.encoder.hidden_channels 256 --model.encoder.num_heads 4 \\
+        --model.encoder.similarity mcos --run_dir ranks-cora
+    python -m benchmarks.galit_ranks ranks-cora [MORE_RUNS ...]
+
+P is the attention of the first layer averaged over heads, A the normalised adjacency with self-loops, the mix
+alpha P + (1 - alpha) A as in Eq. 34. The rank is the number of singular values above 1e-8, as in the paper;
+they are computed in float64 from the trained weights, since rounding in float32 alone passes that threshold.
+The effective rank is exp of the entropy of the singular values as shares of their sum (Roy and Vetterli,
+2007).
+
+Writes results/galit_ranks.csv and docs/figures/galit-ranks.png (all singular values).
+"""
+
+import argparse
+import copy
+import csv
+import sys
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from benchmarks.common import RESULTS, commit
+from graphzoo.encoders import GALiT
+from graphzoo.encoders.galit import CosineAttention, GALiTLayer
+from graphzoo.ops.adjacency import normalized_adjacency
+from graphzoo.ops.cosine_attention import similarity_map
+
+FIGURES = Path(__file__).parent.parent / "docs" / "figures"
+THRESHOLD = 1e-8
+COLUMNS = ("data", "matrix", "num_nodes", "rank", "effective_rank", "bound", "settings", "commit")
+
+
+def attention_matrix(attention: CosineAttention, states: Tensor) -> Tensor:
+    """Mean over heads of the attention of all nodes to all nodes (Eq. 18 and 35), [N, N]."""
+    queries = tuple(attention.query_map)
+    keys = tuple(attention.key_map) or queries
+    total = states.new_zeros(states.shape[0], states.shape[0])
+    for head in range(attention.num_heads):
+        query, key = (similarity_map(states, maps, head) for maps in (queries, keys))
+        if attention.norm == "l2":
+            query, key = (torch.nn.functional.normalize(x) for x in (query, key))
+        else:
+            query, key = (x / x.norm() for x in (query, key))
+        weights = attention.bias + (attention.bias - attention.eps) * query @ key.t()
+        total += weights / weights.sum(1, keepdim=True)
+    return total / attention.num_heads
+
+
+def adjacency_matrix(edge_index: Tensor, num_nodes: int) -> Tensor:
+    """D^(-1/2) (A + I) D^(-1/2), edges in both directions, float64 [N, N]."""
+    both = torch.cat([edge_index, edge_index.flip(0)], 1)
+    sparse = normalized_adjacency(both, num_nodes, dtype=torch.float64)
+    dense = torch.zeros(num_nodes, num_nodes, dtype=torch.float64)
+    dense[sparse.row_of_entry(), sparse.col.long()] = sparse.values
+    return dense
+
+
+def rank(values: Tensor) -> int:
+    """Singular values above the paper's threshold."""
+    return int((values > THRESHOLD).sum())
+
+
+def effective_rank(values: Tensor) -> float:
+    """exp(entropy) of the singular values as shares: k for k equal ones."""
+    shares = values / values.sum()
+    return float(torch.exp(-torch.special.xlogy(shares, shares).sum()))
+
+
+@torch.no_grad()
+def spectra(encoder: GALiT, x: Tensor, edge_index: Tensor) -> dict[str, Tensor]:
+    """Singular values of the three matrices, descending, float64 [N] each."""
+    if not len(encoder.layers):
+        raise ValueError("the model has no attention (attention: none, or alpha 1), so there is no P")
+    encoder = copy.deepcopy(encoder).double().eval()
+    layer = encoder.layers[0]
+    assert isinstance(layer, GALiTLayer)
+    x = (x if x.layout is torch.strided else x.to_dense()).double()
+    attention = attention_matrix(layer.attention, encoder._embed(x, None))
+    adjacency = adjacency_matrix(edge_index, x.shape[0])
+    mix = layer.alpha * attention + (1 - layer.alpha) * adjacency
+    matrices = {"P": attention, "A": adjacency, "mix": mix}
+    return {name: torch.linalg.svdvals(matrix) for name, matrix in matrices.items()}
+
+
+def describe(run: Path, max_nodes: int) -> tuple[str, GALiT, dict[str, Tensor]]:
+    """Name of a run's data, its encoder, and the singular values."""
+    import graphzoo
+    from graphzoo.inference.node_model import NodeModel
+
+    model = graphzoo.load(run)
+    if not isinstance(model, NodeModel) or not isinstance(model.task.encoder, GALiT):
+        raise SystemExit(f"{run}: not a GALiT model of nodes")
+    graph = model.graph
+    if graph.num_nodes > max_nodes:
+        raise SystemExit(f"{run}: {graph.num_nodes} nodes are too many for a singular value decomposition")
+    x = model.transform(graph.x, graph.feature_names)
+    return graph.name, model.task.encoder, spectra(model.task.encoder, x, graph.edge_index)
+
+
+def plot(found: dict[str, dict[str, Tensor]], path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    size = (4.5 * len(found), 3.5)
+    figure, axes = pyplot.subplots(1, len(found), figsize=size, constrained_layout=True, squeeze=False)
+    for axis, (data, values) in zip(axes[0], found.items(), strict=True):
+        for name, singular in values.items():
+            kept = singular[singular > THRESHOLD / 10]
+            axis.plot(range(1, len(kept) + 1), kept, label=f"{name}: rank {rank(singular)}")
+        axis.axhline(THRESHOLD, color="grey", linestyle=":")
+        axis.set(yscale="log", xlabel="index", ylabel="singular value", title=data)
+        axis.grid(alpha=0.3)
+        axis.legend()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("run", nargs="+", type=Path, help="directory of a finished run of GALiT")
+    parser.add_argument("--out", default="galit_ranks.csv", help="file name below results/")
+    parser.add_argument("--max_nodes", type=int, default=6000, help="the decomposition takes O(N^3)")
+    args = parser.parse_args()
+    found: dict[str, dict[str, Tensor]] = {}
+    rows: list[tuple[object, ...]] = []
+    for run in args.run:
+        data, encoder, values = describe(run, args.max_nodes)
+        found[data] = values
+        named = ("hidden_channels", "num_heads", "similarity", "norm", "alpha")
+        settings = " ".join(f"{name}={encoder.init_args[name]}" for name in named)
+        num_nodes = len(values["A"])
+        # Eq. 35, and the constant; under "fro" all heads' keys span one space of D dimensions
+        heads = encoder.init_args["num_heads"] if encoder.init_args["norm"] == "l2" else 1
+        bound = min(num_nodes, encoder.out_channels * heads + 1)
+        for matrix, singular in values.items():
+            highest = bound if matrix == "P" else num_nodes
+            share = f"{effective_rank(singular):.1f}"
+            rows.append((data, matrix, num_nodes, rank(singular), share, highest, settings, commit()))
+            sys.stdout.write(f"{data} {matrix}: rank {rank(singular)} of {num_nodes}, effective {share}\n")
+    with (RESULTS / args.out).open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        writer.writerows(rows)
+    plot(found, FIGURES / "galit-ranks.png")
+
+
+if __name__ == "__main__":
+    main()
