@@ -21,6 +21,7 @@ COMMANDS = {
     "test": "judge a checkpoint on the test split",
     "predict": "answer queries by name with a trained model",
     "reproduce": "one row of a results table: several seeds, mean and deviation, the paper's value beside it",
+    "results": "finished rows and runs as one table, for the terminal, Markdown or CSV",
     "search": "settings by the validation split, resumable; the best become a recipe",
     "list": "models, data sets, recipes, trainer settings and loggers",
     "download": "fetch data sets, for machines without a network later on",
@@ -111,6 +112,12 @@ def _reproduce(rest: list[str]) -> int:
     return reproduce_main(rest)
 
 
+def _results(rest: list[str]) -> int:
+    from graphzoo.overview import results_main
+
+    return results_main(rest)
+
+
 def _search(rest: list[str]) -> int:
     from graphzoo.search import search_main
 
@@ -141,6 +148,7 @@ _HANDLERS: dict[str, Callable[[list[str]], int]] = {
     "test": _train("test"),
     "predict": _predict,
     "reproduce": _reproduce,
+    "results": _results,
     "search": _search,
     "list": _list,
     "download": _download,

@@ -11,9 +11,9 @@ from graphzoo.registry import encoder_plugins
 
 __all__ = ["download_main", "list_main"]
 
-USAGE = "usage: graphzoo list [data|model|recipe|trainer|logger|search] [--json]"
+USAGE = "usage: graphzoo list [data|model|recipe|trainer|logger|search|ablation] [--json]"
 
-_ORDER = ("model", "data", "recipe", "trainer", "logger", "search")
+_ORDER = ("model", "data", "recipe", "trainer", "logger", "search", "ablation")
 
 
 def list_main(argv: list[str]) -> int:

@@ -15,8 +15,9 @@ from graphzoo.errors import UsageError, normalise, suggestion
 
 __all__ = ["KINDS", "Preset", "find_preset", "list_presets", "preset_roots", "read_header"]
 
-KINDS = ("data", "model", "recipe", "trainer", "logger", "search")
-"""Folders below a preset root. Recipes lie one deeper: `recipe/<model>/<data>.yaml`."""
+KINDS = ("data", "model", "recipe", "trainer", "logger", "search", "ablation")
+"""Folders below a preset root. Recipes and ablations lie one deeper: `recipe/<model>/<data>.yaml`."""
+_OF_MODELS = ("recipe", "ablation")
 
 
 @dataclass(frozen=True)
@@ -70,12 +71,12 @@ def list_presets(kind: str, model: str | None = None) -> list[Preset]:
 
     Args:
         kind: One of `KINDS`.
-        model: For recipes, only those of this model.
+        model: For recipes and ablations, only those of this model.
     """
     found: dict[str, Preset] = {}
     for root in preset_roots():
         folder = root / kind
-        pattern = "*.yaml" if kind != "recipe" else f"{model or '*'}/*.yaml"
+        pattern = "*.yaml" if kind not in _OF_MODELS else f"{model or '*'}/*.yaml"
         for path in folder.glob(pattern):
             name = path.relative_to(folder).with_suffix("").as_posix()
             if name not in found:
@@ -95,7 +96,7 @@ def find_preset(kind: str, name: str, *, model: str | None = None) -> Preset:
         UsageError: with the nearest names, when there is none.
     """
     presets = list_presets(kind, model)
-    wanted = normalise(f"{model}/{name}" if kind == "recipe" else name)
+    wanted = normalise(f"{model}/{name}" if kind in _OF_MODELS else name)
     for preset in presets:
         if normalise(preset.name) == wanted:
             return preset

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -13,7 +14,18 @@ from typing import Any
 
 from graphzoo.errors import UsageError
 
-__all__ = ["Run", "refuse_options", "run_command", "runs_of", "take_option", "whole_numbers"]
+__all__ = [
+    "Run",
+    "one_device",
+    "refuse_options",
+    "run_command",
+    "run_here",
+    "runs_of",
+    "take_flag",
+    "take_option",
+    "whole_numbers",
+    "word_of",
+]
 
 
 @dataclass(frozen=True)
@@ -108,6 +120,27 @@ def take_option(rest: list[str], option: str, default: str, usage: str) -> tuple
     return value, kept
 
 
+def take_flag(rest: list[str], flag: str) -> tuple[bool, list[str]]:
+    """Whether `flag` is there, and the other words."""
+    return flag in rest, [word for word in rest if word != flag]
+
+
+def one_device(words: list[str]) -> list[str]:
+    """The words with one device, unless they say which: Lightning would start further processes."""
+    if any(word.partition("=")[0] == "--trainer.devices" for word in words):
+        return words
+    return [*words, "--trainer.devices=1"]
+
+
+def word_of(value: Any) -> str:
+    """A plain value as a command line and YAML write it.
+
+    >>> word_of(None), word_of(True), word_of(0.5), word_of([1, 2])
+    ('null', 'true', '0.5', '[1, 2]')
+    """
+    return value if isinstance(value, str) else json.dumps(value)
+
+
 def whole_numbers(text: str, option: str) -> list[int]:
     """The numbers in `0,1,2`, `0-4` or a mix of both, each once.
 
@@ -166,3 +199,17 @@ def _pass_on(process: subprocess.Popen[bytes]) -> dict[signal.Signals, Any]:
         signal.SIGTERM: signal.signal(signal.SIGTERM, forward),
         signal.SIGINT: signal.signal(signal.SIGINT, lambda signum, frame: None),
     }
+
+
+def run_here(arguments: list[str]) -> int:
+    """Run the command in this process, which has loaded everything already.
+
+    Args:
+        arguments: Words after `graphzoo`.
+
+    Returns:
+        Its exit status.
+    """
+    from graphzoo.cli import main
+
+    return main(arguments)

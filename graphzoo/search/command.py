@@ -18,7 +18,7 @@ from graphzoo.errors import UsageError
 from graphzoo.presets import find_preset, list_presets
 from graphzoo.registry import TASKS
 from graphzoo.run_directory import several_processes
-from graphzoo.runs import Run, refuse_options, runs_of, take_option, whole_numbers
+from graphzoo.runs import Run, one_device, refuse_options, runs_of, take_option, whole_numbers, word_of
 from graphzoo.search.space import Space, nested, read_space
 from graphzoo.settings_file import read_settings
 
@@ -100,9 +100,9 @@ def search_main(argv: list[str]) -> int:
         budget = min(budget, study.propose_all())
     elif not study.trials:
         study.propose(space.fitting(_settings(plan)))
-    fixed = [f"--{name}={_word(value)}" for name, value in space.options.items()]
+    fixed = [f"--{name}={word_of(value)}" for name, value in space.options.items()]
     quiet = [] if any(word.partition("=")[0] == "--logger" for word in rest) else ["--logger=csv"]
-    status = _work(study, runs, [*typed[:4], *_LEAN, *quiet, *fixed, *_single(rest)], budget, minutes)
+    status = _work(study, runs, [*typed[:4], *_LEAN, *quiet, *fixed, *one_device(rest)], budget, minutes)
     if not study.judged:
         return status or 1
     _report(study, plan, rest, runs, record)
@@ -126,7 +126,7 @@ def _work(study: Any, runs: list[Run], options: list[str], budget: int, minutes:
                 seconds.append(outcome.seconds)  # noqa: B023
                 return not study.is_hopeless(values)  # noqa: B023
 
-            words = [f"--{name}={_word(value)}" for name, value in trial.params.items()]
+            words = [f"--{name}={word_of(value)}" for name, value in trial.params.items()]
             note, state = "", TrialState.COMPLETE
             twin = study.same_settings(trial)
             try:
@@ -164,7 +164,7 @@ def _work(study: Any, runs: list[Run], options: list[str], budget: int, minutes:
 
 
 def _tell(study: Any, trial: Any, budget: int, values: list[float], seconds: float, note: str) -> None:
-    from graphzoo.reproduce import mean_and_deviation
+    from graphzoo.rows import mean_and_deviation
 
     line = f"trial {trial.number + 1}/{budget}"
     if values:
@@ -182,8 +182,8 @@ def _report(study: Any, plan: Plan, rest: list[str], runs: list[Run], record: Ma
     from rich import get_console
     from rich.table import Table
 
-    from graphzoo.reproduce import mean_and_deviation
     from graphzoo.results import write_results
+    from graphzoo.rows import mean_and_deviation
 
     judged = study.judged
     best = judged[0]
@@ -199,7 +199,7 @@ def _report(study: Any, plan: Plan, rest: list[str], runs: list[Run], record: Ma
     for trial in judged[:5]:
         mean, deviation = mean_and_deviation(trial.user_attrs["values"])
         spread = "" if deviation is None else f" ± {deviation:.4f}"
-        chosen = [_word(trial.params[name]) for name in study.space.choices]
+        chosen = [word_of(trial.params[name]) for name in study.space.choices]
         table.add_row(str(trial.number + 1), f"{mean:.4f}{spread}", *chosen)
     get_console().print(table)
     recipe = study.folder / "best.yaml"
@@ -335,20 +335,6 @@ def _claim(folder: Path, record: Mapping[str, Any]) -> None:
 def _monitor(study: Any, number: int, run: Run) -> str:
     path = study.place(number) / run.folder / "validation.json"
     return str(next(iter(json.loads(path.read_text(encoding="utf-8")))))
-
-
-def _single(rest: list[str]) -> list[str]:
-    """One device a trial, unless the user says which."""
-    if any(word.partition("=")[0] == "--trainer.devices" for word in rest):
-        return rest
-    return ["--trainer.devices=1", *rest]
-
-
-def _word(value: Any) -> str:
-    """A value as a command line and YAML write it."""
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    return str(value)
 
 
 def _positive(text: str, option: str) -> int:

@@ -9,7 +9,7 @@ import pytest
 
 from graphzoo.cli import main
 from graphzoo.presets import list_presets
-from graphzoo.reproduce import mean_and_deviation, paper_values
+from graphzoo.rows import Published, mean_and_deviation, published_values
 from graphzoo.runs import run_command
 
 RECIPES = [
@@ -48,14 +48,14 @@ def test_recipe_on_its_own_data(cli, results, name):
 
 
 def test_paper_values_come_from_the_recipe():
-    assert paper_values("knowformer", "knowformer/umls", "umls") == {
-        "test/mrr": 0.971,
-        "test/hits@1": 0.958,
-        "test/hits@10": 0.998,
+    assert published_values("knowformer", "knowformer/umls", "umls") == {
+        "test/mrr": Published(0.971),
+        "test/hits@1": Published(0.958),
+        "test/hits@10": Published(0.998),
     }
-    assert paper_values("knowformer", "knowformer/umls-demo", "umls")["test/mrr"] == 0.971
-    assert paper_values("knowformer", "knowformer/umls", "kg") == {}, "published for other data"
-    assert paper_values("knowformer", "", "umls") == {}
+    assert published_values("knowformer", "knowformer/umls-demo", "umls")["test/mrr"].value == 0.971
+    assert published_values("knowformer", "knowformer/umls", "kg") == {}, "published for other data"
+    assert published_values("knowformer", "", "umls") == {}
 
 
 def test_mean_and_deviation():

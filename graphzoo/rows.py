@@ -1,0 +1,286 @@
+"""Rows of results tables: several runs of one setting, their mean, and the published figure beside it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from graphzoo.errors import UsageError
+from graphzoo.presets import Preset, find_preset
+from graphzoo.runs import Run
+
+__all__ = [
+    "SHOWN",
+    "Published",
+    "compare",
+    "find_recipe",
+    "mean_and_deviation",
+    "parse_published",
+    "print_rows",
+    "published_values",
+    "read_results",
+    "spread",
+    "write_row",
+]
+
+SHOWN = tuple(
+    f"test/{name}"
+    for name in (
+        "mrr",
+        "hits@1",
+        "hits@3",
+        "hits@10",
+        "hits@20",
+        "hits@50",
+        "hits@100",
+        "mr",
+        "acc",
+        "auroc",
+        "ap",
+        "rmse",
+    )  # fmt: skip
+)
+
+
+class Published(NamedTuple):
+    """A figure of a paper.
+
+    Args:
+        value: The mean.
+        deviation: Its standard deviation; None where the paper gives none.
+    """
+
+    value: float
+    deviation: float | None = None
+
+
+def mean_and_deviation(values: Sequence[float]) -> tuple[float, float | None]:
+    """Mean and sample standard deviation (n - 1); None for the latter with a single value.
+
+    >>> mean_and_deviation([1.0, 3.0])
+    (2.0, 1.4142135623730951)
+    """
+    mean = math.fsum(values) / len(values)
+    if len(values) < 2:
+        return mean, None
+    return mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
+
+
+def parse_published(text: str) -> dict[str, Published]:
+    """Figures as recipes write them, as `test/<metric>`.
+
+    Args:
+        text: Such as `acc=0.851±0.006 auroc=0.9`.
+
+    >>> parse_published("acc=0.851±0.006 mrr=0.5")["test/acc"]
+    Published(value=0.851, deviation=0.006)
+    """
+    found: dict[str, Published] = {}
+    for pair in text.split():
+        name, _, figure = pair.partition("=")
+        value, _, deviation = figure.partition("±")
+        found[f"test/{name}"] = Published(float(value), float(deviation) if deviation else None)
+    return found
+
+
+def find_recipe(model: str, recipe: str, data: str) -> Preset | None:
+    """The recipe of that name, if it is one of graphzoo's for these data.
+
+    Args:
+        model: Name of the model.
+        recipe: `<model>/<name>`; empty or a file's name finds nothing.
+        data: Name of the data; other data than the recipe's find nothing.
+    """
+    if not recipe.startswith(f"{model}/"):
+        return None
+    name = recipe.rpartition("/")[2]
+    found = find_preset("recipe", name, model=model)
+    return found if found.header.get("data", name) == data else None
+
+
+def published_values(model: str, recipe: str, data: str) -> dict[str, Published]:
+    """The published figures in a recipe's header, as `test/<metric>`; see `find_recipe`."""
+    found = find_recipe(model, recipe, data)
+    return {} if found is None else parse_published(found.header.get("paper", ""))
+
+
+def read_results(directory: Path, runs: list[Run]) -> list[dict[str, Any]]:
+    """The results of all runs of a row, which share settings, data and version.
+
+    Args:
+        directory: Folder of the row.
+        runs: Its runs.
+
+    Raises:
+        UsageError: naming the run that is missing or that differs.
+    """
+    found: list[dict[str, Any]] = []
+    for run in runs:
+        path = directory / run.folder / "results.json"
+        try:
+            result = json.loads(path.read_text(encoding="utf-8"))
+            result["metrics"].items()
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UsageError(
+                f"{run}: {path} is missing or damaged\n"
+                f"Move {path.parent} away; the same command then runs it again"
+            ) from error
+        found.append(result)
+    for what, key in (("settings", "config_hash"), ("data", "data_fingerprint"), ("graphzoo", "versions")):
+        values = [result.get(key) for result in found]
+        if key == "versions":
+            values = [(value or {}).get("graphzoo") for value in values]
+        usual = max(values, key=values.count)
+        odd = [(run, value) for run, value in zip(runs, values, strict=True) if value != usual]
+        if odd:
+            run, value = odd[0]
+            raise UsageError(
+                f"{run} has other {what} than the other runs ({value}, there {usual}): no mean\n"
+                f"Move {directory / run.folder} away; the same command then runs it again"
+            )
+    return found
+
+
+def write_row(
+    directory: Path,
+    runs: list[Run],
+    *,
+    model: str,
+    data: str,
+    recipe: str,
+    name: str = "",
+    published: Mapping[str, Published] | None = None,
+) -> dict[str, Any]:
+    """Average the runs of a row, and write `row.csv` and `row.json`.
+
+    Args:
+        directory: Folder of the row.
+        runs: Its runs, all finished.
+        model: Name of the model.
+        data: Name of the data.
+        recipe: `<model>/<name>`, a file's name, or empty.
+        name: What sets the row of an ablation apart.
+        published: Figures of the paper; None takes those of the recipe.
+
+    Returns:
+        What `row.json` holds.
+
+    Raises:
+        UsageError: if a run is missing or differs from the others.
+    """
+    from graphzoo.results import write_results, write_rows
+
+    found = read_results(directory, runs)
+    if published is None:
+        published = published_values(model, recipe, data)
+    common = set.intersection(*(set(result["metrics"]) for result in found))
+    names = [metric for metric in SHOWN if metric in common] or sorted(common)
+    metrics: dict[str, Any] = {}
+    rows: list[dict[str, Any]] = []
+    for metric in names:
+        values = [result["metrics"][metric] for result in found]
+        mean, deviation = mean_and_deviation(values)
+        paper = published.get(metric)
+        metrics[metric] = {
+            "mean": mean,
+            "std": deviation,
+            "paper": paper.value if paper else None,
+            "paper_std": paper.deviation if paper else None,
+            "values": values,
+        }
+        row = {"metric": metric, **{key: metrics[metric][key] for key in ("mean", "std", "paper")}}
+        rows.append(row | {str(run): value for run, value in zip(runs, values, strict=True)})
+    write_rows(directory / "row.csv", rows)
+    preset = find_recipe(model, recipe, data)
+    header = preset.header if preset else {}
+    content = {
+        "model": model,
+        "data": data,
+        "recipe": recipe or None,
+        "name": name or None,
+        "claim": header.get("claim"),
+        "differs": header.get("differs"),
+        "seeds": list(dict.fromkeys(run.seed for run in runs)),
+        "splits": list(dict.fromkeys(run.split for run in runs if run.split is not None)) or None,
+        "metrics": metrics,
+        "runs": found,
+    }
+    write_results(directory / "row.json", content)
+    return content
+
+
+def spread(name: str, mean: float, deviation: float | None) -> str:
+    """`84.63 ± 0.15`: a mean with its deviation, as tables show the metric `name`."""
+    from graphzoo.results import format_metric
+
+    return format_metric(name, mean) + ("" if deviation is None else f" ± {format_metric(name, deviation)}")
+
+
+def compare(mean: float, paper: float | None, paper_std: float | None) -> str:
+    """How a mean stands to the published one: "above", "met" within the paper's deviation, "below", or "".
+
+    >>> compare(0.85, 0.851, 0.006), compare(0.84, 0.851, 0.006), compare(0.851, 0.851, None)
+    ('met', 'below', 'above')
+    """
+    if paper is None:
+        return ""
+    if mean >= paper:
+        return "above"
+    return "met" if paper_std is not None and mean >= paper - paper_std else "below"
+
+
+def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print one row metric by metric, or the rows of an ablation one below the other.
+
+    Args:
+        title: Above the table.
+        rows: From `write_row`.
+    """
+    from rich import get_console
+    from rich.table import Table
+
+    from graphzoo.results import PERCENT, format_metric
+
+    table = Table(title=title, title_justify="left", min_width=50)
+    named = len(rows) > 1 or rows[0]["name"]
+    if named:
+        table.add_column("")
+    for column in ("metric", "mean ± std", "paper", "difference"):
+        table.add_column(column, justify="left" if column == "metric" else "right")
+    for row in rows:
+        shown = list(row["metrics"])
+        for metric in shown[:1] if named else shown:
+            found = row["metrics"][metric]
+            name, published, difference = metric.removeprefix("test/"), found["paper"], ""
+            if published is not None:
+                sign = "+" if found["mean"] >= published else "-"
+                difference = sign + format_metric(name, abs(found["mean"] - published))
+            paper = "" if published is None else spread(name, published, found["paper_std"])
+            cells = [PERCENT.get(name, name), spread(name, found["mean"], found["std"]), paper, difference]
+            table.add_row(*([row["name"] or ""] if named else []), *cells)
+    get_console().print(table)
+
+
+def read_row(path: Path) -> dict[str, Any]:
+    """What `write_row` wrote.
+
+    Args:
+        path: A `row.json`.
+
+    Raises:
+        UsageError: if it is none.
+    """
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        for found in content["metrics"].values():
+            float(found["mean"])
+        if not isinstance(content["model"], str) or not isinstance(content["data"], str):
+            raise TypeError("model and data are words")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(
+            f"{path} is no row of results ({error})\nMake it again with graphzoo reproduce"
+        ) from error
+    return content

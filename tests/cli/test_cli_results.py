@@ -1,0 +1,149 @@
+"""Rows of results: ablations, runs in one process, and `graphzoo results`."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from graphzoo.presets import list_presets
+from graphzoo.rows import compare, parse_published
+from graphzoo.runs import word_of
+
+ABLATIONS = [preset.name for preset in list_presets("ablation")]
+
+
+@pytest.fixture
+def reproduce(cli, tiny_graph):
+    """`reproduce(*more)`: a small GALiT in this process; fails the test unless it ends with that status."""
+
+    def run(*arguments, status=0):
+        command = ["reproduce", "galit", "nodes", f"--data.path={tiny_graph}", "--in-process"]
+        small = ["--model.encoder.hidden_channels=8", "--trainer.accelerator=cpu", "--logger=csv"]
+        result = cli(*command, *small, "--trainer.max_epochs=3", *arguments)
+        assert result.status == status, result.err
+        return result
+
+    return run
+
+
+def row(folder):
+    return json.loads((Path(folder) / "row.json").read_text())
+
+
+def test_a_run_does_not_depend_on_those_before_it_in_the_process(reproduce):
+    reproduce("--seeds=0,1", "--out=both")
+    reproduce("--seeds=1", "--out=alone")
+    both, alone = row("both"), row("alone")
+    for metric, found in alone["metrics"].items():
+        assert found["values"] == both["metrics"][metric]["values"][1:], metric
+    figures = []
+    for name in ("both", "alone"):
+        with Path(name, "seed-1/metrics.csv").open() as file:
+            lines = list(csv.DictReader(file))
+        figures.append(
+            [{k: v for k, v in line.items() if k.endswith(("loss", "acc", "step"))} for line in lines]
+        )
+    assert figures[0] == figures[1]
+
+
+def test_an_ablation_is_a_table_of_rows(reproduce, cli):
+    rows = [
+        {"name": "as it is", "options": {}, "paper": {"nodes": "acc=0.1±0.05"}},
+        {"name": "No attention!", "options": {"model.encoder.attention": "none"}},
+    ]
+    Path("parts.yaml").write_text(yaml.safe_dump({"rows": rows}))
+    done = reproduce("--seeds=0,1", "--ablation=parts.yaml")
+    base = Path("runs/ablation/galit-nodes-parts")
+    whole, without = row(base / "as-it-is"), row(base / "no-attention")
+    assert whole["name"] == "as it is" and whole["metrics"]["test/acc"]["paper"] == 0.1
+    assert whole["metrics"]["test/acc"]["paper_std"] == 0.05 and "10.00 ± 5.00" in done.out
+    assert without["metrics"]["test/acc"]["paper"] is None
+    configured = (base / "no-attention/seed-0/config.yaml").read_text()
+    assert yaml.safe_load(configured)["model"]["init_args"]["encoder"]["init_args"]["attention"] == "none"
+    losses = [[run["metrics"]["test/loss"] for run in found["runs"]] for found in (whole, without)]
+    assert losses[0] != losses[1]
+    assert "as it is" in done.out and "No attention!" in done.out
+    again = reproduce("--seeds=0,1", "--ablation=parts.yaml")
+    assert again.err.count("finished before") == 4
+    # The same rows as one table, as Markdown and in full precision.
+    table = cli("results", "runs", "--format=markdown").out.splitlines()
+    assert table[0].startswith("| data | model |") and len(table) == 4
+    assert "| nodes | galit: as it is | accuracy % |" in "\n".join(table) and "| above |" in "\n".join(table)
+    lines = list(csv.DictReader(io.StringIO(cli("results", "--format=csv").out)))
+    found = next(line for line in lines if line["name"] == "as it is" and line["metric"] == "acc")
+    assert float(found["mean"]) == whole["metrics"]["test/acc"]["mean"] and found["runs"] == "2"
+
+
+@pytest.mark.parametrize("name", ABLATIONS)
+def test_shipped_ablations_are_rows_of_options_that_exist(cli, tiny_graph, name):
+    model, _, short = name.partition("/")
+    preset = next(preset for preset in list_presets("ablation") if preset.name == name)
+    assert preset.header["title"] and preset.header["claim"]
+    rows = yaml.safe_load(preset.path.read_text(encoding="utf-8"))["rows"]
+    names = {preset.name.rpartition("/")[2] for kind in ("data", "recipe") for preset in list_presets(kind)}
+    for part in rows:
+        assert set(part.get("paper", {})) <= names
+        for figures in part.get("paper", {}).values():
+            assert all(0 < value < 1 for value, _ in parse_published(figures).values())
+        words = [f"--{option}={word_of(value)}" for option, value in part["options"].items()]
+        shown = cli(
+            "fit", f"--model={model}", "--data=nodes", f"--data.path={tiny_graph}", *words, "--print_config"
+        )
+        assert shown.status == 0, (part["name"], shown.err)
+    assert len({json.dumps(part["options"], sort_keys=True) for part in rows}) == len(rows)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "has no rows"),
+        ("rows: []", "has no rows"),
+        ("rows: [1]", "row 1 has to be a name, options"),
+        ("rows: [{options: {model.lr: 1}}]", "row 1 has to be a name"),
+        ("rows: [{name: a, opts: {}}]", "row 1 has to be a name"),
+        ("rows: [{name: a, options: [1]}]", "row 1 has to be a name"),
+        ("rows: [{name: a, options: {lr: 1}}]", "row 1: 'lr' is no option"),
+        ("rows: [{name: a b}, {name: A-b}]", "two rows are called 'a b'"),
+    ],
+)
+def test_wrong_ablations_are_refused_by_row(cli, content, message):
+    Path("rows.yaml").write_text(content)
+    result = cli("reproduce", "galit", "cora", "--ablation=rows.yaml")
+    assert result.status == 2 and message in result.err and "rows.yaml" in result.err, result.err
+    assert not Path("runs").exists()
+
+
+def test_wrong_names(cli):
+    assert "Did you mean: attention" in cli("reproduce", "galit", "cora", "--ablation=atention").err
+    assert "there is no ablation file" in cli("reproduce", "galit", "cora", "--ablation=a.yaml").err
+    unknown = cli("results", "nowhere")
+    assert unknown.status == 2 and "there is no nowhere" in unknown.err
+    assert "there are no such results" in cli("results").err
+    assert "Did you mean: markdown" in cli("results", "--format=markdwn").err
+    assert "unknown option --frmat" in cli("results", "--frmat=csv").err
+
+
+def test_results_show_single_runs_and_rows_once(reproduce, cli, fit_nodes):
+    reproduce("--seeds=0,1")
+    fit_nodes("--seed=7")
+    table = cli("results").out
+    assert table.count("galit") == 2, "the row, and the run that belongs to none"
+    lines = list(csv.DictReader(io.StringIO(cli("results", "--format=csv", "--metric=acc").out)))
+    assert sorted(line["runs"] for line in lines if line["metric"] == "acc") == ["1", "2"]
+    assert cli("results", "--data=cora").status == 2
+    assert cli("results", "--model=galit,gcn").out.count("galit") == 2
+    damaged = next(Path("runs/galit-nodes").glob("*/results.json"))
+    damaged.write_text(damaged.read_text()[:40])
+    refused = cli("results")
+    assert refused.status == 2 and str(damaged) in refused.err
+    Path("runs/reproduce/galit-nodes/row.json").write_text("{}")
+    assert "is no row of results" in cli("results", "runs/reproduce").err
+
+
+def test_how_a_mean_stands_to_the_paper():
+    assert compare(0.5, None, None) == ""
+    assert [compare(mean, 0.5, 0.1) for mean in (0.51, 0.5, 0.41, 0.39)] == ["above", "above", "met", "below"]
+    assert compare(0.49, 0.5, None) == "below"
