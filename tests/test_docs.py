@@ -178,16 +178,34 @@ def test_a_wrong_command_would_be_noticed(tmp_path):
 
 
 def test_other_commands_are_accepted():
-    """`list`, `download` and `reproduce` name things that exist; other commands are run."""
+    """What they name exists; `list` is run."""
+    options = {
+        "reproduce": {"--seeds", "--splits", "--recipe", "--ablation", "--out", "--in-process"},
+        "search": {"--seeds", "--splits", "--space", "--trials", "--out"},
+        "results": {"--format", "--data", "--metric", "--model"},
+    }
     for words in graphzoo_commands():
-        if words[0] == "list":
+        command, *rest = words
+        if command == "list":
             assert main(words) == 0
-        elif words[0] == "download":
-            assert all(find_preset("data", name).name == name for name in words[1:])
-        elif words[0] == "reproduce":
-            assert find_preset("recipe", words[2], model=words[1]).name == "/".join(words[1:3])
+        elif command == "download":
+            assert all(find_preset("data", name).name == name for name in rest)
+        elif command in options:
+            used = {word.partition("=")[0] for word in rest if word.startswith("--") and "." not in word}
+            assert used <= options[command], words
+            given = dict(zip(rest, rest[1:], strict=False))
+            if command == "results":
+                assert given.get("--format", "table") in ("table", "markdown", "csv")
+                continue
+            model, data = rest[:2]
+            assert find_preset("model", model).name == model and find_preset("data", data).name == data
+            for kind in ("recipe", "ablation"):
+                name = given.get(f"--{kind}", "")
+                assert not name or name.endswith(".yaml") or find_preset(kind, name, model=model)
+            if command == "search":
+                assert find_preset("search", given.get("--space", model))
         else:
-            assert words[0] in ("fit", "validate", "test"), words
+            assert command in ("fit", "validate", "test"), words
 
 
 def anchors(page):
@@ -230,6 +248,9 @@ def test_every_preset_is_documented():
         "model": "link-prediction.md",
         "trainer": "command.md",
         "logger": "command.md",
+        "search": "command.md",
+        "ablation/galit": "command.md",
+        "ablation/nodeformer": "command.md",
     }
     for folder, page in where.items():
         text = (ROOT / "docs" / page).read_text()
