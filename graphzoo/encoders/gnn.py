@@ -11,7 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from graphzoo.encoders.base import NodeEncoder
+from graphzoo.encoders.checks import check_rates
 from graphzoo.layers import NoiseStream, SparseLinear, dropout
+from graphzoo.ops.sparse import without_beta_warning
 from graphzoo.types import GraphSpec
 
 __all__ = ["GNN", "GNNKind", "GNNStack", "check_gnn_settings"]
@@ -81,6 +83,7 @@ class GNN(NodeEncoder):
         num_layers: Layers, each followed by ReLU and dropout.
         num_heads: Attention heads of "gat"; they divide `hidden_channels`.
         dropout: After every layer.
+        input_dropout: Of the features.
         seed: Of the noise stream.
 
     Raises:
@@ -96,13 +99,15 @@ class GNN(NodeEncoder):
         num_layers: int = 2,
         num_heads: int = 8,
         dropout: float = 0.5,
+        input_dropout: float = 0.0,
         seed: int = 0,
     ) -> None:
         check_gnn_settings(kind, hidden_channels, num_layers, num_heads, dropout)
+        check_rates(input_dropout=input_dropout)
         if spec.in_channels < 1:
             raise ValueError("a GNN on the whole graph needs node features, and the data has none")
         super().__init__()
-        self.spec, self.out_channels = spec, hidden_channels
+        self.spec, self.out_channels, self.input_dropout = spec, hidden_channels, input_dropout
         self.layers = GNNStack(
             spec.in_channels, hidden_channels, num_layers, kind=kind, num_heads=num_heads, dropout=dropout
         )
@@ -127,8 +132,20 @@ class GNN(NodeEncoder):
                 f"the encoder was built for features [N, {self.spec.in_channels}], got {list(x.shape)}"
             )
         generator = self.noise.generator(noise_seed, x.device) if self.training else None
-        states: Tensor = self.layers(x, edge_index, generator)
+        states: Tensor = self.layers(self._drop_features(x, generator), edge_index, generator)
         return states
+
+    def _drop_features(self, x: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Input dropout: of the stored values where the features are sparse."""
+        if generator is None or self.input_dropout == 0:
+            return x
+        if x.layout is torch.strided:
+            return dropout(x, self.input_dropout, generator, True)
+        kept = dropout(x.values(), self.input_dropout, generator, True)
+        with without_beta_warning():
+            return torch.sparse_csr_tensor(
+                x.crow_indices(), x.col_indices(), kept, x.shape, check_invariants=False
+            )
 
 
 def check_gnn_settings(

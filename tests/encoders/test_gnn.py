@@ -96,6 +96,21 @@ def test_renumbering_the_nodes_renumbers_the_states(kind):
     torch.testing.assert_close(encoder(x[order], place[edge_index]), encoder(x, edge_index)[order])
 
 
+def test_input_dropout_drops_stored_values():
+    x = torch.ones(200, 9, dtype=torch.float64)
+    loops = torch.arange(200).expand(2, -1)
+    encoder = build("gcn", dropout=0.0, input_dropout=0.5, num_layers=1)
+    conv = encoder.layers.convs[0]
+    with torch.no_grad():
+        conv.lin.weight.copy_(torch.eye(12, 9))
+        conv.bias.zero_()
+    for given in (x, x.to_sparse_csr()):
+        found = encoder(given, loops, noise_seed=1)[:, :9]
+        assert found.unique().tolist() == [0.0, 2.0] and 0.4 < (found > 0).double().mean() < 0.6
+        assert torch.equal(encoder.eval()(given, loops)[:, :9], x)
+        encoder.train()
+
+
 @pytest.mark.parametrize("pairs", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_dropout_is_named_and_leaves_the_global_state_alone(kind, pairs):
@@ -217,5 +232,7 @@ def test_a_gnn_needs_features():
     with pytest.raises(ValueError, match="needs node features"):
         GNN(GraphSpec(5))
     encoder = GNN(GraphSpec(5, in_channels=3))
+    with pytest.raises(ValueError, match="input_dropout must be at least 0 and below 1, got 1.0"):
+        GNN(GraphSpec(5, in_channels=3), input_dropout=1.0)
     with pytest.raises(ValueError, match=r"features \[N, 3\], got \[5, 4\]"):
         encoder(torch.randn(5, 4), torch.tensor([[0], [1]]))

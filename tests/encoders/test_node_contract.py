@@ -14,9 +14,9 @@ WIDE = {"hidden_channels": 12}
 CASES = {
     "galit": (GALiT, WIDE),
     "nodeformer": (NodeFormer, {"dropout": 0.5, **WIDE}),
-    "gcn": (GNN, {"kind": "gcn", **WIDE}),
-    "gat": (GNN, {"kind": "gat", "num_heads": 3, **WIDE}),
-    "sage": (GNN, {"kind": "sage", **WIDE}),
+    "gcn": (GNN, {"kind": "gcn", "input_dropout": 0.4, **WIDE}),
+    "gat": (GNN, {"kind": "gat", "input_dropout": 0.4, "num_heads": 3, **WIDE}),
+    "sage": (GNN, {"kind": "sage", "input_dropout": 0.4, **WIDE}),
     "sgc": (SGC, {}),
     "sgc-mapped": (SGC, WIDE),
     "mlp": (MLP, {"num_layers": 2, **WIDE}),
