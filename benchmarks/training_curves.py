@@ -1,11 +1,12 @@
-"""Keep what `graphzoo reproduce` found: one CSV and one picture of the curves per row of results.
+"""Keep what `graphzoo reproduce` found: the row, and if wanted its curves.
 
     graphzoo reproduce knowformer umls --seeds 0,1,2
     python -m benchmarks.training_curves runs/reproduce/knowformer-umls
+    graphzoo results benchmarks/results/rows
 
-Writes results/training/<row>.csv (a line per seed and epoch, the test figures in the line of the best epoch)
-and
-docs/figures/<row>.png. Needs matplotlib.
+Writes results/rows/<row>/row.json (means and the figures of every run, without their full records),
+results/training/<row>.csv (a line per run and epoch, at most 50 epochs of each, the test figures in the line
+of the best one) and docs/figures/<row>.png. `--rows_only` leaves the last two out. Needs matplotlib for them.
 """
 
 import argparse
@@ -14,13 +15,16 @@ import json
 from pathlib import Path
 
 from benchmarks.common import RESULTS, machine
+from graphzoo.results import write_results
 
 FIGURES = Path(__file__).parent.parent / "docs" / "figures"
-KEPT = ("train/loss", "val/mrr", "val/hits@1", "val/hits@10", "train/seconds")
-TESTED = ("test/mrr", "test/hits@1", "test/hits@3", "test/hits@10")
+JUDGES = ("val/mrr", "val/acc", "val/auroc", "val/rmse")
+KEPT = ("train/loss", *JUDGES, "val/hits@1", "val/hits@10", "train/seconds")
+TESTED = tuple(f"test/{name}" for name in ("mrr", "hits@1", "hits@3", "hits@10", "acc", "auroc", "rmse"))
+MOST_EPOCHS = 50
 
 
-def read_seed(folder: Path) -> list[dict[str, object]]:
+def read_run(folder: Path) -> list[dict[str, object]]:
     """One row per epoch: the mean training loss, and the last value of everything else."""
     result = json.loads((folder / "results.json").read_text(encoding="utf-8"))
     epochs: dict[int, dict[str, object]] = {}
@@ -30,16 +34,18 @@ def read_seed(folder: Path) -> list[dict[str, object]]:
             if line["epoch"] == "" or int(line["epoch"]) >= result["epochs"]:
                 continue
             epoch = int(line["epoch"])
-            row = epochs.setdefault(epoch, {"seed": result["seed"], "epoch": epoch + 1})
-            if line["train/loss"]:
+            row = epochs.setdefault(epoch, {"run": folder.name, "epoch": epoch + 1})
+            if line.get("train/loss"):
                 losses.setdefault(epoch, []).append(float(line["train/loss"]))
-            row |= {name: float(line[name]) for name in KEPT if line[name] and name != "train/loss"}
+            row |= {name: float(line[name]) for name in KEPT if line.get(name) and name != "train/loss"}
+    best = result["best_epoch"]
+    every = -(-len(epochs) // MOST_EPOCHS)
     for epoch, row in epochs.items():
         if epoch in losses:  # an epoch of few steps may have logged none
             row["train/loss"] = sum(losses[epoch]) / len(losses[epoch])
-        if epoch == result["best_epoch"]:
-            row |= {name: result["metrics"][name] for name in TESTED}
-    return [epochs[epoch] for epoch in sorted(epochs)]
+        if epoch == best:
+            row |= {name: result["metrics"][name] for name in TESTED if name in result["metrics"]}
+    return [epochs[epoch] for epoch in sorted(epochs) if (epoch + 1) % every == 0 or epoch == best]
 
 
 def plot(rows: list[dict[str, object]], name: str, path: Path) -> None:
@@ -48,42 +54,65 @@ def plot(rows: list[dict[str, object]], name: str, path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
+    judge = next(metric for metric in JUDGES if any(metric in row for row in rows))
+    runs = list(dict.fromkeys(str(row["run"]) for row in rows))
     figure, axes = pyplot.subplots(1, 2, figsize=(8, 3), constrained_layout=True)
-    for seed in sorted({int(str(row["seed"])) for row in rows}):
-        for axis, metric in zip(axes, ("train/loss", "val/mrr"), strict=True):
-            own = [row for row in rows if row["seed"] == seed and metric in row]
-            axis.plot([r["epoch"] for r in own], [r[metric] for r in own], marker=".", label=f"seed {seed}")
+    for run in runs:
+        for axis, metric in zip(axes, ("train/loss", judge), strict=True):
+            own = [row for row in rows if row["run"] == run and metric in row]
+            label = run.replace("-", " ")
+            axis.plot([r["epoch"] for r in own], [r[metric] for r in own], marker=".", lw=1, label=label)
             axis.set_xlabel("epoch")
             axis.set_title(metric)
             axis.grid(alpha=0.3)
-    axes[1].legend()
+    if len(runs) <= 5:  # more would hide the curves
+        axes[1].legend()
     figure.suptitle(name)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
     pyplot.close(figure)
 
 
+def keep_row(folder: Path) -> None:
+    """The row without the full records of its runs."""
+    content = json.loads((folder / "row.json").read_text(encoding="utf-8"))
+    kept = ("seed", "best_epoch", "epochs", "fit_seconds", "validation", "num_parameters")
+    shared = ("config_hash", "data_fingerprint", "versions")
+    content |= {key: content["runs"][0].get(key) for key in shared} | {"machine": machine()}
+    content["runs"] = [{key: run.get(key) for key in kept} for run in content["runs"]]
+    write_results(RESULTS / "rows" / folder.name / "row.json", content)
+
+
+def keep_curves(folder: Path, runs: list[Path]) -> None:
+    rows = [row for run in runs for row in read_run(run)]
+    target = RESULTS / "training" / f"{folder.name}.csv"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with target.open("w", newline="", encoding="utf-8") as file:
+        wanted = ["run", "epoch", *KEPT, *TESTED]
+        columns = [name for name in wanted if any(name in row for row in rows)]
+        writer = csv.DictWriter(file, [*columns, "machine"], lineterminator="\n")
+        writer.writeheader()
+        for row in rows:
+            shown = {k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()}
+            writer.writerow(shown | {"machine": machine()})
+    plot(rows, folder.name, FIGURES / f"{folder.name}.png")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("row", type=Path, nargs="+", help="folder of a reproduced row, with seed-N inside")
-    for folder in parser.parse_args().row:
-        seeds = sorted(path.parent for path in folder.glob("seed-*/results.json"))
-        if not seeds:
-            parser.error(f"{folder}: no finished seed inside")
-        rows = [row for seed in seeds for row in read_seed(seed)]
-        target = RESULTS / "training" / f"{folder.name}.csv"
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with target.open("w", newline="", encoding="utf-8") as file:
-            columns = ["seed", "epoch", *KEPT, *TESTED, "machine"]
-            writer = csv.DictWriter(file, columns, lineterminator="\n")
-            writer.writeheader()
-            for row in rows:
-                shown = {k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()}
-                writer.writerow(shown | {"machine": machine()})
-        plot(rows, folder.name, FIGURES / f"{folder.name}.png")
-        print(f"{target} and {FIGURES / (folder.name + '.png')}: {len(seeds)} seeds")
+    parser.add_argument("row", type=Path, nargs="+", help="folder of a reproduced row, with row.json inside")
+    parser.add_argument("--rows_only", action="store_true", help="no curves")
+    arguments = parser.parse_args()
+    for folder in arguments.row:
+        runs = sorted(path.parent for path in folder.glob("s*-*/results.json"))
+        if not runs or not (folder / "row.json").is_file():
+            parser.error(f"{folder}: no finished row inside")
+        keep_row(folder)
+        if not arguments.rows_only:
+            keep_curves(folder, runs)
+        print(f"{folder.name}: {len(runs)} runs")
 
 
 if __name__ == "__main__":

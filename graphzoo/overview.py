@@ -12,17 +12,17 @@ from typing import Any
 
 from graphzoo.checkpoints import RUNS
 from graphzoo.errors import UsageError, suggestion
-from graphzoo.rows import SHOWN, compare, mean_and_deviation, published_values, read_row, spread
-from graphzoo.runs import take_option
+from graphzoo.rows import SHOWN, compare, main_metric, mean_and_deviation, published_values, read_row, spread
+from graphzoo.runs import take_flag, take_option
 
 __all__ = ["collect", "results_main", "to_markdown"]
 
 USAGE = (
     "usage: graphzoo results [PATH...] [--format table|markdown|csv] [--metric NAME]\n"
-    "       [--data A,B] [--model A,B]"
+    "       [--data A,B] [--model A,B] [--commands]"
 )
 _FORMATS = ("table", "markdown", "csv")
-_COLUMNS = ("data", "model", "metric", "ours", "runs", "paper", "", "differs")
+_COLUMNS = ("data", "model", "metric", "ours", "runs", "paper", "", "differs", "command")
 
 
 def results_main(argv: list[str]) -> int:
@@ -31,7 +31,7 @@ def results_main(argv: list[str]) -> int:
     Args:
         argv: Files `row.json` or folders that hold some, at any depth (`runs` by default); single runs are
             shown where they belong to no row. `--format`, `--metric` (the first of each row by default),
-            `--data` and `--model` (names, with commas).
+            `--data` and `--model` (names, with commas), `--commands` (what makes each row again).
     """
     if "-h" in argv or "--help" in argv:
         sys.stdout.write(USAGE + "\n")
@@ -40,6 +40,7 @@ def results_main(argv: list[str]) -> int:
     metric, rest = take_option(rest, "--metric", "", USAGE)
     datas, rest = take_option(rest, "--data", "", USAGE)
     models, rest = take_option(rest, "--model", "", USAGE)
+    commands, rest = take_flag(rest, "--commands")
     if form not in _FORMATS:
         hint = suggestion(form, _FORMATS) or f"There are: {', '.join(_FORMATS)}"
         raise UsageError(f"unknown format {form!r}\n{hint}")
@@ -53,7 +54,7 @@ def results_main(argv: list[str]) -> int:
     rows = [row for row in rows if not wanted or wanted in row["metrics"]]
     if not rows:
         raise UsageError("there are no such results\nMake some: graphzoo reproduce galit cora --seeds 0,1,2")
-    lines = [_line(row, wanted) for row in rows]
+    lines = [_line(row, wanted, commands=commands) for row in rows]
     if form == "table":
         _print(lines)
     else:
@@ -118,10 +119,10 @@ def _single_run(path: Path) -> dict[str, Any] | None:
     return {**content, "seeds": seeds, "splits": None, "metrics": metrics}
 
 
-def _line(row: Mapping[str, Any], metric: str) -> list[str]:
+def _line(row: Mapping[str, Any], metric: str, *, commands: bool) -> list[str]:
     from graphzoo.results import PERCENT
 
-    metric = metric or next(iter(row["metrics"]))
+    metric = metric or main_metric(row)
     found = row["metrics"][metric]
     name = metric.removeprefix("test/")
     model = row["model"]
@@ -136,7 +137,31 @@ def _line(row: Mapping[str, Any], metric: str) -> list[str]:
     runs = str(len(found["values"]))
     told = compare(found["mean"], paper, paper_std)
     ours = spread(name, found["mean"], found["std"])
-    return [row["data"], model, shown, ours, runs, published, told, row.get("differs") or ""]
+    command = f"`{_command(row)}`" if commands and not row.get("name") else ""
+    return [row["data"], model, shown, ours, runs, published, told, row.get("differs") or "", command]
+
+
+def _command(row: Mapping[str, Any]) -> str:
+    """What makes a row again, for rows of shipped recipes."""
+    words = ["graphzoo", "reproduce", row["model"], row["data"]]
+    recipe = (row.get("recipe") or "").rpartition("/")[2]
+    if recipe and recipe != row["data"]:
+        words += ["--recipe", recipe]
+    seeds, splits = row.get("seeds") or [], row.get("splits") or []
+    usual = [0] if splits or row["model"].startswith("heuristic.") else [0, 1, 2]
+    if seeds and seeds != usual:
+        words += ["--seeds", _numbers(seeds)]
+    if splits:
+        words += ["--splits", _numbers(splits)]
+    return " ".join(words)
+
+
+def _numbers(numbers: Sequence[int]) -> str:
+    """`0-9` for ten numbers in a row, `0,2` for others."""
+    first, last = numbers[0], numbers[-1]
+    if len(numbers) > 1 and list(numbers) == list(range(first, last + 1)):
+        return f"{first}-{last}"
+    return ",".join(map(str, numbers))
 
 
 def _print(lines: list[list[str]]) -> None:
@@ -150,7 +175,8 @@ def _print(lines: list[list[str]]) -> None:
         table.add_column(_COLUMNS[place], justify="right" if right else "left", overflow="fold")
     for line in lines:
         table.add_row(*(line[place] for place in kept))
-    get_console().print(table)
+    console = get_console()
+    console.print(table, width=None if console.is_terminal else 200)  # a file has no edge to fold at
 
 
 def to_markdown(lines: Sequence[Sequence[str]]) -> str:

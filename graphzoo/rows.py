@@ -17,11 +17,13 @@ __all__ = [
     "Published",
     "compare",
     "find_recipe",
+    "main_metric",
     "mean_and_deviation",
     "parse_published",
     "print_rows",
     "published_values",
     "read_results",
+    "read_row",
     "spread",
     "write_row",
 ]
@@ -220,16 +222,36 @@ def spread(name: str, mean: float, deviation: float | None) -> str:
 
 
 def compare(mean: float, paper: float | None, paper_std: float | None) -> str:
-    """How a mean stands to the published one: "above", "met" within the paper's deviation, "below", or "".
+    """How a mean stands to the published one.
+
+    Args:
+        mean: Ours.
+        paper: The published figure; None gives "".
+        paper_std: Its standard deviation, if published.
+
+    Returns:
+        "above"; "met" within the paper's deviation, or if the mean rounds to the published digits; "below".
 
     >>> compare(0.85, 0.851, 0.006), compare(0.84, 0.851, 0.006), compare(0.851, 0.851, None)
     ('met', 'below', 'above')
+    >>> compare(0.14017, 0.1402, None), compare(0.14014, 0.1402, None)
+    ('met', 'below')
     """
     if paper is None:
         return ""
     if mean >= paper:
         return "above"
-    return "met" if paper_std is not None and mean >= paper - paper_std else "below"
+    digits = len(repr(paper).partition(".")[2])
+    within = paper_std is not None and mean >= paper - paper_std
+    return "met" if within or round(mean, digits) >= paper else "below"
+
+
+def main_metric(row: Mapping[str, Any]) -> str:
+    """The metric that a row is shown by: the first with a published figure, else the first."""
+    metrics = row["metrics"]
+    return str(
+        next((name for name in metrics if metrics[name].get("paper") is not None), next(iter(metrics)))
+    )
 
 
 def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -251,8 +273,7 @@ def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
     for column in ("metric", "mean ± std", "paper", "difference"):
         table.add_column(column, justify="left" if column == "metric" else "right")
     for row in rows:
-        shown = list(row["metrics"])
-        for metric in shown[:1] if named else shown:
+        for metric in [main_metric(row)] if named else row["metrics"]:
             found = row["metrics"][metric]
             name, published, difference = metric.removeprefix("test/"), found["paper"], ""
             if published is not None:

@@ -182,7 +182,7 @@ def test_other_commands_are_accepted():
     options = {
         "reproduce": {"--seeds", "--splits", "--recipe", "--ablation", "--out", "--in-process"},
         "search": {"--seeds", "--splits", "--space", "--trials", "--out"},
-        "results": {"--format", "--data", "--metric", "--model"},
+        "results": {"--format", "--data", "--metric", "--model", "--commands"},
     }
     for words in graphzoo_commands():
         command, *rest = words
@@ -206,6 +206,18 @@ def test_other_commands_are_accepted():
                 assert find_preset("search", given.get("--space", model))
         else:
             assert command in ("fit", "validate", "test"), words
+
+
+def test_tables_of_results_are_those_of_the_kept_rows():
+    """README and docs show what `graphzoo results benchmarks/results/rows` prints."""
+    from benchmarks.results_tables import BLOCK, renewed
+
+    tables = {page: page.read_text(encoding="utf-8") for page in PAGES}
+    assert sum(len(BLOCK.findall(text)) for text in tables.values()) >= 2
+    stale = [page.name for page, text in tables.items() if renewed(text) != text]
+    assert stale == [], "run python -m benchmarks.results_tables"
+    readme = tables[ROOT / "README.md"]
+    assert renewed(readme.replace("±", "+")) == readme, "a changed figure would be noticed"
 
 
 def anchors(page):
