@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import time
 from importlib.util import find_spec
@@ -11,19 +10,18 @@ from typing import Any
 
 import jsonargparse
 import yaml
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import LearningRateMonitor, ProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
-from lightning.pytorch.strategies.launchers import _SubprocessScriptLauncher
 
 from graphzoo import __version__, resume
 from graphzoo import callbacks as own
 from graphzoo.arguments import Plan, draw_seed
 from graphzoo.errors import UsageError
-from graphzoo.memory import is_out_of_memory
 from graphzoo.parser import GraphzooParser
-from graphzoo.processes import lost_a_process
 from graphzoo.results import FORMAT, config_hash, print_table, write_results, write_rows
+from graphzoo.run_callbacks import Artifacts, Began, Monitor
+from graphzoo.run_config import refuse_nulls
 from graphzoo.run_directory import choose_run_directory, missing_folders, relative, write_config
 from graphzoo.settings_file import read_settings
 
@@ -119,6 +117,7 @@ class GraphzooCLI(LightningCLI):
     def before_instantiate_classes(self) -> None:
         """Choose the run directory and point loggers to it."""
         config = self.plain_config()
+        refuse_nulls(config)
         self.plan.model = self.plan.model or _model_name(config)
         self.plan.data = self.plan.data or _data_name(config)
         # A configuration that is used again must neither resume nor claim the same directory.
@@ -151,8 +150,9 @@ class GraphzooCLI(LightningCLI):
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """The Trainer with graphzoo's loggers and callbacks around the user's."""
         config = {**self._get(self.config_init, "trainer", default={}), **kwargs}
-        if (every := config.get("check_val_every_n_epoch")) is not None and every < 1:  # a divisor
-            raise UsageError(f"--trainer.check_val_every_n_epoch must be at least 1, got {every}")
+        for divisor in ("check_val_every_n_epoch", "accumulate_grad_batches"):
+            if (number := config.get(divisor)) is not None and number < 1:
+                raise UsageError(f"--trainer.{divisor} must be at least 1, got {number}")
         config["logger"] = self._loggers(config.get("logger"))
         if config.get("default_root_dir") is None:
             config["default_root_dir"] = str(self.run_dir)
@@ -178,14 +178,14 @@ class GraphzooCLI(LightningCLI):
 
     def _callbacks(self, config: dict[str, Any], given: list[Callback]) -> list[Callback]:
         found: list[Callback] = [
-            _Monitor(),
+            Monitor(),
             own.Throughput(),
             own.NanGuard(),
-            _Began(self.plan),
+            Began(self.plan),
             *self.plan.callbacks,
         ]
         if self.plan.tests:
-            found.append(_Artifacts(self.run_dir / "graph"))
+            found.append(Artifacts(self.run_dir / "graph"))
         if config["logger"] is not False and self.plan.command == "fit":
             found.append(LearningRateMonitor(logging_interval="epoch"))
         if config.get("enable_progress_bar") is not False and self.plan.command == "fit":
@@ -360,57 +360,3 @@ def _versions() -> dict[str, str]:
     from graphzoo.tasks.base import versions
 
     return versions()
-
-
-class _Began(Callback):
-    """Notes that the settings are behind and the run itself has begun; what it takes when a run fails."""
-
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Training begins."""
-        self.plan.began = True
-
-    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Validation begins, or the sanity check before training."""
-        self.plan.began = True
-
-    def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """The test begins."""
-        self.plan.began = True
-
-    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        """Say what takes less memory, and end the processes that would wait for this one."""
-        if is_out_of_memory(exception) and trainer.training and hasattr(pl_module, "less_memory"):
-            exception.add_note(pl_module.less_memory)
-        launcher = trainer.strategy.launcher
-        failed = isinstance(exception, Exception) and not isinstance(exception, own.Interrupted)
-        if failed and isinstance(launcher, _SubprocessScriptLauncher) and not lost_a_process(exception):
-            launcher.kill(signal.SIGKILL)  # no other reaches a process that waits; the first one writes all
-
-
-class _Monitor(Callback):
-    """Tells callbacks that watch the metric "auto" which one the task's data call for."""
-
-    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """The data are known by now."""
-        for callback in trainer.callbacks:  # type: ignore[attr-defined]
-            if getattr(callback, "monitor", None) == "auto" and hasattr(pl_module, "monitor"):
-                callback.monitor = pl_module.monitor
-
-
-class _Artifacts(Callback):
-    """Writes what prediction needs beside the weights, before training: interrupted runs predict too.
-
-    Not before `on_fit_start`, where a task may still refuse the data.
-    """
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Let the DataModule write its files."""
-        datamodule = trainer.datamodule  # type: ignore[attr-defined]
-        if trainer.is_global_zero and hasattr(datamodule, "save_artifacts"):
-            datamodule.save_artifacts(self.directory)

@@ -22,6 +22,7 @@ from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 from torch import Tensor
 
 from graphzoo.callbacks.checkpoint_file import use_checkpoint_file
+from graphzoo.callbacks.nan_guard import is_guarded
 from graphzoo.finite import require_finite_weights
 
 __all__ = ["BestCheckpoint", "Interrupted", "LastCheckpoint", "is_last_epoch"]
@@ -127,7 +128,8 @@ class BestCheckpoint(ModelCheckpoint):
         self._written_at = time.monotonic()
 
     def _save_checkpoint(self, trainer: Trainer, filepath: str) -> None:
-        require_finite_weights(trainer, trainer.lightning_module)
+        if not is_guarded(trainer):
+            require_finite_weights(trainer, trainer.lightning_module)
         # Sharded strategies gather the weights while they write.
         if not isinstance(trainer.strategy, SingleDeviceStrategy | DDPStrategy):
             super()._save_checkpoint(trainer, filepath)
@@ -288,7 +290,8 @@ class LastCheckpoint(Checkpoint):
         for callback in trainer.checkpoint_callbacks:
             if isinstance(callback, BestCheckpoint):
                 callback.flush(trainer)  # what this checkpoint calls the best has to be there
-        require_finite_weights(trainer, trainer.lightning_module)
+        if not is_guarded(trainer):
+            require_finite_weights(trainer, trainer.lightning_module)
         trainer.save_checkpoint(self.path, weights_only=False)
         self._saved_at, self._has_saved = time.monotonic(), True
 

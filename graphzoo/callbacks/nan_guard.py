@@ -20,7 +20,12 @@ from graphzoo.finite import (
     values_of_processes,
 )
 
-__all__ = ["NanGuard", "NonFiniteError"]
+__all__ = ["NanGuard", "NonFiniteError", "is_guarded"]
+
+
+def is_guarded(trainer: Trainer) -> bool:
+    """Whether a `NanGuard` looks at the weights of every checkpoint already."""
+    return any(isinstance(callback, NanGuard) for callback in trainer.callbacks)  # type: ignore[attr-defined]
 
 
 class NanGuard(Callback):

@@ -145,7 +145,9 @@ class NodeNames:
         if self._vocabulary is not None:
             return self._vocabulary.get(str(name))
         text = str(name)
-        return int(text) if text.isdecimal() and int(text) < self.num_nodes else None
+        # Python makes no number of thousands of digits.
+        short = text.isdecimal() and len(text) < 20
+        return int(text) if short and int(text) < self.num_nodes else None
 
     def explain(self, name: object) -> str:
         """The end of a message about a node that there is not."""

@@ -86,6 +86,10 @@ WRONG = {
     f"{RUN} --data.batch_size 0": "batch_size must be at least 1",
     f"{RUN} --trainer.devices 0": "devices",
     f"{RUN} --trainer.check_val_every_n_epoch 0": "check_val_every_n_epoch must be at least 1",
+    f"{RUN} --model.lr null": "--model.lr: expected float, got null",
+    f"{RUN} --data.batch_size null": "--data.batch_size: expected int, got null",
+    f"{RUN} --model.encoder.num_layers null": "--model.encoder.num_layers: expected int",
+    f"{RUN} --trainer.accumulate_grad_batches 0": "accumulate_grad_batches must be at least 1",
     "fit --model knowformer --data kg --data.path nowhere": "nowhere",
     "fit --model knowformer --data wn18rr --data.root nowhere --data.download=false": "put it at",
     "fit --model knowformer --data umls --run_dir occupied": "never overwritten",
@@ -135,8 +139,19 @@ FAULTS = {
     ),
     "test --data umls --model knowformer --ckpt_path empty.ckpt": ("an empty checkpoint", "named as such"),
 }
+
+
+def short(line):
+    """What is wrong with a command line, without what is right with it."""
+    for usual in (RUN, "fit --model knowformer --data umls", "fit --model knowformer"):
+        if line.startswith(f"{usual} "):
+            return line.removeprefix(f"{usual} ")
+    return line
+
+
 LINES = [
-    pytest.param(line, marks=pytest.mark.fault(*FAULTS[line])) if line in FAULTS else line for line in WRONG
+    pytest.param(line, id=short(line), marks=[pytest.mark.fault(*FAULTS[line])] if line in FAULTS else [])
+    for line in WRONG
 ]
 
 

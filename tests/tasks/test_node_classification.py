@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from graphzoo.callbacks import BestCheckpoint
 from graphzoo.datamodules import NodeDataModule
 from graphzoo.datamodules.node_batches import NodeBatches, PartSampler, WholeGraphSampler
+from graphzoo.encoders import GALiT
 from graphzoo.encoders.base import QueryEncoder
 from graphzoo.errors import UsageError
 from graphzoo.metrics import Accuracy
@@ -395,3 +396,12 @@ def test_settings_that_make_no_sense(settings, message):
 def test_an_unknown_decoder_is_refused(small):
     with pytest.raises(ValueError, match="decoder must be one of linear, mlp, got 'dot'"):
         fit(NodeClassification(Averaging, decoder="dot"), small())
+
+
+@pytest.mark.parametrize("sanity", [0, 2])
+def test_parts_in_double_precision(small, sanity):
+    """Rows of what was computed of the whole graph have the batch's precision, validated before or not."""
+    task = NodeClassification(lambda spec: GALiT(spec, hidden_channels=8, dropout=0.0))
+    trainer = Trainer(**{**QUIET, "num_sanity_val_steps": sanity}, max_epochs=1, precision="64-true")
+    trainer.fit(task, datamodule=small(settings={"batch_size": 13}))
+    assert next(task.parameters()).dtype == torch.float64 and trainer.global_step > 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import warnings
 import zlib
 from collections.abc import Sequence
@@ -27,6 +28,10 @@ __all__ = [
     "sparse_features",
     "tidy_edges",
 ]
+
+
+# Far beyond any data set; a small file that unpacks to more is damaged, or meant to fill the memory.
+_MOST_BYTES = 4 << 30
 
 
 @dataclass
@@ -106,9 +111,13 @@ def read_gzipped(path: Path) -> bytes:
     if path.suffix != ".gz":
         return data
     try:
-        return gzip.decompress(data)
+        with gzip.open(io.BytesIO(data)) as stream:
+            found = stream.read(_MOST_BYTES + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path}: damaged or cut off ({reason(error)}); fetch it again") from error
+    if len(found) > _MOST_BYTES:
+        raise DataError(f"{path}: unpacks to more than {_MOST_BYTES >> 30} GiB; fetch it again")
+    return found
 
 
 def read_mask_file(path: Path) -> list[Any]:
