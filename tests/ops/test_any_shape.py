@@ -1,0 +1,92 @@
+"""Operators against their definitions over shapes drawn at random, those of one node and of one row too."""
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given, settings
+from test_attention import explicit as explicit_prototype
+from test_cosine_attention import explicit as explicit_cosine
+from test_kernelized_attention import problem, quadratic
+from test_map_rows import function
+from test_row_ops import CASES, outputs_and_gradients
+
+from graphzoo.ops import (
+    cosine_linear_attention,
+    denoise_features,
+    kernelized_softmax,
+    map_rows,
+    prototype_attention,
+)
+
+SIZE, SMALL = st.integers(1, 12), st.integers(1, 4)
+SEED = st.integers(0, 2**31)
+
+
+def drawn(seed, *shape, count=3):
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(*shape, generator=generator, dtype=torch.float64) for _ in range(count)]
+
+
+@settings(max_examples=40)
+@given(SIZE, SMALL, SMALL, st.sampled_from(["l2", "fro"]), st.floats(0.01, 5), SEED)
+def test_cosine_attention(nodes, heads, channels, norm, bias, seed):
+    query, key, value = drawn(seed, nodes, heads, channels)
+    found = cosine_linear_attention(query, key, value, norm=norm, bias=bias, eps=bias / 100)
+    expected = explicit_cosine(query, key, value, norm, bias, bias / 100)
+    torch.testing.assert_close(found, expected, atol=1e-10, rtol=1e-10)
+
+
+@settings(max_examples=40)
+@given(SIZE, SMALL, SMALL, SMALL, st.sampled_from(["l2", "fro"]), SEED)
+def test_prototype_attention(nodes, batch, heads, channels, norm, seed):
+    query, key, value = drawn(seed, nodes, batch, heads, channels)
+    found = prototype_attention(query, key, value, norm=norm)
+    expected = explicit_prototype(query, key, value, norm)
+    torch.testing.assert_close(found, expected, atol=1e-9, rtol=1e-9)
+
+
+@settings(max_examples=40)
+@given(SIZE, SMALL, SMALL, st.integers(1, 9), SMALL, st.booleans(), st.floats(0.2, 2), SEED)
+def test_kernelized_softmax(nodes, heads, channels, features, samples, noisy, tau, seed):
+    inputs, gumbel = problem((nodes, heads, channels, features, samples), seed=seed)
+    gumbel = gumbel if noisy else None
+    found = kernelized_softmax(*inputs, tau=tau, gumbel=gumbel)
+    torch.testing.assert_close(found, quadratic(*inputs, gumbel, tau), atol=1e-9, rtol=1e-9)
+
+
+@settings(max_examples=40)
+@given(st.integers(1, 30), st.none() | st.integers(1, 100), SEED)
+def test_map_rows(length, chunk_rows, seed):
+    rows = drawn(seed, length, 3, 4, count=2)
+    shared = (drawn(seed + 1, 4, 4, count=1)[0], drawn(seed + 2, 4, count=1)[0])
+    found = map_rows(function, rows, shared, num_sums=1, chunk_rows=chunk_rows)
+    for actual, expected in zip(found, function(rows, shared, 0), strict=True):
+        torch.testing.assert_close(actual, expected)
+
+
+@pytest.mark.parametrize(("make", "run", "options"), CASES)
+@settings(max_examples=12)
+@given(nodes=SIZE, batch=SMALL, channels=st.sampled_from([2, 4, 6, 10]), seed=SEED)
+def test_fused_rows(make, run, options, nodes, batch, channels, seed):
+    torch.manual_seed(seed)
+    arguments = make((nodes, batch, channels), torch.float64)
+    plain = outputs_and_gradients(arguments, run, "naive", **options)
+    compiled = outputs_and_gradients(arguments, run, "numba", **options)
+    for expected, found in zip(plain, compiled, strict=True):
+        assert (expected is None) == (found is None)
+        if expected is not None:
+            scale = max(float(expected.abs().max()), 1e-2)
+            torch.testing.assert_close(found, expected, rtol=0, atol=1e-10 * scale)
+
+
+@settings(max_examples=40)
+@given(SIZE, st.integers(0, 30), SMALL, st.floats(0, 0.9), st.integers(1, 4), SEED)
+def test_denoising_keeps_what_is_finite_and_lonely_nodes(nodes, edges, features, gamma, num_iterations, seed):
+    generator = torch.Generator().manual_seed(seed)
+    ends = torch.randint(0, nodes, (2, edges), generator=generator)
+    ends = ends[:, ends[0] != ends[1]]
+    ends = torch.unique(torch.cat([ends, ends.flip(0)], dim=1), dim=1)
+    x = torch.randn(nodes, features, generator=generator)
+    found = denoise_features(x, ends, gamma=gamma, num_iterations=num_iterations)
+    assert found.shape == x.shape and found.isfinite().all()
+    assert torch.equal(found, denoise_features(x, ends, gamma=gamma, num_iterations=num_iterations))
