@@ -1,0 +1,49 @@
+"""The rivals of the graph transformers from the command line: their presets train, resume and predict."""
+
+import pandas as pd
+import pytest
+from cli_helpers import QUIET_CPU
+from same_runs import figures, same_training
+
+RIVALS = ("gcn", "gat", "sage", "sgc", "mlp", "mlp-denoised", "sgformer", "polynormer")
+
+
+@pytest.mark.parametrize("model", RIVALS)
+def test_a_rival_trains_on_whole_graphs_and_parts_and_labels_nodes(cli, tiny_graph, results, model):
+    command = ["fit", f"--model={model}", "--data=nodes", f"--data.path={tiny_graph}", *QUIET_CPU]
+    for run, more in (("whole", []), ("parts", ["--data.batch_size=20"])):
+        done = cli(*command, "--trainer.max_epochs=2", f"--run_dir={run}", *more)
+        assert done.status == 0, done.err
+        assert results(run)["metrics"]["test/acc"] >= 0 and results(run)["epochs"] == 2
+    assert cli("predict", "--ckpt_path=whole", "--out=labels.csv").status == 0
+    assert len(pd.read_csv("labels.csv")) == 60
+
+
+@pytest.mark.parametrize(
+    ("model", "more"),
+    [
+        ("sgformer", []),
+        ("sgformer", ["--data.batch_size=20"]),
+        # stopped in its local passes, and after them
+        ("polynormer", ["--model.encoder.local_passes=4"]),
+        ("polynormer", ["--model.encoder.local_passes=1"]),
+    ],
+)
+def test_a_resumed_rival_is_an_uninterrupted_one(fit_nodes, cli, results, model, more):
+    fit_nodes("--run_dir=whole", *more, model=model, epochs=5)
+    stop = ["--trainer.callbacks+=cli_helpers.SendSignal", "--trainer.callbacks.epoch=2"]
+    fit_nodes(
+        "--run_dir=parts", *more, *stop, "--trainer.callbacks.batch=0", model=model, epochs=5, status=143
+    )
+    assert cli("fit", "--ckpt_path", "parts", "--trust").status == 0
+    same_training("whole/checkpoints/last.ckpt", "parts/checkpoints/last.ckpt")
+    assert results("whole")["metrics"] == results("parts")["metrics"]
+    assert figures("whole") == figures("parts")
+
+
+@pytest.mark.parametrize("model", ["sgc", "polynormer"])
+def test_a_rival_predicts_links(cli, links, results, model):
+    command = ["fit", f"--model={model}", "--data=links", f"--data.path={links}", *QUIET_CPU]
+    done = cli(*command, "--trainer.max_epochs=1", "--run_dir=run")
+    assert done.status == 0, done.err
+    assert 0 <= results("run")["metrics"]["test/auroc"] <= 1
