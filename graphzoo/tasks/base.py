@@ -18,22 +18,14 @@ from graphzoo.encoders.base import Encoder
 from graphzoo.errors import NonFiniteError
 from graphzoo.finite import describe_weights, stopped, texts_of_processes
 from graphzoo.memory import refuse_what_cannot_fit
+from graphzoo.registry import class_path
 from graphzoo.types import GraphSpec
 
-__all__ = ["CHECKPOINT_FORMAT", "SMALLER", "Task", "class_path", "versions"]
+__all__ = ["CHECKPOINT_FORMAT", "SMALLER", "Task", "versions"]
 
 CHECKPOINT_FORMAT = 1
 # What to do when memory runs out for the least that can be computed at once.
 SMALLER = "Take a smaller --model.encoder.hidden_channels, or a device with more memory"
-
-
-def class_path(value: object) -> str:
-    """Dotted path of an object's class; graphzoo's own classes by their public, not their file's name."""
-    cls = type(value)
-    module = cls.__module__
-    if module.startswith("graphzoo."):
-        module = ".".join(module.split(".")[:2])
-    return f"{module}.{cls.__qualname__}"
 
 
 def versions() -> dict[str, str]:
@@ -160,7 +152,7 @@ class Task(LightningModule):
         return {
             "format": CHECKPOINT_FORMAT,
             "task": class_path(self),
-            "encoder": {"class_path": class_path(self.encoder), "init_args": dict(self.encoder.init_args)},
+            **self.encoder.describe(),
             "spec": self.spec.to_dict(),
             "versions": versions(),
             **(self.describe_data(self._datamodule()) if self._has_data() else self._loaded_data),
@@ -344,6 +336,11 @@ class Task(LightningModule):
         sums, self._sums = self._sums, {}
         for name, (total, count) in sums.items():
             self.log(name, total / count, prog_bar=name == "train/loss", batch_size=1, sync_dist=False)
+
+    @property
+    def weight_dtype(self) -> torch.dtype:
+        """What features have to be that are no part of a batch, which Lightning converts ("64-true")."""
+        return next(self.parameters()).dtype
 
     @property
     def logs_epochs(self) -> bool:

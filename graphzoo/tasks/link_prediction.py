@@ -336,7 +336,7 @@ class LinkPrediction(Task):
         return logits
 
     def _encode(self, encoder: NodeEncoder, split: str) -> Tensor:
-        x, edge_index = self._datamodule().x, self._datamodule().edge_index(split)
+        x, edge_index = self._datamodule().x.to(self.weight_dtype), self._datamodule().edge_index(split)
         if self._prepared is None or not self._prepared.is_of(x, edge_index, self.device):
             self._prepared = PreparedGraph(encoder, x, edge_index, self.device)
         found = self._prepared
@@ -358,7 +358,7 @@ class LinkPrediction(Task):
 
     def _features(self) -> Tensor | None:
         x = self._datamodule().x
-        return None if x is None else self.to_device_once("x", x)
+        return None if x is None else self.to_device_once("x", x).to(self.weight_dtype)
 
     def _edges(self, split: str) -> Tensor:
         edge_index: Tensor = self.to_device_once(f"edge_index/{split}", self._datamodule().edge_index(split))

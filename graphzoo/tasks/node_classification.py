@@ -155,9 +155,7 @@ class NodeClassification(Task):
                 "Leave out --trainer.accumulate_grad_batches, or set --data.batch_size"
             )
         self._weights = self._weigh_classes(graph.y, datamodule.split.train, graph)
-        # As Lightning converts what batches hold, in "64-true" for one; parts take rows of this.
-        x = graph.x.to(next(self.parameters()).dtype)
-        prepared = self._prepare(x, graph.edge_index)
+        prepared = self._prepare(graph.x.to(self.weight_dtype), graph.edge_index)
         datamodule.skip_edges = prepared.is_sliceable
 
     def _weigh_classes(self, y: Tensor, train: Tensor, graph: Any) -> Tensor | None:

@@ -429,3 +429,15 @@ def test_a_heuristic_is_judged_and_not_trained():
     )
     with pytest.raises(UsageError, match="nothing to train"):
         Trainer(**QUIET).fit(LinkPrediction(lambda spec: LinkHeuristic(spec)), datamodule=datamodule)
+
+
+@pytest.mark.parametrize("encoder", ["pencil", "galit", "knowformer"])
+def test_double_precision(encoder):
+    """Features are no part of a batch, so Lightning does not convert them."""
+    task = LinkPrediction(ENCODERS[encoder])
+    trainer = Trainer(
+        max_epochs=1, limit_train_batches=1, precision="64-true", num_sanity_val_steps=0, **QUIET
+    )
+    trainer.fit(task, datamodule=data())
+    assert {p.dtype for p in task.parameters()} == {torch.float64} and trainer.global_step == 1
+    assert 0 <= float(trainer.callback_metrics["val/mrr"]) <= 1

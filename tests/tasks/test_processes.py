@@ -22,8 +22,8 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def start(folder: Path, world_size: int) -> list[subprocess.Popen[bytes]]:
-    """The processes of a world, with the environment that torchrun gives them."""
+def start(words: list[Path], folder: Path, world_size: int) -> list[subprocess.Popen[bytes]]:
+    """The processes of a world: a script with its arguments in the environment that torchrun gives them."""
     common = {
         "PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)]),
         "OMP_NUM_THREADS": "1",
@@ -34,7 +34,7 @@ def start(folder: Path, world_size: int) -> list[subprocess.Popen[bytes]]:
         "MASTER_PORT": str(free_port()),
         "TORCHELASTIC_RUN_ID": "tests",
     }
-    command = [sys.executable, str(TESTS / "process_jobs.py"), str(folder), str(folder / f"out-{world_size}")]
+    command = [sys.executable, *map(str, words)]
     return [
         subprocess.Popen(
             command,
@@ -44,6 +44,26 @@ def start(folder: Path, world_size: int) -> list[subprocess.Popen[bytes]]:
         )
         for rank in range(world_size)
     ]
+
+
+def wait(started: list[subprocess.Popen[bytes]], folder: Path) -> None:
+    """Until all have ended; one that fails leaves others waiting for it: do not wait with them."""
+    deadline = time.monotonic() + 900
+    try:
+        while None in (codes := [process.poll() for process in started]) and not any(codes):
+            assert time.monotonic() < deadline, "processes hang"
+            time.sleep(0.2)
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+    errors = "\n".join(path.read_text()[-3000:] for path in sorted(folder.glob("errors-*")))
+    assert not any(process.returncode for process in started), errors
+
+
+def launch(words: list[Path], folder: Path, world_size: int) -> None:
+    """Run a script in a world of processes; an `AssertionError` with what they said if one fails."""
+    wait(start(words, folder, world_size), folder)
 
 
 def lines_of_table(alone: dict[str, dict[str, dict[str, str]]]) -> list[str]:
@@ -61,21 +81,11 @@ def lines_of_table(alone: dict[str, dict[str, dict[str, str]]]) -> list[str]:
 )
 def test_processes_find_what_one_finds(tmp_path):
     process_jobs.write_data(tmp_path)
-    started = [process for world_size in WORLDS for process in start(tmp_path, world_size)]
-    deadline = time.monotonic() + 900
-    try:
-        # one that fails leaves others waiting for it: do not wait with them
-        while any(process.poll() is None for process in started) and not any(
-            process.returncode for process in started
-        ):
-            assert time.monotonic() < deadline, "processes hang"
-            time.sleep(0.2)
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
-    errors = "\n".join(path.read_text()[-3000:] for path in sorted(tmp_path.glob("errors-*")))
-    assert not any(process.returncode for process in started), errors
+    script = TESTS / "process_jobs.py"
+    wait(
+        [p for size in WORLDS for p in start([script, tmp_path, tmp_path / f"out-{size}"], tmp_path, size)],
+        tmp_path,
+    )
 
     (alone,) = found(tmp_path, 1)
     assert set(alone) == {*process_jobs.JUDGED, *process_jobs.TRAINED}
