@@ -56,6 +56,13 @@ def locate(
     if value in ("best", "last"):
         names = [value]
         run = run_dir if run_dir is not None else _newest(value, pattern)
+    elif (shared := _exported(Path(value))) is not None:
+        if command != "predict":
+            raise UsageError(
+                f"{value} is an exported model, without the state that {command} needs\n"
+                "Use it with graphzoo predict or graphzoo.load, or give the run it came from"
+            )
+        return shared, None
     elif Path(value).is_dir():
         run = Path(value).parent if Path(value).name == "checkpoints" else Path(value)
     elif Path(value).is_file():
@@ -69,6 +76,12 @@ def locate(
     if (run / "config.yaml").is_file():  # killed in its first epoch
         text += f"\nBegin anew with its settings: graphzoo fit --config {run / 'config.yaml'}"
     raise UsageError(text)
+
+
+def _exported(path: Path) -> Path | None:
+    """The weights of a folder that `graphzoo export` wrote."""
+    file = path / "model.safetensors" if path.is_dir() else path
+    return file if file.suffix == ".safetensors" and file.is_file() else None
 
 
 def is_whole(path: Path) -> bool:

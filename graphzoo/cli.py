@@ -21,6 +21,7 @@ COMMANDS = {
     "test": "judge a checkpoint on the test split",
     "predict": "answer queries by name with a trained model",
     "reproduce": "one row of a results table: several seeds, mean and deviation, the paper's value beside it",
+    "export": "a trained model as a folder to share: safetensors, JSON and a model card",
     "results": "finished rows and runs as one table, for the terminal, Markdown or CSV",
     "search": "settings by the validation split, resumable; the best become a recipe",
     "list": "models, data sets, recipes, trainer settings and loggers",
@@ -112,6 +113,12 @@ def _reproduce(rest: list[str]) -> int:
     return reproduce_main(rest)
 
 
+def _export(rest: list[str]) -> int:
+    from graphzoo.inference import export_main
+
+    return export_main(rest)
+
+
 def _results(rest: list[str]) -> int:
     from graphzoo.overview import results_main
 
@@ -148,6 +155,7 @@ _HANDLERS: dict[str, Callable[[list[str]], int]] = {
     "test": _train("test"),
     "predict": _predict,
     "reproduce": _reproduce,
+    "export": _export,
     "results": _results,
     "search": _search,
     "list": _list,

@@ -5,14 +5,26 @@ Standard library only. Encoders of other packages register under the entry-point
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 
 from graphzoo.errors import UsageError, nearest, normalise
 from graphzoo.presets import Preset, list_presets
 
-__all__ = ["ENCODER_GROUP", "TASKS", "TaskInfo", "check_task", "encoder_plugins", "find_plugin", "is_trusted"]
+__all__ = [
+    "ENCODER_GROUP",
+    "TASKS",
+    "TaskInfo",
+    "check_task",
+    "class_path",
+    "encoder_plugins",
+    "find_plugin",
+    "is_trusted",
+    "load_class",
+]
 
 ENCODER_GROUP = "graphzoo.encoders"
 
@@ -109,6 +121,49 @@ def is_trusted(class_path: str) -> bool:
     # Imported already and made for this purpose: `subprocess.Popen` is imported too.
     bases = getattr(getattr(sys.modules.get(module), name, None), "__mro__", ())
     return any(base.__module__.partition(".")[0] in {"graphzoo", "lightning"} for base in bases)
+
+
+def class_path(value: object) -> str:
+    """Dotted path of an object's class; graphzoo's own classes by their public, not their file's name."""
+    cls = type(value)
+    module = cls.__module__
+    if module.startswith("graphzoo."):
+        module = ".".join(module.split(".")[:2])
+    return f"{module}.{cls.__qualname__}"
+
+
+def load_class(path: str, source: str | os.PathLike[str], *, trust: bool = False) -> type:
+    """Import a class that a file names.
+
+    Args:
+        path: Its dotted path.
+        source: The file, for messages.
+        trust: Import it even if nobody registered or imported it.
+
+    Raises:
+        UsageError: if it is not trusted, not there, or no class.
+    """
+    module, _, name = path.rpartition(".")
+    if not module:
+        raise UsageError(f"{source}: {path!r} is no dotted class path")
+    for entry in encoder_plugins().values():
+        # A plug-in may be registered by a shorter path than that of the module which defines its class.
+        if entry.value.partition(":")[0].partition(".")[0] == module.partition(".")[0]:
+            plugin: type = entry.load()
+            if path in (entry.value.replace(":", "."), f"{plugin.__module__}.{plugin.__qualname__}"):
+                return plugin
+    if not (trust or is_trusted(path)):
+        raise UsageError(
+            f"{source}: names the class {path}, which is neither graphzoo's, nor a plug-in's, nor "
+            "imported. Import its module first, or say trust=True (--trust) if you trust the file"
+        )
+    try:
+        found = getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise UsageError(f"{source}: {path} cannot be imported: {error}") from error
+    if not isinstance(found, type):
+        raise UsageError(f"{source}: {path} is no class")
+    return found
 
 
 def model_names() -> list[str]:

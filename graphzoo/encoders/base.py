@@ -5,13 +5,18 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
 from torch import Tensor, nn
+from torch.random import fork_rng
+
+from graphzoo.errors import UsageError
+from graphzoo.registry import class_path, load_class
 
 if TYPE_CHECKING:
     from graphzoo.ops import RelationalGraph
-    from graphzoo.types import PairSubgraphs
+    from graphzoo.types import GraphSpec, PairSubgraphs
 
 __all__ = ["Encoder", "NodeEncoder", "PairEncoder", "QueryEncoder"]
 
@@ -20,11 +25,13 @@ class Encoder(nn.Module, ABC):
     """A module built as `Encoder(spec, **settings)` that remembers its settings.
 
     Attributes:
+        spec: Facts of the graph that it was built for.
         init_args: Every keyword argument with its value, defaults included: plain values, so that a
             checkpoint can name what it holds and rebuild it in a later version whose defaults differ.
         out_channels: D, the width of the states.
     """
 
+    spec: GraphSpec
     out_channels: int
     init_args: dict[str, Any]
 
@@ -43,6 +50,70 @@ class Encoder(nn.Module, ABC):
             # nn.Module is not initialised yet, so its own __setattr__ must not see this.
             object.__setattr__(module, "init_args", settings)
         return module
+
+    def save_pretrained(self, folder: str | PathLike[str]) -> Path:
+        """Write weights and settings to a new folder, in the layout of the Hugging Face Hub.
+
+        Args:
+            folder: Must not exist yet, or be empty.
+
+        Returns:
+            The folder.
+
+        Raises:
+            UsageError: if something lies there already, or a setting is no plain value.
+        """
+        from graphzoo.pretrained import write_pretrained
+
+        weights = {f"encoder.{name}": value for name, value in self.state_dict().items()}
+        return write_pretrained(folder, weights, {"graphzoo": self.describe()})
+
+    def describe(self) -> dict[str, Any]:
+        """Class, settings and spec as plain values, from which `from_pretrained` builds it again."""
+        return {
+            "encoder": {"class_path": class_path(self), "init_args": dict(self.init_args)},
+            "spec": self.spec.to_dict(),
+        }
+
+    @classmethod
+    def from_pretrained(cls, folder: str | PathLike[str], *, trust: bool = False) -> Self:
+        """An encoder with its weights, from a folder of `save_pretrained` or `graphzoo export`.
+
+        Args:
+            folder: The folder. Nothing in it is executed.
+            trust: Import the class that it names even if nobody registered or imported it.
+
+        Returns:
+            The encoder in evaluation mode; a subclass where called on a base class.
+
+        Raises:
+            UsageError: for a damaged folder, an encoder of another class, or weights that do not fit.
+        """
+        from graphzoo.pretrained import read_pretrained
+        from graphzoo.types import GraphSpec
+
+        found = read_pretrained(folder)
+        try:
+            named, spec = found["graphzoo"]["encoder"], GraphSpec.from_dict(found["graphzoo"]["spec"])
+            path, settings = str(named["class_path"]), dict(named["init_args"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise UsageError(f"{folder}: config.json describes no encoder ({error})") from error
+        encoder_class = load_class(path, folder, trust=trust)
+        if not issubclass(encoder_class, cls):
+            raise UsageError(f"{folder} holds a {path}, no {cls.__name__}")
+        weights = {
+            name.removeprefix("encoder."): value
+            for name, value in found["state_dict"].items()
+            if name.startswith("encoder.")
+        }
+        with fork_rng(devices=[]):  # initial weights are drawn, and replaced
+            try:
+                encoder = encoder_class(spec, **settings)
+                encoder.load_state_dict(weights)
+            except (TypeError, ValueError, RuntimeError) as error:
+                line = " ".join(str(error).split())
+                raise UsageError(f"{folder}: settings and weights do not make a {path}: {line}") from error
+        return encoder.eval()
 
 
 class NodeEncoder(Encoder):

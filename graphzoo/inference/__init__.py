@@ -8,6 +8,8 @@ from graphzoo.lazy import attach
 
 if TYPE_CHECKING:
     from graphzoo.inference.command import predict_main as predict_main
+    from graphzoo.inference.export import export_main as export_main
+    from graphzoo.inference.export import export_run as export_run
     from graphzoo.inference.link_model import LinkModel as LinkModel
     from graphzoo.inference.loading import load as load
     from graphzoo.inference.model import KGModel as KGModel
@@ -17,10 +19,12 @@ _LAZY = {
     "KGModel": "model",
     "LinkModel": "link_model",
     "NodeModel": "node_model",
+    "export_main": "export",
+    "export_run": "export",
     "load": "loading",
     "predict_main": "command",
 }
 
-__all__ = ["KGModel", "LinkModel", "NodeModel", "load", "predict_main"]
+__all__ = ["KGModel", "LinkModel", "NodeModel", "export_main", "export_run", "load", "predict_main"]
 
 __getattr__, __dir__ = attach(__name__, _LAZY)

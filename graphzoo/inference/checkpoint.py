@@ -5,7 +5,6 @@ says.
 from __future__ import annotations
 
 import re
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,8 @@ from torch import Tensor, nn
 
 from graphzoo import checkpoints
 from graphzoo.errors import UsageError
-from graphzoo.registry import encoder_plugins, is_trusted
+from graphzoo.pretrained import WEIGHTS, read_pretrained
+from graphzoo.registry import load_class
 from graphzoo.types import GraphSpec
 
 if TYPE_CHECKING:
@@ -59,7 +59,8 @@ def find_checkpoint(path: str | PathLike[str]) -> tuple[Path, Path | None]:
     """The checkpoint file that a path means, and the run directory it belongs to.
 
     Args:
-        path: A run directory (its best checkpoint, else its last), its `checkpoints` folder, or a file.
+        path: A run directory (its best checkpoint, else its last), its `checkpoints` folder, a folder that
+            `graphzoo export` wrote, or a file.
 
     Returns:
         The file, and the run directory if that holds the graph, else None.
@@ -73,6 +74,8 @@ def find_checkpoint(path: str | PathLike[str]) -> tuple[Path, Path | None]:
     if not path.exists():
         raise UsageError(f"{path}: no such run directory or checkpoint file")
     if path.is_dir():
+        if (path / WEIGHTS).is_file():
+            return path / WEIGHTS, path if (path / "graph" / "meta.json").is_file() else None
         run = path.parent if path.name == "checkpoints" else path
         files = [run / "checkpoints" / name for name in ("best.ckpt", "last.ckpt")]
         path = next((file for file in files if file.is_file()), path)
@@ -80,7 +83,7 @@ def find_checkpoint(path: str | PathLike[str]) -> tuple[Path, Path | None]:
             inside = sorted(file.relative_to(path) for file in path.glob("**/*.ckpt"))
             hint = f"; it holds {', '.join(map(str, inside[:3]))}: give one of these" if inside else ""
             raise UsageError(f"{path}: holds no checkpoints/best.ckpt or checkpoints/last.ckpt{hint}")
-    run = path.absolute().parent.parent
+    run = path.absolute().parent if path.suffix == ".safetensors" else path.absolute().parent.parent
     kept = ("knowledge_graph.npz", "node_graph.npz", "meta.json")
     return path, run if any((run / "graph" / name).is_file() for name in kept) else None
 
@@ -93,7 +96,8 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     """
     from graphzoo.tasks.base import CHECKPOINT_FORMAT
 
-    checkpoint = checkpoints.read_checkpoint(path)
+    shared = path.suffix == ".safetensors"
+    checkpoint = read_pretrained(path) if shared else checkpoints.read_checkpoint(path)
     described = checkpoint.get("graphzoo")
     if not isinstance(described, dict) or not isinstance(described.get("format"), int):
         raise UsageError(f"{path}: not written by a graphzoo task (no `graphzoo` entry)")
@@ -133,7 +137,7 @@ def build_task(
     from graphzoo.tasks import KGCompletion, LinkPrediction, NodeClassification
 
     described = checkpoint["graphzoo"]
-    task_class = _resolve(described["task"], source, trust=trust)
+    task_class = load_class(described["task"], source, trust=trust)
     if not issubclass(task_class, KGCompletion | LinkPrediction | NodeClassification):
         raise UsageError(
             f"{source}: prediction is for knowledge-graph completion, link prediction and node "
@@ -141,7 +145,7 @@ def build_task(
         )
     encoder_path = described["encoder"]["class_path"]
     settings = dict(described["encoder"]["init_args"])
-    encoder_class = _resolve(encoder_path, source, trust=trust)
+    encoder_class = load_class(encoder_path, source, trust=trust)
     if not issubclass(encoder_class, task_class.accepts):
         kinds = " or ".join(kind.__name__ for kind in task_class.accepts)
         raise UsageError(f"{source}: {encoder_path} is no {kinds}, which {described['task']} needs")
@@ -176,30 +180,6 @@ def build_task(
         except RuntimeError as error:
             lines = [line.strip() for line in str(error).splitlines() if line.strip()]
             raise UsageError(f"{source}: the weights do not fit: {' '.join(lines[:2])}") from error
-
-
-def _resolve(class_path: str, source: Path, *, trust: bool) -> Any:
-    module, _, name = class_path.rpartition(".")
-    if not module:
-        raise UsageError(f"{source}: {class_path!r} is no dotted class path")
-    for entry in encoder_plugins().values():
-        # A plug-in may be registered by a shorter path than that of the module which defines its class.
-        if entry.value.partition(":")[0].partition(".")[0] == module.partition(".")[0]:
-            found = entry.load()
-            if class_path in (entry.value.replace(":", "."), f"{found.__module__}.{found.__qualname__}"):
-                return found
-    if not (trust or is_trusted(class_path)):
-        raise UsageError(
-            f"{source}: names the class {class_path}, which is neither graphzoo's, nor a plug-in's, nor "
-            "imported. Import its module first, or say trust=True (--trust) if you trust the file"
-        )
-    try:
-        found = getattr(import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise UsageError(f"{source}: {class_path} cannot be imported: {error}") from error
-    if not isinstance(found, type):
-        raise UsageError(f"{source}: {class_path} is no class")
-    return found
 
 
 def _differences(encoder: nn.Module, weights: dict[str, Tensor]) -> list[str]:

@@ -102,7 +102,12 @@ def _parser() -> _Parser:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("--ckpt_path", required=True, metavar="RUN", help="run directory, checkpoint file, best or last")
+    add(
+        "--ckpt_path",
+        required=True,
+        metavar="RUN",
+        help="run directory, exported model, checkpoint file, best or last",
+    )
     add("--queries", type=Path, metavar="FILE", help="queries to answer")
     add("--score", type=Path, metavar="FILE", help="facts or pairs to score instead")
     add("--nodes", type=Path, metavar="FILE", help="nodes to find partners of, or to label; one per line")
@@ -182,7 +187,8 @@ def _check_kind(arguments: argparse.Namespace, kind: str) -> None:
 
 def _kind_beside(checkpoint: Path) -> str | None:
     """What the files beside a checkpoint say of its task; None where only it knows itself."""
-    folder = checkpoint.absolute().parent.parent / "graph"
+    place = checkpoint.absolute().parent
+    folder = (place if checkpoint.suffix == ".safetensors" else place.parent) / "graph"
     if (folder / "knowledge_graph.npz").is_file():
         return "kg"
     if (folder / "meta.json").is_file():

@@ -17,9 +17,8 @@ from graphzoo.arguments import make_plan
 from graphzoo.presets import list_presets
 
 ONE_STEP = ["--trainer.max_epochs=1", "--trainer.accelerator=cpu", "--logger=csv", "--run_dir=run"]
-RECIPES = [
-    preset.name.split("/") for model in ("nodeformer", "galit") for preset in list_presets("recipe", model)
-]
+MODELS = ("nodeformer", "galit", "gcn", "gat", "sgc", "mlp", "sgformer")
+RECIPES = [preset.name.split("/") for model in MODELS for preset in list_presets("recipe", model)]
 
 
 def load(path):

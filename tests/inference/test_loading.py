@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import graphzoo
+from graphzoo import registry
 from graphzoo.encoders import QueryEncoder
 from graphzoo.errors import UsageError
 
@@ -144,8 +145,6 @@ def test_classes_of_a_checkpoint_are_not_imported_on_its_word(copied_run, tmp_pa
 def test_a_plug_in_may_be_registered_under_a_shorter_path(copied_run, tmp_path, monkeypatch):
     from importlib.metadata import EntryPoint
 
-    from graphzoo.inference import checkpoint
-
     (tmp_path / "plug").mkdir()
     (tmp_path / "plug" / "inner.py").write_text(
         "from graphzoo.encoders import KnowFormer\nclass Plug(KnowFormer): pass\n"
@@ -158,7 +157,7 @@ def test_a_plug_in_may_be_registered_under_a_shorter_path(copied_run, tmp_path, 
     with pytest.raises(UsageError, match=r"names the class plug\.inner\.Plug"):
         graphzoo.load(copied_run)
     entry = EntryPoint("plug", "plug:Plug", "graphzoo.encoders")
-    monkeypatch.setattr(checkpoint, "encoder_plugins", lambda: {"plug": entry})
+    monkeypatch.setattr(registry, "encoder_plugins", lambda: {"plug": entry})
     assert type(graphzoo.load(copied_run).task.encoder).__name__ == "Plug"
     for name in ("plug", "plug.inner"):
         monkeypatch.delitem(sys.modules, name, raising=False)

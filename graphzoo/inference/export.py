@@ -1,0 +1,235 @@
+"""`graphzoo export RUN --out DIR`: a trained model as a folder to share, without pickles."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from graphzoo.errors import UsageError, suggestion
+from graphzoo.inference.checkpoint import build_task, find_checkpoint, read_checkpoint
+from graphzoo.pretrained import WEIGHTS, write_pretrained
+from graphzoo.rows import SHOWN
+from graphzoo.runs import take_flag, take_option
+
+__all__ = ["export_main", "export_run"]
+
+USAGE = "usage: graphzoo export RUN --out DIR [--to safetensors] [--license NAME] [--trust]"
+_FORMATS = ("safetensors",)
+# What the settings of a task must not carry to others.
+_PRIVATE = ("root", "path")
+_TASKS = {
+    "KGCompletion": ("knowledge-graph-completion", 'model.predict(head="...", relation="...", k=10)'),
+    "LinkPrediction": ("link-prediction", 'model.predict(["..."], k=10)'),
+    "NodeClassification": ("node-classification", "model.predict()"),
+}
+
+
+def export_main(argv: list[str]) -> int:
+    """Run `graphzoo export`.
+
+    Args:
+        argv: RUN (a run directory, a checkpoint in one, `best` or `last`), `--out`, `--to`, `--license` (of
+            the weights, for the model card), `--trust`.
+
+    Returns:
+        0.
+
+    Raises:
+        UsageError: for a wrong command line, run or folder.
+    """
+    if not argv or "-h" in argv or "--help" in argv:
+        sys.stdout.write(USAGE + "\n")
+        return 0 if argv else 2
+    out, rest = take_option(argv, "--out", "", USAGE)
+    form, rest = take_option(rest, "--to", "safetensors", USAGE)
+    licence, rest = take_option(rest, "--license", "", USAGE)
+    trust, rest = take_flag(rest, "--trust")
+    if odd := [word for word in rest if word.startswith("-")]:
+        raise UsageError(f"unknown option {odd[0]}\n{USAGE}")
+    if form not in _FORMATS:
+        raise UsageError(f"unknown format {form!r}\n{suggestion(form, _FORMATS) or 'There is: safetensors'}")
+    if len(rest) != 1 or not out:
+        raise UsageError(f"export needs one run and --out DIR\n{USAGE}")
+    from graphzoo.checkpoints import locate
+
+    run = locate("predict", rest[0])[0] if rest[0] in ("best", "last") else Path(rest[0])
+    folder = export_run(run, out, licence=licence, trust=trust)
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    size = sum(path.stat().st_size for path in files)
+    sys.stderr.write(
+        f"{folder}: {len(files)} files, {size / 2**20:.1f} MiB; graphzoo.load({str(folder)!r})\n"
+    )
+    return 0
+
+
+def export_run(
+    run: str | PathLike[str], folder: str | PathLike[str], *, licence: str = "", trust: bool = False
+) -> Path:
+    """Write a trained model to a new folder that `graphzoo.load` and `Encoder.from_pretrained` read.
+
+    Args:
+        run: A run directory or a checkpoint in one. Of a run directory, the best checkpoint is taken.
+        folder: Must not exist yet, or be empty.
+        licence: Of the weights, for the model card.
+        trust: Import classes that the checkpoint names even if they are neither registered nor imported.
+
+    Returns:
+        The folder.
+
+    Raises:
+        UsageError: if the checkpoint cannot be used, its weights do not fit its settings, or something lies
+            in `folder`.
+    """
+    file, place = find_checkpoint(run)
+    if file.name == WEIGHTS:
+        raise UsageError(f"{run} is exported already\nCopy the folder")
+    checkpoint = read_checkpoint(file)
+    task = build_task(checkpoint, file, trust=trust)  # what does not load here would load nowhere
+    described = {key: _shareable(value) for key, value in checkpoint["graphzoo"].items()}
+    settings = dict(checkpoint.get("hyper_parameters") or {})
+    settings.pop("encoder", None)
+    results = _results(place)
+    content = {"graphzoo": described, "hyper_parameters": settings, "results": results}
+    card = _card(described, results, type(task).__name__, Path(folder).name, licence)
+    with tempfile.TemporaryDirectory() as scratch:
+        graph = None if place is None else _copy_graph(place / "graph", Path(scratch) / "graph")
+        return write_pretrained(folder, checkpoint["state_dict"], content, card=card, graph=graph)
+
+
+def _copy_graph(source: Path, target: Path) -> Path:
+    """The run's graph without the places on this machine that it was read from."""
+    shutil.copytree(source, target)
+    meta = target / "meta.json"
+    try:
+        found = json.loads(meta.read_bytes())
+        whole = found.get("graph", "") is not None
+        found |= {key: None for key in _PRIVATE if key in found and (whole or key == "root")}
+        meta.write_text(json.dumps(found, indent=1), encoding="utf-8")
+    except (OSError, ValueError, AttributeError) as error:
+        raise UsageError(f"{source / 'meta.json'} is damaged ({error})\nTrain the run again") from error
+    return target
+
+
+def _shareable(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _shareable(item) for key, item in value.items() if key not in _PRIVATE}
+    return value
+
+
+def _results(place: Path | None) -> dict[str, Any]:
+    """The run's test figures, if it was tested."""
+    path = None if place is None else place / "results.json"
+    if path is None or not path.is_file():
+        return {}
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        tested = {name: found["metrics"][name] for name in SHOWN if name in found["metrics"]}
+        kept = ("model", "data", "recipe", "seed", "best_epoch", "num_parameters", "config_hash", "split")
+        return {"metrics": tested, **{key: found.get(key) for key in kept}}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{path} is damaged ({error})\nMove it away, or test the run again") from error
+
+
+_CARD = """---
+library_name: graphzoo
+tags:
+- graph
+- {tag}
+- {kind}
+{license}---
+
+# {encoder} on {data}
+
+A {encoder} for {words}, trained with graphzoo on {data}.
+
+## Use
+
+```python
+import graphzoo
+
+model = graphzoo.load({name!r})
+{call}
+```
+
+The encoder alone, in a model of your own:
+
+```python
+from {module} import {encoder}
+
+encoder = {encoder}.from_pretrained({name!r})
+```
+
+## Results
+
+{results}
+
+## Data and settings
+
+| | |
+|---|---|
+{facts}
+
+## Licence
+
+{licence}
+"""
+
+
+def _card(
+    described: Mapping[str, Any], results: Mapping[str, Any], task: str, name: str, licence: str
+) -> str:
+    """A model card: what it is, how it was made and judged, how to use it."""
+    kind, call = _TASKS.get(task, (task, "model.predict(...)"))
+    module, _, encoder = described["encoder"]["class_path"].rpartition(".")
+    trained = described.get("data") or {}
+    spec = described["spec"]
+    data = trained.get("name") or results.get("data") or "own data"
+    facts = {
+        "data": data,
+        "data fingerprint": trained.get("fingerprint"),
+        "recipe": results.get("recipe"),
+        "nodes": spec.get("num_nodes"),
+        "relations": spec.get("num_relations") or None,
+        "classes": spec.get("num_classes") or None,
+        "parameters": results.get("num_parameters"),
+        "versions": ", ".join(f"{key} {value}" for key, value in (described.get("versions") or {}).items()),
+        **{f"`{key}`": value for key, value in described["encoder"]["init_args"].items()},
+    }
+    return _CARD.format(
+        tag=encoder.lower(),
+        kind=kind,
+        words=kind.replace("-", " "),
+        license=f"license: {json.dumps(licence)}\n" if licence else "",
+        encoder=encoder,
+        module=module,
+        data=data,
+        name=name,
+        call=call,
+        results=_results_of_card(results),
+        facts="\n".join(f"| {key} | {_cell(value)} |" for key, value in facts.items() if value is not None),
+        licence=licence or "Not stated by who exported it; the data may have a licence of their own.",
+    )
+
+
+def _results_of_card(results: Mapping[str, Any]) -> str:
+    metrics = results.get("metrics") or {}
+    if not metrics:
+        return "The run was not tested."
+    epoch = results.get("best_epoch")
+    chosen = "" if epoch is None else f", epoch {epoch + 1}"
+    rows = "\n".join(f"| {key} | {value:.4f} |" for key, value in metrics.items())
+    seed = results.get("seed")
+    return (
+        f"| metric | value |\n|---|---|\n{rows}\n\n"
+        f"Test split, one run (seed {seed}); the checkpoint was chosen on validation{chosen}."
+    )
+
+
+def _cell(value: Any) -> str:
+    return str(value).replace("|", "\\|").replace("\n", " ")

@@ -1,0 +1,115 @@
+"""Folders to share: weights as safetensors, what they are as JSON, a model card, and nothing that could run.
+
+    model.safetensors   the weights
+    config.json         {"format": 1, "graphzoo": which encoder with which settings, ...}
+    README.md           the model card
+    graph/              for a whole model: the names and facts, or the features, that prediction needs
+
+The names are those of the Hugging Face Hub, so such a folder can be uploaded as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from graphzoo.errors import UsageError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["CARD", "FORMAT", "SETTINGS", "WEIGHTS", "read_pretrained", "write_pretrained"]
+
+FORMAT = 1
+WEIGHTS, SETTINGS, CARD = "model.safetensors", "config.json", "README.md"
+_MOST_BYTES = 1 << 26  # of config.json: a large vocabulary of classes or relations takes some megabytes
+
+
+def write_pretrained(
+    folder: str | os.PathLike[str],
+    weights: Mapping[str, Tensor],
+    settings: Mapping[str, Any],
+    *,
+    card: str = "",
+    graph: Path | None = None,
+) -> Path:
+    """Write such a folder in one piece: it is there whole or not at all.
+
+    Args:
+        folder: Must not exist yet, or be empty.
+        weights: Name -> tensor; views and tensors that share memory are stored as they look.
+        settings: Plain values, what `read_pretrained` gives back beside the weights.
+        card: Text of the model card.
+        graph: A folder that is copied as `graph`.
+
+    Returns:
+        The folder.
+
+    Raises:
+        UsageError: if there is something in `folder`, or a setting is no plain value.
+    """
+    from safetensors.torch import save_file
+
+    folder = Path(folder)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(f"{folder} exists already and is left as it is\nGive another folder")
+    try:
+        text = json.dumps({"format": FORMAT, **settings}, indent=1, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"the settings cannot be written as JSON: {error}") from error
+    part = folder.with_name(f"{folder.name}.{os.getpid()}.part")
+    try:
+        part.mkdir(parents=True)
+        kept = {name: value.detach().cpu().contiguous().clone() for name, value in weights.items()}
+        save_file(kept, part / WEIGHTS, metadata={"format": "pt"})
+        (part / SETTINGS).write_text(text + "\n", encoding="utf-8")
+        if card:
+            (part / CARD).write_text(card, encoding="utf-8")
+        if graph is not None:
+            shutil.copytree(graph, part / "graph")
+        part.replace(folder)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    return folder
+
+
+def read_pretrained(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Settings of such a folder, and its weights as `state_dict`. Nothing in it is executed.
+
+    Args:
+        path: The folder, or its `model.safetensors`.
+
+    Raises:
+        UsageError: naming the file that is missing, damaged, or of a later format.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    place = Path(path)
+    weights = place / WEIGHTS if place.is_dir() else place
+    file = weights.with_name(SETTINGS)
+    if not weights.is_file():
+        raise UsageError(f"{place} holds no {WEIGHTS}\nMake one with graphzoo export RUN --out DIR")
+    try:
+        with file.open("rb") as content:
+            text = content.read(_MOST_BYTES + 1)
+        if len(text) > _MOST_BYTES:
+            raise ValueError(f"larger than {_MOST_BYTES:,} bytes")
+        settings = json.loads(text)
+        if not isinstance(settings, dict) or not isinstance(settings.get("graphzoo"), dict):
+            raise ValueError("no `graphzoo` entry")
+    except (OSError, ValueError, RecursionError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"{file} cannot be used: {reason}\nExport the model again") from error
+    found = settings.get("format")
+    if not isinstance(found, int) or found > FORMAT:
+        raise UsageError(f"{file}: format {found!r}, this graphzoo reads {FORMAT}\nInstall a newer version")
+    try:
+        state = load_file(weights)
+    except (OSError, SafetensorError, ValueError) as error:
+        raise UsageError(f"{weights} is damaged ({error})\nExport the model again") from error
+    return {**settings, "state_dict": state}

@@ -1,0 +1,212 @@
+"""Exported models: the same answers as the run, no code, nothing private, nothing overwritten."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+import yaml
+from node_graphs import write_npz
+from safetensors.torch import load_file, save_file
+
+import graphzoo
+from graphzoo import encoders
+from graphzoo.cli import main
+from graphzoo.encoders import GALiT, KnowFormer, NodeFormer
+from graphzoo.encoders.base import NodeEncoder
+from graphzoo.errors import UsageError
+from graphzoo.inference import export_run
+from graphzoo.types import GraphSpec
+
+
+@pytest.fixture(scope="module")
+def exported(umls_run, tmp_path_factory):
+    return export_run(umls_run.path, tmp_path_factory.mktemp("export") / "umls-model", licence="cc0-1.0")
+
+
+@pytest.fixture
+def copied(exported, tmp_path):
+    return Path(shutil.copytree(exported, tmp_path / "copied"))
+
+
+def test_a_knowledge_graph_model_answers_as_its_run(umls_run, exported, monkeypatch, tmp_path):
+    run = graphzoo.load(umls_run.path)
+    monkeypatch.setattr(torch, "load", None)  # no pickle is read
+    model = graphzoo.load(exported)
+    question = {"head": "virus", "relation": "isa", "k": 5}
+    pd.testing.assert_frame_equal(model.predict(**question), run.predict(**question))
+    facts = [("virus", "isa", "organism"), ("cell", "part_of", "organism")]
+    assert model.score(facts).tolist() == run.score(facts).tolist()
+
+
+@pytest.mark.parametrize("name", ["pencil", "galit", "knowformer"])
+def test_a_link_model_scores_as_its_run(link_runs, tmp_path, name):
+    run = link_runs[name]
+    folder = export_run(run.path, tmp_path / "model")
+    pairs = run.datamodule.graph.test.positive
+    pd.testing.assert_frame_equal(graphzoo.load(folder).score(pairs), graphzoo.load(run.path).score(pairs))
+
+
+def test_a_node_model_by_the_command(tmp_path, monkeypatch, capsys):
+    """Trained, exported and used by the command; the run and its place are gone by then."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "private").mkdir()
+    path = write_npz(tmp_path / "private/small.npz")
+    small = ["--model.encoder.hidden_channels=8", "--trainer.accelerator=cpu", "--trainer.max_epochs=2"]
+    command = ["fit", "--model=galit", "--data=nodes", f"--data.path={path}", "--logger=csv", "--run_dir=run"]
+    assert main([*command, *small]) == 0
+    expected = graphzoo.load("run").predict()
+    assert main(["export", "run", "--out", "shared/model", "--license", "mit"]) == 0
+    assert "shared/model" in capsys.readouterr().err
+    shutil.rmtree("run")
+    shutil.rmtree("private")
+    pd.testing.assert_frame_equal(graphzoo.load("shared/model").predict(), expected)
+    assert main(["predict", "--ckpt_path=shared/model", "--out=labels.csv"]) == 0
+    assert pd.read_csv("labels.csv")["label"].tolist() == expected["label"].astype(int).tolist()
+    content = b"".join(file.read_bytes() for file in Path("shared/model").rglob("*") if file.is_file())
+    assert b"private" not in content and str(tmp_path).encode() not in content
+    card = Path("shared/model/README.md").read_text()
+    front = yaml.safe_load(card.split("---")[1])
+    assert front["license"] == "mit" and "node-classification" in front["tags"]
+    results = json.loads(Path("shared/model/config.json").read_text())["results"]
+    assert f"| test/acc | {results['metrics']['test/acc']:.4f} |" in card and "(seed 0)" in card
+
+
+def test_an_encoder_alone_comes_back(exported, umls_run):
+    run = graphzoo.load(umls_run.path)
+    encoder = KnowFormer.from_pretrained(exported)
+    expected = run._task.encoder
+    assert encoder.init_args == expected.init_args and encoder.spec == expected.spec and not encoder.training
+    for name, value in expected.state_dict().items():
+        assert torch.equal(encoder.state_dict()[name], value), name
+    with pytest.raises(UsageError, match="holds a graphzoo.encoders.KnowFormer, no GALiT"):
+        GALiT.from_pretrained(exported)
+
+
+NODE_ENCODERS = [
+    name for name in encoders.__all__ if isinstance(cls := getattr(encoders, name), type)
+    and issubclass(cls, NodeEncoder) and cls is not NodeEncoder
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NODE_ENCODERS)
+def test_encoders_save_themselves(tmp_path, name):
+    torch.manual_seed(1)
+    spec = GraphSpec(num_nodes=6, in_channels=5, num_classes=2)
+    encoder = getattr(encoders, name)(spec, hidden_channels=8).eval()
+    folder = encoder.save_pretrained(tmp_path / "saved")
+    state = torch.random.get_rng_state()
+    again = NodeEncoder.from_pretrained(folder)
+    assert torch.equal(torch.random.get_rng_state(), state), "the caller's random state is left alone"
+    assert type(again) is type(encoder) and again.init_args == encoder.init_args
+    x, edges = torch.randn(6, 5), torch.tensor([[0, 1, 2, 3, 4, 5, 1, 2], [1, 2, 3, 4, 5, 0, 0, 1]])
+    assert torch.equal(again(x, edges), encoder(x, edges))
+    with pytest.raises(UsageError, match="exists already"):
+        encoder.save_pretrained(folder)
+
+
+def _without(name):
+    return lambda folder: (folder / name).unlink()
+
+
+def _settings(change):
+    def apply(folder):
+        path = folder / "config.json"
+        found = json.loads(path.read_text())
+        change(found)
+        path.write_text(json.dumps(found))
+
+    return apply
+
+
+def _weights(change):
+    def apply(folder):
+        path = folder / "model.safetensors"
+        found = load_file(path)
+        change(found)
+        save_file(found, path)
+
+    return apply
+
+
+def _cut(folder):
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+FAULTS = {
+    "no-weights": (_without("model.safetensors"), "holds no"),
+    "no-settings": (_without("config.json"), "config.json cannot be used: No such file"),
+    "cut-off": (_cut, "model.safetensors is damaged"),
+    "no-json": (lambda folder: (folder / "config.json").write_text("{"), "config.json cannot be used"),
+    "no-object": (lambda folder: (folder / "config.json").write_text("[]"), "no `graphzoo` entry"),
+    "deep": (lambda folder: (folder / "config.json").write_text("[" * 100_000), "config.json cannot be used"),
+    "format": (_settings(lambda found: found.update(format=99)), "format 99, this graphzoo reads 1"),
+    "stranger": (
+        _settings(lambda found: found["graphzoo"]["encoder"].update(class_path="os.system")),
+        "names the class os.system",
+    ),
+    "width": (
+        _settings(lambda found: found["graphzoo"]["encoder"]["init_args"].update(hidden_channels=16)),
+        "hidden_channels=16, but the weights are those of hidden_channels=",
+    ),
+    "lost-weight": (_weights(lambda found: found.pop(next(iter(found)))), "weights do not fit"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_damaged_and_hostile_folders_are_refused(copied, fault):
+    break_, message = FAULTS[fault]
+    break_(copied)
+    with pytest.raises(UsageError) as caught:
+        graphzoo.load(copied)
+    assert message in str(caught.value), str(caught.value)
+    assert len(str(caught.value).splitlines()) <= 4
+
+
+def test_wrong_settings_of_an_encoder_are_refused(tmp_path):
+    folder = NodeFormer(GraphSpec(num_nodes=4, in_channels=3), hidden_channels=8).save_pretrained(
+        tmp_path / "a"
+    )
+    _settings(lambda found: found["graphzoo"]["encoder"]["init_args"].update(num_layers=3))(folder)
+    with pytest.raises(UsageError, match="settings and weights do not make a graphzoo.encoders.NodeFormer"):
+        NodeFormer.from_pretrained(folder)
+    _settings(lambda found: found["graphzoo"].pop("spec"))(folder)
+    with pytest.raises(UsageError, match="describes no encoder"):
+        NodeFormer.from_pretrained(folder)
+
+
+def test_nothing_is_overwritten_and_wrong_words_are_told(exported, umls_run, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/notes.txt").write_text("mine")
+    wrong = {
+        ("export", str(umls_run.path), "--out", "full"): "full exists already",
+        ("export", str(umls_run.path)): "needs one run and --out DIR",
+        ("export", str(umls_run.path), "--out", "a", "--to", "safetensor"): "Did you mean: safetensors",
+        ("export", str(umls_run.path), "--out", "a", "--too", "b"): "unknown option --too",
+        ("export", "nowhere", "--out", "a"): "nowhere: no such run directory",
+        ("export", str(exported), "--out", "a"): "is exported already",
+        ("fit", "--ckpt_path", str(exported)): "is an exported model, without the state that fit needs",
+        ("test", "--ckpt_path", str(exported)): "is an exported model, without the state that test needs",
+    }
+    for words, message in wrong.items():
+        assert main(list(words)) == 2, words
+        told = capsys.readouterr().err
+        assert message in told and len(told.splitlines()) <= 6, told
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["full"]
+    assert [path.name for path in (tmp_path / "full").iterdir()] == ["notes.txt"]
+
+
+def test_what_fails_half_way_leaves_nothing(umls_run, tmp_path, monkeypatch):
+    import safetensors.torch
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(safetensors.torch, "save_file", full)
+    with pytest.raises(OSError, match="No space"):
+        export_run(umls_run.path, tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []
