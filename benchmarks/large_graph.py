@@ -54,6 +54,8 @@ def main() -> None:
     parser.add_argument("--gib", type=float, default=8.0)
     parser.add_argument("--out", type=Path, default=RESULTS / "large_graph.csv")
     args = parser.parse_args()
+    if args.entities < 2 or args.facts < 1 or args.gib <= 0:
+        parser.error("--entities must be at least 2, --facts at least 1, --gib above 0")
     warnings.filterwarnings("ignore")
     rows: list[Row] = []
 

@@ -75,6 +75,10 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the first round; the next round has the next")
     parser.add_argument("--readers", default=",".join(READERS), help="which of them, separated by commas")
     arguments = parser.parse_args()
+    if unknown := set(arguments.readers.split(",")) - set(READERS):
+        parser.error(f"--readers: unknown {', '.join(sorted(unknown))}; there are: {', '.join(READERS)}")
+    if arguments.minutes <= 0:
+        parser.error(f"--minutes must be above 0, got {arguments.minutes}")
     logging.disable(logging.CRITICAL)
     os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="graphzoo-fuzz-")
     warnings.simplefilter("ignore")

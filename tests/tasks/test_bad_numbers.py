@@ -142,3 +142,27 @@ def test_without_a_good_epoch_there_is_no_best(tmp_path):
     )  # fmt: skip
     trainer.fit(Told([math.nan, math.nan]))
     assert sorted(path.name for path in Path(tmp_path).iterdir()) == ["last.ckpt"]
+
+
+class Spoiled(Told):
+    """Its weight is NaN when the first epoch ends."""
+
+    def on_train_epoch_end(self):
+        self.weight.data.fill_(math.nan)
+
+    def on_validation_start(self):
+        self.weight.data.fill_(math.nan)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", [BestCheckpoint, LastCheckpoint])
+def test_checkpoints_hold_no_nan_without_a_guard_either(tmp_path, kind):
+    trainer = Trainer(
+        max_epochs=1, callbacks=[kind(tmp_path)], logger=False, accelerator="cpu",
+        enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0,
+    )  # fmt: skip
+    with pytest.raises(
+        NonFiniteError, match="the weights of weight are not finite, so no checkpoint is written"
+    ):
+        trainer.fit(Spoiled([0.5]))
+    assert list(tmp_path.iterdir()) == []
