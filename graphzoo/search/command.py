@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import sys
 import time
@@ -84,6 +86,10 @@ def search_main(argv: list[str]) -> int:
         "sampler": [sampler, sampler_seed],
         **space.describe(),
     }
+    fixed = [f"--{name}={word_of(value)}" for name, value in space.options.items()]
+    quiet = [] if any(word.partition("=")[0] == "--logger" for word in rest) else ["--logger=csv"]
+    options = [*typed[:4], *_LEAN, *quiet, *fixed, *one_device(rest)]
+    today = space.fitting(_settings(options))
     _claim(folder, record)
     task = TASKS[find_preset("data", plan.data).header["task"]]
     study = TrialStudy(
@@ -99,10 +105,8 @@ def search_main(argv: list[str]) -> int:
     if sampler == "grid":
         budget = min(budget, study.propose_all())
     elif not study.trials:
-        study.propose(space.fitting(_settings(plan)))
-    fixed = [f"--{name}={word_of(value)}" for name, value in space.options.items()]
-    quiet = [] if any(word.partition("=")[0] == "--logger" for word in rest) else ["--logger=csv"]
-    status = _work(study, runs, [*typed[:4], *_LEAN, *quiet, *fixed, *one_device(rest)], budget, minutes)
+        study.propose(today)
+    status = _work(study, runs, options, budget, minutes)
     if not study.judged:
         return status or 1
     _report(study, plan, rest, runs, record)
@@ -227,7 +231,7 @@ def _report(study: Any, plan: Plan, rest: list[str], runs: list[Run], record: Ma
 
 def _recipe(study: Any, plan: Plan, rest: list[str], runs: list[Run], monitor: str) -> str:
     best = study.judged[0]
-    base = read_settings(find_recipe(plan)) if plan.recipe else {}
+    base = read_settings(_recipe_file(plan)) if plan.recipe else {}
     typed, left_out = _options_of(rest)
     whole = nested({**study.space.options, **typed, **best.params}, base)
     each = f"mean of {len(runs)} runs ({runs[0]} to {runs[-1]})" if len(runs) > 1 else f"{runs[0]}"
@@ -247,7 +251,7 @@ def _recipe(study: Any, plan: Plan, rest: list[str], runs: list[Run], monitor: s
     return "\n".join(lines) + "\n" + yaml.safe_dump(whole, sort_keys=False)
 
 
-def find_recipe(plan: Plan) -> Path:
+def _recipe_file(plan: Plan) -> Path:
     """The file of the plan's recipe: the last configuration file before the user's own words."""
     files = [
         Path(value)
@@ -257,24 +261,21 @@ def find_recipe(plan: Plan) -> Path:
     return next(path for path in reversed(files) if path.stem == plan.recipe.rpartition("/")[2])
 
 
-def _settings(plan: Plan) -> dict[str, Any]:
-    """What presets and options of a plan say, as one nested configuration."""
-    whole: dict[str, Any] = {}
-    words = plan.arguments
-    for option, value in zip(words, words[1:], strict=False):
-        if option == "--config":
-            whole = _merged(whole, read_settings(Path(value)) or {})
-    typed, _ = _options_of(plan.typed)
-    return nested(typed, whole)
+def _settings(options: list[str]) -> dict[str, Any]:
+    """The whole configuration of `graphzoo fit` with these options, defaults included.
 
+    Raises:
+        UsageError: for options that fit would refuse.
+    """
+    from graphzoo.launch import run_plan
 
-def _merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    whole = dict(old)
-    for key, value in new.items():
-        before = whole.get(key)
-        both = isinstance(before, Mapping) and isinstance(value, Mapping)
-        whole[key] = _merged(before, value) if both else value  # type: ignore[arg-type]
-    return whole
+    said, refused = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(refused):
+        status = run_plan(make_plan("fit", [*options, "--print_config"]))
+    if status:
+        raise UsageError(refused.getvalue().strip().removeprefix("graphzoo: "))
+    found: dict[str, Any] = yaml.safe_load(said.getvalue())
+    return found
 
 
 def _options_of(words: list[str]) -> tuple[dict[str, Any], list[str]]:

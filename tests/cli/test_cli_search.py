@@ -136,6 +136,24 @@ def test_a_grid_tries_everything_once(search):
     }
 
 
+def test_the_first_trial_is_what_would_be_fitted_today(search, cli, results, tiny_graph):
+    """Defaults that no preset names count too."""
+    Path("space.yaml").write_text("space: {data.normalize_features: [true, false], model.lr: [0.01, 0.5]}")
+    search("--trials=1", "--trainer.max_epochs=2")
+    assert trials()[0]["data.normalize_features"] == "False" and trials()[0]["model.lr"] == "0.01"
+    command = [
+        "fit",
+        "--model=galit",
+        "--data=nodes",
+        f"--data.path={tiny_graph}",
+        "--run_dir=run",
+        "--logger=csv",
+    ]
+    cli(*command, "--model.encoder.hidden_channels=8", "--trainer.accelerator=cpu", "--trainer.max_epochs=2")
+    found = json.loads((FOLDER / "search.json").read_text())["best"]["value"]
+    assert results("run")["validation"]["best val/acc"] == found
+
+
 def test_hopeless_trials_are_given_up(search):
     from graphzoo.search.space import read_space
     from graphzoo.search.study import TrialStudy
@@ -162,7 +180,7 @@ def test_hopeless_trials_are_given_up(search):
         (["galit", "cora", "--run_dir=x"], "search sets --run_dir itself"),
         (["galit", "cora", "--space=nowhere.yaml"], "there is no search space 'nowhere.yaml'"),
         (["galit", "cora", "--space=galti"], "Did you mean: galit"),
-        (["heuristic.cn", "cora"], ""),
+        (["heuristic.cn", "cora"], "cannot be used on cora"),
         (["pencil", "ogbl-ppa"], "there is no search space for pencil: add --space FILE"),
     ],
 )
@@ -180,3 +198,5 @@ def test_other_settings_and_other_files_are_refused(search, workplace):
     Path("full/notes.txt").write_text("mine")
     assert "holds other files" in search("--out=full", status=2).err
     assert [path.name for path in Path("full").iterdir()] == ["notes.txt"]
+    wrong = search("--out=none", "--model.encoder.num_layer=3", status=2)
+    assert "num_layer" in wrong.err and not Path("none").exists(), "told before any trial"
