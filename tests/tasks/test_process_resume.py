@@ -1,0 +1,87 @@
+"""A run goes on with another number of processes; a bad number in one process stops all of them."""
+
+import json
+import subprocess
+import warnings
+from collections import defaultdict
+from pathlib import Path
+
+import process_resume
+import pytest
+from test_processes import launch
+
+WORLD = 2
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    """What one process did, what each of two did, and what one made of their checkpoints."""
+    folder = tmp_path_factory.mktemp("processes")
+    process_resume.prepare(folder)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        one = process_resume.whole(folder, 1)
+        launch([Path(process_resume.__file__), folder], folder, WORLD)
+        two = [json.loads((folder / f"found-{rank}.json").read_text()) for rank in range(WORLD)]
+        return one, two, process_resume.go_on(folder, 1, WORLD)
+
+
+def samples(runs):
+    """Optimiser step -> the samples that all processes together had in it."""
+    steps = defaultdict(list)
+    for run in runs:
+        for step, index in run["seen"]:
+            steps[step] += index
+    return {step: sorted(index) for step, index in steps.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.fault(
+    "a run is resumed with another number of processes",
+    "the same samples in every step, losses equal to 1e-5; or refused, where an epoch is cut otherwise",
+)
+@pytest.mark.parametrize("ways", ["1 to 2", "2 to 1"])
+@pytest.mark.parametrize("name", process_resume.CASES)
+def test_a_run_goes_on_with_other_processes(found, name, ways):
+    one, two, back = found
+    before = [one[name]] if ways == "1 to 2" else [rank["whole"][name] for rank in two]
+    whole = samples(before)
+    for stop in process_resume.STOPS:
+        after = (
+            [rank["on"][f"{name} {stop}"] for rank in two] if ways == "1 to 2" else [back[f"{name} {stop}"]]
+        )
+        if name == "nodes-parts" and stop == "inside":
+            assert all("number of processes" in run["refused"] for run in after)
+            continue
+        steps = samples(after)
+        assert 0 < len(steps) < len(whole) and steps == {step: whole[step] for step in steps}
+        for run in after:
+            assert run["losses"] == pytest.approx(before[0]["losses"][-len(steps) :], abs=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.fault(
+    "NaN in one of several processes, in its loss or in its scores",
+    "all of them stop with the same message, none waits for another",
+)
+@pytest.mark.parametrize("kind", process_resume.BROKEN)
+def test_a_bad_number_in_one_process_stops_all(found, kind):
+    said = [rank["broken"][kind] for rank in found[1]]
+    assert said[0] == said[1]
+    expected = {
+        "loss": "the loss is nan in process 1; the weights of ",
+        "scores": "valid scores after step ",
+    }[kind]
+    assert said[0].startswith(expected) and "not finite" in said[0]
+    assert "Lower --model.lr" in said[0]
+
+
+def test_a_process_that_fails_ends_the_wait_for_the_others(tmp_path):
+    """`launch` itself: it neither hangs nor hides what a process said."""
+    script = tmp_path / "fails.py"
+    script.write_text(
+        "import os, sys, time\nsys.exit('broken') if os.environ['RANK'] == '1' else time.sleep(600)"
+    )
+    with pytest.raises(AssertionError, match="broken"):
+        launch([script], tmp_path, WORLD)
+    assert subprocess.run(["pgrep", "-f", str(script)], check=False, capture_output=True).stdout == b""
