@@ -96,7 +96,9 @@ def train(
         strategy="ddp" if world_size > 1 else "auto",
         accumulate_grad_batches=max(1, CASES[name] // world_size),
         callbacks=[NanGuard(), *more, *([] if ckpt else [LastCheckpoint(run, minutes=0, seconds=0)])],
-        logger=False, enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0,
+        # Lightning's own would land in the current folder
+        enable_checkpointing=not ckpt, logger=False, enable_progress_bar=False, enable_model_summary=False,
+        num_sanity_val_steps=0,
     )  # fmt: skip
     trainer.fit(task, datamodule=datamodule, ckpt_path=ckpt)
     return {"losses": losses, "seen": seen}

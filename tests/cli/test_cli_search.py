@@ -7,6 +7,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from graphzoo.presets import list_presets
+from graphzoo.runs import word_of
+from graphzoo.search.space import Choice, read_space
+
 SPACE = """
 space:
   model.lr: [0.001, 0.01, 0.05]
@@ -103,7 +107,6 @@ def test_a_trial_that_was_stopped_is_run_again(search):
 
 
 def test_what_a_killed_process_left_is_run_again(search):
-    from graphzoo.search.space import read_space
     from graphzoo.search.study import TrialStudy
 
     search("--trials=1")
@@ -154,8 +157,21 @@ def test_the_first_trial_is_what_would_be_fitted_today(search, cli, results, tin
     assert results("run")["validation"]["best val/acc"] == found
 
 
+@pytest.mark.parametrize("preset", list_presets("search"), ids=lambda preset: preset.name)
+def test_shipped_spaces_hold_options_that_exist(cli, tiny_graph, preset):
+    models = [model.name for model in list_presets("model") if preset.name.startswith(model.name)]
+    space = read_space(preset.path)
+    values = {n: c.values if isinstance(c, Choice) else (c.low, c.high) for n, c in space.choices.items()}
+    ends = [{name: found[place] for name, found in values.items()} for place in (0, -1)]
+    for chosen in ends:
+        words = [f"--{name}={word_of(value)}" for name, value in {**space.options, **chosen}.items()]
+        command = ["fit", f"--model={max(models, key=len)}", "--data=nodes", f"--data.path={tiny_graph}"]
+        shown = cli(*command, *words, "--print_config")
+        assert shown.status == 0, shown.err
+        assert space.fitting(yaml.safe_load(shown.out)) == chosen
+
+
 def test_hopeless_trials_are_given_up(search):
-    from graphzoo.search.space import read_space
     from graphzoo.search.study import TrialStudy
 
     search("--trials=1", "--seeds=0-2")
