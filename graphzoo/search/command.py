@@ -28,7 +28,8 @@ __all__ = ["search_main"]
 
 USAGE = (
     "usage: graphzoo search MODEL DATA [--trials 50] [--minutes M] [--seeds 0] [--splits 0-2]\n"
-    "       [--space NAME|FILE] [--sampler tpe|random|grid] [--sampler_seed 0] [--out DIR] [options of fit]"
+    "       [--space NAME|FILE] [--sampler tpe|random|grid] [--sampler_seed 0] [--window 1] [--out DIR]\n"
+    "       [options of fit]"
 )
 # What a trial needs no more of than its validation value.
 _LEAN = [
@@ -47,8 +48,8 @@ def search_main(argv: list[str]) -> int:
 
     Args:
         argv: MODEL DATA, `--trials` (all in all), `--minutes` (of this command), `--seeds` and `--splits` of
-            a trial's runs, `--space`, `--sampler`, `--sampler_seed`, `--out`; everything else goes to
-            `graphzoo fit`.
+            a trial's runs, `--space`, `--sampler`, `--sampler_seed`, `--window` (a run's value is its best
+            mean of so many validations in a row), `--out`; everything else goes to `graphzoo fit`.
 
     Returns:
         0; 1 if no trial could be judged; the exit status of a run that was stopped.
@@ -63,10 +64,10 @@ def search_main(argv: list[str]) -> int:
     (model, data), rest = argv[:2], argv[2:]
     wanted: dict[str, str] = {}
     defaults = {"trials": "50", "minutes": "", "seeds": "0", "splits": "", "space": "", "sampler": "tpe"}
-    for name, default in {**defaults, "sampler_seed": "0", "out": ""}.items():
+    for name, default in {**defaults, "sampler_seed": "0", "window": "1", "out": ""}.items():
         wanted[name], rest = take_option(rest, f"--{name}", default, USAGE)
     refuse_options(rest, "search", splits=bool(wanted["splits"]), usage=USAGE)
-    budget = _positive(wanted["trials"], "--trials")
+    budget, window = (_positive(wanted[name], f"--{name}") for name in ("trials", "window"))
     minutes = _minutes(wanted["minutes"])
     runs = runs_of(wanted["seeds"], wanted["splits"])
     sampler, sampler_seed = wanted["sampler"], whole_numbers(wanted["sampler_seed"], "--sampler_seed")[0]
@@ -84,6 +85,7 @@ def search_main(argv: list[str]) -> int:
         "options": typed,
         "runs": [str(run) for run in runs],
         "sampler": [sampler, sampler_seed],
+        "window": window,
         **space.describe(),
     }
     fixed = [f"--{name}={word_of(value)}" for name, value in space.options.items()]
@@ -106,14 +108,16 @@ def search_main(argv: list[str]) -> int:
         budget = min(budget, study.propose_all())
     elif not study.trials:
         study.propose(today)
-    status = _work(study, runs, options, budget, minutes)
+    status = _work(study, runs, options, budget, minutes, window)
     if not study.judged:
         return status or 1
     _report(study, plan, rest, runs, record)
     return status
 
 
-def _work(study: Any, runs: list[Run], options: list[str], budget: int, minutes: float | None) -> int:
+def _work(
+    study: Any, runs: list[Run], options: list[str], budget: int, minutes: float | None, window: int
+) -> int:
     """Trial after trial; the exit status."""
     from optuna.trial import TrialState
 
@@ -138,7 +142,7 @@ def _work(study: Any, runs: list[Run], options: list[str], budget: int, minutes:
                     note = f"the settings of trial {twin.number + 1}"
                     values += twin.user_attrs["values"]
                 else:
-                    run_trial(study.place(trial.number), runs, [*options, *words], go_on)
+                    run_trial(study.place(trial.number), runs, [*options, *words], go_on, window=window)
             except TrialFailed as failed:
                 if failed.stopped:
                     study.interrupt(trial)
@@ -207,7 +211,7 @@ def _report(study: Any, plan: Plan, rest: list[str], runs: list[Run], record: Ma
         table.add_row(str(trial.number + 1), f"{mean:.4f}{spread}", *chosen)
     get_console().print(table)
     recipe = study.folder / "best.yaml"
-    recipe.write_text(_recipe(study, plan, rest, runs, monitor), encoding="utf-8")
+    recipe.write_text(_recipe(study, plan, rest, runs, monitor, record["window"]), encoding="utf-8")
     write_results(
         study.folder / "search.json",
         {
@@ -229,21 +233,22 @@ def _report(study: Any, plan: Plan, rest: list[str], runs: list[Run], record: Ma
     )
 
 
-def _recipe(study: Any, plan: Plan, rest: list[str], runs: list[Run], monitor: str) -> str:
+def _recipe(study: Any, plan: Plan, rest: list[str], runs: list[Run], monitor: str, window: int) -> str:
     best = study.judged[0]
     base = read_settings(_recipe_file(plan)) if plan.recipe else {}
     typed, left_out = _options_of(rest)
     whole = nested({**study.space.options, **typed, **best.params}, base)
     each = f"mean of {len(runs)} runs ({runs[0]} to {runs[-1]})" if len(runs) > 1 else f"{runs[0]}"
     sampler, seed = study._sampler, study._seed
+    judged = monitor if window == 1 else f"{monitor}, best mean of {window} epochs in a row,"
     header = {
         "title": f"{plan.model} on {plan.data}, settings by search",
         "data": plan.data,
         "measured": "not tested yet",
         "settings": f"trial {best.number + 1} of {len(study.trials)} ({sampler}, seed {seed}) over "
-        f"{study.space.path.name}; {monitor} {best.value:.4f}, {each}",
+        f"{study.space.path.name}; {judged} {best.value:.4f}, {each}",
         "space": "; ".join(f"{name} {choice}" for name, choice in study.space.choices.items()),
-        "selection": f"best {monitor}",
+        "selection": f"best {judged.rstrip(',')}; of a run, the epoch with the best {monitor}",
     }
     if left_out:
         header["options"] = " ".join(left_out)

@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,23 +41,33 @@ class TrialFailed(Exception):  # noqa: N818 - what happened, not a mistake
 class BestValue(Callback):
     """Notes the best value of the task's validation metric, without writing a checkpoint.
 
+    With a small validation split the best of hundreds of epochs is partly luck, the more so the wilder a
+    curve is. The mean of several epochs in a row is less so.
+
+    Args:
+        window: Epochs in a row whose mean is compared.
+
     Attributes:
-        value: The best so far; None before the first validation.
-        epoch: Its epoch, counted from 0.
+        value: The best so far; None before there were so many validations.
+        epoch: The last of its epochs, counted from 0.
         monitor: Name of the metric.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, window: int = 1) -> None:
         self.value: float | None = None
         self.epoch: int | None = None
         self.monitor = ""
+        self._last: deque[float] = deque(maxlen=window)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Compare with the best; NaN is never better."""
         if trainer.sanity_checking:
             return
         self.monitor = str(pl_module.monitor)
-        value = float(trainer.callback_metrics[self.monitor])
+        self._last.append(float(trainer.callback_metrics[self.monitor]))
+        if len(self._last) < (self._last.maxlen or 1):
+            return
+        value = math.fsum(self._last) / len(self._last)
         sign = 1 if str(pl_module.mode) == "max" else -1
         if math.isfinite(value) and (self.value is None or sign * value > sign * self.value):
             self.value, self.epoch = value, trainer.current_epoch
@@ -67,7 +78,7 @@ class Outcome:
     """What one run of a trial found.
 
     Args:
-        value: Best validation value.
+        value: Best validation value, or mean of a window of them.
         epoch: Its epoch.
         monitor: Name of the metric.
         seconds: Wall time of the run.
@@ -80,7 +91,7 @@ class Outcome:
 
 
 def run_trial(
-    folder: Path, runs: list[Run], options: list[str], go_on: Callable[[int, Outcome], bool]
+    folder: Path, runs: list[Run], options: list[str], go_on: Callable[[int, Outcome], bool], *, window: int
 ) -> list[Outcome]:
     """Fit one setting with several seeds or splits, one after the other.
 
@@ -92,23 +103,24 @@ def run_trial(
         runs: Seeds and splits.
         options: Of `graphzoo fit`.
         go_on: Asked after each run with its number and outcome; False ends the trial.
+        window: See `BestValue`.
 
     Raises:
         TrialFailed: if a run failed or was stopped.
     """
     outcomes: list[Outcome] = []
     for number, run in enumerate(runs):
-        outcome = _fit(folder / run.folder, [*options, *run.options])
+        outcome = _fit(folder / run.folder, [*options, *run.options], window)
         outcomes.append(outcome)
         if not go_on(number, outcome):
             break
     return outcomes
 
 
-def _fit(folder: Path, options: list[str]) -> Outcome:
+def _fit(folder: Path, options: list[str], window: int) -> Outcome:
     from graphzoo.launch import run_plan
 
-    best, began = BestValue(), time.perf_counter()
+    best, began = BestValue(window), time.perf_counter()
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "log.txt"
     plan = make_plan("fit", [*options, "--run_dir", str(folder / "run")])
@@ -121,7 +133,8 @@ def _fit(folder: Path, options: list[str]) -> Outcome:
     ):
         status = run_plan(plan)
     if status or best.value is None or best.epoch is None:
-        raise TrialFailed(_last_words(log), status)
+        few = f"fewer than {window} validations" if window > 1 else "no validation took place"
+        raise TrialFailed(_last_words(log) if status else few, status)
     outcome = Outcome(best.value, best.epoch, best.monitor, time.perf_counter() - began)
     found: dict[str, Any] = {best.monitor: best.value, "epoch": best.epoch, "seconds": outcome.seconds}
     (folder / "validation.json").write_text(json.dumps(found) + "\n", encoding="utf-8")
@@ -131,4 +144,4 @@ def _fit(folder: Path, options: list[str]) -> Outcome:
 def _last_words(log: Path) -> str:
     lines = [line.strip() for line in log.read_text(encoding="utf-8").splitlines() if line.strip()]
     told = [line for line in lines if line.startswith("graphzoo: ")]
-    return (told or lines or ["no validation took place"])[-1].removeprefix("graphzoo: ")
+    return (told or lines or ["it said nothing"])[-1].removeprefix("graphzoo: ")

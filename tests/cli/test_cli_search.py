@@ -171,6 +171,21 @@ def test_shipped_spaces_hold_options_that_exist(cli, tiny_graph, preset):
         assert space.fitting(yaml.safe_load(shown.out)) == chosen
 
 
+def test_a_run_is_judged_by_a_window_of_epochs(search):
+    Path("space.yaml").write_text("space: {model.lr: [0.01]}")
+    search("--trials=1", "--trainer.max_epochs=6", "--window=3")
+    with (FOLDER / "trials/0000/seed-0/run/metrics.csv").open() as file:
+        curve = [float(row["val/acc"]) for row in csv.DictReader(file) if row["val/acc"]]
+    means = [sum(curve[start : start + 3]) / 3 for start in range(4)]
+    found = json.loads((FOLDER / "search.json").read_text())
+    assert len(curve) == 6 and found["best"]["value"] == pytest.approx(max(means), abs=1e-12)
+    told = json.loads((FOLDER / "trials/0000/seed-0/validation.json").read_text())
+    assert told["epoch"] == 2 + means.index(max(means))
+    assert "best mean of 3 epochs in a row" in (FOLDER / "best.yaml").read_text()
+    failed = search("--trials=3", "--trainer.max_epochs=2", "--window=3", "--out=short", status=1)
+    assert "fewer than 3 validations" in failed.err
+
+
 def test_hopeless_trials_are_given_up(search):
     from graphzoo.search.study import TrialStudy
 
