@@ -241,7 +241,9 @@ def compare(mean: float, paper: float | None, paper_std: float | None) -> str:
         return ""
     if mean >= paper:
         return "above"
-    digits = len(repr(paper).partition(".")[2])
+    digits = max(
+        3, len(repr(paper).partition(".")[2])
+    )  # papers give three or four; zeros at the end are lost
     within = paper_std is not None and mean >= paper - paper_std
     return "met" if within or round(mean, digits) >= paper else "below"
 

@@ -38,7 +38,7 @@ class Encoder(nn.Module, ABC):
     def __new__(cls, *args: Any, **kwargs: Any) -> Encoder:
         """Note the settings before `__init__` runs."""
         module = super().__new__(cls)
-        # copy and pickle make an empty shell first, and restore `init_args` themselves.
+        # copy and pickle make an empty shell first, and restore what is noted here themselves.
         if args or kwargs:
             signature = inspect.signature(cls.__init__)
             bound = signature.bind(module, *args, **kwargs)
@@ -48,6 +48,7 @@ class Encoder(nn.Module, ABC):
                 gathers = signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD
                 settings |= value if gathers else {name: value}
             # nn.Module is not initialised yet, so its own __setattr__ must not see this.
+            object.__setattr__(module, "spec", list(bound.arguments.values())[1])
             object.__setattr__(module, "init_args", settings)
         return module
 

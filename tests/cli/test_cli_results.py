@@ -134,7 +134,7 @@ def test_results_show_single_runs_and_rows_once(reproduce, cli, fit_nodes):
     lines = list(csv.DictReader(io.StringIO(cli("results", "--format=csv", "--metric=acc").out)))
     assert sorted(line["runs"] for line in lines if line["metric"] == "acc") == ["1", "2"]
     assert cli("results", "--data=cora").status == 2
-    assert "`graphzoo reproduce galit nodes --seeds 0-1`" in cli("results", "--commands").out
+    assert "`graphzoo reproduce galit nodes --seeds 0-1`" in cli("results", "--commands", "--format=markdown").out
     assert cli("results", "--model=galit,gcn").out.count("galit") == 2
     damaged = next(Path("runs/galit-nodes").glob("*/results.json"))
     damaged.write_text(damaged.read_text()[:40])

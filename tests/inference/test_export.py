@@ -77,7 +77,7 @@ def test_a_node_model_by_the_command(tmp_path, monkeypatch, capsys):
 def test_an_encoder_alone_comes_back(exported, umls_run):
     run = graphzoo.load(umls_run.path)
     encoder = KnowFormer.from_pretrained(exported)
-    expected = run._task.encoder
+    expected = run.task.encoder
     assert encoder.init_args == expected.init_args and encoder.spec == expected.spec and not encoder.training
     for name, value in expected.state_dict().items():
         assert torch.equal(encoder.state_dict()[name], value), name
