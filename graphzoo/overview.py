@@ -92,7 +92,8 @@ def _single_run(path: Path) -> dict[str, Any] | None:
         return None
     try:
         result = json.loads(path.read_text(encoding="utf-8"))
-        tested = {name: value for name, value in result["metrics"].items() if name.startswith("test/")}
+        metrics = result["metrics"].items()
+        tested = {name: float(value) for name, value in metrics if name.startswith("test/")}
         model, data, recipe = str(result["model"]), str(result["data"]), result.get("recipe") or ""
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"{path} is damaged ({error})\nMove it away, or run it again") from error
@@ -103,11 +104,11 @@ def _single_run(path: Path) -> dict[str, Any] | None:
         published = published_values(model, recipe, data)
     except UsageError:
         published = {}  # a recipe that is no longer there
-    metrics: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for name in names:
         mean, deviation = mean_and_deviation([tested[name]])
         paper = published.get(name)
-        metrics[name] = {
+        found[name] = {
             "mean": mean,
             "std": deviation,
             "paper": paper.value if paper else None,
@@ -116,7 +117,7 @@ def _single_run(path: Path) -> dict[str, Any] | None:
         }
     seeds = [result["seed"]] if result.get("seed") is not None else []
     content = {"model": model, "data": data, "recipe": recipe or None, "name": None, "differs": None}
-    return {**content, "seeds": seeds, "splits": None, "metrics": metrics}
+    return {**content, "seeds": seeds, "splits": None, "metrics": found}
 
 
 def _line(row: Mapping[str, Any], metric: str, *, commands: bool) -> list[str]:
@@ -137,31 +138,8 @@ def _line(row: Mapping[str, Any], metric: str, *, commands: bool) -> list[str]:
     runs = str(len(found["values"]))
     told = compare(found["mean"], paper, paper_std)
     ours = spread(name, found["mean"], found["std"])
-    command = f"`{_command(row)}`" if commands and not row.get("name") else ""
+    command = f"`{row['command']}`" if commands and row.get("command") else ""
     return [row["data"], model, shown, ours, runs, published, told, row.get("differs") or "", command]
-
-
-def _command(row: Mapping[str, Any]) -> str:
-    """What makes a row again, for rows of shipped recipes."""
-    words = ["graphzoo", "reproduce", row["model"], row["data"]]
-    recipe = (row.get("recipe") or "").rpartition("/")[2]
-    if recipe and recipe != row["data"]:
-        words += ["--recipe", recipe]
-    seeds, splits = row.get("seeds") or [], row.get("splits") or []
-    usual = [0] if splits or row["model"].startswith("heuristic.") else [0, 1, 2]
-    if seeds and seeds != usual:
-        words += ["--seeds", _numbers(seeds)]
-    if splits:
-        words += ["--splits", _numbers(splits)]
-    return " ".join(words)
-
-
-def _numbers(numbers: Sequence[int]) -> str:
-    """`0-9` for ten numbers in a row, `0,2` for others."""
-    first, last = numbers[0], numbers[-1]
-    if len(numbers) > 1 and list(numbers) == list(range(first, last + 1)):
-        return f"{first}-{last}"
-    return ",".join(map(str, numbers))
 
 
 def _print(lines: list[list[str]]) -> None:

@@ -50,13 +50,13 @@ def write_pretrained(
         The folder.
 
     Raises:
-        UsageError: if there is something in `folder`, or a setting is no plain value.
+        UsageError: if there is something in `folder`, it cannot be written, or a setting is no plain value.
     """
     from safetensors.torch import save_file
 
-    folder = Path(folder)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(f"{folder} exists already and is left as it is\nGive another folder")
+    shown, folder = Path(folder), Path(folder).absolute()
+    if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
+        raise UsageError(f"{shown} exists already and is left as it is\nGive another folder")
     try:
         text = json.dumps({"format": FORMAT, **settings}, indent=1, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -72,9 +72,13 @@ def write_pretrained(
         if graph is not None:
             shutil.copytree(graph, part / "graph")
         part.replace(folder)
+    except OSError as error:
+        raise UsageError(
+            f"{shown} cannot be written: {error.strerror or error}\nGive another folder"
+        ) from error
     finally:
         shutil.rmtree(part, ignore_errors=True)
-    return folder
+    return shown
 
 
 def read_pretrained(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -102,11 +106,13 @@ def read_pretrained(path: str | os.PathLike[str]) -> dict[str, Any]:
         settings = json.loads(text)
         if not isinstance(settings, dict) or not isinstance(settings.get("graphzoo"), dict):
             raise ValueError("no `graphzoo` entry")
+        if not isinstance(settings.get("hyper_parameters", {}), dict):
+            raise ValueError("`hyper_parameters` is no mapping")
     except (OSError, ValueError, RecursionError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UsageError(f"{file} cannot be used: {reason}\nExport the model again") from error
     found = settings.get("format")
-    if not isinstance(found, int) or found > FORMAT:
+    if not isinstance(found, int) or not 1 <= found <= FORMAT:
         raise UsageError(f"{file}: format {found!r}, this graphzoo reads {FORMAT}\nInstall a newer version")
     try:
         state = load_file(weights)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from graphzoo.rows import Published, parse_published, print_rows, published_valu
 from graphzoo.run_directory import several_processes
 from graphzoo.runs import (
     Run,
+    claim,
     one_device,
     refuse_options,
     run_command,
@@ -24,6 +24,7 @@ from graphzoo.runs import (
     runs_of,
     take_flag,
     take_option,
+    whole_numbers,
     word_of,
 )
 from graphzoo.settings_file import read_settings
@@ -53,7 +54,7 @@ class _Variant:
     @property
     def folder(self) -> str:
         """Name of its folder below that of the ablation."""
-        return re.sub(r"[^a-z0-9.]+", "-", self.name.lower()).strip("-")
+        return re.sub(r"[^a-z0-9.]+", "-", self.name.lower()).strip("-.")
 
     @property
     def words(self) -> list[str]:
@@ -112,7 +113,8 @@ def reproduce_main(argv: list[str]) -> int:
     for variant in variants:
         directory = base / variant.folder if variant.name else base
         words = [*options, *variant.words]
-        _claim(directory, words)
+        begun = [*directory.glob("s*-*/results.json"), *directory.glob("s*-*/checkpoints/*.ckpt")]
+        claim(directory, {"options": words}, words, begun=bool(begun), what="seeds")
         if variant.name:
             sys.stderr.write(f"{variant.name}\n")
         for run in runs:
@@ -121,7 +123,11 @@ def reproduce_main(argv: list[str]) -> int:
                 sys.stderr.write("The same reproduce command goes on from here.\n")
                 return status
         names_of_row = {"model": plan.model, "data": plan.data, "recipe": plan.recipe, "name": variant.name}
-        rows.append(write_row(directory, runs, **names_of_row, published=variant.published(plan)))
+        which = _which(seeds, splits, command)
+        made = None if ablation else ["graphzoo", "reproduce", plan.model, plan.data, *_lasting(rest), *which]
+        rows.append(
+            write_row(directory, runs, **names_of_row, published=variant.published(plan), command=made)
+        )
     counted = ("run" if splits else "seed") + ("s" if len(runs) > 1 else "")
     about = f"{title}: " if title else ""
     print_rows(f"{about}{plan.model} on {plan.data}: test, {len(runs)} {counted}", rows)
@@ -156,11 +162,35 @@ def _read_ablation(name: str, plan: Plan) -> tuple[str, list[_Variant]]:
             raise UsageError(f"{path}: row {number} has to be a name, options and perhaps paper, got {row!r}")
         if odd := [key for key in parts["options"] if "." not in str(key)]:
             raise UsageError(f"{path}: row {number}: {odd[0]!r} is no option; write such as model.lr")
+        for data, figures in parts["paper"].items():
+            try:
+                parse_published(figures)
+            except (AttributeError, ValueError) as error:
+                raise UsageError(
+                    f"{path}: row {number}: {figures!r} for {data} is no figure\nWrite acc=0.85±0.01"
+                ) from error
         variants.append(_Variant(parts["name"], parts["options"], parts["paper"]))
     folders = [variant.folder for variant in variants]
+    if "" in folders:
+        name = variants[folders.index("")].name
+        raise UsageError(f"{path}: {name!r} is no name for a row: a folder is called after it\nUse letters")
     if twice := [variant.name for variant in variants if folders.count(variant.folder) > 1]:
         raise UsageError(f"{path}: two rows are called {twice[0]!r}; give each a name of its own")
     return path.stem, variants
+
+
+def _lasting(words: list[str]) -> list[str]:
+    """The options without those that say where and how it is shown, which change no figure."""
+    for option in ("--logger", "--data.root", "--trainer.enable_progress_bar"):
+        words = take_option(words, option, "", USAGE)[1]
+    return words
+
+
+def _which(seeds: str, splits: str, command: str) -> list[str]:
+    """`--seeds` and `--splits` where they are not the usual ones."""
+    usual = "0" if splits or command == "test" else "0,1,2"
+    found = [] if whole_numbers(seeds, "--seeds") == whole_numbers(usual, "--seeds") else ["--seeds", seeds]
+    return [*found, *(["--splits", splits] if splits else [])]
 
 
 def _is_heuristic(model: str) -> bool:
@@ -168,21 +198,6 @@ def _is_heuristic(model: str) -> bool:
         return find_preset("model", model).header.get("kind") == "heuristic"
     except UsageError:
         return False  # a class path, or a name that the plan is going to refuse
-
-
-def _claim(directory: Path, options: list[str]) -> None:
-    """Write down what the row is made of; seeds of other settings never get into the same mean."""
-    record = directory / "command.json"
-    if record.is_file():
-        before = json.loads(record.read_text(encoding="utf-8"))
-        begun = [*directory.glob("s*-*/results.json"), *directory.glob("s*-*/checkpoints/*.ckpt")]
-        if before != options and begun:
-            raise UsageError(
-                f"{directory} holds seeds with other options: {' '.join(before)}\n"
-                "Give those again, or another folder with --out DIR"
-            )
-    directory.mkdir(parents=True, exist_ok=True)
-    record.write_text(json.dumps(options) + "\n", encoding="utf-8")
 
 
 def _run_once(folder: Path, run: Run, command: str, options: list[str], *, together: bool) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -155,6 +156,7 @@ def write_row(
     recipe: str,
     name: str = "",
     published: Mapping[str, Published] | None = None,
+    command: Sequence[str] | None = None,
 ) -> dict[str, Any]:
     """Average the runs of a row, and write `row.csv` and `row.json`.
 
@@ -166,6 +168,7 @@ def write_row(
         recipe: `<model>/<name>`, a file's name, or empty.
         name: What sets the row of an ablation apart.
         published: Figures of the paper; None takes those of the recipe.
+        command: What makes the row again.
 
     Returns:
         What `row.json` holds.
@@ -205,6 +208,7 @@ def write_row(
         "name": name or None,
         "claim": header.get("claim"),
         "differs": header.get("differs"),
+        "command": shlex.join(command) if command else None,
         "seeds": list(dict.fromkeys(run.seed for run in runs)),
         "splits": list(dict.fromkeys(run.split for run in runs if run.split is not None)) or None,
         "metrics": metrics,
@@ -298,8 +302,13 @@ def read_row(path: Path) -> dict[str, Any]:
     """
     try:
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if not content["metrics"]:
+            raise ValueError("no metrics")
         for found in content["metrics"].values():
-            float(found["mean"])
+            others = [found.get(key) for key in ("std", "paper", "paper_std")]
+            figures = [found["mean"], *found["values"], *others]
+            if not all(isinstance(figure, int | float | None) for figure in figures):
+                raise TypeError("a figure that is no number")
         if not isinstance(content["model"], str) or not isinstance(content["data"], str):
             raise TypeError("model and data are words")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

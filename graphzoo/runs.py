@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -16,6 +19,7 @@ from graphzoo.errors import UsageError
 
 __all__ = [
     "Run",
+    "claim",
     "one_device",
     "refuse_options",
     "run_command",
@@ -118,6 +122,54 @@ def take_option(rest: list[str], option: str, default: str, usage: str) -> tuple
             raise UsageError(f"{option} needs a value\n{usage}")
         value = found
     return value, kept
+
+
+def claim(folder: Path, record: Mapping[str, Any], words: Sequence[str], *, begun: bool, what: str) -> None:
+    """Write down what a folder's runs are made of; runs of other settings never get into it.
+
+    Args:
+        folder: Is made if it is not there.
+        record: Plain values that must stay the same, kept in `command.json`.
+        words: The command line; of the files it names the content must stay the same too.
+        begun: Whether the folder holds runs already. Before that, a new record replaces the old one.
+        what: What the folder holds, for the message.
+
+    Raises:
+        UsageError: naming what has changed.
+    """
+    path = folder / "command.json"
+    files = {}
+    for word in words:
+        name = word.rpartition("=")[2]
+        if name.endswith((".yaml", ".yml")) and Path(name).is_file():
+            files[name] = hashlib.sha256(Path(name).read_bytes()).hexdigest()
+    now = json.loads(json.dumps({**record, "files": files}))
+    if path.is_file() and begun:
+        try:
+            before = json.loads(path.read_text(encoding="utf-8"))
+            if isinstance(before, list):  # of earlier versions
+                before = {"options": before}
+            before = {"files": files, **before}
+        except (ValueError, TypeError) as error:
+            raise UsageError(f"{path} is damaged ({error})\nGive another folder with --out DIR") from error
+        changed = [key for key in now if before.get(key) != now[key]]
+        if changed == ["files"]:
+            old = before["files"]
+            other = next(name for name in {**files, **old} if files.get(name) != old.get(name))
+            raise UsageError(
+                f"{folder} holds {what} with another content of {other}\nGive another folder with --out DIR"
+            )
+        if changed:
+            old = before.get(changed[0])
+            told = " ".join(old) if isinstance(old, list) and all(isinstance(o, str) for o in old) else old
+            raise UsageError(
+                f"{folder} holds {what} with other {changed[0]}: {told}\n"
+                "Give those again, or another folder with --out DIR"
+            )
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"command.{os.getpid()}.part")
+    temporary.write_text(json.dumps(now, ensure_ascii=False) + "\n", encoding="utf-8")
+    temporary.replace(path)
 
 
 def take_flag(rest: list[str], flag: str) -> tuple[bool, list[str]]:

@@ -177,6 +177,10 @@ def build_task(
                 checkpoint, factory
             )
             return task
+        except (AttributeError, TypeError, ValueError) as error:
+            if isinstance(error, UsageError):
+                raise
+            raise UsageError(f"{source}: the settings of the task cannot be used: {error}") from error
         except RuntimeError as error:
             lines = [line.strip() for line in str(error).splitlines() if line.strip()]
             raise UsageError(f"{source}: the weights do not fit: {' '.join(lines[:2])}") from error

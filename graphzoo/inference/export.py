@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from graphzoo.errors import UsageError, suggestion
-from graphzoo.inference.checkpoint import build_task, find_checkpoint, read_checkpoint
 from graphzoo.pretrained import WEIGHTS, write_pretrained
 from graphzoo.rows import SHOWN
 from graphzoo.runs import take_flag, take_option
@@ -86,6 +85,9 @@ def export_run(
         UsageError: if the checkpoint cannot be used, its weights do not fit its settings, or something lies
             in `folder`.
     """
+    # here, not above: help and mistakes are answered before anything heavy is imported
+    from graphzoo.inference.checkpoint import build_task, find_checkpoint, read_checkpoint
+
     file, place = find_checkpoint(run)
     if file.name == WEIGHTS:
         raise UsageError(f"{run} is exported already\nCopy the folder")
@@ -94,7 +96,7 @@ def export_run(
     described = {key: _shareable(value) for key, value in checkpoint["graphzoo"].items()}
     settings = dict(checkpoint.get("hyper_parameters") or {})
     settings.pop("encoder", None)
-    results = _results(place)
+    results = _results(place, checkpoint.get("epoch"))
     content = {"graphzoo": described, "hyper_parameters": settings, "results": results}
     card = _card(described, results, type(task).__name__, Path(folder).name, licence)
     with tempfile.TemporaryDirectory() as scratch:
@@ -102,14 +104,18 @@ def export_run(
         return write_pretrained(folder, checkpoint["state_dict"], content, card=card, graph=graph)
 
 
-def _copy_graph(source: Path, target: Path) -> Path:
-    """The run's graph without the places on this machine that it was read from."""
-    shutil.copytree(source, target)
+def _copy_graph(source: Path, target: Path) -> Path | None:
+    """The run's graph without the places on this machine that it was read from.
+
+    None for a large graph from own files, of which a run keeps no copy: who loads the model gives it.
+    """
     meta = target / "meta.json"
     try:
-        found = json.loads(meta.read_bytes())
-        whole = found.get("graph", "") is not None
-        found |= {key: None for key in _PRIVATE if key in found and (whole or key == "root")}
+        found = json.loads((source / "meta.json").read_bytes())
+        if found.get("graph", "") is None and found.get("path") is not None:
+            return None
+        found |= {key: None for key in _PRIVATE if key in found}
+        shutil.copytree(source, target)
         meta.write_text(json.dumps(found, indent=1), encoding="utf-8")
     except (OSError, ValueError, AttributeError) as error:
         raise UsageError(f"{source / 'meta.json'} is damaged ({error})\nTrain the run again") from error
@@ -122,14 +128,16 @@ def _shareable(value: Any) -> Any:
     return value
 
 
-def _results(place: Path | None) -> dict[str, Any]:
-    """The run's test figures, if it was tested."""
+def _results(place: Path | None, epoch: int | None) -> dict[str, Any]:
+    """The run's test figures, if it was this checkpoint that was tested."""
     path = None if place is None else place / "results.json"
     if path is None or not path.is_file():
         return {}
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        tested = {name: found["metrics"][name] for name in SHOWN if name in found["metrics"]}
+        if found.get("best_epoch") != epoch:
+            return {}
+        tested = {name: float(found["metrics"][name]) for name in SHOWN if name in found["metrics"]}
         kept = ("model", "data", "recipe", "seed", "best_epoch", "num_parameters", "config_hash", "split")
         return {"metrics": tested, **{key: found.get(key) for key in kept}}
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -220,7 +228,7 @@ def _card(
 def _results_of_card(results: Mapping[str, Any]) -> str:
     metrics = results.get("metrics") or {}
     if not metrics:
-        return "The run was not tested."
+        return "This checkpoint was not tested."
     epoch = results.get("best_epoch")
     chosen = "" if epoch is None else f", epoch {epoch + 1}"
     rows = "\n".join(f"| {key} | {value:.4f} |" for key, value in metrics.items())

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -20,9 +20,14 @@ from graphzoo.errors import UsageError
 from graphzoo.presets import find_preset, list_presets
 from graphzoo.registry import TASKS
 from graphzoo.run_directory import several_processes
-from graphzoo.runs import Run, one_device, refuse_options, runs_of, take_option, whole_numbers, word_of
+from graphzoo.runs import Run, claim, one_device, refuse_options, runs_of, take_option, whole_numbers, word_of
 from graphzoo.search.space import Space, nested, read_space
 from graphzoo.settings_file import read_settings
+
+if TYPE_CHECKING:
+    from optuna.trial import Trial
+
+    from graphzoo.search.study import TrialStudy
 
 __all__ = ["search_main"]
 
@@ -37,14 +42,16 @@ _LEAN = [
     "--trainer.enable_checkpointing=false",
     "--trainer.num_sanity_val_steps=0",
 ]
+_SHOWN = 5  # trials in the table
 _FAILURES = 3  # so many at the begin, and none that went well: the settings are wrong, not the trial
 
 
 def search_main(argv: list[str]) -> int:
     """Try settings until the budget is spent; the best become a recipe.
 
-    The first trial is what the presets say today, so the result is never worse than that on validation. The
-    same command goes on with an interrupted search, and several processes can share one folder.
+    The first trial is what would be fitted today, as far as it lies in the space. What the command line sets
+    is not searched. The same command goes on with an interrupted search, and several processes can share one
+    folder.
 
     Args:
         argv: MODEL DATA, `--trials` (all in all), `--minutes` (of this command), `--seeds` and `--splits` of
@@ -70,11 +77,19 @@ def search_main(argv: list[str]) -> int:
     budget, window = (_positive(wanted[name], f"--{name}") for name in ("trials", "window"))
     minutes = _minutes(wanted["minutes"])
     runs = runs_of(wanted["seeds"], wanted["splits"])
-    sampler, sampler_seed = wanted["sampler"], whole_numbers(wanted["sampler_seed"], "--sampler_seed")[0]
+    sampler = wanted["sampler"]
+    sampler_seed, *more_seeds = whole_numbers(wanted["sampler_seed"], "--sampler_seed")
+    if more_seeds:
+        raise UsageError(f"--sampler_seed takes one number, got {wanted['sampler_seed']!r}")
     plan = make_plan("fit", ["--model", model, "--data", data, *rest])
     space = _space(wanted["space"], plan)
+    given = set(_options_of(rest)[0])
+    left = space.without(given)
+    for name in [name for name in space.choices if name not in left.choices]:
+        sys.stderr.write(f"{name} is set on the command line: not searched\n")
+    space = left
 
-    from graphzoo.search.study import SAMPLERS, TrialStudy
+    from graphzoo.search.study import SAMPLERS, TrialStudy, gate_of
 
     if sampler not in SAMPLERS:
         raise UsageError(f"--sampler is one of {', '.join(SAMPLERS)}, got {sampler!r}")
@@ -92,31 +107,37 @@ def search_main(argv: list[str]) -> int:
     quiet = [] if any(word.partition("=")[0] == "--logger" for word in rest) else ["--logger=csv"]
     options = [*typed[:4], *_LEAN, *quiet, *fixed, *one_device(rest)]
     today = space.fitting(_settings(options))
-    _claim(folder, record)
     task = TASKS[find_preset("data", plan.data).header["task"]]
-    study = TrialStudy(
-        folder,
-        space,
-        direction="maximize" if task.mode == "max" else "minimize",
-        sampler=sampler,
-        seed=sampler_seed,
-        num_runs=len(runs),
-    )
-    if orphans := study.take_back_orphans():
-        sys.stderr.write(f"{orphans} interrupted trial{'s' * (orphans > 1)} to be run again\n")
-    if sampler == "grid":
-        budget = min(budget, study.propose_all())
-    elif not study.trials:
-        study.propose(today)
+    if folder.is_dir() and not (folder / "command.json").is_file() and _holds_others(folder):
+        raise UsageError(f"{folder} holds other files\nGive an empty or new folder with --out DIR")
+    folder.mkdir(parents=True, exist_ok=True)
+    with gate_of(folder):  # several processes may begin at once
+        begun = (folder / "study.journal").is_file()
+        claim(folder, record, typed, begun=begun, what="trials")
+        study = TrialStudy(
+            folder,
+            space,
+            direction="maximize" if task.mode == "max" else "minimize",
+            sampler=sampler,
+            seed=sampler_seed,
+            num_runs=len(runs),
+        )
+        if orphans := study.take_back_orphans():
+            sys.stderr.write(f"{orphans} interrupted trial{'s' * (orphans > 1)} to be run again\n")
+        if sampler == "grid":
+            budget = min(budget, study.propose_all())
+        elif not study.trials:
+            study.propose(today)
     status = _work(study, runs, options, budget, minutes, window)
     if not study.judged:
         return status or 1
-    _report(study, plan, rest, runs, record)
+    with study.gate:
+        _report(study, plan, rest, runs, record)
     return status
 
 
 def _work(
-    study: Any, runs: list[Run], options: list[str], budget: int, minutes: float | None, window: int
+    study: TrialStudy, runs: list[Run], options: list[str], budget: int, minutes: float | None, window: int
 ) -> int:
     """Trial after trial; the exit status."""
     from optuna.trial import TrialState
@@ -124,8 +145,10 @@ def _work(
     from graphzoo.search.trial import TrialFailed, run_trial
 
     began = time.monotonic()
-    while len(study.trials) < budget and (minutes is None or time.monotonic() - began < 60 * minutes):
-        with study.next_trial() as trial:
+    while minutes is None or time.monotonic() - began < 60 * minutes:
+        with study.next_trial(budget) as trial:
+            if trial is None:
+                break
             values: list[float] = []
             seconds: list[float] = []
 
@@ -139,7 +162,7 @@ def _work(
             twin = study.same_settings(trial)
             try:
                 if twin is not None:  # drawn twice: nothing new to learn
-                    note = f"the settings of trial {twin.number + 1}"
+                    note = f"the settings of trial {twin.number}"
                     values += twin.user_attrs["values"]
                 else:
                     run_trial(study.place(trial.number), runs, [*options, *words], go_on, window=window)
@@ -163,7 +186,8 @@ def _work(
             mean = fmean(values) if state == TrialState.COMPLETE else None
             study.study.tell(trial, mean, state=state)
         _tell(study, trial, budget, values, sum(seconds), note)
-        study.write_table()
+        with study.gate:
+            study.write_table()
         states = [found.state for found in study.trials]
         if len(states) >= _FAILURES and set(states) == {TrialState.FAIL}:
             sys.stderr.write(f"The first {len(states)} trials failed; see {study.place(trial.number)}\n")
@@ -171,21 +195,26 @@ def _work(
     return 0
 
 
-def _tell(study: Any, trial: Any, budget: int, values: list[float], seconds: float, note: str) -> None:
+def _tell(
+    study: TrialStudy, trial: Trial, budget: int, values: list[float], seconds: float, note: str
+) -> None:
     from graphzoo.rows import mean_and_deviation
 
-    line = f"trial {trial.number + 1}/{budget}"
+    done = sum(found.state.is_finished() for found in study.trials)
+    line = f"trial {trial.number} ({done} of {budget})"
     if values:
         mean, deviation = mean_and_deviation(values)
         line += f"  {mean:.4f}" + ("" if deviation is None else f" ± {deviation:.4f}")
         line += f"  {seconds:.0f} s"
     line += f"  {note}" if note else ""
     best = study.judged[:1]
-    line += f"  best {best[0].value:.4f} (trial {best[0].number + 1})" if best else ""
+    line += f"  best {best[0].value:.4f} (trial {best[0].number})" if best else ""
     sys.stderr.write(line + "\n")
 
 
-def _report(study: Any, plan: Plan, rest: list[str], runs: list[Run], record: Mapping[str, Any]) -> None:
+def _report(
+    study: TrialStudy, plan: Plan, rest: list[str], runs: list[Run], record: Mapping[str, Any]
+) -> None:
     """The best trials as a table, and the best one as a recipe."""
     from rich import get_console
     from rich.table import Table
@@ -200,18 +229,22 @@ def _report(study: Any, plan: Plan, rest: list[str], runs: list[Run], record: Ma
         title=f"{plan.model} on {plan.data}: best of {len(study.trials)} trials, {monitor}",
         title_justify="left",
     )
+    shown = judged[:_SHOWN]
     table.add_column("trial")
-    table.add_column(monitor, justify="right")
+    for trial in shown:
+        table.add_column(str(trial.number), justify="right")
+    figures = [mean_and_deviation(trial.user_attrs["values"]) for trial in shown]
+    table.add_row(monitor, *(f"{mean:.4f}" for mean, _ in figures))
+    if len(runs) > 1:
+        table.add_row("std", *("" if deviation is None else f"{deviation:.4f}" for _, deviation in figures))
+    table.add_section()
     for name in study.space.choices:
-        table.add_column(name.rpartition(".")[2], justify="right", overflow="fold")
-    for trial in judged[:5]:
-        mean, deviation = mean_and_deviation(trial.user_attrs["values"])
-        spread = "" if deviation is None else f" ± {deviation:.4f}"
-        chosen = [word_of(trial.params[name]) for name in study.space.choices]
-        table.add_row(str(trial.number + 1), f"{mean:.4f}{spread}", *chosen)
+        table.add_row(name, *(_shown(trial.params[name]) for trial in shown))
     get_console().print(table)
     recipe = study.folder / "best.yaml"
-    recipe.write_text(_recipe(study, plan, rest, runs, monitor, record["window"]), encoding="utf-8")
+    part = recipe.with_name("best.yaml.part")
+    part.write_text(_recipe(study, plan, rest, runs, monitor, record["window"]), encoding="utf-8")
+    part.replace(recipe)
     write_results(
         study.folder / "search.json",
         {
@@ -233,20 +266,25 @@ def _report(study: Any, plan: Plan, rest: list[str], runs: list[Run], record: Ma
     )
 
 
-def _recipe(study: Any, plan: Plan, rest: list[str], runs: list[Run], monitor: str, window: int) -> str:
+def _shown(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else word_of(value)
+
+
+def _recipe(
+    study: TrialStudy, plan: Plan, rest: list[str], runs: list[Run], monitor: str, window: int
+) -> str:
     best = study.judged[0]
     base = read_settings(_recipe_file(plan)) if plan.recipe else {}
     typed, left_out = _options_of(rest)
     whole = nested({**study.space.options, **typed, **best.params}, base)
     each = f"mean of {len(runs)} runs ({runs[0]} to {runs[-1]})" if len(runs) > 1 else f"{runs[0]}"
-    sampler, seed = study._sampler, study._seed
     judged = monitor if window == 1 else f"{monitor}, best mean of {window} epochs in a row,"
     header = {
-        "title": f"{plan.model} on {plan.data}, settings by search",
+        "title": f"{plan.model} on {plan.data}, settings by search; written anew by it, so change a copy",
         "data": plan.data,
         "measured": "not tested yet",
-        "settings": f"trial {best.number + 1} of {len(study.trials)} ({sampler}, seed {seed}) over "
-        f"{study.space.path.name}; {judged} {best.value:.4f}, {each}",
+        "settings": f"trial {best.number}, best of {len(study.trials)} ({study.sampler}, seed {study.seed}), "
+        f"over {study.space.path.name}; {judged} {best.value:.4f}, {each}",
         "space": "; ".join(f"{name} {choice}" for name, choice in study.space.choices.items()),
         "selection": f"best {judged.rstrip(',')}; of a run, the epoch with the best {monitor}",
     }
@@ -320,25 +358,7 @@ def _space(name: str, plan: Plan) -> Space:
     )
 
 
-def _claim(folder: Path, record: Mapping[str, Any]) -> None:
-    """Trials of other settings never get into the same study."""
-    path = folder / "command.json"
-    now = json.loads(json.dumps(record))
-    if path.is_file():
-        before = json.loads(path.read_text(encoding="utf-8"))
-        changed = [key for key in now if before.get(key) != now[key]]
-        if changed:
-            raise UsageError(
-                f"{folder} holds trials with other {changed[0]}: {before.get(changed[0])}\n"
-                "Give those again, or another folder with --out DIR"
-            )
-    elif folder.is_dir() and any(folder.iterdir()):
-        raise UsageError(f"{folder} holds other files\nGive an empty or new folder with --out DIR")
-    folder.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(now, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def _monitor(study: Any, number: int, run: Run) -> str:
+def _monitor(study: TrialStudy, number: int, run: Run) -> str:
     path = study.place(number) / run.folder / "validation.json"
     return str(next(iter(json.loads(path.read_text(encoding="utf-8")))))
 
@@ -359,3 +379,7 @@ def _minutes(text: str) -> float | None:
     if not minutes > 0:
         raise UsageError(f"--minutes takes a number above 0, got {text!r}")
     return minutes
+
+
+def _holds_others(folder: Path) -> bool:
+    return any(path.name != "lock" for path in folder.iterdir())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -90,6 +90,21 @@ class Space:
             "fixed": dict(self.options),
         }
 
+    def without(self, names: Iterable[str]) -> Space:
+        """The space without some of its options.
+
+        Args:
+            names: Options without their dashes, with or without `init_args`.
+
+        Raises:
+            UsageError: if nothing is left.
+        """
+        given = {".".join(_parts(name)) for name in names if name.partition(".")[0] in _GROUPS}
+        left = {name: choice for name, choice in self.choices.items() if ".".join(_parts(name)) not in given}
+        if not left:
+            raise UsageError(f"{self.path}: the command line sets everything it searches\nLeave some out")
+        return Space(self.path, left, self.options)
+
     def fitting(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Those values of a nested configuration that lie in the space.
 
@@ -120,8 +135,8 @@ def read_space(path: Path) -> Space:
     if not isinstance(options, dict):
         raise UsageError(f"{path}: `options` has to be a mapping such as `trainer.max_epochs: 300`")
     for name in [*content["space"], *options]:
-        group, dot, rest = str(name).partition(".")
-        if group not in _GROUPS or not dot or not rest:
+        group, *rest = str(name).split(".")
+        if group not in _GROUPS or not all(rest) or not set(rest) - {"init_args"}:
             raise UsageError(f"{path}: {name!r} is no option; write such as model.lr, data.batch_size")
     if twice := sorted(set(content["space"]) & set(options)):
         raise UsageError(f"{path}: {twice[0]} stands in `space` and in `options`; leave out one")
@@ -140,6 +155,9 @@ def _choice(path: Path, name: str, value: Any) -> Choice | Range:
         log, step = value.get("log"), value.get("step")
         numbers = [number for number in (low, high, step) if number is not None]
         if all(isinstance(n, int | float) and not isinstance(n, bool) and math.isfinite(n) for n in numbers):
+            whole = isinstance(low, int) and isinstance(high, int)
+            if whole and step is not None and not isinstance(step, int):
+                raise UsageError(f"{path}: {name} has the range {value}\nIts step has to be whole too")
             if not low < high or (log and low <= 0) or (step is not None and (log or step <= 0)):
                 raise UsageError(
                     f"{path}: {name} has the range {value}\nlow must be below high; above 0 with log: true, "

@@ -6,13 +6,13 @@ import csv
 import os
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
 import optuna
-from filelock import FileLock, Timeout
+from filelock import BaseFileLock, FileLock, Timeout
 from optuna.distributions import (
     BaseDistribution,
     CategoricalDistribution,
@@ -25,10 +25,15 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from graphzoo.errors import UsageError
 from graphzoo.search.space import Choice, Range, Space
 
-__all__ = ["SAMPLERS", "TrialStudy"]
+__all__ = ["SAMPLERS", "TrialStudy", "gate_of"]
 
 SAMPLERS = ("tpe", "random", "grid")
 _AGAIN = "interrupted"  # attribute of a trial whose settings wait to be tried again
+
+
+def gate_of(folder: Path) -> BaseFileLock:
+    """The lock of a search's folder, one object per process."""
+    return FileLock(str(folder.absolute() / "lock"), is_singleton=True)
 
 
 class TrialStudy:
@@ -57,15 +62,20 @@ class TrialStudy:
         warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
         self._num_runs = num_runs
         self.folder, self.space = folder, space
-        self._sampler, self._seed = sampler, seed
+        self.sampler, self.seed = sampler, seed
         self.distributions = {name: _distribution(choice) for name, choice in space.choices.items()}
-        journal = JournalFileBackend(str(folder / "study.journal"))
+        journal = JournalFileBackend(str(folder.absolute() / "study.journal"))  # Optuna's lock links to it
         self.study = optuna.create_study(
             storage=optuna.storages.JournalStorage(journal),
             study_name="search",
             direction=direction,
             load_if_exists=True,
         )
+
+    @property
+    def gate(self) -> BaseFileLock:
+        """What a process holds while it changes the folder; it may be taken twice."""
+        return gate_of(self.folder)
 
     @property
     def trials(self) -> list[FrozenTrial]:
@@ -121,13 +131,21 @@ class TrialStudy:
         return orphans
 
     @contextmanager
-    def next_trial(self) -> Iterator[Trial]:
-        """Ask for the next settings, and hold the trial's lock while the caller works on them."""
-        number = len(self.study.get_trials(deepcopy=False))
-        self.study.sampler = self._make_sampler(number)
-        trial = self.study.ask(self.distributions)
-        self.place(trial.number).mkdir(parents=True, exist_ok=True)
-        with FileLock(self._lock(trial.number)):
+    def next_trial(self, budget: int) -> Iterator[Trial | None]:
+        """Ask for the next settings, and hold the trial's lock while the caller works on them.
+
+        Args:
+            budget: None is given instead of a trial where there are as many already.
+        """
+        with ExitStack() as held:
+            with self.gate:  # from asking to locking, or another process would take the trial for an orphan
+                if len(self.trials) >= budget:
+                    trial = None
+                else:
+                    number = len(self.study.get_trials(deepcopy=False))
+                    self.study.sampler = self._make_sampler(number)
+                    trial = self.study.ask(self.distributions)
+                    held.enter_context(FileLock(self._lock(trial.number)))
             yield trial
 
     def is_hopeless(self, values: list[float]) -> bool:
@@ -187,8 +205,8 @@ class TrialStudy:
 
     def _make_sampler(self, number: int) -> optuna.samplers.BaseSampler:
         # A seed per trial: a search that was interrupted goes on as it would have, and draws nothing twice.
-        seed = (self._seed * 1_000_003 + number) % 2**32
-        if self._sampler in ("random", "grid"):  # a grid's trials wait in the queue
+        seed = (self.seed * 1_000_003 + number) % 2**32
+        if self.sampler in ("random", "grid"):  # a grid's trials wait in the queue
             return optuna.samplers.RandomSampler(seed)
         return optuna.samplers.TPESampler(seed=seed, multivariate=True, n_startup_trials=10)
 

@@ -65,7 +65,7 @@ WRONG = {
     f"{RUN} --trainer.callbacks+=EarlyStoping": "Did you mean: EarlyStopping?",
     f"{RUN} --trainer.callbacks+=EarlyStopping --trainer.callbacks.patence=2": "--trainer.callbacks.patience",
     f"{RUN} --trainer.logger=WandLogger": "WandbLogger",
-    f"{RUN} --model.encoder graphzoo.encoders.KnowFromer": "Did you mean: KnowFormer, NodeFormer, Polynormer?",
+    f"{RUN} --model.encoder graphzoo.encoders.KnowFromer": "Did you mean: KnowFormer, NodeFormer, Poly",
     f"{RUN} --model graphzoo.Nope": "graphzoo has no 'Nope'",
     f"{RUN} --model not_installed.Nope": "not_installed",
     f"{RUN} --config nofile.yaml": "nofile.yaml",

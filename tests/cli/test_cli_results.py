@@ -107,6 +107,9 @@ def test_shipped_ablations_are_rows_of_options_that_exist(cli, tiny_graph, name)
         ("rows: [{name: a, options: [1]}]", "row 1 has to be a name"),
         ("rows: [{name: a, options: {lr: 1}}]", "row 1: 'lr' is no option"),
         ("rows: [{name: a b}, {name: A-b}]", "two rows are called 'a b'"),
+        ("rows: [{name: ..}]", "is no name for a row"),
+        ("rows: [{name: a, paper: {cora: 0.85}}]", "0.85 for cora is no figure"),
+        ("rows: [{name: a, paper: {cora: acc=high}}]", "'acc=high' for cora is no figure"),
     ],
 )
 def test_wrong_ablations_are_refused_by_row(cli, content, message):
@@ -134,14 +137,30 @@ def test_results_show_single_runs_and_rows_once(reproduce, cli, fit_nodes):
     lines = list(csv.DictReader(io.StringIO(cli("results", "--format=csv", "--metric=acc").out)))
     assert sorted(line["runs"] for line in lines if line["metric"] == "acc") == ["1", "2"]
     assert cli("results", "--data=cora").status == 2
-    assert "`graphzoo reproduce galit nodes --seeds 0-1`" in cli("results", "--commands", "--format=markdown").out
+    table = cli("results", "--commands", "--format=markdown").out
+    assert "`graphzoo reproduce galit nodes --data.path=" in table and " --seeds 0,1`" in table
+    assert "--logger" not in table
     assert cli("results", "--model=galit,gcn").out.count("galit") == 2
     damaged = next(Path("runs/galit-nodes").glob("*/results.json"))
     damaged.write_text(damaged.read_text()[:40])
     refused = cli("results")
     assert refused.status == 2 and str(damaged) in refused.err
-    Path("runs/reproduce/galit-nodes/row.json").write_text("{}")
-    assert "is no row of results" in cli("results", "runs/reproduce").err
+    whole = {"model": "galit", "data": "nodes"}
+    bad = [{}, {"metrics": {}}, {"metrics": {"test/acc": {"mean": 1}}}]
+    bad.append({"metrics": {"test/acc": {"mean": 1, "values": [1], "paper": "x"}}})
+    for content in bad:
+        Path("runs/reproduce/galit-nodes/row.json").write_text(json.dumps(whole | content))
+        refused = cli("results", "runs/reproduce")
+        assert refused.status == 2 and "is no row of results" in refused.err, content
+
+
+def test_a_recipe_that_has_changed_is_another_row(reproduce):
+    Path("mine.yaml").write_text("model: {init_args: {lr: 0.1}}")
+    reproduce("--seeds=0", "--recipe=mine.yaml")
+    reproduce("--seeds=0", "--recipe=mine.yaml")
+    Path("mine.yaml").write_text("model: {init_args: {lr: 0.5}}")
+    refused = reproduce("--seeds=0", "--recipe=mine.yaml", status=2)
+    assert "another content of mine.yaml" in refused.err
 
 
 def test_how_a_mean_stands_to_the_paper():

@@ -2,6 +2,8 @@
 
 import csv
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -63,12 +65,12 @@ def test_a_search_keeps_to_validation_and_writes_a_recipe(search, cli, results, 
     best = max(judged, key=lambda row: float(row["value"]))
     values = [float(value) for value in best["values"].split()]
     assert float(best["value"]) == pytest.approx(sum(values) / 2)
-    assert "trial 4/4" in found.err and "best of 4 trials" in found.out
+    assert "trial 3 (4 of 4)" in found.err and "best of 4 trials" in found.out
 
     summary = json.loads((FOLDER / "search.json").read_text())
     assert summary["best"]["trial"] == int(best["trial"]) and summary["monitor"] == "val/acc"
     recipe = (FOLDER / "best.yaml").read_text()
-    assert f"# settings: trial {int(best['trial']) + 1} of 4 (tpe, seed 0) over space.yaml" in recipe
+    assert f"# settings: trial {best['trial']}, best of 4 (tpe, seed 0), over space.yaml" in recipe
     assert "# space: model.lr {0.001, 0.01, 0.05}; model.encoder.alpha [0.1 .. 0.9]" in recipe
     settings = yaml.safe_load(recipe)
     assert settings["model"]["init_args"]["lr"] == float(best["model.lr"])
@@ -114,7 +116,7 @@ def test_what_a_killed_process_left_is_run_again(search):
         FOLDER, read_space(Path("space.yaml")), direction="maximize", sampler="tpe", seed=0, num_runs=1
     )
     lost = study.study.ask(study.distributions)  # its process is gone: nobody holds the lock
-    with study.next_trial() as held:
+    with study.next_trial(budget=9) as held:
         assert study.take_back_orphans() == 1, "a trial that is being worked on is left alone"
     assert study.take_back_orphans() == 1
     found = search("--trials=3")
@@ -186,6 +188,32 @@ def test_a_run_is_judged_by_a_window_of_epochs(search):
     assert "fewer than 3 validations" in failed.err
 
 
+def test_what_is_typed_is_not_searched(search):
+    found = search("--trials=2", "--model.lr=0.3", "--model.init_args.weight_decay=0.1")
+    assert "model.lr is set on the command line: not searched" in found.err
+    assert "model.lr" not in trials()[0] and "model.encoder.alpha" in trials()[0]
+    for path in FOLDER.glob("trials/*/seed-0/run/config.yaml"):
+        assert yaml.safe_load(path.read_text())["model"]["init_args"]["lr"] == 0.3
+    assert yaml.safe_load((FOLDER / "best.yaml").read_text())["model"]["init_args"]["lr"] == 0.3
+    refused = search("--out=none", "--model.lr=0.3", "--model.encoder.alpha=0.2", status=2)
+    assert "the command line sets everything" in refused.err and not Path("none").exists()
+
+
+def test_two_processes_share_a_folder(search, tiny_graph, monkeypatch):
+    """Started together on a grid: every combination once, and both end well."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[2]))
+    Path("space.yaml").write_text("space: {model.lr: [0.01, 0.02, 0.03], model.encoder.alpha: [0.2, 0.4]}")
+    command = [sys.executable, "-m", "graphzoo.cli", "search", "galit", "nodes", f"--data.path={tiny_graph}"]
+    command += ["--space=space.yaml", "--sampler=grid", "--out=shared", "--trainer.max_epochs=1"]
+    command += ["--trainer.accelerator=cpu"]
+    started = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    said = [process.communicate(timeout=300)[1] for process in started]
+    assert [process.returncode for process in started] == [0, 0], said
+    tried = [(row["model.lr"], row["model.encoder.alpha"]) for row in trials(Path("shared"))]
+    assert len(tried) == 6 == len(set(tried)), tried
+    assert {row["state"] for row in trials(Path("shared"))} <= {"complete", "pruned"}
+
+
 def test_hopeless_trials_are_given_up(search):
     from graphzoo.search.study import TrialStudy
 
@@ -208,6 +236,7 @@ def test_hopeless_trials_are_given_up(search):
         (["galit", "cora", "--minutes=-1"], "--minutes takes a number above 0"),
         (["galit", "cora", "--sampler=best"], "--sampler is one of tpe, random, grid"),
         (["galit", "cora", "--seeds=a"], "--seeds takes numbers"),
+        (["galit", "cora", "--sampler_seed=1,2"], "--sampler_seed takes one number"),
         (["galit", "cora", "--run_dir=x"], "search sets --run_dir itself"),
         (["galit", "cora", "--space=nowhere.yaml"], "there is no search space 'nowhere.yaml'"),
         (["galit", "cora", "--space=galti"], "Did you mean: galit"),

@@ -74,6 +74,28 @@ def test_a_node_model_by_the_command(tmp_path, monkeypatch, capsys):
     assert f"| test/acc | {results['metrics']['test/acc']:.4f} |" in card and "(seed 0)" in card
 
 
+def test_the_card_speaks_of_the_exported_checkpoint(tmp_path, monkeypatch):
+    """The last checkpoint was not the tested one; and a large graph of one's own is named nowhere."""
+    monkeypatch.chdir(tmp_path)
+    path = write_npz(tmp_path / "small.npz")
+    command = ["fit", "--model=galit", "--data=nodes", f"--data.path={path}", "--logger=csv", "--run_dir=run"]
+    small = ["--model.encoder.hidden_channels=8", "--trainer.accelerator=cpu", "--trainer.max_epochs=9"]
+    assert main([*command, *small]) == 0
+    results = json.loads(Path("run/results.json").read_text())
+    results["best_epoch"] = 4  # whichever was the best, it is another than the last
+    Path("run/results.json").write_text(json.dumps(results))
+    export_run("run/checkpoints/last.ckpt", "last")
+    assert "was not tested" in Path("last/README.md").read_text()
+    meta = json.loads(Path("run/graph/meta.json").read_text())
+    meta |= {"graph": None, "path": ["/home/alice/secret.npz"]}
+    Path("run/graph/meta.json").write_text(json.dumps(meta))
+    export_run("run", "large")
+    assert not Path("large/graph").exists() and "alice" not in Path("large/config.json").read_text()
+    with pytest.raises(UsageError, match="give data="):
+        graphzoo.load("large")
+    assert len(graphzoo.load("large", data=path).predict()) == 60
+
+
 def test_an_encoder_alone_comes_back(exported, umls_run):
     run = graphzoo.load(umls_run.path)
     encoder = KnowFormer.from_pretrained(exported)
@@ -152,6 +174,11 @@ FAULTS = {
         _settings(lambda found: found["graphzoo"]["encoder"]["init_args"].update(hidden_channels=16)),
         "hidden_channels=16, but the weights are those of hidden_channels=",
     ),
+    "odd-settings": (_settings(lambda found: found.update(hyper_parameters=[1])), "is no mapping"),
+    "odd-setting": (
+        _settings(lambda found: found["hyper_parameters"].update(loss=["x"])),
+        "the settings of the task cannot be used",
+    ),
     "lost-weight": (_weights(lambda found: found.pop(next(iter(found)))), "weights do not fit"),
 }
 
@@ -182,12 +209,15 @@ def test_nothing_is_overwritten_and_wrong_words_are_told(exported, umls_run, tmp
     monkeypatch.chdir(tmp_path)
     (tmp_path / "full").mkdir()
     (tmp_path / "full/notes.txt").write_text("mine")
+    (tmp_path / "link").symlink_to(tmp_path / "nothing")
     wrong = {
         ("export", str(umls_run.path), "--out", "full"): "full exists already",
         ("export", str(umls_run.path)): "needs one run and --out DIR",
         ("export", str(umls_run.path), "--out", "a", "--to", "safetensor"): "Did you mean: safetensors",
         ("export", str(umls_run.path), "--out", "a", "--too", "b"): "unknown option --too",
         ("export", "nowhere", "--out", "a"): "nowhere: no such run directory",
+        ("export", str(umls_run.path), "--out", "full/notes.txt/a"): "cannot be written: Not a directory",
+        ("export", str(umls_run.path), "--out", "link"): "link exists already",
         ("export", str(exported), "--out", "a"): "is exported already",
         ("fit", "--ckpt_path", str(exported)): "is an exported model, without the state that fit needs",
         ("test", "--ckpt_path", str(exported)): "is an exported model, without the state that test needs",
@@ -196,7 +226,7 @@ def test_nothing_is_overwritten_and_wrong_words_are_told(exported, umls_run, tmp
         assert main(list(words)) == 2, words
         told = capsys.readouterr().err
         assert message in told and len(told.splitlines()) <= 6, told
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["full"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["full", "link"]
     assert [path.name for path in (tmp_path / "full").iterdir()] == ["notes.txt"]
 
 
@@ -207,6 +237,6 @@ def test_what_fails_half_way_leaves_nothing(umls_run, tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(safetensors.torch, "save_file", full)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(UsageError, match="cannot be written: No space left"):
         export_run(umls_run.path, tmp_path / "model")
     assert list(tmp_path.iterdir()) == []

@@ -37,6 +37,8 @@ def test_a_space_is_read(tmp_path):
         ("space: {model.lr: [1]}\nmore: 1", "unknown entry 'more'"),
         ("space: {lr: [1]}", "'lr' is no option"),
         ("space: {model.: [1]}", "'model.' is no option"),
+        ("space: {model.init_args: [1]}", "'model.init_args' is no option"),
+        ("space: {data.batch_size: {low: 1, high: 3, step: 0.5}}", "step has to be whole too"),
         ("space: {model.lr: []}", "model.lr is []"),
         ("space: {model.lr: 3}", "model.lr is 3"),
         ("space: {model.lr: [[1]]}", "only numbers and words"),
