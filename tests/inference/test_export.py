@@ -87,7 +87,7 @@ def test_the_card_speaks_of_the_exported_checkpoint(tmp_path, monkeypatch):
     export_run("run/checkpoints/last.ckpt", "last")
     assert "was not tested" in Path("last/README.md").read_text()
     meta = json.loads(Path("run/graph/meta.json").read_text())
-    meta |= {"graph": None, "path": ["/home/alice/secret.npz"]}
+    meta |= {"graph": None, "path": ["/data/alice/secret.npz"]}
     Path("run/graph/meta.json").write_text(json.dumps(meta))
     export_run("run", "large")
     assert not Path("large/graph").exists() and "alice" not in Path("large/config.json").read_text()
