@@ -181,7 +181,7 @@ def test_other_commands_are_accepted():
     """What they name exists; `list` is run."""
     options = {
         "reproduce": {"--seeds", "--splits", "--recipe", "--ablation", "--out", "--in-process"},
-        "search": {"--seeds", "--splits", "--space", "--trials", "--minutes", "--out"},
+        "search": {"--seeds", "--splits", "--space", "--trials", "--minutes", "--window", "--out"},
         "results": {"--format", "--data", "--metric", "--model", "--commands"},
     }
     for words in graphzoo_commands():
