@@ -1,4 +1,4 @@
-"""What the rival encoders refuse, in the same words."""
+"""What encoders refuse, in the same words."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from torch import Tensor
 
 from graphzoo.types import GraphSpec
 
-__all__ = ["check_features", "check_rates", "check_sizes", "check_spec"]
+__all__ = ["check_features", "check_rates", "check_rows", "check_sizes", "check_spec"]
 
 
 def check_spec(name: str, spec: GraphSpec) -> None:
@@ -19,6 +19,14 @@ def check_features(x: Tensor, spec: GraphSpec) -> None:
     """Raise `ValueError` if features have another width than the spec's."""
     if x.dim() != 2 or x.shape[1] != spec.in_channels:
         raise ValueError(f"the encoder was built for features [N, {spec.in_channels}], got {list(x.shape)}")
+
+
+def check_rows(name: str, given: Tensor, x: Tensor) -> None:
+    """Raise `ValueError` if what was computed before does not belong to these features."""
+    if given.shape != x.shape:
+        raise ValueError(
+            f"{name} must have a row for every row of x {list(x.shape)}, got {list(given.shape)}"
+        )
 
 
 def check_sizes(**sizes: int) -> None:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from graphzoo.encoders.base import NodeEncoder
+from graphzoo.encoders.checks import check_features, check_rows
 from graphzoo.layers import LastResult, NoiseStream, SparseLinear, dropout
 from graphzoo.ops import cached_denoise, denoise_features, map_rows
 from graphzoo.ops.cosine_attention import (
@@ -254,20 +255,13 @@ class GALiT(NodeEncoder):
         return weights
 
     def _check_denoised(self, x: Tensor, edge_index: Tensor | None, denoised: Tensor | None) -> Tensor:
-        if x.dim() != 2 or x.shape[1] != self.spec.in_channels:
-            raise ValueError(
-                f"x must be [N, {self.spec.in_channels}], the features the encoder was built for; "
-                f"got {list(x.shape)}"
-            )
+        check_features(x, self.spec)
         if denoised is None:
             if edge_index is None:
                 raise ValueError("GALiT needs the edges once: pass edge_index, or denoised= from precompute")
             found: Tensor = self._denoise(x, edge_index)
             return found
-        if denoised.shape != x.shape:
-            raise ValueError(
-                f"denoised must have a row for every row of x {list(x.shape)}, got {list(denoised.shape)}"
-            )
+        check_rows("denoised", denoised, x)
         return denoised
 
     @run_eagerly

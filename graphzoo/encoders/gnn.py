@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from graphzoo.encoders.base import NodeEncoder
-from graphzoo.encoders.checks import check_rates
+from graphzoo.encoders.checks import check_features, check_rates, check_sizes
 from graphzoo.layers import NoiseStream, SparseLinear, dropout
 from graphzoo.ops.sparse import without_beta_warning
 from graphzoo.types import GraphSpec
@@ -127,10 +127,7 @@ class GNN(NodeEncoder):
         Raises:
             ValueError: if the features have another width than the spec's.
         """
-        if x.dim() != 2 or x.shape[1] != self.spec.in_channels:
-            raise ValueError(
-                f"the encoder was built for features [N, {self.spec.in_channels}], got {list(x.shape)}"
-            )
+        check_features(x, self.spec)
         generator = self.noise.generator(noise_seed, x.device) if self.training else None
         states: Tensor = self.layers(self._drop_features(x, generator), edge_index, generator)
         return states
@@ -154,16 +151,12 @@ def check_gnn_settings(
     """Raise `ValueError` for what no stack can be built of."""
     if kind not in get_args(GNNKind):
         raise ValueError(f"kind must be one of {', '.join(get_args(GNNKind))}, got {kind!r}")
-    sizes = {"hidden_channels": hidden_channels, "num_layers": num_layers, "num_heads": num_heads}
-    for name, value in sizes.items():
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}")
+    check_sizes(hidden_channels=hidden_channels, num_layers=num_layers, num_heads=num_heads)
     if kind == "gat" and hidden_channels % num_heads:
         raise ValueError(
             f"hidden_channels must be a multiple of num_heads, got {hidden_channels} and {num_heads}"
         )
-    if not 0 <= dropout < 1:
-        raise ValueError(f"dropout must be at least 0 and below 1, got {dropout}")
+    check_rates(dropout=dropout)
 
 
 def _conv(kind: str, in_channels: int, out_channels: int, num_heads: int) -> Any:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from graphzoo.encoders.base import NodeEncoder
-from graphzoo.encoders.checks import check_features, check_rates, check_sizes, check_spec
+from graphzoo.encoders.checks import check_features, check_rates, check_rows, check_sizes, check_spec
 from graphzoo.layers import LastResult, NoiseStream, SparseLinear, dropout
 from graphzoo.ops import cached_denoise
 from graphzoo.ops.eager import run_eagerly
@@ -125,10 +125,7 @@ class MLP(NodeEncoder):
             if edge_index is None:
                 raise ValueError("denoising needs the edges: pass edge_index, or denoised= from precompute")
             denoised = self._denoise(x, edge_index)
-        if denoised.shape != x.shape:
-            raise ValueError(
-                f"denoised must have a row for every row of x {list(x.shape)}, got {list(denoised.shape)}"
-            )
+        check_rows("denoised", denoised, x)
         return denoised
 
     @run_eagerly

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graphzoo.encoders.base import NodeEncoder
+from graphzoo.encoders.checks import check_features
 from graphzoo.layers import LastResult, NoiseStream, SparseLinear, dropout
 from graphzoo.ops.adjacency import AdjacencyOrders, SparseAdjacency, adjacency_orders
 from graphzoo.ops.eager import run_eagerly
@@ -277,10 +278,7 @@ class NodeFormer(NodeEncoder):
         features: SparseMatrix | None = None,
     ) -> tuple[AdjacencyOrders, SparseMatrix | None]:
         """What `precompute` returns: as given, or made of `x` and `edge_index` and kept."""
-        if x.dim() != 2 or x.shape[1] != self.spec.in_channels:
-            raise ValueError(
-                f"the encoder was built for features [N, {self.spec.in_channels}], got {list(x.shape)}"
-            )
+        check_features(x, self.spec)
         if adjacency is None:
             tensors = (x,) if edge_index is None else (x, edge_index)
             found = self._last.get(tensors, lambda: self.precompute(x, edge_index))

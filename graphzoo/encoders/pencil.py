@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graphzoo.encoders.base import PairEncoder
+from graphzoo.encoders.checks import check_features
 from graphzoo.layers import FeatureRows, NoiseStream, dropout, masked_attention
 from graphzoo.types import GraphSpec, PairSubgraphs
 
@@ -282,10 +283,7 @@ class PENCIL(PairEncoder):
                 f"the encoder was built for node features [N, {self.spec.in_channels}] and got none: "
                 "give x, or build it with use_features=False"
             )
-        if x.dim() != 2 or x.shape[1] != self.spec.in_channels:
-            raise ValueError(
-                f"the encoder was built for features [N, {self.spec.in_channels}], got {list(x.shape)}"
-            )
+        check_features(x, self.spec)
 
 
 def _groups_of_size(num_nodes: Tensor, padded: int) -> list[tuple[Tensor, int]] | None:

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from graphzoo.encoders.base import NodeEncoder
-from graphzoo.encoders.checks import check_features, check_spec
+from graphzoo.encoders.checks import check_features, check_rows, check_spec
 from graphzoo.layers import LastResult, SparseLinear
 from graphzoo.ops import cached_denoise
 from graphzoo.ops.eager import run_eagerly
@@ -85,10 +85,7 @@ class SGC(NodeEncoder):
             if edge_index is None:
                 raise ValueError("SGC needs the edges once: pass edge_index, or propagated= from precompute")
             propagated = self._propagate(x, edge_index)
-        if propagated.shape != x.shape:
-            raise ValueError(
-                f"propagated must have a row for every row of x {list(x.shape)}, got {list(propagated.shape)}"
-            )
+        check_rows("propagated", propagated, x)
         states: Tensor = propagated if self.map is None else self.map(propagated)
         return states
 

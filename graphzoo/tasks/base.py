@@ -367,5 +367,6 @@ class Task(LightningModule):
         cache: dict[str, tuple[Any, torch.device, Any]] = self.__dict__.setdefault("_device_cache", {})
         known = cache.get(name)
         if known is None or known[0] is not value or known[1] != self.device:
-            known = cache[name] = (value, self.device, value.to(self.device))
+            with torch.inference_mode(False):  # for training too, though a validation may come first
+                known = cache[name] = (value, self.device, value.to(self.device))
         return known[2]

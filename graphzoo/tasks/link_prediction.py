@@ -16,6 +16,7 @@ from graphzoo.decoders.pair import PairDecoderKind
 from graphzoo.encoders.base import Encoder, NodeEncoder, PairEncoder, QueryEncoder
 from graphzoo.errors import NonFiniteError, UsageError
 from graphzoo.heuristics import GraphPairScorer
+from graphzoo.layers import LastResult
 from graphzoo.memory import Halves, explain_out_of_memory
 from graphzoo.metrics import LinkMetric
 from graphzoo.metrics.links import HITS, check_name
@@ -95,6 +96,7 @@ class LinkPrediction(Task):
         self._hider: LinkHider | None = None
         self._prepared: PreparedGraph | None = None
         self._states: Tensor | None = None
+        self._in_precision: LastResult[Tensor] = LastResult()
         self._halves = Halves("scoring", "pairs", SMALLER)
 
     # Building
@@ -336,7 +338,7 @@ class LinkPrediction(Task):
         return logits
 
     def _encode(self, encoder: NodeEncoder, split: str) -> Tensor:
-        x, edge_index = self._datamodule().x.to(self.weight_dtype), self._datamodule().edge_index(split)
+        x, edge_index = self._cast(self._datamodule().x), self._datamodule().edge_index(split)
         if self._prepared is None or not self._prepared.is_of(x, edge_index, self.device):
             self._prepared = PreparedGraph(encoder, x, edge_index, self.device)
         found = self._prepared
@@ -358,7 +360,12 @@ class LinkPrediction(Task):
 
     def _features(self) -> Tensor | None:
         x = self._datamodule().x
-        return None if x is None else self.to_device_once("x", x).to(self.weight_dtype)
+        return None if x is None else self.to_device_once("x", self._cast(x))
+
+    def _cast(self, x: Tensor) -> Tensor:
+        """In the precision of the weights: the same tensor for the same features, so that graphs are kept."""
+        with torch.inference_mode(False):  # for training too, though a validation may come first
+            return self._in_precision.get((x,), lambda: x.to(self.weight_dtype))
 
     def _edges(self, split: str) -> Tensor:
         edge_index: Tensor = self.to_device_once(f"edge_index/{split}", self._datamodule().edge_index(split))

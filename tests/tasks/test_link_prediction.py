@@ -16,6 +16,7 @@ from graphzoo.errors import UsageError
 from graphzoo.heuristics import LinkHeuristic
 from graphzoo.metrics import link_figures
 from graphzoo.tasks import LinkPrediction
+from graphzoo.tasks.prepared_graph import PreparedGraph
 
 QUIET = {
     "accelerator": "cpu",
@@ -431,13 +432,26 @@ def test_a_heuristic_is_judged_and_not_trained():
         Trainer(**QUIET).fit(LinkPrediction(lambda spec: LinkHeuristic(spec)), datamodule=datamodule)
 
 
+@pytest.mark.parametrize("sanity", [0, 1])
 @pytest.mark.parametrize("encoder", ["pencil", "galit", "knowformer"])
-def test_double_precision(encoder):
-    """Features are no part of a batch, so Lightning does not convert them."""
+def test_double_precision(encoder, sanity, monkeypatch):
+    """Features are no part of a batch, so Lightning does not convert them; a validation may come first."""
+    made = []
+    build = PreparedGraph.__init__
+    monkeypatch.setattr(PreparedGraph, "__init__", lambda self, *a: (made.append(1), build(self, *a))[1])
     task = LinkPrediction(ENCODERS[encoder])
     trainer = Trainer(
-        max_epochs=1, limit_train_batches=1, precision="64-true", num_sanity_val_steps=0, **QUIET
+        max_epochs=2, limit_train_batches=1, precision="64-true", num_sanity_val_steps=sanity, **QUIET
     )
     trainer.fit(task, datamodule=data())
-    assert {p.dtype for p in task.parameters()} == {torch.float64} and trainer.global_step == 1
+    assert {p.dtype for p in task.parameters()} == {torch.float64} and trainer.global_step == 2
     assert 0 <= float(trainer.callback_metrics["val/mrr"]) <= 1
+    assert len(made) == (encoder == "galit"), "the validation graph is prepared once"
+
+
+def test_what_a_validation_moved_can_be_trained_on(monkeypatch):
+    task = LinkPrediction(ENCODERS["galit"])
+    monkeypatch.setattr(LinkPrediction, "device", torch.device("meta"))  # another device, so it is copied
+    with torch.inference_mode():
+        moved = task.to_device_once("x", torch.ones(2))
+    assert moved.device.type == "meta" and not moved.is_inference()
