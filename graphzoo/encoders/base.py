@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -192,6 +193,51 @@ class QueryEncoder(Encoder):
         Returns:
             States [N, B, D].
         """
+
+    def edge_gradients(
+        self,
+        graph: RelationalGraph,
+        head: Tensor,
+        relation: Tensor,
+        score: Callable[[Tensor], Tensor],
+        *,
+        edge_mask: Tensor | None = None,
+        noise_seed: int = 0,
+    ) -> tuple[Tensor, Tensor]:
+        """How much every edge adds to a score: what the score loses, to first order, without the edge.
+
+        Args:
+            graph: As for `forward`.
+            head: One query, [1].
+            relation: [1].
+            score: Makes a number of the states [N, 1, D].
+            edge_mask: As for `forward`; edges left out have a gradient of 0.
+            noise_seed: As for `forward`.
+
+        Returns:
+            The score, a scalar, and its derivative in the weight of every edge's messages, [E].
+
+        Raises:
+            UsageError: if the encoder cannot tell.
+        """
+        raise UsageError(f"{type(self).__name__} does not say which edges a score comes from")
+
+    def attention(
+        self,
+        graph: RelationalGraph,
+        head: Tensor,
+        relation: Tensor,
+        node: Tensor,
+        *,
+        edge_mask: Tensor | None = None,
+        noise_seed: int = 0,
+    ) -> Tensor:
+        """Weights [L, N, B] of all nodes in the states of one node [B] of each query.
+
+        Raises:
+            UsageError: if the encoder does not attend to nodes.
+        """
+        raise UsageError(f"{type(self).__name__} has no attention over nodes to show")
 
 
 class PairEncoder(Encoder):

@@ -7,6 +7,8 @@ its relations.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any, Literal
 
 import torch
@@ -14,8 +16,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graphzoo.encoders.base import QueryEncoder
+from graphzoo.errors import UsageError
+from graphzoo.layers import recorded_messages
 from graphzoo.ops import RelationalGraph, relational_spmm
-from graphzoo.ops.attention import AttentionNorm, exponential_attention, random_feature_attention
+from graphzoo.ops.attention import (
+    AttentionNorm,
+    exponential_attention,
+    prototype_attention_weights,
+    random_feature_attention,
+)
 from graphzoo.ops.message_update import message_update
 from graphzoo.ops.prototype_layer import RowDropout, prototype_layer
 from graphzoo.ops.prototype_layer.naive import feed_forward
@@ -44,6 +53,10 @@ class MessageUpdate(nn.Module):
         """States [N, B, D] and relation vectors [2R, B, D] -> states [N, B, D]."""
         # On CUDA, autocast keeps LayerNorm, and so z, in float32, but not the relation vectors.
         aggregated = relational_spmm(z, relation.to(z.dtype), graph, edge_mask=edge_mask)
+        return self.update(z, aggregated)
+
+    def update(self, z: Tensor, aggregated: Tensor) -> Tensor:
+        """States and the sums of their messages, [N, B, D] each -> states [N, B, D]."""
         return message_update(z, aggregated, tuple(self.parameters()))
 
 
@@ -181,11 +194,7 @@ class KnowFormerLayer(nn.Module):
         dropout = RowDropout(self.dropout, keys) if self.training and self.dropout > 0 else None
         if self.attention == "none":
             return feed_forward(value, x, parameters, dropout)
-        states = (
-            value.new_zeros(value.shape) if x is None else x
-        )  # what q and k are made of without a query net
-        if self.query_net is not None:
-            states = self.query_net(x, noise, query, graph, edge_mask)
+        states = self.mixed(x, query, head, noise, keys, graph, edge_mask)
         if self.attention != "prototype":
             return feed_forward(self._ablated_attention(states, value), x, parameters, dropout)
         return prototype_layer(
@@ -198,6 +207,27 @@ class KnowFormerLayer(nn.Module):
             norm=self.norm_kind,
             dropout=dropout,
         )
+
+    def mixed(
+        self,
+        x: Tensor | None,
+        query: Tensor,
+        head: Tensor,
+        noise: Tensor,
+        keys: Tensor,
+        graph: RelationalGraph,
+        edge_mask: Tensor | None,
+    ) -> Tensor:
+        """What queries and keys are made of, from the arguments of `forward`: [N, B, D]."""
+        if self.query_net is not None:
+            states: Tensor = self.query_net(x, noise, query, graph, edge_mask)
+            return states
+        return query.new_zeros(graph.num_nodes, *query.shape) if x is None else x
+
+    def attention_weights(self, states: Tensor, node: Tensor) -> Tensor:
+        """Weights of all nodes in one row per query, in the mean over heads: [N, B, D] and [B] -> [N, B]."""
+        q, k = (self._split(part) for part in self.query_key(states).chunk(2, dim=-1))
+        return prototype_attention_weights(q, k, node, norm=self.norm_kind).mean(-1)
 
     def _split(self, x: Tensor) -> Tensor:
         return x.view(*x.shape[:-1], self.num_heads, -1)  # [n, B, H, D / H]
@@ -221,8 +251,8 @@ class KnowFormer(QueryEncoder):
         num_heads: Attention heads H.
         dropout: Inside the feed-forward network.
         norm: Normalisation of queries and keys, see `graphzoo.ops.prototype_attention`.
-        attention: "prototype" (the paper's), "none" (out = value), "random_features" or "exponential"
-        (quadratic).
+        attention: "prototype" (the paper's), "none" (out = value), "random_features" or
+            "exponential" (quadratic).
         query_net: False: queries and keys from a linear map of the layer input.
         value_net: False: values are the input MLP of [x, 1_{u = h}], without messages.
         noise_std: Standard deviation of the query net's noise; 0 switches it off.
@@ -323,6 +353,67 @@ class KnowFormer(QueryEncoder):
             x = layer(x, query, head, drawn[..., None], keys, graph, edge_mask)
         assert x is not None
         return x
+
+    def edge_gradients(
+        self,
+        graph: RelationalGraph,
+        head: Tensor,
+        relation: Tensor,
+        score: Callable[[Tensor], Tensor],
+        *,
+        edge_mask: Tensor | None = None,
+        noise_seed: int = 0,
+    ) -> tuple[Tensor, Tensor]:
+        """See `QueryEncoder.edge_gradients`: messages of query and value nets alike (Eq. 5 and 6)."""
+        with recorded_messages(self, MessageUpdate) as messages:
+            states = self(graph, head, relation, edge_mask=edge_mask, noise_seed=noise_seed)
+            value = score(states)
+            return value.detach(), messages.edge_gradients(value, graph, edge_mask)
+
+    @torch.no_grad()
+    def attention(
+        self,
+        graph: RelationalGraph,
+        head: Tensor,
+        relation: Tensor,
+        node: Tensor,
+        *,
+        edge_mask: Tensor | None = None,
+        noise_seed: int = 0,
+    ) -> Tensor:
+        """Whom nodes attend to, in the mean over heads (the paper's Fig. 4).
+
+        Args:
+            graph: As for `forward`.
+            head: [B].
+            relation: [B].
+            node: The attending node of each query, [B], int64.
+            edge_mask: As for `forward`.
+            noise_seed: As for `forward`.
+
+        Returns:
+            [L, N, B]; the N weights of a layer and query sum to 1, see `prototype_attention_weights`.
+
+        Raises:
+            UsageError: if the encoder was built with another attention than "prototype".
+        """
+        if self.init_args["attention"] != "prototype":
+            raise UsageError(
+                f"attention {self.init_args['attention']!r} has no weights to show; only 'prototype' has"
+            )
+        states: list[Tensor] = []
+        with ExitStack() as stack:
+            for layer in self.layers:
+                hook = layer.register_forward_hook(
+                    lambda module, arguments, _: states.append(module.mixed(*arguments))
+                )
+                stack.callback(hook.remove)
+            self(graph, head, relation, edge_mask=edge_mask, noise_seed=noise_seed)
+        rows = []
+        for layer, mixed in zip(self.layers, states, strict=True):
+            assert isinstance(layer, KnowFormerLayer)
+            rows.append(layer.attention_weights(mixed, node))
+        return torch.stack(rows)
 
     def _tie_initialization(self) -> None:
         for layer in self.layers:

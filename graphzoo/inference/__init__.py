@@ -8,6 +8,7 @@ from graphzoo.lazy import attach
 
 if TYPE_CHECKING:
     from graphzoo.inference.command import predict_main as predict_main
+    from graphzoo.inference.explain import Explanation as Explanation
     from graphzoo.inference.export import export_main as export_main
     from graphzoo.inference.export import export_run as export_run
     from graphzoo.inference.link_model import LinkModel as LinkModel
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from graphzoo.inference.node_model import NodeModel as NodeModel
 
 _LAZY = {
+    "Explanation": "explain",
     "KGModel": "model",
     "LinkModel": "link_model",
     "NodeModel": "node_model",
@@ -25,6 +27,15 @@ _LAZY = {
     "predict_main": "command",
 }
 
-__all__ = ["KGModel", "LinkModel", "NodeModel", "export_main", "export_run", "load", "predict_main"]
+__all__ = [
+    "Explanation",
+    "KGModel",
+    "LinkModel",
+    "NodeModel",
+    "export_main",
+    "export_run",
+    "load",
+    "predict_main",
+]
 
 __getattr__, __dir__ = attach(__name__, _LAZY)

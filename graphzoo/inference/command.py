@@ -14,6 +14,7 @@ from graphzoo.memory import is_out_of_memory
 if TYPE_CHECKING:
     import pandas as pd
 
+    from graphzoo.datasets.triples import Columns
     from graphzoo.inference import KGModel, LinkModel, NodeModel
 
 __all__ = ["predict_main"]
@@ -32,12 +33,13 @@ score     two columns, source and target; answers: source, target, score, probab
 A run of node classification labels every node, or those of --nodes: node, label, probability
 
 graphzoo predict --ckpt_path runs/knowformer-umls/RUN --queries q.tsv --top-k 10 --out answers.parquet
+graphzoo predict --ckpt_path runs/knowformer-umls/RUN --score facts.tsv --explain
 graphzoo predict --ckpt_path runs/pencil-citeseer/RUN --nodes nodes.txt --top-k 10 --out partners.csv
 graphzoo predict --ckpt_path runs/galit-cora/RUN --out labels.parquet
 """
 _RANKING = ("top_k", "known", "candidates")
 _KINDS = {
-    "kg": ("knowledge-graph completion", ("queries", "score", "batch_size", *_RANKING)),
+    "kg": ("knowledge-graph completion", ("queries", "score", "batch_size", "explain", *_RANKING)),
     "links": ("link prediction", ("nodes", "score", "batch_size", *_RANKING)),
     "nodes": ("node classification", ("nodes", "probabilities", "embeddings")),
 }
@@ -130,6 +132,14 @@ def _parser() -> _Parser:
         help="predict on this graph: folder, files or data set name",
     )
     add("--batch-size", "--batch_size", type=_positive, metavar="B", help="queries or pairs scored at once")
+    add(
+        "--explain",
+        nargs="?",
+        type=_positive,
+        const=5,
+        metavar="K",
+        help="instead of scores: the K (default 5) paths, facts and entities that carried each answer",
+    )
     add("--device", default="auto", help="auto (default), cpu, cuda, cuda:1, ...")
     add("--trust", action="store_true", help="import unregistered classes that the checkpoint names")
     return parser
@@ -227,13 +237,20 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _answers(model: KGModel, arguments: argparse.Namespace) -> Iterator[pd.DataFrame]:
+    from graphzoo.datasets.triples import triples_from_table
     from graphzoo.inference.queries import encode_queries, read_names, read_queries
 
     options: dict[str, Any] = {"k": arguments.top_k or 10, "filter_known": arguments.known or "mark"}
     if arguments.candidates is not None:
         options["candidates"] = read_names(arguments.candidates)
     queries = encode_queries(read_queries(arguments.queries), *model.vocabularies)
-    return model.answer(queries, batch_size=arguments.batch_size, **options)
+    answers = model.answer(queries, batch_size=arguments.batch_size, **options)
+    if arguments.explain is None:
+        return answers
+    return (
+        _explained(model, triples_from_table(table[["head", "relation", "tail"]]), arguments.explain)
+        for table in answers
+    )
 
 
 def _scores(model: KGModel, arguments: argparse.Namespace) -> Iterator[pd.DataFrame]:
@@ -241,8 +258,22 @@ def _scores(model: KGModel, arguments: argparse.Namespace) -> Iterator[pd.DataFr
     from graphzoo.inference.queries import encode_facts
 
     facts = read_triples(arguments.score)
+    if arguments.explain is not None:
+        return iter([_explained(model, facts, arguments.explain)])
     triples = encode_facts(facts, *model.vocabularies)
     return model.judge(triples, batch_size=arguments.batch_size)
+
+
+def _explained(model: KGModel, facts: Columns, k: int) -> pd.DataFrame:
+    """One table of the explanations of given facts."""
+    import pandas as pd
+
+    from graphzoo.inference.explain import EXPLANATION_COLUMNS
+    from graphzoo.inference.queries import encode_facts
+
+    triples = encode_facts(facts, *model.vocabularies)
+    tables = [found.to_table() for found in model.explanations(triples, k=k)]
+    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=EXPLANATION_COLUMNS)
 
 
 def _labels(model: NodeModel, arguments: argparse.Namespace) -> Iterator[pd.DataFrame]:

@@ -14,6 +14,7 @@ from torch import Tensor
 from graphzoo.datasets import KnowledgeGraph, read_triples
 from graphzoo.datasets.triples import triples_from_table
 from graphzoo.errors import UsageError
+from graphzoo.inference.explain import Explanation, explain_fact
 from graphzoo.inference.graphs import GraphSource, PredictionGraph, load_graph
 from graphzoo.inference.names import Vocabulary
 from graphzoo.inference.queries import encode_facts
@@ -221,6 +222,54 @@ class KGModel:
             names = {"head": entities[head], "relation": relations[relation], "tail": entities[tail]}
             table = pd.DataFrame({**names, **{name: value[part] for name, value in columns.items()}})
             yield table.astype(dict.fromkeys(names, "str"))
+
+    def explain(
+        self,
+        head: str,
+        relation: str,
+        tail: str,
+        *,
+        k: int = 5,
+        max_length: int = 3,
+        graph: GraphSource | None = None,
+    ) -> Explanation:
+        """Which facts, chains of facts and attended entities carried the score of a fact.
+
+        The weight of a fact is the derivative of the score in the weight of its messages, in all layers. The
+        fact itself and its inverse are hidden if the graph holds them.
+
+        Args:
+            head: Name (or unique label) of the head.
+            relation: Name of the relation.
+            tail: Name (or unique label) of the tail: its score as an answer to (head, relation, ?) is
+                explained.
+            k: Most paths, facts, and attended entities of each layer.
+            max_length: Most facts of a path.
+            graph: Another graph with the same relations, see `graphzoo.load`.
+
+        Returns:
+            See `Explanation`; `print` shows it, `to_table` makes one table of it.
+
+        Raises:
+            UsageError: (a ValueError) for unknown names, sizes below 1, and encoders that cannot tell.
+
+        >>> print(model.explain("steroid", "interacts_with", "enzyme", k=3))  # doctest: +SKIP
+        """
+        place = self._place(graph)
+        ids = [place.entities.find(head), self._relations.find(relation), place.entities.find(tail)]
+        triples = torch.tensor(ids, dtype=torch.int64)[:, None]
+        return next(self.explanations(triples, k=k, max_length=max_length, place=place))
+
+    def explanations(
+        self, triples: Tensor, *, k: int = 5, max_length: int = 3, place: PredictionGraph | None = None
+    ) -> Iterator[Explanation]:
+        """As `explain`, for triples [3, n] that are ids already, one after the other."""
+        for name, value in (("k", k), ("max_length", max_length)):
+            if value < 1:
+                raise UsageError(f"{name} must be at least 1, got {value}")
+        place = place or self._default
+        for head, relation, tail in triples.t().tolist():
+            yield explain_fact(self.task, place, head, relation, tail, k=k, max_length=max_length)
 
     def _place(self, graph: GraphSource | None) -> PredictionGraph:
         if graph is None:

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from graphzoo.layers.attention import masked_attention as masked_attention
     from graphzoo.layers.feature_rows import FeatureRows as FeatureRows
     from graphzoo.layers.last_result import LastResult as LastResult
+    from graphzoo.layers.messages import RecordedMessages as RecordedMessages
+    from graphzoo.layers.messages import recorded_messages as recorded_messages
     from graphzoo.layers.noise import NoiseStream as NoiseStream
     from graphzoo.layers.noise import dropout as dropout
     from graphzoo.layers.noise import seeded_noise as seeded_noise
@@ -19,9 +21,11 @@ _LAZY = {
     "FeatureRows": "feature_rows",
     "LastResult": "last_result",
     "NoiseStream": "noise",
+    "RecordedMessages": "messages",
     "SparseLinear": "sparse_linear",
     "dropout": "noise",
     "masked_attention": "attention",
+    "recorded_messages": "messages",
     "seeded_noise": "noise",
 }
 
@@ -29,9 +33,11 @@ __all__ = [
     "FeatureRows",
     "LastResult",
     "NoiseStream",
+    "RecordedMessages",
     "SparseLinear",
     "dropout",
     "masked_attention",
+    "recorded_messages",
     "seeded_noise",
 ]
 

@@ -6,7 +6,12 @@ at its first call.
 
 # Eager, because an op's module bears the op's name: here the function takes the name, before anyone sees it.
 from graphzoo.ops.adjacency import SparseAdjacency, adjacency_orders, normalized_adjacency
-from graphzoo.ops.attention import exponential_attention, prototype_attention, random_feature_attention
+from graphzoo.ops.attention import (
+    exponential_attention,
+    prototype_attention,
+    prototype_attention_weights,
+    random_feature_attention,
+)
 from graphzoo.ops.cosine_attention import averaged_cosine_attention, cosine_linear_attention
 from graphzoo.ops.denoise import cached_denoise, denoise_features
 from graphzoo.ops.kernelized_attention import (
@@ -36,6 +41,7 @@ __all__ = [
     "orthogonal_projection",
     "positive_random_features",
     "prototype_attention",
+    "prototype_attention_weights",
     "random_feature_attention",
     "relational_spmm",
 ]

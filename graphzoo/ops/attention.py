@@ -20,6 +20,7 @@ __all__ = [
     "apply_prototypes",
     "exponential_attention",
     "prototype_attention",
+    "prototype_attention_weights",
     "random_feature_attention",
     "sum_prototypes",
 ]
@@ -137,6 +138,35 @@ def prototype_attention(query: Tensor, key: Tensor, value: Tensor, *, norm: Atte
     sums = map_rows(sums_of, flat, num_sums=3 if norm == "l2" else 5)
     (out,) = map_rows(attend, (flat[0], flat[2]), sums)
     return out.view_as(query)
+
+
+def prototype_attention_weights(
+    query: Tensor, key: Tensor, node: Tensor, *, norm: AttentionNorm = "l2"
+) -> Tensor:
+    """Rows of the N x N matrix that `prototype_attention` never forms: times the values, its output.
+
+    Args:
+        query: [N, B, H, D].
+        key: [N, B, H, D].
+        node: The node whose row is wanted, one for each of the B queries, [B], int64.
+        norm: As for `prototype_attention`.
+
+    Returns:
+        Weights of all N nodes, [N, B, H]; those of a query and head sum to 1. A node's own value has N more
+        than its kernel (the term N v_u of Eq. 10).
+
+    Raises:
+        ValueError: for tensors of different shape.
+    """
+    _check(query, key, key)
+    num_nodes = query.shape[0]
+    dims = (3,) if norm == "l2" else (0, 3)
+    q, k = (x * x.square().sum(dims, keepdim=True).clamp_min(_EPS).rsqrt() for x in (query, key))
+    batch = torch.arange(node.numel(), device=node.device)
+    weight = 1 + (q[node, batch] * k).sum(-1)  # [N, B, H]
+    weight[node, batch] += num_nodes
+    normalized: Tensor = weight / weight.sum(0)
+    return normalized
 
 
 def exponential_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:

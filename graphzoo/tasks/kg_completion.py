@@ -256,6 +256,48 @@ class KGCompletion(Task):
         )
         return torch.cat(scores) if scores else torch.empty(0, graph.num_nodes, device=head.device)
 
+    def edge_gradients(
+        self,
+        graph: RelationalGraph,
+        head: Tensor,
+        relation: Tensor,
+        tail: int,
+        *,
+        edge_mask: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Logit of one answer and its derivative in every edge's weight; see `QueryEncoder.edge_gradients`.
+
+        Args:
+            graph: Facts to reason over, with inverses.
+            head: [1], int64.
+            relation: [1], int64, in 0..2R-1.
+            tail: The answer.
+            edge_mask: True for edges that count, [E], bool.
+
+        Returns:
+            A scalar and [E].
+        """
+
+        def score(states: Tensor) -> Tensor:
+            logits: Tensor = self.decoder(states)
+            return logits[0, tail]
+
+        return self.query_encoder.edge_gradients(
+            graph, head, relation, score, edge_mask=edge_mask, noise_seed=self._noise_seed(EVALUATION_STEP)
+        )
+
+    def attention(
+        self,
+        graph: RelationalGraph,
+        head: Tensor,
+        relation: Tensor,
+        node: Tensor,
+        edge_mask: Tensor | None = None,
+    ) -> Tensor:
+        """Whom a node [B] of each query attends to, [L, N, B]; see `QueryEncoder.attention`."""
+        seed = self._noise_seed(EVALUATION_STEP)
+        return self.query_encoder.attention(graph, head, relation, node, edge_mask=edge_mask, noise_seed=seed)
+
     def _logits(
         self,
         graph: RelationalGraph,

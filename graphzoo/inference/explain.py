@@ -1,0 +1,212 @@
+"""Why a fact is believed: facts, chains of facts and attended entities that carried its score, by names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from graphzoo.errors import UsageError
+from graphzoo.inference.graphs import PredictionGraph
+from graphzoo.inference.paths import best_paths
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from graphzoo.tasks import KGCompletion
+
+__all__ = ["EXPLANATION_COLUMNS", "Explanation", "explain_fact"]
+
+
+EXPLANATION_COLUMNS = ["head", "relation", "tail", "score", "known", "kind", "number", "weight", "what"]
+"""Of a table of explanations; `kind` is path, fact or attended."""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What carried the score of a fact.
+
+    Weights are derivatives of the score: without the messages of a fact of weight 0.5 the score would be 0.5
+    lower, to first order. Those of different answers or models cannot be compared.
+
+    Attributes:
+        head: Name of the head.
+        relation: Name of the relation.
+        tail: Name of the tail.
+        score: The logit of the tail without the fact itself in the graph.
+        known: Whether the graph holds the fact; it and its inverse are hidden then, as in training.
+        paths: Columns `weight` (mean over the path's facts), `length` and `path`, best first.
+        facts: Columns `weight` (of both directions together), `head`, `relation`, `tail`, by absolute weight.
+        attended: Columns `layer`, `weight` and `entity`: whom the tail attends to beside itself, last layer
+            first; empty for encoders without attention over entities.
+    """
+
+    head: str
+    relation: str
+    tail: str
+    score: float
+    known: bool
+    paths: pd.DataFrame
+    facts: pd.DataFrame
+    attended: pd.DataFrame
+
+    def lines(self) -> dict[str, list[tuple[float, str]]]:
+        """Weights and texts of every kind: path, fact, attended."""
+        facts = map(_arrow, self.facts["head"], self.facts["relation"], self.facts["tail"])
+        entities = zip(self.attended["entity"], self.attended["layer"], strict=True)
+        texts = {
+            "path": (self.paths, self.paths["path"]),
+            "fact": (self.facts, facts),
+            "attended": (self.attended, (f"{entity} (layer {layer})" for entity, layer in entities)),
+        }
+        return {
+            kind: list(zip(table["weight"].tolist(), text, strict=True))
+            for kind, (table, text) in texts.items()
+        }
+
+    def to_table(self) -> pd.DataFrame:
+        """Everything in one table with the columns `EXPLANATION_COLUMNS`."""
+        import pandas as pd
+
+        fact = (self.head, self.relation, self.tail, self.score, self.known)
+        rows = [
+            (*fact, kind, number, weight, text)
+            for kind, lines in self.lines().items()
+            for number, (weight, text) in enumerate(lines, start=1)
+        ]
+        return pd.DataFrame(rows, columns=EXPLANATION_COLUMNS)
+
+    def __str__(self) -> str:
+        """Readable text, some lines."""
+        known = "; known, and hidden for this" if self.known else ""
+        shown = [f"{_arrow(self.head, self.relation, self.tail)}  (score {self.score:.3f}{known})"]
+        for kind, lines in self.lines().items():
+            if lines:
+                shown.append({"path": "paths", "fact": "facts"}.get(kind, kind) + ":")
+                shown += [f"  {weight:+.4f}  {text}" for weight, text in lines]
+        return "\n".join(shown)
+
+
+def explain_fact(
+    task: KGCompletion,
+    place: PredictionGraph,
+    head: int,
+    relation: int,
+    tail: int,
+    *,
+    k: int,
+    max_length: int,
+) -> Explanation:
+    """What carried the score of the tail as an answer to (head, relation, ?).
+
+    Args:
+        task: The model.
+        place: The graph.
+        head: Id.
+        relation: Id of a forward relation.
+        tail: Id.
+        k: Most paths, facts and entities of each layer.
+        max_length: Most facts of a path.
+
+    Returns:
+        The explanation.
+
+    Raises:
+        UsageError: if the encoder does not say where a score comes from.
+    """
+    import pandas as pd
+
+    graph, device = place.messages, task.device
+    names = place.knowledge_graph
+    hidden = _is_fact(place, head, relation, tail)
+    mask = None if not bool(hidden.any()) else ~hidden
+    query = (torch.tensor([head], device=device), torch.tensor([relation], device=device))
+    score, gradient = task.edge_gradients(graph, *query, tail, edge_mask=mask)
+    usable = torch.arange(graph.num_edges, device=device)[slice(None) if mask is None else mask].cpu()
+    paths = best_paths(
+        graph.edge_index.cpu()[:, usable].numpy(),
+        gradient.double().cpu()[usable].numpy(),
+        head,
+        tail,
+        k=k,
+        max_length=max_length,
+    )
+    chains = [(path.weight, len(path.edges), _chain(place, usable[list(path.edges)])) for path in paths]
+    return Explanation(
+        names.entities[head],
+        names.relations[relation],
+        names.entities[tail],
+        float(score),
+        mask is not None,
+        pd.DataFrame(chains, columns=["weight", "length", "path"]),
+        _facts(place, gradient, k),
+        _attended(task, place, query, tail, mask, k),
+    )
+
+
+def _is_fact(place: PredictionGraph, head: int, relation: int, tail: int) -> Tensor:
+    """True for the edges of a fact and of its inverse, [E]."""
+    graph, num_relations = place.messages, place.knowledge_graph.num_relations
+    source, target = graph.edge_index
+    forward = (source == head) & (target == tail) & (graph.edge_type == relation)
+    backward = (source == tail) & (target == head) & (graph.edge_type == relation + num_relations)
+    found: Tensor = forward | backward
+    return found
+
+
+def _chain(place: PredictionGraph, edges: Tensor) -> str:
+    """Edges one after another as `a -r-> b <-s- c`; an inverse edge points back."""
+    graph, names = place.messages, place.knowledge_graph
+    nodes, kinds = graph.edge_index[:, edges].tolist(), graph.edge_type[edges].tolist()
+    text = names.entities[nodes[0][0]]
+    for kind, end in zip(kinds, nodes[1], strict=True):
+        label = names.relations[kind % names.num_relations]
+        text += (f" -{label}-> " if kind < names.num_relations else f" <-{label}- ") + names.entities[end]
+    return str(text)
+
+
+def _facts(place: PredictionGraph, gradient: Tensor, k: int) -> pd.DataFrame:
+    """The facts whose two directions weigh most together."""
+    import pandas as pd
+
+    names = place.knowledge_graph
+    both = gradient.view(2, -1).sum(0)  # edge i is fact i, edge i + n its inverse
+    chosen = both.abs().topk(min(k, both.numel())).indices.cpu()
+    rows = [
+        (float(both[i]), names.entities[h], names.relations[r], names.entities[t])
+        for i, (h, r, t) in zip(chosen.tolist(), names.train[chosen].tolist(), strict=True)
+        if both[i] != 0
+    ]
+    return pd.DataFrame(rows, columns=["weight", "head", "relation", "tail"])
+
+
+def _attended(
+    task: KGCompletion,
+    place: PredictionGraph,
+    query: tuple[Tensor, Tensor],
+    tail: int,
+    mask: Tensor | None,
+    k: int,
+) -> pd.DataFrame:
+    """The entities, other than itself, that the tail attends to most."""
+    import pandas as pd
+
+    names, rows = place.knowledge_graph.entities, []
+    try:
+        weights = task.attention(place.messages, *query, torch.tensor([tail], device=task.device), mask)[
+            ..., 0
+        ]
+    except UsageError:  # an encoder without such attention; paths and facts are there all the same
+        weights = torch.empty(0, len(names))
+    for layer in reversed(range(len(weights))):
+        own = weights[layer].clone()
+        own[tail] = -1
+        best = own.topk(min(k, len(names) - 1))
+        rows += [(layer + 1, w, names[i]) for w, i in zip(*map(Tensor.tolist, best), strict=True)]
+    return pd.DataFrame(rows, columns=["layer", "weight", "entity"])
+
+
+def _arrow(head: str, relation: str, tail: str) -> str:
+    return f"{head} -{relation}-> {tail}"

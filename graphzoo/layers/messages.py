@@ -1,0 +1,112 @@
+"""Which edges a score comes from: the derivative in the weight of each edge's messages.
+
+Message-passing kernels never hold a message per edge, so there is no tensor of edge weights to differentiate.
+The derivative follows from what a layer was given and from the gradient of what it returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from graphzoo.ops.relational_spmm import RelationalGraph, relational_spmm
+
+__all__ = ["RecordedMessages", "recorded_messages"]
+
+_CHUNK_ELEMENTS = 2**22  # of the [edges, B, D] products that are held at a time
+
+
+class _Call(NamedTuple):
+    module: Any
+    states: Tensor
+    relation: Tensor
+    result: Tensor
+
+
+class RecordedMessages:
+    """Calls of message layers; see `recorded_messages`."""
+
+    def __init__(self) -> None:
+        self.calls: list[_Call] = []
+
+    def note(self, module: nn.Module, arguments: tuple[Any, ...], result: Tensor) -> None:
+        """Forward hook of a message layer: `module(states, relation, graph, edge_mask)`."""
+        self.calls.append(_Call(module, arguments[0].detach(), arguments[1].detach(), result))
+
+    def edge_gradients(self, score: Tensor, graph: RelationalGraph, edge_mask: Tensor | None) -> Tensor:
+        r"""Derivative of a score in the weight of every edge, summed over all recorded layers.
+
+        .. math:: \frac{\partial s}{\partial w_{(u, r, v)}} = \sum_{\text{layers}}
+            \langle \frac{\partial s}{\partial \mathrm{aggregated}_v}, z_u \circ \mathrm{relation}_r \rangle
+
+        Args:
+            score: Scalar made of the recorded calls' results.
+            graph: The graph of the calls.
+            edge_mask: The mask of the calls, [E] or None.
+
+        Returns:
+            [E], in the order of `graph.edge_index`.
+        """
+        total = score.new_zeros(graph.num_edges)
+        if not self.calls:
+            return total
+        results = [call.result for call in self.calls]
+        gradients = torch.autograd.grad(score, results, allow_unused=True)
+        for call, gradient in zip(self.calls, gradients, strict=True):
+            if gradient is None:  # the score does not depend on this layer
+                continue
+            relation = call.relation.to(call.states.dtype)
+            with torch.no_grad():
+                aggregated = relational_spmm(call.states, relation, graph, edge_mask=edge_mask)
+            with torch.enable_grad():
+                aggregated.requires_grad_()
+                (at_sum,) = torch.autograd.grad(
+                    call.module.update(call.states, aggregated), aggregated, gradient
+                )
+            _add_products(total, call.states, relation, at_sum, graph)
+        return total if edge_mask is None else total * edge_mask
+
+
+def _add_products(
+    total: Tensor, states: Tensor, relation: Tensor, gradient: Tensor, graph: RelationalGraph
+) -> None:
+    """Add <gradient_v, states_u * relation_r> of every edge, some edges at a time."""
+    size = max(1, _CHUNK_ELEMENTS // max(1, states[0].numel()))
+    source, target = graph.edge_index
+    for start in range(0, graph.num_edges, size):
+        part = slice(start, start + size)
+        message = states[source[part]] * relation[graph.edge_type[part]]
+        total[part] += (message * gradient[target[part]]).flatten(1).sum(1)
+
+
+@contextmanager
+def recorded_messages(encoder: nn.Module, kind: type[nn.Module]) -> Iterator[RecordedMessages]:
+    """Note the calls of an encoder's message layers, with gradients whatever the caller's mode.
+
+    Args:
+        encoder: The encoder.
+        kind: Its message layers: `forward(states [N, B, D], relation [R, B, D], graph, edge_mask)` returns
+            `update(states, sums of messages)`.
+
+    Yields:
+        What is noted.
+    """
+    found = RecordedMessages()
+    frozen = [parameter for parameter in encoder.parameters() if not parameter.requires_grad]
+    with ExitStack() as stack:
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.enable_grad())
+        for module in encoder.modules():
+            if isinstance(module, kind):
+                stack.callback(module.register_forward_hook(found.note).remove)
+        try:
+            for parameter in frozen:  # or there would be no graph to go back through
+                parameter.requires_grad_()
+            yield found
+        finally:
+            for parameter in frozen:
+                parameter.requires_grad_(False)

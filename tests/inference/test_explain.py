@@ -1,0 +1,239 @@
+"""Explanations against an explicit sum over edges, all simple paths, and a rule that is known."""
+
+import networkx as nx
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from graphzoo.encoders import KnowFormer
+from graphzoo.encoders import knowformer as knowformer_module
+from graphzoo.encoders.base import QueryEncoder
+from graphzoo.errors import UsageError
+from graphzoo.inference.explain import EXPLANATION_COLUMNS
+from graphzoo.inference.paths import best_paths
+from graphzoo.layers import messages
+from graphzoo.ops import RelationalGraph, prototype_attention, prototype_attention_weights
+from graphzoo.types import GraphSpec
+
+N, R, E = 7, 2, 24
+
+
+def make_graph():
+    generator = torch.Generator().manual_seed(3)
+    return RelationalGraph(
+        torch.randint(N, (2, E), generator=generator),
+        torch.randint(2 * R, (E,), generator=generator),
+        N,
+        2 * R,
+    )
+
+
+def make_encoder(**settings):
+    torch.manual_seed(0)
+    sizes = {"hidden_channels": 8, "num_layers": 2, "num_heads": 2, "dropout": 0.0}
+    return KnowFormer(GraphSpec(N, R), **{**sizes, **settings}).double().eval()
+
+
+@pytest.mark.parametrize("settings", [{}, {"value_net": False}, {"query_net": False}, {"norm": "fro"}])
+@pytest.mark.parametrize("masked", [False, True])
+def test_edge_gradients_are_those_of_explicit_edge_weights(settings, masked, monkeypatch):
+    graph, encoder = make_graph(), make_encoder(**settings)
+    head, relation = torch.tensor([2]), torch.tensor([1])
+    mask = torch.arange(E) % 5 != 0 if masked else None
+    direction = torch.randn(N, 1, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    query = {"edge_mask": mask, "noise_seed": 4}
+    monkeypatch.setattr(messages, "_CHUNK_ELEMENTS", 30)  # several parts
+    with torch.inference_mode():  # as a caller that predicts may be in
+        value, found = encoder.edge_gradients(graph, head, relation, lambda s: (s * direction).sum(), **query)
+
+    weight = torch.ones(E, dtype=torch.float64, requires_grad=True)
+
+    def weighted(x, vectors, graph, *, edge_mask=None):
+        kept = weight if edge_mask is None else weight * edge_mask
+        source, target = graph.edge_index
+        return torch.zeros_like(x).index_add(
+            0, target, kept[:, None, None] * x[source] * vectors[graph.edge_type]
+        )
+
+    monkeypatch.setattr(knowformer_module, "relational_spmm", weighted)
+    expected = (encoder(graph, head, relation, **query) * direction).sum()
+    expected.backward()
+    torch.testing.assert_close(value, expected.detach())
+    torch.testing.assert_close(found, weight.grad, atol=1e-10, rtol=1e-8)
+    assert found.abs().max() > 1e-3 and not found.requires_grad
+    if masked:
+        assert not found[~mask].any()
+
+
+def test_a_frozen_encoder_is_explained_and_left_as_it_was():
+    graph, encoder = make_graph(), make_encoder().requires_grad_(False)
+    query = (graph, torch.tensor([2]), torch.tensor([1]), lambda states: states.sum(0)[0, 0])
+    frozen = encoder.edge_gradients(*query)[1]
+    assert not any(p.requires_grad for p in encoder.parameters())
+    assert not any(module._forward_hooks for module in encoder.modules())
+    torch.testing.assert_close(frozen, make_encoder().edge_gradients(*query)[1])
+
+
+def test_without_messages_no_edge_counts():
+    encoder = make_encoder(num_query_layers=0, num_value_layers=0)
+    _, found = encoder.edge_gradients(
+        make_graph(), torch.tensor([2]), torch.tensor([1]), lambda states: states.sum()
+    )
+    assert found.shape == (E,) and not found.any()
+
+
+@pytest.mark.parametrize("norm", ["l2", "fro"])
+def test_attention_weights_are_the_rows_of_the_matrix(norm):
+    q, k, v = torch.randn(3, 6, 2, 3, 4, dtype=torch.float64)
+    out = prototype_attention(q, k, v, norm=norm)
+    for u in range(6):
+        weight = prototype_attention_weights(q, k, torch.tensor([u, 5 - u]), norm=norm)  # [N, B, H]
+        torch.testing.assert_close(weight.sum(0), torch.ones(2, 3, dtype=torch.float64))
+        for b, node in enumerate((u, 5 - u)):
+            mixed = torch.einsum("nh,nhd->hd", weight[:, b], v[:, b])
+            torch.testing.assert_close(mixed, out[node, b])
+
+
+@pytest.mark.parametrize("query_net", [True, False])
+def test_attention_of_the_encoder_is_that_of_its_layers(query_net):
+    graph, encoder = make_graph(), make_encoder(query_net=query_net)
+    head, relation = torch.tensor([2, 0, 5]), torch.tensor([1, 3, 0])
+    node = torch.tensor([4, 4, 1])
+    weight = encoder.attention(graph, head, relation, node, noise_seed=3)
+    assert weight.shape == (2, N, 3) and bool((weight > 0).all())
+    torch.testing.assert_close(weight.sum(1), torch.ones(2, 3, dtype=torch.float64))
+    alone = encoder.attention(graph, head[1:2], relation[1:2], node[1:2], noise_seed=3)
+    torch.testing.assert_close(weight[..., 1:2], alone)
+    # The first layer of a net without queries sees zeros: kernels of one, and the node's own share.
+    if not query_net:
+        torch.testing.assert_close(
+            weight[0, 0, 0], torch.tensor(0.5 / N, dtype=torch.float64), atol=0.1, rtol=0
+        )
+    assert not any(layer._forward_hooks for layer in encoder.layers)
+    with pytest.raises(UsageError, match="attention 'none' has no weights"):
+        make_encoder(attention="none").attention(graph, head, relation, node)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_best_paths_are_the_best_of_all_simple_paths(seed):
+    draw = np.random.default_rng(seed)
+    edge_index = draw.integers(8, size=(2, 30))
+    weight = draw.normal(size=30)
+    graph = nx.MultiDiGraph()
+    graph.add_nodes_from(range(8))
+    for i, (u, v) in enumerate(edge_index.T):
+        graph.add_edge(u, v, key=i)
+    expected = sorted(
+        (-weight[keys].mean(), keys)
+        for path in nx.all_simple_edge_paths(graph, 0, 5, cutoff=3)
+        for keys in [[key for _, _, key in path]]
+    )[:4]
+    found = best_paths(edge_index, weight, 0, 5, k=4, max_length=3)
+    assert [list(path.edges) for path in found] == [keys for _, keys in expected]
+    np.testing.assert_allclose([path.weight for path in found], [-value for value, _ in expected])
+
+
+def test_where_there_is_no_path():
+    none = np.empty((2, 0), dtype=np.int64)
+    assert best_paths(none, np.empty(0), 0, 1, k=3, max_length=3) == []
+    one = np.array([[0], [1]])
+    assert best_paths(one, np.ones(1), 5, 1, k=3, max_length=3) == []  # a node beyond all edges
+    assert best_paths(one, np.ones(1), 0, 0, k=3, max_length=3) == []  # no cycles
+    assert best_paths(one, np.ones(1), 0, 1, k=3, max_length=3)[0].edges == (0,)
+
+
+def test_a_fact_by_names(umls):
+    known = umls.graph.train[5].tolist()
+    names = umls.graph.entities[known[0]], umls.graph.relations[known[1]], umls.graph.entities[known[2]]
+    found = umls.explain(*names, k=3)
+    assert (found.head, found.relation, found.tail, found.known) == (*names, True)
+    direct = f"{names[0]} -{names[1]}-> {names[2]}"
+    assert direct not in found.paths["path"].tolist(), "the fact itself is hidden"
+    assert direct not in [text for _, text in found.lines()["fact"]]
+    assert len(found.paths) == len(found.facts) == 3 and found.paths["length"].between(1, 3).all()
+    for text in found.paths["path"]:
+        assert text.startswith(f"{names[0]} ") and text.endswith(f" {names[2]}")
+    assert (
+        found.facts["weight"].abs().is_monotonic_decreasing and found.paths["weight"].is_monotonic_decreasing
+    )
+    assert len(found.attended) == 3 and names[2] not in found.attended["entity"].tolist()
+    table = found.to_table()
+    assert list(table.columns) == EXPLANATION_COLUMNS
+    assert table.groupby("kind").size().to_dict() == {"attended": 3, "fact": 3, "path": 3}
+    assert str(found).startswith(f"{direct}  (score ") and "known, and hidden" in str(found)
+
+
+def test_the_score_of_a_fact_that_is_not_known_is_that_of_predict(umls):
+    answer = umls.predict(head="steroid", relation="interacts_with", k=1, filter_known="drop").iloc[0]
+    found = umls.explain("steroid", "interacts_with", answer["tail"], k=1, max_length=2)
+    assert not found.known
+    assert found.score == pytest.approx(answer["score"], rel=1e-4)
+
+
+def test_without_the_heaviest_fact_the_score_falls_by_about_its_weight(umls):
+    """Smoothly enough for a first-order statement to be seen: one edge's weight, changed by a thousandth."""
+    task, place = umls.task, umls._default
+    head, relation, tail = umls.graph.test[0].tolist()
+    query = torch.tensor([head]), torch.tensor([relation])
+    _, gradient = task.edge_gradients(place.messages, *query, tail)
+    names = umls.graph
+    heaviest = gradient.view(2, -1).sum(0).abs().argmax()
+    found = umls.explain(names.entities[head], names.relations[relation], names.entities[tail], k=1)
+    h, r, t = names.train[heaviest].tolist()
+    assert tuple(found.facts.iloc[0][["head", "relation", "tail"]]) == (
+        names.entities[h], names.relations[r], names.entities[t],
+    )  # fmt: skip
+
+
+def test_mistakes_are_explained(umls, monkeypatch):
+    with pytest.raises(UsageError, match="unknown entity 'steroyd'.*steroid"):
+        umls.explain("steroyd", "interacts_with", "enzyme")
+    with pytest.raises(UsageError, match="unknown relation 'interact_with'.*interacts_with"):
+        umls.explain("steroid", "interact_with", "enzyme")
+    with pytest.raises(UsageError, match="k must be at least 1, got 0"):
+        umls.explain("steroid", "interacts_with", "enzyme", k=0)
+    with pytest.raises(UsageError, match="max_length must be at least 1, got -1"):
+        umls.explain("steroid", "interacts_with", "enzyme", max_length=-1)
+    # An encoder of a user's own that has neither.
+    for name in ("edge_gradients", "attention"):
+        monkeypatch.setattr(KnowFormer, name, getattr(QueryEncoder, name))
+        if name == "edge_gradients":
+            with pytest.raises(UsageError, match="KnowFormer does not say which edges"):
+                umls.explain("steroid", "interacts_with", "enzyme")
+            monkeypatch.undo()
+    monkeypatch.setattr(KnowFormer, "attention", QueryEncoder.attention)
+    found = umls.explain("steroid", "interacts_with", "enzyme", k=2)
+    assert found.attended.empty and len(found.paths) == 2 and "attended" not in str(found)
+
+
+def test_another_graph_can_explain(inductive_run):
+    import graphzoo
+
+    model = graphzoo.load(inductive_run.path)
+    found = model.explain("person1", "likes", "person4", graph=inductive_run.people, k=2)
+    assert found.paths["path"].str.startswith("person1 ").all() and len(found.paths)
+
+
+def test_the_command_explains_facts_and_answers(umls_run, tmp_path, capsys):
+    from graphzoo.inference import predict_main
+
+    facts, queries = tmp_path / "facts.tsv", tmp_path / "q.tsv"
+    facts.write_text("steroid\tinteracts_with\tenzyme\nvirus\tcauses\tdisease_or_syndrome\n")
+    queries.write_text("steroid\tinteracts_with\t?\n")
+    common = ["--ckpt_path", str(umls_run.path)]
+    assert (
+        predict_main([*common, "--score", str(facts), "--explain", "2", "--out", str(tmp_path / "f.csv")])
+        == 0
+    )
+    table = pd.read_csv(tmp_path / "f.csv")
+    assert list(table.columns) == EXPLANATION_COLUMNS and table["head"].unique().tolist() == [
+        "steroid",
+        "virus",
+    ]
+    assert (table.groupby(["head", "kind"]).size() == 2).all()
+    assert predict_main([*common, "--queries", str(queries), "--top-k", "2", "--explain"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0].split("\t") == EXPLANATION_COLUMNS and len(shown) == 1 + 2 * 15
+    assert predict_main([*common, "--score", str(facts), "--explain", "0"]) == 2
+    assert "must be a whole number above 0" in capsys.readouterr().err
