@@ -186,6 +186,8 @@ class GraphzooCLI(LightningCLI):
         ]
         if self.plan.tests:
             found.append(Artifacts(self.run_dir / "graph"))
+        if self.plan.tests or self.plan.command == "test":
+            found.append(own.EvaluationFiles(self.run_dir))
         if config["logger"] is not False and self.plan.command == "fit":
             found.append(LearningRateMonitor(logging_interval="epoch"))
         if config.get("enable_progress_bar") is not False and self.plan.command == "fit":

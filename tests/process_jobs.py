@@ -164,6 +164,7 @@ def run(name: str, folder: Path, world_size: int) -> dict[str, Any]:
     weight = torch.cat([parameter.detach().flatten() for parameter in task.parameters()])
     return {
         "figures": {key: float(value).hex() for key, value in figures.items()},
+        "tables": {table.name: table.data.to_csv() for table in task.test_tables},
         "losses": losses,
         "gradients": gradients,
         "weight": float(weight.double().abs().sum()),

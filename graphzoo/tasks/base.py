@@ -7,7 +7,7 @@ import math
 import platform
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from lightning.pytorch import LightningModule
@@ -20,6 +20,9 @@ from graphzoo.finite import describe_weights, stopped, texts_of_processes
 from graphzoo.memory import refuse_what_cannot_fit
 from graphzoo.registry import class_path
 from graphzoo.types import GraphSpec
+
+if TYPE_CHECKING:
+    from graphzoo.analysis import Table
 
 __all__ = ["CHECKPOINT_FORMAT", "SMALLER", "Task", "versions"]
 
@@ -52,6 +55,8 @@ class Task(LightningModule):
         accepts: Kinds of encoder the task can use.
         mode: "max" or "min" of the monitored metric.
         unit: What a batch is made of, for rates.
+        test_tables: What the last test showed beside its figures, in the first process only; see
+            `graphzoo.analysis`.
     """
 
     accepts: ClassVar[tuple[type[Encoder], ...]]
@@ -66,6 +71,7 @@ class Task(LightningModule):
         self._step_loss: Tensor | None = None
         self._sums: dict[str, tuple[Tensor, int]] = {}
         self._bad_scores = ""
+        self.test_tables: tuple[Table, ...] = ()
         self.spec: GraphSpec | None = None
         self.encoder: Encoder | None = None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -14,12 +14,15 @@ from graphzoo.decoders import EntityDecoder
 from graphzoo.encoders.base import Encoder, QueryEncoder
 from graphzoo.errors import NonFiniteError
 from graphzoo.memory import Halves
-from graphzoo.metrics import RankingMetric, rank_targets, summarize_ranks
+from graphzoo.metrics import RankingMetric, rank_targets, summarize_ranks, tie_share
 from graphzoo.metrics.ranks import Ties
 from graphzoo.ops import RelationalGraph
 from graphzoo.sampling import FactRemover, hash_integers, sample_negatives
 from graphzoo.tasks.base import SMALLER, Task
 from graphzoo.types import GraphSpec, QueryBatch, TripleBatch
+
+if TYPE_CHECKING:
+    from graphzoo.analysis import Table
 
 __all__ = ["KGCompletion"]
 
@@ -35,9 +38,8 @@ class KGCompletion(Task):
 
     Args:
         encoder: `GraphSpec -> QueryEncoder`.
-        loss: "ce": softmax over all entities; "bce": the answer against sampled negatives (KnowFormer, Eq.
-        12), the
-            negatives weighted by a softmax of their logits (self-adversarial).
+        loss: "ce": softmax over all entities; "bce": the answer against sampled negatives (KnowFormer,
+            Eq. 12), the negatives weighted by a softmax of their logits (self-adversarial).
         num_negatives: K of "bce"; at most the number of entities is used.
         adversarial_temperature: Divides the logits inside the weights' softmax.
         loss_scale: Fixed factor on the mean loss of the global batch. It matters beside weight decay alone,
@@ -191,22 +193,47 @@ class KGCompletion(Task):
         self._report("val")
 
     def on_test_epoch_end(self) -> None:
-        """Log test metrics, also per direction and tie rule; keep the table per relation and direction."""
+        """Log test metrics, also per direction and tie rule; keep the tables."""
         self.require_good_scores()
         metric = self._metric("test")
         datamodule = self._datamodule()
         self.test_table = metric.table(datamodule.triples("test"), datamodule.knowledge_graph.relations)
-        for row in self.test_table:
-            if row["relation"] == "all" and row["direction"] != "both":
-                mrr = torch.tensor(row["mrr"], dtype=torch.float64)
-                self.log(f"test/mrr_{row['direction']}", mrr, sync_dist=False)
-        optimistic, pessimistic, _ = metric.ranks()
+        by_direction = {
+            row["direction"]: row["mrr"]
+            # The first rows; a relation may itself be called "all".
+            for row in reversed(self.test_table[:3])
+            if row["relation"] == "all" and row["direction"] != "both"
+        }
+        figures = {f"test/mrr_{direction}": mrr for direction, mrr in by_direction.items()}
+        if len(by_direction) == 2:
+            figures["test/head_tail_gap"] = by_direction["tail"] - by_direction["head"]
+        ranks = optimistic, pessimistic, _ = metric.ranks()
+        figures["test/tie_share"] = tie_share(optimistic, pessimistic)
         rules: tuple[Ties, ...] = ("optimistic", "realistic", "pessimistic")
         for ties in rules:
+            figures[f"test/mrr_{ties}"] = summarize_ranks(optimistic, pessimistic, ties=ties)["mrr"]
+        for name, figure in figures.items():
             # As a tensor: Lightning keeps plain numbers in single precision.
-            figure = summarize_ranks(optimistic, pessimistic, ties=ties)["mrr"]
-            self.log(f"test/mrr_{ties}", torch.tensor(figure, dtype=torch.float64), sync_dist=False)
+            self.log(name, torch.tensor(figure, dtype=torch.float64), sync_dist=False)
+        if self.trainer.is_global_zero:
+            self.test_tables = self._tables(ranks)
         self._report("test")
+
+    def _tables(self, ranks: tuple[Tensor, Tensor, Tensor]) -> tuple[Table, ...]:
+        from graphzoo.analysis import triple_tables  # pandas, which training does not take
+
+        datamodule = self._datamodule()
+        graph = datamodule.inference_graph or datamodule.knowledge_graph
+        relations = datamodule.knowledge_graph.relations
+        return triple_tables(
+            ranks,
+            datamodule.triples("test"),
+            graph.known_triples(),
+            graph.entities,
+            relations,
+            ties=self._metric("test").ties,
+            labels=graph.entity_labels,
+        )
 
     def _rank(self, prefix: str, split: str, batch: QueryBatch) -> None:
         scores = self.score_queries(self._graph(split), batch.head, batch.relation)

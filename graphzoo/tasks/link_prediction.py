@@ -260,6 +260,12 @@ class LinkPrediction(Task):
             log.warning("not every pair was scored: the figures are of those that were")
         for name, value in figures.items():
             self.log(f"{prefix}/{name}", value, prog_bar=name == (self.metric or "mrr"), sync_dist=False)
+        if prefix == "test":
+            scores = metric.scores()  # of all processes
+            if self.trainer.is_global_zero:
+                from graphzoo.analysis import link_tables  # pandas, which training does not take
+
+                self.test_tables = link_tables(*scores)
         metric.reset()
 
     def _metric(self, prefix: str) -> LinkMetric:

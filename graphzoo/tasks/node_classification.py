@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,9 @@ from graphzoo.sampling import hash_integers
 from graphzoo.tasks.base import SMALLER, Task
 from graphzoo.tasks.prepared_graph import PreparedGraph
 from graphzoo.types import GraphSpec, NodeBatch
+
+if TYPE_CHECKING:
+    from graphzoo.analysis import Table
 
 __all__ = ["NodeClassification", "NodeMetric"]
 
@@ -308,7 +311,8 @@ class NodeClassification(Task):
     def _judge(self, prefix: str, batch: NodeBatch) -> None:
         with explain_out_of_memory("encoding the whole graph, which has to be done at once", SMALLER):
             x, edge_index, precomputed = self._inputs(batch)
-            logits = self.decoder(self.node_encoder(x, edge_index, **precomputed))[batch.target].float()
+            states = self.node_encoder(x, edge_index, **precomputed)
+            logits = self.decoder(states)[batch.target].float()
         if not len(batch):
             log.warning("the %s split is empty, nothing is evaluated", prefix)
             return
@@ -320,6 +324,24 @@ class NodeClassification(Task):
             return
         loss = self._losses(logits, target).double().mean()
         self.log(f"{prefix}/loss", loss, batch_size=len(batch), sync_dist=False)
+        if prefix == "test" and self.trainer.is_global_zero:
+            self.test_tables = self._tables(states, logits, batch)
+
+    def _tables(self, states: Tensor, logits: Tensor, batch: NodeBatch) -> tuple[Table, ...]:
+        from graphzoo.analysis import node_tables, sample_nodes  # pandas, which training does not take
+
+        graph = self._datamodule().graph
+        sample = sample_nodes(len(batch))
+        nodes = batch.target.cpu()[sample]
+        names = getattr(graph, "node_names", ())
+        return node_tables(
+            logits,
+            batch.y[batch.target],
+            graph.class_names,
+            nodes=[names[node] if names else str(node) for node in nodes.tolist()],
+            states=states[nodes.to(states.device)],
+            sample=sample,
+        )
 
     def _report(self, prefix: str) -> None:
         self.require_good_scores()

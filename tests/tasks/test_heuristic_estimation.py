@@ -55,7 +55,12 @@ def ready(encoder, datamodule, **settings):
     task.logged = {}
     task.log = lambda name, value, **_: task.logged.update({name: value})
     task._trainer = SimpleNamespace(
-        world_size=1, accumulate_grad_batches=1, datamodule=datamodule, global_step=0, num_training_batches=1
+        world_size=1,
+        accumulate_grad_batches=1,
+        datamodule=datamodule,
+        global_step=0,
+        num_training_batches=1,
+        is_global_zero=True,
     )
     task.setup("fit")
     task.on_fit_start()

@@ -44,7 +44,10 @@ def build(datamodule, encoder=Averaging, world_size=1, accumulate=1, **settings)
     task.build(datamodule.spec)
     task.log = lambda *args, **kwargs: None
     task._trainer = SimpleNamespace(
-        world_size=world_size, accumulate_grad_batches=accumulate, datamodule=datamodule
+        world_size=world_size,
+        accumulate_grad_batches=accumulate,
+        datamodule=datamodule,
+        is_global_zero=True,
     )
     graph = datamodule.graph
     task._weights = task._weigh_classes(graph.y, datamodule.split.train, graph)

@@ -1,0 +1,41 @@
+"""What an evaluation shows beside its figures: tables for pictures, reports and loggers, in a run directory.
+
+Names load on first use.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphzoo.lazy import attach
+
+if TYPE_CHECKING:
+    from graphzoo.analysis.evaluation import Evaluation as Evaluation
+    from graphzoo.analysis.evaluation import Table as Table
+    from graphzoo.analysis.links import estimate_tables as estimate_tables
+    from graphzoo.analysis.links import link_tables as link_tables
+    from graphzoo.analysis.nodes import node_tables as node_tables
+    from graphzoo.analysis.nodes import sample_nodes as sample_nodes
+    from graphzoo.analysis.triples import triple_tables as triple_tables
+
+_LAZY = {
+    "Evaluation": "evaluation",
+    "Table": "evaluation",
+    "estimate_tables": "links",
+    "link_tables": "links",
+    "node_tables": "nodes",
+    "sample_nodes": "nodes",
+    "triple_tables": "triples",
+}
+
+__all__ = [
+    "Evaluation",
+    "Table",
+    "estimate_tables",
+    "link_tables",
+    "node_tables",
+    "sample_nodes",
+    "triple_tables",
+]
+
+__getattr__, __dir__ = attach(__name__, _LAZY)

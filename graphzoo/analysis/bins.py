@@ -1,0 +1,23 @@
+"""Edges of histograms and places on curves."""
+
+from __future__ import annotations
+
+__all__ = ["steps_up_to"]
+
+
+def steps_up_to(most: int) -> list[int]:
+    """1, 2, 3, 5, 10, 20, 30, 50, ... up to the first that is at least `most`.
+
+    Hits@1, 3, 10 and 50 are among them, so bins between them show what those count.
+
+    >>> steps_up_to(40)
+    [1, 2, 3, 5, 10, 20, 30, 50]
+    """
+    steps: list[int] = []
+    unit = 1
+    while True:
+        for factor in (1, 2, 3, 5):
+            steps.append(factor * unit)
+            if steps[-1] >= most:
+                return steps
+        unit *= 10

@@ -1,0 +1,247 @@
+"""Figures and tables of a split, and the folder of a run directory they live in."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import math
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from graphzoo.errors import UsageError
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+__all__ = ["Evaluation", "Kind", "Table"]
+
+FORMAT = 1
+INDEX = "index.json"
+
+Kind = Literal["table", "bars", "histogram", "curve", "matrix", "scatter"]
+
+_NAME = re.compile(r"[a-z][a-z0-9_-]*")
+_TYPES = {"i": "int64", "u": "int64", "f": "float64", "b": "bool"}
+_READ: dict[str, Callable[[str], Any]] = {
+    "int64": int,
+    "float64": lambda text: float(text or "nan"),
+    "bool": {"True": True, "False": False}.__getitem__,
+    "str": str,
+}
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows, and which of their columns a picture is drawn of.
+
+    Kinds and what they mean by their columns:
+
+    - "table": rows to read.
+    - "bars": a bar per row; `x` names it, `y` are its heights, `label` is the group it belongs to.
+    - "histogram": a bin per row, from the column `x[0]` "from" to "to"; `y` are counts.
+    - "curve": a line per column of `y` over `x`.
+    - "matrix": a cell per row, at row `x` and column `y[0]`; `label` is its value.
+    - "scatter": a point per row at (`x`, `y[0]`), coloured by `label`.
+
+    Args:
+        name: What the file is called; small letters, digits, "-" and "_".
+        title: A line for people.
+        kind: How it is drawn.
+        data: The rows.
+        x: A column.
+        y: Columns.
+        label: A column.
+
+    Raises:
+        ValueError: for a bad name or kind, or columns that the rows have not.
+    """
+
+    name: str
+    title: str
+    kind: Kind
+    data: DataFrame = field(repr=False)
+    x: str = ""
+    y: tuple[str, ...] = ()
+    label: str = ""
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise ValueError(f"a table's name is made of a-z, 0-9, '-' and '_', got {self.name!r}")
+        if self.kind not in get_args(Kind):
+            raise ValueError(f"a table's kind is one of {', '.join(get_args(Kind))}, got {self.kind!r}")
+        missing = [name for name in (self.x, *self.y, self.label) if name and name not in self.data.columns]
+        if missing:
+            raise ValueError(f"table {self.name!r} has no column {', '.join(missing)}")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What the test of a model showed.
+
+    Args:
+        split: "test", or another split.
+        figures: Logged figures, `test/mrr` and the like.
+        tables: See the functions `triple_tables`, `node_tables` and `link_tables`.
+    """
+
+    split: str
+    figures: Mapping[str, float]
+    tables: tuple[Table, ...] = ()
+
+    def table(self, name: str) -> Table | None:
+        """The table of that name, or None."""
+        return next((table for table in self.tables if table.name == name), None)
+
+    def save(self, directory: str | os.PathLike[str]) -> None:
+        """Write index.json and a CSV file per table into a folder; an earlier evaluation there is replaced.
+
+        The folder is written beside its place and moved there whole.
+
+        Args:
+            directory: RUN/evaluation/<split>.
+
+        Raises:
+            UsageError: if the folder holds something else than an evaluation.
+        """
+        directory = Path(directory).absolute()
+        if directory.exists() and not (directory / INDEX).is_file():
+            raise UsageError(
+                f"{directory} exists and is no evaluation: it has no {INDEX}\n"
+                "Move it away or choose another folder"
+            )
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        fresh = directory.with_name(f".{directory.name}.{secrets.token_hex(4)}.part")
+        fresh.mkdir()
+        try:
+            self._write(fresh)
+            if directory.exists():
+                old = fresh.with_suffix(".old")
+                directory.rename(old)
+                fresh.rename(directory)
+                shutil.rmtree(old)
+            else:
+                fresh.rename(directory)
+        except BaseException:
+            shutil.rmtree(fresh, ignore_errors=True)
+            raise
+
+    def _write(self, directory: Path) -> None:
+        described = []
+        for table in self.tables:
+            # All texts in quotes: a line may break inside a name.
+            written = table.data.to_csv(index=False, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+            text = written.encode("utf-8")
+            (directory / f"{table.name}.csv").write_bytes(text)
+            described.append(
+                {
+                    "name": table.name,
+                    "title": table.title,
+                    "kind": table.kind,
+                    "x": table.x,
+                    "y": list(table.y),
+                    "label": table.label,
+                    "columns": {str(name): _type(table.data[name]) for name in table.data.columns},
+                    "rows": len(table.data),
+                    "sha256": hashlib.sha256(text).hexdigest(),
+                }
+            )
+        content = {
+            "format": FORMAT,
+            "split": self.split,
+            "figures": {name: _plain(float(value)) for name, value in self.figures.items()},
+            "tables": described,
+        }
+        index = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
+        (directory / INDEX).write_text(index + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, directory: str | os.PathLike[str]) -> Evaluation:
+        """Read what `save` wrote.
+
+        Args:
+            directory: RUN/evaluation/<split>.
+
+        Raises:
+            UsageError: if there is none, or a file is damaged; it names the file.
+        """
+        directory = Path(directory)
+        path = directory / INDEX
+        if not path.is_file():
+            raise UsageError(
+                f"{directory} holds no evaluation: {INDEX} is missing\nWrite it with graphzoo test RUN"
+            )
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            if content["format"] > FORMAT:
+                raise UsageError(
+                    f"{path} has format {content['format']}, this graphzoo reads up to {FORMAT}: "
+                    "install a newer graphzoo"
+                )
+            figures = {
+                str(name): math.nan if value is None else float(value)
+                for name, value in content["figures"].items()
+            }
+            tables = tuple(_read_table(directory, described) for described in content["tables"])
+            return cls(str(content["split"]), figures, tables)
+        except UsageError:
+            raise
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise _damaged(path, error) from error
+
+
+def _read_table(directory: Path, described: dict[str, Any]) -> Table:
+    # Not pandas' reader: entities may be called "NA", and numbers have to come back with all their bits.
+    import pandas
+
+    name = described["name"]
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is no name of a table")
+    path = directory / f"{name}.csv"
+    try:
+        if hashlib.sha256(path.read_bytes()).hexdigest() != described["sha256"]:
+            raise ValueError("its sha256 is not the one that the index names")
+        types: dict[str, str] = described["columns"]
+        with path.open(newline="", encoding="utf-8") as file:
+            header, *rows = csv.reader(file)
+        if header != list(types) or len(rows) != described["rows"]:
+            raise ValueError("its rows and columns are not those that the index names")
+        columns = zip(*rows, strict=True) if rows else [()] * len(header)
+        data = pandas.DataFrame(
+            {
+                column: pandas.Series([_READ[kind](text) for text in texts], dtype=kind)
+                for (column, kind), texts in zip(types.items(), columns, strict=True)
+            }
+        )
+    except (OSError, ValueError, KeyError, csv.Error) as error:
+        raise _damaged(path, error) from error
+    return Table(
+        name=name,
+        title=str(described["title"]),
+        kind=described["kind"],
+        data=data,
+        x=str(described["x"]),
+        y=tuple(map(str, described["y"])),
+        label=str(described["label"]),
+    )
+
+
+def _damaged(path: Path, error: Exception) -> UsageError:
+    return UsageError(
+        f"{path} is damaged ({type(error).__name__}: {error})\nWrite it anew with graphzoo test RUN"
+    )
+
+
+def _type(column: Any) -> str:
+    """What the column is read back as."""
+    return _TYPES.get(column.dtype.kind, "str")
+
+
+def _plain(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,131 @@
+"""Tables of a node classification's test: scores per class, confusion, a projection of the states."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphzoo.analysis.evaluation import Table
+from graphzoo.metrics.classification import roc_auc
+
+__all__ = ["MOST_POINTS", "node_tables", "project", "sample_nodes"]
+
+MOST_POINTS = 2_000
+# A matrix of more classes is nothing to look at.
+_MOST_CLASSES = 100
+
+
+def sample_nodes(count: int, seed: int = 0, most: int = MOST_POINTS) -> Tensor:
+    """At most `most` of 0..count-1, ascending, the same for one seed, int64; no global generator is used."""
+    if count <= most:
+        return torch.arange(count)
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randperm(count, generator=generator)[:most].sort().values
+
+
+def project(states: Tensor) -> Tensor:
+    """The first two principal components, [n, 2], float64, the same for the same states.
+
+    Args:
+        states: [n, D].
+
+    >>> project(torch.tensor([[0.0, 0.0], [3.0, 0.0], [0.0, 1.0]])).shape
+    torch.Size([3, 2])
+    """
+    found = np.zeros((states.shape[0], 2))
+    centred = states.detach().double().cpu().numpy()
+    centred = centred - centred.mean(axis=0, keepdims=True) if len(centred) else centred
+    if centred.size:
+        _, _, directions = np.linalg.svd(centred, full_matrices=False)
+        directions = directions[:2]
+        # A direction and its opposite explain as much: the largest part is made positive.
+        sign = np.sign(np.take_along_axis(directions, np.abs(directions).argmax(1)[:, None], axis=1))
+        found[:, : len(directions)] = centred @ (directions * np.where(sign == 0, 1, sign)).T
+    return torch.from_numpy(found)
+
+
+def node_tables(
+    logits: Tensor,
+    target: Tensor,
+    class_names: Sequence[str],
+    *,
+    nodes: Sequence[str] = (),
+    states: Tensor | None = None,
+    sample: Tensor | None = None,
+) -> tuple[Table, ...]:
+    """The tables `classes`, `confusion` and `embedding`.
+
+    Several yes-no labels per node have `classes` alone, with the area under each label's ROC curve.
+
+    Args:
+        logits: Of the judged nodes, [T, C].
+        target: Classes [T], int64, or yes-no labels [T, C], float, NaN where unknown.
+        class_names: C names.
+        nodes: Names of the sampled nodes, [S].
+        states: What the decoder sees of the sampled nodes, [S, D]; None leaves `embedding` out.
+        sample: Which of the judged nodes the sampled ones are, [S], int64.
+
+    Returns:
+        The tables, none of them without a node.
+    """
+    import pandas
+
+    logits, target = logits.detach().float().cpu(), target.cpu()
+    if not len(target):
+        return ()
+    if target.dim() == 2:
+        areas = [roc_auc(score, label) for score, label in zip(logits.t(), target.t(), strict=True)]
+        of_labels = {
+            "class": list(class_names),
+            "support": (target == 1).sum(0).tolist(),
+            "auroc": torch.stack(areas).tolist(),
+        }
+        title = "ROC-AUC of each label"
+        data = pandas.DataFrame(of_labels)
+        return (Table("classes", title, "bars", data, x="class", y=("auroc",)),)
+    number, predicted = len(class_names), logits.argmax(1)
+    counts = torch.bincount(target * number + predicted, minlength=number * number).view(number, number)
+    support, chosen, right = counts.sum(1), counts.sum(0), counts.diagonal()
+    # A class that is never predicted has no precision; as usual it counts as 0, as its F1 does.
+    of_classes = {
+        "class": list(class_names),
+        "support": support.tolist(),
+        "precision": _quotient(right, chosen).tolist(),
+        "recall": _quotient(right, support).tolist(),
+        "f1": _quotient(2 * right, chosen + support).tolist(),
+    }
+    data = pandas.DataFrame(of_classes)
+    tables = [
+        Table("classes", "Scores of each class", "bars", data, x="class", y=("precision", "recall", "f1"))
+    ]
+    if number <= _MOST_CLASSES:
+        cells = pandas.DataFrame(
+            {
+                "true": [name for name in class_names for _ in class_names],
+                "predicted": list(class_names) * number,
+                "nodes": counts.flatten().tolist(),
+            }
+        )
+        title = "Confusion: true class against predicted class"
+        tables.append(Table("confusion", title, "matrix", cells, x="true", y=("predicted",), label="nodes"))
+    if states is not None and sample is not None:
+        points = project(states)
+        shown = pandas.DataFrame(
+            {
+                "node": list(nodes),
+                "x": points[:, 0].tolist(),
+                "y": points[:, 1].tolist(),
+                "class": [class_names[c] for c in target[sample].tolist()],
+                "predicted": [class_names[c] for c in predicted[sample].tolist()],
+            }
+        )
+        title = "States of test nodes, first two principal components"
+        tables.append(Table("embedding", title, "scatter", shown, x="x", y=("y",), label="class"))
+    return tuple(tables)
+
+
+def _quotient(above: Tensor, below: Tensor) -> Tensor:
+    return above.double() / below.double().clamp(min=1)

@@ -1,0 +1,45 @@
+"""Leaves what a test showed in the run directory: RUN/evaluation/test."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+from graphzoo.analysis.evaluation import Evaluation
+from graphzoo.errors import UsageError
+
+__all__ = ["EvaluationFiles"]
+
+log = logging.getLogger(__name__)
+
+
+class EvaluationFiles(Callback):
+    """Writes the figures and tables of a test, see `graphzoo.analysis`; of several processes the first does.
+
+    A disk that refuses them is a warning: the figures themselves go to results.json.
+
+    Args:
+        directory: Run directory.
+
+    Attributes:
+        evaluation: What the last test showed, in the first process; None before.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self.directory = Path(directory)
+        self.evaluation: Evaluation | None = None
+
+    def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """The figures are logged by now."""
+        if not trainer.is_global_zero:
+            return
+        logged = {name: float(value) for name, value in trainer.callback_metrics.items()}
+        figures = {name: value for name, value in logged.items() if name.startswith("test/")}
+        self.evaluation = Evaluation("test", figures, tuple(getattr(pl_module, "test_tables", ())))
+        try:
+            self.evaluation.save(self.directory / "evaluation" / "test")
+        except (OSError, UsageError) as error:
+            log.warning("the tables of the test were not written: %s", error)

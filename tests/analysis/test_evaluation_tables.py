@@ -1,0 +1,284 @@
+"""Tables of an evaluation against their definitions and scikit-learn, and the files they are kept in."""
+
+import json
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.decomposition import PCA
+from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
+
+from graphzoo.analysis import (
+    Evaluation,
+    Table,
+    estimate_tables,
+    link_tables,
+    node_tables,
+    sample_nodes,
+    triple_tables,
+)
+from graphzoo.analysis.nodes import project
+from graphzoo.analysis.triples import categories
+from graphzoo.errors import UsageError
+from graphzoo.metrics import link_figures, summarize_ranks
+
+ENTITIES = tuple(f"entity {number}" for number in range(30))
+RELATIONS = ("all", "NA", "likes")
+
+
+@pytest.fixture(scope="module")
+def asked():
+    """Ranks of both directions of 40 triples, ties among them."""
+    generator = torch.Generator().manual_seed(3)
+    heads, relations, tails = (torch.randint(0, n, (40,), generator=generator) for n in (30, 3, 30))
+    triples = torch.stack([heads, relations, tails], dim=1)
+    best = torch.randint(1, 25, (80,), generator=generator)
+    worst = best + torch.randint(0, 3, (80,), generator=generator)
+    return (best, worst, torch.arange(80)), triples
+
+
+def by_name(tables):
+    return {table.name: table for table in tables}
+
+
+def test_relations_have_the_figures_of_their_own_ranks(asked):
+    (best, worst, index), triples = asked
+    found = by_name(triple_tables((best, worst, index), triples, triples, ENTITIES, RELATIONS))["relations"]
+    assert (found.kind, found.x, found.y) == ("bars", "relation", ("mrr",))
+    assert list(found.data.relation.unique()) == list(RELATIONS)  # one of them is itself called "all"
+    for row in found.data.itertuples():
+        number = RELATIONS.index(row.relation)
+        chosen = triples[index % 40, 1] == number
+        if row.direction != "both":
+            chosen &= (index >= 40) == (row.direction == "head")
+        figures = summarize_ranks(best[chosen], worst[chosen])
+        assert (row.triples, row.mrr) == (int(chosen.sum()), figures["mrr"])
+        assert found.data.loc[row.Index, "hits@10"] == figures["hits@10"]
+    assert found.data[found.data.direction != "both"].triples.sum() == 80
+
+
+def test_categories_follow_the_mean_number_of_answers():
+    #         1-1         1-N (two tails)      N-1 (three heads)                N-N
+    facts = [(0, 0, 1), (0, 1, 2), (0, 1, 3), (1, 2, 0), (2, 2, 0), (3, 2, 0)]
+    facts += [(a, 3, b) for a in (0, 1) for b in (2, 3)]
+    facts = torch.tensor([*facts, facts[0]])  # a fact known twice counts once
+    assert categories(facts, 5) == ["1-1", "1-N", "N-1", "N-N", ""]
+
+
+def test_rank_bins_say_what_hits_say(asked):
+    (best, worst, index), triples = asked
+    found = by_name(triple_tables((best, worst, index), triples, triples, ENTITIES, RELATIONS))["ranks"].data
+    assert found["head"].sum() == found["tail"].sum() == 40
+    for k in (1, 3, 10):
+        share = found.loc[found["to"] <= k, ["head", "tail"]].to_numpy().sum() / 80
+        assert share == pytest.approx(summarize_ranks(best, worst)[f"hits@{k}"], abs=1e-12)
+    assert (found["from"].to_numpy()[1:] == found["to"].to_numpy()[:-1]).all()
+
+
+def test_worst_and_best_triples_bear_names(asked):
+    (best, worst, index), triples = asked
+    labels = {"entity 1": "the first"}
+    tables = by_name(
+        triple_tables((best, worst, index), triples, triples, ENTITIES, RELATIONS, labels=labels)
+    )
+    ranks = ((best + worst) / 2).tolist()
+    assert tables["worst"].data["rank"].tolist() == sorted(ranks, reverse=True)[:20]
+    assert tables["best"].data["rank"].tolist() == sorted(ranks)[:20]
+    for name in ("worst", "best"):
+        for row in tables[name].data.itertuples():
+            ids = [ENTITIES.index(row.head), RELATIONS.index(row.relation), ENTITIES.index(row.tail)]
+            of_triple = (triples == torch.tensor(ids)).all(1).nonzero().squeeze(1)
+            places = of_triple + (40 if row.direction == "head" else 0)
+            assert row.rank in [ranks[place] for place in places.tolist()]
+            assert row.head_label == labels.get(row.head, "")
+    nothing = torch.empty(0, dtype=torch.int64)
+    assert triple_tables((nothing, nothing, nothing), triples, triples, ENTITIES, RELATIONS) == ()
+
+
+def test_classes_and_confusion_are_scikit_learns():
+    generator = torch.Generator().manual_seed(1)
+    target = torch.randint(0, 4, (200,), generator=generator)
+    logits = torch.randn(200, 5, generator=generator)  # nobody belongs to the last class
+    logits[:, 2] = -9.0  # and nobody is said to belong to the third
+    names = ["a", "b", "nan", "d", "e"]
+    tables = by_name(node_tables(logits, target, names))
+    assert set(tables) == {"classes", "confusion"}
+    predicted = logits.argmax(1).numpy()
+    expected = precision_recall_fscore_support(target.numpy(), predicted, labels=range(5), zero_division=0)
+    found = tables["classes"].data
+    for column, values in zip(("precision", "recall", "f1", "support"), expected, strict=True):
+        assert found[column].to_numpy() == pytest.approx(values, abs=1e-12)
+    cells = tables["confusion"].data.pivot(index="true", columns="predicted", values="nodes")
+    matrix = confusion_matrix(target.numpy(), predicted, labels=range(5))
+    assert (cells.loc[names, names].to_numpy() == matrix).all()
+
+
+def test_embedding_is_the_principal_plane():
+    generator = torch.Generator().manual_seed(2)
+    states = torch.randn(60, 7, generator=generator) * torch.arange(1, 8)
+    expected = PCA(n_components=2, svd_solver="full").fit_transform(states.double().numpy())
+    found = project(states).numpy()
+    assert np.abs(found) == pytest.approx(np.abs(expected), abs=1e-9)
+    assert project(torch.ones(3, 4)).abs().sum() == 0  # all nodes in one place
+    assert project(torch.arange(3.0)[:, None])[:, 1].tolist() == [0, 0, 0]  # one channel has no second
+    before = torch.get_rng_state()
+    sample = sample_nodes(5000)
+    assert torch.equal(torch.get_rng_state(), before) and torch.equal(sample, sample_nodes(5000))
+    assert len(sample.unique()) == 2000 and int(sample.max()) < 5000
+    assert sample_nodes(3).tolist() == [0, 1, 2]
+
+
+def test_embedding_shows_the_sampled_nodes():
+    logits, target = torch.eye(4)[[0, 1, 1, 3]], torch.tensor([0, 1, 2, 3])
+    sample = torch.tensor([1, 2])
+    tables = node_tables(
+        logits,
+        target,
+        "abcd",
+        nodes=["one", "two"],
+        states=torch.tensor([[0.0, 1.0], [2.0, 1.0]]),
+        sample=sample,
+    )
+    shown = by_name(tables)["embedding"].data
+    assert shown[["node", "class", "predicted"]].to_numpy().tolist() == [["one", "b", "b"], ["two", "c", "b"]]
+    assert sorted(shown.x) == [-1.0, 1.0] and shown.y.tolist() == [0.0, 0.0]
+
+
+def test_yes_no_labels_have_areas_and_nothing_made_up():
+    target = torch.tensor([[1.0, 0.0], [0.0, math.nan], [1.0, 0.0]])
+    (found,) = node_tables(torch.tensor([[2.0, 0.0], [1.0, 0.0], [3.0, 0.0]]), target, ["x", "y"])
+    assert found.name == "classes" and found.y == ("auroc",)
+    assert found.data.support.tolist() == [2, 0]
+    assert found.data.auroc[0] == 1.0 and math.isnan(found.data.auroc[1])
+    assert node_tables(torch.empty(0, 2), torch.empty(0, dtype=torch.int64), ["x", "y"]) == ()
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_hits_curve_and_scores_are_those_of_the_figures(own):
+    generator = torch.Generator().manual_seed(4)
+    positive = torch.randint(0, 9, (50,), generator=generator).double()
+    negative = torch.randint(0, 9, (50, 120) if own else (120,), generator=generator).double() - 2
+    positive[3] = math.nan  # limited batches leave pairs without a score
+    negative[..., 7] = math.nan
+    tables = by_name(link_tables(positive, negative))
+    seen = ~positive.isnan()
+    figures = link_figures(positive[seen], negative[seen] if own else negative, (1, 3, 10, 20, 50, 100))
+    curve = tables["hits"].data.set_index("k").hits
+    assert {f"hits@{k}": curve[k] for k in (1, 3, 10, 20, 50, 100)} == pytest.approx(
+        {name: float(value) for name, value in figures.items() if name.startswith("hits")}
+    )
+    bins = tables["scores"].data
+    judged = negative[seen] if own else negative
+    assert bins.positives.sum() == 49 and bins.negatives.sum() == int((~judged.isnan()).sum())
+    below = int((judged < bins["to"][9]).sum())
+    assert bins.negatives[:10].sum() == below > 0
+    assert link_tables(positive * math.nan, negative) == ()
+
+
+def test_equal_scores_make_a_histogram_too():
+    bins = by_name(link_tables(torch.zeros(3).double(), torch.zeros(4).double()))["scores"].data
+    assert (bins.positives.sum(), bins.negatives.sum()) == (3, 4)
+
+
+def test_estimates_pair_prediction_and_target():
+    predicted = torch.tensor([0.5, math.nan, 2.0, 3.0])
+    (found,) = estimate_tables(predicted, torch.tensor([1.0, 1.0, 2.0, 4.0]), num_positives=2)
+    assert found.data.to_numpy().tolist() == [
+        [1.0, 0.5, "link"],
+        [2.0, 2.0, "no link"],
+        [4.0, 3.0, "no link"],
+    ]
+
+
+# Files
+
+NASTY = ["NA", "", 'a,"b"', "line\nbreak", "return\rhere", "ünïcode", " space ", "1.5", "null", "tab\t"]
+
+
+def evaluation():
+    rows = pd.DataFrame(
+        {
+            "name": NASTY,
+            "number": range(10),
+            "share": [0.1 + 0.2, math.nan, 1e-300, *range(7)],
+            "right": [True, False] * 5,
+        }
+    )
+    tables = (
+        Table("rows", "Some rows", "bars", rows, x="name", y=("share",)),
+        Table("none", "No row", "table", pd.DataFrame({"a": pd.Series([], dtype="int64")})),
+    )
+    return Evaluation("test", {"test/mrr": 0.1 + 0.2, "test/auroc": math.nan}, tables)
+
+
+def test_files_hold_every_bit(tmp_path):
+    kept = evaluation()
+    kept.save(tmp_path / "evaluation" / "test")
+    found = Evaluation.load(tmp_path / "evaluation" / "test")
+    assert found.split == "test" and found.figures["test/mrr"] == 0.1 + 0.2
+    assert math.isnan(found.figures["test/auroc"])
+    for mine, theirs in zip(kept.tables, found.tables, strict=True):
+        assert (mine.name, mine.title, mine.kind, mine.x, mine.y) == (
+            theirs.name, theirs.title, theirs.kind, theirs.x, theirs.y,
+        )  # fmt: skip
+        for column in mine.data:
+            assert theirs.data[column].isna().tolist() == mine.data[column].isna().tolist()
+            known = ~mine.data[column].isna()
+            assert theirs.data[column][known].tolist() == mine.data[column][known].tolist()
+    assert found.table("rows").label == "" and found.table("other") is None
+
+
+@pytest.mark.parametrize("file", ["index.json", "rows.csv"])
+@pytest.mark.parametrize("harm", ["truncate", "change", "remove"])
+def test_damaged_files_are_named(tmp_path, file, harm):
+    folder = tmp_path / "test"
+    evaluation().save(folder)
+    path = folder / file
+    text = path.read_bytes()
+    if harm == "remove":
+        path.unlink()
+    else:
+        path.write_bytes(text[: len(text) // 2] if harm == "truncate" else text.replace(b"a", b"\xff"))
+    with pytest.raises(UsageError) as error:
+        Evaluation.load(folder)
+    assert file in str(error.value) and len(str(error.value).splitlines()) <= 6
+
+
+def test_an_index_cannot_name_files_elsewhere(tmp_path):
+    evaluation().save(tmp_path / "test")
+    path = tmp_path / "test" / "index.json"
+    content = json.loads(path.read_text())
+    content["tables"][0]["name"] = "../../secret"
+    path.write_text(json.dumps(content))
+    with pytest.raises(UsageError, match="no name of a table"):
+        Evaluation.load(tmp_path / "test")
+
+
+def test_an_evaluation_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
+    folder = tmp_path / "test"
+    evaluation().save(folder)
+    monkeypatch.setattr(pd.DataFrame, "to_csv", lambda *a, **k: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        Evaluation("test", {}, evaluation().tables).save(folder)
+    monkeypatch.undo()
+    assert Evaluation.load(folder).figures["test/mrr"] == 0.1 + 0.2
+    Evaluation("test", {"test/mrr": 1.0}).save(folder)
+    assert Evaluation.load(folder).figures == {"test/mrr": 1.0}
+    assert [path.name for path in tmp_path.iterdir()] == ["test"]
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("keep")
+    with pytest.raises(UsageError, match="no evaluation"):
+        evaluation().save(tmp_path / "mine")
+    assert (tmp_path / "mine" / "notes.txt").read_text() == "keep"
+
+
+def test_tables_refuse_what_cannot_be_drawn():
+    rows = pd.DataFrame({"a": [1]})
+    with pytest.raises(ValueError, match="column b"):
+        Table("rows", "", "bars", rows, x="b")
+    with pytest.raises(ValueError, match="kind"):
+        Table("rows", "", "pie", rows)
+    with pytest.raises(ValueError, match="name"):
+        Table("Rows/x", "", "bars", rows)
