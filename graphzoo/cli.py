@@ -23,6 +23,7 @@ COMMANDS = {
     "reproduce": "one row of a results table: several seeds, mean and deviation, the paper's value beside it",
     "export": "a trained model as a folder to share: safetensors, JSON and a model card",
     "results": "finished rows and runs as one table, for the terminal, Markdown or CSV",
+    "plot": "pictures of runs and an HTML report: curves, results, what the model attends to",
     "search": "settings by the validation split, resumable; the best become a recipe",
     "list": "models, data sets, recipes, trainer settings and loggers",
     "download": "fetch data sets, for machines without a network later on",
@@ -125,6 +126,12 @@ def _results(rest: list[str]) -> int:
     return results_main(rest)
 
 
+def _plot(rest: list[str]) -> int:
+    from graphzoo.report import plot_main
+
+    return plot_main(rest)
+
+
 def _search(rest: list[str]) -> int:
     from graphzoo.search import search_main
 
@@ -157,6 +164,7 @@ _HANDLERS: dict[str, Callable[[list[str]], int]] = {
     "reproduce": _reproduce,
     "export": _export,
     "results": _results,
+    "plot": _plot,
     "search": _search,
     "list": _list,
     "download": _download,

@@ -1,0 +1,41 @@
+"""Pictures of runs, and reports as one HTML file.
+
+Names load on first use, so that importing graphzoo costs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphzoo.lazy import attach
+
+if TYPE_CHECKING:
+    from graphzoo.report.build import Options as Options
+    from graphzoo.report.build import build_report as build_report
+    from graphzoo.report.command import plot_main as plot_main
+    from graphzoo.report.content import Report as Report
+    from graphzoo.report.page import to_html as to_html
+    from graphzoo.report.records import find_records as find_records
+    from graphzoo.report.records import group_records as group_records
+
+_LAZY = {
+    "Options": "build",
+    "Report": "content",
+    "build_report": "build",
+    "find_records": "records",
+    "group_records": "records",
+    "plot_main": "command",
+    "to_html": "page",
+}
+
+__all__ = [
+    "Options",
+    "Report",
+    "build_report",
+    "find_records",
+    "group_records",
+    "plot_main",
+    "to_html",
+]
+
+__getattr__, __dir__ = attach(__name__, _LAZY)

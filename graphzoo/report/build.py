@@ -1,0 +1,303 @@
+"""From run directories to a report: which sections there are and what stands in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from graphzoo.errors import UsageError
+from graphzoo.report.content import Block, Code, Note, Report, Section, TableBlock
+from graphzoo.report.curve_figures import curve_pictures, depth_picture
+from graphzoo.report.evaluation_figures import evaluation_blocks
+from graphzoo.report.records import Group, Record
+from graphzoo.report.settings import changed_settings, repeat_command
+from graphzoo.results import PERCENT, format_metric
+from graphzoo.rows import compare, spread
+from graphzoo.runs import word_of
+
+__all__ = ["Options", "build_report"]
+
+_NAMES = {"mrr": "MRR", "mr": "mean rank", "rmse": "RMSE"} | PERCENT
+_STANDING = {"above": "above", "met": "within its deviation", "below": "below", "": ""}
+# A page with more settings than this shows the results and curves of all, and the rest of these.
+_MOST_DETAILED = 6
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a report shows beside what the runs have written down.
+
+    Args:
+        split: Whose evaluation is shown.
+        models: Whether trained models are loaded, for pictures of what they attend to.
+        facts: Facts (head, relation, tail) whose attended entities are shown; empty: some of the test split.
+        device: Where models run.
+    """
+
+    split: str = "test"
+    models: bool = True
+    facts: tuple[tuple[str, str, str], ...] = ()
+    device: str = "cpu"
+
+
+def build_report(groups: Sequence[Group], options: Options | None = None) -> Report:
+    """Everything that a report shows of some settings.
+
+    Args:
+        groups: From `group_records`.
+        options: What to show.
+
+    Raises:
+        UsageError: for damaged files, and for facts with unknown names.
+    """
+    options = options or Options()
+    alone = len(groups) == 1
+    sections = [_results(groups)]
+    curves: list[Block] = list(curve_pictures(groups))
+    if depth := depth_picture(groups):
+        curves.insert(0, depth)
+    if not curves:
+        curves = [Note("No run has written a metrics.csv, so there are no curves.")]
+    sections.append(Section("Learning curves", curves))
+    for number, group in enumerate(groups[:_MOST_DETAILED]):
+        prefix = f"g{number + 1}"
+        found = [
+            Section(f"{options.split.capitalize()} split in detail", _evaluation(group, options, prefix)),
+            *([Section("Inside the model", _model(group, options, prefix))] if options.models else []),
+            Section("How it was made", _facts(group)),
+        ]
+        if alone:
+            sections += found
+        else:
+            sections.append(Section(group.label, []))
+            sections += [Section(part.title, part.blocks, level=3) for part in found]
+    if len(groups) > _MOST_DETAILED:
+        left = ", ".join(group.label for group in groups[_MOST_DETAILED:])
+        text = f"Details are shown of the first {_MOST_DETAILED} settings. Give the others alone: {left}"
+        sections.append(Section("Further settings", [Note(text)]))
+    runs = sum(len(group.records) for group in groups)
+    title = groups[0].label if alone else _common_title(groups)
+    counted = f"{runs} run{'s' * (runs > 1)}" + ("" if alone else f" of {len(groups)} settings")
+    return Report(title, f"{counted}. {_headline(groups[0]) if alone else ''}".strip(), sections)
+
+
+def _common_title(groups: Sequence[Group]) -> str:
+    models = list(dict.fromkeys(group.first.model for group in groups))
+    datas = list(dict.fromkeys(group.first.data for group in groups))
+    return f"{_listed(models)} on {_listed(datas)}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    if len(names) > 4:
+        return f"{', '.join(names[:3])} and {len(names) - 3} more"
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _headline(group: Group) -> str:
+    figures, published = group.figures(), group.published()
+    if not figures:
+        return "None is finished yet." if len(group.records) > 1 else "It is not finished yet."
+    name = next((name for name in figures if name in published), next(iter(figures)))
+    short = name.removeprefix("test/")
+    mean, deviation, _ = figures[name]
+    text = f"Test {_NAMES.get(short, short)}: {spread(short, mean, deviation)}"
+    if name in published:
+        text += f"; the paper: {spread(short, *published[name])}"
+    return f"{text}."
+
+
+def _results(groups: Sequence[Group]) -> Section:
+    alone = len(groups) == 1
+    rows: list[list[str]] = []
+    for group in groups:
+        published = group.published()
+        for name, (mean, deviation, count) in group.figures().items():
+            short = name.removeprefix("test/")
+            paper = published.get(name)
+            cells = [
+                _NAMES.get(short, short),
+                spread(short, mean, deviation),
+                str(count),
+                spread(short, *paper) if paper else "",
+                _STANDING[compare(mean, paper.value, paper.deviation)] if paper else "",
+            ]
+            rows.append(cells if alone else [group.label, *cells])
+    columns = ["metric", "mean ± std", "runs", "paper", "compared"]
+    if any(len(group.records) > 1 for group in groups) is False:
+        columns[1] = "result"
+    offset = 0 if alone else 1
+    columns = columns if alone else ["setting", *columns]
+    empty = [place for place in range(len(columns)) if rows and not any(row[place] for row in rows)]
+    kept = [place for place in range(len(columns)) if place not in empty]
+    numeric = frozenset(at for at, place in enumerate(kept) if place - offset in (1, 2, 3))
+    blocks: list[Block] = []
+    if rows:
+        note = "Test figures of the checkpoint with the best validation."
+        if any(len(group.records) > 1 for group in groups):
+            note += " The deviation is that of a sample (n - 1)."
+        table = TableBlock(
+            "Test results" + ("" if alone else " by setting"),
+            [columns[place] for place in kept],
+            [[row[place] for place in kept] for row in rows],
+            numeric,
+            note,
+        )
+        blocks.append(table)
+    else:
+        blocks.append(Note("No run is finished, so there are no test figures yet.", warning=True))
+    for group in groups:
+        if differs := group.row.get("differs"):
+            blocks.append(
+                Note(f"{'' if alone else group.label + ': '}differs from the paper's protocol: {differs}")
+            )
+    for group in groups:
+        if len(group.records) > 1:
+            blocks.append(_run_table(group, alone=alone))
+    return Section("Results", blocks)
+
+
+def _run_table(group: Group, *, alone: bool) -> TableBlock:
+    metrics = list(group.figures())[:3]
+    rows = []
+    for record in group.records:
+        best = record.best_epoch
+        epochs, seconds = record.result.get("epochs"), record.result.get("fit_seconds")
+        cells = [record.name]
+        for name in metrics:
+            value = record.tested.get(name)
+            cells.append("" if value is None else format_metric(name.removeprefix("test/"), value))
+        cells += [
+            "" if best is None else f"{best + 1}",
+            str(record.curves.num_epochs if epochs is None else epochs),
+            "" if not isinstance(seconds, int | float) else f"{seconds:,.0f}",
+            "" if record.result else "not finished",
+        ]
+        rows.append(cells)
+    short = [name.removeprefix("test/") for name in metrics]
+    columns = ["run", *(_NAMES.get(name, name) for name in short), "best epoch", "epochs", "seconds", "state"]
+    if not any(row[-1] for row in rows):
+        columns, rows = columns[:-1], [row[:-1] for row in rows]
+    title = "Runs" if alone else f"Runs: {group.label}"
+    return TableBlock(title, columns, rows, frozenset(range(1, len(metrics) + 4)), folded=len(rows) > 5)
+
+
+def _evaluation(group: Group, options: Options, prefix: str) -> list[Block]:
+    from graphzoo.analysis import Evaluation
+
+    having = [record for record in group.records if (record.path / "evaluation" / options.split).is_dir()]
+    if not having:
+        record = group.first
+        command = f"graphzoo test --ckpt_path {record.path}"
+        text = (
+            f"The run has no folder evaluation/{options.split}. Testing it again writes one into a folder "
+            f"of its own, which can be plotted then: {command}"
+        )
+        return [Note(text, warning=True)]
+    record = having[0]
+    folder = record.path / "evaluation" / options.split
+    evaluation = Evaluation.load(folder)
+    blocks: list[Block] = []
+    if len(group.records) > 1:
+        blocks.append(Note(f"Of one of the runs: {record.name}."))
+    blocks += evaluation_blocks(evaluation.tables, folder, prefix)
+    shown = set(group.figures())
+    rest = [name for name in evaluation.figures if name not in shown]
+    if rest:
+        rows = [[name, _figure(evaluation.figures[name])] for name in rest]
+        blocks.append(TableBlock("Further figures", ["figure", "value"], rows, frozenset({1})))
+    return blocks
+
+
+def _figure(value: float) -> str:
+    return "" if value != value else f"{value:.4g}"
+
+
+def _model(group: Group, options: Options, prefix: str) -> list[Block]:
+    from graphzoo.report.models import model_blocks
+
+    record = next(
+        (one for one in group.records if any((one.path / "checkpoints").glob("*.ckpt"))), group.first
+    )
+    try:
+        blocks = model_blocks(record, options, prefix)
+    except UsageError as error:
+        if options.facts:
+            raise  # the user's own words
+        return [Note(f"There is no picture of the model: {error}", warning=True)]
+    if len(group.records) > 1 and blocks:
+        blocks.insert(0, Note(f"Of one of the runs: {record.name}."))
+    return blocks
+
+
+def _facts(group: Group) -> list[Block]:
+    record = group.first
+    result = record.result
+    rows: list[list[str]] = []
+
+    def add(name: str, value: Any) -> None:
+        if value not in (None, "", {}):
+            rows.append([name, str(value)])
+
+    add("model", record.model)
+    add("data", record.data)
+    add("recipe", record.recipe)
+    add("claim", group.row.get("claim"))
+    if result.get("num_parameters") is not None:
+        add("parameters", f"{result['num_parameters']:,}")
+    seconds = [
+        one.result["fit_seconds"]
+        for one in group.records
+        if isinstance(one.result.get("fit_seconds"), int | float)
+    ]
+    if seconds:
+        mean = sum(seconds) / len(seconds)
+        add("training time", _duration(mean) + (" a run" if len(seconds) > 1 else ""))
+    add("epochs", result.get("epochs"))
+    split = result.get("split") or {}
+    sizes = [
+        f"{name} {split[name]:,}" for name in ("train", "valid", "test") if isinstance(split.get(name), int)
+    ]
+    add("split", ", ".join(filter(None, [str(split.get("name") or ""), *sizes])))
+    add("data fingerprint", str(result.get("data_fingerprint") or "")[:16])
+    add("settings hash", result.get("config_hash"))
+    versions = result.get("versions") or {}
+    add("versions", ", ".join(f"{name} {version}" for name, version in versions.items()))
+    add(
+        "folder",
+        ", ".join(str(one.path) for one in group.records[:3]) + (", ..." if len(group.records) > 3 else ""),
+    )
+    blocks: list[Block] = [
+        TableBlock("Facts of the run" + "s" * (len(group.records) > 1), ["fact", "value"], rows)
+    ]
+    changed = changed_settings(record)
+    if changed:
+        cells = [[name, word_of(value), _usual(usual)] for name, (value, usual) in changed.items()]
+        blocks.append(
+            TableBlock("Settings that differ from the preset", ["setting", "this run", "preset"], cells)
+        )
+    elif record.config:
+        blocks.append(Note("All settings are those of the presets."))
+    blocks += _commands(group, record)
+    return blocks
+
+
+def _usual(value: Any) -> str:
+    return "none" if value is None else word_of(value)
+
+
+def _commands(group: Group, record: Record) -> list[Block]:
+    found: list[Block] = []
+    if command := group.row.get("command"):
+        found.append(Code("All runs again, with mean and deviation:", str(command)))
+    if record.config:
+        title = "This run again" if len(group.records) == 1 else f"The run of {record.name} again"
+        found.append(Code(f"{title}:", repeat_command(record)))
+    return found
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    minutes = seconds / 60
+    return f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.1f} h"

@@ -1,0 +1,130 @@
+"""What a report is made of, before it becomes HTML or files: sections of text, tables and pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["Block", "Code", "Note", "Picture", "Report", "Section", "TableBlock", "slug"]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture that is drawn when it is needed.
+
+    Args:
+        name: For files and anchors; letters, digits and dashes.
+        title: Heading above it, a few words.
+        alt: What it shows, for those who cannot see it.
+        draw: Makes the matplotlib figure, inside `graphzoo.report.style.drawing()`.
+        caption: What to know when reading it; may be empty.
+        wide: Whether it takes the whole width of the page where there is room.
+    """
+
+    name: str
+    title: str
+    alt: str
+    draw: Callable[[], Figure]
+    caption: str = ""
+    wide: bool = False
+
+
+@dataclass(frozen=True)
+class TableBlock:
+    """A table of cells that are text already.
+
+    Args:
+        caption: Above the table.
+        columns: Names of the columns.
+        rows: Cells, as many per row as columns; the first one names the row.
+        numeric: Positions of columns with figures, which are aligned to the right.
+        note: Below the table, such as how many rows are left out; may be empty.
+        folded: Whether it is shown only when asked for.
+    """
+
+    caption: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    numeric: frozenset[int] = frozenset()
+    note: str = ""
+    folded: bool = False
+
+
+@dataclass(frozen=True)
+class Note:
+    """A paragraph.
+
+    Args:
+        text: Plain text.
+        warning: Whether it says that something is missing or went wrong.
+    """
+
+    text: str
+    warning: bool = False
+
+
+@dataclass(frozen=True)
+class Code:
+    """Lines to be typed into a shell.
+
+    Args:
+        caption: What they do.
+        text: The lines.
+    """
+
+    caption: str
+    text: str
+
+
+Block = Picture | TableBlock | Note | Code
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading and what stands below it.
+
+    Args:
+        title: The heading.
+        blocks: In the order of the page; pictures in a row stand side by side where there is room.
+        level: 2 or 3, the heading's.
+    """
+
+    title: str
+    blocks: Sequence[Block]
+    level: int = 2
+
+
+@dataclass(frozen=True)
+class Report:
+    """A whole report.
+
+    Args:
+        title: Its name.
+        lead: One or two sentences below the name.
+        sections: In order.
+    """
+
+    title: str
+    lead: str
+    sections: Sequence[Section]
+
+    @property
+    def pictures(self) -> list[Picture]:
+        """All pictures, in order."""
+        return [block for section in self.sections for block in section.blocks if isinstance(block, Picture)]
+
+
+def slug(text: str) -> str:
+    """Letters, digits and dashes that name a file or an anchor.
+
+    >>> slug("test/hits@10 of GALiT")
+    'test-hits-10-of-galit'
+    """
+    kept = "".join(
+        character if character.isascii() and character.isalnum() else " " for character in text.lower()
+    )
+    return "-".join(kept.split()) or "picture"

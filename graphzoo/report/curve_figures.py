@@ -1,0 +1,284 @@
+"""Learning curves of one or several settings, and what their depth does to the result."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from graphzoo.report.content import Picture, slug
+from graphzoo.report.curves import Points, mean_curve, thin
+from graphzoo.report.records import Group, flatten
+from graphzoo.report.style import FAINT, INK, color, new_figure, plain_ticks
+from graphzoo.results import PERCENT
+from graphzoo.rows import mean_and_deviation
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["curve_pictures", "depth_picture"]
+
+_JUDGES = ("mrr", "acc", "auroc", "rmse")
+# Metrics worth a picture, in this order; those that end in _per_s are added.
+_WANTED = {
+    "train/loss": "Training loss",
+    "train/auxiliary_loss": "Auxiliary loss",
+    "train/lr": "Learning rate",
+    "train/grad_norm": "Gradient norm",
+    "train/attention_entropy": "Attention entropy",
+    "train/step_seconds": "Seconds per step",
+    "train/data_seconds": "Seconds waiting for data",
+    "train/peak_memory_gib": "Peak memory, GiB",
+}
+_LOG = ("train/grad_norm", "train/lr")
+
+
+class _Lines(NamedTuple):
+    """Curves of one group: one per run, where each run's best checkpoint lies, and their mean."""
+
+    label: str
+    runs: list[Points]
+    best: list[tuple[float, float] | None]
+    mean: Points
+
+
+def curve_pictures(groups: Sequence[Group]) -> list[Picture]:
+    """Pictures of what the runs logged: validation first, then the training.
+
+    Args:
+        groups: Settings; each has a colour.
+    """
+    metrics = _metrics(groups)
+    return [
+        picture
+        for name, title in metrics.items()
+        if (picture := _curve_picture(name, title, groups)) is not None
+    ]
+
+
+def _metrics(groups: Sequence[Group]) -> dict[str, str]:
+    logged = list(
+        dict.fromkeys(name for group in groups for record in group.records for name in record.curves.values)
+    )
+    found: dict[str, str] = {}
+    for judge in _JUDGES:
+        if f"val/{judge}" in logged:
+            found[f"val/{judge}"] = f"Validation {_name(judge)}"
+            break
+    if "val/loss" in logged:
+        found["val/loss"] = "Validation loss"
+    found |= {name: title for name, title in _WANTED.items() if name in logged}
+    # a learning rate per group of parameters says the same twice
+    rates = [name for name in logged if name.startswith("lr-")]
+    if rates and "train/lr" not in found:
+        found[rates[0]] = "Learning rate"
+    for name in logged:
+        if name.endswith("_per_s"):
+            unit = name.removeprefix("train/").removesuffix("_per_s")
+            found[name] = f"{unit.capitalize()} per second"
+    return found
+
+
+def _name(metric: str) -> str:
+    return {"mrr": "MRR", "rmse": "RMSE"}.get(metric, PERCENT.get(metric, metric))
+
+
+def _curve_picture(metric: str, title: str, groups: Sequence[Group]) -> Picture | None:
+    lines = [_lines(group, metric) for group in groups]
+    lines_kept = [(number, line) for number, line in enumerate(lines) if any(line.runs)]
+    if not lines_kept:
+        return None
+    judged = metric.startswith("val/")
+    several = any(len(line.runs) > 1 for _, line in lines_kept)
+    caption = []
+    if several:
+        caption.append("Thin lines are runs, the thick one their mean.")
+    if judged and any(point for _, line in lines_kept for point in line.best):
+        caption.append("A dot marks the epoch whose checkpoint was tested.")
+    if any(len(run) > len(thin(run)) for _, line in lines_kept for run in line.runs):
+        caption.append("Of long curves the highest and lowest values of each stretch are drawn.")
+    alt = f"{title} over epochs. " + " ".join(_tell(line, metric) for _, line in lines_kept)
+    rate = metric == "train/lr" or metric.startswith("lr-")
+    if rate and len({y for _, line in lines_kept for run in line.runs for _, y in run}) == 1:
+        return None  # a constant, which stands among the settings
+    log = rate or metric in _LOG
+    draw = partial(_draw, lines_kept, metric, log=log)
+    return Picture(slug(metric), title, alt, draw, " ".join(caption))
+
+
+def _lines(group: Group, metric: str) -> _Lines:
+    scale = 100 if metric.removeprefix("val/") in PERCENT else 1
+    runs, best = [], []
+    for record in group.records:
+        points = [(x, scale * y) for x, y in record.curves.of(metric)]
+        if not points:
+            continue
+        runs.append(points)
+        epoch = record.best_epoch
+        at = dict(points).get(float(epoch + 1)) if epoch is not None and metric.startswith("val/") else None
+        best.append(None if at is None or epoch is None else (float(epoch + 1), at))
+    return _Lines(group.label, runs, best, mean_curve(runs))
+
+
+def _tell(line: _Lines, metric: str) -> str:
+    points = line.mean or line.runs[0]
+    count = f"{len(line.runs)} runs, mean" if len(line.runs) > 1 else "one run"
+    first, last = points[0], points[-1]
+    text = (
+        f"{line.label}, {count}: from {first[1]:.4g} at epoch {first[0]:.4g} "
+        f"to {last[1]:.4g} at epoch {last[0]:.4g}"
+    )
+    found = [point for point in line.best if point]
+    if found:
+        mean = math.fsum(y for _, y in found) / len(found)
+        text += f", {mean:.4g} at the best epoch ({', '.join(f'{x:.0f}' for x, _ in found[:5])})"
+    return text + "."
+
+
+def _draw(lines: Sequence[tuple[int, _Lines]], metric: str, *, log: bool) -> Figure:
+    figure = new_figure(2.45 + 0.17 * (len(lines) if len(lines) > 1 else 0))
+    axes = figure.add_subplot()
+    for number, line in lines:
+        tone = color(number)
+        alone = len(line.runs) == 1
+        for run in line.runs:
+            x, y = zip(*thin(run), strict=True)
+            mark = "o" if len(x) < 3 else None
+            axes.plot(
+                x,
+                y,
+                color=tone,
+                linewidth=1.6 if alone else 0.7,
+                alpha=1 if alone else 0.45,
+                marker=mark,
+                markersize=3,
+            )
+        if not alone and line.mean:
+            x, y = zip(*thin(line.mean), strict=True)
+            axes.plot(x, y, color=tone, linewidth=2.2, marker="o" if len(x) < 3 else None, markersize=3)
+        dots = [point for point in line.best if point]
+        if dots:
+            across, up = zip(*dots, strict=True)
+            axes.scatter(
+                across,
+                up,
+                s=26 if alone else 12,
+                color=tone,
+                edgecolors=INK,
+                linewidths=0.6,
+                zorder=3,
+            )
+    _finish(axes, log=log)
+    axes.set_xlabel("epoch")
+    if len(lines) > 1:
+        _legend(figure, [(color(number), line.label) for number, line in lines])
+    return figure
+
+
+def _finish(axes: Axes, *, log: bool) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axes.grid(axis="y")
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    low, high = axes.dataLim.intervaly
+    if log and low > 0 and high / low > 30:
+        axes.set_yscale("log")
+        plain_ticks(axes, "y")
+    elif not high - low > 1e-9 * max(abs(high), 1e-12):
+        axes.set_ylim(0, 2 * high if high > 0 else 1)  # a constant: no scale of rounding errors
+    axes.ticklabel_format(axis="x", useOffset=False) if axes.get_xscale() == "linear" else None
+    if axes.get_yscale() == "linear":
+        axes.ticklabel_format(axis="y", useOffset=False, style="plain")
+        if 0 < max(abs(low), abs(high)) < 1e-3:
+            plain_ticks(axes, "y")
+
+
+def _legend(figure: Figure, entries: Sequence[tuple[str, str]]) -> None:
+    from matplotlib.lines import Line2D
+
+    handles = [Line2D([], [], color=tone, linewidth=2.2) for tone, _ in entries]
+    names = [name if len(name) <= 46 else f"{name[:43]}..." for _, name in entries]
+    figure.legend(handles, names, loc="outside upper left", borderaxespad=0, handlelength=1.4)
+
+
+def depth_picture(groups: Sequence[Group]) -> Picture | None:
+    """Test metric against the number of layers, where the runs differ in it (PENCIL's Fig. 5).
+
+    Args:
+        groups: Settings; those that differ in nothing but `num_layers` make a curve.
+
+    Returns:
+        None without two settings on one curve.
+    """
+    families: dict[str, dict[int, Group]] = {}
+    for group in groups:
+        settings = flatten(group.first.config)
+        depth = settings.pop("model.encoder.num_layers", None)
+        if not isinstance(depth, int) or not group.figures():
+            continue
+        kept = {
+            name: value
+            for name, value in settings.items()
+            if name.startswith(("model.", "data."))
+            and not name.endswith((".seed", ".root", ".num_workers", ".split_index"))
+        }
+        record = group.first
+        key = f"{record.model} on {record.data} {sorted(kept.items(), key=lambda item: item[0])}"
+        families.setdefault(key, {}).setdefault(depth, group)
+    curves = [dict(sorted(family.items())) for family in families.values() if len(family) > 1]
+    if not curves:
+        return None
+    metric = next(iter(next(iter(curves[0].values())).figures()))
+    for wanted in ("test/hits@50", "test/hits@100", "test/mrr"):
+        if (
+            curves[0][min(curves[0])].first.model == "pencil"
+            and wanted in curves[0][min(curves[0])].figures()
+        ):
+            metric = wanted
+            break
+    name = metric.removeprefix("test/")
+    told = []
+    for family in curves:
+        at = [
+            f"{depth}: {group.figures()[metric][0]:.4g}"
+            for depth, group in family.items()
+            if metric in group.figures()
+        ]
+        record = next(iter(family.values())).first
+        told.append(f"{record.model} on {record.data}, layers and {name}: {', '.join(at)}.")
+    caption = "Each point is the mean over the runs of that depth, bars are one standard deviation."
+    return Picture(
+        "depth",
+        f"Depth: test {_name(name)} over layers",
+        " ".join(told),
+        partial(_draw_depth, curves, metric),
+        caption,
+    )
+
+
+def _draw_depth(curves: Sequence[dict[int, Group]], metric: str) -> Figure:
+    figure = new_figure(2.45 + 0.17 * len(curves))
+    axes = figure.add_subplot()
+    scale = 100 if metric.removeprefix("test/") in PERCENT else 1
+    entries = []
+    for number, family in enumerate(curves):
+        depths, means, spreads = [], [], []
+        for depth, group in family.items():
+            values = [scale * record.tested[metric] for record in group.records if metric in record.tested]
+            if values:
+                mean, deviation = mean_and_deviation(values)
+                depths.append(depth)
+                means.append(mean)
+                spreads.append(deviation or 0.0)
+        axes.errorbar(depths, means, yerr=spreads, color=color(number), marker="o", capsize=3)
+        record = next(iter(family.values())).first
+        entries.append((color(number), f"{record.model} on {record.data}"))
+    axes.grid(axis="y")
+    axes.set_xlabel("layers")
+    axes.set_ylabel(_name(metric.removeprefix("test/")))
+    axes.set_xticks(sorted({depth for family in curves for depth in family}))
+    axes.tick_params(colors=FAINT, labelcolor=INK)
+    _legend(figure, entries)
+    return figure

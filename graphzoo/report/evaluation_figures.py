@@ -1,0 +1,343 @@
+"""Pictures and tables of what an evaluation left in RUN/evaluation/<split>."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from graphzoo.report.content import Block, Picture, TableBlock, slug
+from graphzoo.report.style import FAINT, INK, STEADY, color, new_figure, plain_ticks
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+    from graphzoo.analysis import Table
+
+__all__ = ["MOST_BARS", "MOST_ROWS", "evaluation_blocks"]
+
+MOST_ROWS, MOST_BARS = 20, 20
+_MOST_WRITTEN_CELLS, _MOST_NAMED, _MOST_COLOURS = 12, 40, 10
+
+
+def evaluation_blocks(tables: Sequence[Table], folder: Path, prefix: str) -> list[Block]:
+    """A picture for each table that is meant to be drawn, and its rows; pictures first.
+
+    Args:
+        tables: Of one evaluation.
+        folder: Where their CSV files lie, as the user named it.
+        prefix: Begins the pictures' names.
+    """
+    pictures: list[Block] = []
+    rows: list[Block] = []
+    for table in tables:
+        if not len(table.data):
+            continue
+        draw = _DRAWN.get(table.kind)
+        if draw is not None and table.x and table.y:
+            pictures += draw(table, prefix)
+        if table.kind in ("table", "bars") or draw is None:
+            rows.append(_rows(table, folder, folded=table.kind != "table"))
+    return [*pictures, *rows]
+
+
+def _rows(table: Table, folder: Path, *, folded: bool) -> TableBlock:
+    data = table.data
+    shown = data.head(MOST_ROWS)
+    numeric = frozenset(
+        place for place, name in enumerate(data.columns) if data[name].dtype.kind in "iuf" and place
+    )
+    cells = [[_cell(value) for value in row] for row in shown.itertuples(index=False)]
+    path = folder / f"{table.name}.csv"
+    left = len(data) - len(shown)
+    note = f"{left:,} more rows are in {path}" if left else f"In full precision: {path}"
+    return TableBlock(table.title, [str(name) for name in data.columns], cells, numeric, note, folded)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        if value != value:
+            return ""
+        return f"{value:g}" if value == int(value) and abs(value) < 1e15 else f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def _short(text: Any, most: int = 28) -> str:
+    """A name that fits beside a bar; control characters and line ends are no part of it."""
+    text = " ".join(str(text).split())
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _bars(table: Table, prefix: str) -> list[Picture]:
+    data = table.data
+    names = list(dict.fromkeys(data[table.x].astype(str)))
+    weight = next((name for name in ("triples", "support", "nodes", "count") if name in data.columns), "")
+    if weight and len(names) > MOST_BARS:
+        sizes = data.groupby(data[table.x].astype(str))[weight].sum()
+        names = sorted(names, key=lambda name: -sizes[name])
+    left = len(names) - MOST_BARS
+    chosen = set(names[:MOST_BARS])
+    kept = data[data[table.x].astype(str).isin(chosen)]
+    series: list[tuple[str, dict[str, float]]] = []
+    for column in table.y:
+        groups = list(dict.fromkeys(kept[table.label].astype(str))) if table.label else [""]
+        for group in groups:
+            part = kept[kept[table.label].astype(str) == group] if table.label else kept
+            values = dict(zip(part[table.x].astype(str), part[column].astype(float), strict=True))
+            title = " ".join(filter(None, [group, column if len(table.y) > 1 or not group else ""]))
+            series.append((title, values))
+    if len(series) > 3 and any(title == "both" for title, _ in series):
+        series = [one for one in series if one[0] == "both"]
+    caption = (
+        f"The {MOST_BARS} with the most {weight or 'rows'}; {left:,} more are in the table."
+        if left > 0
+        else ""
+    )
+    first = series[0][1]
+    low = min(first, key=lambda name: first[name])
+    high = max(first, key=lambda name: first[name])
+    titles = [title or table.y[0] for title, _ in series]
+    alt = (
+        f"{table.title}. Bars of {', '.join(titles)} for {len(chosen)} names. Highest {titles[0]}: "
+        f"{_short(high)} with {first[high]:.3g}; lowest: {_short(low)} with {first[low]:.3g}."
+    )
+    order = [name for name in names if name in chosen]
+    return [
+        Picture(f"{prefix}-{slug(table.name)}", table.title, alt, partial(_draw_bars, order, series), caption)
+    ]
+
+
+def _draw_bars(names: Sequence[str], series: Sequence[tuple[str, dict[str, float]]]) -> Figure:
+    count = len(series)
+    each = 0.19 if count == 1 else 0.13 * count + 0.07
+    figure = new_figure(0.75 + each * len(names))
+    axes = figure.add_subplot()
+    thick = 0.8 / count
+    for number, (title, values) in enumerate(series):
+        places = [place + (number - (count - 1) / 2) * thick for place in range(len(names))]
+        heights = [values.get(name, float("nan")) for name in names]
+        axes.barh(places, heights, thick * 0.92, color=color(number), label=title)
+    axes.set_yticks(range(len(names)), [_short(name) for name in names])
+    axes.invert_yaxis()
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="x")
+    axes.set_axisbelow(True)
+    axes.margins(y=0.01)
+    highest = max((value for _, values in series for value in values.values() if value == value), default=1)
+    if 0 <= highest <= 1:
+        axes.set_xlim(0, 1)
+    if count > 1:
+        figure.legend(loc="outside upper left", ncols=3, borderaxespad=0, handlelength=1)
+    return figure
+
+
+def _histogram(table: Table, prefix: str) -> list[Picture]:
+    data = table.data
+    totals = ", ".join(f"{float(data[name].sum()):,.0f} {name}" for name in table.y)
+    top = data.iloc[int(data[list(table.y)].sum(axis=1).to_numpy().argmax())]
+    alt = f"{table.title}. {totals}. Most lie from {float(top['from']):.4g} to {float(top['to']):.4g}."
+    ranks = bool((data["from"] >= 0).all() and (data["to"] > 1).all() and len(data) > 2)
+    widths = (data["to"] - data["from"]).astype(float)
+    even = bool(widths.max() <= 1.01 * widths.min())
+    uneven = float(data[list(table.y)].sum().max()) > 20 * max(1.0, float(data[list(table.y)].sum().min()))
+    caption = "Each is drawn as its share of its own total." if uneven and even else ""
+    draw = partial(_draw_histogram, data, table.y, even=even or not ranks, share=uneven and even)
+    return [Picture(f"{prefix}-{slug(table.name)}", table.title, alt, draw, caption)]
+
+
+def _draw_histogram(data: DataFrame, columns: Sequence[str], *, even: bool, share: bool) -> Figure:
+    figure = new_figure(2.6)
+    axes = figure.add_subplot()
+    starts, ends = data["from"].astype(float), data["to"].astype(float)
+    for number, name in enumerate(columns):
+        heights = data[name].astype(float)
+        if share:
+            heights = 100 * heights / max(1.0, float(heights.sum()))
+        if even:
+            edges = [*starts, float(ends.iloc[-1])]
+            axes.stairs(heights, edges, fill=True, alpha=0.35, color=color(number))
+            axes.stairs(heights, edges, color=color(number), linewidth=1.4, label=name)
+        else:
+            thick = 0.8 / len(columns)
+            shift = (number - (len(columns) - 1) / 2) * thick
+            axes.bar(
+                [i + shift for i in range(len(heights))], heights, thick, color=color(number), label=name
+            )
+    if not even:
+        names = [_bin(start, end) for start, end in zip(starts, ends, strict=True)]
+        axes.set_xticks(range(len(names)), names, rotation=55, ha="right", rotation_mode="anchor")
+    axes.set_ylabel("share, %" if share else "count")
+    axes.grid(axis="y")
+    axes.set_axisbelow(True)
+    if len(columns) > 1:
+        figure.legend(loc="outside upper left", ncols=3, borderaxespad=0, handlelength=1.2)
+    return figure
+
+
+def _bin(start: float, end: float) -> str:
+    """Whole numbers above `start`, up to `end`."""
+    first = start + 1
+    return f"{end:g}" if end <= first else f"{first:g}–{end:g}"
+
+
+def _curve(table: Table, prefix: str) -> list[Picture]:
+    data = table.data
+    first, last = data.iloc[0], data.iloc[-1]
+    told = [
+        f"{name}: {float(first[name]):.3g} at {table.x} {first[table.x]:g}, "
+        f"{float(last[name]):.3g} at {last[table.x]:g}."
+        for name in table.y
+    ]
+    draw = partial(_draw_curve, data, table.x, table.y)
+    return [Picture(f"{prefix}-{slug(table.name)}", table.title, f"{table.title}. {' '.join(told)}", draw)]
+
+
+def _draw_curve(data: DataFrame, x: str, columns: Sequence[str]) -> Figure:
+    figure = new_figure(2.5)
+    axes = figure.add_subplot()
+    places = data[x].astype(float)
+    for number, name in enumerate(columns):
+        axes.plot(
+            places, data[name].astype(float), color=color(number), label=name, marker="o", markersize=2.5
+        )
+    if places.min() > 0 and places.max() / places.min() > 30:
+        axes.set_xscale("log")
+        plain_ticks(axes, "x")
+    axes.set_xlabel(x)
+    if len(columns) == 1:
+        axes.set_ylabel(columns[0])
+    else:
+        figure.legend(loc="outside upper left", ncols=3, borderaxespad=0, handlelength=1.4)
+    axes.grid()
+    return figure
+
+
+def _matrix(table: Table, prefix: str) -> list[Picture]:
+    data, value = table.data, table.label or str(table.data.columns[-1])
+    rows = list(dict.fromkeys(data[table.x].astype(str)))
+    columns = list(dict.fromkeys(data[table.y[0]].astype(str)))
+    grid = [[0.0] * len(columns) for _ in rows]
+    for row, column, found in zip(
+        data[table.x].astype(str), data[table.y[0]].astype(str), data[value].astype(float), strict=True
+    ):
+        grid[rows.index(row)][columns.index(column)] = found
+    total = sum(map(sum, grid)) or 1.0
+    off = [
+        (grid[i][j], rows[i], columns[j])
+        for i in range(len(rows))
+        for j in range(len(columns))
+        if rows[i] != columns[j]
+    ]
+    right = total - sum(count for count, _, _ in off)
+    agree = f"{100 * right / total:.1f}% lie where both agree"
+    alt = f"{table.title}. {len(rows)} by {len(columns)} cells; {agree}."
+    if off and (worst := max(off))[0] > 0:
+        met = f"{table.x} {worst[1]}, {table.y[0]} {worst[2]}, {worst[0]:g} {value}"
+        alt += f" The most frequent difference: {met}."
+    caption = "Colours are shares of a row."
+    draw = partial(_draw_matrix, grid, rows, columns, table.x, table.y[0])
+    return [Picture(f"{prefix}-{slug(table.name)}", table.title, alt, draw, caption)]
+
+
+def _draw_matrix(
+    grid: list[list[float]], rows: Sequence[str], columns: Sequence[str], x: str, y: str
+) -> Figure:
+    shares = [[cell / (sum(row) or 1.0) for cell in row] for row in grid]
+    figure = new_figure(3.6)
+    axes = figure.add_subplot()
+    image = axes.imshow(shares, cmap="viridis", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
+    if len(rows) * len(columns) > 400:
+        image.set_rasterized(True)
+    for names, axis, other in ((rows, axes.yaxis, False), (columns, axes.xaxis, True)):
+        every = -(-len(names) // _MOST_NAMED) if not other else -(-len(names) // 24)
+        places = range(0, len(names), every)
+        axis.set_ticks(list(places), [_short(names[place], 16) for place in places])
+    long = max(map(len, columns)) > 3 or len(columns) > 12
+    if long:
+        axes.tick_params(axis="x", rotation=60)
+        for text in axes.get_xticklabels():
+            text.set_horizontalalignment("right")
+            text.set_rotation_mode("anchor")
+    if len(rows) > 24:
+        axes.tick_params(axis="y", labelsize=6.5)
+    if max(len(rows), len(columns)) <= _MOST_WRITTEN_CELLS:
+        for i, row in enumerate(grid):
+            for j, cell in enumerate(row):
+                if cell:
+                    # of the picture, not of the page: light on the dark end of the scale, dark on the other
+                    tone = "#0b0b0c" if shares[i][j] > 0.55 else "#fbfbfc"
+                    axes.text(j, i, f"{cell:g}", ha="center", va="center", color=tone, fontsize=8)
+    axes.set_xlabel(y)
+    axes.set_ylabel(x)
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    return figure
+
+
+def _scatter(table: Table, prefix: str) -> list[Picture]:
+    data, y = table.data, table.y[0]
+    names = list(dict.fromkeys(data[table.label].astype(str))) if table.label else []
+    if len(names) > _MOST_COLOURS:
+        frequent = data[table.label].astype(str).value_counts().index.tolist()
+        names = [*frequent[: _MOST_COLOURS - 1], "others"]
+    alt = f"{table.title}. {len(data):,} points" + (
+        f" in {len(names)} colours: {', '.join(names)}." if names else "."
+    )
+    diagonal = {table.x, y} == {"target", "predicted"}
+    caption = "On the line predicted and true value are the same." if diagonal else ""
+    draw = partial(_draw_scatter, data, table.x, y, table.label, names, diagonal=diagonal)
+    return [Picture(f"{prefix}-{slug(table.name)}", table.title, alt, draw, caption)]
+
+
+def _draw_scatter(
+    data: DataFrame, x: str, y: str, label: str, names: Sequence[str], *, diagonal: bool
+) -> Figure:
+    figure = new_figure(3.1 + 0.16 * ((len(names) + 1) // 2))
+    axes = figure.add_subplot()
+    marks = "osD^vP"
+    groups = data[label].astype(str) if label else None
+    for number, name in enumerate(names or [""]):
+        part = data if groups is None else data[groups == name]
+        if groups is not None and name == "others" and name not in set(groups):
+            part = data[~groups.isin(list(names))]
+        axes.scatter(
+            part[x].astype(float), part[y].astype(float), s=9, alpha=0.7, linewidths=0,
+            color=STEADY[number % len(STEADY)], marker=marks[(number // len(STEADY)) % len(marks)],
+            label=_short(name, 22),
+            # thousands of points as an image: letters stay letters, the file stays small
+            rasterized=True,
+        )  # fmt: skip
+    if diagonal:
+        both = [*axes.get_xlim(), *axes.get_ylim()]
+        axes.plot([min(both), max(both)], [min(both), max(both)], color=FAINT, linewidth=1)
+        axes.set_xlabel(x)
+        axes.set_ylabel(y)
+    else:
+        # the axes of a projection mean nothing by themselves
+        axes.tick_params(labelbottom=False, labelleft=False, length=0)
+        axes.spines[:].set(visible=True, color=FAINT)
+    if len(names) > 1:
+        legend = figure.legend(
+            loc="outside lower left",
+            ncols=2,
+            borderaxespad=0,
+            handletextpad=0.2,
+            columnspacing=1,
+            markerscale=2,
+        )
+        for handle in legend.legend_handles:
+            if handle is not None:
+                handle.set(alpha=1, rasterized=False)
+    axes.tick_params(labelcolor=INK)
+    return figure
+
+
+_DRAWN: dict[str, Any] = {
+    "bars": _bars,
+    "histogram": _histogram,
+    "curve": _curve,
+    "matrix": _matrix,
+    "scatter": _scatter,
+}

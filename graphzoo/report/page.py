@@ -1,0 +1,182 @@
+"""A report as one HTML file: no script, no second file, nothing from the network."""
+
+from __future__ import annotations
+
+from html import escape
+from itertools import groupby
+
+from graphzoo.report.content import Block, Code, Note, Picture, Report, TableBlock, slug
+from graphzoo.report.style import THEME, drawing, inline_svg
+
+__all__ = ["to_html"]
+
+_PAPER = {"paper": ("#ffffff", "#15161a"), "panel": ("#f4f4f6", "#202127"), "line": ("#d5d5da", "#3a3b42"),
+          "muted": ("#5c5c63", "#a9a9b2"), "link": ("#0a58a8", "#7cbcf7"),
+          "warn": ("#8a4b00", "#f0b35a")}  # fmt: skip
+_STYLE = """\
+*{box-sizing:border-box}
+html{-webkit-text-size-adjust:100%}
+body{margin:0 auto;max-width:76rem;padding:1rem;background:var(--paper);color:var(--ink);
+font:1rem/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"Noto Sans","DejaVu Sans",sans-serif}
+h1{font-size:1.6rem;line-height:1.2;margin:.5rem 0}
+h2{font-size:1.3rem;line-height:1.25;margin:2.5rem 0 .5rem;padding-top:.75rem;
+border-top:2px solid var(--line)}
+h3{font-size:1.1rem;margin:1.75rem 0 .5rem}
+h1,h2,h3,p,figcaption,td,th,li{overflow-wrap:anywhere}
+p{max-width:44rem;margin:.5rem 0}
+a{color:var(--link)}
+nav ul{display:flex;flex-wrap:wrap;gap:.25rem 1.25rem;padding:0;margin:1rem 0;list-style:none}
+.lead,.note{color:var(--muted)}
+.note{font-size:.9rem}
+.warning{border-left:4px solid var(--warn);padding-left:.75rem}
+.pictures{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,21rem),1fr));gap:1.5rem;
+margin:1rem 0}
+figure{margin:0;min-width:0}
+.wide{grid-column:1/-1}
+figure svg{display:block;width:100%;max-width:30rem;height:auto}
+.wide svg{max-width:60rem}
+svg *{stroke-linejoin:round;stroke-linecap:butt}
+svg text{font-family:"DejaVu Sans",Verdana,system-ui,sans-serif}
+.title{display:block;font-weight:600;margin-bottom:.25rem}
+figcaption{font-size:.9rem;color:var(--muted);max-width:30rem}
+.table{overflow-x:auto;margin:1rem 0}
+.table:focus{outline:2px solid var(--link)}
+table{border-collapse:collapse;font-size:.92rem}
+caption{text-align:left;font-weight:600;padding:.25rem 0}
+th,td{text-align:left;vertical-align:top;padding:.3rem .9rem .3rem 0;border-bottom:1px solid var(--line)}
+thead th{color:var(--muted);font-weight:600}
+tbody th{font-weight:400}
+td.number,th.number{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
+td,tbody th{min-width:3.5rem}
+pre{background:var(--panel);padding:.75rem;overflow-x:auto;font-size:.875rem;white-space:pre-wrap;
+overflow-wrap:anywhere;border-radius:4px;margin:.25rem 0 1rem}
+details{margin:1rem 0}
+summary{cursor:pointer;font-weight:600}
+footer{margin-top:3rem;color:var(--muted);font-size:.9rem;border-top:1px solid var(--line)}
+@media print{body{max-width:none;padding:0;font-size:10pt}nav{display:none}
+figure,tr,pre{break-inside:avoid}h2,h3{break-after:avoid}
+.pictures{grid-template-columns:repeat(2,1fr)}.table{overflow:visible}}
+"""
+
+
+def to_html(report: Report) -> str:
+    """The report as the text of an HTML file.
+
+    Args:
+        report: What it shows.
+
+    Returns:
+        The page: pictures are SVG inside it, and colours follow the reader's light or dark setting.
+    """
+    anchors = _anchors(report)
+    body: list[str] = []
+    number = 0
+    for section, anchor in zip(report.sections, anchors, strict=True):
+        level = min(max(section.level, 2), 3)
+        body.append(
+            f'<section aria-labelledby="{anchor}"><h{level} id="{anchor}">{escape(section.title)}</h{level}>'
+        )
+        for is_picture, blocks in groupby(section.blocks, key=lambda block: isinstance(block, Picture)):
+            parts = []
+            for block in blocks:
+                number += 1
+                parts.append(_block(block, number))
+            body.append(f'<div class="pictures">{"".join(parts)}</div>' if is_picture else "".join(parts))
+        body.append("</section>")
+    top = [
+        (section, anchor)
+        for section, anchor in zip(report.sections, anchors, strict=True)
+        if section.level == 2
+    ]
+    links = "".join(f'<li><a href="#{anchor}">{escape(section.title)}</a></li>' for section, anchor in top)
+    contents = f'<nav aria-label="Contents"><ul>{links}</ul></nav>' if len(top) > 2 else ""
+    head = (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        # names come from data: even if one slipped through as markup, nothing could run or be fetched
+        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
+        "style-src 'unsafe-inline'; img-src data:\">"
+        f"<title>{escape(report.title)}</title><style>{_variables()}{_STYLE}</style></head>"
+    )
+    return (
+        f"{head}\n<body><header><h1>{escape(report.title)}</h1>"
+        f'<p class="lead">{escape(report.lead)}</p></header>'
+        f"{contents}<main>" + "\n".join(body) + "</main>"
+        f"<footer><p>Written by graphzoo {escape(_version())}.</p></footer></body></html>\n"
+    )
+
+
+def _version() -> str:
+    from graphzoo import __version__
+
+    return __version__
+
+
+def _variables() -> str:
+    pairs = THEME | _PAPER
+    light = "".join(f"--{name}:{pair[0]};" for name, pair in pairs.items())
+    dark = "".join(f"--{name}:{pair[1]};" for name, pair in pairs.items())
+    # printers have white paper
+    return (
+        f":root{{color-scheme:light dark;{light}}}\n"
+        f"@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}\n"
+    )
+
+
+def _anchors(report: Report) -> list[str]:
+    found: list[str] = []
+    for section in report.sections:
+        anchor = slug(section.title)
+        number = 2
+        while anchor in found:
+            anchor = f"{slug(section.title)}-{number}"
+            number += 1
+        found.append(anchor)
+    return found
+
+
+def _block(block: Block, number: int) -> str:
+    if isinstance(block, Picture):
+        return _picture(block, f"p{number}")
+    if isinstance(block, TableBlock):
+        return _table(block)
+    if isinstance(block, Code):
+        return f'<p class="note">{escape(block.caption)}</p><pre><code>{escape(block.text)}</code></pre>'
+    assert isinstance(block, Note)
+    return f'<p class="note{" warning" if block.warning else ""}">{escape(block.text)}</p>'
+
+
+def _picture(picture: Picture, prefix: str) -> str:
+    with drawing():
+        drawn = inline_svg(picture.draw(), prefix, picture.alt)
+    caption = f'<span class="title">{escape(picture.title)}</span>'
+    below = f"<figcaption>{escape(picture.caption)}</figcaption>" if picture.caption else ""
+    wide = ' class="wide"' if picture.wide else ""
+    return f'<figure{wide} id="{escape(picture.name)}">{caption}{drawn}{below}</figure>'
+
+
+def _table(table: TableBlock) -> str:
+    def cells(row: object, tag: str) -> str:
+        assert isinstance(row, list | tuple)
+        parts = []
+        for place, cell in enumerate(row):
+            number = ' class="number"' if place in table.numeric else ""
+            if tag == "th":
+                parts.append(f'<th scope="col"{number}>{escape(cell)}</th>')
+            elif place == 0:
+                parts.append(f'<th scope="row"{number}>{escape(cell)}</th>')
+            else:
+                parts.append(f"<td{number}>{escape(cell)}</td>")
+        return f"<tr>{''.join(parts)}</tr>"
+
+    head = cells(list(table.columns), "th")
+    rows = "".join(cells(list(row), "td") for row in table.rows)
+    note = f'<p class="note">{escape(table.note)}</p>' if table.note else ""
+    # whoever has no mouse scrolls what has the focus
+    shown = (
+        f'<div class="table" tabindex="0" role="region" aria-label="{escape(table.caption)}"><table>'
+        f"<caption>{escape(table.caption)}</caption><thead>{head}</thead><tbody>{rows}</tbody></table></div>{note}"
+    )
+    if not table.folded:
+        return shown
+    return f"<details><summary>{escape(table.caption)}</summary>{shown}</details>"
