@@ -1,0 +1,168 @@
+"""Run directories as `graphzoo fit` leaves them, written by hand: a report reads files, so no training is needed."""
+
+import csv
+import json
+import math
+
+import pandas
+import yaml
+
+NODE = {
+    "model": {
+        "class_path": "graphzoo.tasks.NodeClassification",
+        "init_args": {
+            "encoder": {
+                "class_path": "graphzoo.encoders.GALiT",
+                "init_args": {"hidden_channels": 64, "num_layers": 1, "dropout": 0.7, "input_dropout": 0.5},
+            },
+            "lr": 0.01,
+            "weight_decay": 0.01,
+        },
+    },
+    "data": {
+        "class_path": "graphzoo.datamodules.NodeDataModule",
+        "init_args": {"name": "cora", "root": None, "seed": 0},
+    },
+    "trainer": {"max_epochs": 200, "devices": "auto", "enable_progress_bar": False},
+}
+
+
+def write_run(
+    folder, *, seed=0, epochs=8, test=0.8, finished=True, model="galit", data="cora", recipe="galit/cora",
+    metric="acc", changed=None,
+):  # fmt: skip
+    """A run whose validation metric rises to `test` + 0.01 in the last epoch but one.
+
+    `changed` sets options such as {"model.encoder.num_layers": 3}.
+    """
+    folder.mkdir(parents=True)
+    config = json.loads(json.dumps({"seed_everything": seed, **NODE}))
+    for name, value in (changed or {}).items():
+        place = config
+        *path, last = name.split(".")
+        for part in path:
+            place = place[part]
+            place = place.get("init_args", place)
+        place[last] = value
+    config["data"]["init_args"]["seed"] = seed
+    header = f"# graphzoo 0.1.0\n# model: {model}\n# data: {data}\n" + (f"# recipe: {recipe}\n" if recipe else "")
+    (folder / "config.yaml").write_text(header + yaml.safe_dump(config, sort_keys=False))
+    best = epochs - 2
+    with (folder / "metrics.csv").open("w", newline="") as file:
+        names = ["step", "lr-Adam", f"val/{metric}", "val/loss", "epoch", "train/loss", "train/nodes_per_s"]
+        writer = csv.DictWriter(file, names)
+        writer.writeheader()
+        for epoch in range(epochs):
+            value = test + 0.01 - 0.05 * abs(epoch - best) / epochs + 0.001 * seed
+            # the learning rate's monitor names no epoch
+            writer.writerow({"step": epoch, "lr-Adam": 0.01 / (1 + epoch)})
+            writer.writerow({"step": epoch, f"val/{metric}": value, "val/loss": 1 / value, "epoch": epoch})
+            loss = 2 * math.exp(-epoch / 3) + 0.01 * seed
+            writer.writerow({"step": epoch, "train/loss": loss, "train/nodes_per_s": 4000 + seed, "epoch": epoch})
+    if finished:
+        result = {
+            "format": 1,
+            "command": "fit",
+            "metrics": {"test/loss": 0.5, f"test/{metric}": test},
+            "validation": {f"best val/{metric}": test + 0.01},
+            "model": model,
+            "data": data,
+            "recipe": recipe or None,
+            "seed": seed,
+            "best_epoch": best,
+            "epochs": epochs,
+            "steps": epochs,
+            "fit_seconds": 12.5,
+            "num_parameters": 92231,
+            "config_hash": "0123456789ab",
+            "data_fingerprint": "adcef2099801548a87e0d03e57ca268ffe6d00c241ff08aeaeeba8199bc12739",
+            "split": {"name": "public", "train": 140, "valid": 500, "test": 1000},
+            "versions": {"python": "3.11.7", "graphzoo": "0.1.0", "torch": "2.13.0"},
+        }
+        (folder / "results.json").write_text(json.dumps(result))
+    return folder
+
+
+def write_row(folder, seeds=(0, 1, 2), **settings):
+    """A row of `graphzoo reproduce`."""
+    for seed in seeds:
+        write_run(folder / f"seed-{seed}", seed=seed, test=0.84 + 0.01 * seed, **settings)
+    (folder / "command.json").write_text(json.dumps({"options": []}))
+    values = [0.84 + 0.01 * seed for seed in seeds]
+    row = {
+        "model": "galit",
+        "data": "cora",
+        "recipe": "galit/cora",
+        "name": None,
+        "differs": "settings searched on two cores",
+        "command": "graphzoo reproduce galit cora",
+        "seeds": list(seeds),
+        "splits": None,
+        "metrics": {
+            "test/acc": {
+                "mean": sum(values) / len(values), "std": 0.01, "paper": 0.851, "paper_std": 0.006, "values": values,
+            }
+        },
+    }  # fmt: skip
+    (folder / "row.json").write_text(json.dumps(row))
+    return folder
+
+
+NASTY = '<script>alert("x")</script> & $a$ -- ünï 中文'
+
+
+def every_kind():
+    """One table of each kind, with names that are markup."""
+    from graphzoo.analysis import Table
+
+    classes = [NASTY, "theory", "<b>"]
+    points = [(math.sin(i), math.cos(2 * i), classes[i % 3]) for i in range(300)]
+    return (
+        Table(
+            "classes", "Scores of each class", "bars",
+            pandas.DataFrame({"class": classes, "support": [5, 6, 7], "precision": [0.5, 0.6, 0.7], "f1": [0.2, 0.9, 0.4]}),
+            x="class", y=("precision", "f1"),
+        ),
+        Table(
+            "relations", "MRR of each relation", "bars",
+            pandas.DataFrame([
+                {"relation": f"r{i}", "direction": side, "triples": i, "mrr": i / 60}
+                for i in range(60) for side in ("both", "head", "tail")
+            ]),
+            x="relation", y=("mrr",), label="direction",
+        ),
+        Table(
+            "confusion", "Confusion", "matrix",
+            pandas.DataFrame([
+                {"true": a, "predicted": b, "nodes": 7 * i + j} for i, a in enumerate(classes) for j, b in enumerate(classes)
+            ]),
+            x="true", y=("predicted",), label="nodes",
+        ),
+        Table(
+            "scores", "Scores of links", "histogram",
+            pandas.DataFrame({"from": [-1.0, 0.0, 1.0], "to": [0.0, 1.0, 2.0], "positives": [1, 2, 30], "negatives": [900, 50, 2]}),
+            x="from", y=("positives", "negatives"),
+        ),
+        Table(
+            "ranks", "Ranks of the answers", "histogram",
+            pandas.DataFrame({"from": [0, 1, 2, 5], "to": [1, 2, 5, 10], "head": [9, 5, 3, 0], "tail": [4, 5, 6, 7]}),
+            x="from", y=("head", "tail"),
+        ),
+        Table("hits", "Share among the first K", "curve", pandas.DataFrame({"k": [1, 10, 100], "hits": [0.1, 0.4, 0.9]}), x="k", y=("hits",)),
+        Table(
+            "embedding", "States of test nodes", "scatter",
+            pandas.DataFrame(points, columns=["x", "y", "class"]), x="x", y=("y",), label="class",
+        ),
+        Table(
+            "worst", "Triples ranked last", "table",
+            pandas.DataFrame({"head": [NASTY] * 45, "relation": ["likes"] * 45, "tail": ["b"] * 45, "rank": [float(i) for i in range(45)]}),
+        ),
+    )  # fmt: skip
+
+
+def write_evaluation(run, tables=None, figures=None):
+    from graphzoo.analysis import Evaluation
+
+    found = Evaluation("test", figures or {"test/mrr_head": 0.25, "test/tie_share": 0.0}, tables or every_kind())
+    found.save(run / "evaluation" / "test")
+    return run

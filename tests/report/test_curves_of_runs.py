@@ -1,0 +1,132 @@
+"""metrics.csv and the runs of a folder: what is read, what belongs together, what is refused."""
+
+import json
+
+import pytest
+from report_runs import write_row, write_run
+
+from graphzoo.errors import UsageError
+from graphzoo.report.curves import Curves, mean_curve, read_curves, thin
+from graphzoo.report.records import find_records, group_records
+
+
+def write_metrics(path, *lines):
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_a_step_lies_where_its_epoch_does(tmp_path):
+    path = write_metrics(
+        tmp_path / "metrics.csv",
+        "step,epoch,train/loss,val/mrr,lr-Adam",
+        "1,0,4.0,,",
+        "1,,,,0.5",  # the learning rate's monitor names no epoch
+        "3,0,2.0,,",
+        "3,0,,0.5,",
+        "5,1,1.0,,",
+        "7,1,,0.75,",
+        "7,,,,0.25",
+    )
+    found = read_curves(path)
+    assert found.num_epochs == 2
+    assert found.values["train/loss"] == [(0.5, 4.0), (1.0, 2.0), (1.5, 1.0)]
+    assert found.values["lr-Adam"] == [(0.5, 0.5), (2.0, 0.25)]
+    assert found.of("val/mrr") == [(1.0, 0.5), (2.0, 0.75)]
+    assert found.of("train/loss") == found.values["train/loss"]  # few epochs: every step
+
+
+def test_long_runs_show_one_value_per_epoch():
+    points = [(epoch + part / 4, float(epoch + part)) for epoch in range(6) for part in (1, 2, 4)]
+    found = Curves({"train/loss": points, "val/mrr": points}, 6)
+    assert found.of("train/loss")[0] == (1.0, pytest.approx(7 / 3))
+    assert found.of("val/mrr")[0] == (1.0, 4.0)
+    assert [x for x, _ in found.of("val/mrr")] == [1, 2, 3, 4, 5, 6]
+
+
+def test_the_line_of_the_test_moves_no_epoch(tmp_path):
+    """The test at the end is logged under the last step and the epoch of the best checkpoint."""
+    lines = ["step,epoch,val/acc,test/acc", "0,0,0.1,", "1,1,0.2,", "2,2,0.1,", "3,1,,0.3"]
+    found = read_curves(write_metrics(tmp_path / "metrics.csv", *lines))
+    assert found.of("val/acc") == [(1.0, 0.1), (2.0, 0.2), (3.0, 0.1)]
+    assert "test/acc" not in found.values
+
+
+def test_a_line_cut_off_is_left_out(tmp_path):
+    path = tmp_path / "metrics.csv"
+    path.write_text("step,epoch,val/acc\n0,0,0.5\n1,1,0.")
+    assert read_curves(path).of("val/acc") == [(1.0, 0.5)]
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        (["step,epoch,val/acc", "0,0,0.5", "1,one,0.5"], "metrics.csv, line 3"),
+        (["step,epoch,val/acc", "0,0,high"], "'high'"),
+        (["time,acc", "1,2"], "no column `step`"),
+    ],
+)
+def test_damaged_metrics_are_named(tmp_path, lines, told):
+    with pytest.raises(UsageError, match="(?s)metrics.csv.*\n") as error:
+        read_curves(write_metrics(tmp_path / "metrics.csv", *lines))
+    assert told in str(error.value)
+
+
+def test_means_and_thinned_curves():
+    assert mean_curve([[(1, 1.0), (2, 3.0)], [(1, 3.0), (2, 5.0), (3, 9.0)]]) == [(1, 2.0), (2, 4.0)]
+    assert mean_curve([]) == []
+    points = [(float(x), 0.0) for x in range(10_000)]
+    points[4321] = (4321.0, 7.0)
+    points[77] = (77.0, -3.0)
+    found = thin(points, 100)
+    assert 50 < len(found) < 160 and found[0] == points[0] and found[-1] == points[-1]
+    assert points[4321] in found and points[77] in found and found == sorted(found)
+    assert thin(points[:90], 100) == points[:90]
+
+
+def test_runs_of_a_setting_belong_together(tmp_path):
+    write_row(tmp_path / "row")
+    for seed in (5, 6):
+        write_run(tmp_path / "own" / str(seed), seed=seed, changed={"model.encoder.dropout": 0.1})
+    (tmp_path / "row" / "seed-3.stopped-1").mkdir()
+    (tmp_path / "row" / "seed-3.stopped-1" / "config.yaml").write_text("# graphzoo\n")
+    row, own = group_records(find_records([tmp_path / "row", tmp_path / "own", tmp_path / "own" / "5"]))
+    assert [record.name for record in row.records] == ["seed 0", "seed 1", "seed 2"]
+    assert [record.name for record in own.records] == ["seed 5", "seed 6"]
+    assert row.published()["test/acc"] == (0.851, 0.006) == own.published()["test/acc"]
+    mean, deviation, count = row.figures()["test/acc"]
+    assert (mean, deviation, count) == (pytest.approx(0.85), pytest.approx(0.01), 3)
+    assert row.label != own.label and "dropout=0.1" in own.label
+
+
+def test_a_run_may_be_named_by_one_of_its_files_and_still_be_training(tmp_path):
+    run = write_run(tmp_path / "run", finished=False)
+    [group] = group_records(find_records([run / "metrics.csv"]))
+    assert group.label == "galit on cora" and group.figures() == {}
+    assert group.first.curves.num_epochs == 8
+
+
+def test_paths_without_a_run_are_refused(tmp_path):
+    write_run(tmp_path / "galit-run")
+    with pytest.raises(UsageError, match="Did you mean: .*galit-run"):
+        find_records([tmp_path / "galit-rum"])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UsageError, match="empty holds no run"):
+        find_records([tmp_path / "empty"])
+    (tmp_path / "file.txt").write_text("")
+    with pytest.raises(UsageError, match="is a file"):
+        find_records([tmp_path / "file.txt"])
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"metrics": {"test/acc": "good"}}', '{"metrics": 3}'])
+def test_damaged_results_are_named(tmp_path, content):
+    run = write_run(tmp_path / "run")
+    (run / "results.json").write_text(content)
+    with pytest.raises(UsageError, match="(?s)results.json is damaged.*graphzoo test"):
+        find_records([run])
+
+
+def test_a_damaged_row_is_named(tmp_path):
+    row = write_row(tmp_path / "row")
+    (row / "row.json").write_text(json.dumps({"metrics": {}}))
+    with pytest.raises(UsageError, match="row.json is no row"):
+        group_records(find_records([row]))
