@@ -167,6 +167,25 @@ class NodeEncoder(Encoder):
         """
         return {}
 
+    def attention(self, x: Tensor, edge_index: Tensor | None, queries: Tensor, **precomputed: Any) -> Tensor:
+        """Noise-free weights [L, H, Q, N] with which some nodes [Q] attend to all nodes.
+
+        Takes memory for L H Q N weights: few nodes at a time on large graphs.
+
+        Raises:
+            UsageError: if the encoder does not attend to all nodes.
+        """
+        raise UsageError(f"{type(self).__name__} has no attention over all nodes to show")
+
+    def attention_entropy(
+        self, x: Tensor, edge_index: Tensor | None, queries: Tensor, **precomputed: Any
+    ) -> Tensor | None:
+        """Mean entropy of the nodes' attention in each layer, [L]; None if there is none.
+
+        See `graphzoo.layers.row_entropy`: 1 where nodes look at all alike, 0 where they look at one.
+        """
+        return None
+
 
 class QueryEncoder(Encoder):
     """Graph and queries (head, relation, ?) -> one state per entity and query."""
@@ -239,6 +258,19 @@ class QueryEncoder(Encoder):
         """
         raise UsageError(f"{type(self).__name__} has no attention over nodes to show")
 
+    def attention_entropy(
+        self,
+        graph: RelationalGraph,
+        head: Tensor,
+        relation: Tensor,
+        node: Tensor,
+        *,
+        edge_mask: Tensor | None = None,
+        noise_seed: int = 0,
+    ) -> Tensor | None:
+        """Mean entropy in each layer, [L], of what `attention` returns; None if there is no attention."""
+        return None
+
 
 class PairEncoder(Encoder):
     """Sampled subgraphs around B node pairs -> the two task states, [B, 2 * hidden].
@@ -261,3 +293,7 @@ class PairEncoder(Encoder):
         Returns:
             States of u and v side by side, [B, 2 * hidden].
         """
+
+    def attention_entropy(self, subgraphs: PairSubgraphs, x: Tensor | None = None) -> Tensor | None:
+        """Mean entropy of each layer's attention, [L]; None if there is none."""
+        return None

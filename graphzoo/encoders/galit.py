@@ -7,6 +7,7 @@ of f_I, initial values of the similarity maps), the choices are ours and stated 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from os import PathLike
 from typing import Any, Literal
 
@@ -15,12 +16,14 @@ from torch import Tensor, nn
 
 from graphzoo.encoders.base import NodeEncoder
 from graphzoo.encoders.checks import check_features, check_rows
-from graphzoo.layers import LastResult, NoiseStream, SparseLinear, dropout
+from graphzoo.errors import UsageError
+from graphzoo.layers import LastResult, NoiseStream, SparseLinear, dropout, row_entropy
 from graphzoo.ops import cached_denoise, denoise_features, map_rows
 from graphzoo.ops.cosine_attention import (
     CosineNorm,
     averaged_cosine_attention,
     check_settings,
+    cosine_attention_rows,
     cosine_attention_weights,
     similarity_map,
 )
@@ -86,11 +89,20 @@ class CosineAttention(nn.Module):
 
     def weights(self, states: Tensor, pairs: Tensor) -> Tensor:
         """Attention of the first node of each pair [2, P] to the second, [P, H]."""
+        query, key = self._query_and_key(states)
+        return cosine_attention_weights(query, key, pairs, norm=self.norm, bias=self.bias, eps=self.eps)
+
+    def rows(self, states: Tensor, queries: Tensor) -> Tensor:
+        """Attention of some nodes [Q] to all, [H, Q, N]."""
+        query, key = self._query_and_key(states)
+        return cosine_attention_rows(query, key, queries, norm=self.norm, bias=self.bias, eps=self.eps)
+
+    def _query_and_key(self, states: Tensor) -> tuple[Tensor, Tensor]:
+        """[N, H, D] each."""
         heads = range(self.num_heads)
         query = torch.stack([similarity_map(states, tuple(self.query_map), h) for h in heads], 1)
         maps = tuple(self.key_map) or tuple(self.query_map)
-        key = torch.stack([similarity_map(states, maps, h) for h in heads], 1)
-        return cosine_attention_weights(query, key, pairs, norm=self.norm, bias=self.bias, eps=self.eps)
+        return query, torch.stack([similarity_map(states, maps, h) for h in heads], 1)
 
 
 class GALiTLayer(nn.Module):
@@ -245,14 +257,50 @@ class GALiT(NodeEncoder):
         Returns:
             For each layer the weights [P, H]; over all nodes that one looks at they sum to 1.
         """
+        looks = self._layer_inputs(x, edge_index, denoised)
+        return [attention.weights(z, pairs) for attention, z in looks]
+
+    @torch.no_grad()
+    def attention(self, x: Tensor, edge_index: Tensor | None, queries: Tensor, **precomputed: Any) -> Tensor:
+        """Weights with which some nodes attend to all, without dropout.
+
+        Args:
+            x: As for `forward`.
+            edge_index: As for `forward`.
+            queries: Nodes [Q], int64.
+            **precomputed: What `precompute` returned.
+
+        Returns:
+            [L, H, Q, N]; a row sums to 1.
+
+        Raises:
+            UsageError: if the encoder was built without attention.
+        """
+        if not len(self.layers):
+            raise UsageError("this GALiT has no attention (attention 'none', or alpha 1): nothing to show")
+        looks = self._layer_inputs(x, edge_index, precomputed.get("denoised"))
+        return torch.stack([attention.rows(z, queries) for attention, z in looks])
+
+    @torch.no_grad()
+    def attention_entropy(
+        self, x: Tensor, edge_index: Tensor | None, queries: Tensor, **precomputed: Any
+    ) -> Tensor | None:
+        """See `NodeEncoder.attention_entropy`; one layer's rows are in memory at a time."""
+        if not len(self.layers):
+            return None
+        looks = self._layer_inputs(x, edge_index, precomputed.get("denoised"))
+        return torch.stack([row_entropy(attention.rows(z, queries)).mean() for attention, z in looks])
+
+    def _layer_inputs(
+        self, x: Tensor, edge_index: Tensor | None, denoised: Tensor | None
+    ) -> Iterator[tuple[CosineAttention, Tensor]]:
+        """Each layer's attention and the states [N, D] that it sees without dropout."""
         anchor = self._embed(self._check_denoised(x, edge_index, denoised), None)
         z = self._embed(x, None) if len(self.layers) else anchor
-        weights = []
         for layer in self.layers:
             assert isinstance(layer, GALiTLayer)
-            weights.append(layer.attention.weights(z, pairs))
+            yield layer.attention, z
             z = layer(z, anchor)
-        return weights
 
     def _check_denoised(self, x: Tensor, edge_index: Tensor | None, denoised: Tensor | None) -> Tensor:
         check_features(x, self.spec)

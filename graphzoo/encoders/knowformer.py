@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from graphzoo.encoders.base import QueryEncoder
 from graphzoo.errors import UsageError
-from graphzoo.layers import recorded_messages
+from graphzoo.layers import recorded_messages, row_entropy
 from graphzoo.ops import RelationalGraph, relational_spmm
 from graphzoo.ops.attention import (
     AttentionNorm,
@@ -414,6 +414,23 @@ class KnowFormer(QueryEncoder):
             assert isinstance(layer, KnowFormerLayer)
             rows.append(layer.attention_weights(mixed, node))
         return torch.stack(rows)
+
+    @torch.no_grad()
+    def attention_entropy(
+        self,
+        graph: RelationalGraph,
+        head: Tensor,
+        relation: Tensor,
+        node: Tensor,
+        *,
+        edge_mask: Tensor | None = None,
+        noise_seed: int = 0,
+    ) -> Tensor | None:
+        """See `QueryEncoder.attention_entropy`; a node's own extra weight (Eq. 10) counts too."""
+        if self.init_args["attention"] != "prototype" or not head.numel():
+            return None
+        weights = self.attention(graph, head, relation, node, edge_mask=edge_mask, noise_seed=noise_seed)
+        return row_entropy(weights.transpose(1, 2)).mean(1)
 
     def _tie_initialization(self) -> None:
         for layer in self.layers:

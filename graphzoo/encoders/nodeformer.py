@@ -7,6 +7,7 @@ concatenated and mapped back, relational bias takes the value projections, layer
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from os import PathLike
 from typing import Any, Literal
 
@@ -16,7 +17,7 @@ from torch.nn import functional as F
 
 from graphzoo.encoders.base import NodeEncoder
 from graphzoo.encoders.checks import check_features
-from graphzoo.layers import LastResult, NoiseStream, SparseLinear, dropout
+from graphzoo.layers import LastResult, NoiseStream, SparseLinear, dropout, row_entropy
 from graphzoo.ops.adjacency import AdjacencyOrders, SparseAdjacency, adjacency_orders
 from graphzoo.ops.eager import run_eagerly
 from graphzoo.ops.kernelized_attention import attend_features, edge_log_weights
@@ -260,14 +261,51 @@ class NodeFormer(NodeEncoder):
             One tensor [P, H] per layer.
         """
         pattern, position = SparseMatrix.from_pairs(pairs, x.shape[0])
+        layers = self._attention_features(x, edge_index)
+        return [edge_log_weights(q, k, pattern).exp()[position] for q, k in layers]
+
+    @torch.no_grad()
+    def attention(self, x: Tensor, edge_index: Tensor | None, queries: Tensor, **precomputed: Any) -> Tensor:
+        """Noise-free weights with which some nodes attend to all, as in evaluation, whatever the mode.
+
+        Args:
+            x: Features [N, F].
+            edge_index: Edges [2, E].
+            queries: Nodes [Q], int64.
+            **precomputed: What `precompute` returned.
+
+        Returns:
+            [L, H, Q, N]; a row sums to 1.
+        """
+        return torch.stack(list(self._attention_rows(x, edge_index, queries, precomputed)))
+
+    @torch.no_grad()
+    def attention_entropy(
+        self, x: Tensor, edge_index: Tensor | None, queries: Tensor, **precomputed: Any
+    ) -> Tensor:
+        """See `NodeEncoder.attention_entropy`; one layer's rows are in memory at a time."""
+        rows = self._attention_rows(x, edge_index, queries, precomputed)
+        return torch.stack([row_entropy(weights).mean() for weights in rows])
+
+    def _attention_rows(
+        self, x: Tensor, edge_index: Tensor | None, queries: Tensor, precomputed: dict[str, Any]
+    ) -> Iterator[Tensor]:
+        for query, key in self._attention_features(x, edge_index, **precomputed):
+            products = torch.einsum("qhm,nhm->hqn", query[queries], key)
+            yield products / products.sum(-1, keepdim=True)
+
+    def _attention_features(
+        self, x: Tensor, edge_index: Tensor | None, **precomputed: Any
+    ) -> list[tuple[Tensor, Tensor]]:
+        """phi(q) and phi(k) [N, H, M] of every layer in evaluation."""
         layers: list[tuple[Tensor, Tensor]] = []
         training = self.training
         self.eval()
         try:
-            self._encode(x, *self._graph(x, edge_index), None, layers)
+            self._encode(x, *self._graph(x, edge_index, **precomputed), None, layers)
         finally:
             self.train(training)
-        return [edge_log_weights(q, k, pattern).exp()[position] for q, k in layers]
+        return layers
 
     @run_eagerly
     def _graph(

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from graphzoo.encoders.base import PairEncoder
 from graphzoo.encoders.checks import check_features
-from graphzoo.layers import FeatureRows, NoiseStream, dropout, masked_attention
+from graphzoo.layers import FeatureRows, NoiseStream, dropout, masked_attention, row_entropy
 from graphzoo.types import GraphSpec, PairSubgraphs
 
 __all__ = ["PENCIL"]
@@ -84,6 +84,13 @@ class PENCILLayer(nn.Module):
             return z[:, :2]
         received = operator[:, -2:].gather(2, senders[:, None].expand(-1, 2, -1))
         return z[:, :2] + self._propagate(received, z[:, 2:])
+
+    def weights(self, h: Tensor, mask: Tensor) -> Tensor:
+        """Attention weights of states [B, T, D], [B, H, T, T]; rows and columns of padding are 0."""
+        query, key, _ = self._heads(self.query_key_value(h), 3)
+        scores = query @ key.transpose(2, 3) * query.shape[-1] ** -0.5
+        weights = torch.softmax(scores.masked_fill(~mask[:, None, None], -torch.inf), -1)
+        return weights * mask[:, None, :, None]
 
     def _heads(self, x: Tensor, count: int) -> tuple[Tensor, ...]:
         """[B, T, count D] -> count tensors [B, H, T, D / H]."""
@@ -235,6 +242,58 @@ class PENCIL(PairEncoder):
             states.append(self._encode(group, subgraphs.num_nodes[pairs], mapped, part, generator))
         order = torch.cat([pairs for pairs, _ in groups])
         return torch.cat(states)[torch.argsort(order)]
+
+    @torch.no_grad()
+    def attention(self, subgraphs: PairSubgraphs, x: Tensor | None = None) -> Tensor:
+        """Weights with which the tokens of each subgraph attend to each other, without dropout.
+
+        Takes memory for all of them: a few pairs at a time.
+
+        Args:
+            subgraphs: As for `forward`.
+            x: As for `forward`.
+
+        Returns:
+            [L, B, H, S + 2, S + 2], the task tokens last; a row sums to 1, rows of padding are 0. Of the last
+            layer `forward` uses the task tokens' rows alone.
+        """
+        self._check(subgraphs, x)
+        adjacency = subgraphs.adjacency.to(self.projection.dtype)
+        valid = torch.arange(adjacency.shape[1], device=adjacency.device) < subgraphs.num_nodes[:, None]
+        mask = F.pad(valid, (0, 2), value=True)
+        operator = _operator(adjacency, valid, self.residual_norm) if self.multiplicative_residual else None
+        features = None
+        if self.features is not None and x is not None:
+            mapped, rows = self.features(x, subgraphs.nodes.clamp_min(0))
+            features = F.embedding(rows, mapped)
+        h = self._embed(adjacency, features)
+        training, found = self.training, []
+        self.eval()
+        try:
+            for layer in self.layers:
+                assert isinstance(layer, PENCILLayer)
+                found.append(layer.weights(h, mask))
+                h = layer(h, mask, operator, None)
+        finally:
+            self.train(training)
+        return torch.stack(found)
+
+    @torch.no_grad()
+    def attention_entropy(self, subgraphs: PairSubgraphs, x: Tensor | None = None) -> Tensor | None:
+        """Mean entropy of the attention in each layer, [L]; see `graphzoo.layers.row_entropy`.
+
+        Of the last layer only the task tokens count, whose rows alone are used.
+        """
+        if not len(subgraphs.num_nodes):
+            return None
+        weights = self.attention(subgraphs, x)
+        count = subgraphs.num_nodes + 2  # [B]
+        entropy = row_entropy(weights, count[:, None, None]).mean(2)  # [L, B, S + 2]
+        place = torch.arange(weights.shape[-1], device=count.device)
+        task = place >= weights.shape[-1] - 2
+        used = task | (place < subgraphs.num_nodes[:, None])
+        means = [layer[used].mean() for layer in entropy[:-1]]
+        return torch.stack([*means, entropy[-1][:, task].mean()])
 
     def _encode(
         self,

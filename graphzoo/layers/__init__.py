@@ -8,6 +8,7 @@ from graphzoo.lazy import attach
 
 if TYPE_CHECKING:
     from graphzoo.layers.attention import masked_attention as masked_attention
+    from graphzoo.layers.entropy import row_entropy as row_entropy
     from graphzoo.layers.feature_rows import FeatureRows as FeatureRows
     from graphzoo.layers.last_result import LastResult as LastResult
     from graphzoo.layers.messages import RecordedMessages as RecordedMessages
@@ -26,6 +27,7 @@ _LAZY = {
     "dropout": "noise",
     "masked_attention": "attention",
     "recorded_messages": "messages",
+    "row_entropy": "entropy",
     "seeded_noise": "noise",
 }
 
@@ -38,6 +40,7 @@ __all__ = [
     "dropout",
     "masked_attention",
     "recorded_messages",
+    "row_entropy",
     "seeded_noise",
 ]
 

@@ -17,7 +17,13 @@ from torch.nn import functional as F
 
 from graphzoo.ops.map_rows import RowFunction, map_rows
 
-__all__ = ["CosineNorm", "averaged_cosine_attention", "cosine_attention_weights", "cosine_linear_attention"]
+__all__ = [
+    "CosineNorm",
+    "averaged_cosine_attention",
+    "cosine_attention_rows",
+    "cosine_attention_weights",
+    "cosine_linear_attention",
+]
 
 CosineNorm = Literal["l2", "fro"]
 _TINY = 1e-24  # squared norms below it count as zero: such a node looks at all nodes alike
@@ -160,12 +166,7 @@ def cosine_attention_weights(
     Returns:
         [P, H].
     """
-    check_settings(norm, bias, eps)
-    axes = -1 if norm == "l2" else (0, 2)
-    scale = (bias - eps) ** 0.5
-    query, key = (
-        scale * x * _inverse_norm((x * x).sum(axes, keepdim=True)) for x in (_wide(query), _wide(key))
-    )
+    query, key = _normalized(query, key, norm, bias, eps)
     total = bias * key.shape[0] + (query * key.sum(0)).sum(-1)  # [N, H]
     chunk = max(1, 2**24 // max(1, key[0].numel()))
     parts = []
@@ -173,6 +174,45 @@ def cosine_attention_weights(
         first, second = part
         parts.append((bias + (query[first] * key[second]).sum(-1)) / total[first])
     return torch.cat(parts)
+
+
+def cosine_attention_rows(
+    query: Tensor,
+    key: Tensor,
+    nodes: Tensor,
+    *,
+    norm: CosineNorm = "l2",
+    bias: float = 1.0,
+    eps: float = 1e-6,
+) -> Tensor:
+    """The normalised weights with which some nodes look at all, for pictures.
+
+    Args:
+        query: [N, H, D].
+        key: [N, H, D].
+        nodes: Those who look, [Q], int64.
+        norm: See `cosine_linear_attention`.
+        bias: See `cosine_linear_attention`.
+        eps: See `cosine_linear_attention`.
+
+    Returns:
+        [H, Q, N].
+    """
+    query, key = _normalized(query, key, norm, bias, eps)
+    weights = bias + torch.einsum("qhd,nhd->hqn", query[nodes], key)
+    return weights / weights.sum(-1, keepdim=True)
+
+
+def _normalized(
+    query: Tensor, key: Tensor, norm: CosineNorm, bias: float, eps: float
+) -> tuple[Tensor, Tensor]:
+    """Queries and keys whose products are (c - eps) cos, [N, H, D] each."""
+    check_settings(norm, bias, eps)
+    axes = -1 if norm == "l2" else (0, 2)
+    scale = (bias - eps) ** 0.5
+    wide = (_wide(query), _wide(key))
+    normalized = [scale * x * _inverse_norm((x * x).sum(axes, keepdim=True)) for x in wide]
+    return normalized[0], normalized[1]
 
 
 def similarity_map(states: Tensor, weights: Sequence[Tensor], head: int) -> Tensor:
