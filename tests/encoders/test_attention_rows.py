@@ -1,0 +1,145 @@
+"""Rows of attention and their entropy against what the layers do with them: weights times values."""
+
+import math
+
+import pytest
+import torch
+from pair_subgraphs import make_subgraphs
+
+from graphzoo.encoders import PENCIL, GALiT, KnowFormer, NodeFormer
+from graphzoo.encoders.mlp import MLP
+from graphzoo.errors import UsageError
+from graphzoo.layers import row_entropy
+from graphzoo.ops import RelationalGraph
+from graphzoo.types import GraphSpec
+
+NODES, WIDTH = 17, 8
+SPEC = GraphSpec(num_nodes=NODES, num_relations=1, in_channels=6, num_classes=3)
+
+
+def graph(seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(NODES, 6, generator=generator)
+    return x, torch.randint(0, NODES, (2, 40), generator=generator)
+
+
+def inputs_and_outputs(module):
+    """What a module sees and gives while the hook is there."""
+    seen = []
+    module.register_forward_hook(lambda _, arguments, output: seen.append((arguments, output)))
+    return seen
+
+
+def test_nodeformer_mixes_values_with_these_weights():
+    x, edge_index = graph()
+    encoder = NodeFormer(SPEC, hidden_channels=WIDTH, num_heads=3, rb_order=0, edge_loss_weight=0.0)
+    maps = [inputs_and_outputs(layer.query_key_value) for layer in encoder.layers]
+    joins = [inputs_and_outputs(layer.out) for layer in encoder.layers]
+    weights = encoder.attention(x, edge_index, torch.arange(NODES))  # N x N, which forward never makes
+    assert encoder.training and weights.shape == (2, 3, NODES, NODES)
+    for layer, (_, made), (mixed, _) in zip(
+        weights, *([m[0] for m in part] for part in (maps, joins)), strict=True
+    ):
+        value = made.view(NODES, 3, 3, WIDTH)[:, 2]
+        torch.testing.assert_close(torch.einsum("hqn,nhd->qhd", layer, value).flatten(1), mixed[0])
+    some = encoder.attention(x, edge_index, torch.tensor([5, 2]))
+    torch.testing.assert_close(some, weights[:, :, [5, 2]])
+    pairs = torch.tensor([[3, 4], [5, 2]])  # from, to
+    for row, of_pairs in zip(some, encoder.return_attention(x, edge_index, pairs), strict=True):
+        torch.testing.assert_close(torch.stack([row[:, 0, 3], row[:, 1, 4]]), of_pairs)
+
+
+@pytest.mark.parametrize("settings", [{}, {"similarity": "qkcos", "num_heads": 3, "norm": "fro"}])
+def test_galit_mixes_values_with_these_weights(settings):
+    x, edge_index = graph(1)
+    encoder = GALiT(SPEC, hidden_channels=WIDTH, **settings).eval()
+    seen = [inputs_and_outputs(layer.attention) for layer in encoder.layers]
+    weights = encoder.attention(x, edge_index, torch.arange(NODES))
+    assert weights.shape == (2, settings.get("num_heads", 1), NODES, NODES)
+    for layer, ((_, value), mixed) in zip(weights, [part[0] for part in seen], strict=True):
+        torch.testing.assert_close(layer.mean(0) @ value, mixed)
+    precomputed = encoder.precompute(x, edge_index)
+    some = encoder.attention(x, None, torch.tensor([7]), **precomputed)
+    torch.testing.assert_close(some, weights[:, :, [7]])
+    with pytest.raises(UsageError, match="no attention"):
+        GALiT(SPEC, attention="none").attention(x, edge_index, torch.tensor([0]))
+    assert GALiT(SPEC, attention="none").attention_entropy(x, edge_index, torch.tensor([0])) is None
+    with pytest.raises(UsageError, match="MLP has no attention"):
+        MLP(SPEC).attention(x, edge_index, torch.tensor([0]))
+
+
+def test_pencil_mixes_values_with_these_weights():
+    subgraphs = make_subgraphs([7, 4, 12, 2])
+    spec = GraphSpec(num_nodes=50, max_subgraph_nodes=int(subgraphs.adjacency.shape[1]))
+    encoder = PENCIL(spec, hidden_channels=16, num_layers=3, num_heads=2, ffn_channels=16)
+    maps = [inputs_and_outputs(layer.query_key_value) for layer in encoder.layers]
+    weights = encoder.attention(subgraphs)
+    assert encoder.training
+    mixes = [inputs_and_outputs(layer.attention_out) for layer in encoder.layers]
+    encoder.eval()(subgraphs)
+    batch, tokens = subgraphs.adjacency.shape[0], subgraphs.adjacency.shape[1] + 2
+    valid = torch.arange(tokens) < subgraphs.num_nodes[:, None]
+    valid[:, -2:] = True
+    for number, layer in enumerate(weights):
+        value = maps[number][0][1].view(batch, tokens, 3, 2, 8)[:, :, 2]
+        mixed = torch.einsum("bhqt,bthd->bqhd", layer, value).flatten(2)
+        (given,) = mixes[number][0][0]
+        if number == 2:  # the last layer computes the task tokens first, then what they receive from
+            torch.testing.assert_close(mixed[:, -2:], given[:, :2])
+        else:
+            torch.testing.assert_close(mixed[valid], given[valid])
+        assert layer.sum(-1).transpose(1, 2)[valid] == pytest.approx(1.0)
+    assert not weights.transpose(2, 3)[:, ~valid].any()
+
+
+def test_entropy_is_one_for_equal_weights_and_zero_for_one():
+    assert row_entropy(torch.full((2, 8), 1 / 8)).tolist() == pytest.approx([1, 1])
+    assert row_entropy(torch.eye(4)).tolist() == [0, 0, 0, 0]
+    assert row_entropy(torch.ones(3, 1)).tolist() == [0, 0, 0]  # nobody else to look at
+    half = torch.tensor([0.5, 0.5, 0.0, 0.0])
+    assert float(row_entropy(half)) == pytest.approx(0.5)
+    assert float(row_entropy(half, torch.tensor(2))) == pytest.approx(1.0)
+    w = torch.tensor([0.1, 0.2, 0.7])
+    expected = -sum(p * math.log(p) for p in w.tolist()) / math.log(3)
+    assert float(row_entropy(w)) == pytest.approx(expected)
+
+
+def test_entropies_are_means_of_the_rows():
+    x, edge_index = graph(2)
+    queries = torch.tensor([0, 3, 4])
+    for encoder in (NodeFormer(SPEC, hidden_channels=WIDTH), GALiT(SPEC, hidden_channels=WIDTH).eval()):
+        rows = encoder.attention(x, edge_index, queries)
+        torch.testing.assert_close(
+            encoder.attention_entropy(x, edge_index, queries), row_entropy(rows).mean((1, 2))
+        )
+    subgraphs = make_subgraphs([7, 4, 12, 2])
+    spec = GraphSpec(num_nodes=50, max_subgraph_nodes=int(subgraphs.adjacency.shape[1]))
+    pencil = PENCIL(spec, hidden_channels=16, num_layers=2, num_heads=2, ffn_channels=16).eval()
+    weights, sizes = pencil.attention(subgraphs), subgraphs.num_nodes.tolist()
+    by_hand = []
+    for layer in range(2):
+        rows = []
+        for pair, size in enumerate(sizes):
+            tokens = [*(range(size) if layer == 0 else ()), -2, -1]
+            for token in tokens:
+                entropy = torch.special.entr(weights[layer, pair, :, token]).sum(-1) / math.log(size + 2)
+                rows.append(float(entropy.mean()))
+        by_hand.append(sum(rows) / len(rows))
+    assert pencil.attention_entropy(subgraphs).tolist() == pytest.approx(by_hand, rel=1e-5)
+
+
+def test_knowformer_entropy_counts_every_entity_of_a_query():
+    generator = torch.Generator().manual_seed(0)
+    edges, types = (
+        torch.randint(0, 9, (2, 30), generator=generator),
+        torch.randint(0, 4, (30,), generator=generator),
+    )
+    facts = RelationalGraph(edges, types, 9, 4)
+    spec = GraphSpec(num_nodes=9, num_relations=2)
+    encoder = KnowFormer(spec, hidden_channels=8, num_layers=2, num_heads=2).eval()
+    asked = (facts, torch.tensor([0, 1]), torch.tensor([1, 2]), torch.tensor([3, 1]))
+    weights = encoder.attention(*asked)  # [L, N, B]
+    found = encoder.attention_entropy(*asked)
+    expected = torch.special.entr(weights).sum(1).mean(1) / math.log(9)
+    torch.testing.assert_close(found, expected)
+    assert KnowFormer(spec, hidden_channels=8, attention="none").attention_entropy(*asked) is None
