@@ -59,6 +59,8 @@ class Plan:
         override: Whether settings may differ from the checkpoint's.
         trust: Whether classes named by a run's files may be imported whatever they are.
         debug: Whether errors show their traceback.
+        dry_run: Whether a few steps are timed and nothing is written.
+        quiet: Whether nothing is said but the result and what went wrong.
         used: What was taken, for the line printed at the start.
         typed: The user's own arguments, presets and checkpoint left out.
         missing: Folders that were not there when the run directory was chosen, the innermost first.
@@ -83,6 +85,8 @@ class Plan:
     override: bool = False
     trust: bool = False
     debug: bool = False
+    dry_run: bool = False
+    quiet: bool = False
     used: list[str] = field(default_factory=list)
     typed: list[str] = field(default_factory=list)
     missing: list[Path] = field(default_factory=list)
@@ -112,6 +116,11 @@ def make_plan(command: str, argv: list[str]) -> Plan:
     check_options(command, rest)
     plan = Plan(command, rest, override="override" in flags, trust="trust" in flags, debug="debug" in flags)
     plan.typed = rest
+    plan.quiet = "quiet" in flags
+    if "dry_run" in flags:
+        if command != "fit":
+            raise UsageError(f"--dry-run times training steps, {command} has none: graphzoo fit --dry-run")
+        plan.dry_run, plan.tests = True, False
     plan.run_dir = Path(values["run_dir"]) if "run_dir" in values else None
     plan.seed = _seed(values.get("seed"))
     data = _data(values.get("data"))

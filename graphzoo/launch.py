@@ -23,6 +23,7 @@ from omegaconf.errors import OmegaConfBaseException
 from graphzoo import resume
 from graphzoo.arguments import Plan
 from graphzoo.callbacks import Interrupted
+from graphzoo.dry_run import limited_memory
 from graphzoo.errors import NonFiniteError, OutOfMemoryError, UsageError, shorten
 from graphzoo.lightning_cli import GraphzooCLI
 from graphzoo.memory import is_out_of_memory, keep_freed_memory
@@ -68,6 +69,8 @@ def run_plan(plan: Plan) -> int:
         if own_words and here not in sys.path and "" not in sys.path:
             sys.path.append(here)
             added = True
+        if plan.dry_run:
+            scratch.enter_context(limited_memory())
         GraphzooCLI(plan)
     except SIGTERMException:
         return _tell(f"stopped by SIGTERM. {_go_on(plan)}", 143)
@@ -163,13 +166,14 @@ def _no_memory(error: BaseException, plan: Plan) -> str:
         cause = lines[0] if lines else type(error).__name__
         remedy = getattr(error, "__notes__", ["Take a smaller batch or model, or a device with more memory"])
         lines = [f"out of memory: {cause}", *remedy]
-    return "\n".join([*lines, _go_on(plan)] if plan.began and plan.command == "fit" else lines)
+    lost = plan.began and plan.command == "fit" and not plan.dry_run
+    return "\n".join([*lines, _go_on(plan)] if lost else lines)
 
 
 def _go_on(plan: Plan) -> str:
     """How a run that ended early is gone on with, or begun anew when it left no checkpoint."""
     run = plan.run_dir or (Path(found) if (found := os.environ.get("GRAPHZOO_RUN_DIR")) else None)
-    if plan.command != "fit" or run is None:
+    if plan.command != "fit" or plan.dry_run or run is None:
         return "Then give the same command again"
     good = [str(relative(path)) for path in sorted(run.glob("checkpoints/*.ckpt"))]
     if not good:

@@ -11,12 +11,13 @@ from typing import Any
 import jsonargparse
 import yaml
 from lightning.pytorch import Callback, Trainer
-from lightning.pytorch.callbacks import LearningRateMonitor, ProgressBar
+from lightning.pytorch.callbacks import Checkpoint, EarlyStopping, LearningRateMonitor, ProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
 from graphzoo import __version__, resume
 from graphzoo import callbacks as own
 from graphzoo.arguments import Plan, draw_seed
+from graphzoo.dry_run import DRY_SETTINGS, DryRun
 from graphzoo.errors import UsageError
 from graphzoo.parser import GraphzooParser
 from graphzoo.results import FORMAT, config_hash, print_table, write_results, write_rows
@@ -24,6 +25,7 @@ from graphzoo.run_callbacks import Artifacts, Began, Monitor
 from graphzoo.run_config import refuse_nulls
 from graphzoo.run_directory import choose_run_directory, missing_folders, relative, write_config
 from graphzoo.settings_file import read_settings
+from graphzoo.summary import RunSummary
 
 __all__ = ["GraphzooCLI"]
 
@@ -133,7 +135,8 @@ class GraphzooCLI(LightningCLI):
             self.plan.model, self.plan.data, wanted=wanted, resume=self.plan.resume
         )
         self.plan.missing = missing_folders(self.run_dir)
-        self._place_loggers()
+        if not self.plan.dry_run:
+            self._place_loggers()
 
     def _place_loggers(self) -> None:
         loggers = self.config[self.plan.command].trainer.get("logger")
@@ -158,6 +161,10 @@ class GraphzooCLI(LightningCLI):
             config["default_root_dir"] = str(self.run_dir)
         given = config.get("callbacks") or []
         given = list(given) if isinstance(given, list) else [given]
+        if self.plan.dry_run:
+            extra = [Monitor(), own.Throughput(), own.NanGuard(), Began(self.plan), DryRun(config)]
+            given = [callback for callback in given if not isinstance(callback, EarlyStopping | Checkpoint)]
+            return self._instantiate_trainer({**config, **DRY_SETTINGS, "callbacks": given}, extra)
         extra = self._callbacks(config, given)
         return self._instantiate_trainer({**config, "callbacks": given}, extra)
 
@@ -190,8 +197,10 @@ class GraphzooCLI(LightningCLI):
             found.append(own.EvaluationFiles(self.run_dir))
         if config["logger"] is not False and self.plan.command == "fit":
             found.append(LearningRateMonitor(logging_interval="epoch"))
+        if self.plan.quiet:
+            config["enable_progress_bar"] = False
         if config.get("enable_progress_bar") is not False and self.plan.command == "fit":
-            found.append(own.EpochLines())
+            found += [RunSummary(), own.EpochLines()]
         if config.get("enable_progress_bar") is None and not any(isinstance(c, ProgressBar) for c in given):
             if sys.stdout.isatty():
                 found.append(own.ProgressBar())
@@ -232,13 +241,15 @@ class GraphzooCLI(LightningCLI):
         self._begin()
 
     def _begin(self) -> None:
-        if not self.trainer.is_global_zero:
+        if self.plan.dry_run or not self.trainer.is_global_zero:
             return
         self.plan.wrote = write_config(self.run_dir, self._config_text)
         settings = {"model": self.plan.model, "data": self.plan.data, "recipe": self.plan.recipe}
         for logger in self.trainer.loggers:
             logger.log_hyperparams({**settings, "config": self.plain_config()})
         used = ", ".join(self.plan.used) or "your configuration"
+        if self.plan.quiet:
+            return
         sys.stderr.write(f"graphzoo {self.plan.command}: {used}; writes {relative(self.run_dir)}\n")
 
     def after_fit(self) -> None:

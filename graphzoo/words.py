@@ -34,6 +34,8 @@ OPTIONS = {
     "ckpt_path": "a run directory, `best`, `last` or a file",
 }
 FLAGS = {
+    "dry_run": "fit: time a few steps, say what the run will take, write nothing",
+    "quiet": "no progress, no lines per epoch: the result and what went wrong",
     "override": "resume with settings that differ from the checkpoint's",
     "trust": "allow classes that a run's files name and nobody registered",
     "debug": "show the traceback of an error",
@@ -52,8 +54,9 @@ def split_options(argv: list[str]) -> tuple[dict[str, str], set[str], list[str]]
         token = argv[position]
         position += 1
         name, equals, value = token[2:].partition("=")
-        if token.startswith("--") and name in FLAGS and not equals:
-            flags.add(name)
+        flag = name.replace("-", "_")  # --dry-run too
+        if token.startswith("--") and flag in FLAGS and not equals:
+            flags.add(flag)
             continue
         # Lightning's long name for the same thing.
         own = "seed" if name == "seed_everything" else name

@@ -163,6 +163,13 @@ class KGDataModule(LightningDataModule):
             return graph.fingerprint
         return hashlib.sha256(f"{graph.fingerprint}\n{inference.fingerprint}".encode()).hexdigest()
 
+    def describe_graph(self) -> dict[str, int]:
+        """Sizes of the graph and its splits, in the order for a reader."""
+        graph = self.knowledge_graph
+        sizes = {"entities": graph.num_entities, "relations": graph.num_relations}
+        splits = {f"{split} triples": len(self.triples(split)) for split in ("train", "valid", "test")}
+        return sizes | splits
+
     @property
     def num_micro_batches(self) -> int:
         """Loader items of an optimiser step: the value for `accumulate_grad_batches`."""

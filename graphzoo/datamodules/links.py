@@ -257,6 +257,13 @@ class LinkDataModule(LightningDataModule):
             "test": int(graph.test.positive.shape[0]),
         }
 
+    def describe_graph(self) -> dict[str, int]:
+        """Sizes of the graph and its splits, in the order for a reader."""
+        graph = self.graph
+        sizes = {"nodes": graph.num_nodes, "features": self.spec.in_channels, "train links": len(graph.train)}
+        judged = {f"{name} links": len(getattr(graph, name).positive) for name in ("valid", "test")}
+        return sizes | judged
+
     @cached_property
     def _links_digest(self) -> str:
         """sha256 over all links of the graph, the same for every split of them."""

@@ -194,6 +194,14 @@ class NodeDataModule(LightningDataModule):
         sizes = {part: int(getattr(split, part).numel()) for part in ("train", "valid", "test")}
         return {"name": split.name, "index": split.index, "fingerprint": split.fingerprint, **sizes}
 
+    def describe_graph(self) -> dict[str, int]:
+        """Sizes of the graph and its split, in the order for a reader."""
+        graph, split = self.graph, self.split
+        sizes = {"nodes": graph.num_nodes, "edges": int(graph.edge_index.shape[1])}
+        channels = {"features": self.spec.in_channels, "classes": self.spec.num_classes}
+        parts = {f"{name} nodes": int(getattr(split, name).numel()) for name in ("train", "valid", "test")}
+        return sizes | channels | parts
+
     @property
     def cache_directory(self) -> Path:
         """Where encoders keep what they compute of a graph once."""
