@@ -28,6 +28,7 @@ COMMANDS = {
     "list": "models, data sets, recipes, trainer settings and loggers",
     "download": "fetch data sets, for machines without a network later on",
     "doctor": "versions, devices, fast paths and what is missing",
+    "completion": "names and options by the Tab key, for bash, zsh and fish",
 }
 LINES = 6
 """No error takes more lines than this."""
@@ -71,6 +72,10 @@ def _dispatch(arguments: list[str]) -> int:
         from graphzoo import __version__
 
         return _say(f"graphzoo {__version__}")
+    if command == "_complete":
+        from graphzoo.completion import complete_main
+
+        return complete_main(rest, _HANDLERS)
     if command not in COMMANDS:
         if command.startswith("-"):
             raise UsageError(f"the command comes first, got {command!r}\nCommands: {', '.join(COMMANDS)}")
@@ -156,6 +161,12 @@ def _doctor(rest: list[str]) -> int:
     return doctor_main(rest)
 
 
+def _completion(rest: list[str]) -> int:
+    from graphzoo.completion import completion_main
+
+    return completion_main(rest)
+
+
 _HANDLERS: dict[str, Callable[[list[str]], int]] = {
     "fit": _train("fit"),
     "validate": _train("validate"),
@@ -169,6 +180,7 @@ _HANDLERS: dict[str, Callable[[list[str]], int]] = {
     "list": _list,
     "download": _download,
     "doctor": _doctor,
+    "completion": _completion,
 }
 
 

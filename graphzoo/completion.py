@@ -1,0 +1,163 @@
+"""`graphzoo completion SHELL`: names and options by the Tab key. Standard library only.
+
+The scripts ask `graphzoo _complete WORDS...` for what may stand in place of the last word.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+
+from graphzoo.checkpoints import RUNS
+from graphzoo.errors import UsageError, suggestion
+from graphzoo.presets import KINDS, list_presets
+from graphzoo.registry import model_names
+from graphzoo.words import FLAGS, LIGHTNING, OPTIONS
+
+__all__ = ["candidates", "complete_main", "completion_main"]
+
+SCRIPTS = {
+    "bash": """\
+_graphzoo() {
+    local IFS=$'\\n' words=("${COMP_WORDS[@]:1:COMP_CWORD}")
+    COMPREPLY=($(graphzoo _complete "${words[@]}" 2>/dev/null))
+}
+complete -o default -F _graphzoo graphzoo
+""",
+    "zsh": """\
+#compdef graphzoo
+_graphzoo() {
+    local -a found
+    found=("${(@f)$(graphzoo _complete "${(@)words[2,CURRENT]}" 2>/dev/null)}")
+    [[ -n "$found" ]] && compadd -a found || _files
+}
+compdef _graphzoo graphzoo
+""",
+    "fish": """\
+complete -c graphzoo -a '(graphzoo _complete (commandline -opc)[2..-1] (commandline -ct) 2>/dev/null)'
+""",
+}
+_HINTS = {
+    "bash": 'eval "$(graphzoo completion bash)"   # in ~/.bashrc',
+    "zsh": 'eval "$(graphzoo completion zsh)"   # in ~/.zshrc, after compinit',
+    "fish": "graphzoo completion fish | source   # in ~/.config/fish/config.fish",
+}
+USAGE = "usage: graphzoo completion bash|zsh|fish\n\n" + "\n".join(_HINTS.values())
+_TRAINING = ("fit", "validate", "test")
+# Commands that name a model and a data set without options.
+_PAIRS = ("reproduce", "search")
+_RUNS = ("predict", "export", "plot", "results")
+
+
+def completion_main(argv: list[str]) -> int:
+    """Print the script of a shell.
+
+    Args:
+        argv: The shell's name.
+
+    Raises:
+        UsageError: for another word.
+    """
+    if "-h" in argv or "--help" in argv:
+        sys.stdout.write(USAGE + "\n")
+        return 0
+    if len(argv) != 1 or argv[0] not in SCRIPTS:
+        hint = suggestion(argv[0], SCRIPTS) if argv else ""
+        raise UsageError(f"completion needs the name of a shell: bash, zsh or fish\n{hint}".rstrip())
+    sys.stdout.write(SCRIPTS[argv[0]])
+    return 0
+
+
+def complete_main(argv: list[str], commands: Mapping[str, Callable[[list[str]], int]]) -> int:
+    """Print what may stand in place of the last word, one a line; nothing lets the shell offer files.
+
+    Args:
+        argv: The words after `graphzoo`, the last one perhaps empty.
+        commands: What the commands do; they are asked for their options.
+    """
+    found = candidates(argv or [""], commands)
+    sys.stdout.write("".join(word + "\n" for word in found))
+    return 0
+
+
+def candidates(words: Sequence[str], commands: Mapping[str, Callable[[list[str]], int]]) -> list[str]:
+    """What may stand in place of the last of the words.
+
+    Args:
+        words: The words after `graphzoo`, the last one perhaps empty.
+        commands: Commands by name.
+    """
+    *before, last = words
+    if not before:
+        return [name for name in commands if name.startswith(last)]
+    command = before[0]
+    option, equals, typed = last.partition("=")
+    if equals and option.startswith("--"):
+        return [f"{option}={name}" for name in _values(option[2:], words) if name.startswith(typed)]
+    if last.startswith("-"):
+        return [name for name in _options(command, commands) if name.startswith(last)]
+    previous = before[-1]
+    names = _values(previous[2:], words) if previous.startswith("--") else _positional(command, before[1:])
+    return [name for name in names if name.startswith(last)]
+
+
+def _values(option: str, words: Sequence[str]) -> list[str]:
+    """Names that an option takes."""
+    if option == "model":
+        return model_names()
+    if option in ("data", "trainer", "logger"):
+        return [preset.name for preset in list_presets(option)]
+    if option == "space":
+        return [preset.name for preset in list_presets("search")]
+    model = _value_of("--model", words)
+    if option in ("recipe", "ablation"):
+        if words[0] in _PAIRS and len(words) > 1:
+            model = words[1]
+        found = [preset.name.rpartition("/")[2] for preset in list_presets(option, model or None)]
+        return [*found, "none"] if option == "recipe" else found
+    if option == "ckpt_path":
+        return ["best", "last", *_runs()]
+    return []
+
+
+def _positional(command: str, before: Sequence[str]) -> list[str]:
+    place = len([word for word in before if not word.startswith("-")])
+    if command in _PAIRS and place < 2:
+        return _values(("model", "data")[place], before)
+    if command == "list":
+        return list(KINDS)
+    if command == "download":
+        return _values("data", before)
+    if command == "completion":
+        return list(SCRIPTS)
+    return _runs() if command in _RUNS else []
+
+
+def _runs() -> list[str]:
+    """Run directories below the current folder, newest first."""
+    found = [path.parent for path in RUNS.glob("*/*/config.yaml")]
+    return [str(path) for path in sorted(found, key=lambda path: path.name, reverse=True)]
+
+
+def _options(command: str, commands: Mapping[str, Callable[[list[str]], int]]) -> list[str]:
+    """Options of a command; of those that are no training command, what their help names."""
+    ours = [f"--{name}" for name in (*OPTIONS, *FLAGS, *LIGHTNING)]
+    if command in _TRAINING or command not in commands:
+        return ours if command in _TRAINING else []
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text), contextlib.suppress(SystemExit):
+        commands[command](["--help"])
+    found = dict.fromkeys(re.findall(r"(?<![\w-])--[a-z][\w.-]*", text.getvalue()))
+    return list(found) + [name for name in ours if command in _PAIRS and name not in found]
+
+
+def _value_of(option: str, words: Sequence[str]) -> str:
+    for position, word in enumerate(words[:-1]):
+        if word == option:
+            return words[position + 1]
+        if word.startswith(option + "="):
+            return word.partition("=")[2]
+    return ""

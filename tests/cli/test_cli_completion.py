@@ -1,0 +1,93 @@
+"""What the Tab key offers, asked in this process and by a real bash."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from graphzoo.cli import COMMANDS
+
+
+@pytest.fixture
+def offer(cli):
+    def run(*words):
+        result = cli("_complete", *words)
+        assert result.status == 0 and not result.err
+        return result.out.splitlines()
+
+    return run
+
+
+def test_commands_and_nothing_else_first(offer):
+    assert offer("") == list(COMMANDS) and "_complete" not in offer("")
+    assert offer("re") == ["reproduce", "results"]
+    assert offer("nothing") == [] == offer("fit", "--model", "nothing")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["fit", "--mod"], ["--model"]),
+        (["fit", "--dry"], ["--dry_run"]),
+        (["fit", "--model", "know"], ["knowformer"]),
+        (["fit", "--model=know"], ["--model=knowformer"]),
+        (["fit", "--data", "wn18rr-v"], [f"wn18rr-v{i}" for i in range(1, 5)]),
+        (["fit", "--model", "knowformer", "--recipe", "umls"], ["umls", "umls-demo"]),
+        (["reproduce", "galit", "--data", "x"], []),
+        (["reproduce", "galit", "citese"], ["citeseer", "citeseer-heuristics", "citeseer-link"]),
+        (["reproduce", "galit", "citeseer", "--ablation", "atten"], ["attention"]),
+        (["search", "gal"], ["galit"]),
+        (["search", "galit", "cora", "--space", "galit-c"], ["galit-citation"]),
+        (["search", "galit", "cora", "--win"], ["--window"]),
+        (["predict", "--expl"], ["--explain"]),
+        (["export", "--lic"], ["--license"]),
+        (["list", "abl"], ["ablation"]),
+        (["download", "yago"], ["yago310", "yago310-quarter"]),
+        (["completion", "z"], ["zsh"]),
+        (["fit", "--logger", "w"], ["wandb"]),
+        (["nocommand", "--x"], []),
+    ],
+)
+def test_names_and_options(offer, words, expected):
+    assert offer(*words) == expected
+
+
+def test_runs_are_offered_newest_first(offer, workplace):
+    for name in ("20250101-000000-aa", "20260101-000000-bb"):
+        run = workplace / "runs" / "galit-cora" / name
+        run.mkdir(parents=True)
+        (run / "config.yaml").write_text("# graphzoo")
+    newest = "runs/galit-cora/20260101-000000-bb"
+    assert offer("predict", "--ckpt_path", "")[:3] == ["best", "last", newest]
+    assert offer("export", "runs/") == [newest, "runs/galit-cora/20250101-000000-aa"]
+
+
+def test_mistakes(cli):
+    result = cli("completion", "bosh")
+    assert result.status == 2 and "bash" in result.err and len(result.err.splitlines()) <= 3
+    assert cli("completion").status == 2
+    assert "~/.bashrc" in cli("completion", "--help").out
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
+def test_in_a_real_bash(tmp_path):
+    """The words as bash hands them over, through the script, to the command and back."""
+    command = tmp_path / "graphzoo"
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m graphzoo.cli "$@"\n')
+    command.chmod(0o755)
+    repository = str(Path(__file__).resolve().parents[2])
+    script = (
+        'eval "$(graphzoo completion bash)"; COMP_WORDS=(graphzoo fit --model know); COMP_CWORD=3; '
+        "_graphzoo; "
+        'echo "${COMPREPLY[@]}"; complete -p graphzoo'
+    )
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": repository}
+    done = subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, env=environment, cwd=tmp_path
+    )
+    assert done.stdout.splitlines() == ["knowformer", "complete -o default -F _graphzoo graphzoo"], (
+        done.stderr
+    )
