@@ -14,75 +14,18 @@ Writes results/galit_ranks.csv and docs/figures/galit-ranks.png (all singular va
 """
 
 import argparse
-import copy
 import csv
 import sys
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from benchmarks.common import RESULTS, commit
 from graphzoo.encoders import GALiT
-from graphzoo.encoders.galit import CosineAttention, GALiTLayer
-from graphzoo.ops.adjacency import normalized_adjacency
-from graphzoo.ops.cosine_attention import similarity_map
+from graphzoo.report.models.ranks import THRESHOLD, effective_rank, rank, rank_bound, spectra
 
 FIGURES = Path(__file__).parent.parent / "docs" / "figures"
-THRESHOLD = 1e-8
 COLUMNS = ("data", "matrix", "num_nodes", "rank", "effective_rank", "bound", "settings", "commit")
-
-
-def attention_matrix(attention: CosineAttention, states: Tensor) -> Tensor:
-    """Mean over heads of the attention of all nodes to all nodes (Eq. 18 and 35), [N, N]."""
-    queries = tuple(attention.query_map)
-    keys = tuple(attention.key_map) or queries
-    total = states.new_zeros(states.shape[0], states.shape[0])
-    for head in range(attention.num_heads):
-        query, key = (similarity_map(states, maps, head) for maps in (queries, keys))
-        if attention.norm == "l2":
-            query, key = (torch.nn.functional.normalize(x) for x in (query, key))
-        else:
-            query, key = (x / x.norm() for x in (query, key))
-        weights = attention.bias + (attention.bias - attention.eps) * query @ key.t()
-        total += weights / weights.sum(1, keepdim=True)
-    return total / attention.num_heads
-
-
-def adjacency_matrix(edge_index: Tensor, num_nodes: int) -> Tensor:
-    """D^(-1/2) (A + I) D^(-1/2), edges in both directions, float64 [N, N]."""
-    both = torch.cat([edge_index, edge_index.flip(0)], 1)
-    sparse = normalized_adjacency(both, num_nodes, dtype=torch.float64)
-    dense = torch.zeros(num_nodes, num_nodes, dtype=torch.float64)
-    dense[sparse.row_of_entry(), sparse.col.long()] = sparse.values
-    return dense
-
-
-def rank(values: Tensor) -> int:
-    """Singular values above the paper's threshold."""
-    return int((values > THRESHOLD).sum())
-
-
-def effective_rank(values: Tensor) -> float:
-    """exp(entropy) of the singular values as shares: k for k equal ones."""
-    shares = values / values.sum()
-    return float(torch.exp(-torch.special.xlogy(shares, shares).sum()))
-
-
-@torch.no_grad()
-def spectra(encoder: GALiT, x: Tensor, edge_index: Tensor) -> dict[str, Tensor]:
-    """Singular values of the three matrices, descending, float64 [N] each."""
-    if not len(encoder.layers):
-        raise ValueError("the model has no attention (attention: none, or alpha 1), so there is no P")
-    encoder = copy.deepcopy(encoder).double().eval()
-    layer = encoder.layers[0]
-    assert isinstance(layer, GALiTLayer)
-    x = (x if x.layout is torch.strided else x.to_dense()).double()
-    attention = attention_matrix(layer.attention, encoder._embed(x, None))
-    adjacency = adjacency_matrix(edge_index, x.shape[0])
-    mix = layer.alpha * attention + (1 - layer.alpha) * adjacency
-    matrices = {"P": attention, "A": adjacency, "mix": mix}
-    return {name: torch.linalg.svdvals(matrix) for name, matrix in matrices.items()}
 
 
 def describe(run: Path, max_nodes: int) -> tuple[str, GALiT, dict[str, Tensor]]:
@@ -137,9 +80,7 @@ def main() -> None:
         named = ("hidden_channels", "num_heads", "similarity", "norm", "alpha")
         settings = " ".join(f"{name}={encoder.init_args[name]}" for name in named)
         num_nodes = len(values["A"])
-        # Eq. 35, and the constant; under "fro" all heads' keys span one space of D dimensions
-        heads = encoder.init_args["num_heads"] if encoder.init_args["norm"] == "l2" else 1
-        bound = min(num_nodes, encoder.out_channels * heads + 1)
+        bound = rank_bound(encoder, num_nodes)
         for matrix, singular in values.items():
             highest = bound if matrix == "P" else num_nodes
             share = f"{effective_rank(singular):.1f}"

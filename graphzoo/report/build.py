@@ -124,17 +124,20 @@ def _results(groups: Sequence[Group]) -> Section:
             ]
             rows.append(cells if alone else [group.label, *cells])
     columns = ["metric", "mean ± std", "runs", "paper", "compared"]
-    if any(len(group.records) > 1 for group in groups) is False:
+    single = all(len(group.records) == 1 for group in groups)
+    if single:
         columns[1] = "result"
     offset = 0 if alone else 1
     columns = columns if alone else ["setting", *columns]
     empty = [place for place in range(len(columns)) if rows and not any(row[place] for row in rows)]
+    if single:
+        empty.append(columns.index("runs"))
     kept = [place for place in range(len(columns)) if place not in empty]
     numeric = frozenset(at for at, place in enumerate(kept) if place - offset in (1, 2, 3))
     blocks: list[Block] = []
     if rows:
         note = "Test figures of the checkpoint with the best validation."
-        if any(len(group.records) > 1 for group in groups):
+        if not single:
             note += " The deviation is that of a sample (n - 1)."
         table = TableBlock(
             "Test results" + ("" if alone else " by setting"),

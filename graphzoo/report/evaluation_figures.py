@@ -278,7 +278,7 @@ def _draw_matrix(
 
 def _scatter(table: Table, prefix: str) -> list[Picture]:
     data, y = table.data, table.y[0]
-    names = list(dict.fromkeys(data[table.label].astype(str))) if table.label else []
+    names = sorted(set(data[table.label].astype(str))) if table.label else []
     if len(names) > _MOST_COLOURS:
         frequent = data[table.label].astype(str).value_counts().index.tolist()
         names = [*frequent[: _MOST_COLOURS - 1], "others"]

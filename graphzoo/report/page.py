@@ -13,6 +13,7 @@ __all__ = ["to_html"]
 _PAPER = {"paper": ("#ffffff", "#15161a"), "panel": ("#f4f4f6", "#202127"), "line": ("#d5d5da", "#3a3b42"),
           "muted": ("#5c5c63", "#a9a9b2"), "link": ("#0a58a8", "#7cbcf7"),
           "warn": ("#8a4b00", "#f0b35a")}  # fmt: skip
+_LONG = 24
 _STYLE = """\
 *{box-sizing:border-box}
 html{-webkit-text-size-adjust:100%}
@@ -22,14 +23,14 @@ h1{font-size:1.6rem;line-height:1.2;margin:.5rem 0}
 h2{font-size:1.3rem;line-height:1.25;margin:2.5rem 0 .5rem;padding-top:.75rem;
 border-top:2px solid var(--line)}
 h3{font-size:1.1rem;margin:1.75rem 0 .5rem}
-h1,h2,h3,p,figcaption,td,th,li{overflow-wrap:anywhere}
+h1,h2,h3,p,figcaption,li,.long{overflow-wrap:anywhere}
 p{max-width:44rem;margin:.5rem 0}
 a{color:var(--link)}
 nav ul{display:flex;flex-wrap:wrap;gap:.25rem 1.25rem;padding:0;margin:1rem 0;list-style:none}
 .lead,.note{color:var(--muted)}
 .note{font-size:.9rem}
 .warning{border-left:4px solid var(--warn);padding-left:.75rem}
-.pictures{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,21rem),1fr));gap:1.5rem;
+.pictures{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,21rem),1fr));gap:1.5rem;
 margin:1rem 0}
 figure{margin:0;min-width:0}
 .wide{grid-column:1/-1}
@@ -47,7 +48,7 @@ th,td{text-align:left;vertical-align:top;padding:.3rem .9rem .3rem 0;border-bott
 thead th{color:var(--muted);font-weight:600}
 tbody th{font-weight:400}
 td.number,th.number{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
-td,tbody th{min-width:3.5rem}
+.long{min-width:9rem}
 pre{background:var(--panel);padding:.75rem;overflow-x:auto;font-size:.875rem;white-space:pre-wrap;
 overflow-wrap:anywhere;border-radius:4px;margin:.25rem 0 1rem}
 details{margin:1rem 0}
@@ -160,7 +161,9 @@ def _table(table: TableBlock) -> str:
         assert isinstance(row, list | tuple)
         parts = []
         for place, cell in enumerate(row):
-            number = ' class="number"' if place in table.numeric else ""
+            # long names may break anywhere, short words nowhere
+            kind = "number" if place in table.numeric else "long" if len(cell) > _LONG else ""
+            number = f' class="{kind}"' if kind else ""
             if tag == "th":
                 parts.append(f'<th scope="col"{number}>{escape(cell)}</th>')
             elif place == 0:
@@ -179,4 +182,4 @@ def _table(table: TableBlock) -> str:
     )
     if not table.folded:
         return shown
-    return f"<details><summary>{escape(table.caption)}</summary>{shown}</details>"
+    return f"<details><summary>Table: {escape(table.caption)}</summary>{shown}</details>"

@@ -173,7 +173,7 @@ def _tidy(element: ElementTree.Element, prefix: str, wanted: set[str]) -> None:
             value = f"{prefix}-{value}"
         elif name == _LINK:
             name = "href"
-            value = f"#{prefix}-{value[1:]}" if value.startswith("#") else value.replace("\n", "")
+            value = f"#{prefix}-{value[1:]}" if value.startswith("#") else "".join(value.split())
         elif name == "style":
             value = _themed(re.sub(r"font-family: [^;]*;? ?", "", value))
         elif name == "transform":

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from benchmarks import galit_ranks as ranks
 from graphzoo.encoders import GALiT
+from graphzoo.report.models import ranks
 from graphzoo.types import GraphSpec
 
 
@@ -85,3 +85,20 @@ def test_without_attention_there_is_nothing_to_look_at():
     encoder, x = build(5, attention="none")
     with pytest.raises(ValueError, match="no attention"):
         ranks.spectra(encoder, x, complete(5)[0])
+
+
+@pytest.mark.parametrize("norm", ["l2", "fro"])
+def test_chosen_rows_and_columns_are_those_of_the_whole_matrices(norm):
+    """Of a large graph a sample is looked at, whose weights are still shares of all nodes."""
+    encoder, x = build(15, hidden_channels=4, num_heads=2, similarity="qkcos", norm=norm)
+    layer, states = encoder.layers[0].attention.double(), encoder.double()._embed(x.double(), None)
+    nodes, (edge_index, _) = torch.tensor([1, 4, 5, 13]), complete(6, 9)
+    whole = ranks.attention_matrix(layer, states)
+    torch.testing.assert_close(ranks.attention_matrix(layer, states, nodes), whole[nodes][:, nodes])
+    adjacency = ranks.adjacency_matrix(edge_index, 15)
+    assert torch.equal(ranks.adjacency_matrix(edge_index, 15, nodes), adjacency[nodes][:, nodes])
+
+
+def test_the_bound_counts_nodes_heads_and_the_constant():
+    encoder, _ = build(20, hidden_channels=3, num_heads=2, similarity="mcos")
+    assert [ranks.rank_bound(encoder, count) for count in (5, 20)] == [5, 7]

@@ -1,10 +1,9 @@
-"""Run directories as `graphzoo fit` leaves them, written by hand: a report reads files, so no training is needed."""
+"""Run directories as `graphzoo fit` leaves them, written by hand: no training is needed to read files."""
 
 import csv
 import json
 import math
 
-import pandas
 import yaml
 
 NODE = {
@@ -45,7 +44,9 @@ def write_run(
             place = place.get("init_args", place)
         place[last] = value
     config["data"]["init_args"]["seed"] = seed
-    header = f"# graphzoo 0.1.0\n# model: {model}\n# data: {data}\n" + (f"# recipe: {recipe}\n" if recipe else "")
+    header = f"# graphzoo 0.1.0\n# model: {model}\n# data: {data}\n" + (
+        f"# recipe: {recipe}\n" if recipe else ""
+    )
     (folder / "config.yaml").write_text(header + yaml.safe_dump(config, sort_keys=False))
     best = epochs - 2
     with (folder / "metrics.csv").open("w", newline="") as file:
@@ -58,7 +59,9 @@ def write_run(
             writer.writerow({"step": epoch, "lr-Adam": 0.01 / (1 + epoch)})
             writer.writerow({"step": epoch, f"val/{metric}": value, "val/loss": 1 / value, "epoch": epoch})
             loss = 2 * math.exp(-epoch / 3) + 0.01 * seed
-            writer.writerow({"step": epoch, "train/loss": loss, "train/nodes_per_s": 4000 + seed, "epoch": epoch})
+            writer.writerow(
+                {"step": epoch, "train/loss": loss, "train/nodes_per_s": 4000 + seed, "epoch": epoch}
+            )
     if finished:
         result = {
             "format": 1,
@@ -100,10 +103,14 @@ def write_row(folder, seeds=(0, 1, 2), **settings):
         "splits": None,
         "metrics": {
             "test/acc": {
-                "mean": sum(values) / len(values), "std": 0.01, "paper": 0.851, "paper_std": 0.006, "values": values,
+                "mean": sum(values) / len(values),
+                "std": 0.01,
+                "paper": 0.851,
+                "paper_std": 0.006,
+                "values": values,
             }
         },
-    }  # fmt: skip
+    }
     (folder / "row.json").write_text(json.dumps(row))
     return folder
 
@@ -113,56 +120,45 @@ NASTY = '<script>alert("x")</script> & $a$ -- ünï 中文'
 
 def every_kind():
     """One table of each kind, with names that are markup."""
+    from pandas import DataFrame
+
     from graphzoo.analysis import Table
 
-    classes = [NASTY, "theory", "<b>"]
-    points = [(math.sin(i), math.cos(2 * i), classes[i % 3]) for i in range(300)]
+    names = [NASTY, "theory", "<b>"]
+    classes = {"class": names, "support": [5, 6, 7], "precision": [0.5, 0.6, 0.7], "f1": [0.2, 0.9, 0.4]}
+    sides = ("both", "head", "tail")
+    relations = [
+        {"relation": f"r{i}", "direction": side, "triples": i, "mrr": i / 60}
+        for i in range(60)
+        for side in sides
+    ]
+    cells = [(names[i], names[j], 7 * i + j) for i in range(3) for j in range(3)]
+    scores = {"from": [-1.0, 0.0], "to": [0.0, 1.0], "positives": [1, 30], "negatives": [900, 50]}
+    ranks = {"from": [0, 1, 2, 5], "to": [1, 2, 5, 10], "head": [9, 5, 3, 0], "tail": [4, 5, 6, 7]}
+    shape = ["x", "y", "class"]
+    points = [(math.sin(i), math.cos(2 * i), names[i % 3]) for i in range(300)]
+    worst = {"head": [NASTY] * 45, "relation": ["likes"] * 45, "tail": ["b"] * 45, "rank": [2.5] * 45}
+    both = ("positives", "negatives")
     return (
+        Table("classes", "Scores of each class", "bars", DataFrame(classes), "class", ("precision", "f1")),
+        Table("relations", "MRR", "bars", DataFrame(relations), "relation", ("mrr",), "direction"),
         Table(
-            "classes", "Scores of each class", "bars",
-            pandas.DataFrame({"class": classes, "support": [5, 6, 7], "precision": [0.5, 0.6, 0.7], "f1": [0.2, 0.9, 0.4]}),
-            x="class", y=("precision", "f1"),
+            "confusion", "Confusion", "matrix", DataFrame(cells, columns=["true", "predicted", "nodes"]),
+            "true", ("predicted",), "nodes",
         ),
-        Table(
-            "relations", "MRR of each relation", "bars",
-            pandas.DataFrame([
-                {"relation": f"r{i}", "direction": side, "triples": i, "mrr": i / 60}
-                for i in range(60) for side in ("both", "head", "tail")
-            ]),
-            x="relation", y=("mrr",), label="direction",
-        ),
-        Table(
-            "confusion", "Confusion", "matrix",
-            pandas.DataFrame([
-                {"true": a, "predicted": b, "nodes": 7 * i + j} for i, a in enumerate(classes) for j, b in enumerate(classes)
-            ]),
-            x="true", y=("predicted",), label="nodes",
-        ),
-        Table(
-            "scores", "Scores of links", "histogram",
-            pandas.DataFrame({"from": [-1.0, 0.0, 1.0], "to": [0.0, 1.0, 2.0], "positives": [1, 2, 30], "negatives": [900, 50, 2]}),
-            x="from", y=("positives", "negatives"),
-        ),
-        Table(
-            "ranks", "Ranks of the answers", "histogram",
-            pandas.DataFrame({"from": [0, 1, 2, 5], "to": [1, 2, 5, 10], "head": [9, 5, 3, 0], "tail": [4, 5, 6, 7]}),
-            x="from", y=("head", "tail"),
-        ),
-        Table("hits", "Share among the first K", "curve", pandas.DataFrame({"k": [1, 10, 100], "hits": [0.1, 0.4, 0.9]}), x="k", y=("hits",)),
-        Table(
-            "embedding", "States of test nodes", "scatter",
-            pandas.DataFrame(points, columns=["x", "y", "class"]), x="x", y=("y",), label="class",
-        ),
-        Table(
-            "worst", "Triples ranked last", "table",
-            pandas.DataFrame({"head": [NASTY] * 45, "relation": ["likes"] * 45, "tail": ["b"] * 45, "rank": [float(i) for i in range(45)]}),
-        ),
+        Table("scores", "Scores of links", "histogram", DataFrame(scores), "from", both),
+        Table("ranks", "Ranks of the answers", "histogram", DataFrame(ranks), "from", ("head", "tail")),
+        Table("hits", "First K", "curve", DataFrame({"k": [1, 100], "hits": [0.1, 0.9]}), "k", ("hits",)),
+        Table("embedding", "States", "scatter", DataFrame(points, columns=shape), "x", ("y",), "class"),
+        Table("worst", "Triples ranked last", "table", DataFrame(worst)),
     )  # fmt: skip
 
 
 def write_evaluation(run, tables=None, figures=None):
     from graphzoo.analysis import Evaluation
 
-    found = Evaluation("test", figures or {"test/mrr_head": 0.25, "test/tie_share": 0.0}, tables or every_kind())
+    found = Evaluation(
+        "test", figures or {"test/mrr_head": 0.25, "test/tie_share": 0.0}, tables or every_kind()
+    )
     found.save(run / "evaluation" / "test")
     return run

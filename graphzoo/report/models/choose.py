@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from graphzoo.errors import UsageError
-from graphzoo.report.content import Block, Note
+from graphzoo.report.content import Block, Code, Note
 
 if TYPE_CHECKING:
     from graphzoo.report.build import Options
@@ -27,4 +27,41 @@ def model_blocks(record: Record, options: Options, prefix: str) -> list[Block]:
     """
     if not any((record.path / "checkpoints").glob("*.ckpt")):
         raise UsageError("the run has no checkpoint")
-    return [Note("There is no picture of this encoder.")]
+    import graphzoo
+    from graphzoo.encoders import PENCIL, GALiT, NodeFormer
+    from graphzoo.inference import KGModel, LinkModel, NodeModel
+
+    model = graphzoo.load(record.path, device=options.device)
+    encoder = model.task.encoder
+    if options.facts and not isinstance(model, KGModel):
+        raise UsageError(f"{record.path} is no model of facts (head, relation, tail)\nLeave out --fact")
+    if isinstance(model, KGModel):
+        from graphzoo.report.models.knowformer import attended_blocks
+
+        return attended_blocks(model, options.facts, prefix)
+    if isinstance(model, NodeModel) and isinstance(encoder, GALiT | NodeFormer):
+        from graphzoo.report.models.attention import attention_blocks
+        from graphzoo.report.models.galit import rank_blocks
+
+        graph = model.graph
+        # the pictures compare nodes, which takes no device
+        encoder = encoder.cpu()
+        x = model.transform(graph.x, graph.feature_names)
+        found = rank_blocks(encoder, x, graph, prefix) if isinstance(encoder, GALiT) else []
+        return [*found, *attention_blocks(encoder, x, graph, prefix)] if len(encoder.layers) else found
+    if isinstance(model, LinkModel) and isinstance(encoder, PENCIL):
+        return _depth_hint(record, int(encoder.init_args["num_layers"]))
+    return [Note(f"There is no picture of {type(encoder).__name__}.")]
+
+
+def _depth_hint(record: Record, num_layers: int) -> list[Block]:
+    """How the depth curve is made, which takes runs of several depths."""
+    from graphzoo.report.settings import repeat_command
+
+    text = (
+        f"This run has {num_layers} layers. Given together with runs of other depths and else the same "
+        "settings, the report draws the test metric against the number of layers, as in the paper's Fig. 5."
+    )
+    other = max(1, num_layers - 1) if num_layers > 1 else num_layers + 1
+    base = [word for word in repeat_command(record).split() if "encoder.num_layers" not in word]
+    return [Note(text), Code("Such a run:", " ".join([*base, f"--model.encoder.num_layers={other}"]))]

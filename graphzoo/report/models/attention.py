@@ -1,0 +1,263 @@
+"""Input graph against latent graph: attention between some nodes (NodeFormer's Fig. 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from graphzoo.report.content import Block, Note, Picture, TableBlock
+from graphzoo.report.models.sample import NodeSample, sample_of
+from graphzoo.report.style import FAINT, STEADY, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from graphzoo.datasets import NodeGraph
+
+__all__ = ["attention_blocks", "attention_maps"]
+
+_NODES, _LAYERS, _PAIRS_TOLD = 84, 3, 10
+
+
+def attention_maps(encoder: Any, x: Tensor, graph: NodeGraph, sample: NodeSample) -> list[Tensor]:
+    """Attention between the sampled nodes in every layer, in the mean over heads, as multiples of 1/N.
+
+    Args:
+        encoder: NodeFormer or GALiT: what has `return_attention`.
+        x: Features as the encoder sees them, [N, F].
+        graph: The graph.
+        sample: The nodes.
+
+    Returns:
+        A tensor [n, n] per layer: how much the node of the row takes from that of the column. Weights are
+        shares of all N nodes; with uniform attention all are 1.
+    """
+    count = sample.nodes.numel()
+    looks, seen = sample.nodes.repeat_interleave(count), sample.nodes.repeat(count)
+    # NodeFormer's pairs are edges, from the node that gives to the node that takes
+    from graphzoo.encoders import NodeFormer
+
+    pairs = torch.stack([seen, looks] if isinstance(encoder, NodeFormer) else [looks, seen])
+    found = encoder.return_attention(x, graph.edge_index, pairs)
+    return [graph.num_nodes * weights.double().mean(1).view(count, count).cpu() for weights in found]
+
+
+def attention_blocks(encoder: Any, x: Tensor, graph: NodeGraph, prefix: str) -> list[Block]:
+    """The graph that was given beside those that the layers attend along, for a sample of nodes.
+
+    Args:
+        encoder: NodeFormer or GALiT.
+        x: Features as the encoder sees them, [N, F].
+        graph: The graph.
+        prefix: Begins the pictures' names.
+    """
+    sample = sample_of(graph, _NODES)
+    maps = attention_maps(encoder, x, graph, sample)
+    if not maps:
+        return [Note("The model has no attention layer.")]
+    shown = maps[:_LAYERS] if len(maps) <= _LAYERS else [*maps[: _LAYERS - 1], maps[-1]]
+    numbers = list(range(1, len(maps) + 1))
+    numbers = numbers[:_LAYERS] if len(maps) <= _LAYERS else [*numbers[: _LAYERS - 1], numbers[-1]]
+    count = sample.nodes.numel()
+    what = f"all {count} nodes" if sample.is_whole else f"{count} of {sample.num_nodes:,} nodes"
+    ordered = ", ordered by class" if sample.class_names else ""
+    text = (
+        f"The graph that was given beside the latent graphs of the layers, for {what}{ordered}: from a node "
+        "of each class outwards, so that neighbours are among them. Attention weights are shares of all "
+        "N nodes, times N: 1 is uniform attention. Of several heads the mean is shown."
+    )
+    edges = int(sample.linked.triu(1).sum())
+    strongest = max(edges, count // 2)
+    blocks: list[Block] = [
+        Note(text),
+        Picture(
+            f"{prefix}-input-graph-map", "Input graph", f"Adjacency of {what}{ordered}: {edges} edges.",
+            partial(_draw_map, sample.linked.double(), sample, given=True), f"{edges} edges among them.",
+        ),
+    ]  # fmt: skip
+    for number, weights in zip(numbers, shown, strict=True):
+        told = _compare(weights, sample)
+        title = f"Attention, layer {number}"
+        alt = f"Attention map of layer {number} for {what}{ordered}. {told}"
+        draw = partial(_draw_map, weights, sample, given=False)
+        blocks.append(Picture(f"{prefix}-attention-map-{number}", title, alt, draw, told))
+    given = _edges_of(sample.linked.double(), edges)
+    blocks.append(
+        Picture(
+            f"{prefix}-input-graph-edges", "Input graph as edges",
+            f"The {edges} edges among {what}, on a circle{ordered}. {_within(given, sample)}",
+            partial(_draw_edges, given, sample), _within(given, sample),
+        )
+    )  # fmt: skip
+    for number, weights in zip(numbers, shown, strict=True):
+        latent = _edges_of(weights, strongest)
+        title = f"Latent graph, layer {number}"
+        caption = f"The {len(latent)} strongest pairs. {_within(latent, sample)}"
+        alt = f"Edges along which layer {number} attends most, of {what}, on a circle{ordered}. {caption}"
+        blocks.append(
+            Picture(
+                f"{prefix}-latent-graph-{number}", title, alt, partial(_draw_edges, latent, sample), caption
+            )
+        )
+    blocks.append(_table(shown[-1], numbers[-1], sample))
+    return blocks
+
+
+def _compare(weights: Tensor, sample: NodeSample) -> str:
+    """What attention does with neighbours and with nodes of the same class."""
+    others = ~torch.eye(len(weights), dtype=torch.bool)
+    told = []
+    for name, chosen in (
+        ("linked pairs", sample.linked & others),
+        ("pairs of one class", sample.same_class()),
+    ):
+        rest = others & ~chosen
+        if chosen.any() and rest.any():
+            told.append(
+                f"{name} {float(weights[chosen].mean()):.2f}, other pairs {float(weights[rest].mean()):.2f}"
+            )
+    return f"Mean weight: {'; '.join(told)}." if told else ""
+
+
+def _edges_of(weights: Tensor, count: int) -> list[tuple[int, int, float]]:
+    """The strongest pairs of different nodes, weaker first, each pair once: (looks, is seen, weight)."""
+    both = torch.maximum(weights, weights.t()).triu(1)
+    flat = both.flatten()
+    best = flat.topk(min(count, flat.numel()))
+    found = []
+    for value, place in zip(best.values.tolist(), best.indices.tolist(), strict=True):
+        i, j = divmod(place, len(weights))
+        if value > 0:
+            found.append((i, j, value) if weights[i, j] >= weights[j, i] else (j, i, value))
+    return found[::-1]
+
+
+def _within(edges: Sequence[tuple[int, int, float]], sample: NodeSample) -> str:
+    same = sample.same_class()
+    if not edges or not sample.class_names:
+        return ""
+    share = sum(bool(same[i, j]) for i, j, _ in edges) / len(edges)
+    return f"{100 * share:.0f}% join nodes of one class."
+
+
+def _draw_map(values: Tensor, sample: NodeSample, *, given: bool) -> Figure:
+    from matplotlib.colors import LogNorm, Normalize
+    from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
+
+    figure = new_figure(3.5)
+    axes = figure.add_subplot()
+    off = values[~torch.eye(len(values), dtype=torch.bool)]
+    low, high = float(off.quantile(0.01)), float(off.quantile(0.995))
+    norm: Normalize
+    if given:
+        norm = Normalize(0, 1)
+    elif 0 < low and high > 20 * low:
+        norm = LogNorm(low, high)
+    else:
+        # hardly any difference must not look like a pattern
+        norm = Normalize(min(low, 1 - 0.05), max(high, 1 + 0.05))
+    image = axes.imshow(
+        values.numpy(), cmap="viridis", norm=norm, interpolation="nearest", rasterized=True, origin="upper"
+    )
+    for start in _starts(sample)[1:]:
+        axes.axhline(start - 0.5, color="#ffffff", linewidth=0.5, alpha=0.6)
+        axes.axvline(start - 0.5, color="#ffffff", linewidth=0.5, alpha=0.6)
+    _class_ticks(axes, sample)
+    axes.set_xlabel("neighbour" if given else "attended node")
+    axes.set_ylabel("node")
+    if not given:
+        bar = figure.colorbar(image, ax=axes, shrink=0.8, pad=0.02, extend="both")
+        bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, place: f"{value:.3g}"))
+        bar.ax.yaxis.set_minor_formatter(NullFormatter())
+        bar.ax.yaxis.set_minor_locator(NullLocator())
+        bar.outline.set_visible(False)
+        bar.set_label("weight × N")
+    return figure
+
+
+def _starts(sample: NodeSample) -> list[int]:
+    """Where each class begins."""
+    classes = sample.classes.tolist()
+    return [place for place in range(len(classes)) if not place or classes[place] != classes[place - 1]]
+
+
+def _class_ticks(axes: Any, sample: NodeSample) -> None:
+    starts = _starts(sample)
+    ends = [*starts[1:], len(sample.classes)]
+    middles = [(start + end - 1) / 2 for start, end in zip(starts, ends, strict=True)]
+    names = [sample.class_of(start)[:12] or "–" for start in starts]
+    if not sample.class_names or len(names) > 20:
+        axes.set_xticks([])
+        axes.set_yticks([])
+        return
+    axes.set_yticks(middles, names)
+    long = max(map(len, names)) > 3
+    axes.set_xticks(middles, names, rotation=60 if long else 0, ha="right" if long else "center")
+    axes.tick_params(length=0)
+
+
+def _draw_edges(edges: Sequence[tuple[int, int, float]], sample: NodeSample) -> Figure:
+    import numpy as np
+    from matplotlib.collections import LineCollection
+    from matplotlib.colors import Normalize
+
+    figure = new_figure(3.4)
+    axes = figure.add_subplot(aspect="equal")
+    count = sample.nodes.numel()
+    turn = 2 * np.pi * (np.arange(count) + 0.5) / count
+    points = np.stack([np.sin(turn), np.cos(turn)], 1)
+    weights = [weight for _, _, weight in edges]
+    if edges:
+        lines = []
+        for i, j, _ in edges:
+            steps = np.linspace(0, 1, 12)[:, None]
+            # bent towards the middle, so that edges along the circle are seen
+            lines.append(
+                (1 - steps) ** 2 * points[i]
+                + 0.5 * steps * (1 - steps) * (points[i] + points[j])
+                + steps**2 * points[j]
+            )
+        if max(weights) > 1.02 * min(weights):
+            collection = LineCollection(
+                lines, cmap="viridis", norm=Normalize(min(weights), max(weights)), array=weights, linewidths=1
+            )
+            collection.set_alpha(0.85)
+            bar = figure.colorbar(collection, ax=axes, shrink=0.7, pad=0.02)
+            bar.outline.set_visible(False)
+            bar.set_label("weight × N")
+        else:
+            collection = LineCollection(lines, colors=FAINT, linewidths=0.8)
+        axes.add_collection(collection)
+    classes = sample.classes.tolist()
+    tones = [STEADY[number % len(STEADY)] if number >= 0 else FAINT for number in classes]
+    axes.scatter(points[:, 0], points[:, 1], s=14, color=tones, zorder=3, linewidths=0)
+    starts = _starts(sample)
+    if sample.class_names and len(starts) <= 20:
+        for start, end in zip(starts, [*starts[1:], count], strict=True):
+            angle = 2 * np.pi * (start + end) / 2 / count
+            name = sample.class_of(start)[:12] or "–"
+            side = "left" if np.sin(angle) > 0.2 else "right" if np.sin(angle) < -0.2 else "center"
+            axes.text(1.09 * np.sin(angle), 1.09 * np.cos(angle), name, ha=side, va="center")
+    axes.set(xlim=(-1.35, 1.35), ylim=(-1.2, 1.2))
+    axes.axis("off")
+    return figure
+
+
+def _table(weights: Tensor, layer: int, sample: NodeSample) -> TableBlock:
+    others = weights.clone().fill_diagonal_(-1)
+    best = others.flatten().topk(min(_PAIRS_TOLD, len(weights) * (len(weights) - 1)))
+    rows = []
+    for value, place in zip(best.values.tolist(), best.indices.tolist(), strict=True):
+        i, j = divmod(place, len(weights))
+        row = [sample.names[i], sample.names[j], f"{value:.3g}", "yes" if sample.linked[i, j] else "no"]
+        if sample.class_names:
+            row += [sample.class_of(i), sample.class_of(j)]
+        rows.append(row)
+    columns = ["node", "attends to", "weight × N", "linked"]
+    if sample.class_names:
+        columns += ["class", "its class"]
+    return TableBlock(f"Strongest pairs of layer {layer} in the sample", columns, rows, frozenset({2}))

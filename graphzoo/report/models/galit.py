@@ -1,0 +1,91 @@
+"""GALiT's rank figure: singular values of attention, adjacency and their mix (the paper's Fig. 5)."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from graphzoo.report.content import Block, Note, Picture, TableBlock
+from graphzoo.report.models.ranks import THRESHOLD, effective_rank, rank, rank_bound, spectra
+from graphzoo.report.style import FAINT, color, new_figure, plain_ticks
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from graphzoo.datasets import NodeGraph
+    from graphzoo.encoders import GALiT
+
+__all__ = ["rank_blocks"]
+
+# A decomposition takes O(n^3): some seconds on one core for the first, and the second bounds memory.
+_MOST_NODES, _SAMPLED, _MOST_VALUES = 3_000, 1_500, 1 << 28
+_NAMES = {"P": "attention P", "A": "adjacency A", "mix": "αP + (1-α)A"}
+
+
+def rank_blocks(encoder: GALiT, x: Tensor, graph: NodeGraph, prefix: str) -> list[Block]:
+    """Singular values of the three matrices of the first layer.
+
+    Args:
+        encoder: A trained one.
+        x: Features as the encoder sees them, [N, F].
+        graph: The graph.
+        prefix: Begins the picture's name.
+    """
+    if not len(encoder.layers):
+        return [
+            Note("The model has no attention (attention none, or alpha 1), so there are no ranks to show.")
+        ]
+    if graph.num_nodes * max(x.shape[1], encoder.out_channels) > _MOST_VALUES:
+        return [Note("The graph is too large for the ranks of its attention: they take double precision.")]
+    nodes = None
+    caption = ""
+    if graph.num_nodes > _MOST_NODES:
+        generator = torch.Generator().manual_seed(0)
+        nodes = torch.randperm(graph.num_nodes, generator=generator)[:_SAMPLED].sort().values
+        caption = f"Of the rows and columns of {_SAMPLED:,} nodes drawn from {graph.num_nodes:,}. "
+    found = spectra(encoder, x, graph.edge_index, nodes)
+    count = len(found["A"])
+    told = ", ".join(f"{_NAMES[name]} {rank(values):,}" for name, values in found.items())
+    alt = f"Singular values of three matrices of {count:,} nodes on a logarithmic scale. Ranks: {told}."
+    caption += f"The rank counts the values above {THRESHOLD:g} (dotted), as in the paper."
+    title = "Ranks of attention and adjacency"
+    rows = [
+        [
+            _NAMES[name],
+            f"{rank(values):,}",
+            f"{effective_rank(values):,.1f}",
+            f"{rank_bound(encoder, count) if name == 'P' else count:,}",
+        ]
+        for name, values in found.items()
+    ]
+    table = TableBlock(
+        "Ranks of the first layer",
+        ["matrix", "rank", "effective rank", "at most"],
+        rows,
+        frozenset({1, 2, 3}),
+        "The effective rank is exp of the entropy of the singular values as shares of their sum.",
+    )
+    return [Picture(f"{prefix}-ranks", title, alt, partial(_draw, found), caption), table]
+
+
+def _draw(found: dict[str, Tensor]) -> Figure:
+    from matplotlib.ticker import LogLocator
+
+    figure = new_figure(2.9)
+    axes = figure.add_subplot()
+    for number, (name, values) in enumerate(found.items()):
+        kept = values[values > THRESHOLD / 100]
+        label = f"{_NAMES[name]}: rank {rank(values):,}"
+        axes.plot(range(1, len(kept) + 1), kept.numpy(), color=color(number), label=label)
+    axes.axhline(THRESHOLD, color=FAINT, linestyle=":")
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(100))
+    plain_ticks(axes, "y")
+    axes.set_xlabel("index")
+    axes.set_ylabel("singular value")
+    axes.grid(axis="y")
+    figure.legend(loc="outside upper left", borderaxespad=0, handlelength=1.4)
+    return figure

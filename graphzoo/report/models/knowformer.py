@@ -1,0 +1,121 @@
+"""Whom the answer of a test fact attends to, by names (KnowFormer's Fig. 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+
+from graphzoo.errors import UsageError
+from graphzoo.report.content import Block, Note, Picture
+from graphzoo.report.style import FAINT, color, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from graphzoo.inference import KGModel
+
+__all__ = ["attended_blocks"]
+
+_TOP, _FACTS = 10, 3
+
+
+def attended_blocks(model: KGModel, facts: Sequence[tuple[str, str, str]], prefix: str) -> list[Block]:
+    """The entities that the answer attends to most, a picture per fact.
+
+    Args:
+        model: A trained model.
+        facts: (head, relation, tail) by name; empty: some of the test split, of different relations.
+        prefix: Begins the pictures' names.
+
+    Raises:
+        UsageError: for unknown names, naming the nearest ones, and encoders without such attention.
+    """
+    graph = model.graph
+    entities, relations = model.vocabularies
+    if facts:
+        triples = [(entities.find(h), relations.find(r), entities.find(t)) for h, r, t in facts]
+    else:
+        triples = _some_facts(model)
+    if not triples:
+        return [Note("The graph has no test facts to look at; name one with --fact HEAD RELATION TAIL.")]
+    blocks: list[Block] = []
+    for number, (head, relation, tail) in enumerate(triples, start=1):
+        weights = _attention(model, head, relation, tail)
+        own = float(weights[tail])
+        # the answer keeps most for itself, and the rest is what the picture is about
+        uniform = max(1 - own, 1e-12) / max(1, graph.num_entities - 1)
+        others = weights.clone()
+        others[tail] = -1
+        best = others.topk(min(_TOP, graph.num_entities - 1))
+        names = [_name(model, entity) for entity in best.indices.tolist()]
+        marks = ["head" if entity == head else "" for entity in best.indices.tolist()]
+        values = [value / uniform for value in best.values.tolist()]
+        answer = _name(model, tail)
+        title = f"({_name(model, head)}, {graph.relations[relation]}, ?)"
+        told = ", ".join(f"{name} {value:.2f}" for name, value in zip(names, values, strict=True))
+        caption = (
+            f"Answer: {answer}. The entities that it attends to most in the last layer, in the mean over "
+            f"heads. The answer itself has {100 * own:.0f}% and is left out; 1 is an equal share of the rest."
+        )
+        alt = f"Bars of the ten entities that {answer}, the answer to {title}, attends to most: {told}."
+        blocks.append(
+            Picture(f"{prefix}-attended-{number}", title, alt, partial(_draw, names, values, marks), caption)
+        )
+    return blocks
+
+
+def _some_facts(model: KGModel) -> list[tuple[int, int, int]]:
+    """Test facts in an order that the seed of no run changes, each of another relation if there are some."""
+    test = model.graph.test
+    generator = torch.Generator().manual_seed(0)
+    order = torch.randperm(len(test), generator=generator).tolist()
+    drawn = [tuple(test[place].tolist()) for place in order[:200]]
+    first = {relation: fact for fact in reversed(drawn) for relation in [fact[1]]}
+    kept = [fact for fact in drawn if first[fact[1]] == fact]
+    rest = [fact for fact in drawn if fact not in kept]
+    return [(h, r, t) for h, r, t in [*kept, *rest][:_FACTS]]
+
+
+def _attention(model: KGModel, head: int, relation: int, tail: int) -> torch.Tensor:
+    """Weights of all entities in the last layer's row of the answer, [N]; a known fact is hidden for it."""
+    place, device = model._default, model.task.device
+    graph = place.messages
+    source, target = graph.edge_index
+    num_relations = place.knowledge_graph.num_relations
+    forward = (source == head) & (target == tail) & (graph.edge_type == relation)
+    backward = (source == tail) & (target == head) & (graph.edge_type == relation + num_relations)
+    hidden = forward | backward
+    mask = ~hidden if bool(hidden.any()) else None
+    one = [torch.tensor([number], device=device) for number in (head, relation, tail)]
+    weights = model.task.attention(graph, one[0], one[1], one[2], mask)
+    if not weights.numel():
+        raise UsageError(f"{type(model.task.encoder).__name__} has no attention layer")
+    return weights[-1, :, 0].double().cpu()
+
+
+def _name(model: KGModel, entity: int) -> str:
+    graph = model.graph
+    name = graph.entities[entity]
+    return (graph.entity_labels or {}).get(name, "") or name
+
+
+def _draw(names: Sequence[str], values: Sequence[float], marks: Sequence[str]) -> Figure:
+    figure = new_figure(0.65 + 0.2 * len(names))
+    axes = figure.add_subplot()
+    places = range(len(names))
+    tones = [color(1) if mark else color(0) for mark in marks]
+    axes.barh(places, values, 0.72, color=tones)
+    short = [name if len(name) <= 30 else f"{name[:29]}…" for name in (" ".join(n.split()) for n in names)]
+    axes.set_yticks(
+        places, [f"{name} (head)" if mark else name for name, mark in zip(short, marks, strict=True)]
+    )
+    axes.invert_yaxis()
+    axes.tick_params(axis="y", length=0)
+    axes.axvline(1, color=FAINT, linestyle=":")
+    axes.set_xlabel("weight, in equal shares")
+    axes.grid(axis="x")
+    axes.set_axisbelow(True)
+    return figure

@@ -1,0 +1,109 @@
+"""Some nodes of a graph, neighbours among them, in the order of their classes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphzoo.datasets import NodeGraph
+
+__all__ = ["NodeSample", "sample_of"]
+
+
+@dataclass(frozen=True)
+class NodeSample:
+    """Nodes that stand for a graph in a picture.
+
+    Args:
+        nodes: Numbers, by class, [n], int64.
+        classes: Class of each, -1 where unknown or where a node has several, [n], int64.
+        linked: Whether an edge of either direction joins two of them, [n, n], bool.
+        class_names: Names of the classes.
+        names: Names of the nodes.
+        num_nodes: N of the whole graph.
+    """
+
+    nodes: Tensor
+    classes: Tensor
+    linked: Tensor
+    class_names: tuple[str, ...]
+    names: tuple[str, ...]
+    num_nodes: int
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether these are all nodes of the graph."""
+        return self.nodes.numel() == self.num_nodes
+
+    def class_of(self, place: int) -> str:
+        """Name of a sampled node's class, or empty."""
+        number = int(self.classes[place])
+        return self.class_names[number] if number >= 0 else ""
+
+    def same_class(self) -> Tensor:
+        """Pairs of two different nodes of one class, [n, n], bool."""
+        known = self.classes >= 0
+        same = (self.classes[:, None] == self.classes) & known[:, None] & known
+        return same & ~torch.eye(self.nodes.numel(), dtype=torch.bool)
+
+
+def sample_of(graph: NodeGraph, count: int, seed: int = 0) -> NodeSample:
+    """At most `count` nodes: from a node of each class outwards, so that some of them are neighbours.
+
+    A random sample of a sparse graph would hold hardly an edge.
+
+    Args:
+        graph: The graph.
+        count: Nodes that are wanted.
+        seed: Names the draw.
+    """
+    from scipy.sparse import csr_array
+
+    size = graph.num_nodes
+    row, col = (part.numpy() for part in graph.edge_index)
+    ones = np.ones(row.size, dtype=bool)
+    around = csr_array((ones, (row, col)), shape=(size, size))
+    around = (around + around.T).tocsr()
+    one_class = graph.y.dim() == 1
+    classes = graph.y.numpy() if one_class else np.full(size, -1)
+    generator = np.random.default_rng(seed)
+    order = generator.permutation(size)
+    kinds = [int(kind) for kind in np.unique(classes) if kind >= 0] or [-1]
+    chosen: dict[int, None] = {}
+    for number, kind in enumerate(kinds):
+        quota = round(min(count, size) * (number + 1) / len(kinds))
+        own = order[classes[order] == kind]
+        for start in own:
+            if len(chosen) >= quota:
+                break
+            _grow(around, int(start), classes, kind, quota, chosen)
+    for node in order:  # classes may be smaller than their share
+        if len(chosen) >= min(count, size):
+            break
+        chosen.setdefault(int(node))
+    nodes = np.array(
+        sorted(chosen, key=lambda node: (classes[node] < 0, classes[node], node)), dtype=np.int64
+    )
+    linked = torch.from_numpy(around[nodes][:, nodes].toarray().astype(bool))
+    picked = torch.from_numpy(nodes)
+    names = tuple(graph.node_names[node] if graph.node_names else str(node) for node in nodes)
+    found = torch.from_numpy(classes[nodes].astype(np.int64))
+    return NodeSample(picked, found, linked, graph.class_names if one_class else (), names, size)
+
+
+def _grow(
+    around: object, start: int, classes: object, kind: int, quota: int, chosen: dict[int, None]
+) -> None:
+    """Add a node and, nearest first, those of its class around it."""
+    queue, seen = [start], {start}
+    while queue and len(chosen) < quota:
+        node = queue.pop(0)
+        chosen.setdefault(node)
+        first, last = around.indptr[node], around.indptr[node + 1]  # type: ignore[attr-defined]
+        for other in around.indices[first:last].tolist():  # type: ignore[attr-defined]
+            if other not in seen and classes[other] == kind:  # type: ignore[index]
+                seen.add(other)
+                queue.append(other)

@@ -1,0 +1,207 @@
+"""The HTML page: what stands in it, that nothing is fetched, that names of data stay names."""
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+from report_runs import NASTY, every_kind, write_evaluation, write_row, write_run
+
+from graphzoo.report import Options, build_report, find_records, group_records, to_html
+from graphzoo.report.style import THEME
+
+VOID = {"meta", "br", "img", "link", "input", "hr"}
+SHAPES = {"path", "use", "rect", "image", "circle", "line"}  # matplotlib's SVG closes them itself
+
+
+class Page(HTMLParser):
+    """Elements with their attributes, checked to be nested properly; text by the element around it."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.elements, self.texts = [], [], {}
+        self.feed(text)
+        self.close()
+        assert not self.open, self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs), [name for name, _ in attrs]))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs), [name for name, _ in attrs]))
+
+    def handle_endtag(self, tag):
+        assert self.open and self.open.pop() == tag, tag
+
+    def handle_data(self, data):
+        if data.strip():
+            self.texts.setdefault(self.open[-1] if self.open else "", []).append(data)
+
+    def all(self, tag):
+        return [attributes for name, attributes, _ in self.elements if name == tag]
+
+
+def page_of(*paths, **options):
+    report = build_report(group_records(find_records(list(paths))), Options(models=False, **options))
+    return to_html(report)
+
+
+@pytest.fixture(scope="module")
+def row_page(tmp_path_factory):
+    row = write_row(tmp_path_factory.mktemp("runs") / "row", changed={"model.encoder.dropout": 0.25})
+    write_evaluation(row / "seed-0")
+    text = page_of(row)
+    return text, Page(text)
+
+
+def test_nothing_is_fetched_and_nothing_runs(row_page):
+    text, page = row_page
+    assert "http:" not in text and "https:" not in text and "//" not in re.sub(r"base64,[\w+/=]*", "", text)
+    tags = {name for name, _, _ in page.elements}
+    assert not tags & {"script", "link", "iframe", "object", "embed", "img", "form", "foreignobject"}
+    for _, attributes, _ in page.elements:
+        assert not any(name.startswith("on") for name in attributes)
+        target = attributes.get("href", "")
+        assert not target or target.startswith("#") or target.startswith("data:image/png;base64,")
+    policy = next(meta for meta in page.all("meta") if "http-equiv" in meta)
+    assert "default-src 'none'" in policy["content"]
+
+
+def test_every_reference_leads_to_one_place(row_page):
+    text, page = row_page
+    names = [attributes["id"] for _, attributes, _ in page.elements if "id" in attributes]
+    assert len(names) == len(set(names)) > 30
+    wanted = {a["href"][1:] for _, a, _ in page.elements if a.get("href", "").startswith("#")}
+    wanted |= set(re.findall(r"url\(#([^)]+)\)", text))
+    wanted |= {a["aria-labelledby"] for _, a, _ in page.elements if "aria-labelledby" in a}
+    assert wanted and wanted <= set(names)
+
+
+def test_names_of_data_stay_text(row_page):
+    text, page = row_page
+    assert "<script>" not in text and "<b>" not in text
+    cells = page.texts["td"] + page.texts["th"]
+    assert NASTY in cells
+    # in a picture they are shortened, and a $ begins no formula
+    assert any(label.startswith('<script>alert("x")</script>') for label in page.texts["text"])
+    assert any("ünï 中文" in label or "$a$" in label for label in [*page.texts["text"], *cells])
+
+
+def test_the_page_can_be_read_by_ear(row_page):
+    _, page = row_page
+    assert page.elements[0][0] == "html" and page.all("html")[0]["lang"] == "en"
+    assert len(page.all("h1")) == 1 and page.texts["title"] == page.texts["h1"] == ["galit on cora"]
+    levels = [int(name[1]) for name, _, _ in page.elements if re.fullmatch("h[1-6]", name)]
+    assert all(after - before <= 1 for before, after in zip(levels, levels[1:], strict=False))
+    drawn = page.all("svg")
+    assert len(drawn) >= 10
+    labels = [svg["aria-label"] for svg in drawn]
+    assert all(svg["role"] == "img" for svg in drawn) and all(len(label) > 30 for label in labels)
+    assert len(set(labels)) == len(labels)
+    assert len(page.all("caption")) == len(page.all("table")) >= 5
+    assert all(head.get("scope") in ("col", "row") for head in page.all("th"))
+
+
+def test_results_stand_beside_the_papers(row_page):
+    _, page = row_page
+    row = page.texts["td"]
+    assert "85.00 ± 1.00" in row and "85.10 ± 0.60" in row and "within its deviation" in row
+    assert any("settings searched on two cores" in text for text in page.texts["p"])
+    curve = next(svg["aria-label"] for svg in page.all("svg") if "Validation accuracy" in svg["aria-label"])
+    assert "3 runs, mean" in curve and "best epoch (7, 7, 7)" in curve
+    # 0.84, 0.85, 0.86 + 0.01 + 0, 0.001, 0.002 at the best epoch
+    assert "86.1 at the best epoch" in curve
+
+
+def test_the_run_can_be_repeated(row_page):
+    _, page = row_page
+    assert "graphzoo reproduce galit cora" in page.texts["code"]
+    own = next(text for text in page.texts["code"] if " fit " in text)
+    assert own == "graphzoo fit --model galit --data cora --seed 0 --model.encoder.dropout=0.25"
+    assert (
+        "model.encoder.dropout" in page.texts["th"]
+        and "0.25" in page.texts["td"]
+        and "0.7" in page.texts["td"]
+    )
+    assert "adcef2099801548a" in page.texts["td"] and "92,231" in page.texts["td"]
+
+
+def test_long_tables_are_cut_and_say_where_the_rest_is(row_page):
+    _, page = row_page
+    assert any(
+        re.search(r"25 more rows are in .*evaluation/test/worst.csv", text) for text in page.texts["p"]
+    )
+    assert any("40 more are in the table" in text for text in page.texts["figcaption"])
+    assert sum(text == "likes" for text in page.texts["td"]) == 20
+
+
+def test_light_and_dark_and_paper(row_page):
+    text, page = row_page
+    style = page.texts["style"][0]
+    assert "@media screen and (prefers-color-scheme:dark)" in style and "@media print" in style
+    assert 'name="viewport"' in text
+    pictures = text[text.index("<svg") :]
+    for light, _ in THEME.values():
+        assert light not in pictures  # every colour of a picture follows the page
+    assert "var(--c0)" in pictures and "var(--ink)" in pictures
+
+
+def test_thousands_of_points_are_an_image(tmp_path):
+    import math
+
+    import pandas
+
+    from graphzoo.analysis import Table
+
+    points = pandas.DataFrame(
+        [(math.sin(i * i), math.cos(3 * i), str(i % 7)) for i in range(2000)], columns=["x", "y", "class"]
+    )
+    run = write_evaluation(
+        write_run(tmp_path / "run"), (Table("embedding", "States", "scatter", points, "x", ("y",), "class"),)
+    )
+    text = page_of(run)
+    assert "data:image/png;base64," in text and len(text) < 300_000
+
+
+@pytest.mark.parametrize("kind", [table.name for table in every_kind()])
+def test_every_kind_is_drawn_alone(tmp_path, kind):
+    table = next(table for table in every_kind() if table.name == kind)
+    page = Page(page_of(write_evaluation(write_run(tmp_path / "run"), (table,))))
+    labels = [svg["aria-label"] for svg in page.all("svg") if svg["aria-label"].startswith(f"{table.title}.")]
+    assert len(labels) == (0 if table.kind == "table" else 1)
+    captions = page.texts["caption"]
+    assert (table.title in captions) == (table.kind in ("table", "bars"))
+
+
+def test_several_settings_share_a_table_and_a_picture(tmp_path):
+    write_row(tmp_path / "row")
+    write_run(tmp_path / "other", model="gcn", recipe="", test=0.81)
+    page = Page(page_of(tmp_path / "row", tmp_path / "other"))
+    assert page.texts["h1"] == ["galit and gcn on cora"]
+    assert {"galit on cora", "gcn on cora"} <= set(page.texts["h2"])
+    curve = next(svg["aria-label"] for svg in page.all("svg") if "Validation accuracy" in svg["aria-label"])
+    assert "galit on cora, 3 runs" in curve and "gcn on cora, one run" in curve
+    assert {"85.00 ± 1.00", "81.00"} <= set(page.texts["td"])
+
+
+def test_runs_of_other_depths_make_a_depth_curve(tmp_path):
+    for depth, test in ((1, 0.7), (2, 0.8), (4, 0.9)):
+        write_run(tmp_path / f"d{depth}", test=test, changed={"model.encoder.num_layers": depth})
+    write_run(tmp_path / "wide", changed={"model.encoder.hidden_channels": 8, "model.encoder.num_layers": 3})
+    page = Page(page_of(tmp_path))
+    depth = next(svg["aria-label"] for svg in page.all("svg") if "layers and" in svg["aria-label"])
+    assert "galit on cora, layers and acc: 1: 0.7, 2: 0.8, 4: 0.9." in depth and "3:" not in depth
+    assert "Depth: test accuracy % over layers" in page.texts["span"]
+
+
+def test_a_run_in_training_says_so(tmp_path):
+    page = Page(page_of(write_run(tmp_path / "run", finished=False)))
+    assert any("no test figures yet" in text for text in page.texts["p"])
+    assert any("It is not finished yet" in text for text in page.texts["p"])
+    assert any("has no folder evaluation" in text for text in page.texts["p"])
+
+
+def test_the_same_runs_give_the_same_page(tmp_path):
+    run = write_evaluation(write_run(tmp_path / "run"))
+    assert page_of(run) == page_of(run)

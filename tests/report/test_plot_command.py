@@ -1,0 +1,108 @@
+"""`graphzoo plot`: its files, and what it answers to mistakes."""
+
+import subprocess
+import sys
+
+import pytest
+from report_runs import write_evaluation, write_run
+
+from graphzoo.cli import main
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return write_evaluation(write_run(tmp_path / "runs" / "galit-cora" / "one"))
+
+
+def plot(capsys, *words):
+    status = main(["plot", *map(str, words)])
+    return status, capsys.readouterr().err
+
+
+def test_the_page_is_written_once(run, tmp_path, capsys):
+    status, told = plot(capsys, run, "--no-model")
+    assert status == 0 and "report.html" in told and "pictures" in told
+    first = (tmp_path / "report.html").read_bytes()
+    (tmp_path / "report.html").write_bytes(b"mine")
+    status, told = plot(capsys, run, "--no-model")
+    assert status == 2 and "report.html exists already" in told and "--overwrite" in told
+    assert (tmp_path / "report.html").read_bytes() == b"mine"
+    assert plot(capsys, run, "--no-model", "--overwrite")[0] == 0
+    assert (tmp_path / "report.html").read_bytes() == first
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.html", "runs"]
+
+
+@pytest.mark.parametrize(("form", "begin"), [("png", b"\x89PNG"), ("svg", b"<?xml")])
+def test_a_file_per_picture(run, tmp_path, capsys, form, begin):
+    status, told = plot(capsys, run, "--no-model", "--format", form, "--out", "some")
+    files = sorted((tmp_path / "some").iterdir())
+    assert status == 0 and f"{len(files)} pictures" in told
+    names = {path.stem for path in files}
+    assert {"val-acc", "train-loss", "g1-confusion", "g1-embedding", "g1-relations"} <= names
+    assert all(path.suffix == f".{form}" and path.read_bytes().startswith(begin) for path in files)
+    status, told = plot(capsys, run, "--no-model", "--format", form, "--out", "some")
+    assert status == 2 and "exists already" in told
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["RUN", "--overwite"], "Did you mean: --overwrite?"),
+        (["RUN", "--format", "htlm"], "Did you mean: html?"),
+        (["RUN", "--format", "pdf"], "There are: html, png, svg"),
+        (["RUN", "--out", "page.txt"], "--out page.txt.html"),
+        (["RUN", "--out", "curves.png"], "--format png --out curves"),
+        (["RUN", "--out", "runs"], "a page ends in .html"),
+        (["RUN", "--out", "folder.html"], "folder.html is a folder"),
+        (["RUN", "--format", "png", "--out", "file"], "file is a file"),
+        (["runs/galit-cora/two"], "Did you mean: runs/galit-cora/one?"),
+        (["runs/galit"], "there is no runs/galit"),
+        (["nothing"], "nothing holds no run"),
+        ([], "the following arguments are required: RUN"),
+        (["RUN", "--fact", "a", "b"], "expected 3 arguments"),
+    ],
+)
+def test_mistakes_are_answered_with_their_remedy(run, tmp_path, capsys, words, told):
+    (tmp_path / "nothing").mkdir()
+    (tmp_path / "folder.html").mkdir()
+    (tmp_path / "file").write_text("")
+    status, text = plot(capsys, *(str(run) if word == "RUN" else word for word in words))
+    assert status == 2 and told in text and len(text.splitlines()) <= 6
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_a_damaged_evaluation_is_named(run, tmp_path, capsys):
+    table = run / "evaluation" / "test" / "classes.csv"
+    table.write_text(table.read_text().replace("0.5", "0.6"))
+    status, told = plot(capsys, run, "--no-model")
+    assert status == 2 and "classes.csv is damaged" in told and "graphzoo test" in told
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_without_a_checkpoint_the_page_says_so(run, tmp_path, capsys):
+    assert plot(capsys, run)[0] == 0
+    assert "the run has no checkpoint" in (tmp_path / "report.html").read_text()
+
+
+def test_a_place_that_cannot_be_written_is_told_at_once(run, tmp_path, capsys, monkeypatch):
+    import os
+
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    status, told = plot(capsys, run, "--out", "there/report.html")
+    assert status == 2 and "not writable" in told
+
+
+def test_help_fits_a_screen_and_imports_nothing_heavy():
+    code = (
+        "import sys; from graphzoo.cli import main\n"
+        "try: main(['plot', '--help'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'torch', 'matplotlib', 'pandas', 'lightning', 'numpy'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) <= 40 and max(map(len, lines)) <= 100
+    assert "--no-model" in done.stdout and "--fact" in done.stdout
