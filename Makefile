@@ -17,7 +17,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 # build that is installed or offered beside the index is taken, instead of whatever the other packages pull in.
 TORCH = $(shell sed -n 's/^ *"\(torch[<>=][^"]*\)".*/\1/p' pyproject.toml)
 
-.PHONY: help demo test lint docs bench clean distclean
+.PHONY: help demo test lint docs site bench clean distclean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -55,11 +55,14 @@ test: lint  ## ruff, mypy and all tests; JOBS=4 for more processes, PYTEST_ARGS=
 docs: $(VENV)/.installed-dev  ## check the links of README and docs, run their examples
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) tests/test_docs.py $(PYTEST_ARGS)
 
+site: $(VENV)/.installed-dev  ## build the documentation site into site/; open site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
 bench: $(VENV)/.installed-dev  ## time relational_spmm and a whole training step, write benchmarks/results
 	$(BIN)/python -m benchmarks
 
 clean:  ## remove what builds and tools leave behind; keeps runs/ and the environment
-	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
+	rm -rf build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
 	find . -name __pycache__ -type d -not -path './.venv*' -prune -exec rm -rf {} +
 
 distclean: clean  ## clean, and remove the environment too

@@ -1,0 +1,252 @@
+"""The documentation site builds without a warning, needs nothing from elsewhere, says what the code says."""
+
+from __future__ import annotations
+
+import ast
+import html
+import importlib
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from graphzoo.cli import COMMANDS
+from graphzoo.words import FLAGS, OPTIONS
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
+ENCODERS = ("knowformer", "nodeformer", "galit", "pencil")
+
+pytest.importorskip("material", reason="the extra `docs` is not installed")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The site as `make site` builds it, with warnings as errors."""
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "WARNING" not in done.stdout + done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def hooks():
+    """The modules that MkDocs loads from docs/hooks, by name."""
+    sys.path.insert(0, str(DOCS / "hooks"))
+    try:
+        yield {name: importlib.import_module(name) for name in ("reference", "docstrings", "pages")}
+    finally:
+        sys.path.remove(str(DOCS / "hooks"))
+        for name in ("reference", "docstrings", "pages", "api"):
+            sys.modules.pop(name, None)
+
+
+class References(HTMLParser):
+    """What a browser fetches to show a page, and what the page links to."""
+
+    def __init__(self):
+        super().__init__()
+        self.fetched, self.linked, self.ids, self.style = [], [], set(), False
+
+    def handle_starttag(self, tag, attributes):
+        given = dict(attributes)
+        self.ids.add(given.get("id"))
+        self.style = tag == "style"
+        if tag in ("script", "img", "iframe", "source", "video", "audio", "embed"):
+            self.fetched.append(given.get("src"))
+        elif tag == "link" and given.get("rel") not in ("canonical", "prev", "next"):
+            self.fetched.append(given.get("href"))
+        elif tag == "object":
+            self.fetched.append(given.get("data"))
+        elif tag == "a":
+            self.linked.append(given.get("href"))
+        self.fetched += re.findall(r"url\(([^)]*)\)", given.get("style") or "")
+
+    def handle_data(self, data):
+        if self.style:
+            self.fetched += fetched_by_style(data)
+
+
+def fetched_by_style(text):
+    return re.findall(r"url\([\"']?([^)\"']*)", text) + re.findall(r"@import\s+[\"']([^\"']*)", text)
+
+
+def is_elsewhere(address):
+    return bool(address) and bool(re.match(r"(?:[a-z]+:)?//", address.strip()))
+
+
+def read(path):
+    found = References()
+    found.feed(path.read_text(encoding="utf-8"))
+    return found
+
+
+def test_reading_a_page_fetches_nothing_from_elsewhere(site):
+    outside = []
+    for path in site.rglob("*.html"):
+        outside += [f"{path.name}: {address}" for address in read(path).fetched if is_elsewhere(address)]
+    for path in site.rglob("*.css"):
+        outside += [f"{path.name}: {url}" for url in fetched_by_style(path.read_text()) if is_elsewhere(url)]
+    assert outside == []
+
+
+def test_an_address_elsewhere_would_be_noticed():
+    found = References()
+    found.feed(
+        "<script src='//cdn.example/x.js'></script><link rel=preconnect href='https://fonts.example'>"
+        "<style>@import 'https://a.example/b.css'; x { background: url(http://c.example/d.png) }</style>"
+        "<a href='https://paper.example'>paper</a>"
+    )
+    assert [address for address in found.fetched if is_elsewhere(address)] == [
+        "//cdn.example/x.js",
+        "https://fonts.example",
+        "http://c.example/d.png",
+        "https://a.example/b.css",
+    ]
+
+
+def test_no_page_asks_the_theme_for_what_it_would_fetch(site):
+    """The theme's script would fetch a library for diagrams, and a repository's figures."""
+    for path in site.rglob("*.html"):
+        text = path.read_text(encoding="utf-8")
+        assert 'class="mermaid"' not in text and 'data-md-component="source"' not in text, path.name
+
+
+def test_every_page_is_built_and_in_the_navigation(site):
+    linked = set(read(site / "index.html").linked)
+    for page in PAGES:
+        name = page.removesuffix(".md") + ".html"
+        assert (site / name).is_file()
+        assert page == "index.md" or name in linked, f"{page} is not in the navigation"
+    assert not list(site.rglob("*.py"))
+
+
+def test_formulas_are_drawn_without_scripts(site):
+    for path in site.rglob("*.html"):
+        text = path.read_text(encoding="utf-8")
+        assert "arithmatex" not in text and ":math:" not in text and ".. math::" not in text, path.name
+    for name in ENCODERS:
+        assert (site / f"{name}.html").read_text(encoding="utf-8").count("<math") > 5
+
+
+def test_a_formula_that_cannot_be_drawn_ends_the_build(hooks):
+    pages = hooks["pages"]
+
+    def drawn(tex):
+        return pages.on_page_content(f'<span class="arithmatex">\\({tex}\\)</span>', Page())
+
+    class Page:
+        class file:
+            src_uri = "some.md"
+
+    assert drawn(r"\mathbf x_u") == drawn(r"\mathbf{x}_u") != drawn("x_u")
+    with pytest.raises(pages.PluginError, match=r"some.md.*nosuchcommand"):
+        drawn(r"\nosuchcommand{x}")
+
+
+@pytest.mark.parametrize(
+    "package", ["encoders", "ops", "tasks", "datamodules", "metrics", "sampling", "decoders"]
+)
+def test_every_public_name_is_on_an_api_page(site, package):
+    ids = set().union(*(read(path).ids for path in (site / "api").glob("*.html"))) - {None}
+    module = importlib.import_module(f"graphzoo.{package}")
+    found = {place.rpartition(".")[2] for place in ids if place.startswith(f"graphzoo.{package}.")}
+    assert set(module.__all__) - found == set()
+
+
+def test_what_a_run_is_loaded_as_is_on_an_api_page(site):
+    ids = read(site / "api" / "inference.html").ids
+    assert {
+        "graphzoo.inference.loading.load",
+        "graphzoo.inference.model.KGModel.predict",
+        "graphzoo.inference.link_model.LinkModel.score",
+        "graphzoo.inference.node_model.NodeModel.embed",
+    } <= ids
+
+
+def squeeze(text):
+    """Without blanks and backquotes, which a page has elsewhere than its source."""
+    return re.sub(r"[\s`]", "", text)
+
+
+def test_reference_is_that_of_the_program(site, hooks):
+    text = (site / "reference.html").read_text(encoding="utf-8")
+    squeezed = squeeze(html.unescape(re.sub(r"<[^>]+>", "", text)))
+    for name, meaning in COMMANDS.items():
+        assert squeeze(f"graphzoo {name} {meaning}") in squeezed
+    for name, meaning in (OPTIONS | FLAGS).items():
+        assert squeeze(f"--{name}{meaning}") in squeezed
+    for name in COMMANDS:
+        if name not in ("validate", "test"):
+            assert squeeze(hooks["reference"].help_of(name)) in squeezed, name
+    for option in ("num_random_features", "adversarial_temperature", "micro_batch_size", "projection_init"):
+        assert option in text
+
+
+def test_every_option_says_what_it_is(hooks):
+    """A docstring that the parser cannot read leaves the help of all its options empty."""
+    from graphzoo import datamodules, tasks
+
+    reference = hooks["reference"]
+    classes = [getattr(tasks, name) for name in tasks.__all__ if name != "Task"]
+    classes += [getattr(datamodules, name) for name in datamodules.__all__]
+    classes += [reference.pydoc.locate(path) for path in reference._encoders()]
+    silent = [(cls.__name__, row[0]) for cls in classes for row in reference.options_of(cls) if not row[3]]
+    assert silent == []
+
+
+def test_docstrings_become_markdown(hooks):
+    convert = hooks["docstrings"].to_markdown
+    text = "Features :math:`\\phi(x)`.\n\n.. math:: a = b,\n    \\quad c\n\nMore.\n\n>>> f(1)\n2\n>>> g()\n"
+    made = convert(text)
+    assert "Features $\\phi(x)$." in made and "$$a = b, \\quad c$$" in made
+    assert "```pycon\n>>> f(1)\n2\n>>> g()\n```" in made
+    assert convert("Plain text.\n\n    kept") == "Plain text.\n\n    kept"
+
+
+def names_defined(source):
+    """Functions, classes and methods of a text, `Class.method` for the latter."""
+    found = set()
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            found |= {
+                f"{node.name}.{inner.name}" for inner in node.body if isinstance(inner, ast.FunctionDef)
+            }
+    return found
+
+
+@pytest.mark.parametrize("page", ENCODERS)
+def test_equations_stand_where_the_page_says(page):
+    """Each row of the table names a file and what in it holds the equation."""
+    section = (
+        (DOCS / f"{page}.md").read_text().partition("## Where the equations stand\n")[2].partition("\n## ")[0]
+    )
+    rows = re.findall(r"^\| [^|]+ \| `([^`|]+)` \| ([^|]+) \|$", section, re.MULTILINE)
+    assert len(rows) >= 7
+    for file, cell in rows:
+        assert (ROOT / file).is_file(), file
+        names = re.findall(r"`([\w.]+)`", cell)
+        assert names and set(names) <= names_defined((ROOT / file).read_text()), f"{file}: {names}"
+
+
+def test_own_encoder_fits_into_sixty_lines():
+    page = (DOCS / "own-encoder.md").read_text()
+    source = re.search(r"<<'END'\n(.*?)^END$", page, re.MULTILINE | re.DOTALL)[1]
+    assert len(source.splitlines()) <= 60
+    assert max(map(len, source.splitlines())) <= 110
+    assert {"Spreading.__init__", "Spreading.forward"} <= names_defined(source)  # test_docs.py runs it
