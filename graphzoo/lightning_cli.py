@@ -196,7 +196,7 @@ class GraphzooCLI(LightningCLI):
         if self.plan.tests or self.plan.command == "test":
             found.append(own.EvaluationFiles(self.run_dir))
         if config["logger"] is not False and self.plan.command == "fit":
-            found.append(LearningRateMonitor(logging_interval="epoch"))
+            found += [LearningRateMonitor(logging_interval="epoch"), own.Diagnostics()]
         if self.plan.quiet:
             config["enable_progress_bar"] = False
         if config.get("enable_progress_bar") is not False and self.plan.command == "fit":

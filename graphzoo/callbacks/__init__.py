@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from graphzoo.callbacks.checkpoint import BestCheckpoint as BestCheckpoint
     from graphzoo.callbacks.checkpoint import Interrupted as Interrupted
     from graphzoo.callbacks.checkpoint import LastCheckpoint as LastCheckpoint
+    from graphzoo.callbacks.diagnostics import Diagnostics as Diagnostics
     from graphzoo.callbacks.evaluation_files import EvaluationFiles as EvaluationFiles
     from graphzoo.callbacks.metrics_file import MetricsFile as MetricsFile
     from graphzoo.callbacks.nan_guard import NanGuard as NanGuard
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _LAZY = {
     "BestCheckpoint": "checkpoint",
+    "Diagnostics": "diagnostics",
     "EpochLines": "progress",
     "EvaluationFiles": "evaluation_files",
     "Interrupted": "checkpoint",
@@ -31,6 +33,7 @@ _LAZY = {
 
 __all__ = [
     "BestCheckpoint",
+    "Diagnostics",
     "EpochLines",
     "EvaluationFiles",
     "Interrupted",

@@ -24,11 +24,13 @@ from graphzoo.types import GraphSpec
 if TYPE_CHECKING:
     from graphzoo.analysis import Table
 
-__all__ = ["CHECKPOINT_FORMAT", "SMALLER", "Task", "versions"]
+__all__ = ["CHECKPOINT_FORMAT", "FEW_PAIRS", "FEW_QUERIES", "SMALLER", "Task", "versions"]
 
 CHECKPOINT_FORMAT = 1
 # What to do when memory runs out for the least that can be computed at once.
 SMALLER = "Take a smaller --model.encoder.hidden_channels, or a device with more memory"
+# Samples on which the entropy of the attention is measured; of nodes no more than make so many weights.
+FEW_QUERIES, FEW_PAIRS, FEW_NODES, FEW_WEIGHTS = 4, 8, 16, 2**24
 
 
 def versions() -> dict[str, str]:
@@ -213,6 +215,25 @@ class Task(LightningModule):
         task.on_load_checkpoint(checkpoint)
         task.load_state_dict(checkpoint["state_dict"])
         return task.eval()
+
+    def attention_entropy(self, batch: Any) -> Tensor | None:
+        """Entropy of the encoder's attention in each layer, [L], on a few samples of a validation batch.
+
+        Between 0 and 1, see `graphzoo.layers.row_entropy`. Called in evaluation mode; nothing may change by
+        it.
+
+        Args:
+            batch: As `validation_step` gets it.
+
+        Returns:
+            None where the encoder has no attention to speak of.
+        """
+        return None
+
+    def few_nodes(self, nodes: Tensor, num_nodes: int) -> Tensor:
+        """Some of the nodes [n], evenly spread, for attention to all `num_nodes`."""
+        count = max(1, min(FEW_NODES, nodes.numel(), FEW_WEIGHTS // max(1, num_nodes)))
+        return nodes[torch.arange(count, device=nodes.device) * nodes.numel() // count]
 
     def bad_scores(self, split: str, error: NonFiniteError) -> None:
         """End a run whose scores have no rank; with several processes when all of them have scored.

@@ -18,7 +18,7 @@ from graphzoo.metrics import RankingMetric, rank_targets, summarize_ranks, tie_s
 from graphzoo.metrics.ranks import Ties
 from graphzoo.ops import RelationalGraph
 from graphzoo.sampling import FactRemover, hash_integers, sample_negatives
-from graphzoo.tasks.base import SMALLER, Task
+from graphzoo.tasks.base import FEW_QUERIES, SMALLER, Task
 from graphzoo.types import GraphSpec, QueryBatch, TripleBatch
 
 if TYPE_CHECKING:
@@ -255,6 +255,18 @@ class KGCompletion(Task):
         metric = self.metrics[prefix]
         assert isinstance(metric, RankingMetric)
         return metric
+
+    def attention_entropy(self, batch: QueryBatch) -> Tensor | None:
+        """Of the first targets of a few queries."""
+        count = min(FEW_QUERIES, batch.head.numel())
+        rows = torch.arange(count, device=batch.head.device)
+        if not count or not batch.target.numel():
+            return None
+        node = batch.target[torch.searchsorted(batch.target_row, rows)]
+        seed = self._noise_seed(EVALUATION_STEP)
+        return self.query_encoder.attention_entropy(
+            self._graph("valid"), batch.head[:count], batch.relation[:count], node, noise_seed=seed
+        )
 
     # Scoring
 

@@ -21,7 +21,7 @@ from graphzoo.memory import Halves, explain_out_of_memory
 from graphzoo.metrics import LinkMetric
 from graphzoo.metrics.links import HITS, check_name
 from graphzoo.sampling import LinkHider, hash_integers
-from graphzoo.tasks.base import SMALLER, Task
+from graphzoo.tasks.base import FEW_PAIRS, FEW_QUERIES, SMALLER, Task
 from graphzoo.tasks.prepared_graph import PreparedGraph
 from graphzoo.types import GraphSpec, PairBatch
 
@@ -235,6 +235,26 @@ class LinkPrediction(Task):
         """Score test pairs."""
         self._judge("test", "test", batch)
 
+    def attention_entropy(self, batch: PairBatch) -> Tensor | None:
+        """Of the first pairs, or of some of their nodes."""
+        encoder = self.encoder
+        if not len(batch):
+            return None
+        if isinstance(encoder, PairEncoder):
+            few = batch.part(0, min(FEW_PAIRS, len(batch)))
+            assert few.subgraphs is not None
+            return encoder.attention_entropy(few.subgraphs, self._features())
+        u, v = batch.edge_label_index
+        if isinstance(encoder, QueryEncoder):
+            graph = self.to_device_once("graph/valid", self._datamodule().relational_graph("valid"))
+            head, node = u[:FEW_QUERIES], v[:FEW_QUERIES]
+            return encoder.attention_entropy(graph, head, torch.zeros_like(head), node)
+        if isinstance(encoder, NodeEncoder):
+            graph = self._prepare(encoder, "valid")
+            few_nodes = self.few_nodes(u, graph.x.shape[0])
+            return encoder.attention_entropy(graph.x, graph.edge_index, few_nodes, **graph.precomputed)
+        return None
+
     def on_validation_epoch_end(self) -> None:
         """Log val/mrr, val/hits@K and, against a shared pool, val/auroc and val/ap."""
         self._report("val")
@@ -343,11 +363,14 @@ class LinkPrediction(Task):
             logits: Tensor = self.decoder(*(state.to(dtype) for state in states), **more)
         return logits
 
-    def _encode(self, encoder: NodeEncoder, split: str) -> Tensor:
+    def _prepare(self, encoder: NodeEncoder, split: str) -> PreparedGraph:
         x, edge_index = self._cast(self._datamodule().x), self._datamodule().edge_index(split)
         if self._prepared is None or not self._prepared.is_of(x, edge_index, self.device):
             self._prepared = PreparedGraph(encoder, x, edge_index, self.device)
-        found = self._prepared
+        return self._prepared
+
+    def _encode(self, encoder: NodeEncoder, split: str) -> Tensor:
+        found = self._prepare(encoder, split)
         return encoder.forward_with_auxiliary(found.x, found.edge_index, **found.precomputed)[0]
 
     def _encode_hidden(

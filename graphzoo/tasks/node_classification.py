@@ -265,6 +265,14 @@ class NodeClassification(Task):
         """Judge the test nodes."""
         self._judge("test", batch)
 
+    def attention_entropy(self, batch: NodeBatch) -> Tensor | None:
+        """Of a few validation nodes."""
+        if not len(batch):
+            return None
+        x, edge_index, precomputed = self._inputs(batch)
+        few = self.few_nodes(batch.target, x.shape[0])
+        return self.node_encoder.attention_entropy(x, edge_index, few, **precomputed)
+
     def on_validation_epoch_end(self) -> None:
         """Log val/loss and val/acc or val/auroc."""
         self._report("val")

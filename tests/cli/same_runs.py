@@ -1,11 +1,19 @@
-"""Comparing two runs: what must be the same, bit for bit, and what holds times."""
+"""Comparing two runs: what must be the same, bit for bit, and what holds times or memory."""
 
 import csv
 from pathlib import Path
 
 import torch
 
-TIMES = ("train/seconds", "train/queries_per_s", "train/nodes_per_s", "train/pairs_per_s")
+TIMES = (
+    "train/seconds",
+    "train/queries_per_s",
+    "train/nodes_per_s",
+    "train/pairs_per_s",
+    "train/step_seconds",
+    "train/data_seconds",
+    "train/peak_memory_gib",
+)
 
 
 def load(path):
@@ -27,7 +35,7 @@ def same_training(one, other):
 
 
 def figures(run):
-    """metrics.csv without the columns that hold times."""
+    """metrics.csv without the columns that hold times or memory."""
     with (Path(run) / "metrics.csv").open() as file:
         found = list(csv.DictReader(file))
     kept = [{k: v for k, v in row.items() if v and k not in TIMES} for row in found]

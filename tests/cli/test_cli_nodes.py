@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 import torch
 from node_graphs import write_npz, yes_no_labels
+from same_runs import figures
 
 from graphzoo import registry
 from graphzoo.arguments import make_plan
@@ -93,12 +94,6 @@ def same_training(one, other):
     for left, right in zip(first["optimizer_states"], second["optimizer_states"], strict=True):
         for key, state in left["state"].items():
             assert all(torch.equal(state[name], right["state"][key][name]) for name in state)
-
-
-def figures(run):
-    timed = ("train/seconds", "train/nodes_per_s")
-    kept = [{k: v for k, v in row.items() if v and k not in timed} for row in rows(run)]
-    return [row for row in kept if set(row) - {"step", "epoch"}]
 
 
 @pytest.mark.parametrize("model", ["galit", "nodeformer"])

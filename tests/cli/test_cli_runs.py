@@ -33,7 +33,7 @@ def test_a_run_directory_holds_everything(fit, results, workplace):
     result = fit()
     (run,) = workplace.glob("runs/knowformer-kg/*")
     assert {path.name for path in run.iterdir()} == {
-        "checkpoints", "config.yaml", "graph", "metrics.csv", "relations.csv", "results.json",
+        "checkpoints", "config.yaml", "evaluation", "graph", "metrics.csv", "relations.csv", "results.json",
     }  # fmt: skip
     assert {path.name for path in (run / "checkpoints").iterdir()} == {"best.ckpt", "last.ckpt"}
     found = results(run)
