@@ -60,6 +60,8 @@ def build_report(groups: Sequence[Group], options: Options | None = None) -> Rep
     if not curves:
         curves = [Note("No run has written a metrics.csv, so there are no curves.")]
     sections.append(Section("Learning curves", curves))
+    if speed := curve_pictures(groups, speed=True):
+        sections.append(Section("Speed and memory", speed, level=3))
     for number, group in enumerate(groups[:_MOST_DETAILED]):
         prefix = f"g{number + 1}"
         found = [

@@ -44,18 +44,23 @@ class _Lines(NamedTuple):
     mean: Points
 
 
-def curve_pictures(groups: Sequence[Group]) -> list[Picture]:
+def curve_pictures(groups: Sequence[Group], *, speed: bool = False) -> list[Picture]:
     """Pictures of what the runs logged: validation first, then the training.
 
     Args:
         groups: Settings; each has a colour.
+        speed: Whether times and memory are wanted, or everything else.
     """
-    metrics = _metrics(groups)
+    metrics = {name: title for name, title in _metrics(groups).items() if _is_speed(name) == speed}
     return [
         picture
         for name, title in metrics.items()
         if (picture := _curve_picture(name, title, groups)) is not None
     ]
+
+
+def _is_speed(metric: str) -> bool:
+    return metric.endswith(("_per_s", "_seconds", "_gib"))
 
 
 def _metrics(groups: Sequence[Group]) -> dict[str, str]:
@@ -171,6 +176,10 @@ def _draw(lines: Sequence[tuple[int, _Lines]], metric: str, *, log: bool) -> Fig
                 zorder=3,
             )
     _finish(axes, log=log)
+    if _is_speed(metric) and axes.get_yscale() == "linear":
+        axes.set_ylim(bottom=0)  # a tenth more memory must not look like twice as much
+    if metric == "train/attention_entropy":
+        axes.set_ylim(0, 1.02)
     axes.set_xlabel("epoch")
     if len(lines) > 1:
         _legend(figure, [(color(number), line.label) for number, line in lines])

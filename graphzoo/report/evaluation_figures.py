@@ -88,8 +88,8 @@ def _bars(table: Table, prefix: str) -> list[Picture]:
             values = dict(zip(part[table.x].astype(str), part[column].astype(float), strict=True))
             title = " ".join(filter(None, [group, column if len(table.y) > 1 or not group else ""]))
             series.append((title, values))
-    if len(series) > 3 and any(title == "both" for title, _ in series):
-        series = [one for one in series if one[0] == "both"]
+    if {"both", "head", "tail"} == {title for title, _ in series}:
+        series = [one for one in series if one[0] != "both"]  # their mean
     caption = (
         f"The {MOST_BARS} with the most {weight or 'rows'}; {left:,} more are in the table."
         if left > 0
@@ -138,13 +138,14 @@ def _histogram(table: Table, prefix: str) -> list[Picture]:
     totals = ", ".join(f"{float(data[name].sum()):,.0f} {name}" for name in table.y)
     top = data.iloc[int(data[list(table.y)].sum(axis=1).to_numpy().argmax())]
     alt = f"{table.title}. {totals}. Most lie from {float(top['from']):.4g} to {float(top['to']):.4g}."
-    ranks = bool((data["from"] >= 0).all() and (data["to"] > 1).all() and len(data) > 2)
     widths = (data["to"] - data["from"]).astype(float)
     even = bool(widths.max() <= 1.01 * widths.min())
+    title = table.title.partition(": above `")[0]  # the bins are written below
     uneven = float(data[list(table.y)].sum().max()) > 20 * max(1.0, float(data[list(table.y)].sum().min()))
     caption = "Each is drawn as its share of its own total." if uneven and even else ""
-    draw = partial(_draw_histogram, data, table.y, even=even or not ranks, share=uneven and even)
-    return [Picture(f"{prefix}-{slug(table.name)}", table.title, alt, draw, caption)]
+    whole = bool((data[["from", "to"]] % 1 == 0).to_numpy().all())
+    draw = partial(_draw_histogram, data, table.y, even=even or not whole, share=uneven and even)
+    return [Picture(f"{prefix}-{slug(table.name)}", title, alt, draw, caption)]
 
 
 def _draw_histogram(data: DataFrame, columns: Sequence[str], *, even: bool, share: bool) -> Figure:

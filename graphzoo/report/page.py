@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from html import escape
 from itertools import groupby
 
@@ -48,7 +49,7 @@ th,td{text-align:left;vertical-align:top;padding:.3rem .9rem .3rem 0;border-bott
 thead th{color:var(--muted);font-weight:600}
 tbody th{font-weight:400}
 td.number,th.number{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
-.long{min-width:9rem}
+.long{min-width:7rem}
 pre{background:var(--panel);padding:.75rem;overflow-x:auto;font-size:.875rem;white-space:pre-wrap;
 overflow-wrap:anywhere;border-radius:4px;margin:.25rem 0 1rem}
 details{margin:1rem 0}
@@ -69,6 +70,13 @@ def to_html(report: Report) -> str:
     Returns:
         The page: pictures are SVG inside it, and colours follow the reader's light or dark setting.
     """
+    from graphzoo.progress import progress
+
+    with progress("drawing", total=len(report.pictures)) as done:
+        return _page(report, lambda: done(1))
+
+
+def _page(report: Report, drawn: Callable[[], None]) -> str:
     anchors = _anchors(report)
     body: list[str] = []
     number = 0
@@ -82,6 +90,8 @@ def to_html(report: Report) -> str:
             for block in blocks:
                 number += 1
                 parts.append(_block(block, number))
+                if is_picture:
+                    drawn()
             body.append(f'<div class="pictures">{"".join(parts)}</div>' if is_picture else "".join(parts))
         body.append("</section>")
     top = [
@@ -165,11 +175,11 @@ def _table(table: TableBlock) -> str:
             kind = "number" if place in table.numeric else "long" if len(cell) > _LONG else ""
             number = f' class="{kind}"' if kind else ""
             if tag == "th":
-                parts.append(f'<th scope="col"{number}>{escape(cell)}</th>')
+                parts.append(f'<th scope="col"{number}>{_cell(cell)}</th>')
             elif place == 0:
-                parts.append(f'<th scope="row"{number}>{escape(cell)}</th>')
+                parts.append(f'<th scope="row"{number}>{_cell(cell)}</th>')
             else:
-                parts.append(f"<td{number}>{escape(cell)}</td>")
+                parts.append(f"<td{number}>{_cell(cell)}</td>")
         return f"<tr>{''.join(parts)}</tr>"
 
     head = cells(list(table.columns), "th")
@@ -183,3 +193,9 @@ def _table(table: TableBlock) -> str:
     if not table.folded:
         return shown
     return f"<details><summary>Table: {escape(table.caption)}</summary>{shown}</details>"
+
+
+def _cell(text: str) -> str:
+    """Text that may break where names and paths have their joints, and not before a unit."""
+    shown = escape(text).replace(" %", "\N{NO-BREAK SPACE}%")
+    return shown.replace("_", "_<wbr>").replace("/", "/<wbr>")

@@ -205,7 +205,7 @@ def _draw_edges(edges: Sequence[tuple[int, int, float]], sample: NodeSample) -> 
     from matplotlib.collections import LineCollection
     from matplotlib.colors import Normalize
 
-    figure = new_figure(3.4)
+    figure = new_figure(2.9)
     axes = figure.add_subplot(aspect="equal")
     count = sample.nodes.numel()
     turn = 2 * np.pi * (np.arange(count) + 0.5) / count

@@ -27,6 +27,13 @@ def model_blocks(record: Record, options: Options, prefix: str) -> list[Block]:
     """
     if not any((record.path / "checkpoints").glob("*.ckpt")):
         raise UsageError("the run has no checkpoint")
+    from graphzoo.progress import progress
+
+    with progress(f"looking into {record.path.name}"):
+        return _look(record, options, prefix)
+
+
+def _look(record: Record, options: Options, prefix: str) -> list[Block]:
     import graphzoo
     from graphzoo.encoders import PENCIL, GALiT, NodeFormer
     from graphzoo.inference import KGModel, LinkModel, NodeModel

@@ -1,0 +1,119 @@
+"""Reports of real runs of all tasks, opened in a real browser: console, pixels, sizes of letters, widths."""
+
+import html
+import json
+import re
+import subprocess
+
+import numpy as np
+import pytest
+
+from graphzoo.report import build_report, find_records, group_records, to_html
+
+WIDTHS = (390, 1280)
+# Runs inside the page that is measured: what a reader would see, as numbers.
+MEASURE = """
+<script>addEventListener("load", () => {
+  const seen = element => element.getClientRects().length > 0;
+  const all = names => [...document.querySelectorAll(names)].filter(seen);
+  const letters = all("svg text").map(text => {
+    const picture = text.ownerSVGElement;
+    const a = picture.getBoundingClientRect(), b = text.getBoundingClientRect();
+    const scale = a.width / picture.viewBox.baseVal.width;
+    return {
+      size: parseFloat(getComputedStyle(text).fontSize) * scale, text: text.textContent,
+      out: Math.max(a.left - b.left, b.right - a.right, a.top - b.top, b.bottom - a.bottom),
+    };
+  });
+  const words = all("p, td, th, figcaption, code, li, caption");
+  const loose = all("body *").filter(element => !element.closest(".table, pre, svg"));
+  parent.postMessage({
+    name: document.title, page: document.documentElement.scrollWidth, screen: innerWidth,
+    wide: loose.filter(one => one.getBoundingClientRect().right > innerWidth + 1).map(one => one.tagName),
+    smallest: Math.min(...letters.map(letter => letter.size)),
+    words: Math.min(...words.map(element => parseFloat(getComputedStyle(element).fontSize))),
+    outside: letters.filter(letter => letter.out > 3).map(letter => letter.text),
+    pictures: document.querySelectorAll("svg").length,
+  }, "*");
+});</script>
+"""
+COLLECT = """
+<pre id="found"></pre><script>
+const found = []; addEventListener("message", event => {
+  found.push(event.data); document.getElementById("found").textContent = JSON.stringify(found);
+});</script>
+"""
+
+
+def open_page(chromium, folder, page, *options):
+    command = [
+        chromium, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
+        "--enable-logging=stderr", "--v=0", "--virtual-time-budget=8000",
+        f"--user-data-dir={folder / 'profile'}", *options, page.as_uri(),
+    ]  # fmt: skip
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+def console(done):
+    return re.findall(r"^.*CONSOLE.*$", done.stderr, re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def reports(real_runs, tmp_path_factory):
+    """A page per task."""
+    folder = tmp_path_factory.mktemp("reports")
+    wanted = {
+        "kg": [real_runs.kg],
+        "nodes": [real_runs.nodeformer, real_runs.galit],
+        "links": [real_runs.shallow, real_runs.deep],
+    }
+    for name, runs in wanted.items():
+        text = to_html(build_report(group_records(find_records(runs))))
+        (folder / f"{name}.html").write_text(text, encoding="utf-8")
+    return folder, list(wanted)
+
+
+def test_the_console_is_silent_and_something_is_drawn(chromium, reports, tmp_path):
+    folder, names = reports
+    frames = "".join(f'<iframe src="{name}.html"></iframe>' for name in names)
+    style = "<style>body{margin:0}iframe{border:0;display:block;width:1280px;height:1500px}</style>"
+    page = folder / "all.html"
+    page.write_text(f"<!doctype html>{style}{frames}")
+    picture = tmp_path / "page.png"
+    done = open_page(chromium, tmp_path, page, "--window-size=1280,4500", f"--screenshot={picture}")
+    assert picture.is_file(), done.stderr[-2000:]
+    assert console(done) == []
+    from PIL import Image
+
+    pixels = np.asarray(Image.open(picture).convert("RGB")).astype(int)
+    for part in np.split(pixels[:4500], 3):  # each report has dark letters and the blue of its curves
+        dark = (part.max(2) < 90).mean()
+        blue = ((part[..., 2] - part[..., 0]) > 80).mean()
+        assert 0.002 < dark < 0.5 and blue > 0.0005, (dark, blue)
+
+
+def test_an_error_would_be_seen_in_the_console(chromium, tmp_path):
+    page = tmp_path / "broken.html"
+    page.write_text("<!doctype html><script>throw new Error('broken on purpose')</script>")
+    done = open_page(chromium, tmp_path, page, "--dump-dom")
+    assert any("broken on purpose" in line for line in console(done))
+
+
+def test_letters_can_be_read_and_nothing_leaves_the_page(chromium, reports, tmp_path):
+    folder, names = reports
+    frames = ""
+    for name in names:
+        text = (folder / f"{name}.html").read_text(encoding="utf-8")
+        measured = re.sub(r"<meta http-equiv=[^>]*>", "", text).replace("</body>", f"{MEASURE}</body>")
+        (folder / f"{name}-measured.html").write_text(measured, encoding="utf-8")
+        for width in WIDTHS:
+            frames += f'<iframe width="{width}" height="900" src="{name}-measured.html"></iframe>'
+    page = folder / "measured.html"
+    page.write_text(f"<!doctype html>{COLLECT}{frames}")
+    done = open_page(chromium, tmp_path, page, "--window-size=1400,1000", "--dump-dom")
+    found = json.loads(html.unescape(re.search(r'<pre id="found">(.*?)</pre>', done.stdout, re.DOTALL)[1]))
+    assert sorted(one["screen"] for one in found) == sorted([*WIDTHS] * len(names))
+    for one in found:
+        assert one["page"] <= one["screen"] and one["wide"] == [], one
+        assert one["smallest"] >= 10 and one["words"] >= 13, one
+        assert one["outside"] == [] and one["pictures"] >= 8, one
