@@ -29,6 +29,7 @@ from graphzoo.lightning_cli import GraphzooCLI
 from graphzoo.memory import is_out_of_memory, keep_freed_memory
 from graphzoo.parser import innermost
 from graphzoo.processes import lost_a_process, rank
+from graphzoo.progress import set_quiet
 from graphzoo.run_config import check_class, names_class, plain_settings
 from graphzoo.run_directory import relative
 from graphzoo.settings_file import read_settings
@@ -51,6 +52,7 @@ def run_plan(plan: Plan) -> int:
         The exit status.
     """
     _quieten()
+    set_quiet(plan.quiet)
     keep_freed_memory()  # this process exists for the run alone
     if "LOCAL_RANK" not in os.environ:
         os.environ.pop("GRAPHZOO_RUN_DIR", None)

@@ -31,6 +31,7 @@ from graphzoo.datasets.roots import cache_root, data_root, is_offline
 from graphzoo.datasets.table import KGSource, find_source, list_knowledge_graphs
 from graphzoo.datasets.verify import Broken, Refused, verify_not_html, verify_triples
 from graphzoo.errors import UsageError, normalise, suggestion
+from graphzoo.progress import progress
 
 __all__ = [
     "RemoteFile",
@@ -344,10 +345,14 @@ def _transfer(url: str, part: Path) -> None:
         resumed = response.status == 206 and _range_start(response.headers.get("Content-Range")) == have
         length = response.headers.get("Content-Length")
         received = 0
-        with part.open("ab" if resumed else "wb") as file:
+        total = None if length is None else int(length) + (have if resumed else 0)
+        name = url.rpartition("/")[2]
+        with part.open("ab" if resumed else "wb") as file, progress(name, total, unit="bytes") as advance:
+            advance(have if resumed else 0)
             while chunk := response.read(_CHUNK):
                 file.write(chunk)
                 received += len(chunk)
+                advance(len(chunk))
             file.flush()
             os.fsync(file.fileno())
         if length is not None and received != int(length):

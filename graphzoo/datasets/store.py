@@ -16,6 +16,7 @@ from graphzoo.datasets.errors import DataError
 from graphzoo.datasets.kg import KnowledgeGraph
 from graphzoo.datasets.roots import cache_root
 from graphzoo.datasets.triples import read_bytes
+from graphzoo.progress import progress
 
 __all__ = ["LOCK_TIMEOUT", "find_split", "label_files", "remember", "remember_as", "with_labels"]
 
@@ -89,7 +90,8 @@ def remember_as(
     Returns:
         The graph.
     """
-    graph, notices = _remember(files, purpose, parse, read, write)
+    with progress(f"reading {files[0].parent.name if files else 'data'}"):
+        graph, notices = _remember(files, purpose, parse, read, write)
     for notice in notices:
         warn(notice, stacklevel=stacklevel + 1)
     return graph

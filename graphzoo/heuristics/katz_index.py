@@ -21,6 +21,7 @@ from graphzoo.heuristics.adjacency import (
     neighbors_of,
 )
 from graphzoo.heuristics.paths import shortest_path
+from graphzoo.progress import progress
 
 __all__ = ["katz"]
 
@@ -76,14 +77,17 @@ def katz(
     joined = np.isfinite(shortest_path(adjacency, pairs, hide_link=hide_link, max_bytes=max_bytes))
     hidden = has_link(adjacency, u, v) if hide_link else np.zeros(len(u), dtype=bool)
     alone = np.flatnonzero(joined & hidden)
-    for start in range(0, len(alone), width):
-        rows = alone[start : start + width]
-        near, far = u[rows], v[rows]
-        scores[rows] = series.sum(near, far, np.arange(len(rows)), _OwnLinks(adjacency, near, far))
     shared = np.flatnonzero(joined & ~hidden)
-    near, far = cheaper_side(adjacency, u[shared], v[shared])
-    for rows, ends, column in columns_of(far, width):
-        scores[shared[rows]] = series.sum(near[rows], ends, column, None)
+    with progress("summing walks of pairs", len(alone) + len(shared)) as advance:
+        for start in range(0, len(alone), width):
+            rows = alone[start : start + width]
+            near, far = u[rows], v[rows]
+            scores[rows] = series.sum(near, far, np.arange(len(rows)), _OwnLinks(adjacency, near, far))
+            advance(len(rows))
+        near, far = cheaper_side(adjacency, u[shared], v[shared])
+        for rows, ends, column in columns_of(far, width):
+            scores[shared[rows]] = series.sum(near[rows], ends, column, None)
+            advance(len(rows))
     return scores
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphzoo.heuristics.adjacency import MAX_BYTES, cheaper_side, check_pairs, chunks, columns_of, has_link
+from graphzoo.progress import progress
 
 __all__ = ["diameter", "shortest_path"]
 
@@ -47,13 +48,16 @@ def shortest_path(
     search = _Search(adjacency, max_bytes)
     hidden = has_link(adjacency, u, v) if hide_link else np.zeros(len(u), dtype=bool)
     alone = np.flatnonzero(hidden)
-    for start in range(0, len(alone), search.width):
-        rows = alone[start : start + search.width]
-        distance[rows] = search.run(u[rows], v[rows], np.arange(len(rows)), hide=True)
-    shared = np.flatnonzero(~hidden)
-    near, far = cheaper_side(adjacency, u[shared], v[shared])
-    for rows, ends, column in columns_of(far, search.width):
-        distance[shared[rows]] = search.run(near[rows], ends, column, hide=False)
+    with progress("shortest paths of pairs", len(u)) as advance:
+        for start in range(0, len(alone), search.width):
+            rows = alone[start : start + search.width]
+            distance[rows] = search.run(u[rows], v[rows], np.arange(len(rows)), hide=True)
+            advance(len(rows))
+        shared = np.flatnonzero(~hidden)
+        near, far = cheaper_side(adjacency, u[shared], v[shared])
+        for rows, ends, column in columns_of(far, search.width):
+            distance[shared[rows]] = search.run(near[rows], ends, column, hide=False)
+            advance(len(rows))
     distance[np.isnan(distance)] = unreachable
     return distance
 

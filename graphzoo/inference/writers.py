@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from graphzoo.errors import UsageError, suggestion
+from graphzoo.progress import progress
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,6 +70,17 @@ def write_tables(tables: Iterable[pd.DataFrame], path: str) -> int:
     """
     if path == STANDARD_OUTPUT:
         return _write_text(tables, sys.stdout, "tsv")
+    with progress("answering") as advance:
+        return _write_file(_counted(tables, advance), path)
+
+
+def _counted(tables: Iterable[pd.DataFrame], advance: Callable[[float], None]) -> Iterator[pd.DataFrame]:
+    for table in tables:
+        yield table
+        advance(len(table))
+
+
+def _write_file(tables: Iterable[pd.DataFrame], path: str) -> int:
     target = Path(path)
     partial = target.with_name(f".{target.name}.{os.getpid()}.part")
     kind = _FORMATS[target.suffix.lower()]

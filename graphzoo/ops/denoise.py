@@ -21,6 +21,7 @@ from torch import Tensor
 from graphzoo.ops.adjacency import SparseAdjacency, normalized_adjacency
 from graphzoo.ops.sparse import SparseMatrix
 from graphzoo.ops.tensor_file import TensorFile
+from graphzoo.progress import progress
 
 __all__ = ["cached_denoise", "denoise_features"]
 
@@ -77,14 +78,16 @@ def denoise_features(
         )
     with torch.no_grad():
         adjacency = _adjacency(edge_index, x, self_loops, dtype)
-        for columns, chunk in _column_chunks(x, dtype):
-            parts = []
-            for part in torch.split(chunk, _cache_width(chunk), dim=1):
-                own = smooth = part.contiguous()
-                for _ in range(num_iterations):
-                    smooth = adjacency.matmul(smooth).mul_(1 - gamma).add_(own, alpha=gamma)
-                parts.append(smooth)
-            out[:, columns] = torch.cat(parts, 1)
+        with progress("denoising features", x.shape[1] * num_iterations) as advance:
+            for columns, chunk in _column_chunks(x, dtype):
+                parts = []
+                for part in torch.split(chunk, _cache_width(chunk), dim=1):
+                    own = smooth = part.contiguous()
+                    for _ in range(num_iterations):
+                        smooth = adjacency.matmul(smooth).mul_(1 - gamma).add_(own, alpha=gamma)
+                        advance(part.shape[1])
+                    parts.append(smooth)
+                out[:, columns] = torch.cat(parts, 1)
     return out
 
 

@@ -32,6 +32,7 @@ from graphzoo.datasets.roots import cache_root
 from graphzoo.datasets.store import LOCK_TIMEOUT
 from graphzoo.errors import UsageError
 from graphzoo.ops.threads import run_pieces
+from graphzoo.progress import progress
 
 __all__ = ["hard_negatives"]
 
@@ -191,25 +192,27 @@ def _choose(
     _check_enough(nodes, neighbours, k)
     chosen = np.empty((ends.size, k), dtype=np.int64)
     size = max(1, _BLOCK_VALUES // num_nodes)
-    for first in range(0, nodes.size, size):
-        block = nodes[first : first + size]
-        similar = similarity.rows(block, num_nodes)
+    with progress("choosing hard negatives", nodes.size) as advance:
+        for first in range(0, nodes.size, size):
+            block = nodes[first : first + size]
+            similar = similarity.rows(block, num_nodes)
 
-        def work(row: int, block: _Array = block, similar: _Array = similar, first: int = first) -> None:
-            queries = order[start[first + row] : start[first + row + 1]]
-            chosen[queries] = choose_for_node(
-                block[row],
-                partners[queries],
-                *messages,
-                *neighbours,
-                similar[row],
-                k,
-                _TELEPORT,
-                ppr_tolerance,
-                seed,
-            )
+            def work(row: int, block: _Array = block, similar: _Array = similar, first: int = first) -> None:
+                queries = order[start[first + row] : start[first + row + 1]]
+                chosen[queries] = choose_for_node(
+                    block[row],
+                    partners[queries],
+                    *messages,
+                    *neighbours,
+                    similar[row],
+                    k,
+                    _TELEPORT,
+                    ppr_tolerance,
+                    seed,
+                )
 
-        run_pieces(work, block.size)
+            run_pieces(work, block.size)
+            advance(block.size)
     return chosen.reshape(2, -1, k).transpose(1, 0, 2)
 
 

@@ -1,0 +1,98 @@
+"""Bars appear late, where somebody looks, and change nothing."""
+
+import io
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from graphzoo import progress as module
+from graphzoo.progress import progress, set_quiet
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    screen = Terminal()
+    # pytest puts its own stderr back between the fixture and the test
+    monkeypatch.setattr(module, "sys", SimpleNamespace(stderr=screen, modules={}))
+    monkeypatch.setattr(module, "DELAY", 0.05)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("GRAPHZOO_QUIET", raising=False)
+    set_quiet(False)
+    return screen
+
+
+def wait_for(screen, text):
+    until = time.monotonic() + 20
+    while text not in screen.getvalue():
+        assert time.monotonic() < until, screen.getvalue()
+        time.sleep(0.02)
+
+
+def bars():
+    return [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
+
+
+def test_long_work_gets_a_bar_with_its_count_and_the_time_left(terminal):
+    with progress("denoising", 40) as advance:
+        advance(10)
+        wait_for(terminal, "denoising")
+        advance(10)
+        wait_for(terminal, "20/40")
+    assert "left" in terminal.getvalue() and not bars()
+
+
+def test_bytes_are_shown_as_such(terminal):
+    with progress("fb15k237.zip", 40e6, unit="bytes") as advance:
+        advance(20e6)
+        wait_for(terminal, "20.0/40.0 MB")
+
+
+def test_work_without_a_known_end(terminal):
+    with progress("reading wn18rr"):
+        wait_for(terminal, "reading wn18rr")
+    assert "left" not in terminal.getvalue()
+
+
+def test_short_work_shows_nothing(terminal, monkeypatch):
+    monkeypatch.setattr(module, "DELAY", 60)
+    with progress("quick", 3) as advance:
+        advance(3)
+    assert terminal.getvalue() == "" and not bars()
+
+
+def test_a_failure_inside_takes_the_bar_away_and_passes(terminal):
+    with pytest.raises(ZeroDivisionError), progress("dividing", 3):
+        wait_for(terminal, "dividing")
+        1 / 0  # noqa: B018
+    assert not bars() and "\x1b[?25h" in terminal.getvalue()  # the cursor is back
+
+
+def test_two_at_once_leave_one_bar_and_no_error(terminal):
+    with progress("outer", 2):
+        wait_for(terminal, "outer")
+        with progress("inner", 2) as advance:
+            time.sleep(0.2)
+            advance(1)
+    assert not bars()
+
+
+@pytest.mark.parametrize("how", ["quiet", "variable", "no terminal"])
+def test_nobody_looks(terminal, monkeypatch, how):
+    if how == "quiet":
+        set_quiet(True)
+    elif how == "variable":
+        monkeypatch.setenv("GRAPHZOO_QUIET", "1")
+    else:
+        monkeypatch.setattr(module, "sys", SimpleNamespace(stderr=io.StringIO(), modules={}))
+    with progress("reading", 3) as advance:
+        assert not bars()
+        advance(1)
+    set_quiet(False)
+    assert terminal.getvalue() == ""
