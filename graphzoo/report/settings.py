@@ -74,6 +74,8 @@ def repeat_command(record: Record) -> str:
     seed = record.result.get("seed", record.config.get("seed_everything"))
     if isinstance(seed, int) and not isinstance(seed, bool):
         words += ["--seed", str(seed)]
+    if words[1] != "fit" and record.result.get("checkpoint"):
+        words += ["--ckpt_path", str(record.result["checkpoint"])]
     for name, (value, _) in changed_settings(record).items():
         words.append(f"--{name}={word_of(value)}")
     return shlex.join(words)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphzoo.errors import UsageError
@@ -25,20 +27,29 @@ def model_blocks(record: Record, options: Options, prefix: str) -> list[Block]:
     Raises:
         UsageError: if the checkpoint or its graph cannot be loaded, or a fact has unknown names.
     """
-    if not any((record.path / "checkpoints").glob("*.ckpt")):
-        raise UsageError("the run has no checkpoint")
     from graphzoo.progress import progress
 
-    with progress(f"looking into {record.path.name}"):
-        return _look(record, options, prefix)
+    run = _run_with_weights(record)
+    with progress(f"looking into {run.name}"):
+        return _look(record, run, options, prefix)
 
 
-def _look(record: Record, options: Options, prefix: str) -> list[Block]:
+def _run_with_weights(record: Record) -> Path:
+    """The run itself, or for one of `graphzoo test` the run that it tested."""
+    tested = record.result.get("checkpoint")
+    folders = [record.path, *([Path(tested).parent.parent] if isinstance(tested, str) else [])]
+    for folder in folders:
+        if any((folder / "checkpoints").glob("*.ckpt")):
+            return folder
+    raise UsageError("the run has no checkpoint")
+
+
+def _look(record: Record, run: Path, options: Options, prefix: str) -> list[Block]:
     import graphzoo
     from graphzoo.encoders import PENCIL, GALiT, NodeFormer
     from graphzoo.inference import KGModel, LinkModel, NodeModel
 
-    model = graphzoo.load(record.path, device=options.device)
+    model = graphzoo.load(run, device=options.device)
     encoder = model.task.encoder
     if options.facts and not isinstance(model, KGModel):
         raise UsageError(f"{record.path} is no model of facts (head, relation, tail)\nLeave out --fact")
@@ -66,9 +77,11 @@ def _depth_hint(record: Record, num_layers: int) -> list[Block]:
     from graphzoo.report.settings import repeat_command
 
     text = (
-        f"This run has {num_layers} layers. Given together with runs of other depths and else the same "
-        "settings, the report draws the test metric against the number of layers, as in the paper's Fig. 5."
+        f"This run has {num_layers} layer{'s' * (num_layers > 1)}. Given together with runs of other depths "
+        "and else the same settings, the report draws the test metric against the number of layers, as in the "
+        "paper's Fig. 5."
     )
     other = max(1, num_layers - 1) if num_layers > 1 else num_layers + 1
-    base = [word for word in repeat_command(record).split() if "encoder.num_layers" not in word]
-    return [Note(text), Code("Such a run:", " ".join([*base, f"--model.encoder.num_layers={other}"]))]
+    words = shlex.split(repeat_command(record))
+    base = [word for word in words if not word.startswith("--model.encoder.num_layers=")]
+    return [Note(text), Code("Such a run:", shlex.join([*base, f"--model.encoder.num_layers={other}"]))]

@@ -1,0 +1,151 @@
+"""Pictures of models of real runs: what they show is what the encoder computes."""
+
+import contextlib
+import io
+import shlex
+
+import pytest
+import torch
+import yaml
+
+import graphzoo
+from graphzoo.cli import main
+from graphzoo.errors import UsageError
+from graphzoo.report.build import Options
+from graphzoo.report.content import Picture, TableBlock
+from graphzoo.report.curve_figures import depth_picture
+from graphzoo.report.models import model_blocks
+from graphzoo.report.models.attention import attention_maps
+from graphzoo.report.models.sample import sample_of
+from graphzoo.report.records import find_records, group_records
+from graphzoo.report.settings import changed_settings, repeat_command
+from graphzoo.results import config_hash
+
+
+def record_of(run):
+    return find_records([run])[0]
+
+
+def pictures(blocks):
+    return {block.name: block for block in blocks if isinstance(block, Picture)}
+
+
+@pytest.fixture(scope="module")
+def graph(real_runs):
+    return graphzoo.load(real_runs.galit).graph
+
+
+def test_a_sample_has_every_class_and_neighbours(graph):
+    whole = sample_of(graph, 1000)
+    assert whole.is_whole and whole.nodes.tolist() != sorted(whole.nodes.tolist())
+    assert whole.classes.tolist() == sorted(graph.y.tolist())
+    dense = torch.zeros(60, 60, dtype=torch.bool)
+    dense[graph.edge_index[0], graph.edge_index[1]] = True
+    dense = dense | dense.t()
+    assert torch.equal(whole.linked, dense[whole.nodes][:, whole.nodes])
+    part = sample_of(graph, 15)
+    assert not part.is_whole and torch.bincount(part.classes).tolist() == [5, 5, 5]
+    assert torch.equal(part.linked, dense[part.nodes][:, part.nodes])
+    drawn = torch.randperm(60, generator=torch.Generator().manual_seed(1))[:15]
+    assert part.linked.sum() > 1.5 * dense[drawn][:, drawn].sum()
+    assert torch.equal(part.nodes, sample_of(graph, 15).nodes)
+    assert not torch.equal(part.nodes, sample_of(graph, 15, seed=1).nodes)
+    same = part.same_class()
+    assert same.sum() == 3 * 5 * 4 and not same.diagonal().any()
+
+
+@pytest.mark.parametrize("name", ["nodeformer", "galit"])
+def test_rows_of_an_attention_map_are_shares(real_runs, name):
+    """Over all nodes that a node looks at, weights sum to 1, so that they are 1 / N in the mean."""
+    model = graphzoo.load(getattr(real_runs, name))
+    x = model.transform(model.graph.x, model.graph.feature_names)
+    maps = attention_maps(model.task.encoder, x, model.graph, sample_of(model.graph, 60))
+    assert len(maps) == 2
+    for weights in maps:
+        torch.testing.assert_close(weights.mean(1), torch.ones(60, dtype=torch.float64), atol=1e-5, rtol=0)
+        assert (weights.mean(0) - 1).abs().max() > 1e-4  # columns are not
+
+
+def test_the_latent_graph_stands_beside_the_given_one(real_runs):
+    blocks = model_blocks(record_of(real_runs.nodeformer), Options(), "g1")
+    names = [f"g1-{name}" for name in ("input-graph-map", "attention-map-1", "attention-map-2")]
+    names += [f"g1-{name}" for name in ("input-graph-edges", "latent-graph-1", "latent-graph-2")]
+    assert list(pictures(blocks)) == names
+    table = blocks[-1]
+    assert isinstance(table, TableBlock) and len(table.rows) == 10
+    heaviest = [float(row[2]) for row in table.rows]
+    assert heaviest == sorted(heaviest, reverse=True)
+
+
+def test_ranks_stand_in_picture_and_table(real_runs):
+    blocks = model_blocks(record_of(real_runs.galit), Options(), "g1")
+    table = next(block for block in blocks if isinstance(block, TableBlock))
+    rank, highest = int(table.rows[0][1]), int(table.rows[0][3])
+    assert rank <= highest == 8 + 1  # one head of width 8, and the constant
+    assert [row[3] for row in table.rows[1:]] == ["60", "60"]
+    assert f"attention P {rank}" in pictures(blocks)["g1-ranks"].alt
+
+
+def test_the_answer_attends_to_these_entities(real_runs):
+    model = graphzoo.load(real_runs.kg)
+    fact = ("virus", "causes", "disease_or_syndrome")
+    [picture] = model_blocks(record_of(real_runs.kg), Options(facts=(fact,)), "g1")
+    entities, relations = model.vocabularies
+    head, relation, tail = entities.find(fact[0]), relations.find(fact[1]), entities.find(fact[2])
+    messages = model._default.messages
+    source, target = messages.edge_index
+    there = ((source == head) & (target == tail) & (messages.edge_type == relation)).sum()
+    back = (source == tail) & (target == head) & (messages.edge_type == relation + len(model.graph.relations))
+    known = ((source == head) & (target == tail) & (messages.edge_type == relation)) | back
+    ids = [torch.tensor([number]) for number in (head, relation, tail)]
+    weights = model.task.attention(messages, *ids, ~known if there else None)[-1, :, 0].double()
+    own = float(weights[tail])
+    weights[tail] = 0
+    best = weights.topk(10)
+    shares = best.values * (len(weights) - 1) / (1 - own)
+    names = [
+        model.graph.entity_labels.get(model.graph.entities[i], model.graph.entities[i]) for i in best.indices
+    ]
+    told = ", ".join(f"{name} {share:.2f}" for name, share in zip(names, shares.tolist(), strict=True))
+    assert told in picture.alt and f"{100 * own:.0f}%" in picture.caption
+
+
+def test_without_a_fact_some_of_the_test_split_are_shown(real_runs):
+    blocks = model_blocks(record_of(real_runs.kg), Options(), "g1")
+    titles = [picture.title for picture in pictures(blocks).values()]
+    assert len(titles) == 3 and len({title.split(", ")[1] for title in titles}) == 3
+    assert titles == [
+        picture.title for picture in pictures(model_blocks(record_of(real_runs.kg), Options(), "g1")).values()
+    ]
+
+
+def test_facts_with_unknown_names_are_refused(real_runs):
+    with pytest.raises(UsageError, match="(?s)viruss.*virus"):
+        model_blocks(record_of(real_runs.kg), Options(facts=(("viruss", "causes", "fungus"),)), "g1")
+    with pytest.raises(UsageError, match="(?s)no model of facts.*--fact"):
+        model_blocks(record_of(real_runs.galit), Options(facts=(("a", "b", "c"),)), "g1")
+
+
+def test_pencils_depth_curve(real_runs):
+    shallow, deep = (record_of(run) for run in (real_runs.shallow, real_runs.deep))
+    groups = group_records([shallow, deep])
+    picture = depth_picture(groups)
+    first, second = (record.tested["test/hits@50"] for record in (shallow, deep))
+    assert f"pencil on links, layers and hits@50: 1: {first:.4g}, 2: {second:.4g}." in picture.alt
+    assert depth_picture(groups[:1]) is None
+    note, code = model_blocks(shallow, Options(), "g1")
+    assert "has 1 layer. " in note.text
+    assert code.text.endswith("--model.encoder.num_layers=2")
+
+
+@pytest.mark.parametrize("name", ["kg", "galit", "deep"])
+def test_the_command_of_a_report_gives_the_same_settings(real_runs, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    record = record_of(getattr(real_runs, name))
+    words = shlex.split(repeat_command(record))
+    assert words[:2] == ["graphzoo", "fit"]
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text):
+        assert main([*words[1:], "--print_config"]) == 0
+    assert config_hash(yaml.safe_load(text.getvalue())) == record.hash == record.result["config_hash"]
+    assert "trainer.max_epochs" in changed_settings(record)
