@@ -9,7 +9,7 @@ from report_runs import NASTY, every_kind, write_evaluation, write_row, write_ru
 from graphzoo.report import Options, build_report, find_records, group_records, to_html
 from graphzoo.report.style import THEME
 
-VOID = {"meta", "br", "img", "link", "input", "hr"}
+VOID = {"meta", "br", "img", "link", "input", "hr", "wbr"}
 SHAPES = {"path", "use", "rect", "image", "circle", "line"}  # matplotlib's SVG closes them itself
 
 
@@ -18,13 +18,14 @@ class Page(HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.open, self.elements, self.texts = [], [], {}
+        self.open, self.elements, self.texts, self.goes_on = [], [], {}, False
         self.feed(text)
         self.close()
         assert not self.open, self.open
 
     def handle_starttag(self, tag, attrs):
         self.elements.append((tag, dict(attrs), [name for name, _ in attrs]))
+        self.goes_on = tag == "wbr"  # a place where a word may break is no end of it
         if tag not in VOID:
             self.open.append(tag)
 
@@ -36,7 +37,12 @@ class Page(HTMLParser):
 
     def handle_data(self, data):
         if data.strip():
-            self.texts.setdefault(self.open[-1] if self.open else "", []).append(data)
+            found = self.texts.setdefault(self.open[-1] if self.open else "", [])
+            if self.goes_on:
+                found[-1] += data
+            else:
+                found.append(data)
+        self.goes_on = False
 
     def all(self, tag):
         return [attributes for name, attributes, _ in self.elements if name == tag]

@@ -78,8 +78,8 @@ def _depth_hint(record: Record, num_layers: int) -> list[Block]:
 
     text = (
         f"This run has {num_layers} layer{'s' * (num_layers > 1)}. Given together with runs of other depths "
-        "and else the same settings, the report draws the test metric against the number of layers, as in the "
-        "paper's Fig. 5."
+        "and else the same settings, the report draws the test metric against the number of layers, as in "
+        "the paper's Fig. 5."
     )
     other = max(1, num_layers - 1) if num_layers > 1 else num_layers + 1
     words = shlex.split(repeat_command(record))
