@@ -2,7 +2,8 @@
 
 A fenced `python` or `bash` block is run when the line above it is `<!-- run -->`; the blocks of a
 page run in order in one empty folder. A `python` block below `<!-- continue -->` goes on in the session
-of the one before it, as in a notebook. The lines of a block below `<!-- output -->` must be among what
+of the one before it, as in a notebook. A block below `<!-- file -->` is written to the file that its
+title names. The lines of a block below `<!-- output -->` must be among what
 the block before it printed, in their order, numbers nearly so (`printed_lines`). Every other `bash`
 block is read command by command: its `graphzoo` commands must be accepted by the parser, each `make`
 target and each extra must exist.
@@ -29,7 +30,9 @@ from graphzoo.presets import find_preset, list_presets
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md")] + sorted((ROOT / "docs").rglob("*.md"))
 FENCE = re.compile(
-    r"^(?P<mark><!-- [^\n]* -->\n)?^```(?P<language>\w*)[^\n]*\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
+    r"^(?P<mark><!-- [^\n]* -->\n)?"
+    r"^```(?P<language>\w*)(?: title=\"(?P<title>[\w.]+)\")?[^\n]*\n(?P<text>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
 )
 
 
@@ -40,6 +43,7 @@ class Block:
     language: str
     text: str
     mark: str
+    title: str
 
     @property
     def run(self):
@@ -55,9 +59,9 @@ def blocks_of(page):
     found = []
     for match in FENCE.finditer(source):
         mark = (match["mark"] or "").strip().removeprefix("<!-- ").removesuffix(" -->")
-        assert mark in ("", "run", "continue", "output"), f"{name}: unknown mark {mark}"
+        assert mark in ("", "run", "continue", "output", "file"), f"{name}: unknown mark {mark}"
         line = source.count("\n", 0, match.start("text"))
-        found.append(Block(name, line, match["language"], match["text"], mark))
+        found.append(Block(name, line, match["language"], match["text"], mark, match["title"] or ""))
     return found
 
 
@@ -102,7 +106,7 @@ def sessions(blocks):
     """The blocks that are run, each with those that go on in its session."""
     found = []
     for block in blocks:
-        if block.mark == "run":
+        if block.mark in ("run", "file"):
             found.append([block])
         elif block.mark == "continue":
             assert block.language == found[-1][-1].language == "python", f"{block}: nothing to go on with"
@@ -112,6 +116,10 @@ def sessions(blocks):
 
 def run_session(blocks, folder):
     """Run the blocks of a session in a folder; returns what each of them printed."""
+    if blocks[0].mark == "file":
+        assert len(blocks) == 1 and blocks[0].title, f"{blocks[0]}: a file needs a title"
+        (folder / blocks[0].title).write_text(blocks[0].text, encoding="utf-8")
+        return {str(blocks[0]): ""}
     if blocks[0].language == "python":
         text = f"print({NEXT!r}, flush=True)\n".join(block.text for block in blocks)
         (folder / "example.py").write_text(text, encoding="utf-8")

@@ -13,6 +13,9 @@ from reference import command_reference
 
 MARK = "<!-- command reference -->"
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
+_FIGURE = re.compile(
+    r"(?<=\d) (?=± \d)|(?<=\d ±) (?=\d)|(?<=\d) (?=(?:%|ms|s|µs|MiB|GiB)(?!\w))|(?<=accuracy) (?=%)"
+)
 # Browsers draw these with their own fonts; latex2mathml knows the same things under other names.
 _SYNONYMS = {r"\lVert": r"\|", r"\rVert": r"\|", r"\lvert": "|", r"\rvert": "|", r"\tfrac": r"\frac"}
 
@@ -23,7 +26,8 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 
 def on_page_content(content: str, page: Any, **_: Any) -> str:
-    """Replace the formulas that arithmatex has found: browsers draw MathML without any script."""
+    """Replace the formulas that arithmatex has found; keep a figure together with its deviation and unit."""
+    content = _FIGURE.sub("\u00a0", content)
     return _FORMULA.sub(lambda match: mathml(match, page.file.src_uri), content)
 
 
