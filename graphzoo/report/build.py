@@ -11,15 +11,12 @@ from graphzoo.report.content import Block, Code, Note, Report, Section, TableBlo
 from graphzoo.report.curve_figures import curve_pictures, depth_picture
 from graphzoo.report.evaluation_figures import evaluation_blocks
 from graphzoo.report.records import Group, Record
+from graphzoo.report.results import common_title, headline, results_section
 from graphzoo.report.settings import changed_settings, repeat_command
-from graphzoo.results import PERCENT, format_metric
-from graphzoo.rows import compare, spread
 from graphzoo.runs import word_of
 
 __all__ = ["Options", "build_report"]
 
-_NAMES = {"mrr": "MRR", "mr": "mean rank", "rmse": "RMSE"} | PERCENT
-_STANDING = {"above": "above", "met": "within its deviation", "below": "below", "": ""}
 # A page with more settings than this shows the results and curves of all, and the rest of these.
 _MOST_DETAILED = 6
 
@@ -53,7 +50,7 @@ def build_report(groups: Sequence[Group], options: Options | None = None) -> Rep
     """
     options = options or Options()
     alone = len(groups) == 1
-    sections = [_results(groups)]
+    sections = [results_section(groups)]
     curves: list[Block] = list(curve_pictures(groups))
     if depth := depth_picture(groups):
         curves.insert(0, depth)
@@ -79,112 +76,9 @@ def build_report(groups: Sequence[Group], options: Options | None = None) -> Rep
         text = f"Details are shown of the first {_MOST_DETAILED} settings. Give the others alone: {left}"
         sections.append(Section("Further settings", [Note(text)]))
     runs = sum(len(group.records) for group in groups)
-    title = groups[0].label if alone else _common_title(groups)
+    title = groups[0].label if alone else common_title(groups)
     counted = f"{runs} run{'s' * (runs > 1)}" + ("" if alone else f" of {len(groups)} settings")
-    return Report(title, f"{counted}. {_headline(groups[0]) if alone else ''}".strip(), sections)
-
-
-def _common_title(groups: Sequence[Group]) -> str:
-    models = list(dict.fromkeys(group.first.model for group in groups))
-    datas = list(dict.fromkeys(group.first.data for group in groups))
-    return f"{_listed(models)} on {_listed(datas)}"
-
-
-def _listed(names: Sequence[str]) -> str:
-    if len(names) > 4:
-        return f"{', '.join(names[:3])} and {len(names) - 3} more"
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def _headline(group: Group) -> str:
-    figures, published = group.figures(), group.published()
-    if not figures:
-        return "None is finished yet." if len(group.records) > 1 else "It is not finished yet."
-    name = next((name for name in figures if name in published), next(iter(figures)))
-    short = name.removeprefix("test/")
-    mean, deviation, _ = figures[name]
-    text = f"Test {_NAMES.get(short, short)}: {spread(short, mean, deviation)}"
-    if name in published:
-        text += f"; the paper: {spread(short, *published[name])}"
-    return f"{text}."
-
-
-def _results(groups: Sequence[Group]) -> Section:
-    alone = len(groups) == 1
-    rows: list[list[str]] = []
-    for group in groups:
-        published = group.published()
-        for name, (mean, deviation, count) in group.figures().items():
-            short = name.removeprefix("test/")
-            paper = published.get(name)
-            cells = [
-                _NAMES.get(short, short),
-                spread(short, mean, deviation),
-                str(count),
-                spread(short, *paper) if paper else "",
-                _STANDING[compare(mean, paper.value, paper.deviation)] if paper else "",
-            ]
-            rows.append(cells if alone else [group.label, *cells])
-    columns = ["metric", "mean ± std", "runs", "paper", "compared"]
-    single = all(len(group.records) == 1 for group in groups)
-    if single:
-        columns[1] = "result"
-    offset = 0 if alone else 1
-    columns = columns if alone else ["setting", *columns]
-    empty = [place for place in range(len(columns)) if rows and not any(row[place] for row in rows)]
-    if single:
-        empty.append(columns.index("runs"))
-    kept = [place for place in range(len(columns)) if place not in empty]
-    numeric = frozenset(at for at, place in enumerate(kept) if place - offset in (1, 2, 3))
-    blocks: list[Block] = []
-    if rows:
-        note = "Test figures of the checkpoint with the best validation."
-        if not single:
-            note += " The deviation is that of a sample (n - 1)."
-        table = TableBlock(
-            "Test results" + ("" if alone else " by setting"),
-            [columns[place] for place in kept],
-            [[row[place] for place in kept] for row in rows],
-            numeric,
-            note,
-        )
-        blocks.append(table)
-    else:
-        blocks.append(Note("No run is finished, so there are no test figures yet.", warning=True))
-    for group in groups:
-        if differs := group.row.get("differs"):
-            blocks.append(
-                Note(f"{'' if alone else group.label + ': '}differs from the paper's protocol: {differs}")
-            )
-    for group in groups:
-        if len(group.records) > 1:
-            blocks.append(_run_table(group, alone=alone))
-    return Section("Results", blocks)
-
-
-def _run_table(group: Group, *, alone: bool) -> TableBlock:
-    metrics = list(group.figures())[:3]
-    rows = []
-    for record in group.records:
-        best = record.best_epoch
-        epochs, seconds = record.result.get("epochs"), record.result.get("fit_seconds")
-        cells = [record.name]
-        for name in metrics:
-            value = record.tested.get(name)
-            cells.append("" if value is None else format_metric(name.removeprefix("test/"), value))
-        cells += [
-            "" if best is None else f"{best + 1}",
-            str(record.curves.num_epochs if epochs is None else epochs),
-            "" if not isinstance(seconds, int | float) else f"{seconds:,.0f}",
-            "" if record.result else "not finished",
-        ]
-        rows.append(cells)
-    short = [name.removeprefix("test/") for name in metrics]
-    columns = ["run", *(_NAMES.get(name, name) for name in short), "best epoch", "epochs", "seconds", "state"]
-    if not any(row[-1] for row in rows):
-        columns, rows = columns[:-1], [row[:-1] for row in rows]
-    title = "Runs" if alone else f"Runs: {group.label}"
-    return TableBlock(title, columns, rows, frozenset(range(1, len(metrics) + 4)), folded=len(rows) > 5)
+    return Report(title, f"{counted}. {headline(groups[0]) if alone else ''}".strip(), sections)
 
 
 def _evaluation(group: Group, options: Options, prefix: str) -> list[Block]:

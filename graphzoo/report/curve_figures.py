@@ -124,7 +124,7 @@ def _lines(group: Group, metric: str) -> _Lines:
         epoch = record.best_epoch
         at = dict(points).get(float(epoch + 1)) if epoch is not None and metric.startswith("val/") else None
         best.append(None if at is None or epoch is None else (float(epoch + 1), at))
-    return _Lines(group.label, runs, best, mean_curve(runs))
+    return _Lines(group.short or group.label, runs, best, mean_curve(runs))
 
 
 def _tell(line: _Lines, metric: str) -> str:

@@ -14,7 +14,7 @@ __all__ = ["to_html"]
 _PAPER = {"paper": ("#ffffff", "#15161a"), "panel": ("#f4f4f6", "#202127"), "line": ("#d5d5da", "#3a3b42"),
           "muted": ("#5c5c63", "#a9a9b2"), "link": ("#0a58a8", "#7cbcf7"),
           "warn": ("#8a4b00", "#f0b35a")}  # fmt: skip
-_LONG = 24
+_LONG, _SHORT = 24, 16
 _STYLE = """\
 *{box-sizing:border-box}
 html{-webkit-text-size-adjust:100%}
@@ -50,6 +50,7 @@ thead th{color:var(--muted);font-weight:600}
 tbody th{font-weight:400}
 td.number,th.number{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 .long{min-width:7rem}
+.short{white-space:nowrap}
 pre{background:var(--panel);padding:.75rem;overflow-x:auto;font-size:.875rem;white-space:pre-wrap;
 overflow-wrap:anywhere;border-radius:4px;margin:.25rem 0 1rem}
 details{margin:1rem 0}
@@ -173,6 +174,8 @@ def _table(table: TableBlock) -> str:
         for place, cell in enumerate(row):
             # long names may break anywhere, short words nowhere
             kind = "number" if place in table.numeric else "long" if len(cell) > _LONG else ""
+            if not place and not kind and len(cell) <= _SHORT:
+                kind = "short"
             number = f' class="{kind}"' if kind else ""
             if tag == "th":
                 parts.append(f'<th scope="col"{number}>{_cell(cell)}</th>')

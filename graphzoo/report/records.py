@@ -70,7 +70,7 @@ class Record:
         """What tells it apart from other runs of its setting."""
         seed = self.result.get("seed", self.config.get("seed_everything"))
         split = ((self.config.get("data") or {}).get("init_args") or {}).get("split_index")
-        parts = [f"split {split}"] if split and self.path.name.startswith("split-") else []
+        parts = [f"split {split}"] if split is not None and self.path.name.startswith("split-") else []
         return ", ".join([*parts, f"seed {seed}"]) if seed is not None else self.path.name
 
     @property
@@ -107,11 +107,13 @@ class Group:
         records: The runs, at least one.
         row: Content of row.json if these are the runs of a reproduced row.
         label: What the report calls them.
+        short: What tells them apart from the report's other settings; empty: the label does.
     """
 
     records: list[Record]
     row: dict[str, Any] = field(default_factory=dict, repr=False)
     label: str = ""
+    short: str = ""
 
     @property
     def first(self) -> Record:
@@ -292,6 +294,8 @@ def _tell_apart(groups: list[Group]) -> None:
             told = [str(group.first.path) for group in same]
         for group, text in zip(same, told, strict=True):
             group.label = f"{label}, {text}"
+            if len(same) == len(groups):
+                group.short = text
 
 
 def flatten(config: Any, prefix: str = "") -> dict[str, Any]:

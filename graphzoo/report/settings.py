@@ -22,6 +22,8 @@ _NO_MATTER = (
     "data.root",
     "data.download",
     "data.num_workers",
+    "trainer.accelerator",
+    "trainer.devices",
     "trainer.logger",
     "trainer.callbacks",
     "trainer.enable_progress_bar",

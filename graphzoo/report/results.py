@@ -1,0 +1,163 @@
+"""The figures of a report: test results beside the paper's, and each run's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphzoo.report.content import Block, Note, Section, TableBlock
+from graphzoo.report.records import Group
+from graphzoo.results import PERCENT, format_metric
+from graphzoo.rows import compare, spread
+
+__all__ = ["common_title", "headline", "results_section"]
+
+NAMES = {"mrr": "MRR", "mr": "mean rank", "rmse": "RMSE"} | PERCENT
+_STANDING = {"above": "above", "met": "within its deviation", "below": "below", "": ""}
+# Metrics side by side in the table of several settings, and runs that are shown unasked.
+_COMPARED, _FEW_RUNS = 4, 5
+
+
+def common_title(groups: Sequence[Group]) -> str:
+    """Which models on which data."""
+    models = list(dict.fromkeys(group.first.model for group in groups))
+    datas = list(dict.fromkeys(group.first.data for group in groups))
+    return f"{_listed(models)} on {_listed(datas)}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    if len(names) > 4:
+        return f"{', '.join(names[:3])} and {len(names) - 3} more"
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def headline(group: Group) -> str:
+    """The main result in a sentence."""
+    figures, published = group.figures(), group.published()
+    if not figures:
+        return "None is finished yet." if len(group.records) > 1 else "It is not finished yet."
+    name = next((name for name in figures if name in published), next(iter(figures)))
+    short = name.removeprefix("test/")
+    mean, deviation, _ = figures[name]
+    text = f"Test {NAMES.get(short, short)}: {spread(short, mean, deviation)}"
+    if name in published:
+        text += f"; the paper: {spread(short, *published[name])}"
+    return f"{text}."
+
+
+def results_section(groups: Sequence[Group]) -> Section:
+    """Test figures of all settings, and of each run where a setting has several.
+
+    Args:
+        groups: The settings.
+    """
+    alone = len(groups) == 1
+    finished = [group for group in groups if group.figures()]
+    single = all(len(group.records) == 1 for group in groups)
+    blocks: list[Block] = []
+    if not finished:
+        blocks.append(Note("No run is finished, so there are no test figures yet.", warning=True))
+    elif alone:
+        blocks.append(_table_of(groups[0], "Test results", single=single))
+    else:
+        blocks.append(_comparison(finished, single=single))
+        blocks += [
+            _table_of(group, f"All test results: {group.label}", single=single, folded=True)
+            for group in finished
+            if len(group.figures()) > 1
+        ]
+    if finished:
+        note = "Test figures are those of the checkpoint with the best validation."
+        blocks.append(Note(note if single else f"{note} The deviation is that of a sample (n - 1)."))
+    for group in groups:
+        if differs := group.row.get("differs"):
+            who = "" if alone else f"{group.label}: "
+            blocks.append(Note(f"{who}differs from the paper's protocol: {differs}"))
+    blocks += [_run_table(group, alone=alone) for group in groups if len(group.records) > 1]
+    return Section("Results", blocks)
+
+
+def _table_of(group: Group, caption: str, *, single: bool, folded: bool = False) -> TableBlock:
+    """A row per metric of one setting."""
+    published = group.published()
+    rows = []
+    for name, (mean, deviation, count) in group.figures().items():
+        short, paper = name.removeprefix("test/"), published.get(name)
+        told = (spread(short, *paper), _STANDING[compare(mean, *paper)]) if paper else ("", "")
+        rows.append([NAMES.get(short, short), spread(short, mean, deviation), str(count), *told])
+    columns = ["metric", "result" if single else "mean ± std", "runs", "paper", "compared"]
+    return _without_empty(caption, columns, rows, {1, 2, 3}, {"runs"} if single else set(), folded=folded)
+
+
+def _comparison(groups: Sequence[Group], *, single: bool) -> TableBlock:
+    """A row per setting: its most important metrics side by side."""
+    metrics: dict[str, bool] = {}  # -> whether some paper has it
+    for group in groups:
+        published = group.published()
+        for name in group.figures():
+            metrics[name] = metrics.get(name, False) or name in published
+    chosen = sorted(metrics, key=lambda name: not metrics[name])[:_COMPARED]
+    rows = []
+    for group in groups:
+        figures, published = group.figures(), group.published()
+        cells = [group.short or group.label, str(len(group.records))]
+        for name in chosen:
+            short = name.removeprefix("test/")
+            cells.append(spread(short, *figures[name][:2]) if name in figures else "")
+            if metrics[name]:
+                cells.append(spread(short, *published[name]) if name in published else "")
+        rows.append(cells)
+    columns = ["setting", "runs"]
+    for name in chosen:
+        shown = NAMES.get(name.removeprefix("test/"), name.removeprefix("test/"))
+        columns += [shown, f"{shown}, paper"] if metrics[name] else [shown]
+    numeric = set(range(1, len(columns)))
+    return _without_empty("Test results by setting", columns, rows, numeric, {"runs"} if single else set())
+
+
+def _without_empty(
+    caption: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    numeric: set[int],
+    dropped: set[str],
+    *,
+    folded: bool = False,
+) -> TableBlock:
+    """The table without the columns to be dropped and those that hold nothing."""
+    kept = [
+        place for place, name in enumerate(columns) if name not in dropped and any(row[place] for row in rows)
+    ]
+    return TableBlock(
+        caption,
+        [columns[place] for place in kept],
+        [[row[place] for place in kept] for row in rows],
+        frozenset(at for at, place in enumerate(kept) if place in numeric),
+        folded=folded,
+    )
+
+
+def _run_table(group: Group, *, alone: bool) -> TableBlock:
+    metrics = list(group.figures())[:3]
+    rows = []
+    for record in group.records:
+        best = record.best_epoch
+        epochs, seconds = record.result.get("epochs"), record.result.get("fit_seconds")
+        cells = [record.name]
+        for name in metrics:
+            value = record.tested.get(name)
+            cells.append("" if value is None else format_metric(name.removeprefix("test/"), value))
+        cells += [
+            "" if best is None else f"{best + 1}",
+            str(record.curves.num_epochs if epochs is None else epochs),
+            "" if not isinstance(seconds, int | float) else f"{seconds:,.0f}",
+            "" if record.result else "not finished",
+        ]
+        rows.append(cells)
+    short = [name.removeprefix("test/") for name in metrics]
+    columns = ["run", *(NAMES.get(name, name) for name in short), "best epoch", "epochs", "seconds", "state"]
+    if not any(row[-1] for row in rows):
+        columns, rows = columns[:-1], [row[:-1] for row in rows]
+    title = "Runs" if alone else f"Runs: {group.label}"
+    return TableBlock(
+        title, columns, rows, frozenset(range(1, len(metrics) + 4)), folded=len(rows) > _FEW_RUNS
+    )
