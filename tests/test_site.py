@@ -134,6 +134,27 @@ def test_every_page_is_built_and_in_the_navigation(site):
     assert not list(site.rglob("*.py"))
 
 
+def left_over(text):
+    """Paragraphs and items of a built page that still hold Markdown: rows, lists, fences, formulas."""
+    found = []
+    for words in re.findall(r"<(?:p|li)>(.*?)</(?:p|li)>", text, re.DOTALL):
+        words = re.sub(r"<code>.*?</code>", "", words, flags=re.DOTALL)
+        if re.search(r"(?:^|\n) *(?:[-*] |\d+\. |\|)|```|\$|<!--", words):
+            found.append(words)
+    return found
+
+
+def test_no_markdown_is_left_in_the_text(site):
+    """What GitHub takes for a list or a table and MkDocs does not, or the other way."""
+    assert left_over("<p>One:\n- two</p><p>| a | b |</p><li>$x$</li><p>a - b <code>| - $</code></p>") == [
+        "One:\n- two",
+        "| a | b |",
+        "$x$",
+    ]
+    found = {path.name: left_over(path.read_text(encoding="utf-8")) for path in site.rglob("*.html")}
+    assert {name: words for name, words in found.items() if words} == {}
+
+
 def test_formulas_are_drawn_without_scripts(site):
     for path in site.rglob("*.html"):
         text = path.read_text(encoding="utf-8")
