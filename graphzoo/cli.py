@@ -24,6 +24,7 @@ COMMANDS = {
     "export": "a trained model as a folder to share: safetensors, JSON and a model card",
     "results": "finished rows and runs as one table, for the terminal, Markdown or CSV",
     "plot": "pictures of runs and an HTML report: curves, results, what the model attends to",
+    "dashboard": "panels for the project's runs at Weights & Biases, as code",
     "search": "settings by the validation split, resumable; the best become a recipe",
     "list": "models, data sets, recipes, trainer settings and loggers",
     "download": "fetch data sets, for machines without a network later on",
@@ -137,6 +138,12 @@ def _plot(rest: list[str]) -> int:
     return plot_main(rest)
 
 
+def _dashboard(rest: list[str]) -> int:
+    from graphzoo.dashboard import dashboard_main
+
+    return dashboard_main(rest)
+
+
 def _search(rest: list[str]) -> int:
     from graphzoo.search import search_main
 
@@ -176,6 +183,7 @@ _HANDLERS: dict[str, Callable[[list[str]], int]] = {
     "export": _export,
     "results": _results,
     "plot": _plot,
+    "dashboard": _dashboard,
     "search": _search,
     "list": _list,
     "download": _download,

@@ -21,6 +21,7 @@ from graphzoo.dry_run import DRY_SETTINGS, DryRun
 from graphzoo.errors import UsageError
 from graphzoo.parser import GraphzooParser
 from graphzoo.results import FORMAT, config_hash, print_table, write_results, write_rows
+from graphzoo.rows import published_values
 from graphzoo.run_callbacks import Artifacts, Began, Monitor
 from graphzoo.run_config import refuse_nulls
 from graphzoo.run_directory import choose_run_directory, missing_folders, relative, write_config
@@ -147,8 +148,45 @@ class GraphzooCLI(LightningCLI):
             if "save_dir" in arguments and arguments["save_dir"] in (None, "."):
                 self.run_dir.mkdir(parents=True, exist_ok=True)
                 arguments["save_dir"] = str(self.run_dir)
-            if "WandbLogger" in str(logger.get("class_path")) and arguments.get("name") is None:
-                arguments["name"] = f"{self.plan.model}-{self.plan.data}-{self.run_dir.name}"
+            if "WandbLogger" in str(logger.get("class_path")):
+                self._place_wandb(arguments)
+
+    def _place_wandb(self, arguments: jsonargparse.Namespace) -> None:
+        """Name, group and tags of the run at Weights & Biases; a resumed run goes on in its own."""
+        from graphzoo.callbacks.wandb_run import remembered_id
+
+        plan = self.plan
+        ours = {
+            "group": f"{plan.model}-{plan.data}",
+            "tags": [f"{key}:{name}" for key, name in self._names().items() if name],
+            "job_type": plan.command,
+        }
+        for name, value in ours.items():
+            if name in arguments and arguments[name] is None:  # arguments of wandb.init
+                arguments[name] = value
+        if arguments.get("name") is None:
+            arguments["name"] = f"{plan.model}-{plan.data}-{self.run_dir.name}"
+        if plan.resume and arguments.get("id") is None and arguments.get("version") is None:
+            arguments["id"] = remembered_id(self.run_dir, arguments.get("project"), arguments.get("entity"))
+
+    def _published(self) -> dict[str, float]:
+        """The paper's test figures, where the recipe names them."""
+        plan = self.plan
+        try:
+            found = published_values(plan.model, plan.recipe, plan.data)
+        except UsageError:  # the run names a recipe that is no longer there
+            return {}
+        return {name: published.value for name, published in found.items()}
+
+    def _names(self) -> dict[str, str]:
+        """Model, data, recipe and task, as far as they have names."""
+        task = (self.plain_config().get("model") or {}).get("class_path") or ""
+        return {
+            "model": self.plan.model,
+            "data": self.plan.data,
+            "recipe": self.plan.recipe,
+            "task": str(task).rpartition(".")[2],
+        }
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """The Trainer with graphzoo's loggers and callbacks around the user's."""
@@ -195,6 +233,8 @@ class GraphzooCLI(LightningCLI):
             found.append(Artifacts(self.run_dir / "graph"))
         if self.plan.tests or self.plan.command == "test":
             found.append(own.EvaluationFiles(self.run_dir))
+        if any(type(logger).__name__ == "WandbLogger" for logger in config["logger"] or []):
+            found.append(own.WandbRun(self.run_dir, self._names(), self._published()))
         if config["logger"] is not False and self.plan.command == "fit":
             found += [LearningRateMonitor(logging_interval="epoch"), own.Diagnostics()]
         if self.plan.quiet:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from graphzoo.callbacks.progress import EpochLines as EpochLines
     from graphzoo.callbacks.progress import ProgressBar as ProgressBar
     from graphzoo.callbacks.throughput import Throughput as Throughput
+    from graphzoo.callbacks.wandb_run import WandbRun as WandbRun
 
 _LAZY = {
     "BestCheckpoint": "checkpoint",
@@ -29,6 +30,7 @@ _LAZY = {
     "NanGuard": "nan_guard",
     "ProgressBar": "progress",
     "Throughput": "throughput",
+    "WandbRun": "wandb_run",
 }
 
 __all__ = [
@@ -42,6 +44,7 @@ __all__ = [
     "NanGuard",
     "ProgressBar",
     "Throughput",
+    "WandbRun",
 ]
 
 __getattr__, __dir__ = attach(__name__, _LAZY)

@@ -94,22 +94,9 @@ def fit_nodes(cli, tiny_graph):
 @pytest.fixture(scope="session")
 def links(tmp_path_factory):
     """A folder with own links: communities, split as in `make_link_graph`, with features."""
-    from link_graphs import make_link_graph
+    from link_files import write_links
 
-    graph = make_link_graph()
-    folder = tmp_path_factory.mktemp("links")
-    for name, pairs in {
-        "train": graph.train,
-        "valid": graph.valid.positive,
-        "test": graph.test.positive,
-        "valid_neg": graph.valid.negative,
-        "test_neg": graph.test.negative,
-    }.items():
-        (folder / f"{name}.csv").write_text("".join(f"n{u},n{v}\n" for u, v in pairs.tolist()))
-    header = "node," + ",".join(f"f{i}" for i in range(graph.x.shape[1]))
-    rows = [f"n{i}," + ",".join(f"{v:.4f}" for v in row) for i, row in enumerate(graph.x.tolist())]
-    (folder / "nodes.csv").write_text("\n".join([header, *rows]) + "\n")
-    return folder
+    return write_links(tmp_path_factory.mktemp("links"))
 
 
 @pytest.fixture

@@ -1,0 +1,210 @@
+"""What a run at Weights & Biases holds beside its curves: best values, facts, the paper's figures, tables."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.loggers import WandbLogger
+
+from graphzoo.analysis.evaluation import Table
+from graphzoo.callbacks.diagnostics import is_milestone
+from graphzoo.callbacks.evaluation_files import EvaluationFiles
+
+if TYPE_CHECKING:
+    from wandb import Run
+
+__all__ = ["BEST", "WandbRun", "remembered_id", "wandb_values"]
+
+STEP = "trainer/global_step"
+# Metric -> which of its values the summary keeps.
+BEST = {
+    "val/mrr": "max",
+    **{f"val/hits@{k}": "max" for k in (1, 3, 10, 20, 50, 100)},
+    "val/acc": "max",
+    "val/auroc": "max",
+    "val/ap": "max",
+    "val/mr": "min",
+    "val/loss": "min",
+    "val/rmse": "min",
+    "train/loss": "min",
+    "train/peak_memory_gib": "max",
+}
+_ID_FILE = "id.json"
+_CONFUSION = "wandb/confusion_matrix/v1"  # a chart that Weights & Biases ships
+
+
+def remembered_id(run: Path, project: str, entity: str | None) -> str | None:
+    """The id at Weights & Biases of the run in a run directory, if it was of this project.
+
+    Args:
+        run: Run directory.
+        project: Project that is logged to now.
+        entity: User or team; None for the default one.
+    """
+    try:
+        found = json.loads((run / "wandb" / _ID_FILE).read_text(encoding="utf-8"))
+        same = (found["project"], found["entity"]) == (project, entity)
+        return str(found["id"]) if same else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+class WandbRun(Callback):
+    """Fills the runs of all `WandbLogger`s of a trainer; only the first process has any.
+
+    Args:
+        directory: Run directory, in which the run's id is remembered: who goes on with it goes on there.
+        names: Model, data, recipe and task, for the configuration.
+        paper: Published test figures by name, `test/mrr`: logged as the constant `paper/mrr`.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        names: Mapping[str, str] | None = None,
+        paper: Mapping[str, float] | None = None,
+    ) -> None:
+        self.directory = Path(directory)
+        self.names = dict(names or {})
+        self.paper = {f"paper/{name.removeprefix('test/')}": value for name, value in (paper or {}).items()}
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Say which values are the best ones."""
+        for logger, run in self._runs(trainer):
+            monitor = getattr(pl_module, "monitor", None)
+            watched = {monitor: getattr(pl_module, "mode", "max")} if monitor else {}
+            for name, best in {**BEST, **watched}.items():
+                run.define_metric(name, step_metric=STEP, summary=best)
+            folder = self.directory / "wandb"
+            folder.mkdir(parents=True, exist_ok=True)
+            known = {"id": run.id, "project": logger._project, "entity": logger._wandb_init.get("entity")}
+            (folder / _ID_FILE).write_text(json.dumps(known) + "\n", encoding="utf-8")
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """The facts are known by now; the line of the paper begins."""
+        self._describe(trainer, pl_module)
+        self._draw_paper(trainer)
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """The line of the paper goes on."""
+        if trainer.state.fn == "fit" and not trainer.sanity_checking and is_milestone(trainer.current_epoch):
+            self._draw_paper(trainer)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """The line of the paper ends."""
+        self._draw_paper(trainer)
+
+    def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """A test by itself has its facts too."""
+        self._describe(trainer, pl_module)
+
+    def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Figures into the summary, tables and pictures beside them."""
+        callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
+        found = next((c.evaluation for c in callbacks if isinstance(c, EvaluationFiles)), None)
+        if found is None:
+            return
+        for _, run in self._runs(trainer):
+            values = {key: value for table in found.tables for key, value in wandb_values(table).items()}
+            run.log({**values, STEP: trainer.global_step})
+            run.summary.update(dict(found.figures))
+
+    def _describe(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        from graphzoo.tasks.base import versions
+
+        datamodule = trainer.datamodule  # type: ignore[attr-defined]
+        facts = _data_facts(datamodule)
+        encoder = getattr(pl_module, "encoder", None)
+        for _, run in self._runs(trainer):
+            run.config.update(  # type: ignore[no-untyped-call]
+                {
+                    **self.names,
+                    "group": "-".join(self.names.get(name, "") for name in ("model", "data")),
+                    "task": type(pl_module).__name__,
+                    "encoder": _plain(getattr(encoder, "init_args", {})),
+                    "versions": versions(),
+                    "commit": _commit(),
+                    "data_fingerprint": getattr(datamodule, "fingerprint", None),
+                },
+                allow_val_change=True,
+            )
+            parameters = sum(parameter.numel() for parameter in pl_module.parameters())
+            run.summary.update({**facts, "model/parameters": parameters})
+
+    def _draw_paper(self, trainer: Trainer) -> None:
+        if not self.paper:
+            return
+        for _, run in self._runs(trainer):
+            run.log({**self.paper, STEP: trainer.global_step})
+
+    def _runs(self, trainer: Trainer) -> list[tuple[WandbLogger, Run]]:
+        if not trainer.is_global_zero:
+            return []
+        loggers = [logger for logger in trainer.loggers if isinstance(logger, WandbLogger)]
+        return [(logger, logger.experiment) for logger in loggers]
+
+
+def wandb_values(table: Table) -> dict[str, Any]:
+    """A table and its picture, as `run.log` takes them, under `evaluation/<name>` and names that begin so."""
+    import wandb
+
+    key = f"evaluation/{table.name}"
+    found: dict[str, Any] = {key: wandb.Table(dataframe=table.data)}
+    data = table.data
+    if table.kind == "bars":
+        if table.label and (data[table.label] == "both").any():
+            data = data[data[table.label] == "both"]
+        for name in table.y:
+            rows = wandb.Table(dataframe=data[[table.x, name]])
+            found[f"{key}_{name}"] = wandb.plot.bar(rows, table.x, name, title=f"{table.title}: {name}")
+    elif table.kind == "histogram":
+        edges = np.array([*data["from"], data["to"].iloc[-1]])
+        for name in table.y:
+            found[f"{key}_{name}"] = wandb.Histogram(np_histogram=(data[name].to_numpy(), edges))
+    elif table.kind == "matrix":
+        columns = {table.x: "Actual", table.y[0]: "Predicted", table.label: "nPredictions"}
+        rows = wandb.Table(dataframe=data.rename(columns=columns)[list(columns.values())])
+        fields = {name: name for name in columns.values()}
+        found[f"{key}_plot"] = wandb.plot_table(_CONFUSION, rows, fields, {"title": table.title})
+    elif table.kind in ("curve", "scatter"):
+        draw = wandb.plot.line if table.kind == "curve" else wandb.plot.scatter
+        rows = wandb.Table(dataframe=data[[table.x, table.y[0]]])
+        found[f"{key}_plot"] = draw(rows, table.x, table.y[0], title=table.title)
+    return found
+
+
+def _data_facts(datamodule: Any) -> dict[str, int]:
+    """Sizes of the graph and its split."""
+    spec = datamodule.spec
+    found = {"data/nodes": int(spec.num_nodes)}
+    if hasattr(datamodule, "describe_split"):
+        sizes = datamodule.describe_split()
+    else:
+        sizes = {part: len(datamodule.triples(part)) for part in ("train", "valid", "test")}
+        found["data/relations"] = int(spec.num_relations)
+    return found | {f"data/{part}": int(sizes[part]) for part in ("train", "valid", "test")}
+
+
+def _commit() -> str | None:
+    """The commit of the checkout that graphzoo runs from; None for an installed one."""
+    root = Path(__file__).resolve().parents[2]
+    if not (root / ".git").exists():
+        return None
+    try:
+        command = ["git", "-C", str(root), "rev-parse", "HEAD"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() or None
+
+
+def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
+    kinds = (str, int, float, bool, type(None), list, tuple)
+    return {name: value if isinstance(value, kinds) else str(value) for name, value in settings.items()}

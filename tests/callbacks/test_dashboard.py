@@ -1,0 +1,129 @@
+"""The dashboard as code: every panel shows what runs have, and the command answers in a few lines."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from graphzoo import cli
+from graphzoo.dashboard import SECTIONS, TASKS, panels, workspace
+from graphzoo.errors import UsageError
+
+RUNS = {"kg": "once", "nodes": "nodes", "links": "links"}
+
+
+def value_of(config, path):
+    """The setting that a dotted path names."""
+    for part in path.split("."):
+        config = config[part]
+    return config
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_each_panel_shows_what_a_run_of_its_task_has(wandb_runs, task):
+    (run,) = getattr(wandb_runs, RUNS[task])
+    chosen = panels(task)
+    assert list(dict.fromkeys(panel.section for panel in chosen)) == list(SECTIONS)
+    for panel in chosen:
+        for metric in panel.metrics:
+            if metric.startswith("config:"):
+                assert value_of(run.config, metric.removeprefix("config:")) is not None
+            elif panel.kind == "table":
+                assert run.summary[f"{metric}._type"] == "table-file", metric
+            elif panel.kind in ("line", "seeds"):
+                assert len([row for row in run.history if metric in row]) >= 1, metric
+            else:
+                assert metric in run.summary, metric
+
+
+def test_the_panels_of_a_task_are_those_of_the_whole(wandb_runs):
+    everything = panels()
+    assert {panel for task in TASKS for panel in panels(task)} == set(everything)
+    kinds = {panel.kind for panel in everything if panel.section == "Comparison"}
+    assert {"parallel", "seeds", "seed bars"} <= kinds
+    (run,) = wandb_runs.nodes
+    assert run.config["group"] == run.run.run_group, "seeds are averaged over it"
+
+
+@pytest.mark.parametrize("task", ["all", *TASKS])
+def test_the_file_holds_every_panel(tmp_path, capsys, task):
+    pytest.importorskip("wandb_workspaces")
+    out = tmp_path / "new" / "dashboard.json"
+    assert cli.main(["dashboard", "--project", "zoo", "--task", task, f"--out={out}"]) == 0
+    found = json.loads(out.read_text())
+    sections = found["spec"]["section"]["panelBankConfig"]["sections"]
+    written = {section["name"]: len(section["panels"]) for section in sections if section["panels"]}
+    chosen = panels(task)
+    assert written == {name: sum(panel.section == name for panel in chosen) for name in SECTIONS}
+    text = out.read_text()
+    assert all(
+        metric.removeprefix("config:").rpartition(".")[2] in text for p in chosen for metric in p.metrics
+    )
+    assert found["project"] == "zoo" and f"{len(chosen)} panels" in capsys.readouterr().out
+    assert cli.main(["dashboard", "--project=zoo", f"--out={out}"]) == 2
+    assert "exists; give a new file" in capsys.readouterr().err and out.read_text() == text
+
+
+def test_seeds_are_averaged_with_their_deviation():
+    pytest.importorskip("wandb_workspaces")
+    made = workspace("zoo", "me", task="nodes")
+    (comparison,) = [section for section in made.sections if section.name == "Comparison"]
+    averaged = [panel for panel in comparison.panels if getattr(panel, "groupby", None)]
+    assert len(averaged) == 2
+    for panel in averaged:
+        assert (panel.groupby, panel.groupby_aggfunc, panel.groupby_rangefunc) == ("group", "mean", "stddev")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--projekt", "zoo"], "Did you mean: --project?"),
+        (["--entity", "me"], "--project P says which project"),
+        (["--project"], "--project needs a value"),
+        (["--project", "zoo", "--task", "node"], "--task is one of all, kg, nodes, links, got 'node'"),
+    ],
+)
+def test_wrong_options_take_a_few_lines(capsys, words, said):
+    assert cli.main(["dashboard", *words]) == 2
+    told = capsys.readouterr().err
+    assert said in told and len(told.splitlines()) <= 6
+
+
+def test_without_the_package_or_a_login_the_way_out_is_said(tmp_path, monkeypatch, capsys):
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "wandb_workspaces", None)
+        patch.setitem(sys.modules, "wandb_workspaces.workspaces", None)
+        assert cli.main(["dashboard", "--project", "zoo", f"--out={tmp_path / 'x.json'}"]) == 2
+    assert "pip install 'graphzoo[dashboard]'" in capsys.readouterr().err
+    import wandb
+
+    def refuse():
+        raise wandb.errors.UsageError("api_key not configured")
+
+    monkeypatch.setattr(wandb, "Api", refuse)
+    assert cli.main(["dashboard", "--project", "zoo"]) == 2
+    assert "--out FILE" in capsys.readouterr().err
+    pytest.importorskip("wandb_workspaces")
+    import wandb_workspaces.workspaces as ws
+
+    def fail(self):
+        raise OSError("no route to host")
+
+    monkeypatch.setattr(ws.Workspace, "save", fail)
+    assert cli.main(["dashboard", "--project", "zoo", "--entity", "me"]) == 2
+    assert "no route to host" in capsys.readouterr().err
+
+
+def test_help_fits_a_screen_and_imports_nothing_heavy(capsys):
+    assert cli.main(["dashboard", "--help"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) < 24
+    code = (
+        "import sys; from graphzoo.cli import main; main(['dashboard', '--help']);"
+        "assert not {'torch', 'wandb', 'pandas', 'lightning'} & set(sys.modules), sorted(sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL).returncode == 0
+    with pytest.raises(UsageError, match="unknown option"):
+        from graphzoo.dashboard import dashboard_main
+
+        dashboard_main(["zoo"])
