@@ -164,6 +164,9 @@ class GraphzooCLI(LightningCLI):
         for name, value in ours.items():
             if name in arguments and arguments[name] is None:  # arguments of wandb.init
                 arguments[name] = value
+        if arguments.get("save_dir") is not None:
+            # W&B's own process may have begun in another folder.
+            arguments["save_dir"] = str(Path(arguments["save_dir"]).absolute())
         if arguments.get("name") is None:
             arguments["name"] = f"{plan.model}-{plan.data}-{self.run_dir.name}"
         if plan.resume and arguments.get("id") is None and arguments.get("version") is None:
