@@ -56,7 +56,8 @@ docs: $(VENV)/.installed-dev  ## check the links of README and docs, run their e
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) tests/test_docs.py $(PYTEST_ARGS)
 
 site: $(VENV)/.installed-dev  ## build the documentation site into site/; open site/index.html
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+# Not --quiet: it silences the warnings before --strict has counted them.
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 bench: $(VENV)/.installed-dev  ## time relational_spmm and a whole training step, write benchmarks/results
 	$(BIN)/python -m benchmarks
