@@ -13,7 +13,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from graphzoo.errors import UsageError
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["CARD", "FORMAT", "SETTINGS", "WEIGHTS", "read_pretrained", "write_pretrained"]
+__all__ = ["CARD", "FORMAT", "SETTINGS", "WEIGHTS", "new_folder", "read_pretrained", "write_pretrained"]
 
 FORMAT = 1
 WEIGHTS, SETTINGS, CARD = "model.safetensors", "config.json", "README.md"
@@ -54,16 +55,11 @@ def write_pretrained(
     """
     from safetensors.torch import save_file
 
-    shown, folder = Path(folder), Path(folder).absolute()
-    if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
-        raise UsageError(f"{shown} exists already and is left as it is\nGive another folder")
     try:
         text = json.dumps({"format": FORMAT, **settings}, indent=1, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise UsageError(f"the settings cannot be written as JSON: {error}") from error
-    part = folder.with_name(f"{folder.name}.{os.getpid()}.part")
-    try:
-        part.mkdir(parents=True)
+    with new_folder(folder) as part:
         kept = {name: value.detach().cpu().contiguous().clone() for name, value in weights.items()}
         save_file(kept, part / WEIGHTS, metadata={"format": "pt"})
         (part / SETTINGS).write_text(text + "\n", encoding="utf-8")
@@ -71,6 +67,29 @@ def write_pretrained(
             (part / CARD).write_text(card, encoding="utf-8")
         if graph is not None:
             shutil.copytree(graph, part / "graph")
+    return Path(folder)
+
+
+@contextmanager
+def new_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
+    """A folder to fill, which takes its name when the block ends well; otherwise nothing is left of it.
+
+    Args:
+        folder: Must not exist yet, or be empty.
+
+    Yields:
+        Where to write.
+
+    Raises:
+        UsageError: if there is something in `folder`, or it cannot be written.
+    """
+    shown, folder = Path(folder), Path(folder).absolute()
+    if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
+        raise UsageError(f"{shown} exists already and is left as it is\nGive another folder")
+    part = folder.with_name(f"{folder.name}.{os.getpid()}.part")
+    try:
+        part.mkdir(parents=True)
+        yield part
         part.replace(folder)
     except OSError as error:
         raise UsageError(
@@ -78,7 +97,6 @@ def write_pretrained(
         ) from error
     finally:
         shutil.rmtree(part, ignore_errors=True)
-    return shown
 
 
 def read_pretrained(path: str | os.PathLike[str]) -> dict[str, Any]:

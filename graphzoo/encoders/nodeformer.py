@@ -17,8 +17,9 @@ from torch.nn import functional as F
 
 from graphzoo.encoders.base import NodeEncoder
 from graphzoo.encoders.checks import check_features
+from graphzoo.errors import UsageError
 from graphzoo.layers import LastResult, NoiseStream, SparseLinear, dropout, row_entropy
-from graphzoo.ops.adjacency import AdjacencyOrders, SparseAdjacency, adjacency_orders
+from graphzoo.ops.adjacency import AdjacencyOrders, PlainAdjacency, SparseAdjacency, adjacency_orders
 from graphzoo.ops.eager import run_eagerly
 from graphzoo.ops.kernelized_attention import attend_features, edge_log_weights
 from graphzoo.ops.random_features import draw_gumbel, orthogonal_projection, random_features_at
@@ -184,6 +185,8 @@ class NodeFormer(NodeEncoder):
         self.norms = nn.ModuleList(norms)
         self.noise = NoiseStream(seed)
         self._last: LastResult[dict[str, Any]] = LastResult()
+        # Directions that are not drawn but given, for a program that cannot draw.
+        self.fixed: list[Tensor] | None = None
 
     def precompute(
         self, x: Tensor, edge_index: Tensor | None, *, cache: str | PathLike[str] | None = None
@@ -317,6 +320,8 @@ class NodeFormer(NodeEncoder):
     ) -> tuple[AdjacencyOrders, SparseMatrix | None]:
         """What `precompute` returns: as given, or made of `x` and `edge_index` and kept."""
         check_features(x, self.spec)
+        if torch.compiler.is_exporting():
+            return self._traced_graph(x, edge_index), None
         if adjacency is None:
             tensors = (x,) if edge_index is None else (x, edge_index)
             found = self._last.get(tensors, lambda: self.precompute(x, edge_index))
@@ -328,6 +333,25 @@ class NodeFormer(NodeEncoder):
             )
         return adjacency, features
 
+    def _traced_graph(self, x: Tensor, edge_index: Tensor | None) -> AdjacencyOrders:
+        """The first adjacency order of edges that are distinct and no loops, by torch's own operations."""
+        if self.rb_order > 1:
+            raise UsageError(
+                f"a program knows no adjacency beyond the edges, this NodeFormer has rb_order {self.rb_order}"
+            )
+        if edge_index is None:
+            return AdjacencyOrders()
+        return AdjacencyOrders([PlainAdjacency(edge_index, x.shape[0], self.lin_in.weight.dtype)])
+
+    def draw_projections(self) -> list[Tensor]:
+        """The random directions [M, D] of every layer in evaluation."""
+        training = self.training
+        self.eval()
+        generator = self.noise.fixed_generator(self.lin_in.weight.device)
+        drawn = [self._draw(0, generator)[0] for _ in self.layers]
+        self.train(training)
+        return drawn
+
     def _encode(
         self,
         x: Tensor,
@@ -338,22 +362,31 @@ class NodeFormer(NodeEncoder):
     ) -> Tensor:
         """`forward`; features of queries and keys of every layer are put into `layers`."""
         device, training = x.device, self.training
-        generator = (
-            self.noise.generator(noise_seed, device) if training else self.noise.fixed_generator(device)
-        )
+        generator: torch.Generator | None = None
+        if training:
+            generator = self.noise.generator(noise_seed, device)
+        elif self.fixed is None:
+            generator = self.noise.fixed_generator(device)
         inputs = self._drop_features(x if features is None else features, generator)
         h = F.elu(self.norms[0](self.lin_in(inputs)))
         h = dropout(h, self.dropout, generator, training)
         states = [h]
-        for layer, norm in zip(self.layers, list(self.norms)[1:], strict=True):
-            update, phi_q, phi_k = layer(h, *self._draw(x.shape[0], generator), adjacency)
+        for number, (layer, norm) in enumerate(zip(self.layers, list(self.norms)[1:], strict=True)):
+            if generator is None:
+                assert self.fixed is not None
+                noise: tuple[Tensor, Tensor | None] = self.fixed[number], None
+            else:
+                noise = self._draw(x.shape[0], generator)
+            update, phi_q, phi_k = layer(h, *noise, adjacency)
             layers.append((phi_q, phi_k))
             h = norm(update + h if self.residual else update)
             h = dropout(F.elu(h) if self.activation else h, self.dropout, generator, training)
             states.append(h)
         return torch.cat(states, 1) if self.jumping_knowledge else h
 
-    def _drop_features(self, x: Tensor | SparseMatrix, generator: torch.Generator) -> Tensor | SparseMatrix:
+    def _drop_features(
+        self, x: Tensor | SparseMatrix, generator: torch.Generator | None
+    ) -> Tensor | SparseMatrix:
         """Input dropout: of the stored values where the features are sparse."""
         if not self.training or self.input_dropout == 0:
             return x

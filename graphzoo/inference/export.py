@@ -12,14 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from graphzoo.errors import UsageError, suggestion
-from graphzoo.pretrained import WEIGHTS, write_pretrained
+from graphzoo.pretrained import CARD, WEIGHTS, new_folder, write_pretrained
 from graphzoo.rows import SHOWN
 from graphzoo.runs import take_flag, take_option
 
 __all__ = ["export_main", "export_run"]
 
-USAGE = "usage: graphzoo export RUN --out DIR [--to safetensors] [--license NAME] [--trust]"
-_FORMATS = ("safetensors",)
+USAGE = (
+    "usage: graphzoo export RUN --out DIR [--to safetensors|torch.export] [--license NAME] [--trust]\n\n"
+    "safetensors    weights and settings, for graphzoo.load and Encoder.from_pretrained\n"
+    "torch.export   a program that runs with torch alone, for torch.export.load"
+)
+_FORMATS = ("safetensors", "torch.export")
 # What the settings of a task must not carry to others.
 _PRIVATE = ("root", "path")
 _TASKS = {
@@ -52,29 +56,39 @@ def export_main(argv: list[str]) -> int:
     if odd := [word for word in rest if word.startswith("-")]:
         raise UsageError(f"unknown option {odd[0]}\n{USAGE}")
     if form not in _FORMATS:
-        raise UsageError(f"unknown format {form!r}\n{suggestion(form, _FORMATS) or 'There is: safetensors'}")
+        raise UsageError(
+            f"unknown format {form!r}\n{suggestion(form, _FORMATS) or 'There are: ' + ', '.join(_FORMATS)}"
+        )
     if len(rest) != 1 or not out:
         raise UsageError(f"export needs one run and --out DIR\n{USAGE}")
     from graphzoo.checkpoints import locate
 
     run = locate("predict", rest[0])[0] if rest[0] in ("best", "last") else Path(rest[0])
-    folder = export_run(run, out, licence=licence, trust=trust)
+    folder = export_run(run, out, to=form, licence=licence, trust=trust)
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     size = sum(path.stat().st_size for path in files)
-    sys.stderr.write(
-        f"{folder}: {len(files)} files, {size / 2**20:.1f} MiB; graphzoo.load({str(folder)!r})\n"
-    )
+    use = f"graphzoo.load({str(folder)!r})"
+    if form == "torch.export":
+        use = f"torch.export.load({str(folder / 'model.pt2')!r}).module()"
+    sys.stderr.write(f"{folder}: {len(files)} files, {size / 2**20:.1f} MiB; {use}\n")
     return 0
 
 
 def export_run(
-    run: str | PathLike[str], folder: str | PathLike[str], *, licence: str = "", trust: bool = False
+    run: str | PathLike[str],
+    folder: str | PathLike[str],
+    *,
+    to: str = "safetensors",
+    licence: str = "",
+    trust: bool = False,
 ) -> Path:
-    """Write a trained model to a new folder that `graphzoo.load` and `Encoder.from_pretrained` read.
+    """Write a trained model to a new folder.
 
     Args:
         run: A run directory or a checkpoint in one. Of a run directory, the best checkpoint is taken.
         folder: Must not exist yet, or be empty.
+        to: "safetensors": for `graphzoo.load` and `Encoder.from_pretrained`. "torch.export": a program for
+            `torch.export.load`, with its inputs described in `inputs.json`.
         licence: Of the weights, for the model card.
         trust: Import classes that the checkpoint names even if they are neither registered nor imported.
 
@@ -98,9 +112,25 @@ def export_run(
     settings.pop("encoder", None)
     results = _results(place, checkpoint.get("epoch"))
     content = {"graphzoo": described, "hyper_parameters": settings, "results": results}
-    card = _card(described, results, type(task).__name__, Path(folder).name, licence)
     with tempfile.TemporaryDirectory() as scratch:
         graph = None if place is None else _copy_graph(place / "graph", Path(scratch) / "graph")
+        name = Path(folder).name
+        if to == "torch.export":
+            from graphzoo.inference.program import DESCRIPTION, PROGRAM, write_program
+
+            with new_folder(folder) as part:
+                write_program(task, part)
+                inputs = json.loads((part / DESCRIPTION).read_text(encoding="utf-8"))["inputs"]
+                use = _PROGRAM_USE.format(file=f"{name}/{PROGRAM}", inputs=", ".join(inputs))
+                card = _card(described, results, type(task).__name__, use, licence)
+                (part / CARD).write_text(card, encoding="utf-8")
+                if graph is not None:
+                    shutil.copytree(graph, part / "graph")
+            return Path(folder)
+        module, _, encoder = described["encoder"]["class_path"].rpartition(".")
+        call = _TASKS.get(type(task).__name__, ("", "model.predict(...)"))[1]
+        use = _USE.format(name=name, call=call, module=module, encoder=encoder)
+        card = _card(described, results, type(task).__name__, use, licence)
         return write_pretrained(folder, checkpoint["state_dict"], content, card=card, graph=graph)
 
 
@@ -158,20 +188,7 @@ A {encoder} for {words}, trained with graphzoo on {data}.
 
 ## Use
 
-```python
-import graphzoo
-
-model = graphzoo.load({name!r})
-{call}
-```
-
-The encoder alone, in a model of your own:
-
-```python
-from {module} import {encoder}
-
-encoder = {encoder}.from_pretrained({name!r})
-```
+{use}
 
 ## Results
 
@@ -189,12 +206,34 @@ encoder = {encoder}.from_pretrained({name!r})
 """
 
 
-def _card(
-    described: Mapping[str, Any], results: Mapping[str, Any], task: str, name: str, licence: str
-) -> str:
+_USE = """```python
+import graphzoo
+
+model = graphzoo.load({name!r})
+{call}
+```
+
+The encoder alone, in a model of your own:
+
+```python
+from {module} import {encoder}
+
+encoder = {encoder}.from_pretrained({name!r})
+```"""
+_PROGRAM_USE = """```python
+import torch
+
+program = torch.export.load({file!r}).module()
+scores = program({inputs})
+```
+
+`inputs.json` says what the tensors are, `graph` holds names or features of the graph it was trained on."""
+
+
+def _card(described: Mapping[str, Any], results: Mapping[str, Any], task: str, use: str, licence: str) -> str:
     """A model card: what it is, how it was made and judged, how to use it."""
-    kind, call = _TASKS.get(task, (task, "model.predict(...)"))
-    module, _, encoder = described["encoder"]["class_path"].rpartition(".")
+    kind = _TASKS.get(task, (task, ""))[0]
+    encoder = described["encoder"]["class_path"].rpartition(".")[2]
     trained = described.get("data") or {}
     spec = described["spec"]
     data = trained.get("name") or results.get("data") or "own data"
@@ -215,10 +254,8 @@ def _card(
         words=kind.replace("-", " "),
         license=f"license: {json.dumps(licence)}\n" if licence else "",
         encoder=encoder,
-        module=module,
         data=data,
-        name=name,
-        call=call,
+        use=use,
         results=_results_of_card(results),
         facts="\n".join(f"| {key} | {_cell(value)} |" for key, value in facts.items() if value is not None),
         licence=licence or "Not stated by who exported it; the data may have a licence of their own.",

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from graphzoo.ops.sparse import SparseMatrix, check_edges, without_beta_warning
 
-__all__ = ["AdjacencyOrders", "SparseAdjacency", "adjacency_orders", "normalized_adjacency"]
+__all__ = ["AdjacencyOrders", "PlainAdjacency", "SparseAdjacency", "adjacency_orders", "normalized_adjacency"]
 
 _log = logging.getLogger(__name__)
 
@@ -42,6 +42,34 @@ class SparseAdjacency(SparseMatrix):
     def in_degree(self) -> Tensor:
         """Edges that arrive at each node, [N], int64."""
         return self.rowptr.diff().long()
+
+
+class PlainAdjacency(SparseAdjacency):
+    """The same matrix with loops added, by torch's own operations and without looking at values.
+
+    For programs that are traced: only `matmul` and `row_sums` are there, and `matmul` holds an [E, D] table.
+
+    Args:
+        edge_index: Distinct edges without loops, [2, E], int64.
+        num_nodes: N.
+        dtype: Of the values.
+    """
+
+    def __init__(self, edge_index: Tensor, num_nodes: int, dtype: torch.dtype) -> None:
+        nodes = torch.arange(num_nodes, device=edge_index.device)
+        self._source, self._target = torch.cat([edge_index[0], nodes]), torch.cat([edge_index[1], nodes])
+        ones = torch.ones_like(self._target, dtype=dtype)
+        scale = torch.zeros_like(nodes, dtype=dtype).index_add(0, self._target, ones).rsqrt()
+        self._weight, self._num_nodes = scale[self._target] * scale[self._source], num_nodes
+
+    def row_sums(self) -> Tensor:
+        """A 1, [N]."""
+        return torch.zeros_like(self._weight[: self._num_nodes]).index_add(0, self._target, self._weight)
+
+    def matmul(self, x: Tensor) -> Tensor:
+        """A x, [N, D]."""
+        messages = self._weight[:, None].to(x.dtype) * x[self._source]
+        return torch.zeros_like(x).index_add(0, self._target, messages)
 
 
 class AdjacencyOrders(tuple[SparseAdjacency, ...]):

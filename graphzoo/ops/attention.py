@@ -186,7 +186,7 @@ def exponential_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     logits = q @ k.transpose(-1, -2) / math.sqrt(query.shape[-1])
     # The term N v_u is one more candidate with logit log N, so a softmax does the whole of it without
     # overflow.
-    own = logits.new_full((*logits.shape[:-1], 1), math.log(num_nodes))
+    own = _log(num_nodes, logits).expand(*logits.shape[:-1], 1)
     weights = torch.softmax(torch.cat([logits, own], dim=-1), dim=-1)
     return (weights[..., :-1] @ v + weights[..., -1:] * v).permute(2, 0, 1, 3)
 
@@ -214,12 +214,17 @@ def random_feature_attention(query: Tensor, key: Tensor, value: Tensor, projecti
     q_max = q.detach().amax(-1, keepdim=True)
     k_max = k.detach().amax((0, 3), keepdim=True)
     q, k = torch.exp(q - q_max), torch.exp(k - k_max)
-    log_own = math.log(query.shape[0] * projection.shape[0])
+    log_own = _log(query.shape[0] * projection.shape[0], query)
     largest = (q_max + k_max).clamp(min=log_own)
     scale, own = torch.exp(q_max + k_max - largest), torch.exp(log_own - largest)
     mixed = torch.einsum("nbhm,bhmd->nbhd", q, torch.einsum("nbhm,nbhd->bhmd", k, value))
     total = torch.einsum("nbhm,bhm->nbh", q, k.sum(0))[..., None]
     return (scale * mixed + own * value) / (scale * total + own)
+
+
+def _log(number: int, like: Tensor) -> Tensor:
+    """As a tensor: in a program that is traced the number is a symbol."""
+    return torch.full((), number, dtype=like.dtype, device=like.device).log()
 
 
 def _check(query: Tensor, key: Tensor, value: Tensor) -> None:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from graphzoo.ops.eager import without_autocast
 from graphzoo.ops.map_rows import RowFunction, map_rows
 
 __all__ = [
@@ -237,7 +238,7 @@ def _sums(query: Tensor, key: Tensor, value: Tensor, norm: CosineNorm) -> tuple[
 
     "l2" normalises each key here, "fro" is applied to the finished sums by `_attend`.
     """
-    with torch.autocast(key.device.type, enabled=False):
+    with without_autocast(key.device.type):
         query, key, value = _wide(query), _wide(key), _wide(value)
         key_square = query_square = key.new_zeros(())
         if norm == "l2":
@@ -252,7 +253,7 @@ def _attend(
 ) -> Tensor:
     """Rows of Eq. 24 from the sums over all nodes, [n, C]."""
     key_sum, product, value_sum, key_square, query_square = sums
-    with torch.autocast(query.device.type, enabled=False):
+    with without_autocast(query.device.type):
         query = _wide(query)
         if norm == "l2":
             scale = _inverse_norm((query * query).sum(-1, keepdim=True))  # [n, 1]

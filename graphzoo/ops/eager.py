@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 import torch
 
-__all__ = ["run_eagerly"]
+__all__ = ["run_eagerly", "without_autocast"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -29,3 +30,11 @@ def run_eagerly(function: Callable[P, R]) -> Callable[P, R]:
         return function(*args, **kwargs)
 
     return call
+
+
+def without_autocast(device_type: str) -> AbstractContextManager[Any]:
+    """Arithmetic in the precision of the tensors; an exported program neither holds nor needs the context."""
+    if torch.compiler.is_exporting():
+        return nullcontext()
+    switched_off: AbstractContextManager[Any] = torch.autocast(device_type, enabled=False)
+    return switched_off

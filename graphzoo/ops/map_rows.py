@@ -169,6 +169,8 @@ def map_rows(
     Raises:
         ValueError: if there are no rows or the tensors of `rows` differ in length.
     """
+    if torch.compiler.is_exporting():  # chunks and gradients are for training; sizes are symbols here
+        return fn(tuple(rows), tuple(shared), 0)
     if not rows or rows[0].shape[0] == 0:
         raise ValueError("map_rows needs at least one tensor with at least one row")
     if len({row.shape[0] for row in rows}) > 1:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import Function, once_differentiable
 
-from graphzoo.ops.eager import run_eagerly
+from graphzoo.ops.eager import run_eagerly, without_autocast
 
 __all__ = ["draw_gumbel", "orthogonal_projection", "positive_random_features", "random_features_at"]
 
@@ -117,7 +117,7 @@ class _Features(Function):
     ) -> Tensor:
         dtype = torch.promote_types(x.dtype, torch.float32)
         largest: Tensor | tuple[Tensor, ...] | None = None  # where the stabiliser was found
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x.device.type):
             scaled = x.to(dtype) * scale
             out = scaled @ projection.to(dtype).t()  # [N, H, M]
             offset = scaled.square().sum(-1, keepdim=True) / 2
@@ -140,7 +140,7 @@ class _Features(Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, projection, out = ctx.saved_tensors
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x.device.type):
             grad_exponent = (out - ctx.floor).mul_(grad)
             grad_offset = grad_exponent.sum(-1, keepdim=True)
             if isinstance(ctx.largest, tuple):

@@ -75,7 +75,7 @@ def piece_bounds(num_rows: int, block: int) -> list[int]:
 
 def runs_compiled(*tensors: Tensor) -> bool:
     """Whether the compiled CPU kernels take these tensors: one of their types, and no autocast."""
-    if torch.is_autocast_enabled("cpu"):
+    if torch.is_autocast_enabled("cpu") or torch.compiler.is_exporting():
         return False
     return all(
         tensor.device.type == "cpu" and tensor.dtype == tensors[0].dtype for tensor in tensors

@@ -60,7 +60,9 @@ def relational_spmm(
     tensor([ 0.,  0., 11.])
     """
     _check_arguments(x, relation, graph, edge_mask)
-    if backend is None:
+    if torch.compiler.is_exporting():
+        backend = "naive"  # an exported program holds torch's own operations only
+    elif backend is None:
         backend = {"cpu": "numba", "cuda": "triton"}.get(x.device.type, "naive")  # type: ignore[assignment]
     if backend == "naive":
         return naive.relational_spmm(x, relation, graph, edge_mask)

@@ -84,10 +84,21 @@ class RelationalGraph:
         self.num_relations = num_relations
         self._orderings: dict[Segment, Ordering] = {}
 
+    @classmethod
+    def unchecked(
+        cls, edge_index: Tensor, edge_type: Tensor, num_nodes: int, num_relations: int
+    ) -> RelationalGraph:
+        """A graph of edges that are known to be valid, looking at no value: for programs that are traced."""
+        graph = object.__new__(cls)
+        graph.edge_index, graph.edge_type = edge_index, edge_type
+        graph.num_nodes, graph.num_relations = num_nodes, num_relations
+        graph._orderings = {}
+        return graph
+
     @property
     def num_edges(self) -> int:
         """E, the number of edges, masked ones included."""
-        return int(self.edge_type.shape[0])
+        return self.edge_type.shape[0]
 
     @property
     def device(self) -> torch.device:
@@ -99,10 +110,8 @@ class RelationalGraph:
         device = torch.empty(0, device=device).device
         if device == self.device:
             return self
-        moved = object.__new__(RelationalGraph)
-        moved.edge_index = self.edge_index.to(device)
-        moved.edge_type = self.edge_type.to(device)
-        moved.num_nodes, moved.num_relations = self.num_nodes, self.num_relations
+        edges = self.edge_index.to(device), self.edge_type.to(device)
+        moved = RelationalGraph.unchecked(*edges, self.num_nodes, self.num_relations)
         moved._orderings = {name: ordering.to(device) for name, ordering in self._orderings.items()}
         return moved
 

@@ -1,0 +1,259 @@
+"""`graphzoo export --to torch.export`: a trained model as a program that runs with torch alone.
+
+The program holds weights and torch's own operations; sizes of graph and batch are free. Its scores are those
+of `predict`, a little slower, for the fused kernels stay behind.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from graphzoo.encoders.base import NodeEncoder, PairEncoder, QueryEncoder
+from graphzoo.errors import UsageError
+from graphzoo.ops import RelationalGraph
+from graphzoo.tasks import KGCompletion, LinkPrediction, NodeClassification
+from graphzoo.tasks.base import Task
+from graphzoo.types import PairSubgraphs
+
+__all__ = ["DESCRIPTION", "PROGRAM", "Program", "make_program", "write_program"]
+
+PROGRAM, DESCRIPTION = "model.pt2", "inputs.json"
+_NODES, _EDGES, _QUERIES = 7, 11, 3  # of the example that is traced; the program's sizes are free
+_TOLERANCE = 1e-4
+_EDGES_GIVEN = "edge_index"
+
+
+class Program(NamedTuple):
+    """A module of tensors alone, and what it is to be given."""
+
+    module: nn.Module
+    inputs: dict[str, tuple[Tensor, str]]
+    """Name -> example and, in words, shape and meaning, in the order of the arguments."""
+    output: str
+    """Shape and meaning of the result."""
+
+
+class _Queries(nn.Module):
+    """Every node's score as an answer to queries, [B, N]."""
+
+    def __init__(self, encoder: QueryEncoder, decoder: nn.Module) -> None:
+        super().__init__()
+        self.encoder, self.decoder = encoder, decoder
+        self.num_types = 2 * encoder.spec.num_relations
+
+    def forward(
+        self, edge_index: Tensor, edge_type: Tensor, nodes: Tensor, head: Tensor, relation: Tensor
+    ) -> Tensor:
+        graph = RelationalGraph.unchecked(edge_index, edge_type, nodes.shape[0], self.num_types)
+        states: Tensor = self.encoder(graph, head, relation, noise_seed=0)
+        logits: Tensor = self.decoder(states)
+        return logits
+
+
+class _States(nn.Module):
+    """States of all nodes [N, D] from features and edges, or what the encoder computes of a graph once."""
+
+    def __init__(self, encoder: NodeEncoder, given: str) -> None:
+        super().__init__()
+        self.encoder, self.given = encoder, given
+
+    def forward(self, x: Tensor, graph: Tensor) -> Tensor:
+        if self.given == _EDGES_GIVEN:
+            states: Tensor = self.encoder(x, graph)
+            return states
+        states = self.encoder(x, None, **{self.given: graph})
+        return states
+
+
+class _Nodes(nn.Module):
+    """Logits of every node, [N, C]."""
+
+    def __init__(self, states: _States, decoder: nn.Module) -> None:
+        super().__init__()
+        self.states, self.decoder = states, decoder
+
+    def forward(self, x: Tensor, graph: Tensor) -> Tensor:
+        logits: Tensor = self.decoder(self.states(x, graph))
+        return logits
+
+
+class _NodePairs(nn.Module):
+    """Logits of node pairs, [B], from states of their nodes."""
+
+    def __init__(self, states: _States, decoder: nn.Module) -> None:
+        super().__init__()
+        self.states, self.decoder = states, decoder
+
+    def forward(self, x: Tensor, graph: Tensor, source: Tensor, target: Tensor) -> Tensor:
+        states = self.states(x, graph)
+        logits: Tensor = self.decoder(states[source], states[target])
+        return logits
+
+
+class _Subgraphs(nn.Module):
+    """Logits of pairs, [B], from their subgraphs."""
+
+    def __init__(self, encoder: PairEncoder, decoder: nn.Module) -> None:
+        super().__init__()
+        self.encoder, self.decoder = encoder, decoder
+
+    def forward(self, nodes: Tensor, adjacency: Tensor, num_nodes: Tensor, x: Tensor | None = None) -> Tensor:
+        states = self.encoder(PairSubgraphs(nodes, adjacency, num_nodes), x)
+        source, target = states.chunk(2, dim=-1)
+        logits: Tensor = self.decoder(source, target)
+        return logits
+
+
+def make_program(task: Task, scale: int = 1) -> Program:
+    """The scores of a task as a module of tensors, with an example of its inputs.
+
+    Args:
+        task: A trained task.
+        scale: How many times larger than necessary the example is.
+
+    Raises:
+        UsageError: if the task or its encoder makes no scores of tensors alone.
+    """
+    encoder = task.encoder
+    if isinstance(task, KGCompletion):
+        return _of_queries(task.query_encoder, task.decoder, scale)
+    if isinstance(task, NodeClassification) and isinstance(encoder, NodeEncoder):
+        inputs = _graph_inputs(encoder, scale)
+        module = _Nodes(_States(encoder, list(inputs)[1]), task.decoder)
+        return Program(module, inputs, "[N, C]: logit of every class")
+    if isinstance(task, LinkPrediction) and isinstance(encoder, PairEncoder):
+        return _of_subgraphs(encoder, task.decoder, scale)
+    if isinstance(task, LinkPrediction) and isinstance(encoder, NodeEncoder):
+        pairs = torch.randint(_NODES, (2, scale * _QUERIES))
+        ends = {
+            "source": (pairs[0], "[B], int64: one node of each pair"),
+            "target": (pairs[1], "[B], int64: the other"),
+        }
+        inputs = _graph_inputs(encoder, scale)
+        pair_module = _NodePairs(_States(encoder, list(inputs)[1]), task.decoder)
+        return Program(pair_module, inputs | ends, "[B]: logit of each pair")
+    raise UsageError(
+        f"a {type(task).__name__} of a {type(encoder).__name__} cannot be exported as a program\n"
+        "Export it with --to safetensors"
+    )
+
+
+def _of_queries(encoder: QueryEncoder, decoder: nn.Module, scale: int) -> Program:
+    num_nodes, num_edges, num_queries = scale * _NODES, scale * _EDGES, scale * _QUERIES
+    types = 2 * encoder.spec.num_relations
+    edges = torch.randint(num_nodes, (2, num_edges))
+    inputs = {
+        "edge_index": (edges, "[2, E], int64: facts and their inverses, from and to"),
+        "edge_type": (
+            torch.randint(types, (num_edges,)),
+            "[E], int64: relation; the inverse of r is r + number of relations",
+        ),
+        "nodes": (torch.arange(num_nodes), "[N], int64: 0 to N - 1; says how many nodes there are"),
+        "head": (torch.randint(num_nodes, (num_queries,)), "[B], int64: the node asked about"),
+        "relation": (torch.randint(types, (num_queries,)), "[B], int64: relation, or inverse for heads"),
+    }
+    return Program(_Queries(encoder, decoder), inputs, "[B, N]: logit of every node")
+
+
+def _of_subgraphs(encoder: PairEncoder, decoder: nn.Module, scale: int) -> Program:
+    num_pairs = scale * _QUERIES
+    size = min(scale * _NODES, encoder.spec.max_subgraph_nodes or _NODES)
+    links = torch.rand(num_pairs, size, size) < 0.5
+    links = links | links.mT
+    links[:, 0, 1] = links[:, 1, 0] = False
+    inputs = {
+        "nodes": (
+            torch.randint(_NODES, (num_pairs, size)),
+            "[B, S], int64: node numbers, the pair first, -1 where padded",
+        ),
+        "adjacency": (links, "[B, S, S], bool: links between them, never that of the pair"),
+        "num_nodes": (torch.tensor([size, 2, size] * scale), "[B], int64: nodes of each subgraph"),
+    }
+    if getattr(encoder, "features", None) is not None:
+        inputs["x"] = (torch.rand(_NODES, encoder.spec.in_channels), "[N, F], float32: features of all nodes")
+    return Program(_Subgraphs(encoder, decoder), inputs, "[B]: logit of each pair")
+
+
+def _graph_inputs(encoder: NodeEncoder, scale: int) -> dict[str, tuple[Tensor, str]]:
+    x = torch.rand(scale * _NODES, encoder.spec.in_channels)
+    around = torch.arange(scale * _NODES)
+    edges = torch.stack([around, around.roll(1)])
+    edges = torch.cat([edges, edges.flip(0)], 1)
+    features = (x, "[N, F], float32: features, treated as the run's were")
+    found = encoder.precompute(x, edges)
+    if not encoder.needs_edges and [type(value) for value in found.values()] == [Tensor]:
+        ((name, made),) = found.items()
+        text = (
+            f"[N, F], float32: `{type(encoder).__name__}.precompute(x, edge_index)[{name!r}]`, once a graph"
+        )
+        return {"x": features, name: (made.clone(), text)}
+    return {
+        "x": features,
+        _EDGES_GIVEN: (edges, "[2, E], int64: distinct edges without loops, both directions"),
+    }
+
+
+def write_program(task: Task, folder: Path) -> Path:
+    """Trace a task's scores and write the program with a description of its inputs.
+
+    Args:
+        task: A trained task, on the CPU.
+        folder: Where `model.pt2` and `inputs.json` go; made if need be.
+
+    Returns:
+        The program's file.
+
+    Raises:
+        UsageError: if the encoder cannot be traced, or the program's scores are not the model's.
+    """
+    task = task.eval()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        program, larger = make_program(task), make_program(task, scale=2)
+    encoder: Any = task.encoder
+    draws = hasattr(encoder, "draw_projections")
+    if draws:
+        encoder.fixed = encoder.draw_projections()
+    arguments = tuple(example for example, _ in program.inputs.values())
+    dynamic: Any = torch.export.Dim.AUTO
+    shapes = tuple(dict.fromkeys(range(example.dim()), dynamic) for example in arguments)
+    try:
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            traced = torch.export.export(program.module, arguments, dynamic_shapes=shapes, strict=False)
+            runs: Any = traced.module()
+            other = tuple(example for example, _ in larger.inputs.values())
+            found = runs(*other)
+    except UsageError:
+        raise
+    except Exception as error:
+        line = str(error).strip().partition("\n")[0]
+        raise UsageError(
+            f"{type(task.encoder).__name__} cannot be traced: {line}\nExport it with --to safetensors"
+        ) from error
+    finally:
+        if draws:
+            encoder.fixed = None
+    with torch.no_grad():
+        expected = larger.module(*other)
+    if not torch.allclose(found, expected, atol=_TOLERANCE, rtol=_TOLERANCE):
+        off = float((found - expected).abs().max())
+        raise UsageError(
+            f"the program's scores differ from the model's by {off:.2g}: it is not written\n"
+            "Export it with --to safetensors"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.export.save(traced, folder / PROGRAM)
+    described = {
+        "inputs": {name: text for name, (_, text) in program.inputs.items()},
+        "output": program.output,
+        "torch": torch.__version__,
+    }
+    (folder / DESCRIPTION).write_text(json.dumps(described, indent=1) + "\n", encoding="utf-8")
+    return folder / PROGRAM

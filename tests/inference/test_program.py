@@ -1,0 +1,185 @@
+"""Exported programs give the model's scores, for graphs and batches of other sizes, with torch alone."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from graphzoo.encoders import GNN, MLP, PENCIL, SGC, GALiT, KnowFormer, NodeFormer
+from graphzoo.encoders.base import NodeEncoder
+from graphzoo.errors import UsageError
+from graphzoo.inference import export_run, program
+from graphzoo.inference.program import make_program, write_program
+from graphzoo.ops import RelationalGraph
+from graphzoo.tasks import KGCompletion, LinkPrediction, NodeClassification
+from graphzoo.types import GraphSpec, PairSubgraphs
+
+SMALL = {"hidden_channels": 8, "num_layers": 2}
+NODES = {
+    "galit": lambda spec: GALiT(spec, num_heads=2, similarity="mcos", **SMALL),
+    "galit fro": lambda spec: GALiT(spec, norm="fro", **SMALL),
+    "nodeformer": lambda spec: NodeFormer(spec, rb_order=1, num_heads=2, **SMALL),
+    "nodeformer without edges": lambda spec: NodeFormer(spec, rb_order=0, edge_loss_weight=0, **SMALL),
+    "mlp": lambda spec: MLP(spec, **SMALL),
+    "sgc": lambda spec: SGC(spec),
+    "gcn": lambda spec: GNN(spec, kind="gcn", **SMALL),
+    "gat": lambda spec: GNN(spec, kind="gat", num_heads=2, **SMALL),
+}
+
+
+def trained(task, spec):
+    """Built, with weights away from their beginning."""
+    task.build(spec)
+    with torch.no_grad():
+        for parameter in task.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return task.eval()
+
+
+def load(folder):
+    return torch.export.load(folder / "model.pt2").module()
+
+
+def a_graph(num_nodes=40, num_features=5):
+    """Distinct edges without loops, both directions."""
+    pairs = torch.combinations(torch.arange(num_nodes))
+    pairs = pairs[torch.randperm(len(pairs))[: 3 * num_nodes]].t()
+    return torch.rand(num_nodes, num_features), torch.cat([pairs, pairs.flip(0)], 1)
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"norm": "fro"}, {"attention": "random_features"}, {"query_net": False}]
+)
+def test_answers_of_a_knowledge_graph(tmp_path, settings):
+    task = trained(
+        KGCompletion(lambda spec: KnowFormer(spec, num_heads=2, **SMALL, **settings)), GraphSpec(9, 3)
+    )
+    write_program(task, tmp_path)
+    edges, types = torch.randint(30, (2, 90)), torch.randint(6, (90,))
+    head, relation = torch.randint(30, (5,)), torch.randint(6, (5,))
+    found = load(tmp_path)(edges, types, torch.arange(30), head, relation)
+    expected = task.score_queries(RelationalGraph(edges, types, 30, 6), head, relation)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", NODES)
+def test_classes_of_nodes(tmp_path, name):
+    task = trained(NodeClassification(NODES[name]), GraphSpec(9, 0, 5, 3))
+    write_program(task, tmp_path)
+    x, edges = a_graph()
+    given = task.encoder.precompute(x, edges)
+    names = list(json.loads((tmp_path / "inputs.json").read_text())["inputs"])
+    found = load(tmp_path)(x, edges if names[1] == "edge_index" else given[names[1]])
+    with torch.no_grad():
+        expected = task.decoder(task.encoder(x, edges))
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+    assert getattr(task.encoder, "fixed", None) is None, "the encoder is left as it was"
+
+
+def test_pairs_in_subgraphs(tmp_path):
+    spec = GraphSpec(30, 1, 5, max_subgraph_nodes=12)
+    task = trained(LinkPrediction(lambda spec: PENCIL(spec, num_heads=2, **SMALL)), spec)
+    write_program(task, tmp_path)
+    x = torch.rand(30, 5)
+    sizes = torch.tensor([12, 3, 7, 9])
+    valid = torch.arange(12) < sizes[:, None]
+    links = torch.rand(4, 12, 12) < 0.4
+    links = (links | links.mT) & valid[:, None] & valid[..., None]
+    nodes = torch.where(valid, torch.randint(30, (4, 12)), -1)
+    found = load(tmp_path)(nodes, links, sizes, x)
+    with torch.no_grad():
+        expected = task.decoder(*task.encoder(PairSubgraphs(nodes, links, sizes), x).chunk(2, dim=-1))
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+
+
+def test_pairs_of_node_states(tmp_path):
+    task = trained(LinkPrediction(NODES["galit"]), GraphSpec(9, 1, 5))
+    write_program(task, tmp_path)
+    x, edges = a_graph()
+    source, target = torch.randint(40, (2, 11))
+    denoised = task.encoder.precompute(x, edges)["denoised"]
+    with torch.no_grad():
+        states = task.encoder(x, edges)
+        expected = task.decoder(states[source], states[target])
+    found = load(tmp_path)(x, denoised, source, target)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+
+
+def test_a_run_exported_gives_the_scores_of_predict_without_graphzoo(umls_run, umls, tmp_path):
+    """In a process that cannot import graphzoo: names from the folder's graph, scores from the program."""
+    folder = export_run(umls_run.path, tmp_path / "umls-program", to="torch.export", licence="cc0-1.0")
+    assert {path.name for path in folder.iterdir()} == {"model.pt2", "inputs.json", "README.md", "graph"}
+    card = (folder / "README.md").read_text()
+    assert 'torch.export.load("umls-program/model.pt2")' in card.replace("'", '"') and "cc0-1.0" in card
+    code = f"""
+import sys
+sys.modules["graphzoo"] = None
+import json, numpy, torch
+stored = numpy.load({str(folder / "graph" / "knowledge_graph.npz")!r}, allow_pickle=False)
+facts = torch.from_numpy(stored["train"])
+head, relation, tail = facts.t()
+R = {umls.graph.num_relations}
+edges = torch.stack([torch.cat([head, tail]), torch.cat([tail, head])])
+program = torch.export.load({str(folder / "model.pt2")!r}).module()
+scores = program(edges, torch.cat([relation, relation + R]), torch.arange({umls.graph.num_entities}),
+                 torch.tensor([3, 8]), torch.tensor([0, R + 2]))
+print(json.dumps(scores.tolist()))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = torch.tensor(json.loads(done.stdout.splitlines()[-1]))
+    queries = torch.tensor([3, 8]), torch.tensor([0, umls.graph.num_relations + 2])
+    expected = umls.task.score_queries(umls._default.messages, *queries)
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+
+
+class Untraceable(NodeEncoder):
+    """Looks at a value, which no trace can."""
+
+    def __init__(self, spec, *, wrong=False):
+        super().__init__()
+        self.out_channels, self.wrong = spec.in_channels, wrong
+
+    def forward(self, x, edge_index):
+        if not self.wrong:
+            return x * int(edge_index.sum())
+        return x + torch.compiler.is_exporting()
+
+
+def test_what_cannot_be_traced_is_told_and_leaves_nothing(tmp_path):
+    task = trained(NodeClassification(lambda spec: Untraceable(spec)), GraphSpec(9, 0, 5, 3))
+    with pytest.raises(
+        UsageError, match=r"Untraceable cannot be traced: .*\nExport it with --to safetensors"
+    ):
+        write_program(task, tmp_path / "new")
+    other = trained(NodeClassification(NODES["nodeformer"]), GraphSpec(9, 0, 5, 3))
+    other.encoder.rb_order = 2
+    with pytest.raises(UsageError, match="no adjacency beyond the edges, this NodeFormer has rb_order 2"):
+        write_program(other, tmp_path / "new")
+    assert other.encoder.fixed is None and not (tmp_path / "new").exists()
+
+
+def test_a_program_with_other_scores_is_not_written(tmp_path):
+    task = trained(NodeClassification(lambda spec: Untraceable(spec, wrong=True)), GraphSpec(9, 0, 5, 3))
+    with pytest.raises(UsageError, match="scores differ from the model's by"):
+        write_program(task, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def test_tasks_without_a_program_are_told(monkeypatch):
+    task = LinkPrediction(lambda spec: KnowFormer(spec, num_heads=2, **SMALL))
+    task.build(GraphSpec(9, 1))
+    with pytest.raises(UsageError, match="LinkPrediction of a KnowFormer cannot be exported as a program"):
+        make_program(task)
+
+
+def test_an_existing_folder_stays(umls_run, tmp_path, monkeypatch):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("mine")
+    monkeypatch.setattr(program, "write_program", lambda *a: pytest.fail("nothing is computed for it"))
+    with pytest.raises(UsageError, match="exists already"):
+        export_run(umls_run.path, tmp_path / "mine", to="torch.export")
+    assert [path.name for path in Path(tmp_path / "mine").iterdir()] == ["notes.txt"]
