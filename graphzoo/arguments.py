@@ -117,6 +117,10 @@ def make_plan(command: str, argv: list[str]) -> Plan:
     plan = Plan(command, rest, override="override" in flags, trust="trust" in flags, debug="debug" in flags)
     plan.typed = rest
     plan.quiet = "quiet" in flags
+    if "no_test" in flags:
+        if command != "fit":
+            raise UsageError(f"--no-test is for fit, which ends with a test; leave it out of {command}")
+        plan.tests = False
     if "dry_run" in flags:
         if command != "fit":
             raise UsageError(f"--dry-run times training steps, {command} has none: graphzoo fit --dry-run")

@@ -35,6 +35,7 @@ OPTIONS = {
 }
 FLAGS = {
     "dry_run": "fit: time a few steps, say what the run will take, write nothing",
+    "no_test": "fit: leave the test split alone, as a search's trials do; no results.json",
     "quiet": "no progress, no lines per epoch: the result and what went wrong",
     "override": "resume with settings that differ from the checkpoint's",
     "trust": "allow classes that a run's files name and nobody registered",

@@ -16,6 +16,7 @@ from lightning.pytorch.loggers import WandbLogger
 from graphzoo.analysis.evaluation import Table
 from graphzoo.callbacks.diagnostics import is_milestone
 from graphzoo.callbacks.evaluation_files import EvaluationFiles
+from graphzoo.stored_metrics import BEST_VALIDATION
 
 if TYPE_CHECKING:
     from wandb import Run
@@ -73,6 +74,7 @@ class WandbRun(Callback):
     ) -> None:
         self.directory = Path(directory)
         self.names = dict(names or {})
+        self._best: float | None = None
         self.paper = {f"paper/{name.removeprefix('test/')}": value for name, value in (paper or {}).items()}
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
@@ -93,13 +95,30 @@ class WandbRun(Callback):
         self._draw_paper(trainer)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """The line of the paper goes on."""
-        if trainer.state.fn == "fit" and not trainer.sanity_checking and is_milestone(trainer.current_epoch):
+        """The line of the paper goes on; a best value is noted."""
+        if trainer.state.fn != "fit" or trainer.sanity_checking:
+            return
+        if is_milestone(trainer.current_epoch):
             self._draw_paper(trainer)
+        value = trainer.callback_metrics.get(getattr(pl_module, "monitor", ""))
+        if value is not None:
+            choose = min if getattr(pl_module, "mode", "max") == "min" else max
+            self._best = float(value) if self._best is None else choose(self._best, float(value))
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """The line of the paper ends."""
+        """The line of the paper ends; a sweep is told how good the run was."""
         self._draw_paper(trainer)
+        if self._best is not None:
+            for _, run in self._runs(trainer):
+                run.log({BEST_VALIDATION: self._best, STEP: trainer.global_step})
+
+    def state_dict(self) -> dict[str, Any]:
+        """The best value so far, for a run that is gone on with."""
+        return {"best": self._best}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore it."""
+        self._best = state_dict["best"]
 
     def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """A test by itself has its facts too."""

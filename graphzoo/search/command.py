@@ -34,7 +34,7 @@ __all__ = ["search_main"]
 USAGE = (
     "usage: graphzoo search MODEL DATA [--trials 50] [--minutes M] [--seeds 0] [--splits 0-2]\n"
     "       [--space NAME|FILE] [--sampler tpe|random|grid] [--sampler_seed 0] [--window 1] [--out DIR]\n"
-    "       [options of fit]"
+    "       [--sweep FILE] [options of fit]"
 )
 # What a trial needs no more of than its validation value.
 _LEAN = [
@@ -56,7 +56,8 @@ def search_main(argv: list[str]) -> int:
     Args:
         argv: MODEL DATA, `--trials` (all in all), `--minutes` (of this command), `--seeds` and `--splits` of
             a trial's runs, `--space`, `--sampler`, `--sampler_seed`, `--window` (a run's value is its best
-            mean of so many validations in a row), `--out`; everything else goes to `graphzoo fit`.
+            mean of so many validations in a row), `--out`, `--sweep` (write a sweep of Weights & Biases and
+            try nothing); everything else goes to `graphzoo fit`.
 
     Returns:
         0; 1 if no trial could be judged; the exit status of a run that was stopped.
@@ -71,7 +72,7 @@ def search_main(argv: list[str]) -> int:
     (model, data), rest = argv[:2], argv[2:]
     wanted: dict[str, str] = {}
     defaults = {"trials": "50", "minutes": "", "seeds": "0", "splits": "", "space": "", "sampler": "tpe"}
-    for name, default in {**defaults, "sampler_seed": "0", "window": "1", "out": ""}.items():
+    for name, default in {**defaults, "sampler_seed": "0", "window": "1", "out": "", "sweep": ""}.items():
         wanted[name], rest = take_option(rest, f"--{name}", default, USAGE)
     refuse_options(rest, "search", splits=bool(wanted["splits"]), usage=USAGE)
     budget, window = (_positive(wanted[name], f"--{name}") for name in ("trials", "window"))
@@ -88,6 +89,8 @@ def search_main(argv: list[str]) -> int:
     for name in [name for name in space.choices if name not in left.choices]:
         sys.stderr.write(f"{name} is set on the command line: not searched\n")
     space = left
+    if wanted["sweep"]:
+        return _write_sweep(wanted, plan, space, runs, rest)
 
     from graphzoo.search.study import SAMPLERS, TrialStudy, gate_of
 
@@ -134,6 +137,34 @@ def search_main(argv: list[str]) -> int:
     with study.gate:
         _report(study, plan, rest, runs, record)
     return status
+
+
+def _write_sweep(wanted: dict[str, str], plan: Plan, space: Space, runs: list[Run], rest: list[str]) -> int:
+    """The space as a file for `wandb sweep`, instead of a search."""
+    from graphzoo.search.sweep import sweep_of, write_sweep
+
+    for name, usual in {"minutes": "", "window": "1", "sampler_seed": "0", "out": ""}.items():
+        if wanted[name] != usual:
+            raise UsageError(f"--{name} is for trials of this command; leave it out with --sweep")
+    if len(runs) > 1:
+        raise UsageError("a trial of a sweep is one run: give --seeds and --splits one number each")
+    if wanted["sampler"] not in ("tpe", "random", "grid"):
+        raise UsageError(f"--sampler is one of tpe, random, grid, got {wanted['sampler']!r}")
+    fixed = [f"--{name}={word_of(value)}" for name, value in space.options.items()]
+    logged = [] if any(word.partition("=")[0] == "--logger" for word in rest) else ["--logger", "wandb"]
+    names = ["--model", plan.model, "--data", plan.data]
+    sweep = sweep_of(
+        f"{plan.model}-{plan.data}",
+        space,
+        [*names, *fixed, *rest, *runs[0].options, "--no-test", *logged],
+        mode=TASKS[find_preset("data", plan.data).header["task"]].mode,
+        sampler=wanted["sampler"],
+        trials=_positive(wanted["trials"], "--trials"),
+    )
+    path = Path(wanted["sweep"])
+    write_sweep(path, sweep)
+    sys.stdout.write(f"{path}: {len(space.choices)} options; begin with: wandb sweep {path}\n")
+    return 0
 
 
 def _work(

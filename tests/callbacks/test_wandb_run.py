@@ -61,6 +61,7 @@ def test_settings_facts_tags_and_figures_are_those_of_the_run(wandb_runs):
     assert run.summary["data/test"] == results["split"]["test"] and run.summary["data/nodes"] == 60
     validated = [row["val/acc"] for row in run.history if "val/acc" in row]
     assert run.summary["val/acc"] == {"max": max(validated)} and run.best["val/loss"] == ["min"]
+    assert run.summary["best/validation"] == max(validated)
     paper = [row for row in run.history if "paper/acc" in row]
     assert {row["paper/acc"] for row in paper} == {0.9}
     steps = [row["trainer/global_step"] for row in paper]
@@ -93,3 +94,5 @@ def test_who_goes_on_goes_on_in_the_same_run(wandb_runs):
     assert len({run.run.run_id for run in (*wandb_runs.once, *wandb_runs.nodes, *wandb_runs.links)}) == 3
     epochs = [row["epoch"] for row in second.history if "val/mrr" in row]
     assert epochs == [2], "what was done is not done again"
+    validated = [row["val/mrr"] for run in (first, second) for row in run.history if "val/mrr" in row]
+    assert second.summary["best/validation"] == max(validated)

@@ -258,6 +258,16 @@ def test_wandb_works_without_a_network(cli, tiny_kg, monkeypatch):
     assert (Path("run") / "metrics.csv").is_file()
 
 
+def test_no_test_leaves_the_test_split_alone(fit, cli, monkeypatch):
+    from graphzoo.tasks import KGCompletion
+
+    monkeypatch.setattr(KGCompletion, "test_step", lambda *_: pytest.fail("the test split was used"))
+    fit("--run_dir=run", "--no-test", epochs=1)
+    assert {path.name for path in Path("run").iterdir()} == {"checkpoints", "config.yaml", "metrics.csv"}
+    refused = cli("test", "--ckpt_path=run", "--no-test")
+    assert refused.status == 2 and "--no-test is for fit" in refused.err
+
+
 def test_fast_dev_run_leaves_no_checkpoint(fit):
     fit("--trainer.fast_dev_run=true", "--run_dir=run")
     assert not Path("run/checkpoints").exists() and not Path("run/results.json").exists()

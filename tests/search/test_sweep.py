@@ -1,0 +1,160 @@
+"""Sweep files: the search space, one source, as `wandb sweep` takes it and `graphzoo fit` understands it."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from graphzoo import cli
+from graphzoo.errors import UsageError
+from graphzoo.presets import list_presets
+from graphzoo.search.space import Choice, Range, Space, read_space
+from graphzoo.search.sweep import sweep_of, write_sweep
+from graphzoo.stored_metrics import BEST_VALIDATION
+
+# docs.wandb.ai/guides/sweeps/sweep-config-keys
+KEYS = {"name", "method", "metric", "parameters", "program", "command", "run_cap"}
+DISTRIBUTIONS = {"int_uniform": int, "uniform": (int, float), "log_uniform_values": (int, float)}
+
+
+def valid(sweep):
+    """What Weights & Biases says of sweep files, as far as we write any of it."""
+    assert set(sweep) <= KEYS and sweep["method"] in ("bayes", "random", "grid")
+    assert set(sweep["metric"]) == {"name", "goal"} and sweep["metric"]["goal"] in ("maximize", "minimize")
+    assert sweep["parameters"]
+    for parameter in sweep["parameters"].values():
+        if "values" in parameter:
+            assert set(parameter) == {"values"} and parameter["values"] and None not in parameter["values"]
+            continue
+        assert set(parameter) == {"distribution", "min", "max"} and parameter["min"] < parameter["max"]
+        kind = DISTRIBUTIONS[parameter["distribution"]]
+        assert isinstance(parameter["min"], kind) and isinstance(parameter["max"], kind)
+        assert parameter["distribution"] != "log_uniform_values" or parameter["min"] > 0
+    assert sweep["command"][:3] == ["${env}", "graphzoo", "fit"] and sweep["command"][-1] == "${args}"
+    return True
+
+
+def agent(sweep, choose):
+    """The command line that an agent makes of it, without the program's name: values as Python writes."""
+    values = {
+        name: choose(parameter.get("values") or [parameter["min"], parameter["max"]])
+        for name, parameter in sweep["parameters"].items()
+    }
+    words = []
+    for word in sweep["command"][2:]:
+        words += [f"--{name}={value}" for name, value in values.items()] if word == "${args}" else [word]
+    return words
+
+
+@pytest.mark.parametrize("preset", list_presets("search"), ids=lambda preset: preset.name)
+def test_every_shipped_space_makes_a_sweep(preset):
+    space = read_space(preset.path)
+    sweep = sweep_of("x", space, ["--model", "galit"], mode="max", sampler="random", trials=7)
+    assert valid(sweep) and sweep["run_cap"] == 7
+    assert list(sweep["parameters"]) == list(space.choices)
+    for name, choice in space.choices.items():
+        values = sweep["parameters"][name].get("values")
+        if values is not None:
+            assert all(choice.holds(None if value == "null" else value) for value in values)
+        else:
+            assert choice.holds(sweep["parameters"][name]["min"])
+
+
+def test_ranges_keep_their_ends_steps_and_scales():
+    choices = {
+        "model.a": Range(1, 8),
+        "model.b": Range(0.1, 0.9),
+        "model.c": Range(1e-6, 1e-2, log=True),
+        "model.d": Range(0.1, 0.5, step=0.1),
+        "model.e": Range(2, 11, step=3),
+        "model.f": Range(16, 200, log=True),
+        "model.g": Choice((None, True, "cos")),
+    }
+    sweep = sweep_of("x", Space(Path("x.yaml"), choices), [], mode="min")
+    assert valid(sweep) and sweep["method"] == "bayes" and "run_cap" not in sweep
+    assert sweep["metric"] == {"name": BEST_VALIDATION, "goal": "minimize"}
+    assert sweep["parameters"] == {
+        "model.a": {"distribution": "int_uniform", "min": 1, "max": 8},
+        "model.b": {"distribution": "uniform", "min": 0.1, "max": 0.9},
+        "model.c": {"distribution": "log_uniform_values", "min": 1e-6, "max": 1e-2},
+        "model.d": {"values": [0.1, 0.2, 0.3, 0.4, 0.5]},
+        "model.e": {"values": [2, 5, 8, 11]},
+        "model.f": {"values": [16, 32, 64, 128, 200]},
+        "model.g": {"values": ["null", True, "cos"]},
+    }
+    with pytest.raises(UsageError, match="model.a is a range of x.yaml"):
+        sweep_of("x", Space(Path("x.yaml"), choices), [], mode="min", sampler="grid")
+
+
+@pytest.fixture
+def space(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("space.yaml").write_text(
+        "space:\n  model.lr: [0.001, 0.01]\n  model.encoder.linear_update: [true, false]\n"
+        "  model.encoder.similarity: [cos, mcos]\n  data.reduce_channels: [null, 4]\n"
+        "  model.encoder.alpha: {low: 0.1, high: 0.9}\noptions:\n  trainer.max_epochs: 3\n"
+    )
+
+
+def test_fit_understands_what_an_agent_calls(space, capsys):
+    words = [
+        "search",
+        "galit",
+        "cora",
+        "--space=space.yaml",
+        "--trials=9",
+        "--seeds=5",
+        "--trainer.devices=1",
+    ]
+    assert cli.main([*words, "--sweep", "new/sweep.yaml"]) == 0
+    assert "wandb sweep new/sweep.yaml" in capsys.readouterr().out
+    sweep = yaml.safe_load(Path("new/sweep.yaml").read_text())
+    assert valid(sweep) and sweep["run_cap"] == 9 and sweep["metric"]["goal"] == "maximize"
+    first = agent(sweep, lambda values: values[0])
+    assert {"--no-test", "--trainer.devices=1", "--trainer.max_epochs=3"} <= set(first)
+    for choose, expected in (
+        (first, (0.001, True, "cos", None)),
+        (agent(sweep, lambda v: v[-1]), (0.01, False, "mcos", 4)),
+    ):
+        assert cli.main([*choose, "--print_config"]) == 0
+        found = yaml.safe_load(capsys.readouterr().out)
+        model = found["model"]["init_args"]
+        encoder = model["encoder"]["init_args"]
+        chosen = (model["lr"], encoder["linear_update"], encoder["similarity"])
+        assert (*chosen, found["data"]["init_args"]["reduce_channels"]) == expected
+        assert found["seed_everything"] == 5 and found["trainer"]["max_epochs"] == 3
+        assert found["trainer"]["logger"][0]["class_path"].endswith("WandbLogger")
+
+
+def test_what_the_command_line_sets_is_not_searched_and_nothing_is_overwritten(space, capsys):
+    words = ["search", "galit", "cora", "--space=space.yaml", "--sweep=sweep.yaml"]
+    assert cli.main([*words, "--model.lr=0.5"]) == 0
+    sweep = yaml.safe_load(Path("sweep.yaml").read_text())
+    assert "model.lr" not in sweep["parameters"] and "--model.lr=0.5" in sweep["command"]
+    before = Path("sweep.yaml").read_bytes()
+    assert cli.main(words) == 2
+    assert "nothing is overwritten" in capsys.readouterr().err and Path("sweep.yaml").read_bytes() == before
+    assert not Path("runs").exists(), "no search has begun"
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--seeds=0,1"], "a trial of a sweep is one run"),
+        (["--window=5"], "--window is for trials"),
+        (["--out=x"], "--out is for trials"),
+        (["--sampler=cma"], "--sampler is one of tpe, random, grid"),
+        (["--sampler=grid"], "is a range of space.yaml"),
+    ],
+)
+def test_what_a_sweep_cannot_do_is_refused(space, capsys, more, said):
+    assert cli.main(["search", "galit", "cora", "--space=space.yaml", "--sweep=s.yaml", *more]) == 2
+    told = capsys.readouterr().err
+    assert said in told and len(told.splitlines()) <= 6 and not Path("s.yaml").exists()
+
+
+def test_a_file_is_never_overwritten(tmp_path):
+    write_sweep(tmp_path / "a.yaml", {"name": "x"})
+    with pytest.raises(UsageError, match="exists"):
+        write_sweep(tmp_path / "a.yaml", {"name": "y"})
+    assert yaml.safe_load((tmp_path / "a.yaml").read_text()) == {"name": "x"}
