@@ -85,7 +85,7 @@ class Explanation:
         for kind, lines in self.lines().items():
             if lines:
                 shown.append({"path": "paths", "fact": "facts"}.get(kind, kind) + ":")
-                shown += [f"  {weight:+.4f}  {text}" for weight, text in lines]
+                shown += [f"  {weight:+.3g}  {text}" for weight, text in lines]
         return "\n".join(shown)
 
 

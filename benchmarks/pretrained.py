@@ -1,0 +1,121 @@
+"""Pretrained models: train what is missing, export the run that is best on validation, keep what it scores.
+
+    python -m benchmarks.pretrained                       # all of MODELS, below runs/ and pretrained/
+    python -m benchmarks.pretrained galit-cora --rows runs/reproduce --out pretrained
+
+Each model becomes two folders: `NAME` (safetensors, JSON and a model card, for graphzoo.load) and
+`NAME-program` (torch.export). benchmarks/results/pretrained.csv says what was made. Test figures are those of
+results.json: the seed is chosen by validation.
+"""
+
+import argparse
+import csv
+import hashlib
+import json
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.common import RESULTS, machine
+from graphzoo.cli import main as graphzoo
+from graphzoo.errors import UsageError
+from graphzoo.inference import export_run
+
+
+@dataclass(frozen=True)
+class Model:
+    """What is trained.
+
+    Args:
+        row: The row that `graphzoo reproduce` makes, and its folder's name.
+        metric: Validation metric that chooses the run.
+        licence: Of the weights, as the data's terms allow.
+    """
+
+    row: str
+    command: tuple[str, ...]
+    metric: str
+    licence: str
+
+
+MODELS = {
+    "knowformer-umls": Model(
+        "knowformer-umls", ("knowformer", "umls", "--seeds", "0,1,2"), "best val/mrr", "apache-2.0"
+    ),
+    "knowformer-wn18rr-v1": Model(
+        "knowformer-wn18rr-v1-wn18rr-v1-cpu",
+        ("knowformer", "wn18rr-v1", "--recipe", "wn18rr-v1-cpu", "--seeds", "0,1,2"),
+        "best val/mrr",
+        "apache-2.0",
+    ),
+    "galit-cora": Model(
+        "galit-cora", ("galit", "cora", "--seeds", "0-9", "--in-process"), "best val/acc", "apache-2.0"
+    ),
+}
+
+
+def best_run(row: Path, metric: str) -> Path:
+    """The run of a row with the best validation metric; the first of equals."""
+    runs = sorted(row.glob("s*-*/results.json"))
+    if not runs:
+        raise UsageError(f"{row}: no finished run inside")
+
+    def judged(path: Path) -> float:
+        return float(json.loads(path.read_text(encoding="utf-8"))["validation"][metric])
+
+    return max(runs, key=judged).parent
+
+
+def make(name: str, model: Model, rows: Path, out: Path, extra: list[str]) -> dict[str, object]:
+    """Train, export, and describe a model."""
+    row = rows / model.row
+    if status := graphzoo(["reproduce", *model.command, "--out", str(row), *extra]):
+        sys.exit(status)
+    run = best_run(row, model.metric)
+    folders = {"": out / name, "torch.export": out / f"{name}-program"}
+    for form, folder in folders.items():
+        if folder.exists():
+            shutil.rmtree(folder)  # made by this command, from the same rows
+        export_run(run, folder, to=form or "safetensors", licence=model.licence)
+    found = json.loads((run / "results.json").read_text(encoding="utf-8"))
+    weights = (out / name / "model.safetensors").read_bytes()
+    metrics = {key: value for key, value in found["metrics"].items() if key in ("test/mrr", "test/acc")}
+    ((metric, value),) = metrics.items()
+    return {
+        "model": name,
+        "command": f"graphzoo reproduce {' '.join(model.command)}",
+        "run": run.name,
+        "metric": metric,
+        "test": f"{value:.4f}",
+        "validation": f"{found['validation'][model.metric]:.4f}",
+        "parameters": found["num_parameters"],
+        "megabytes": f"{len(weights) / 1e6:.2f}",
+        "sha256": hashlib.sha256(weights).hexdigest(),
+        "machine": machine(),
+    }
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("name", nargs="*", help=f"of {', '.join(MODELS)}; all by default")
+    parser.add_argument("--rows", type=Path, default=Path("runs/reproduce"), help="where runs are or go")
+    parser.add_argument("--out", type=Path, default=Path("pretrained"), help="where models go")
+    parser.add_argument("--table", type=Path, default=RESULTS / "pretrained.csv")
+    arguments, extra = parser.parse_known_args(argv)
+    if unknown := [name for name in arguments.name if name not in MODELS]:
+        parser.error(f"no such model: {', '.join(unknown)}; there are {', '.join(MODELS)}")
+    made = []
+    for name in arguments.name or MODELS:
+        made.append(make(name, MODELS[name], arguments.rows, arguments.out, extra))
+        print(f"{name}: {made[-1]['metric']} {made[-1]['test']}, {made[-1]['megabytes']} MB", flush=True)
+    with arguments.table.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(made[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(made)
+
+
+if __name__ == "__main__":
+    main()

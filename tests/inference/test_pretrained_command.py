@@ -1,0 +1,61 @@
+"""`python -m benchmarks.pretrained`: the best run by validation, exported twice, its figures kept."""
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import graphzoo
+from benchmarks import pretrained
+from benchmarks.common import RESULTS
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def rows(umls_run, tmp_path, monkeypatch):
+    """A row of two runs, of which the second is better on validation and worse on test."""
+    for seed, (val, test) in enumerate([(0.5, 0.9), (0.6, 0.8)]):
+        run = shutil.copytree(umls_run.path, tmp_path / "rows" / "knowformer-umls" / f"seed-{seed}")
+        found = {"validation": {"best val/mrr": val}, "metrics": {"test/mrr": test}, "num_parameters": 7}
+        (run / "results.json").write_text(json.dumps(found | {"seed": seed, "best_epoch": 0}))
+    asked = []
+    monkeypatch.setattr(pretrained, "graphzoo", lambda argv: asked.append(argv) or 0)
+    return tmp_path / "rows", asked
+
+
+def test_the_run_that_is_best_on_validation_is_exported(rows, tmp_path, umls):
+    folder, asked = rows
+    table, out = tmp_path / "made.csv", tmp_path / "out"
+    words = ["knowformer-umls", "--rows", str(folder), "--out", str(out), "--table", str(table)]
+    pretrained.main([*words, "--trainer.accelerator=cpu"])
+    assert asked == [
+        ["reproduce", "knowformer", "umls", "--seeds", "0,1,2", "--out", str(folder / "knowformer-umls"),
+         "--trainer.accelerator=cpu"]
+    ]  # fmt: skip
+    (made,) = csv.DictReader(table.open())
+    assert (made["run"], made["test"], made["validation"]) == ("seed-1", "0.8000", "0.6000")
+    model = graphzoo.load(out / "knowformer-umls")
+    answers = model.predict(head="steroid", relation="interacts_with", k=3)
+    assert answers.equals(umls.predict(head="steroid", relation="interacts_with", k=3))
+    assert (out / "knowformer-umls-program" / "model.pt2").is_file()
+    pretrained.main(words)  # made anew in place
+
+
+def test_mistakes(rows, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        pretrained.main(["galit-coral"])
+    assert "no such model: galit-coral; there are knowformer-umls" in capsys.readouterr().err
+    with pytest.raises(graphzoo.errors.UsageError, match="no finished run inside"):
+        pretrained.main(["galit-cora", "--rows", str(tmp_path / "none"), "--out", str(tmp_path / "o")])
+
+
+def test_the_page_says_what_the_table_says():
+    page = (ROOT / "docs" / "prediction.md").read_text(encoding="utf-8")
+    kept = list(csv.DictReader((RESULTS / "pretrained.csv").open(encoding="utf-8")))
+    assert {row["model"] for row in kept} == set(pretrained.MODELS)
+    for row in kept:
+        line = next(line for line in page.splitlines() if line.startswith(f"| `{row['model']}` |"))
+        assert f" {row['test']} " in line and f"{row['megabytes']} MB" in line and row["sha256"][:12] in line
