@@ -26,6 +26,7 @@ import yaml
 
 from graphzoo.cli import main
 from graphzoo.presets import find_preset, list_presets
+from graphzoo.report.command import parse as parse_plot
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md")] + sorted((ROOT / "docs").rglob("*.md"))
@@ -295,6 +296,8 @@ def test_other_commands_are_accepted():
                 assert not name or name.endswith(".yaml") or find_preset(kind, name, model=model)
             if command == "search":
                 assert find_preset("search", given.get("--space", model))
+        elif command == "plot":
+            assert parse_plot(rest).run
         else:  # parsed or run by other tests
             assert command in ("fit", "validate", "test", "predict", "export"), words
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from graphzoo.errors import UsageError
 from graphzoo.report.content import Block, Code, Note, Report, Section, TableBlock
-from graphzoo.report.curve_figures import curve_pictures, depth_picture
+from graphzoo.report.curve_figures import curve_note, curve_pictures, depth_picture
 from graphzoo.report.evaluation_figures import evaluation_blocks
 from graphzoo.report.records import Group, Record
 from graphzoo.report.results import common_title, headline, results_section
@@ -26,13 +26,11 @@ class Options:
     """What a report shows beside what the runs have written down.
 
     Args:
-        split: Whose evaluation is shown.
         models: Whether trained models are loaded, for pictures of what they attend to.
         facts: Facts (head, relation, tail) whose attended entities are shown; empty: some of the test split.
         device: Where models run.
     """
 
-    split: str = "test"
     models: bool = True
     facts: tuple[tuple[str, str, str], ...] = ()
     device: str = "cpu"
@@ -56,13 +54,15 @@ def build_report(groups: Sequence[Group], options: Options | None = None) -> Rep
         curves.insert(0, depth)
     if not curves:
         curves = [Note("No run has written a metrics.csv, so there are no curves.")]
+    elif note := curve_note(groups):
+        curves.insert(0, Note(note))
     sections.append(Section("Learning curves", curves))
     if speed := curve_pictures(groups, speed=True):
         sections.append(Section("Speed and memory", speed, level=3))
     for number, group in enumerate(groups[:_MOST_DETAILED]):
         prefix = f"g{number + 1}"
         found = [
-            Section(f"{options.split.capitalize()} split in detail", _evaluation(group, options, prefix)),
+            Section("Test split in detail", _evaluation(group, prefix)),
             *([Section("Inside the model", _model(group, options, prefix))] if options.models else []),
             Section("How it was made", _facts(group)),
         ]
@@ -81,20 +81,20 @@ def build_report(groups: Sequence[Group], options: Options | None = None) -> Rep
     return Report(title, f"{counted}. {headline(groups[0]) if alone else ''}".strip(), sections)
 
 
-def _evaluation(group: Group, options: Options, prefix: str) -> list[Block]:
+def _evaluation(group: Group, prefix: str) -> list[Block]:
     from graphzoo.analysis import Evaluation
 
-    having = [record for record in group.records if (record.path / "evaluation" / options.split).is_dir()]
+    having = [record for record in group.records if (record.path / "evaluation" / "test").is_dir()]
     if not having:
         record = group.first
         command = f"graphzoo test --ckpt_path {record.path}"
         text = (
-            f"The run has no folder evaluation/{options.split}. Testing it again writes one into a folder "
+            "The run has no folder evaluation/test. Testing it again writes one into a folder "
             f"of its own, which can be plotted then: {command}"
         )
         return [Note(text, warning=True)]
     record = having[0]
-    folder = record.path / "evaluation" / options.split
+    folder = record.path / "evaluation" / "test"
     evaluation = Evaluation.load(folder)
     blocks: list[Block] = []
     if len(group.records) > 1:

@@ -14,7 +14,7 @@ from graphzoo.errors import UsageError, suggestion
 if TYPE_CHECKING:
     from graphzoo.report.content import Report
 
-__all__ = ["plot_main"]
+__all__ = ["parse", "plot_main"]
 
 FORMATS = ("html", "png", "svg")
 _EPILOG = """\
@@ -49,7 +49,7 @@ def plot_main(argv: Sequence[str] | None = None) -> int:
     Raises:
         UsageError: for wrong arguments, damaged or missing files, and a file that would be overwritten.
     """
-    arguments = _parse(list(sys.argv[1:] if argv is None else argv))
+    arguments = parse(list(sys.argv[1:] if argv is None else argv))
     target = _target(arguments)
     from graphzoo.report.records import find_records, group_records
 
@@ -57,7 +57,7 @@ def plot_main(argv: Sequence[str] | None = None) -> int:
     from graphzoo.report.build import Options, build_report
 
     facts = tuple((head, relation, tail) for head, relation, tail in arguments.fact or ())
-    options = Options(arguments.split, not arguments.no_model, facts, arguments.device)
+    options = Options(not arguments.no_model, facts, arguments.device)
     report = build_report(groups, options)
     try:
         written = (
@@ -73,7 +73,15 @@ def plot_main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _parse(argv: list[str]) -> argparse.Namespace:
+def parse(argv: list[str]) -> argparse.Namespace:
+    """The words of a command line as options.
+
+    Args:
+        argv: Words after `graphzoo plot`.
+
+    Raises:
+        UsageError: for an unknown option, naming the nearest, and missing or superfluous words.
+    """
     parser = _parser()
     options = {option for action in parser._actions for option in action.option_strings}
     for token in argv:
@@ -103,7 +111,6 @@ def _parser() -> _Parser:
     add("--out", metavar="PATH", help="file of the page (report.html), or folder of the pictures (pictures)")
     add("--format", metavar="FORMAT", help="html (default), png or svg")
     add("--overwrite", action="store_true", help="replace what an earlier plot has written there")
-    add("--split", default="test", metavar="NAME", help="whose evaluation is shown: test (default) or val")
     add(
         "--no-model",
         "--no_model",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["curve_pictures", "depth_picture"]
+__all__ = ["curve_note", "curve_pictures", "depth_picture"]
 
 _JUDGES = ("mrr", "acc", "auroc", "rmse")
 # Metrics worth a picture, in this order; those that end in _per_s are added.
@@ -59,6 +59,23 @@ def curve_pictures(groups: Sequence[Group], *, speed: bool = False) -> list[Pict
     ]
 
 
+def curve_note(groups: Sequence[Group]) -> str:
+    """How the curves are to be read.
+
+    Args:
+        groups: Settings.
+    """
+    found = []
+    if any(len(group.records) > 1 for group in groups):
+        found.append("Thin lines are runs, the thick one their mean.")
+    if any(record.best_epoch is not None for group in groups for record in group.records):
+        found.append("A dot marks the epoch whose checkpoint was tested.")
+    curves = (points for group in groups for one in group.records for points in one.curves.values.values())
+    if any(len(points) > len(thin(points)) for points in curves):
+        found.append("Of long curves the highest and lowest values of each stretch are drawn.")
+    return " ".join(found)
+
+
 def _is_speed(metric: str) -> bool:
     return metric.endswith(("_per_s", "_seconds", "_gib"))
 
@@ -95,22 +112,13 @@ def _curve_picture(metric: str, title: str, groups: Sequence[Group]) -> Picture 
     lines_kept = [(number, line) for number, line in enumerate(lines) if any(line.runs)]
     if not lines_kept:
         return None
-    judged = metric.startswith("val/")
-    several = any(len(line.runs) > 1 for _, line in lines_kept)
-    caption = []
-    if several:
-        caption.append("Thin lines are runs, the thick one their mean.")
-    if judged and any(point for _, line in lines_kept for point in line.best):
-        caption.append("A dot marks the epoch whose checkpoint was tested.")
-    if any(len(run) > len(thin(run)) for _, line in lines_kept for run in line.runs):
-        caption.append("Of long curves the highest and lowest values of each stretch are drawn.")
     alt = f"{title} over epochs. " + " ".join(_tell(line, metric) for _, line in lines_kept)
     rate = metric == "train/lr" or metric.startswith("lr-")
     if rate and len({y for _, line in lines_kept for run in line.runs for _, y in run}) == 1:
         return None  # a constant, which stands among the settings
     log = rate or metric in _LOG
     draw = partial(_draw, lines_kept, metric, log=log)
-    return Picture(slug(metric), title, alt, draw, " ".join(caption))
+    return Picture(slug(metric), title, alt, draw)
 
 
 def _lines(group: Group, metric: str) -> _Lines:

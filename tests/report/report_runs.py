@@ -124,7 +124,7 @@ def every_kind():
 
     from graphzoo.analysis import Table
 
-    names = [NASTY, "theory", "<b>"]
+    names = [NASTY, "$a$ theory", "<b>"]
     classes = {"class": names, "support": [5, 6, 7], "precision": [0.5, 0.6, 0.7], "f1": [0.2, 0.9, 0.4]}
     sides = ("both", "head", "tail")
     relations = [
