@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -77,6 +78,11 @@ class Explanation:
             for number, (weight, text) in enumerate(lines, start=1)
         ]
         return pd.DataFrame(rows, columns=EXPLANATION_COLUMNS)
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        table = self.to_table()[["kind", "weight", "what"]]
+        return f"<p>{html.escape(str(self).partition(chr(10))[0])}</p>{table.to_html(index=False)}"
 
     def __str__(self) -> str:
         """Readable text, some lines."""

@@ -1,5 +1,7 @@
 """Explanations against an explicit sum over edges, all simple paths, and a rule that is known."""
 
+import dataclasses
+
 import networkx as nx
 import numpy as np
 import pandas as pd
@@ -162,6 +164,8 @@ def test_a_fact_by_names(umls):
     assert list(table.columns) == EXPLANATION_COLUMNS
     assert table.groupby("kind").size().to_dict() == {"attended": 3, "fact": 3, "path": 3}
     assert str(found).startswith(f"{direct}  (score ") and "known, and hidden" in str(found)
+    shown = dataclasses.replace(found, head="<b>")._repr_html_()
+    assert shown.count("<tr") == 1 + 9 and "&lt;b&gt;" in shown and "<b>" not in shown
 
 
 def test_the_score_of_a_fact_that_is_not_known_is_that_of_predict(umls):
