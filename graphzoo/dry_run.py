@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-import resource
 import statistics
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +15,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from rich import get_console
 from rich.table import Table
 
+from graphzoo.callbacks.diagnostics import peak_memory_gib
 from graphzoo.memory import available_bytes, refuse_what_cannot_fit
 from graphzoo.summary import describe_run, duration, size
 
@@ -130,11 +129,9 @@ class DryRun(Callback):
 
 
 def _memory(device: torch.device) -> Iterator[tuple[str, str]]:
-    if device.type == "cuda":
-        peak = torch.cuda.max_memory_allocated(device)
-    else:
-        # The most that the process ever held, in KiB; in bytes on macOS.
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    peak = peak_memory_gib(device) * 2**30
+    if math.isnan(peak):  # this system does not say
+        return
     available = available_bytes(device)
     of = "" if available is None else f" of {size(available)} that the process can have"
     yield "peak memory", f"{size(peak)}{of}, in these steps"
@@ -158,6 +155,8 @@ def limited_memory() -> Iterator[None]:
     if available is None or not statm.is_file() or torch.cuda.is_available():
         yield
         return
+    import resource  # not on Windows, which has no such limit
+
     pages, resident = map(int, statm.read_text(encoding="ascii").split()[:2])
     page = resource.getpagesize()
     before = resource.getrlimit(resource.RLIMIT_AS)
