@@ -17,6 +17,7 @@ import re
 import shlex
 import subprocess
 import sys
+import textwrap
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from graphzoo import dashboard
 from graphzoo.cli import main
 from graphzoo.presets import find_preset, list_presets
 from graphzoo.report.command import parse as parse_plot
@@ -32,7 +34,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md")] + sorted((ROOT / "docs").rglob("*.md"))
 FENCE = re.compile(
     r"^(?P<mark><!-- [^\n]* -->\n)?"
-    r"^```(?P<language>\w*)(?: title=\"(?P<title>[\w.]+)\")?[^\n]*\n(?P<text>.*?)^```$",
+    r"^(?P<indent> *)```(?P<language>\w*)(?: title=\"(?P<title>[\w.]+)\")?[^\n]*\n"
+    r"(?P<text>.*?)^(?P=indent)```$",
     re.MULTILINE | re.DOTALL,
 )
 
@@ -62,7 +65,8 @@ def blocks_of(page):
         mark = (match["mark"] or "").strip().removeprefix("<!-- ").removesuffix(" -->")
         assert mark in ("", "run", "continue", "output", "file"), f"{name}: unknown mark {mark}"
         line = source.count("\n", 0, match.start("text"))
-        found.append(Block(name, line, match["language"], match["text"], mark, match["title"] or ""))
+        text = textwrap.dedent(match["text"]) if match["indent"] else match["text"]
+        found.append(Block(name, line, match["language"], text, mark, match["title"] or ""))
     return found
 
 
@@ -219,7 +223,7 @@ def test_bash_commands_are_known():
                 elif words[0] == "source":  # of the environment that make has just made
                     assert words[1:] == [".venv/bin/activate"], f"{block}: {words}"
                 else:
-                    assert words[0] in {"graphzoo", ".ci/run"}, f"{block}: nothing checks {words}"
+                    assert words[0] in {"graphzoo", ".ci/run", "wandb"}, f"{block}: nothing checks {words}"
 
 
 CHECK = """
@@ -273,7 +277,7 @@ def test_other_commands_are_accepted():
     """What they name exists; `list` is run."""
     options = {
         "reproduce": {"--seeds", "--splits", "--recipe", "--ablation", "--out", "--in-process"},
-        "search": {"--seeds", "--splits", "--space", "--trials", "--minutes", "--window", "--out"},
+        "search": {"--seeds", "--splits", "--space", "--trials", "--minutes", "--window", "--out", "--sweep"},
         "results": {"--format", "--data", "--metric", "--model", "--commands"},
     }
     for words in graphzoo_commands():
@@ -298,6 +302,10 @@ def test_other_commands_are_accepted():
                 assert find_preset("search", given.get("--space", model))
         elif command == "plot":
             assert parse_plot(rest).run
+        elif command == "dashboard":
+            assert dashboard._options(list(rest))["project"]
+        elif command == "completion":
+            assert rest in (["bash"], ["zsh"], ["fish"]), words
         else:  # parsed or run by other tests
             assert command in ("fit", "validate", "test", "predict", "export"), words
 
