@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphzoo.errors import UsageError
+from graphzoo.memory import is_out_of_memory
 from graphzoo.report.content import Block, Code, Note, Report, Section, TableBlock
 from graphzoo.report.curve_figures import curve_note, curve_pictures, depth_picture
 from graphzoo.report.evaluation_figures import evaluation_blocks
@@ -124,6 +125,11 @@ def _model(group: Group, options: Options, prefix: str) -> list[Block]:
         if options.facts:
             raise  # the user's own words
         return [Note(f"There is no picture of the model: {error}", warning=True)]
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        text = "There is no picture of the model: it takes more memory than there is. Try another --device."
+        return [Note(text, warning=True)]
     if len(group.records) > 1 and blocks:
         blocks.insert(0, Note(f"Of one of the runs: {record.name}."))
     return blocks

@@ -88,17 +88,17 @@ def test_ranks_stand_in_picture_and_table(real_runs):
 
 def test_the_answer_attends_to_these_entities(real_runs):
     model = graphzoo.load(real_runs.kg)
-    fact = ("virus", "causes", "disease_or_syndrome")
+    # a fact that messages pass along, unless it is hidden as in training
+    head, relation, tail = model.graph.train[5].tolist()
+    fact = (model.graph.entities[head], model.graph.relations[relation], model.graph.entities[tail])
     [picture] = model_blocks(record_of(real_runs.kg), Options(facts=(fact,)), "g1")
-    entities, relations = model.vocabularies
-    head, relation, tail = entities.find(fact[0]), relations.find(fact[1]), entities.find(fact[2])
     messages = model._default.messages
     source, target = messages.edge_index
-    there = ((source == head) & (target == tail) & (messages.edge_type == relation)).sum()
+    there = (source == head) & (target == tail) & (messages.edge_type == relation)
     back = (source == tail) & (target == head) & (messages.edge_type == relation + len(model.graph.relations))
-    known = ((source == head) & (target == tail) & (messages.edge_type == relation)) | back
+    assert there.sum() == back.sum() == 1
     ids = [torch.tensor([number]) for number in (head, relation, tail)]
-    weights = model.task.attention(messages, *ids, ~known if there else None)[-1, :, 0].double()
+    weights = model.task.attention(messages, *ids, ~(there | back))[-1, :, 0].double()
     own = float(weights[tail])
     weights[tail] = 0
     best = weights.topk(10)
@@ -149,3 +149,15 @@ def test_the_command_of_a_report_gives_the_same_settings(real_runs, tmp_path, mo
         assert main([*words[1:], "--print_config"]) == 0
     assert config_hash(yaml.safe_load(text.getvalue())) == record.hash == record.result["config_hash"]
     assert "trainer.max_epochs" in changed_settings(record)
+
+
+def test_a_sample_follows_edges_between_classes():
+    """A graph without an edge inside a class still has edges in its sample, which must flatter nobody."""
+    from graphzoo.datasets import NodeGraph
+
+    there = torch.arange(39)
+    edges = torch.cat([torch.stack([there, there + 1]), torch.stack([there + 1, there])], 1)
+    edges = edges[:, (40 * edges[0] + edges[1]).argsort()]
+    path = NodeGraph("path", torch.eye(40), edges, torch.arange(40) % 2, ("even", "odd"))
+    sample = sample_of(path, 10)
+    assert sample.linked.sum() >= 2 * 6 and not (sample.linked & sample.same_class()).any()

@@ -146,7 +146,7 @@ def _within(edges: Sequence[tuple[int, int, float]], sample: NodeSample) -> str:
 
 def _draw_map(values: Tensor, sample: NodeSample, *, given: bool) -> Figure:
     from matplotlib.colors import LogNorm, Normalize
-    from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
+    from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter, NullLocator
 
     figure = new_figure(3.5)
     axes = figure.add_subplot()
@@ -170,7 +170,7 @@ def _draw_map(values: Tensor, sample: NodeSample, *, given: bool) -> Figure:
     axes.set_xlabel("neighbour" if given else "attended node")
     axes.set_ylabel("node")
     if not given:
-        bar = figure.colorbar(image, ax=axes, shrink=0.8, pad=0.02, extend="both")
+        bar = figure.colorbar(image, ax=axes, shrink=0.8, pad=0.02, extend="both", ticks=MaxNLocator(5))
         bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, place: f"{value:.3g}"))
         bar.ax.yaxis.set_minor_formatter(NullFormatter())
         bar.ax.yaxis.set_minor_locator(NullLocator())
@@ -204,6 +204,7 @@ def _draw_edges(edges: Sequence[tuple[int, int, float]], sample: NodeSample) -> 
     import numpy as np
     from matplotlib.collections import LineCollection
     from matplotlib.colors import Normalize
+    from matplotlib.ticker import MaxNLocator
 
     figure = new_figure(2.9)
     axes = figure.add_subplot(aspect="equal")
@@ -222,11 +223,12 @@ def _draw_edges(edges: Sequence[tuple[int, int, float]], sample: NodeSample) -> 
                 + steps**2 * points[j]
             )
         if max(weights) > 1.02 * min(weights):
-            collection = LineCollection(
-                lines, cmap="viridis", norm=Normalize(min(weights), max(weights)), array=weights, linewidths=1
-            )
+            # both ends of the scale are weak on some paper: strong edges are thick, too
+            norm = Normalize(min(weights), max(weights))
+            widths = [0.6 + 1.4 * float(norm(weight)) for weight in weights]
+            collection = LineCollection(lines, cmap="viridis", norm=norm, array=weights, linewidths=widths)
             collection.set_alpha(0.85)
-            bar = figure.colorbar(collection, ax=axes, shrink=0.7, pad=0.02)
+            bar = figure.colorbar(collection, ax=axes, shrink=0.7, pad=0.02, ticks=MaxNLocator(5))
             bar.outline.set_visible(False)
             bar.set_label("weight × N")
         else:

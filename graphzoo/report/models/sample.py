@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,6 +12,8 @@ from torch import Tensor
 from graphzoo.datasets import NodeGraph
 
 __all__ = ["NodeSample", "sample_of"]
+
+_NEIGHBOURS = 6
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class NodeSample:
 def sample_of(graph: NodeGraph, count: int, seed: int = 0) -> NodeSample:
     """At most `count` nodes: from a node of each class outwards, so that some of them are neighbours.
 
-    A random sample of a sparse graph would hold hardly an edge.
+    A random sample of a sparse graph would hold hardly an edge. Neighbours count whatever their class.
 
     Args:
         graph: The graph.
@@ -72,6 +75,7 @@ def sample_of(graph: NodeGraph, count: int, seed: int = 0) -> NodeSample:
     generator = np.random.default_rng(seed)
     order = generator.permutation(size)
     kinds = [int(kind) for kind in np.unique(classes) if kind >= 0] or [-1]
+    place = np.argsort(order)
     chosen: dict[int, None] = {}
     for number, kind in enumerate(kinds):
         quota = round(min(count, size) * (number + 1) / len(kinds))
@@ -79,7 +83,7 @@ def sample_of(graph: NodeGraph, count: int, seed: int = 0) -> NodeSample:
         for start in own:
             if len(chosen) >= quota:
                 break
-            _grow(around, int(start), classes, kind, quota, chosen)
+            _grow(around, int(start), place, quota, chosen)
     for node in order:  # classes may be smaller than their share
         if len(chosen) >= min(count, size):
             break
@@ -94,16 +98,15 @@ def sample_of(graph: NodeGraph, count: int, seed: int = 0) -> NodeSample:
     return NodeSample(picked, found, linked, graph.class_names if one_class else (), names, size)
 
 
-def _grow(
-    around: object, start: int, classes: object, kind: int, quota: int, chosen: dict[int, None]
-) -> None:
-    """Add a node and, nearest first, those of its class around it."""
+def _grow(around: Any, start: int, place: Any, quota: int, chosen: dict[int, None]) -> None:
+    """Add a node and, nearest first, nodes around it of whatever class, a few of each one's neighbours."""
     queue, seen = [start], {start}
     while queue and len(chosen) < quota:
         node = queue.pop(0)
         chosen.setdefault(node)
-        first, last = around.indptr[node], around.indptr[node + 1]  # type: ignore[attr-defined]
-        for other in around.indices[first:last].tolist():  # type: ignore[attr-defined]
-            if other not in seen and classes[other] == kind:  # type: ignore[index]
+        others = around.indices[around.indptr[node] : around.indptr[node + 1]]
+        # all neighbours of a hub would leave room for nothing else
+        for other in others[np.argsort(place[others])][:_NEIGHBOURS].tolist():
+            if other not in seen:
                 seen.add(other)
                 queue.append(other)
