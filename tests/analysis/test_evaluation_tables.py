@@ -246,6 +246,14 @@ def test_damaged_files_are_named(tmp_path, file, harm):
     assert file in str(error.value) and len(str(error.value).splitlines()) <= 6
 
 
+def test_a_changed_digit_is_noticed(tmp_path):
+    evaluation().save(tmp_path / "test")
+    path = tmp_path / "test" / "rows.csv"
+    path.write_bytes(path.read_bytes().replace(b"2", b"3", 1))
+    with pytest.raises(UsageError, match="rows.csv is damaged .*sha256"):
+        Evaluation.load(tmp_path / "test")
+
+
 def test_an_index_cannot_name_files_elsewhere(tmp_path):
     evaluation().save(tmp_path / "test")
     path = tmp_path / "test" / "index.json"
