@@ -345,6 +345,12 @@ def test_relative_links_lead_somewhere(page):
     assert broken == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_page_holds_tabs(page):
+    """The site makes blanks of them: a table copied from it would have one column."""
+    assert "\t" not in page.read_text(encoding="utf-8")
+
+
 def test_every_page_is_reachable_from_the_index():
     index = (ROOT / "docs" / "index.md").read_text()
     pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")} - {

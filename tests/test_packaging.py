@@ -124,6 +124,8 @@ def imported_packages(folder):
         "sklearn": "scikit-learn",
         "torch_geometric": "torch-geometric",
         "torch_scatter": "torch-scatter",
+        "wandb_workspaces": "wandb-workspaces",
+        "PIL": "pillow",
         "yaml": "pyyaml",
     }
     return {name.get(package, package) for package in found - sys.stdlib_module_names - own}
@@ -136,7 +138,7 @@ def names_of(requirements):
 def test_declared_dependencies_are_those_imported():
     """What the package imports is declared: nothing works here only because another package pulled it in."""
     # triton comes with torch where it can be used; the others are used when they are there.
-    optional = {"triton", "tensorboard", "torch-scatter"}
+    optional = {"triton", "tensorboard", "torch-scatter", "wandb-workspaces"}
     assert imported_packages(ROOT / "graphzoo") - optional == imported_packages(ROOT / "graphzoo") & names_of(
         PROJECT["dependencies"]
     )
