@@ -140,6 +140,9 @@ def _tell_error(error: BaseException, plan: Plan) -> int:
     if isinstance(error, UsageError):
         # Tasks refuse a checkpoint for other data only when judging begins.
         return _tell(text, 1 if plan.began and plan.command == "fit" else 2)
+    if type(error).__module__.startswith("wandb."):
+        remedy = "Without an account or a network: WANDB_MODE=offline keeps the run on this machine"
+        return _tell(f"Weights & Biases: {text}\n{remedy}", 1 if plan.began else 2)
     if plan.began:
         return _tell(f"{type(error).__name__}: {text}{more}", 1)
     if isinstance(error, OmegaConfBaseException):

@@ -96,3 +96,20 @@ def test_who_goes_on_goes_on_in_the_same_run(wandb_runs):
     assert epochs == [2], "what was done is not done again"
     validated = [row["val/mrr"] for run in (first, second) for row in run.history if "val/mrr" in row]
     assert second.summary["best/validation"] == max(validated)
+
+
+def test_without_an_account_the_way_out_is_said(tmp_path, monkeypatch, capsys):
+    import wandb
+
+    from graphzoo.cli import main
+
+    def refuse(*_, **__):
+        raise wandb.errors.UsageError("No API key configured. Use `wandb login` to log in.")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GRAPHZOO_RUN_DIR", raising=False)
+    monkeypatch.setattr(wandb, "init", refuse)
+    command = ["fit", "--model=knowformer", "--data=umls", "--trainer=smoke", "--trainer.accelerator=cpu"]
+    assert main([*command, "--logger=wandb", "--run_dir=run"]) == 2
+    told = capsys.readouterr().err
+    assert "No API key" in told and "WANDB_MODE=offline" in told
