@@ -49,22 +49,25 @@ def build_report(groups: Sequence[Group], options: Options | None = None) -> Rep
     """
     options = options or Options()
     alone = len(groups) == 1
+    records = [record for group in groups for record in group.records]
     sections = [results_section(groups)]
     curves: list[Block] = list(curve_pictures(groups))
     if depth := depth_picture(groups):
         curves.insert(0, depth)
-    if not curves:
-        curves = [Note("No run has written a metrics.csv, so there are no curves.")]
-    elif note := curve_note(groups):
+    if curves and (note := curve_note(groups)):
         curves.insert(0, Note(note))
-    sections.append(Section("Learning curves", curves))
+    # heuristics have nothing to learn, and a test of its own shows no training
+    if not curves and any(record.result.get("command", "fit") == "fit" for record in records):
+        curves = [Note("No run has written a metrics.csv, so there are no curves.")]
+    if curves:
+        sections.append(Section("Learning curves", curves))
     if speed := curve_pictures(groups, speed=True):
         sections.append(Section("Speed and memory", speed, level=3))
     for number, group in enumerate(groups[:_MOST_DETAILED]):
         prefix = f"g{number + 1}"
         found = [
             Section("Test split in detail", _evaluation(group, prefix)),
-            *([Section("Inside the model", _model(group, options, prefix))] if options.models else []),
+            *([Section("Inside the model", inside)] if (inside := _model(group, options, prefix)) else []),
             Section("How it was made", _facts(group)),
         ]
         if alone:
@@ -76,7 +79,7 @@ def build_report(groups: Sequence[Group], options: Options | None = None) -> Rep
         left = ", ".join(group.label for group in groups[_MOST_DETAILED:])
         text = f"Details are shown of the first {_MOST_DETAILED} settings. Give the others alone: {left}"
         sections.append(Section("Further settings", [Note(text)]))
-    runs = sum(len(group.records) for group in groups)
+    runs = len(records)
     title = groups[0].label if alone else common_title(groups)
     counted = f"{runs} run{'s' * (runs > 1)}" + ("" if alone else f" of {len(groups)} settings")
     return Report(title, f"{counted}. {headline(groups[0]) if alone else ''}".strip(), sections)
@@ -114,6 +117,8 @@ def _figure(value: float) -> str:
 
 
 def _model(group: Group, options: Options, prefix: str) -> list[Block]:
+    if not options.models or group.first.result.get("num_parameters") == 0:
+        return []
     from graphzoo.report.models import model_blocks
 
     record = next(

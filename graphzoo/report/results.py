@@ -12,7 +12,6 @@ from graphzoo.rows import compare, spread
 __all__ = ["common_title", "headline", "results_section"]
 
 NAMES = {"mrr": "MRR", "mr": "mean rank", "rmse": "RMSE"} | PERCENT
-_STANDING = {"above": "above", "met": "within its deviation", "below": "below", "": ""}
 # Metrics side by side in the table of several settings, and runs that are shown unasked.
 _COMPARED, _FEW_RUNS = 4, 5
 
@@ -65,9 +64,8 @@ def results_section(groups: Sequence[Group]) -> Section:
             for group in finished
             if len(group.figures()) > 1
         ]
-    if finished:
-        note = "Test figures are those of the checkpoint with the best validation."
-        blocks.append(Note(note if single else f"{note} The deviation is that of a sample (n - 1)."))
+    if note := _note(finished, single=single):
+        blocks.append(Note(note))
     for group in groups:
         if differs := group.row.get("differs"):
             who = "" if alone else f"{group.label}: "
@@ -76,13 +74,31 @@ def results_section(groups: Sequence[Group]) -> Section:
     return Section("Results", blocks)
 
 
+def _note(groups: Sequence[Group], *, single: bool) -> str:
+    """How the figures are to be read."""
+    told = []
+    if any(group.first.best_epoch is not None for group in groups):
+        told.append("Test figures are those of the checkpoint with the best validation.")
+    if groups and not single:
+        told.append("The deviation is that of a sample (n - 1).")
+    papers = [
+        (group.figures()[name][0], paper)
+        for group in groups
+        for name, paper in group.published().items()
+        if name in group.figures()
+    ]
+    if any(compare(mean, *paper) == "met" for mean, paper in papers):
+        told.append("Met: within the paper's deviation, or its figure when rounded to as many digits.")
+    return " ".join(told)
+
+
 def _table_of(group: Group, caption: str, *, single: bool, folded: bool = False) -> TableBlock:
     """A row per metric of one setting."""
     published = group.published()
     rows = []
     for name, (mean, deviation, count) in group.figures().items():
         short, paper = name.removeprefix("test/"), published.get(name)
-        told = (spread(short, *paper), _STANDING[compare(mean, *paper)]) if paper else ("", "")
+        told = (spread(short, *paper), compare(mean, *paper)) if paper else ("", "")
         rows.append([NAMES.get(short, short), spread(short, mean, deviation), str(count), *told])
     columns = ["metric", "result" if single else "mean ± std", "runs", "paper", "compared"]
     return _without_empty(caption, columns, rows, {1, 2, 3}, {"runs"} if single else set(), folded=folded)
