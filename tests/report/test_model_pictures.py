@@ -64,6 +64,24 @@ def test_rows_of_an_attention_map_are_shares(real_runs, name):
     for weights in maps:
         torch.testing.assert_close(weights.mean(1), torch.ones(60, dtype=torch.float64), atol=1e-5, rtol=0)
         assert (weights.mean(0) - 1).abs().max() > 1e-4  # columns are not
+    some = sample_of(model.graph, 12)
+    found = attention_maps(model.task.encoder, x, model.graph, some)
+    rows = model.task.encoder.attention(x, model.graph.edge_index, some.nodes)
+    for weights, expected in zip(found, rows, strict=True):
+        torch.testing.assert_close(
+            weights, 60 * expected.double().mean(0)[:, some.nodes], atol=1e-4, rtol=1e-4
+        )
+
+
+def test_an_encoder_of_ones_own_shows_its_attention(real_runs, graph):
+    class Own:
+        def attention(self, x, edge_index, queries):
+            return torch.arange(60.0).expand(1, 2, len(queries), 60) / sum(range(60))
+
+    some = sample_of(graph, 12)
+    [weights] = attention_maps(Own(), graph.x, graph, some)
+    expected = (60 * some.nodes.double() / sum(range(60))).expand(12, 12)
+    torch.testing.assert_close(weights, expected, atol=1e-6, rtol=1e-6)
 
 
 def test_the_latent_graph_stands_beside_the_given_one(real_runs):

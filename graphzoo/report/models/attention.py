@@ -27,7 +27,7 @@ def attention_maps(encoder: Any, x: Tensor, graph: NodeGraph, sample: NodeSample
     """Attention between the sampled nodes in every layer, in the mean over heads, as multiples of 1/N.
 
     Args:
-        encoder: NodeFormer or GALiT: what has `return_attention`.
+        encoder: A `NodeEncoder` with attention over all nodes.
         x: Features as the encoder sees them, [N, F].
         graph: The graph.
         sample: The nodes.
@@ -36,11 +36,15 @@ def attention_maps(encoder: Any, x: Tensor, graph: NodeGraph, sample: NodeSample
         A tensor [n, n] per layer: how much the node of the row takes from that of the column. Weights are
         shares of all N nodes; with uniform attention all are 1.
     """
+    from graphzoo.encoders import GALiT, NodeFormer
+
     count = sample.nodes.numel()
+    if not isinstance(encoder, GALiT | NodeFormer):
+        rows = encoder.attention(x, graph.edge_index, sample.nodes)  # [L, H, n, N]
+        return [graph.num_nodes * weights.double().mean(0)[:, sample.nodes].cpu() for weights in rows]
+    # both know weights of single pairs, which take no memory for all N
     looks, seen = sample.nodes.repeat_interleave(count), sample.nodes.repeat(count)
     # NodeFormer's pairs are edges, from the node that gives to the node that takes
-    from graphzoo.encoders import NodeFormer
-
     pairs = torch.stack([seen, looks] if isinstance(encoder, NodeFormer) else [looks, seen])
     found = encoder.return_attention(x, graph.edge_index, pairs)
     return [graph.num_nodes * weights.double().mean(1).view(count, count).cpu() for weights in found]
@@ -50,7 +54,7 @@ def attention_blocks(encoder: Any, x: Tensor, graph: NodeGraph, prefix: str) -> 
     """The graph that was given beside those that the layers attend along, for a sample of nodes.
 
     Args:
-        encoder: NodeFormer or GALiT.
+        encoder: A `NodeEncoder` with attention over all nodes.
         x: Features as the encoder sees them, [N, F].
         graph: The graph.
         prefix: Begins the pictures' names.

@@ -46,7 +46,8 @@ def _run_with_weights(record: Record) -> Path:
 
 def _look(record: Record, run: Path, options: Options, prefix: str) -> list[Block]:
     import graphzoo
-    from graphzoo.encoders import PENCIL, GALiT, NodeFormer
+    from graphzoo.encoders import PENCIL, GALiT
+    from graphzoo.encoders.base import NodeEncoder
     from graphzoo.inference import KGModel, LinkModel, NodeModel
 
     model = graphzoo.load(run, device=options.device)
@@ -57,7 +58,7 @@ def _look(record: Record, run: Path, options: Options, prefix: str) -> list[Bloc
         from graphzoo.report.models.knowformer import attended_blocks
 
         return attended_blocks(model, options.facts, prefix)
-    if isinstance(model, NodeModel) and isinstance(encoder, GALiT | NodeFormer):
+    if isinstance(model, NodeModel) and isinstance(encoder, NodeEncoder):
         from graphzoo.report.models.attention import attention_blocks
         from graphzoo.report.models.galit import rank_blocks
 
@@ -66,7 +67,9 @@ def _look(record: Record, run: Path, options: Options, prefix: str) -> list[Bloc
         encoder = encoder.cpu()
         x = model.transform(graph.x, graph.feature_names)
         found = rank_blocks(encoder, x, graph, prefix) if isinstance(encoder, GALiT) else []
-        return [*found, *attention_blocks(encoder, x, graph, prefix)] if len(encoder.layers) else found
+        if isinstance(encoder, GALiT) and not len(encoder.layers):
+            return found
+        return [*found, *attention_blocks(encoder, x, graph, prefix)]
     if isinstance(model, LinkModel) and isinstance(encoder, PENCIL):
         return _depth_hint(record, int(encoder.init_args["num_layers"]))
     return [Note(f"There is no picture of {type(encoder).__name__}.")]
