@@ -24,7 +24,7 @@ def row_entropy(weights: Tensor, count: Tensor | None = None) -> Tensor:
     tensor([1., 0.])
     """
     weights = weights.to(torch.promote_types(weights.dtype, torch.float32))
-    entropy = -torch.xlogy(weights, weights).sum(-1)
+    entropy = torch.special.entr(weights).sum(-1)
     most = torch.as_tensor(weights.shape[-1] if count is None else count, device=weights.device)
     bound = most.to(entropy.dtype).log()
     return torch.where(bound > 0, entropy / bound.clamp_min(1e-12), 0.0)
