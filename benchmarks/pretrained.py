@@ -11,9 +11,10 @@ results.json: the seed is chosen by validation.
 import argparse
 import csv
 import hashlib
+import io
 import json
-import shutil
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,10 @@ from benchmarks.common import RESULTS, machine
 from graphzoo.cli import main as graphzoo
 from graphzoo.errors import UsageError
 from graphzoo.inference import export_run
+from graphzoo.inference.program import DESCRIPTION
+from graphzoo.pretrained import CARD, SETTINGS
+
+MADE = (SETTINGS, DESCRIPTION)
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,18 @@ def best_run(row: Path, metric: str) -> Path:
     return max(runs, key=judged).parent
 
 
+def replace_model(run: Path, folder: Path, form: str, licence: str) -> None:
+    """Export a run over an earlier export, which stays until the new one is there."""
+    earlier = folder.is_dir() and any(folder.iterdir())
+    if earlier and not ((folder / CARD).is_file() and any((folder / file).is_file() for file in MADE)):
+        raise UsageError(f"{folder} holds no exported model and is left as it is\nGive another --out")
+    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+        made = export_run(run, Path(scratch) / folder.name, to=form, licence=licence)
+        if earlier:
+            folder.rename(Path(scratch) / "earlier")
+        made.rename(folder)
+
+
 def make(name: str, model: Model, rows: Path, out: Path, extra: list[str]) -> dict[str, object]:
     """Train, export, and describe a model."""
     row = rows / model.row
@@ -75,9 +92,7 @@ def make(name: str, model: Model, rows: Path, out: Path, extra: list[str]) -> di
     run = best_run(row, model.metric)
     folders = {"": out / name, "torch.export": out / f"{name}-program"}
     for form, folder in folders.items():
-        if folder.exists():
-            shutil.rmtree(folder)  # made by this command, from the same rows
-        export_run(run, folder, to=form or "safetensors", licence=model.licence)
+        replace_model(run, folder, form or "safetensors", model.licence)
     found = json.loads((run / "results.json").read_text(encoding="utf-8"))
     weights = (out / name / "model.safetensors").read_bytes()
     metrics = {key: value for key, value in found["metrics"].items() if key in ("test/mrr", "test/acc")}
@@ -107,14 +122,25 @@ def main(argv: list[str] | None = None) -> None:
     arguments, extra = parser.parse_known_args(argv)
     if unknown := [name for name in arguments.name if name not in MODELS]:
         parser.error(f"no such model: {', '.join(unknown)}; there are {', '.join(MODELS)}")
-    made = []
+    arguments.out.mkdir(parents=True, exist_ok=True)
     for name in arguments.name or MODELS:
-        made.append(make(name, MODELS[name], arguments.rows, arguments.out, extra))
-        print(f"{name}: {made[-1]['metric']} {made[-1]['test']}, {made[-1]['megabytes']} MB", flush=True)
-    with arguments.table.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(made[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(made)
+        made = make(name, MODELS[name], arguments.rows, arguments.out, extra)
+        print(f"{name}: {made['metric']} {made['test']}, {made['megabytes']} MB", flush=True)
+        keep(made, arguments.table)
+
+
+def keep(made: dict[str, object], table: Path) -> None:
+    """Put a model's figures into the table, in place of its earlier ones."""
+    rows = (
+        {row["model"]: row for row in csv.DictReader(table.open(encoding="utf-8"))} if table.is_file() else {}
+    )
+    rows[str(made["model"])] = {name: str(value) for name, value in made.items()}
+    order = [name for name in MODELS if name in rows]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(made), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows[name] for name in order)
+    table.write_text(text.getvalue(), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -69,6 +69,11 @@ def locate(
         return Path(value), _run_of(Path(value))
     else:
         raise UsageError(_not_there(Path(value)))
+    if (run / "model.pt2").is_file():
+        raise UsageError(
+            f"{run} holds a program, for torch.export.load\n"
+            "graphzoo reads what graphzoo export --to safetensors writes"
+        )
     for name in names:
         if (path := run / "checkpoints" / f"{name}.ckpt").is_file():
             return path, _run_of(path)

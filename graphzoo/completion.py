@@ -90,6 +90,9 @@ def candidates(words: Sequence[str], commands: Mapping[str, Callable[[list[str]]
         words: The words after `graphzoo`, the last one perhaps empty.
         commands: Commands by name.
     """
+    if len(words) > 2 and "=" in words[-2:]:  # bash cuts `--model=kn` into three words and wants the last one
+        at = len(words) - 1 - list(reversed(words)).index("=")
+        return candidates([*words[:at], "" if words[-1] == "=" else words[-1]], commands)
     *before, last = words
     if not before:
         return [name for name in commands if name.startswith(last)]
@@ -100,7 +103,8 @@ def candidates(words: Sequence[str], commands: Mapping[str, Callable[[list[str]]
     if last.startswith("-"):
         return [name for name in _options(command, commands) if name.startswith(last)]
     previous = before[-1]
-    names = _values(previous[2:], words) if previous.startswith("--") else _positional(command, before[1:])
+    asks = previous.startswith("--") and "=" not in previous and previous not in _flags()
+    names = _values(previous[2:], words) if asks else _positional(command, before[1:])
     return [name for name in names if name.startswith(last)]
 
 
@@ -124,7 +128,12 @@ def _values(option: str, words: Sequence[str]) -> list[str]:
 
 
 def _positional(command: str, before: Sequence[str]) -> list[str]:
-    place = len([word for word in before if not word.startswith("-")])
+    flags = _flags()
+    place, takes_value = 0, False
+    for word in before:
+        option = word.startswith("-")
+        place += not option and not takes_value
+        takes_value = option and "=" not in word and word not in flags
     if command in _PAIRS and place < 2:
         return _values(("model", "data")[place], before)
     if command == "list":
@@ -136,6 +145,11 @@ def _positional(command: str, before: Sequence[str]) -> list[str]:
     return _runs() if command in _RUNS else []
 
 
+def _flags() -> set[str]:
+    """Options that take no value."""
+    return {f"--{name}" for flag in FLAGS for name in (flag, flag.replace("_", "-"))} | {"--in-process"}
+
+
 def _runs() -> list[str]:
     """Run directories below the current folder, newest first."""
     found = [path.parent for path in RUNS.glob("*/*/config.yaml")]
@@ -144,7 +158,8 @@ def _runs() -> list[str]:
 
 def _options(command: str, commands: Mapping[str, Callable[[list[str]], int]]) -> list[str]:
     """Options of a command; of those that are no training command, what their help names."""
-    ours = [f"--{name}" for name in (*OPTIONS, *FLAGS, *LIGHTNING)]
+    flags = [name.replace("_", "-") for name, text in FLAGS.items() if command == "fit" or text[:4] != "fit:"]
+    ours = [f"--{name}" for name in (*OPTIONS, *flags, *LIGHTNING)]
     if command in _TRAINING or command not in commands:
         return ours if command in _TRAINING else []
     text = io.StringIO()

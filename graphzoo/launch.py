@@ -52,7 +52,6 @@ def run_plan(plan: Plan) -> int:
         The exit status.
     """
     _quieten()
-    set_quiet(plan.quiet)
     keep_freed_memory()  # this process exists for the run alone
     if "LOCAL_RANK" not in os.environ:
         os.environ.pop("GRAPHZOO_RUN_DIR", None)
@@ -60,6 +59,8 @@ def run_plan(plan: Plan) -> int:
     here = os.getcwd()
     added = False
     scratch = contextlib.ExitStack()
+    if plan.quiet:
+        scratch.callback(set_quiet, set_quiet(True))
     try:
         if plan.run_config is not None and not plan.trust:
             _keep_plain_settings(plan, Path(scratch.enter_context(tempfile.TemporaryDirectory())))

@@ -23,7 +23,16 @@ from graphzoo.errors import UsageError
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["CARD", "FORMAT", "SETTINGS", "WEIGHTS", "new_folder", "read_pretrained", "write_pretrained"]
+__all__ = [
+    "CARD",
+    "FORMAT",
+    "SETTINGS",
+    "WEIGHTS",
+    "new_folder",
+    "read_pretrained",
+    "write_pretrained",
+    "writing",
+]
 
 FORMAT = 1
 WEIGHTS, SETTINGS, CARD = "model.safetensors", "config.json", "README.md"
@@ -59,7 +68,7 @@ def write_pretrained(
         text = json.dumps({"format": FORMAT, **settings}, indent=1, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise UsageError(f"the settings cannot be written as JSON: {error}") from error
-    with new_folder(folder) as part:
+    with new_folder(folder) as part, writing(folder):
         kept = {name: value.detach().cpu().contiguous().clone() for name, value in weights.items()}
         save_file(kept, part / WEIGHTS, metadata={"format": "pt"})
         (part / SETTINGS).write_text(text + "\n", encoding="utf-8")
@@ -88,15 +97,31 @@ def new_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
         raise UsageError(f"{shown} exists already and is left as it is\nGive another folder")
     part = folder.with_name(f"{folder.name}.{os.getpid()}.part")
     try:
-        part.mkdir(parents=True)
+        with writing(shown):
+            part.mkdir(parents=True)
         yield part
-        part.replace(folder)
-    except OSError as error:
-        raise UsageError(
-            f"{shown} cannot be written: {error.strerror or error}\nGive another folder"
-        ) from error
+        with writing(shown):
+            part.replace(folder)
     finally:
         shutil.rmtree(part, ignore_errors=True)
+
+
+@contextmanager
+def writing(folder: str | os.PathLike[str]) -> Iterator[None]:
+    """Say which folder cannot be written.
+
+    Args:
+        folder: As the user named it.
+
+    Raises:
+        UsageError: instead of the system's error.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(
+            f"{folder} cannot be written: {error.strerror or error}\nGive another folder"
+        ) from error
 
 
 def read_pretrained(path: str | os.PathLike[str]) -> dict[str, Any]:

@@ -17,15 +17,21 @@ __all__ = ["progress", "set_quiet"]
 DELAY = 2.0
 """Seconds of work before a bar appears."""
 _quiet = threading.Event()
+_one = threading.Lock()
 
 
-def set_quiet(quiet: bool) -> None:
+def set_quiet(quiet: bool) -> bool:
     """Show no bars in this process, or show them again.
 
     Args:
         quiet: Whether to show none.
+
+    Returns:
+        What held before.
     """
+    before = _quiet.is_set()
     (_quiet.set if quiet else _quiet.clear)()
+    return before
 
 
 @contextmanager
@@ -42,14 +48,17 @@ def progress(
     Yields:
         A function that is told how many more steps are done; it costs next to nothing where no bar is shown.
     """
-    if not _is_watched():
+    if not _is_watched() or not _one.acquire(blocking=False):  # two bars would write over each other
         yield _ignore
         return
-    bar = _LateBar(what, total, unit)
     try:
-        yield bar.advance
+        bar = _LateBar(what, total, unit)
+        try:
+            yield bar.advance
+        finally:
+            bar.close()
     finally:
-        bar.close()
+        _one.release()
 
 
 def _ignore(steps: float) -> None:
@@ -63,7 +72,10 @@ def _nothing() -> None:
 def _is_watched() -> bool:
     if _quiet.is_set() or os.environ.get("GRAPHZOO_QUIET", "0") not in ("", "0"):
         return False
-    return sys.stderr.isatty() or "ipykernel" in sys.modules
+    rank = os.environ.get("RANK") or os.environ.get("LOCAL_RANK") or "0"
+    if rank.isdecimal() and int(rank):  # of several processes the first one shows
+        return False
+    return (sys.stderr is not None and sys.stderr.isatty()) or "ipykernel" in sys.modules
 
 
 class _LateBar:
@@ -78,7 +90,11 @@ class _LateBar:
         self._closed = False
         self._timer = threading.Timer(DELAY, self._show)
         self._timer.daemon = True
-        self._timer.start()
+        try:
+            self._timer.start()
+            self._started = True
+        except RuntimeError:  # no room for another thread: the work goes on without a bar
+            self._started = False
 
     def advance(self, steps: float) -> None:
         """Count steps."""
@@ -91,11 +107,12 @@ class _LateBar:
         with self._lock:
             self._closed = True
             self._stop()
-        self._timer.join()
+        if self._started:
+            self._timer.join()
 
     def _show(self) -> None:
+        from rich import get_console
         from rich.console import Console
-        from rich.errors import LiveError
         from rich.progress import (
             BarColumn,
             DownloadColumn,
@@ -117,16 +134,14 @@ class _LateBar:
         if self._total is not None:
             columns += [TextColumn("left"), TimeRemainingColumn()]
         with self._lock:
-            if self._closed:
+            # Lightning's bar lives on rich's own console, which tells of it in private only.
+            shared = get_console()
+            if self._closed or getattr(shared, "_live", None) or getattr(shared, "_live_stack", None):
                 return
             shown = Progress(*columns, console=Console(file=sys.stderr), transient=True)
             task = shown.add_task(self._what, total=self._total)
             # before it is seen, or steps in between would be lost
             self._draw = lambda done: shown.update(task, completed=done)
             self._draw(self._done)
-            try:
-                shown.start()
-            except LiveError:  # another bar is on the screen, Lightning's for one: it stays alone
-                self._draw = _ignore
-                return
+            shown.start()
             self._stop = shown.stop

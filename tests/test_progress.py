@@ -6,6 +6,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
+import rich.progress
 
 from graphzoo import progress as module
 from graphzoo.progress import progress, set_quiet
@@ -80,7 +81,33 @@ def test_two_at_once_leave_one_bar_and_no_error(terminal):
         with progress("inner", 2) as advance:
             time.sleep(0.2)
             advance(1)
-    assert not bars()
+    assert not bars() and "inner" not in terminal.getvalue()
+    with progress("another", 2):  # the first one has made room
+        wait_for(terminal, "another")
+
+
+def test_a_bar_of_lightning_stays_alone(terminal, monkeypatch):
+    shared = rich.get_console()
+    with rich.progress.Progress(console=shared), progress("reading", 2) as advance:
+        time.sleep(0.2)
+        advance(1)
+    assert "reading" not in terminal.getvalue()
+
+
+def test_only_the_first_process_shows(terminal, monkeypatch):
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    with progress("reading", 2):
+        assert not bars()
+
+
+def test_without_room_for_a_thread_the_work_goes_on(terminal, monkeypatch):
+    def refuse(self):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Timer, "start", refuse)
+    with progress("reading", 2) as advance:
+        advance(1)
+    assert terminal.getvalue() == ""
 
 
 @pytest.mark.parametrize("how", ["quiet", "variable", "no terminal"])

@@ -76,6 +76,11 @@ def find_checkpoint(path: str | PathLike[str]) -> tuple[Path, Path | None]:
     if path.is_dir():
         if (path / WEIGHTS).is_file():
             return path / WEIGHTS, path if (path / "graph" / "meta.json").is_file() else None
+        if (path / "model.pt2").is_file():
+            raise UsageError(
+                f"{path} holds a program, for torch.export.load({str(path / 'model.pt2')!r})\n"
+                "graphzoo reads what graphzoo export --to safetensors writes"
+            )
         run = path.parent if path.name == "checkpoints" else path
         files = [run / "checkpoints" / name for name in ("best.ckpt", "last.ckpt")]
         path = next((file for file in files if file.is_file()), path)

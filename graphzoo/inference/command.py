@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from graphzoo.datasets.triples import Columns
     from graphzoo.inference import KGModel, LinkModel, NodeModel
+    from graphzoo.inference.explain import Direction
 
 __all__ = ["predict_main"]
 
@@ -248,8 +249,14 @@ def _answers(model: KGModel, arguments: argparse.Namespace) -> Iterator[pd.DataF
     if arguments.explain is None:
         return answers
     return (
-        _explained(model, triples_from_table(table[["head", "relation", "tail"]]), arguments.explain)
+        part
         for table in answers
+        for part in _explained(
+            model,
+            triples_from_table(table[["head", "relation", "tail"]]),
+            arguments.explain,
+            table["direction"].tolist(),
+        )
     )
 
 
@@ -259,21 +266,25 @@ def _scores(model: KGModel, arguments: argparse.Namespace) -> Iterator[pd.DataFr
 
     facts = read_triples(arguments.score)
     if arguments.explain is not None:
-        return iter([_explained(model, facts, arguments.explain)])
+        return _explained(model, facts, arguments.explain)
     triples = encode_facts(facts, *model.vocabularies)
     return model.judge(triples, batch_size=arguments.batch_size)
 
 
-def _explained(model: KGModel, facts: Columns, k: int) -> pd.DataFrame:
-    """One table of the explanations of given facts."""
+def _explained(
+    model: KGModel, facts: Columns, k: int, directions: Sequence[Direction] | None = None
+) -> Iterator[pd.DataFrame]:
+    """A table for each of given facts; an empty one where there are none."""
     import pandas as pd
 
     from graphzoo.inference.explain import EXPLANATION_COLUMNS
     from graphzoo.inference.queries import encode_facts
 
     triples = encode_facts(facts, *model.vocabularies)
-    tables = [found.to_table() for found in model.explanations(triples, k=k)]
-    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=EXPLANATION_COLUMNS)
+    if not len(facts):
+        yield pd.DataFrame(columns=EXPLANATION_COLUMNS)
+    for found in model.explanations(triples, directions, k=k):
+        yield found.to_table()
 
 
 def _labels(model: NodeModel, arguments: argparse.Namespace) -> Iterator[pd.DataFrame]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import html
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
@@ -18,10 +19,13 @@ if TYPE_CHECKING:
 
     from graphzoo.tasks import KGCompletion
 
-__all__ = ["EXPLANATION_COLUMNS", "Explanation", "explain_fact"]
+__all__ = ["EXPLANATION_COLUMNS", "Direction", "Explanation", "explain_fact"]
 
 
-EXPLANATION_COLUMNS = ["head", "relation", "tail", "score", "known", "kind", "number", "weight", "what"]
+Direction = Literal["tail", "head"]
+EXPLANATION_COLUMNS = [
+    "head", "relation", "tail", "direction", "score", "known", "kind", "number", "weight", "what",
+]  # fmt: skip
 """Of a table of explanations; `kind` is path, fact or attended."""
 
 
@@ -36,42 +40,51 @@ class Explanation:
         head: Name of the head.
         relation: Name of the relation.
         tail: Name of the tail.
-        score: The logit of the tail without the fact itself in the graph.
+        direction: Which end answered: "tail" to (head, relation, ?), "head" to (?, relation, tail).
+        score: The logit of the answer without the fact itself in the graph.
         known: Whether the graph holds the fact; it and its inverse are hidden then, as in training.
-        paths: Columns `weight` (mean over the path's facts), `length` and `path`, best first.
+        paths: Columns `weight`, `length` and `path`, best first: from the entity asked about to the answer.
+            The weight is the mean over the path's steps, each in its own direction.
         facts: Columns `weight` (of both directions together), `head`, `relation`, `tail`, by absolute weight.
-        attended: Columns `layer`, `weight` and `entity`: whom the tail attends to beside itself, last layer
+        attended: Columns `layer`, `weight` and `entity`: whom the answer attends to beside itself, last layer
             first; empty for encoders without attention over entities.
+        labels: Readable text of entities, shown behind names that do not say the same.
     """
 
     head: str
     relation: str
     tail: str
+    direction: Direction
     score: float
     known: bool
     paths: pd.DataFrame
     facts: pd.DataFrame
     attended: pd.DataFrame
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     def lines(self) -> dict[str, list[tuple[float, str]]]:
         """Weights and texts of every kind: path, fact, attended."""
-        facts = map(_arrow, self.facts["head"], self.facts["relation"], self.facts["tail"])
+        heads, tails = (map(self._shown, self.facts[end]) for end in ("head", "tail"))
+        facts = map(_arrow, heads, self.facts["relation"], tails)
         entities = zip(self.attended["entity"], self.attended["layer"], strict=True)
         texts = {
             "path": (self.paths, self.paths["path"]),
             "fact": (self.facts, facts),
-            "attended": (self.attended, (f"{entity} (layer {layer})" for entity, layer in entities)),
+            "attended": (self.attended, (f"{self._shown(name)}, layer {layer}" for name, layer in entities)),
         }
         return {
             kind: list(zip(table["weight"].tolist(), text, strict=True))
             for kind, (table, text) in texts.items()
         }
 
+    def _shown(self, name: str) -> str:
+        return _with_label(name, self.labels)
+
     def to_table(self) -> pd.DataFrame:
         """Everything in one table with the columns `EXPLANATION_COLUMNS`."""
         import pandas as pd
 
-        fact = (self.head, self.relation, self.tail, self.score, self.known)
+        fact = (self.head, self.relation, self.tail, self.direction, self.score, self.known)
         rows = [
             (*fact, kind, number, weight, text)
             for kind, lines in self.lines().items()
@@ -87,7 +100,8 @@ class Explanation:
     def __str__(self) -> str:
         """Readable text, some lines."""
         known = "; known, and hidden for this" if self.known else ""
-        shown = [f"{_arrow(self.head, self.relation, self.tail)}  (score {self.score:.3f}{known})"]
+        fact = _arrow(self._shown(self.head), self.relation, self._shown(self.tail))
+        shown = [f"{fact}  (score {self.score:.3f}{known})"]
         for kind, lines in self.lines().items():
             if lines:
                 shown.append({"path": "paths", "fact": "facts"}.get(kind, kind) + ":")
@@ -98,23 +112,21 @@ class Explanation:
 def explain_fact(
     task: KGCompletion,
     place: PredictionGraph,
-    head: int,
-    relation: int,
-    tail: int,
+    fact: tuple[int, int, int],
+    direction: Direction = "tail",
     *,
     k: int,
     max_length: int,
 ) -> Explanation:
-    """What carried the score of the tail as an answer to (head, relation, ?).
+    """What carried the score of an answer.
 
     Args:
         task: The model.
         place: The graph.
-        head: Id.
-        relation: Id of a forward relation.
-        tail: Id.
+        fact: Ids of head, (forward) relation and tail.
+        direction: "tail": the tail answered (head, relation, ?); "head": the head (?, relation, tail).
         k: Most paths, facts and entities of each layer.
-        max_length: Most facts of a path.
+        max_length: Most steps of a path.
 
     Returns:
         The explanation.
@@ -124,18 +136,24 @@ def explain_fact(
     """
     import pandas as pd
 
-    graph, device = place.messages, task.device
-    names = place.knowledge_graph
-    hidden = _is_fact(place, head, relation, tail)
-    mask = None if not bool(hidden.any()) else ~hidden
-    query = (torch.tensor([head], device=device), torch.tensor([relation], device=device))
-    score, gradient = task.edge_gradients(graph, *query, tail, edge_mask=mask)
+    head, relation, tail = fact
+    names, device = place.knowledge_graph, task.device
+    asked, kind, answer = (
+        (head, relation, tail) if direction == "tail" else (tail, relation + names.num_relations, head)
+    )
+    with torch.inference_mode(False):  # gradients are needed, whatever the caller is in
+        graph = place.messages
+        hidden = _is_fact(place, head, relation, tail)
+        mask = None if not bool(hidden.any()) else ~hidden
+        query = (torch.tensor([asked], device=device), torch.tensor([kind], device=device))
+        score, gradient = task.edge_gradients(graph, *query, answer, edge_mask=mask)
+        attended = _attended(task, place, query, answer, mask, k)
     usable = torch.arange(graph.num_edges, device=device)[slice(None) if mask is None else mask].cpu()
     paths = best_paths(
         graph.edge_index.cpu()[:, usable].numpy(),
         gradient.double().cpu()[usable].numpy(),
-        head,
-        tail,
+        asked,
+        answer,
         k=k,
         max_length=max_length,
     )
@@ -144,11 +162,13 @@ def explain_fact(
         names.entities[head],
         names.relations[relation],
         names.entities[tail],
+        direction,
         float(score),
         mask is not None,
         pd.DataFrame(chains, columns=["weight", "length", "path"]),
         _facts(place, gradient, k),
-        _attended(task, place, query, tail, mask, k),
+        attended,
+        names.entity_labels,
     )
 
 
@@ -166,10 +186,11 @@ def _chain(place: PredictionGraph, edges: Tensor) -> str:
     """Edges one after another as `a -r-> b <-s- c`; an inverse edge points back."""
     graph, names = place.messages, place.knowledge_graph
     nodes, kinds = graph.edge_index[:, edges].tolist(), graph.edge_type[edges].tolist()
-    text = names.entities[nodes[0][0]]
-    for kind, end in zip(kinds, nodes[1], strict=True):
+    shown = [_with_label(names.entities[node], names.entity_labels) for node in (nodes[0][0], *nodes[1])]
+    text = shown[0]
+    for kind, end in zip(kinds, shown[1:], strict=True):
         label = names.relations[kind % names.num_relations]
-        text += (f" -{label}-> " if kind < names.num_relations else f" <-{label}- ") + names.entities[end]
+        text += (f" -{label}-> " if kind < names.num_relations else f" <-{label}- ") + end
     return str(text)
 
 
@@ -192,26 +213,32 @@ def _attended(
     task: KGCompletion,
     place: PredictionGraph,
     query: tuple[Tensor, Tensor],
-    tail: int,
+    answer: int,
     mask: Tensor | None,
     k: int,
 ) -> pd.DataFrame:
-    """The entities, other than itself, that the tail attends to most."""
+    """The entities, other than itself, that the answer attends to most."""
     import pandas as pd
 
     names, rows = place.knowledge_graph.entities, []
     try:
-        weights = task.attention(place.messages, *query, torch.tensor([tail], device=task.device), mask)[
+        weights = task.attention(place.messages, *query, torch.tensor([answer], device=task.device), mask)[
             ..., 0
         ]
     except UsageError:  # an encoder without such attention; paths and facts are there all the same
         weights = torch.empty(0, len(names))
     for layer in reversed(range(len(weights))):
         own = weights[layer].clone()
-        own[tail] = -1
+        own[answer] = -1
         best = own.topk(min(k, len(names) - 1))
         rows += [(layer + 1, w, names[i]) for w, i in zip(*map(Tensor.tolist, best), strict=True)]
     return pd.DataFrame(rows, columns=["layer", "weight", "entity"])
+
+
+def _with_label(name: str, labels: Mapping[str, str]) -> str:
+    label = labels.get(name, "")
+    says_more = label and label.replace(" ", "_").lower() != name.lower()
+    return f"{name} ({label})" if says_more else name
 
 
 def _arrow(head: str, relation: str, tail: str) -> str:

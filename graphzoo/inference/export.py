@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from graphzoo.errors import UsageError, suggestion
-from graphzoo.pretrained import CARD, WEIGHTS, new_folder, write_pretrained
+from graphzoo.pretrained import CARD, WEIGHTS, new_folder, write_pretrained, writing
 from graphzoo.rows import SHOWN
 from graphzoo.runs import take_flag, take_option
 
@@ -123,9 +123,10 @@ def export_run(
                 inputs = json.loads((part / DESCRIPTION).read_text(encoding="utf-8"))["inputs"]
                 use = _PROGRAM_USE.format(file=f"{name}/{PROGRAM}", inputs=", ".join(inputs))
                 card = _card(described, results, type(task).__name__, use, licence)
-                (part / CARD).write_text(card, encoding="utf-8")
-                if graph is not None:
-                    shutil.copytree(graph, part / "graph")
+                with writing(folder):
+                    (part / CARD).write_text(card, encoding="utf-8")
+                    if graph is not None:
+                        shutil.copytree(graph, part / "graph")
             return Path(folder)
         module, _, encoder = described["encoder"]["class_path"].rpartition(".")
         call = _TASKS.get(type(task).__name__, ("", "model.predict(...)"))[1]

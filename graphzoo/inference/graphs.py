@@ -127,12 +127,13 @@ class PredictionGraph:
         """Facts forwards, then inverted, as in training."""
         graph = self.knowledge_graph
         head, relation, tail = graph.train.unbind(1)
-        return RelationalGraph(
-            torch.stack([torch.cat([head, tail]), torch.cat([tail, head])]),
-            torch.cat([relation, relation + graph.num_relations]),
-            graph.num_entities,
-            2 * graph.num_relations,
-        ).to(self.device)
+        with torch.inference_mode(False):  # kept, and explanations need gradients
+            return RelationalGraph(
+                torch.stack([torch.cat([head, tail]), torch.cat([tail, head])]),
+                torch.cat([relation, relation + graph.num_relations]),
+                graph.num_entities,
+                2 * graph.num_relations,
+            ).to(self.device)
 
     @cached_property
     def answers(self) -> Any:

@@ -14,7 +14,7 @@ from torch import Tensor
 from graphzoo.datasets import KnowledgeGraph, read_triples
 from graphzoo.datasets.triples import triples_from_table
 from graphzoo.errors import UsageError
-from graphzoo.inference.explain import Explanation, explain_fact
+from graphzoo.inference.explain import Direction, Explanation, explain_fact
 from graphzoo.inference.graphs import GraphSource, PredictionGraph, load_graph
 from graphzoo.inference.names import Vocabulary
 from graphzoo.inference.queries import encode_facts
@@ -229,6 +229,7 @@ class KGModel:
         relation: str,
         tail: str,
         *,
+        direction: Direction = "tail",
         k: int = 5,
         max_length: int = 3,
         graph: GraphSource | None = None,
@@ -241,8 +242,9 @@ class KGModel:
         Args:
             head: Name (or unique label) of the head.
             relation: Name of the relation.
-            tail: Name (or unique label) of the tail: its score as an answer to (head, relation, ?) is
-                explained.
+            tail: Name (or unique label) of the tail.
+            direction: Whose score is explained: "tail" as an answer to (head, relation, ?), or "head" as
+                one to (?, relation, tail).
             k: Most paths, facts, and attended entities of each layer.
             max_length: Most facts of a path.
             graph: Another graph with the same relations, see `graphzoo.load`.
@@ -258,18 +260,28 @@ class KGModel:
         place = self._place(graph)
         ids = [place.entities.find(head), self._relations.find(relation), place.entities.find(tail)]
         triples = torch.tensor(ids, dtype=torch.int64)[:, None]
-        return next(self.explanations(triples, k=k, max_length=max_length, place=place))
+        return next(self.explanations(triples, [direction], k=k, max_length=max_length, place=place))
 
     def explanations(
-        self, triples: Tensor, *, k: int = 5, max_length: int = 3, place: PredictionGraph | None = None
+        self,
+        triples: Tensor,
+        directions: Sequence[Direction] | None = None,
+        *,
+        k: int = 5,
+        max_length: int = 3,
+        place: PredictionGraph | None = None,
     ) -> Iterator[Explanation]:
-        """As `explain`, for triples [3, n] that are ids already, one after the other."""
+        """As `explain`, for triples [3, n] that are ids already, one after the other; None: all of tails."""
         for name, value in (("k", k), ("max_length", max_length)):
             if value < 1:
                 raise UsageError(f"{name} must be at least 1, got {value}")
         place = place or self._default
-        for head, relation, tail in triples.t().tolist():
-            yield explain_fact(self.task, place, head, relation, tail, k=k, max_length=max_length)
+        asked = directions or ["tail"] * triples.shape[1]
+        if odd := set(asked) - {"tail", "head"}:
+            raise UsageError(f"direction must be 'tail' or 'head', got {sorted(odd)[0]!r}")
+        for (head, relation, tail), direction in zip(triples.t().tolist(), asked, strict=True):
+            ids = (head, relation, tail)
+            yield explain_fact(self.task, place, ids, direction, k=k, max_length=max_length)
 
     def _place(self, graph: GraphSource | None) -> PredictionGraph:
         if graph is None:

@@ -1,7 +1,7 @@
 """`graphzoo export --to torch.export`: a trained model as a program that runs with torch alone.
 
 The program holds weights and torch's own operations; sizes of graph and batch are free. Its scores are those
-of `predict`, a little slower, for the fused kernels stay behind.
+of the model, a little slower, for the fused kernels stay behind.
 """
 
 from __future__ import annotations
@@ -27,6 +27,10 @@ PROGRAM, DESCRIPTION = "model.pt2", "inputs.json"
 _NODES, _EDGES, _QUERIES = 7, 11, 3  # of the example that is traced; the program's sizes are free
 _TOLERANCE = 1e-4
 _EDGES_GIVEN = "edge_index"
+_PAIR_OUTPUT = (
+    "[B]: logit of each pair as it is given; where the run judges both directions or several relabelings, "
+    "predict gives their mean"
+)
 
 
 class Program(NamedTuple):
@@ -137,7 +141,7 @@ def make_program(task: Task, scale: int = 1) -> Program:
         }
         inputs = _graph_inputs(encoder, scale)
         pair_module = _NodePairs(_States(encoder, list(inputs)[1]), task.decoder)
-        return Program(pair_module, inputs | ends, "[B]: logit of each pair")
+        return Program(pair_module, inputs | ends, _PAIR_OUTPUT)
     raise UsageError(
         f"a {type(task).__name__} of a {type(encoder).__name__} cannot be exported as a program\n"
         "Export it with --to safetensors"
@@ -162,22 +166,26 @@ def _of_queries(encoder: QueryEncoder, decoder: nn.Module, scale: int) -> Progra
 
 
 def _of_subgraphs(encoder: PairEncoder, decoder: nn.Module, scale: int) -> Program:
-    num_pairs = scale * _QUERIES
-    size = min(scale * _NODES, encoder.spec.max_subgraph_nodes or _NODES)
+    num_pairs, num_nodes = scale * _QUERIES, scale * _NODES
+    most = encoder.spec.max_subgraph_nodes or 2 * _NODES
+    if most < 3:
+        raise UsageError("subgraphs of the pair alone hold nothing to trace\nExport it with --to safetensors")
+    size = min(scale * min(_NODES, max(3, most // 2)), most)
     links = torch.rand(num_pairs, size, size) < 0.5
     links = links | links.mT
     links[:, 0, 1] = links[:, 1, 0] = False
     inputs = {
         "nodes": (
-            torch.randint(_NODES, (num_pairs, size)),
-            "[B, S], int64: node numbers, the pair first, -1 where padded",
+            torch.randint(num_nodes, (num_pairs, size)),
+            f"[B, S], int64: node numbers, the pair first, -1 where padded; S from 3 to {most}",
         ),
         "adjacency": (links, "[B, S, S], bool: links between them, never that of the pair"),
         "num_nodes": (torch.tensor([size, 2, size] * scale), "[B], int64: nodes of each subgraph"),
     }
     if getattr(encoder, "features", None) is not None:
-        inputs["x"] = (torch.rand(_NODES, encoder.spec.in_channels), "[N, F], float32: features of all nodes")
-    return Program(_Subgraphs(encoder, decoder), inputs, "[B]: logit of each pair")
+        x = torch.rand(num_nodes, encoder.spec.in_channels)
+        inputs["x"] = (x, "[N, F], float32: features of all nodes")
+    return Program(_Subgraphs(encoder, decoder), inputs, _PAIR_OUTPUT)
 
 
 def _graph_inputs(encoder: NodeEncoder, scale: int) -> dict[str, tuple[Tensor, str]]:
@@ -248,6 +256,9 @@ def write_program(task: Task, folder: Path) -> Path:
             f"the program's scores differ from the model's by {off:.2g}: it is not written\n"
             "Export it with --to safetensors"
         )
+    for part in traced.graph_module.modules():
+        for node in getattr(getattr(part, "graph", None), "nodes", ()):
+            node.meta.pop("stack_trace", None)  # places on this machine, thousands of them
     folder.mkdir(parents=True, exist_ok=True)
     torch.export.save(traced, folder / PROGRAM)
     described = {

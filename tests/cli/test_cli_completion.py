@@ -31,7 +31,12 @@ def test_commands_and_nothing_else_first(offer):
     ("words", "expected"),
     [
         (["fit", "--mod"], ["--model"]),
-        (["fit", "--dry"], ["--dry_run"]),
+        (["fit", "--dry"], ["--dry-run"]),
+        (["test", "--dry"], []),
+        (["fit", "--model", "=", "know"], ["knowformer"]),
+        (["reproduce", "--seeds", "0", "gali"], ["galit"]),
+        (["search", "galit", "--trials", "5", "digi"], ["digits"]),
+        (["reproduce", "--in-process", "gali"], ["galit"]),
         (["fit", "--model", "know"], ["knowformer"]),
         (["fit", "--model=know"], ["--model=knowformer"]),
         (["fit", "--data", "wn18rr-v"], [f"wn18rr-v{i}" for i in range(1, 5)]),
@@ -82,12 +87,15 @@ def test_in_a_real_bash(tmp_path):
     script = (
         'eval "$(graphzoo completion bash)"; COMP_WORDS=(graphzoo fit --model know); COMP_CWORD=3; '
         "_graphzoo; "
+        'echo "${COMPREPLY[@]}"; COMP_WORDS=(graphzoo fit --model = know); COMP_CWORD=4; _graphzoo; '
         'echo "${COMPREPLY[@]}"; complete -p graphzoo'
     )
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": repository}
     done = subprocess.run(
         ["bash", "-c", script], capture_output=True, text=True, env=environment, cwd=tmp_path
     )
-    assert done.stdout.splitlines() == ["knowformer", "complete -o default -F _graphzoo graphzoo"], (
-        done.stderr
-    )
+    assert done.stdout.splitlines() == [
+        "knowformer",
+        "knowformer",
+        "complete -o default -F _graphzoo graphzoo",
+    ], done.stderr

@@ -8,14 +8,17 @@ import pandas as pd
 import pytest
 import torch
 
+from graphzoo.datasets import from_triples
 from graphzoo.encoders import KnowFormer
 from graphzoo.encoders import knowformer as knowformer_module
 from graphzoo.encoders.base import QueryEncoder
 from graphzoo.errors import UsageError
+from graphzoo.inference import KGModel
 from graphzoo.inference.explain import EXPLANATION_COLUMNS
 from graphzoo.inference.paths import best_paths
 from graphzoo.layers import messages
 from graphzoo.ops import RelationalGraph, prototype_attention, prototype_attention_weights
+from graphzoo.tasks import KGCompletion
 from graphzoo.types import GraphSpec
 
 N, R, E = 7, 2, 24
@@ -175,19 +178,124 @@ def test_the_score_of_a_fact_that_is_not_known_is_that_of_predict(umls):
     assert found.score == pytest.approx(answer["score"], rel=1e-4)
 
 
-def test_without_the_heaviest_fact_the_score_falls_by_about_its_weight(umls):
-    """Smoothly enough for a first-order statement to be seen: one edge's weight, changed by a thousandth."""
-    task, place = umls.task, umls._default
-    head, relation, tail = umls.graph.test[0].tolist()
-    query = torch.tensor([head]), torch.tensor([relation])
-    _, gradient = task.edge_gradients(place.messages, *query, tail)
-    names = umls.graph
-    heaviest = gradient.view(2, -1).sum(0).abs().argmax()
-    found = umls.explain(names.entities[head], names.relations[relation], names.entities[tail], k=1)
-    h, r, t = names.train[heaviest].tolist()
-    assert tuple(found.facts.iloc[0][["head", "relation", "tail"]]) == (
-        names.entities[h], names.relations[r], names.entities[t],
-    )  # fmt: skip
+def test_answers_of_both_directions_have_their_own_scores(umls):
+    for direction, given in (("tail", {"head": "steroid"}), ("head", {"tail": "disease_or_syndrome"})):
+        answer = umls.predict(relation="treats", k=1, filter_known="drop", **given).iloc[0]
+        fact = (answer["head"], "treats", answer["tail"])
+        found = umls.explain(*fact, direction=direction, k=3)
+        assert found.score == pytest.approx(answer["score"], rel=1e-4) and found.direction == direction
+        start, end = (fact[0], fact[2]) if direction == "tail" else (fact[2], fact[0])
+        for text in found.paths["path"]:
+            assert text.startswith(f"{start} ") and text.endswith(f" {end}")
+        other = umls.explain(*fact, direction="head" if direction == "tail" else "tail", k=3)
+        assert other.score != pytest.approx(found.score, rel=1e-4)
+    with pytest.raises(UsageError, match="direction must be 'tail' or 'head', got 'both'"):
+        umls.explain(*fact, direction="both")
+
+
+@pytest.fixture(scope="module")
+def small():
+    """a -r-> b, c -s-> b, a -r-> d, and the fact a -r-> d asked about; in double precision."""
+    torch.manual_seed(3)
+    graph = from_triples(
+        [("a", "r", "b"), ("c", "s", "b"), ("c", "s", "d"), ("a", "r", "d"), ("d", "s", "e")]
+    )
+    task = KGCompletion(lambda spec: KnowFormer(spec, hidden_channels=8, num_layers=2, num_heads=2))
+    task.build(GraphSpec(graph.num_entities, graph.num_relations))
+    return KGModel(task.double(), graph)
+
+
+def test_the_text_of_paths_says_what_the_graph_holds(small):
+    found = small.explain("a", "r", "d", k=9)
+    assert found.known and set(found.paths["path"]) == {"a -r-> b <-s- c -s-> d"}
+    backwards = small.explain("a", "r", "d", direction="head", k=9)
+    assert set(backwards.paths["path"]) == {"d <-s- c -s-> b <-r- a"}
+    reached = small.explain("a", "s", "e", k=9, max_length=2)
+    assert set(reached.paths["path"]) == {"a -r-> d -s-> e"} and not reached.known
+
+
+def test_weights_of_facts_are_what_the_score_loses_by_them(small, monkeypatch):
+    """Both directions of a fact weighed 1 + t: the score's slope in t, without the fact asked about."""
+    found = small.explain("a", "r", "d", k=9)
+    names, messages_ = small.graph, small._default.messages
+    weight = torch.ones(messages_.num_edges, dtype=torch.float64)
+
+    def weighted(x, vectors, graph, *, edge_mask=None):
+        source, target = graph.edge_index
+        message = weight[:, None, None] * x[source] * vectors[graph.edge_type]
+        return torch.zeros_like(x).index_add(0, target, message)
+
+    monkeypatch.setattr(knowformer_module, "relational_spmm", weighted)
+    facts = [(names.entities[h], names.relations[r], names.entities[t]) for h, r, t in names.train.tolist()]
+    asked = facts.index(("a", "r", "d"))
+
+    def score():
+        head, relation = names.entities.index("a"), names.relations.index("r")
+        logits = small.task.score_queries(messages_, torch.tensor([head]), torch.tensor([relation]))
+        return float(logits[0, names.entities.index("d")])
+
+    n = len(facts)
+    weight[[asked, asked + n]] = 0
+    assert found.score == pytest.approx(score(), abs=1e-9)
+    slopes = {}
+    for i, fact in enumerate(facts):
+        if i != asked:
+            weight[[i, i + n]] = 1 + 1e-6
+            up = score()
+            weight[[i, i + n]] = 1 - 1e-6
+            slopes[fact] = (up - score()) / 2e-6
+            weight[[i, i + n]] = 1
+    rows = found.facts[["head", "relation", "tail"]].itertuples(index=False, name=None)
+    weights = dict(zip(rows, found.facts["weight"], strict=True))
+    assert weights.keys() == slopes.keys()
+    for fact, value in weights.items():
+        assert value == pytest.approx(slopes[fact], abs=1e-6)
+    assert max(map(abs, slopes.values())) > 1e-3
+
+
+def test_the_attended_are_those_of_the_layers_without_the_fact(small):
+    found = small.explain("a", "r", "d", k=2)
+    place, names = small._default, small.graph
+    ids = [names.entities.index("a"), names.relations.index("r"), names.entities.index("d")]
+    source, target = place.messages.edge_index
+    forward = (source == ids[0]) & (target == ids[2])
+    backward = (source == ids[2]) & (target == ids[0])
+    query = (torch.tensor([ids[0]]), torch.tensor([ids[1]]), torch.tensor([ids[2]]))
+    weight = small.task.attention(place.messages, *query, ~(forward | backward))[..., 0]
+    weight[:, ids[2]] = 0
+    expected = [
+        (layer + 1, names.entities[i]) for layer in (1, 0) for i in weight[layer].topk(2).indices.tolist()
+    ]
+    rows = found.attended[["layer", "entity"]].itertuples(index=False, name=None)
+    assert list(rows) == expected
+    np.testing.assert_allclose(found.attended["weight"][:2], weight[1].topk(2).values)
+
+
+def test_labels_stand_behind_names_that_do_not_say_the_same(small):
+    graph = dataclasses.replace(small.graph, entity_labels={"a": "Ada", "d": "D", "b": "Bob"})
+    found = KGModel(small.task, graph).explain("a", "r", "d", k=1)
+    assert str(found).startswith("a (Ada) -r-> d  (score")
+    assert found.paths["path"][0] == "a (Ada) -r-> b (Bob) <-s- c -s-> d"
+
+
+def test_many_chains_are_all_looked_at_up_to_the_width_of_the_beam():
+    """A star of 256 arms: the chain that is lightest on its first hop is the best in the end."""
+    arms = np.arange(1, 257)
+    edge_index = np.array([[*[0] * 256, *arms], [*arms, *[300] * 256]])
+    weight = np.concatenate([np.linspace(1, 2, 256), np.linspace(0, -5, 256)])
+    weight[256] = 9
+    (best,) = best_paths(edge_index, weight, 0, 300, k=1, max_length=2)
+    assert best.edges == (0, 256) and best.weight == 5
+
+
+def test_inside_inference_mode(umls_run):
+    import graphzoo
+
+    model = graphzoo.load(umls_run.path)  # its graph is made at the first question
+    with torch.inference_mode():
+        inside = model.explain("steroid", "interacts_with", "enzyme", k=2)
+    outside = model.explain("steroid", "interacts_with", "enzyme", k=2)
+    assert inside.to_table().equals(outside.to_table())
 
 
 def test_mistakes_are_explained(umls, monkeypatch):
@@ -239,5 +347,11 @@ def test_the_command_explains_facts_and_answers(umls_run, tmp_path, capsys):
     assert predict_main([*common, "--queries", str(queries), "--top-k", "2", "--explain"]) == 0
     shown = capsys.readouterr().out.splitlines()
     assert shown[0].split("\t") == EXPLANATION_COLUMNS and len(shown) == 1 + 2 * 15
+    queries.write_text("?\ttreats\tdisease_or_syndrome\n")
+    assert (
+        predict_main([*common, "--queries", str(queries), "--explain", "1", "--out", str(tmp_path / "h.csv")])
+        == 0
+    )
+    assert set(pd.read_csv(tmp_path / "h.csv")["direction"]) == {"head"}
     assert predict_main([*common, "--score", str(facts), "--explain", "0"]) == 2
     assert "must be a whole number above 0" in capsys.readouterr().err

@@ -41,7 +41,20 @@ def test_the_run_that_is_best_on_validation_is_exported(rows, tmp_path, umls):
     answers = model.predict(head="steroid", relation="interacts_with", k=3)
     assert answers.equals(umls.predict(head="steroid", relation="interacts_with", k=3))
     assert (out / "knowformer-umls-program" / "model.pt2").is_file()
-    pretrained.main(words)  # made anew in place
+    table.write_text(table.read_text().replace("knowformer-umls,", "galit-cora,").replace("0.8000", "0.7000"))
+    pretrained.main(words)  # made anew in place, beside the others
+    both = {row["model"]: row["test"] for row in csv.DictReader(table.open())}
+    assert both == {"knowformer-umls": "0.8000", "galit-cora": "0.7000"}
+    assert sorted(path.name for path in out.iterdir()) == ["knowformer-umls", "knowformer-umls-program"]
+
+
+def test_what_is_no_exported_model_stays(rows, tmp_path):
+    folder, _ = rows
+    with pytest.raises(graphzoo.errors.UsageError, match="holds no exported model and is left as it is"):
+        pretrained.main(
+            ["knowformer-umls", "--rows", str(folder), "--out", str(folder), "--table", "none.csv"]
+        )
+    assert len(list(folder.glob("knowformer-umls/seed-*/results.json"))) == 2
 
 
 def test_mistakes(rows, tmp_path, capsys):

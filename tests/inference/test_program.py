@@ -3,11 +3,14 @@
 import json
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 import torch
 
+import graphzoo
+from graphzoo.cli import main as graphzoo_main
 from graphzoo.encoders import GNN, MLP, PENCIL, SGC, GALiT, KnowFormer, NodeFormer
 from graphzoo.encoders.base import NodeEncoder
 from graphzoo.errors import UsageError
@@ -17,6 +20,7 @@ from graphzoo.ops import RelationalGraph
 from graphzoo.tasks import KGCompletion, LinkPrediction, NodeClassification
 from graphzoo.types import GraphSpec, PairSubgraphs
 
+ROOT = Path(__file__).resolve().parents[2]
 SMALL = {"hidden_channels": 8, "num_layers": 2}
 NODES = {
     "galit": lambda spec: GALiT(spec, num_heads=2, similarity="mcos", **SMALL),
@@ -79,16 +83,17 @@ def test_classes_of_nodes(tmp_path, name):
     assert getattr(task.encoder, "fixed", None) is None, "the encoder is left as it was"
 
 
-def test_pairs_in_subgraphs(tmp_path):
+@pytest.mark.parametrize("size", [12, 3])
+def test_pairs_in_subgraphs(tmp_path, size):
     spec = GraphSpec(30, 1, 5, max_subgraph_nodes=12)
     task = trained(LinkPrediction(lambda spec: PENCIL(spec, num_heads=2, **SMALL)), spec)
     write_program(task, tmp_path)
     x = torch.rand(30, 5)
-    sizes = torch.tensor([12, 3, 7, 9])
-    valid = torch.arange(12) < sizes[:, None]
-    links = torch.rand(4, 12, 12) < 0.4
+    sizes = torch.tensor([size, 2, 3, 2])
+    valid = torch.arange(size) < sizes[:, None]
+    links = torch.rand(4, size, size) < 0.4
     links = (links | links.mT) & valid[:, None] & valid[..., None]
-    nodes = torch.where(valid, torch.randint(30, (4, 12)), -1)
+    nodes = torch.where(valid, torch.randint(30, (4, size)), -1)
     found = load(tmp_path)(nodes, links, sizes, x)
     with torch.no_grad():
         expected = task.decoder(*task.encoder(PairSubgraphs(nodes, links, sizes), x).chunk(2, dim=-1))
@@ -112,6 +117,9 @@ def test_a_run_exported_gives_the_scores_of_predict_without_graphzoo(umls_run, u
     """In a process that cannot import graphzoo: names from the folder's graph, scores from the program."""
     folder = export_run(umls_run.path, tmp_path / "umls-program", to="torch.export", licence="cc0-1.0")
     assert {path.name for path in folder.iterdir()} == {"model.pt2", "inputs.json", "README.md", "graph"}
+    with zipfile.ZipFile(folder / "model.pt2") as archive:
+        stored = b"".join(archive.read(name) for name in archive.namelist())
+    assert b"site-packages" not in stored and str(ROOT).encode() not in stored
     card = (folder / "README.md").read_text()
     assert 'torch.export.load("umls-program/model.pt2")' in card.replace("'", '"') and "cc0-1.0" in card
     code = f"""
@@ -174,6 +182,17 @@ def test_tasks_without_a_program_are_told(monkeypatch):
     task.build(GraphSpec(9, 1))
     with pytest.raises(UsageError, match="LinkPrediction of a KnowFormer cannot be exported as a program"):
         make_program(task)
+
+
+def test_a_program_is_no_model_to_load(tmp_path, capsys):
+    (tmp_path / "model.pt2").touch()
+    with pytest.raises(UsageError, match="holds a program, for torch.export.load"):
+        graphzoo.load(tmp_path)
+    assert (
+        graphzoo_main(["predict", "--ckpt_path", str(tmp_path), "--queries", str(tmp_path / "model.pt2")])
+        == 2
+    )
+    assert "holds a program" in capsys.readouterr().err
 
 
 def test_an_existing_folder_stays(umls_run, tmp_path, monkeypatch):
