@@ -95,10 +95,11 @@ def _single_run(path: Path) -> dict[str, Any] | None:
         metrics = result["metrics"].items()
         tested = {name: float(value) for name, value in metrics if name.startswith("test/")}
         model, data, recipe = str(result["model"]), str(result["data"]), result.get("recipe") or ""
+        trained = result.get("command") == "fit" or result.get("checkpoint") or not result["num_parameters"]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"{path} is damaged ({error})\nMove it away, or run it again") from error
     names = [name for name in SHOWN if name in tested] or sorted(tested)
-    if not names:
+    if not names or not trained:  # weights as they were drawn are no result
         return None
     try:
         published = published_values(model, recipe, data)

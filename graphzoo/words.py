@@ -34,7 +34,7 @@ OPTIONS = {
     "ckpt_path": "a run directory, `best`, `last` or a file",
 }
 FLAGS = {
-    "dry_run": "fit: time a few steps, say what the run will take, write nothing",
+    "dry_run": "fit: say what the run will take; writes no run; downloads and caches are kept",
     "no_test": "fit: leave the test split alone, as a search's trials do; no results.json",
     "quiet": "no progress, no lines per epoch: the result and what went wrong",
     "override": "resume with settings that differ from the checkpoint's",
@@ -78,10 +78,8 @@ def split_options(argv: list[str]) -> tuple[dict[str, str], set[str], list[str]]
 def check_options(command: str, rest: list[str]) -> None:
     """Refuse what is wrong at first sight, before Lightning is imported."""
     if rest and not rest[0].startswith("-"):
-        raise UsageError(
-            f"{command} takes options only, got {rest[0]!r}\n"
-            f"Write: graphzoo {command} --model knowformer --data umls"
-        )
+        meant = f"--ckpt_path {rest[0]}" if Path(rest[0]).exists() else "--model knowformer --data umls"
+        raise UsageError(f"{command} takes options only, got {rest[0]!r}\nWrite: graphzoo {command} {meant}")
     known = [*OPTIONS, *FLAGS, *LIGHTNING]
     for token in rest:
         name = token[2:].partition("=")[0].rstrip("+")

@@ -126,7 +126,7 @@ class HeuristicEstimation(LinkPrediction):
         error = predicted[seen] - self._of_split[prefix][seen].double()
         self.log(f"{prefix}/rmse", error.square().mean().sqrt(), prog_bar=True, sync_dist=False)
         if prefix == "test" and self.trainer.is_global_zero:
-            from graphzoo.analysis import estimate_tables  # pandas, which training does not take
+            from graphzoo.analysis import estimate_tables  # pandas; only a test needs it
 
             self.test_tables = estimate_tables(predicted, self._of_split[prefix], positive.numel())
         metric.reset()

@@ -220,7 +220,7 @@ class KGCompletion(Task):
         self._report("test")
 
     def _tables(self, ranks: tuple[Tensor, Tensor, Tensor]) -> tuple[Table, ...]:
-        from graphzoo.analysis import triple_tables  # pandas, which training does not take
+        from graphzoo.analysis import triple_tables  # pandas; only a test needs it
 
         datamodule = self._datamodule()
         graph = datamodule.inference_graph or datamodule.knowledge_graph

@@ -283,7 +283,7 @@ class LinkPrediction(Task):
         if prefix == "test":
             scores = metric.scores()  # of all processes
             if self.trainer.is_global_zero:
-                from graphzoo.analysis import link_tables  # pandas, which training does not take
+                from graphzoo.analysis import link_tables  # pandas; only a test needs it
 
                 self.test_tables = link_tables(*scores)
         metric.reset()

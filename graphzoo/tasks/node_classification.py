@@ -336,7 +336,7 @@ class NodeClassification(Task):
             self.test_tables = self._tables(states, logits, batch)
 
     def _tables(self, states: Tensor, logits: Tensor, batch: NodeBatch) -> tuple[Table, ...]:
-        from graphzoo.analysis import node_tables, sample_nodes  # pandas, which training does not take
+        from graphzoo.analysis import node_tables, sample_nodes  # pandas; only a test needs it
 
         graph = self._datamodule().graph
         sample = sample_nodes(len(batch))

@@ -154,6 +154,16 @@ def test_results_show_single_runs_and_rows_once(reproduce, cli, fit_nodes):
         assert refused.status == 2 and "is no row of results" in refused.err, content
 
 
+def test_untrained_weights_are_told_and_are_no_result(cli, tiny_graph, tmp_path):
+    names = ["--model=galit", "--data=nodes", f"--data.path={tiny_graph}", "--logger=csv"]
+    tested = cli("test", *names, "--trainer.accelerator=cpu", "--run_dir=untrained")
+    assert tested.status == 0 and "no --ckpt_path, so these are untrained weights" in tested.err
+    shown = cli("results", "untrained")
+    assert shown.status == 2 and "accuracy" not in shown.out
+    hint = cli("test", "untrained")
+    assert hint.status == 2 and "Write: graphzoo test --ckpt_path untrained" in hint.err
+
+
 def test_a_recipe_that_has_changed_is_another_row(reproduce):
     Path("mine.yaml").write_text("model: {init_args: {lr: 0.1}}")
     reproduce("--seeds=0", "--recipe=mine.yaml")
