@@ -123,8 +123,11 @@ def print_table(title: str, metrics: Mapping[str, float], rows: list[dict[str, A
         table.add_row(label, *(format_metric(name, metrics[f"{split}/{name}"]) for name in names))
     else:
         table.add_row("all", *(format_metric(name, value) for name, value in metrics.items()))
+    left = ["head", "tail"]
     for row in rows:
-        if row.get("relation") == "all" and row.get("direction") in ("head", "tail"):
+        # The first of each direction: a relation may itself be called "all".
+        if row.get("relation") == "all" and row.get("direction") in left:
+            left.remove(row["direction"])
             cells = [format_metric(name, row[name]) if name in row else "" for name in names]
             table.add_row(row["direction"], *cells)
     get_console().print(table)

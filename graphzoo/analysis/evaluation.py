@@ -35,6 +35,7 @@ _READ: dict[str, Callable[[str], Any]] = {
     "bool": {"True": True, "False": False}.__getitem__,
     "str": str,
 }
+_ANEW = "Write it anew: graphzoo test --ckpt_path RUN --run_dir NEW"
 
 
 @dataclass(frozen=True)
@@ -124,8 +125,12 @@ class Evaluation:
             if directory.exists():
                 old = fresh.with_suffix(".old")
                 directory.rename(old)
-                fresh.rename(directory)
-                shutil.rmtree(old)
+                try:
+                    fresh.rename(directory)
+                except BaseException:
+                    old.rename(directory)
+                    raise
+                shutil.rmtree(old, ignore_errors=True)
             else:
                 fresh.rename(directory)
         except BaseException:
@@ -174,9 +179,7 @@ class Evaluation:
         directory = Path(directory)
         path = directory / INDEX
         if not path.is_file():
-            raise UsageError(
-                f"{directory} holds no evaluation: {INDEX} is missing\nWrite it with graphzoo test RUN"
-            )
+            raise UsageError(f"{directory} holds no evaluation: {INDEX} is missing\n{_ANEW}")
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             if content["format"] > FORMAT:
@@ -233,9 +236,7 @@ def _read_table(directory: Path, described: dict[str, Any]) -> Table:
 
 
 def _damaged(path: Path, error: Exception) -> UsageError:
-    return UsageError(
-        f"{path} is damaged ({type(error).__name__}: {error})\nWrite it anew with graphzoo test RUN"
-    )
+    return UsageError(f"{path} is damaged ({type(error).__name__}: {error})\n{_ANEW}")
 
 
 def _type(column: Any) -> str:

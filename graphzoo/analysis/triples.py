@@ -45,7 +45,7 @@ def categories(triples: Tensor, num_relations: int) -> list[str]:
         if tails != tails:  # 0 / 0
             found.append("")
             continue
-        found.append(f"{'N' if heads > _MANY else '1'}-{'N' if tails > _MANY else '1'}")
+        found.append(f"{'N' if heads >= _MANY else '1'}-{'N' if tails >= _MANY else '1'}")
     return found
 
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -23,6 +24,8 @@ from graphzoo.analysis.nodes import project
 from graphzoo.analysis.triples import categories
 from graphzoo.errors import UsageError
 from graphzoo.metrics import link_figures, summarize_ranks
+from graphzoo.metrics.summary import group_table
+from graphzoo.results import print_table
 
 ENTITIES = tuple(f"entity {number}" for number in range(30))
 RELATIONS = ("all", "NA", "likes")
@@ -65,6 +68,9 @@ def test_categories_follow_the_mean_number_of_answers():
     facts += [(a, 3, b) for a in (0, 1) for b in (2, 3)]
     facts = torch.tensor([*facts, facts[0]])  # a fact known twice counts once
     assert categories(facts, 5) == ["1-1", "1-N", "N-1", "N-N", ""]
+    boundary = torch.tensor([[0, 0, 1], [0, 0, 2], [3, 0, 4]])
+    assert categories(boundary, 1) == ["1-N"], "a mean of 1.5 is many, as with Bordes"
+    assert categories(boundary.flip(1), 1) == ["N-1"]
 
 
 def test_rank_bins_say_what_hits_say(asked):
@@ -280,6 +286,34 @@ def test_an_evaluation_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
     with pytest.raises(UsageError, match="no evaluation"):
         evaluation().save(tmp_path / "mine")
     assert (tmp_path / "mine" / "notes.txt").read_text() == "keep"
+
+
+def test_an_evaluation_that_cannot_be_replaced_stays(tmp_path, monkeypatch):
+    folder = tmp_path / "test"
+    evaluation().save(folder)
+    rename = Path.rename
+
+    def refuse(path, target):
+        if path.name.endswith(".part"):
+            raise OSError("no space left on device")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    with pytest.raises(OSError, match="no space"):
+        Evaluation("test", {"test/mrr": 1.0}).save(folder)
+    assert Evaluation.load(folder).figures["test/mrr"] == 0.1 + 0.2
+    assert [path.name for path in tmp_path.iterdir()] == ["test"]
+
+
+def test_the_printed_table_takes_no_relation_called_all_for_all_relations(asked, capsys):
+    (best, worst, index), triples = asked
+    rows = group_table(best, worst, index, triples, RELATIONS, ties="realistic", hits=(1, 10))
+    assert sum(row["relation"] == "all" for row in rows) == 6
+    print_table("test", {"test/mrr": 0.5, "test/mr": 9.0}, rows, "test")
+    printed = capsys.readouterr().out
+    for row in rows[1:3]:
+        (line,) = (line for line in printed.splitlines() if f" {row['direction']} " in line)
+        assert f"{row['mrr']:.4f}" in line
 
 
 def test_tables_refuse_what_cannot_be_drawn():
