@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from graphzoo.errors import UsageError, suggestion
 
@@ -36,6 +36,7 @@ TASKS = ("kg", "nodes", "links")
 SECTIONS = ("Quality", "Optimisation", "Speed", "Data", "Comparison")
 _OPTIONS = ("project", "entity", "task", "name", "out")
 
+T = TypeVar("T")
 Kind = Literal["line", "number", "bars", "seeds", "seed bars", "table", "parallel"]
 
 
@@ -228,14 +229,16 @@ def dashboard_main(argv: Sequence[str]) -> int:
     if task not in ("all", *TASKS):
         raise UsageError(f"--task is one of all, {', '.join(TASKS)}, got {task!r}")
     out = Path(wanted["out"]) if "out" in wanted else None
-    if out is not None and out.exists():
+    if out is not None and _refusing(out, out.exists):
         raise UsageError(f"--out {out} exists; give a new file")
     entity = wanted.get("entity") or ("" if out is not None else _entity())
     made = workspace(wanted["project"], entity, task=task, name=wanted.get("name", "graphzoo"))
     if out is not None:
         text = made._to_model().model_dump_json(by_alias=True, exclude_none=True)
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(json.loads(text), indent=1) + "\n", encoding="utf-8")
+        _refusing(out, lambda: out.parent.mkdir(parents=True, exist_ok=True))
+        _refusing(
+            out, lambda: out.write_text(json.dumps(json.loads(text), indent=1) + "\n", encoding="utf-8")
+        )
         sys.stdout.write(f"{out}: {len(panels(task))} panels in {len(SECTIONS)} sections\n")
         return 0
     try:
@@ -247,6 +250,17 @@ def dashboard_main(argv: Sequence[str]) -> int:
         ) from error
     sys.stdout.write(f"{made.url}\n")
     return 0
+
+
+def _refusing(out: Path, act: Callable[[], T]) -> T:
+    """Do something to the file; a system that refuses is an error of the user's."""
+    try:
+        return act()
+    except OSError as error:
+        raise UsageError(
+            f"--out {out} cannot be written: {error.strerror or error}\n"
+            "Give a file in a folder that you may write to"
+        ) from error
 
 
 def _entity() -> str:
@@ -270,6 +284,8 @@ def _options(words: list[str]) -> dict[str, str]:
     while words:
         word = words.pop(0)
         name, equals, value = word.partition("=")
+        if not word.startswith("-"):
+            raise UsageError(f"{word!r} is no option: say --project {word}\n{USAGE.splitlines()[0]}")
         if not name.startswith("--") or name[2:] not in _OPTIONS:
             hint = suggestion(name, [f"--{option}" for option in _OPTIONS])
             raise UsageError(

@@ -61,12 +61,19 @@ def write_sweep(path: Path, sweep: Mapping[str, Any]) -> None:
     """Write a sweep to a new YAML file.
 
     Raises:
-        UsageError: if there is such a file.
+        UsageError: if there is such a file, or it cannot be written.
     """
-    if path.exists():
-        raise UsageError(f"--sweep {path} exists, and nothing is overwritten; give a new file")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(yaml.safe_dump(dict(sweep), sort_keys=False, allow_unicode=True), encoding="utf-8")
+    text = yaml.safe_dump(dict(sweep), sort_keys=False, allow_unicode=True)
+    try:
+        if path.exists():
+            raise UsageError(f"--sweep {path} exists, and nothing is overwritten; give a new file")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(
+            f"--sweep {path} cannot be written: {error.strerror or error}\n"
+            "Give a file in a folder that you may write to"
+        ) from error
 
 
 def _parameter(choice: Choice | Range) -> dict[str, Any]:

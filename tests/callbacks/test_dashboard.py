@@ -65,6 +65,17 @@ def test_the_file_holds_every_panel(tmp_path, capsys, task):
     assert "exists; give a new file" in capsys.readouterr().err and out.read_text() == text
 
 
+@pytest.mark.parametrize("name", ["file/dashboard.json", "x" * 300])
+def test_an_unwritable_file_is_named_with_a_way_out(tmp_path, capsys, name):
+    pytest.importorskip("wandb_workspaces")
+    (tmp_path / "file").write_text("no folder")
+    out = tmp_path / name
+    assert cli.main(["dashboard", "--project=zoo", f"--out={out}"]) == 2
+    told = capsys.readouterr().err
+    assert f"--out {out} cannot be written" in told and "Give a file in a folder" in told
+    assert "Traceback" not in told and len(told.splitlines()) <= 6
+
+
 def test_seeds_are_averaged_with_their_deviation():
     pytest.importorskip("wandb_workspaces")
     made = workspace("zoo", "me", task="nodes")
@@ -81,6 +92,7 @@ def test_seeds_are_averaged_with_their_deviation():
         (["--projekt", "zoo"], "Did you mean: --project?"),
         (["--entity", "me"], "--project P says which project"),
         (["--project"], "--project needs a value"),
+        (["zoo"], "say --project zoo"),
         (["--project", "zoo", "--task", "node"], "--task is one of all, kg, nodes, links, got 'node'"),
     ],
 )
@@ -123,7 +135,7 @@ def test_help_fits_a_screen_and_imports_nothing_heavy(capsys):
         "assert not {'torch', 'wandb', 'pandas', 'lightning'} & set(sys.modules), sorted(sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL).returncode == 0
-    with pytest.raises(UsageError, match="unknown option"):
+    with pytest.raises(UsageError, match="--project zoo"):
         from graphzoo.dashboard import dashboard_main
 
         dashboard_main(["zoo"])

@@ -153,6 +153,15 @@ def test_what_a_sweep_cannot_do_is_refused(space, capsys, more, said):
     assert said in told and len(told.splitlines()) <= 6 and not Path("s.yaml").exists()
 
 
+@pytest.mark.parametrize("name", ["file/s.yaml", "x" * 300])
+def test_an_unwritable_file_is_named_with_a_way_out(space, capsys, name):
+    Path("file").write_text("no folder")
+    assert cli.main(["search", "galit", "cora", "--space=space.yaml", f"--sweep={name}"]) == 2
+    told = capsys.readouterr().err
+    assert f"--sweep {name} cannot be written" in told and "Give a file in a folder" in told
+    assert "Traceback" not in told and len(told.splitlines()) <= 6
+
+
 def test_a_file_is_never_overwritten(tmp_path):
     write_sweep(tmp_path / "a.yaml", {"name": "x"})
     with pytest.raises(UsageError, match="exists"):
