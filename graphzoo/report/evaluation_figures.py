@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphzoo.report.content import Block, Picture, TableBlock, slug
-from graphzoo.report.style import FAINT, INK, STEADY, color, new_figure, plain_ticks
+from graphzoo.report.style import FAINT, INK, STEADY, color, new_figure, plain_ticks, short_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -64,12 +64,6 @@ def _cell(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
-def _short(text: Any, most: int = 28) -> str:
-    """A name that fits beside a bar; control characters and line ends are no part of it."""
-    text = " ".join(str(text).split())
-    return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
 def _bars(table: Table, prefix: str) -> list[Picture]:
     data = table.data
     names = list(dict.fromkeys(data[table.x].astype(str)))
@@ -101,7 +95,7 @@ def _bars(table: Table, prefix: str) -> list[Picture]:
     titles = [title or table.y[0] for title, _ in series]
     alt = (
         f"{table.title}. Bars of {', '.join(titles)} for {len(chosen)} names. Highest {titles[0]}: "
-        f"{_short(high)} with {first[high]:.3g}; lowest: {_short(low)} with {first[low]:.3g}."
+        f"{short_name(high)} with {first[high]:.3g}; lowest: {short_name(low)} with {first[low]:.3g}."
     )
     order = [name for name in names if name in chosen]
     return [
@@ -119,7 +113,7 @@ def _draw_bars(names: Sequence[str], series: Sequence[tuple[str, dict[str, float
         places = [place + (number - (count - 1) / 2) * thick for place in range(len(names))]
         heights = [values.get(name, float("nan")) for name in names]
         axes.barh(places, heights, thick * 0.92, color=color(number), label=title)
-    axes.set_yticks(range(len(names)), [_short(name) for name in names])
+    axes.set_yticks(range(len(names)), [short_name(name) for name in names])
     axes.invert_yaxis()
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x")
@@ -254,7 +248,7 @@ def _draw_matrix(
     for names, axis, other in ((rows, axes.yaxis, False), (columns, axes.xaxis, True)):
         every = -(-len(names) // _MOST_NAMED) if not other else -(-len(names) // 24)
         places = range(0, len(names), every)
-        axis.set_ticks(list(places), [_short(names[place], 16) for place in places])
+        axis.set_ticks(list(places), [short_name(names[place], 16) for place in places])
     long = max(map(len, columns)) > 3 or len(columns) > 12
     if long:
         axes.tick_params(axis="x", rotation=60)
@@ -306,7 +300,7 @@ def _draw_scatter(
         axes.scatter(
             part[x].astype(float), part[y].astype(float), s=9, alpha=0.7, linewidths=0,
             color=STEADY[number % len(STEADY)], marker=marks[(number // len(STEADY)) % len(marks)],
-            label=_short(name, 22),
+            label=short_name(name, 22),
             # thousands of points as an image: letters stay letters, the file stays small
             rasterized=True,
         )  # fmt: skip

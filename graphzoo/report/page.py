@@ -7,7 +7,7 @@ from html import escape
 from itertools import groupby
 
 from graphzoo.report.content import Block, Code, Note, Picture, Report, TableBlock, slug
-from graphzoo.report.style import THEME, drawing, inline_svg
+from graphzoo.report.style import THEME, drawing, inline_svg, printable
 
 __all__ = ["to_html"]
 
@@ -110,7 +110,7 @@ def _page(report: Report, drawn: Callable[[], None]) -> str:
         "style-src 'unsafe-inline'; img-src data:\">"
         f"<title>{escape(report.title)}</title><style>{_variables()}{_STYLE}</style></head>"
     )
-    return (
+    return printable(
         f"{head}\n<body><header><h1>{escape(report.title)}</h1>"
         f'<p class="lead">{escape(report.lead)}</p></header>'
         f"{contents}<main>" + "\n".join(body) + "</main>"

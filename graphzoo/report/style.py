@@ -27,7 +27,9 @@ __all__ = [
     "inline_svg",
     "new_figure",
     "plain_ticks",
+    "printable",
     "save_figure",
+    "short_name",
 ]
 
 WIDTH = 3.75
@@ -74,6 +76,8 @@ _SETTINGS: Any = {
 }
 _NAMESPACE = "{http://www.w3.org/2000/svg}"
 _LINK = "{http://www.w3.org/1999/xlink}href"
+# Everything but XML's Char: no page and no SVG may hold it, however it is escaped.
+_NO_CHARACTER = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 @contextmanager
@@ -104,6 +108,32 @@ def color(number: int) -> str:
     return COLORS[number % len(COLORS)]
 
 
+def printable(text: str) -> str:
+    """The text without control characters and others that XML forbids.
+
+    >>> printable("a\\x1b[1mb\\x00")
+    'a[1mb'
+    """
+    return _NO_CHARACTER.sub("", text)
+
+
+def short_name(text: object, most: int = 28) -> str:
+    """A name of the data that fits into a picture: on one line, without control characters.
+
+    Args:
+        text: The name.
+        most: Letters that fit.
+
+    Returns:
+        A dash for a name without a letter.
+
+    >>> short_name("heart\\n attack", 8)
+    'heart a…'
+    """
+    name = " ".join(printable(str(text)).split())
+    return (name if len(name) <= most else f"{name[: most - 1]}…") or "–"
+
+
 def plain_ticks(axes: Axes, which: str) -> None:
     """Figures without powers of ten in mathematical writing, which is switched off.
 
@@ -129,7 +159,7 @@ def inline_svg(figure: Figure, prefix: str, label: str) -> str:
     text = io.StringIO()
     empty = {"Date": None, "Creator": None, "Format": None, "Type": None}
     figure.savefig(text, format="svg", transparent=True, metadata=empty)
-    root = ElementTree.fromstring(text.getvalue())
+    root = ElementTree.fromstring(printable(text.getvalue()))
     wanted = {
         reference for element in root.iter() for reference in _references(element) if reference is not None
     }
@@ -146,7 +176,7 @@ def inline_svg(figure: Figure, prefix: str, label: str) -> str:
         "width": f"{float(width) * 4 / 3:.0f}",
         "height": f"{float(height) * 4 / 3:.0f}",
         "role": "img",
-        "aria-label": label,
+        "aria-label": printable(label),
     }
     return ElementTree.tostring(root, encoding="unicode")
 
@@ -202,7 +232,10 @@ def save_figure(figure: Figure, path: Path) -> None:
         path: The file; its ending is the format.
     """
     partial = path.with_name(f".{path.name}.part")
-    form = path.suffix[1:]
-    metadata = {"Date": None} if form == "svg" else None
-    figure.savefig(partial, format=form, facecolor="white", dpi=200, metadata=metadata)
+    if path.suffix == ".svg":
+        text = io.StringIO()
+        figure.savefig(text, format="svg", facecolor="white", metadata={"Date": None})
+        partial.write_text(printable(text.getvalue()), encoding="utf-8")
+    else:
+        figure.savefig(partial, format=path.suffix[1:], facecolor="white", dpi=200)
     partial.replace(path)

@@ -116,6 +116,8 @@ def write_row(folder, seeds=(0, 1, 2), **settings):
 
 
 NASTY = '<script>alert("x")</script> & $a$ -- ünï 中文'
+# what XML forbids, however it is escaped
+CONTROL = "\x1b[31mred\x00 \ufffe"
 
 
 def every_kind():
@@ -124,11 +126,11 @@ def every_kind():
 
     from graphzoo.analysis import Table
 
-    names = [NASTY, "$a$ theory", "<b>"]
+    names = [NASTY, "$a$ theory", f"<b>{CONTROL}"]
     classes = {"class": names, "support": [5, 6, 7], "precision": [0.5, 0.6, 0.7], "f1": [0.2, 0.9, 0.4]}
     sides = ("both", "head", "tail")
     relations = [
-        {"relation": f"r{i}", "direction": side, "triples": i, "mrr": i / 60}
+        {"relation": f"r{i}{CONTROL if i > 57 else ''}", "direction": side, "triples": i, "mrr": i / 60}
         for i in range(60)
         for side in sides
     ]
@@ -137,7 +139,12 @@ def every_kind():
     ranks = {"from": [0, 1, 2, 5], "to": [1, 2, 5, 10], "head": [9, 5, 3, 0], "tail": [4, 5, 6, 7]}
     shape = ["x", "y", "class"]
     points = [(math.sin(i), math.cos(2 * i), names[i % 3]) for i in range(300)]
-    worst = {"head": [NASTY] * 45, "relation": ["likes"] * 45, "tail": ["b"] * 45, "rank": [2.5] * 45}
+    worst = {
+        "head": [NASTY, CONTROL, *[NASTY] * 43],
+        "relation": ["likes"] * 45,
+        "tail": ["b"] * 45,
+        "rank": [2.5] * 45,
+    }
     both = ("positives", "negatives")
     return (
         Table("classes", "Scores of each class", "bars", DataFrame(classes), "class", ("precision", "f1")),

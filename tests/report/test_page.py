@@ -4,14 +4,19 @@ import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
-from report_runs import NASTY, every_kind, write_evaluation, write_row, write_run
+import torch
+from report_runs import CONTROL, NASTY, every_kind, write_evaluation, write_row, write_run
 
 from graphzoo.report import Options, build_report, find_records, group_records, to_html
-from graphzoo.report.content import Picture, Report, Section, TableBlock
-from graphzoo.report.evaluation_figures import evaluation_blocks
-from graphzoo.report.style import THEME
+from graphzoo.report.content import Code, Note, Picture, Report, Section, TableBlock
+from graphzoo.report.evaluation_figures import _draw_bars, evaluation_blocks
+from graphzoo.report.models.attention import _draw_edges, _draw_map
+from graphzoo.report.models.knowformer import _draw
+from graphzoo.report.models.sample import NodeSample
+from graphzoo.report.style import THEME, drawing, inline_svg, save_figure
 
 VOID = {"meta", "br", "img", "link", "input", "hr", "wbr"}
 SHAPES = {"path", "use", "rect", "image", "circle", "line"}  # matplotlib's SVG closes them itself
@@ -96,6 +101,36 @@ def test_names_of_data_stay_text(row_page):
     # in a picture they are shortened, and a $ begins no formula
     assert any(label.startswith('<script>alert("x")</script>') for label in page.texts["text"])
     assert "$a$ theory" in page.texts["text"]
+
+
+@pytest.mark.parametrize("character", ["\x1b", "\x00", "\ufffe"])
+def test_characters_that_no_page_may_hold_are_left_out(character):
+    """One in the name of a relation, an entity or a class used to end the whole command."""
+    name = f"b{character}old"
+    for drawn in (_draw_bars([name], [("", {name: 0.5})]), _draw([name], [2.0], ["head"])):
+        text = shown_in(drawn, name)
+        assert "bold" in text
+        assert character not in text
+    classes = NodeSample(
+        torch.arange(2), torch.tensor([0, 1]), torch.eye(2).bool(), (name, f"{character} "), ("u", "v"), 2
+    )
+    for drawn in (_draw_map(torch.rand(2, 2), classes, given=True), _draw_edges([(0, 1, 2.0)], classes)):
+        ElementTree.fromstring(shown_in(drawn, name))
+    blocks = [TableBlock(name, [name], [[name]]), Note(name), Code(name, name)]
+    text = to_html(Report(name, name, [Section(name, blocks)]))
+    assert text.count("bold") >= 8
+    assert character not in text
+
+
+def shown_in(figure, label):
+    with drawing():
+        return inline_svg(figure, "p", label)
+
+
+def test_pictures_as_files_hold_no_such_character_either(tmp_path):
+    with drawing():
+        save_figure(_draw_bars([CONTROL], [(CONTROL, {CONTROL: 0.5}), ("b", {})]), tmp_path / "a.svg")
+    assert "[31mred" in "".join(ElementTree.parse(tmp_path / "a.svg").getroot().itertext())
 
 
 def test_the_page_can_be_read_by_ear(row_page):
@@ -187,7 +222,7 @@ def test_every_kind_is_drawn(kind):
     shown = "".join(page.texts.get("text", []))
     expected = {
         "classes": "$a$ theory",
-        "relations": "r59",
+        "relations": "r59[31mred",
         "confusion": "14",
         "ranks": "6–10",
         "hits": "100",

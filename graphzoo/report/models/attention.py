@@ -11,7 +11,7 @@ from torch import Tensor
 
 from graphzoo.report.content import Block, Note, Picture, TableBlock
 from graphzoo.report.models.sample import NodeSample, sample_of
-from graphzoo.report.style import FAINT, STEADY, new_figure
+from graphzoo.report.style import FAINT, STEADY, new_figure, short_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -193,7 +193,7 @@ def _class_ticks(axes: Any, sample: NodeSample) -> None:
     starts = _starts(sample)
     ends = [*starts[1:], len(sample.classes)]
     middles = [(start + end - 1) / 2 for start, end in zip(starts, ends, strict=True)]
-    names = [sample.class_of(start)[:12] or "–" for start in starts]
+    names = [short_name(sample.class_of(start), 12) for start in starts]
     if not sample.class_names or len(names) > 20:
         axes.set_xticks([])
         axes.set_yticks([])
@@ -245,7 +245,7 @@ def _draw_edges(edges: Sequence[tuple[int, int, float]], sample: NodeSample) -> 
     if sample.class_names and len(starts) <= 20:
         for start, end in zip(starts, [*starts[1:], count], strict=True):
             angle = 2 * np.pi * (start + end) / 2 / count
-            name = sample.class_of(start)[:12] or "–"
+            name = short_name(sample.class_of(start), 12)
             side = "left" if np.sin(angle) > 0.2 else "right" if np.sin(angle) < -0.2 else "center"
             axes.text(1.09 * np.sin(angle), 1.09 * np.cos(angle), name, ha=side, va="center")
     axes.set(xlim=(-1.35, 1.35), ylim=(-1.2, 1.2))

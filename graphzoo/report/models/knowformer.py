@@ -10,7 +10,7 @@ import torch
 
 from graphzoo.errors import UsageError
 from graphzoo.report.content import Block, Note, Picture
-from graphzoo.report.style import FAINT, color, new_figure
+from graphzoo.report.style import FAINT, color, new_figure, short_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -108,7 +108,7 @@ def _draw(names: Sequence[str], values: Sequence[float], marks: Sequence[str]) -
     places = range(len(names))
     tones = [color(1) if mark else color(0) for mark in marks]
     axes.barh(places, values, 0.72, color=tones)
-    short = [name if len(name) <= 30 else f"{name[:29]}…" for name in (" ".join(n.split()) for n in names)]
+    short = [short_name(name, 30) for name in names]
     axes.set_yticks(
         places, [f"{name} (head)" if mark else name for name, mark in zip(short, marks, strict=True)]
     )
