@@ -11,7 +11,13 @@ from typing import Any
 import jsonargparse
 import yaml
 from lightning.pytorch import Callback, Trainer
-from lightning.pytorch.callbacks import Checkpoint, EarlyStopping, LearningRateMonitor, ProgressBar
+from lightning.pytorch.callbacks import (
+    Checkpoint,
+    DeviceStatsMonitor,
+    EarlyStopping,
+    LearningRateMonitor,
+    ProgressBar,
+)
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
 from graphzoo import __version__, resume
@@ -203,8 +209,11 @@ class GraphzooCLI(LightningCLI):
         given = config.get("callbacks") or []
         given = list(given) if isinstance(given, list) else [given]
         if self.plan.dry_run:
-            extra = [Monitor(), own.Throughput(), own.NanGuard(), Began(self.plan), DryRun(config)]
-            given = [callback for callback in given if not isinstance(callback, EarlyStopping | Checkpoint)]
+            timer = DryRun(config, self.plan)
+            extra = [Monitor(), own.Throughput(), own.NanGuard(), Began(self.plan), timer]
+            # What would stop it, write, or need the logger or the bar that a dry run has not.
+            unfit = EarlyStopping | Checkpoint | LearningRateMonitor | DeviceStatsMonitor | ProgressBar
+            given = [callback for callback in given if not isinstance(callback, unfit)]
             return self._instantiate_trainer({**config, **DRY_SETTINGS, "callbacks": given}, extra)
         extra = self._callbacks(config, given)
         return self._instantiate_trainer({**config, "callbacks": given}, extra)

@@ -90,6 +90,11 @@ def refuse_options(rest: list[str], command: str, *, splits: bool, usage: str) -
         name, _, value = token.partition("=")
         if name in ("--seed", "--seed_everything", "--run_dir", "--ckpt_path", "--model", "--data"):
             raise UsageError(f"{command} sets {name} itself; leave it out\n{usage}")
+        if name.replace("-", "_") == "__dry_run":
+            raise UsageError(
+                f"{command} cannot use {name}: it times one run\n"
+                "See what one takes: graphzoo fit --dry-run with the same model, data and options"
+            )
         unfit = name.startswith(("--print_config", "--help")) or name.endswith(".help")
         if unfit or (name == "--trainer.fast_dev_run" and value.lower() not in ("false", "0")):
             raise UsageError(f"{command} cannot use {name}: such a run leaves no results\n{usage}")

@@ -10,7 +10,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_only
 from rich import get_console
 
-__all__ = ["RunSummary", "describe_run", "duration", "size"]
+__all__ = ["RunSummary", "counted", "describe_run", "duration", "size"]
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
@@ -42,15 +42,30 @@ def describe_run(trainer: Trainer, pl_module: LightningModule) -> Iterator[tuple
     yield "model", f"{encoder}, {trained:,} parameters"
     batches = trainer.num_training_batches
     parts = trainer.accumulate_grad_batches
-    steps = (
-        ""
-        if batches == math.inf
-        else f"{math.ceil(batches / parts):,} {'step' if batches <= parts else 'steps'} an epoch"
-    )
-    cut = f", each in {parts} parts" if parts > 1 else ""
-    most = trainer.max_epochs
-    epochs = f", at most {most:,} epochs" if most is not None and most >= 0 else ""
-    yield "training", f"{steps}{cut}{epochs}"
+    steps = "" if batches == math.inf else f"{counted(math.ceil(batches / parts), 'step')} an epoch"
+    cut = f"each step in {parts} parts" if not steps else f"each in {parts} parts"
+    limits = []
+    if trainer.max_epochs is not None and trainer.max_epochs >= 0:
+        limits.append(counted(trainer.max_epochs, "epoch"))
+    if trainer.max_steps > 0:
+        limits.append(counted(trainer.max_steps, "step"))
+    most = f"at most {' or '.join(limits)}" if limits else ""
+    found = [steps or "epochs of unknown length", cut if parts > 1 else "", most]
+    yield "training", ", ".join(part for part in found if part)
+
+
+def counted(number: float, one: str, many: str = "") -> str:
+    """A number and what it counts.
+
+    Args:
+        number: A whole number.
+        one: The word for one of them.
+        many: The word for several; `one` with an s by default.
+
+    >>> counted(1, "batch", "batches"), counted(2000, "step")
+    ('1 batch', '2,000 steps')
+    """
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def duration(seconds: float) -> str:

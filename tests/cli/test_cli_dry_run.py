@@ -1,13 +1,14 @@
 """`fit --dry-run`: what a run will take, and nothing on the disk; `--quiet`; what a run says at its start."""
 
-import resource
+from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from graphzoo import dry_run
-from graphzoo.dry_run import limited_memory
-from graphzoo.summary import duration, size
+from graphzoo.dry_run import DryRun, limited_memory
+from graphzoo.summary import RunSummary, counted, describe_run, duration, size
 
 
 def dry(fit, *options, status=0, epochs=3):
@@ -26,7 +27,7 @@ def shown(result):
 
 
 @pytest.mark.parametrize("task", ["fit", "fit_nodes", "fit_links"])
-def test_sizes_times_and_memory_and_nothing_written(request, workplace, task):
+def test_sizes_times_and_memory_and_no_run_written(request, workplace, task):
     fit = request.getfixturevalue(task)
     before = sorted(workplace.rglob("*"))
     result = dry(fit)
@@ -39,8 +40,8 @@ def test_sizes_times_and_memory_and_nothing_written(request, workplace, task):
     assert found["device"] == "cpu, precision 32-true"
     assert "parameters" in found["model"] and "at most 3 epochs" in found["training"]
     assert "for 3 epochs, then the test" in found["the whole run"]
-    assert " that the process can have, in these steps" in found["peak memory"]
-    assert "nothing is written" in result.out and "epoch 1/" not in result.out
+    assert " that the process can have, so far" in found["peak memory"]
+    assert "writes no run; downloads and caches are kept" in result.out and "epoch 1/" not in result.out
 
 
 def test_it_counts_what_the_run_then_does(fit, results, monkeypatch):
@@ -72,6 +73,7 @@ def test_what_cannot_fit_is_refused(fit, workplace, monkeypatch):
     monkeypatch.setattr("graphzoo.memory.available_bytes", lambda device: 1000)
     result = dry(fit, status=2)
     assert "available on cpu" in result.err and "Take a smaller" in result.err
+    assert "(weights and gradients alone) needs at least" in result.err
     assert len(result.err.splitlines()) <= 6 and not list(workplace.glob("runs*"))
 
 
@@ -86,6 +88,7 @@ def test_a_step_that_runs_out_of_memory_says_what_takes_less(fit, workplace):
 def test_allocations_beyond_the_machine_fail_instead_of_killing(monkeypatch):
     if torch.cuda.is_available():
         pytest.skip("no limit beside a GPU")
+    resource = pytest.importorskip("resource")
     before = resource.getrlimit(resource.RLIMIT_AS)
     used = int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
     monkeypatch.setattr(dry_run, "available_bytes", lambda device: used + 2**30)
@@ -95,6 +98,136 @@ def test_allocations_beyond_the_machine_fail_instead_of_killing(monkeypatch):
             torch.empty(2**32, dtype=torch.uint8)
     assert resource.getrlimit(resource.RLIMIT_AS) == before
     torch.empty(2**32, dtype=torch.uint8)  # pages that nobody touches take nothing
+
+
+def test_a_limit_of_the_user_is_never_raised(monkeypatch):
+    resource = pytest.importorskip("resource")
+    monkeypatch.setattr(dry_run.torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(dry_run, "available_bytes", lambda device: 2**50)
+    before, soft = resource.getrlimit(resource.RLIMIT_AS), 2**46
+    resource.setrlimit(resource.RLIMIT_AS, (soft, before[1]))
+    try:
+        with limited_memory():
+            assert resource.getrlimit(resource.RLIMIT_AS)[0] == soft
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def test_weights_and_gradients_are_what_it_refuses_by(fit, monkeypatch):
+    asked = []
+    monkeypatch.setattr(dry_run, "refuse_what_cannot_fit", lambda *arguments: asked.append(arguments))
+    weights = int(shown(dry(fit))["model"].split(", ", 1)[1].split()[0].replace(",", ""))
+    assert [arguments[0] for arguments in asked] == [8 * weights]
+
+
+@pytest.mark.parametrize("least", ["epochs=500", "steps=5000"])
+def test_a_least_length_of_the_run_does_not_lengthen_the_dry_run(fit, least):
+    result = dry(fit, f"--trainer.min_{least}", epochs=1000)
+    assert int(shown(result)["a step"].rpartition(" ")[2]) < 20
+
+
+@pytest.mark.parametrize("no_step", ["--trainer.limit_train_batches=0", "--trainer.max_steps=0"])
+def test_no_step_to_time_is_refused(fit, workplace, no_step):
+    result = dry(fit, no_step, status=2)
+    assert "no step to time" in result.err and "Give a larger" in result.err
+    assert len(result.err.splitlines()) <= 6 and not list(workplace.glob("runs*"))
+
+
+def test_a_finished_run_has_no_step_to_time(fit, cli):
+    fit("--run_dir=run", epochs=2)
+    result = cli("fit", "--ckpt_path", "run", "--dry-run")
+    assert result.status == 2 and "no step to time: training stands at epoch 2" in result.err
+
+
+def test_a_resumed_run_says_what_is_left(fit, cli, workplace):
+    fit("--run_dir=run", epochs=1)
+    before = sorted(workplace.rglob("*"))
+    for options, left in {
+        ("--trainer.max_epochs=2",): "1 epoch",
+        ("--trainer.max_epochs=5",): "4 epochs",
+        ("--trainer.max_epochs=-1", "--trainer.max_steps=10"): "6 steps",
+    }.items():
+        result = cli("fit", "--ckpt_path", "run", "--dry-run", *options)
+        found = shown(result)
+        assert result.status == 0, result.err
+        assert f" for {left}, then the test" in found["still to go"] and "the whole run" not in found
+        assert "validation" in found
+    assert sorted(workplace.rglob("*")) == before
+
+
+def test_a_run_stopped_within_an_epoch_says_the_steps_left(fit, cli):
+    stop = [f"--trainer.callbacks.{name}={value}" for name, value in {"epoch": 1, "batch": 1}.items()]
+    fit("--run_dir=run", "--trainer.callbacks+=cli_helpers.SendSignal", *stop, epochs=3, status=143)
+    result = cli("fit", "--ckpt_path", "run", "--dry-run", "--trust")
+    assert result.status == 0, result.err
+    found = shown(result)
+    per_epoch = int(found["training, an epoch"].split(" in ")[1].split()[0])
+    assert f" for {2 * per_epoch - 2} steps, then the test" in found["still to go"], found
+
+
+def test_a_time_that_ends_the_run_is_the_estimate(fit, cli):
+    limit = "--trainer.max_time=00:01:00:00"
+    found = shown(dry(fit, limit, epochs=10**9))["the whole run"]
+    assert found.startswith("60.0 min, when --trainer.max_time ends it (without it ")
+    assert "for 1,000,000,000 epochs)" in found
+    assert shown(dry(fit, limit, epochs=-1))["the whole run"].startswith("60.0 min, when --trainer.max_time")
+    assert "max_time" not in shown(dry(fit, limit))["the whole run"]
+
+
+@pytest.mark.parametrize(
+    "callback", ["LearningRateMonitor", "DeviceStatsMonitor", "TQDMProgressBar", "RichProgressBar"]
+)
+def test_callbacks_that_need_a_logger_or_a_bar_are_left_out(fit, callback):
+    assert "peak memory" in shown(dry(fit, f"--trainer.callbacks+={callback}"))
+
+
+@pytest.mark.parametrize("interval", ["00:00:01:00", "{minutes: 1}", "00:00:00:00"])
+def test_validation_by_the_clock(fit, interval, monkeypatch):
+    every = [f"--trainer.val_check_interval={interval}", "--trainer.check_val_every_n_epoch=null"]
+    ticks = iter(range(10**6))
+    monkeypatch.setattr(dry_run.time, "perf_counter", lambda: float(next(ticks)))
+    found = shown(dry(fit, *every, epochs=10))
+    step = float(found["a step"].split(" s")[0])
+    often = step if interval == "00:00:00:00" else 60
+    steps = 10 * int(found["training, an epoch"].split(" in ")[1].split()[0])
+    once = float(found["validation"].split(" ")[0])
+    assert found["the whole run"].startswith(duration(steps * step + steps * step // often * once))
+
+
+def test_a_wrong_time_is_refused(fit):
+    assert "is no time" in dry(fit, "--trainer.val_check_interval=soon", status=2).err
+
+
+@pytest.mark.parametrize(
+    "asked, left, rounds",
+    [
+        ({}, 30, 3),
+        ({"val_check_interval": 0.5}, 25, 5),
+        ({"val_check_interval": 8}, 20, 4),  # batches, two in a step
+        ({"check_val_every_n_epoch": 2}, 50, 2),
+        ({"check_val_every_n_epoch": None, "val_check_interval": 70}, 30, 0),
+        ({"check_val_every_n_epoch": None, "val_check_interval": 30}, 50, 3),
+        ({"check_val_every_n_epoch": None}, 30, 3),
+    ],
+)
+def test_validations_are_those_of_lightning(asked, left, rounds):
+    trainer = SimpleNamespace(num_training_batches=20, accumulate_grad_batches=2)
+    assert DryRun(asked, None)._rounds(trainer, left) == rounds
+
+
+def test_validations_of_an_endless_loader():
+    trainer = SimpleNamespace(num_training_batches=float("inf"), accumulate_grad_batches=2)
+    assert DryRun({}, None)._rounds(trainer, 50) == 0
+    assert DryRun({"val_check_interval": 30}, None)._rounds(trainer, 50) == 3
+    assert DryRun({"val_check_interval": timedelta(hours=1)}, None)._interval_seconds == 3600
+
+
+@pytest.mark.parametrize("command", ["reproduce", "search"])
+@pytest.mark.parametrize("flag", ["--dry-run", "--dry_run"])
+def test_commands_of_many_runs_name_the_dry_run_of_one(cli, workplace, command, flag):
+    result = cli(command, "knowformer", "umls", flag)
+    assert result.status == 2 and "graphzoo fit --dry-run" in result.err
+    assert len(result.err.splitlines()) <= 6 and not list(workplace.iterdir())
 
 
 @pytest.mark.parametrize("command", ["test", "validate"])
@@ -121,3 +254,34 @@ def test_times_and_sizes_for_people():
         "0.234 s", "75 s", "119 s", "2.0 min", "2.0 h", "25.0 h", "2.3 d",
     ]  # fmt: skip
     assert [size(n) for n in (0, 2**20 * 3, 2**30 * 5.4)] == ["0 MiB", "3 MiB", "5.4 GiB"]
+
+
+@pytest.mark.parametrize(
+    "batches, parts, max_epochs, max_steps, line",
+    [
+        (20, 1, 3, -1, "20 steps an epoch, at most 3 epochs"),
+        (4, 4, 1, -1, "1 step an epoch, each in 4 parts, at most 1 epoch"),
+        (20, 1, -1, 5, "20 steps an epoch, at most 5 steps"),
+        (20, 1, 3, 5, "20 steps an epoch, at most 3 epochs or 5 steps"),
+        (float("inf"), 1, 3, -1, "epochs of unknown length, at most 3 epochs"),
+        (float("inf"), 2, -1, -1, "epochs of unknown length, each step in 2 parts"),
+    ],
+)
+def test_the_line_of_training_reads_well(capsys, batches, parts, max_epochs, max_steps, line):
+    trainer = SimpleNamespace(
+        datamodule=None, world_size=1, strategy=SimpleNamespace(root_device="cpu"), precision="32-true",
+        num_training_batches=batches, accumulate_grad_batches=parts, max_epochs=max_epochs,
+        max_steps=max_steps,
+    )  # fmt: skip
+    model = torch.nn.Linear(2, 1)
+    assert dict(describe_run(trainer, model))["training"] == line
+    RunSummary().on_train_start(trainer, model)
+    assert capsys.readouterr().out.splitlines()[-1] == f"training    {line}"
+
+
+def test_one_batch_is_one_batch(fit):
+    found = shown(dry(fit, "--trainer.limit_val_batches=1", "--trainer.limit_train_batches=2", epochs=1))
+    assert found["validation"].endswith(" in 1 batch") and " for 1 epoch, " in found["the whole run"]
+    half = shown(dry(fit, "--trainer.max_steps=1"))
+    assert " for 1 step, then the test" in half["the whole run"] and "median" not in half["a step"]
+    assert counted(1000, "epoch") == "1,000 epochs"
