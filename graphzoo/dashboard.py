@@ -65,19 +65,30 @@ def _config(*names: str) -> list[str]:
     return [f"config:{name}" for name in ("model", "lr", "weight_decay", *names)]
 
 
-_KG, _NODES, _LINKS, _RANKED = ("kg",), ("nodes",), ("links",), ("kg", "links")
+_KG, _NODES, _LINKS, _RANKED, _JUDGED = ("kg",), ("nodes",), ("links",), ("kg", "links"), ("nodes", "links")
 _SIZES = ("encoder.hidden_channels", "encoder.num_layers")
 # section: rows of title, kind, metrics and tasks
 _ROWS: dict[str, list[tuple[str, Kind, str, tuple[str, ...]]]] = {
     "Quality": [
         ("Validation MRR, and the paper's on test", "line", "val/mrr paper/mrr", _RANKED),
         ("Validation accuracy, and the paper's on test", "line", "val/acc paper/acc", _NODES),
-        ("Validation Hits@1, 3 and 10", "line", "val/hits@1 val/hits@3 val/hits@10", _KG),
-        ("Validation Hits@20, 50 and 100", "line", "val/hits@20 val/hits@50 val/hits@100", _LINKS),
-        ("Validation ROC-AUC and average precision", "line", "val/auroc val/ap", _LINKS),
+        ("Validation ROC-AUC, and the paper's on test", "line", "val/auroc paper/auroc", _JUDGED),
+        ("Validation average precision, and the paper's on test", "line", "val/ap paper/ap", _LINKS),
+        (
+            "Validation Hits@1, 3 and 10, and the paper's on test",
+            "line",
+            "val/hits@1 val/hits@3 val/hits@10 paper/hits@1 paper/hits@10",
+            _KG,
+        ),
+        *(
+            (f"Validation Hits@{k}, and the paper's on test", "line", f"val/hits@{k} paper/hits@{k}", _LINKS)
+            for k in (20, 50, 100)
+        ),
         ("Validation loss", "line", "val/loss", _NODES),
         ("Test MRR", "number", "test/mrr", _RANKED),
         ("Test accuracy", "number", "test/acc", _NODES),
+        ("Test ROC-AUC", "number", "test/auroc", _JUDGED),
+        ("Test average precision", "number", "test/ap", _LINKS),
         ("Test Hits@1, 3 and 10", "bars", "test/hits@1 test/hits@3 test/hits@10", _KG),
         ("Test Hits@20, 50 and 100", "bars", "test/hits@20 test/hits@50 test/hits@100", _LINKS),
         ("Test MRR of queries for heads and for tails", "bars", "test/mrr_head test/mrr_tail", _KG),
@@ -119,13 +130,40 @@ _ROWS: dict[str, list[tuple[str, Kind, str, tuple[str, ...]]]] = {
     "Comparison": [
         ("Validation MRR and the paper's, mean ± std over seeds", "seeds", "val/mrr paper/mrr", _RANKED),
         ("Validation accuracy and the paper's, mean ± std over seeds", "seeds", "val/acc paper/acc", _NODES),
+        (
+            "Validation ROC-AUC and the paper's, mean ± std over seeds",
+            "seeds",
+            "val/auroc paper/auroc",
+            _JUDGED,
+        ),
         ("Test MRR and the paper's, mean ± std over seeds", "seed bars", "test/mrr paper/mrr", _RANKED),
         ("Test accuracy and the paper's, mean ± std over seeds", "seed bars", "test/acc paper/acc", _NODES),
+        (
+            "Test ROC-AUC and the paper's, mean ± std over seeds",
+            "seed bars",
+            "test/auroc paper/auroc",
+            _JUDGED,
+        ),
+        *(
+            (
+                f"Test Hits@{k} and the paper's, mean ± std over seeds",
+                "seed bars",
+                f"test/hits@{k} paper/hits@{k}",
+                _LINKS,
+            )
+            for k in (20, 50, 100)
+        ),
         ("Settings and test MRR", "parallel", " ".join(_config("loss", *_SIZES)) + " test/mrr", _KG),
         (
             "Settings and test accuracy",
             "parallel",
             " ".join(_config("dropout", *_SIZES)) + " test/acc",
+            _NODES,
+        ),
+        (
+            "Settings and test ROC-AUC",
+            "parallel",
+            " ".join(_config("dropout", *_SIZES)) + " test/auroc",
             _NODES,
         ),
         (

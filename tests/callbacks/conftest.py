@@ -11,7 +11,12 @@ QUIET = [
     "--trainer.accelerator=cpu", "--trainer.log_every_n_steps=1", "--trainer.enable_progress_bar=false",
     "--model.encoder.hidden_channels=8", "--logger=wandb",
 ]  # fmt: skip
-PUBLISHED = {"knowformer/kg": "mrr=0.9", "galit/nodes": "acc=0.9", "pencil/links": "mrr=0.9"}
+PUBLISHED = {
+    "knowformer/kg": "mrr=0.9 hits@1=0.9 hits@10=0.9",
+    "galit/nodes": "acc=0.9",
+    "nodeformer/nodes": "auroc=0.9",
+    "pencil/links": "mrr=0.9 hits@20=0.9 hits@50=0.9 hits@100=0.9 auroc=0.9 ap=0.9",
+}
 
 
 def fit(*words):
@@ -22,7 +27,10 @@ def fit(*words):
 
 @pytest.fixture(scope="session")
 def wandb_runs(tmp_path_factory):
-    """Run directories and what the files of Weights & Biases hold; `kg` is `once`, gone on with."""
+    """Run directories and what the files of Weights & Biases hold; `kg` is `once`, gone on with.
+
+    The labels of `nodes` are classes, those of `labels` yes and no, judged by ROC-AUC.
+    """
     pytest.importorskip("wandb")
     from link_files import write_links
 
@@ -42,13 +50,17 @@ def wandb_runs(tmp_path_factory):
         fit("--model=knowformer", "--data=kg", "--data.path=families", "--data.batch_size=20", "--run_dir=kg")
         fit("--model=galit", "--data=nodes", "--data.path=classes.npz", "--run_dir=nodes")
         fit(
+            "--model=nodeformer", "--data=nodes", "--data.path=labels.npz", "--model.metric=roc_auc",
+            "--run_dir=labels",
+        )  # fmt: skip
+        fit(
             "--model=pencil", "--data=links", "--data.path=own", "--run_dir=links", "--data.depth=1",
             "--model.encoder.num_layers=1", "--model.encoder.num_heads=2", "--model.encoder.ffn_channels=8",
         )  # fmt: skip
         shutil.copytree("kg", "once")
         fit("--ckpt_path=kg", "--trainer.max_epochs=3")
     found = {}
-    for name in ("once", "kg", "nodes", "links"):
+    for name in ("once", "kg", "nodes", "labels", "links"):
         files = (folder / name).glob("wandb/offline-run-*/run-*.wandb")
         found[name] = [read_run_file(path) for path in sorted(files, key=lambda path: path.stat().st_mtime)]
     return SimpleNamespace(folder=folder, **found)

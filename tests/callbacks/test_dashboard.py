@@ -5,10 +5,13 @@ import subprocess
 import sys
 
 import pytest
+import yaml
 
 from graphzoo import cli
 from graphzoo.dashboard import SECTIONS, TASKS, panels, workspace
 from graphzoo.errors import UsageError
+from graphzoo.presets import find_preset, list_presets
+from graphzoo.rows import parse_published
 
 RUNS = {"kg": "once", "nodes": "nodes", "links": "links"}
 
@@ -22,10 +25,13 @@ def value_of(config, path):
 
 @pytest.mark.parametrize("task", TASKS)
 def test_each_panel_shows_what_a_run_of_its_task_has(wandb_runs, task):
-    (run,) = getattr(wandb_runs, RUNS[task])
+    of_classes, of_labels = wandb_runs.nodes[0], wandb_runs.labels[0]
     chosen = panels(task)
     assert list(dict.fromkeys(panel.section for panel in chosen)) == list(SECTIONS)
     for panel in chosen:
+        (run,) = getattr(wandb_runs, RUNS[task])
+        if task == "nodes":  # some panels are for one of two kinds of labels
+            run = of_labels if any(name.endswith("/auroc") for name in panel.metrics) else of_classes
         for metric in panel.metrics:
             if metric.startswith("config:"):
                 assert value_of(run.config, metric.removeprefix("config:")) is not None
@@ -35,6 +41,19 @@ def test_each_panel_shows_what_a_run_of_its_task_has(wandb_runs, task):
                 assert len([row for row in run.history if metric in row]) >= 1, metric
             else:
                 assert metric in run.summary, metric
+
+
+@pytest.mark.parametrize("preset", list_presets("recipe"), ids=lambda preset: preset.name)
+def test_what_a_recipe_published_has_a_line_and_a_test_panel(preset):
+    published = parse_published(preset.header.get("paper", ""))
+    data = find_preset("data", preset.header.get("data", preset.name.partition("/")[2]))
+    module = yaml.safe_load(data.path.read_text())["data"]["class_path"].rpartition(".")[2]
+    task = {"KGDataModule": "kg", "NodeDataModule": "nodes", "LinkDataModule": "links"}[module]
+    for name in published:
+        metric = name.removeprefix("test/")
+        lines = {frozenset(panel.metrics) for panel in panels(task) if panel.kind == "line"}
+        assert any({f"val/{metric}", f"paper/{metric}"} <= line for line in lines), name
+        assert any(name in panel.metrics for panel in panels(task)), name
 
 
 def test_the_panels_of_a_task_are_those_of_the_whole(wandb_runs):
@@ -81,7 +100,7 @@ def test_seeds_are_averaged_with_their_deviation():
     made = workspace("zoo", "me", task="nodes")
     (comparison,) = [section for section in made.sections if section.name == "Comparison"]
     averaged = [panel for panel in comparison.panels if getattr(panel, "groupby", None)]
-    assert len(averaged) == 2
+    assert len(averaged) == 4
     for panel in averaged:
         assert (panel.groupby, panel.groupby_aggfunc, panel.groupby_rangefunc) == ("group", "mean", "stddev")
 
