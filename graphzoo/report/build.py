@@ -89,6 +89,14 @@ def _evaluation(group: Group, prefix: str) -> list[Block]:
     from graphzoo.analysis import Evaluation
 
     having = [record for record in group.records if (record.path / "evaluation" / "test").is_dir()]
+    blocks: list[Block] = []
+    record, evaluation = group.first, None
+    for record in having:
+        try:
+            evaluation = Evaluation.load(record.path / "evaluation" / "test")
+            break
+        except UsageError as error:
+            blocks.append(Note(f"An evaluation cannot be shown: {error}", warning=True))
     if not having:
         record = group.first
         command = f"graphzoo test --ckpt_path {record.path}"
@@ -97,10 +105,9 @@ def _evaluation(group: Group, prefix: str) -> list[Block]:
             f"of its own, which can be plotted then: {command}"
         )
         return [Note(text, warning=True)]
-    record = having[0]
+    if evaluation is None:
+        return blocks
     folder = record.path / "evaluation" / "test"
-    evaluation = Evaluation.load(folder)
-    blocks: list[Block] = []
     if len(group.records) > 1:
         blocks.append(Note(f"Of one of the runs: {record.name}."))
     blocks += evaluation_blocks(evaluation.tables, folder, prefix)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from graphzoo.report.content import Picture, slug
 from graphzoo.report.curves import Points, mean_curve, thin
-from graphzoo.report.records import Group, flatten
+from graphzoo.report.records import Group, Record, flatten
 from graphzoo.report.style import FAINT, INK, color, new_figure, plain_ticks
 from graphzoo.results import PERCENT
 from graphzoo.rows import mean_and_deviation
@@ -21,18 +21,21 @@ if TYPE_CHECKING:
 __all__ = ["curve_note", "curve_pictures", "depth_picture"]
 
 _JUDGES = ("mrr", "acc", "auroc", "rmse")
+_RATE = "train/lr"
+# Fewer points than this are marked where they lie apart: a line alone would claim what lies between.
+_FEW_POINTS = 80
 # Metrics worth a picture, in this order; those that end in _per_s are added.
 _WANTED = {
     "train/loss": "Training loss",
     "train/auxiliary_loss": "Auxiliary loss",
-    "train/lr": "Learning rate",
+    _RATE: "Learning rate",
     "train/grad_norm": "Gradient norm",
     "train/attention_entropy": "Attention entropy",
     "train/step_seconds": "Seconds per step",
     "train/data_seconds": "Seconds waiting for data",
     "train/peak_memory_gib": "Peak memory, GiB",
 }
-_LOG = ("train/grad_norm", "train/lr")
+_LOG = ("train/grad_norm", _RATE)
 
 
 class _Lines(NamedTuple):
@@ -85,22 +88,41 @@ def _metrics(groups: Sequence[Group]) -> dict[str, str]:
         dict.fromkeys(name for group in groups for record in group.records for name in record.curves.values)
     )
     found: dict[str, str] = {}
-    for judge in _JUDGES:
-        if f"val/{judge}" in logged:
-            found[f"val/{judge}"] = f"Validation {_name(judge)}"
-            break
+    # settings of several tasks are judged by metrics of their own
+    judges = {judge for group in groups if (judge := _judge(group))}
+    for judge in sorted(judges, key=lambda name: (*_JUDGES, name).index(name)):
+        found[f"val/{judge}"] = f"Validation {_name(judge)}"
     if "val/loss" in logged:
         found["val/loss"] = "Validation loss"
     found |= {name: title for name, title in _WANTED.items() if name in logged}
-    # a learning rate per group of parameters says the same twice
-    rates = [name for name in logged if name.startswith("lr-")]
-    if rates and "train/lr" not in found:
-        found[rates[0]] = "Learning rate"
+    if any(name.startswith("lr-") for name in logged):
+        found[_RATE] = "Learning rate"
     for name in logged:
         if name.endswith("_per_s"):
             unit = name.removeprefix("train/").removesuffix("_per_s")
             found[name] = f"{unit.capitalize()} per second"
     return found
+
+
+def _judge(group: Group) -> str:
+    """The metric by which the group's best checkpoint was chosen, or would have been; empty without any."""
+    logged = {name for record in group.records for name in record.curves.values}
+    for record in group.records:
+        for told in record.result.get("validation") or {}:
+            name = str(told).removeprefix("best val/")
+            if name not in (told, "loss") and f"val/{name}" in logged:
+                return name
+    return next((name for name in _JUDGES if f"val/{name}" in logged), "")
+
+
+def _points(record: Record, metric: str) -> Points:
+    """The points of a metric; of the learning rate those of the column with the most rows, as they are."""
+    if metric != _RATE:
+        return record.curves.of(metric)
+    # one per group of parameters says the same twice, and the rows of the progress may be far apart
+    columns = [name for name in record.curves.values if name.startswith("lr-")][:1]
+    found = [record.curves.values.get(name, []) for name in (*columns, _RATE)]
+    return max(found, key=len)
 
 
 def _name(metric: str) -> str:
@@ -113,11 +135,10 @@ def _curve_picture(metric: str, title: str, groups: Sequence[Group]) -> Picture 
     if not lines_kept:
         return None
     alt = f"{title} over epochs. " + " ".join(_tell(line, metric) for _, line in lines_kept)
-    rate = metric == "train/lr" or metric.startswith("lr-")
+    rate = metric == _RATE
     if rate and len({y for _, line in lines_kept for run in line.runs for _, y in run}) == 1:
         return None  # a constant, which stands among the settings
-    log = rate or metric in _LOG
-    draw = partial(_draw, lines_kept, metric, log=log)
+    draw = partial(_draw, lines_kept, metric, several=len(groups) > 1)
     return Picture(slug(metric), title, alt, draw)
 
 
@@ -125,7 +146,7 @@ def _lines(group: Group, metric: str) -> _Lines:
     scale = 100 if metric.removeprefix("val/") in PERCENT else 1
     runs, best = [], []
     for record in group.records:
-        points = [(x, scale * y) for x, y in record.curves.of(metric)]
+        points = [(x, scale * y) for x, y in _points(record, metric)]
         if not points:
             continue
         runs.append(points)
@@ -150,27 +171,29 @@ def _tell(line: _Lines, metric: str) -> str:
     return text + "."
 
 
-def _draw(lines: Sequence[tuple[int, _Lines]], metric: str, *, log: bool) -> Figure:
-    figure = new_figure(2.45 + 0.17 * (len(lines) if len(lines) > 1 else 0))
+def _draw(lines: Sequence[tuple[int, _Lines]], metric: str, *, several: bool) -> Figure:
+    figure = new_figure(2.45 + 0.17 * (len(lines) if several else 0))
     axes = figure.add_subplot()
+    style = "steps-post" if metric == _RATE else "default"  # a rate holds until it is changed
     for number, line in lines:
         tone = color(number)
         alone = len(line.runs) == 1
         for run in line.runs:
             x, y = zip(*thin(run), strict=True)
-            mark = "o" if len(x) < 3 else None
             axes.plot(
                 x,
                 y,
+                drawstyle=style,
                 color=tone,
                 linewidth=1.6 if alone else 0.7,
                 alpha=1 if alone else 0.45,
-                marker=mark,
+                marker=_mark(run),
                 markersize=3,
             )
         if not alone and line.mean:
             x, y = zip(*thin(line.mean), strict=True)
-            axes.plot(x, y, color=tone, linewidth=2.2, marker="o" if len(x) < 3 else None, markersize=3)
+            mark = _mark(line.mean)
+            axes.plot(x, y, drawstyle=style, color=tone, linewidth=2.2, marker=mark, markersize=3)
         dots = [point for point in line.best if point]
         if dots:
             across, up = zip(*dots, strict=True)
@@ -183,15 +206,22 @@ def _draw(lines: Sequence[tuple[int, _Lines]], metric: str, *, log: bool) -> Fig
                 linewidths=0.6,
                 zorder=3,
             )
-    _finish(axes, log=log)
+    _finish(axes, log=metric in _LOG)
     if _is_speed(metric) and axes.get_yscale() == "linear":
-        axes.set_ylim(bottom=0)  # a tenth more memory must not look like twice as much
+        # a tenth more memory must not look like twice as much
+        axes.set_ylim(0, max(axes.get_ylim()[1], 1.08 * axes.dataLim.y1))
     if metric == "train/attention_entropy":
         axes.set_ylim(0, 1.02)
     axes.set_xlabel("epoch")
-    if len(lines) > 1:
+    if several:
         _legend(figure, [(color(number), line.label) for number, line in lines])
     return figure
+
+
+def _mark(points: Points) -> str | None:
+    """A mark for points of which fewer than one lies in an epoch."""
+    apart = len(points) < min(_FEW_POINTS, 0.9 * (points[-1][0] - points[0][0]))
+    return "o" if len(points) < 3 or apart else None
 
 
 def _finish(axes: Axes, *, log: bool) -> None:
@@ -199,6 +229,8 @@ def _finish(axes: Axes, *, log: bool) -> None:
 
     axes.grid(axis="y")
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    if axes.dataLim.width == 0:
+        axes.set_xticks([axes.dataLim.x0])  # one epoch has no fractions
     low, high = axes.dataLim.intervaly
     if log and low > 0 and high / low > 30:
         axes.set_yscale("log")

@@ -132,17 +132,15 @@ def _histogram(table: Table, prefix: str) -> list[Picture]:
     totals = ", ".join(f"{float(data[name].sum()):,.0f} {name}" for name in table.y)
     top = data.iloc[int(data[list(table.y)].sum(axis=1).to_numpy().argmax())]
     alt = f"{table.title}. {totals}. Most lie from {float(top['from']):.4g} to {float(top['to']):.4g}."
-    widths = (data["to"] - data["from"]).astype(float)
-    even = bool(widths.max() <= 1.01 * widths.min())
+    ranks = table.name == "ranks"  # whole numbers, in bins that grow: no axis of numbers
     title = table.title.partition(": above `")[0]  # the bins are written below
     uneven = float(data[list(table.y)].sum().max()) > 20 * max(1.0, float(data[list(table.y)].sum().min()))
-    caption = "Each is drawn as its share of its own total." if uneven and even else ""
-    whole = bool((data[["from", "to"]] % 1 == 0).to_numpy().all())
-    draw = partial(_draw_histogram, data, table.y, even=even or not whole, share=uneven and even)
+    caption = "Each is drawn as its share of its own total." if uneven and not ranks else ""
+    draw = partial(_draw_histogram, data, table.y, ranks=ranks, share=uneven and not ranks)
     return [Picture(f"{prefix}-{slug(table.name)}", title, alt, draw, caption)]
 
 
-def _draw_histogram(data: DataFrame, columns: Sequence[str], *, even: bool, share: bool) -> Figure:
+def _draw_histogram(data: DataFrame, columns: Sequence[str], *, ranks: bool, share: bool) -> Figure:
     figure = new_figure(2.6)
     axes = figure.add_subplot()
     starts, ends = data["from"].astype(float), data["to"].astype(float)
@@ -150,7 +148,7 @@ def _draw_histogram(data: DataFrame, columns: Sequence[str], *, even: bool, shar
         heights = data[name].astype(float)
         if share:
             heights = 100 * heights / max(1.0, float(heights.sum()))
-        if even:
+        if not ranks:
             edges = [*starts, float(ends.iloc[-1])]
             axes.stairs(heights, edges, fill=True, alpha=0.35, color=color(number))
             axes.stairs(heights, edges, color=color(number), linewidth=1.4, label=name)
@@ -160,7 +158,7 @@ def _draw_histogram(data: DataFrame, columns: Sequence[str], *, even: bool, shar
             axes.bar(
                 [i + shift for i in range(len(heights))], heights, thick, color=color(number), label=name
             )
-    if not even:
+    if ranks:
         names = [_bin(start, end) for start, end in zip(starts, ends, strict=True)]
         axes.set_xticks(range(len(names)), names, rotation=55, ha="right", rotation_mode="anchor")
     axes.set_ylabel("share, %" if share else "count")

@@ -58,7 +58,12 @@ def results_section(groups: Sequence[Group]) -> Section:
     elif alone:
         blocks.append(_table_of(groups[0], "Test results", single=single))
     else:
-        blocks.append(_comparison(finished, single=single))
+        # tasks have figures of their own, which side by side would leave each other's cells empty
+        families: dict[tuple[str, ...], list[Group]] = {}
+        for group in finished:
+            families.setdefault(tuple(group.figures()), []).append(group)
+        for family in families.values():
+            blocks.append(_comparison(family, single=single, alone=len(families) == 1))
         blocks += [
             _table_of(group, f"All test results: {group.label}", single=single, folded=True)
             for group in finished
@@ -104,8 +109,8 @@ def _table_of(group: Group, caption: str, *, single: bool, folded: bool = False)
     return _without_empty(caption, columns, rows, {1, 2, 3}, {"runs"} if single else set(), folded=folded)
 
 
-def _comparison(groups: Sequence[Group], *, single: bool) -> TableBlock:
-    """A row per setting: its most important metrics side by side."""
+def _comparison(groups: Sequence[Group], *, single: bool, alone: bool) -> TableBlock:
+    """A row per setting with the same metrics: the most important ones side by side."""
     metrics: dict[str, bool] = {}  # -> whether some paper has it
     for group in groups:
         published = group.published()
@@ -127,7 +132,8 @@ def _comparison(groups: Sequence[Group], *, single: bool) -> TableBlock:
         shown = NAMES.get(name.removeprefix("test/"), name.removeprefix("test/"))
         columns += [shown, f"{shown}, paper"] if metrics[name] else [shown]
     numeric = set(range(1, len(columns)))
-    return _without_empty("Test results by setting", columns, rows, numeric, {"runs"} if single else set())
+    caption = "Test results by setting" if alone else f"Test results of {common_title(groups)}"
+    return _without_empty(caption, columns, rows, numeric, {"runs"} if single else set())
 
 
 def _without_empty(

@@ -109,16 +109,16 @@ def color(number: int) -> str:
 
 
 def printable(text: str) -> str:
-    """The text without control characters and others that XML forbids.
+    r"""The text without control characters and others that XML forbids.
 
-    >>> printable("a\\x1b[1mb\\x00")
+    >>> printable("a\x1b[1mb\x00")
     'a[1mb'
     """
     return _NO_CHARACTER.sub("", text)
 
 
 def short_name(text: object, most: int = 28) -> str:
-    """A name of the data that fits into a picture: on one line, without control characters.
+    r"""A name of the data that fits into a picture: on one line, without control characters.
 
     Args:
         text: The name.
@@ -127,7 +127,7 @@ def short_name(text: object, most: int = 28) -> str:
     Returns:
         A dash for a name without a letter.
 
-    >>> short_name("heart\\n attack", 8)
+    >>> short_name("heart\n attack", 8)
     'heart a…'
     """
     name = " ".join(printable(str(text)).split())

@@ -28,7 +28,7 @@ NODE = {
 
 def write_run(
     folder, *, seed=0, epochs=8, test=0.8, finished=True, model="galit", data="cora", recipe="galit/cora",
-    metric="acc", changed=None,
+    metric="acc", changed=None, figures=None,
 ):  # fmt: skip
     """A run whose validation metric rises to `test` + 0.01 in the last epoch but one.
 
@@ -66,7 +66,7 @@ def write_run(
         result = {
             "format": 1,
             "command": "fit",
-            "metrics": {"test/loss": 0.5, f"test/{metric}": test},
+            "metrics": {"test/loss": 0.5, **(figures or {f"test/{metric}": test})},
             "validation": {f"best val/{metric}": test + 0.01},
             "model": model,
             "data": data,

@@ -8,8 +8,11 @@ from xml.etree import ElementTree
 
 import pytest
 import torch
+from pandas import DataFrame
 from report_runs import CONTROL, NASTY, every_kind, write_evaluation, write_row, write_run
 
+from graphzoo.analysis import Table
+from graphzoo.analysis.triples import _histogram
 from graphzoo.report import Options, build_report, find_records, group_records, to_html
 from graphzoo.report.content import Code, Note, Picture, Report, Section, TableBlock
 from graphzoo.report.evaluation_figures import _draw_bars, evaluation_blocks
@@ -239,6 +242,79 @@ def test_several_settings_share_a_table_and_a_picture(tmp_path):
     curve = next(svg["aria-label"] for svg in page.all("svg") if "Validation accuracy" in svg["aria-label"])
     assert "galit on cora, 3 runs" in curve and "gcn on cora, one run" in curve
     assert {"85.00 ± 1.00", "81.00"} <= set(page.texts["td"])
+
+
+def shown_curves(page):
+    found = [svg["aria-label"] for svg in page.all("svg") if svg["aria-label"].startswith("Validation ")]
+    return [label.partition(" over epochs")[0] for label in found]
+
+
+def test_every_task_keeps_its_curves_and_figures(tmp_path):
+    """The first task used to choose the metrics, so that accuracy stood nowhere."""
+    kg = {
+        "test/mrr": 0.31, "test/hits@1": 0.21, "test/hits@3": 0.33, "test/hits@10": 0.44, "test/mr": 17.5
+    }  # fmt: skip
+    links = kg | {"test/hits@50": 0.61, "test/hits@100": 0.71, "test/auroc": 0.8125, "test/ap": 0.7775}
+    del links["test/mr"]
+    write_run(tmp_path / "kg", model="knowformer", data="umls", recipe="", metric="mrr", figures=kg)
+    write_run(tmp_path / "link", model="pencil", data="own", recipe="", metric="auroc", figures=links)
+    write_run(tmp_path / "node", test=0.8375)
+    for others, judges in (
+        (["kg"], {"Validation MRR"}),
+        (["link"], {"Validation ROC-AUC %"}),
+        (["kg", "link"], {"Validation MRR", "Validation ROC-AUC %"}),
+    ):
+        page = Page(page_of(*(tmp_path / name for name in others), tmp_path / "node"))
+        assert set(shown_curves(page)) == judges | {"Validation accuracy %", "Validation loss"}
+        tables = [text for text in page.texts["caption"] if text.startswith("Test results of ")]
+        assert (
+            len(tables) == len(set(tables)) == len(others) + 1 and "Test results of galit on cora" in tables
+        )
+        assert page.texts["td"].count("83.75") == 1
+        wanted = {"kg": {"17.5"}, "link": {"81.25", "77.75"}}
+        assert set().union(*(wanted[name] for name in others)) <= set(page.texts["td"])
+        # a line alone in its picture still says whose it is
+        texts = [picture for picture in page.texts["text"] if picture == "galit on cora"]
+        assert len(texts) >= 2
+
+
+def test_the_curve_is_that_of_the_monitored_metric(tmp_path):
+    run = write_run(tmp_path / "run")
+    header, *rows = (run / "metrics.csv").read_text().splitlines()
+    (run / "metrics.csv").write_text("\n".join([header + ",val/mrr", *(f"{row},0.5" for row in rows), ""]))
+    assert "Validation accuracy %" in shown_curves(Page(page_of(run)))
+    (run / "results.json").unlink()
+    assert "Validation MRR" in shown_curves(Page(page_of(run)))
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 5])
+def test_ranks_are_bars_side_by_side_however_few(most):
+    rank = torch.arange(1, most + 1).double()
+    bins = _histogram(torch.cat([rank, rank]), torch.arange(2 * most) >= most)
+    table = Table(
+        "ranks", "Ranks: above `from`, up to `to`", "histogram", DataFrame(bins), "from", ("head", "tail")
+    )
+    [picture] = evaluation_blocks([table], Path("x"), "g1")
+    with drawing():
+        figure = picture.draw()
+        figure.draw_without_rendering()
+    bars = sorted((bar.get_x(), bar.get_x() + bar.get_width()) for bar in figure.axes[0].patches)
+    assert len(bars) == 2 * len(bins["to"])
+    assert all(end <= start + 1e-9 for (_, end), (start, _) in zip(bars, bars[1:], strict=False))
+    labels = [text.get_text() for text in figure.axes[0].get_xticklabels()]
+    assert labels == {1: ["1"], 2: ["1", "2"], 3: ["1", "2", "3"], 5: ["1", "2", "3", "4–5"]}[most]
+
+
+def test_scores_with_whole_edges_are_no_ranks():
+    bins = {"from": [-1, 0, 2], "to": [0, 2, 3], "positives": [1, 2, 3], "negatives": [3, 2, 1]}
+    both = ("positives", "negatives")
+    [picture] = evaluation_blocks(
+        [Table("scores", "Scores", "histogram", DataFrame(bins), "from", both)], Path("x"), "g1"
+    )
+    with drawing():
+        axes = picture.draw().axes[0]
+    assert all(patch.get_data().edges.tolist() == [-1, 0, 2, 3] for patch in axes.patches)
+    assert len(axes.patches) == 4
 
 
 def test_runs_of_other_depths_make_a_depth_curve(tmp_path):

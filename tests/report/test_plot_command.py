@@ -72,12 +72,26 @@ def test_mistakes_are_answered_with_their_remedy(run, tmp_path, capsys, words, t
     assert not (tmp_path / "report.html").exists()
 
 
-def test_a_damaged_evaluation_is_named(run, tmp_path, capsys):
+def test_a_damaged_evaluation_is_named_on_the_page(run, tmp_path, capsys):
+    """One broken side table takes nothing else away."""
     table = run / "evaluation" / "test" / "classes.csv"
     table.write_text(table.read_text().replace("0.5", "0.6"))
-    status, told = plot(capsys, run, "--no-model")
-    assert status == 2 and "classes.csv is damaged" in told and "graphzoo test" in told
-    assert not (tmp_path / "report.html").exists()
+    assert plot(capsys, run, "--no-model")[0] == 0
+    text = (tmp_path / "report.html").read_text()
+    assert "classes.csv is damaged" in text and "graphzoo test" in text
+    assert "Validation accuracy" in text and "80.00" in text
+    (run / "evaluation" / "test" / "index.json").unlink()
+    assert plot(capsys, run, "--no-model", "--overwrite")[0] == 0
+    text = (tmp_path / "report.html").read_text()
+    assert "holds no evaluation: index.json is missing" in text and "80.00" in text
+
+
+def test_the_next_evaluation_stands_in_for_a_damaged_one(run, tmp_path, capsys):
+    other = write_evaluation(write_run(run.parent / "two", seed=1))
+    (run / "evaluation" / "test" / "hits.csv").unlink()
+    assert plot(capsys, run, other, "--no-model")[0] == 0
+    text = (tmp_path / "report.html").read_text()
+    assert "hits.csv is damaged" in text and "Of one of the runs: seed 1." in text and "Confusion" in text
 
 
 def test_without_a_checkpoint_the_page_says_so(run, tmp_path, capsys):
