@@ -21,7 +21,7 @@ from graphzoo.stored_metrics import BEST_VALIDATION
 if TYPE_CHECKING:
     from wandb import Run
 
-__all__ = ["BEST", "WandbRun", "remembered_id", "wandb_values"]
+__all__ = ["BEST", "WandbRun", "checkout_commit", "remembered_id", "wandb_values", "without_folders"]
 
 STEP = "trainer/global_step"
 # Metric -> which of its values the summary keeps.
@@ -37,6 +37,7 @@ BEST = {
     "train/loss": "min",
     "train/peak_memory_gib": "max",
 }
+_CHECKOUT = Path(__file__).resolve().parents[2]
 _ID_FILE = "id.json"
 _CONFUSION = "wandb/confusion_matrix/v1"  # a chart that Weights & Biases ships
 
@@ -88,6 +89,11 @@ class WandbRun(Callback):
             folder.mkdir(parents=True, exist_ok=True)
             known = {"id": run.id, "project": logger._project, "entity": logger._wandb_init.get("entity")}
             (folder / _ID_FILE).write_text(json.dumps(known) + "\n", encoding="utf-8")
+            settings = dict(run.config).get("config")
+            if settings is not None:
+                run.config.update(  # type: ignore[no-untyped-call]
+                    {"config": without_folders(settings)}, allow_val_change=True
+                )
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """The facts are known by now; the line of the paper begins."""
@@ -149,12 +155,12 @@ class WandbRun(Callback):
                     "task": type(pl_module).__name__,
                     "encoder": _plain(getattr(encoder, "init_args", {})),
                     "versions": versions(),
-                    "commit": _commit(),
+                    "commit": checkout_commit(_CHECKOUT),
                     "data_fingerprint": getattr(datamodule, "fingerprint", None),
                 },
                 allow_val_change=True,
             )
-            parameters = sum(parameter.numel() for parameter in pl_module.parameters())
+            parameters = sum(part.numel() for part in pl_module.parameters() if part.requires_grad)
             run.summary.update({**facts, "model/parameters": parameters})
 
     def _draw_paper(self, trainer: Trainer) -> None:
@@ -211,13 +217,28 @@ def _data_facts(datamodule: Any) -> dict[str, int]:
     return found | {f"data/{part}": int(sizes[part]) for part in ("train", "valid", "test")}
 
 
-def _commit() -> str | None:
-    """The commit of the checkout that graphzoo runs from; None for an installed one."""
-    root = Path(__file__).resolve().parents[2]
+def without_folders(settings: Any) -> Any:
+    """A resolved configuration whose loggers write to ".", as it was typed, not to this machine's folder."""
+    if isinstance(settings, Mapping):
+        found = {name: without_folders(value) for name, value in settings.items()}
+        folder = found.get("save_dir")
+        if isinstance(folder, str | os.PathLike) and Path(folder).is_absolute():
+            found["save_dir"] = "."
+        return found
+    return [without_folders(value) for value in settings] if isinstance(settings, list | tuple) else settings
+
+
+def checkout_commit(root: Path) -> str | None:
+    """The commit of a checkout, with "-dirty" if its files differ from it; None where there is no checkout.
+
+    Args:
+        root: Folder with `.git`.
+    """
     if not (root / ".git").exists():
         return None
     try:
-        command = ["git", "-C", str(root), "rev-parse", "HEAD"]
+        describe = ["describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+        command = ["git", "--no-optional-locks", "-C", str(root), *describe]
         done = subprocess.run(command, capture_output=True, text=True, timeout=10)
     except (OSError, subprocess.SubprocessError):
         return None

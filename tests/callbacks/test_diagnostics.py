@@ -153,6 +153,14 @@ def test_a_measurement_without_memory_ends_no_run(fit, caplog):
         fit("nodes-whole", Diagnostics(), epochs=1, prepare=broken)
 
 
+def test_the_entropy_of_all_layers_is_averaged(fit):
+    def prepare(task):
+        task.attention_entropy = lambda batch: torch.tensor([0.25, 0.75, 0.875])
+
+    run = fit("nodes-whole", Diagnostics(), epochs=1, prepare=prepare)
+    assert column(run, "attention_entropy") == [0.625]
+
+
 def test_entropy_is_measured_at_milestones_and_in_long_epochs(fit, monkeypatch):
     asked = []
 

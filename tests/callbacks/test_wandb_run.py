@@ -2,9 +2,13 @@
 
 import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "wandb.md"
 TASKS = {"KG": "kg", "nodes": "nodes", "links": "links"}
@@ -50,7 +54,10 @@ def test_settings_facts_tags_and_figures_are_those_of_the_run(wandb_runs):
     assert (
         run.config["encoder"]["hidden_channels"] == 8 and run.config["config"]["trainer"]["max_epochs"] == 2
     )
-    assert len(run.config["commit"]) == 40
+    if (PAGE.parents[1] / ".git").exists():
+        assert re.fullmatch(r"[0-9a-f]{40}(-dirty)?", run.config["commit"])
+    else:  # an unpacked archive
+        assert run.config["commit"] is None
     assert set(run.run.tags) == {"model:galit", "data:nodes", "recipe:galit/nodes", "task:NodeClassification"}
     assert (run.run.project, run.run.run_group, run.run.display_name) == (
         "graphzoo",
@@ -58,7 +65,9 @@ def test_settings_facts_tags_and_figures_are_those_of_the_run(wandb_runs):
         "galit-nodes-nodes",
     )
     assert run.summary["test/acc"] == results["metrics"]["test/acc"]
-    assert run.summary["data/test"] == results["split"]["test"] and run.summary["data/nodes"] == 60
+    sizes = {part: run.summary[f"data/{part}"] for part in ("train", "valid", "test")}
+    assert sizes == {part: results["split"][part] for part in sizes} and run.summary["data/nodes"] == 60
+    assert len(set(sizes.values())) > 1
     validated = [row["val/acc"] for row in run.history if "val/acc" in row]
     assert run.summary["val/acc"] == {"max": max(validated)} and run.best["val/loss"] == ["min"]
     assert run.summary["best/validation"] == max(validated)
@@ -66,6 +75,102 @@ def test_settings_facts_tags_and_figures_are_those_of_the_run(wandb_runs):
     assert {row["paper/acc"] for row in paper} == {0.9}
     steps = [row["trainer/global_step"] for row in paper]
     assert steps[0] == 0 and steps[-1] == 2, "a line needs two ends"
+
+
+def test_sizes_are_those_of_each_part(wandb_runs):
+    (run,) = wandb_runs.once
+    for part in ("train", "valid", "test"):
+        lines = (wandb_runs.folder / "families" / f"{part}.txt").read_text().splitlines()
+        assert run.summary[f"data/{part}"] == len(lines)
+    (run,) = wandb_runs.links
+    split = json.loads((wandb_runs.folder / "links" / "results.json").read_text())["split"]
+    assert [run.summary[f"data/{part}"] for part in split if f"data/{part}" in run.summary] == [
+        split[part] for part in ("train", "valid", "test")
+    ]
+
+
+def test_the_summary_keeps_the_best_values_that_the_page_names(wandb_runs):
+    from graphzoo.callbacks.wandb_run import BEST
+
+    rows = re.findall(r"^\| `([^`]+)` \|[^|]+\|[^|]*\| (largest|least)? ?\|$", PAGE.read_text(), re.MULTILINE)
+    named = {key: {"largest": ["max"], "least": ["min"], "": []}[word] for key, word in rows}
+    for runs in (wandb_runs.once, wandb_runs.nodes, wandb_runs.labels, wandb_runs.links):
+        (run,) = runs
+        assert {key: run.best.get(key, []) for key in named} == named
+    assert {key for key, word in named.items() if word} == set(BEST) - {"val/rmse"}
+
+
+def test_no_folder_of_the_machine_is_sent(wandb_runs):
+    for name in ("once", "nodes", "links"):
+        (run,) = getattr(wandb_runs, name)
+        loggers = run.config["config"]["trainer"]["logger"]
+        assert [logger["init_args"]["save_dir"] for logger in loggers] == ["."]
+        assert str(wandb_runs.folder) not in json.dumps(run.config["config"])
+
+
+def test_bars_are_of_both_directions(wandb_runs):
+    from graphzoo.analysis import Evaluation
+
+    (run,) = wandb_runs.once
+    rows = Evaluation.load(wandb_runs.folder / "once" / "evaluation" / "test").table("relations").data
+    both = rows[rows.direction == "both"]
+    path = run.path.parent / "files" / run.summary["evaluation/relations_mrr_table.path"]
+    assert len(both) < len(rows)
+    assert json.loads(path.read_text())["data"] == both[["relation", "mrr"]].to_numpy(dtype=object).tolist()
+
+
+def test_a_run_is_gone_on_with_in_its_own_project_alone(tmp_path):
+    from graphzoo.callbacks.wandb_run import remembered_id
+
+    assert remembered_id(tmp_path, "zoo", None) is None
+    (tmp_path / "wandb").mkdir()
+    known = {"id": "abc", "project": "zoo", "entity": "me"}
+    (tmp_path / "wandb" / "id.json").write_text(json.dumps(known))
+    assert remembered_id(tmp_path, "zoo", "me") == "abc"
+    assert remembered_id(tmp_path, "other", "me") is None
+    assert remembered_id(tmp_path, "zoo", "you") is None and remembered_id(tmp_path, "zoo", None) is None
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+def test_a_changed_checkout_is_called_dirty(tmp_path):
+    from graphzoo.callbacks.wandb_run import checkout_commit
+
+    assert checkout_commit(tmp_path) is None
+
+    def git(*words):
+        identity = ["-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false"]
+        done = subprocess.run(
+            ["git", "-C", tmp_path, *identity, *words], check=True, text=True, capture_output=True
+        )
+        return done.stdout.strip()
+
+    git("init", "-q")
+    (tmp_path / "a.py").write_text("a = 1\n")
+    git("add", "a.py")
+    git("commit", "-q", "-m", "a")
+    git("tag", "-a", "v1", "-m", "a tag is no commit")
+    commit = git("rev-parse", "HEAD")
+    assert checkout_commit(tmp_path) == commit and len(commit) == 40
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "x").write_text("results change nothing")
+    assert checkout_commit(tmp_path) == commit
+    (tmp_path / "a.py").write_text("a = 2\n")
+    assert checkout_commit(tmp_path) == f"{commit}-dirty"
+
+
+def test_frozen_numbers_are_not_learned(tmp_path):
+    from graphzoo.callbacks import WandbRun
+
+    module = torch.nn.Linear(3, 4)
+    module.bias.requires_grad_(False)
+    run = SimpleNamespace(config=SimpleNamespace(update=lambda *_, **__: None), summary={})
+    callback = WandbRun(tmp_path)
+    callback._runs = lambda trainer: [(None, run)]
+    split = {"train": 1, "valid": 2, "test": 3}
+    spec = SimpleNamespace(num_nodes=6)
+    datamodule = SimpleNamespace(spec=spec, describe_split=lambda: split)
+    callback._describe(SimpleNamespace(datamodule=datamodule), module)
+    assert run.summary["model/parameters"] == 12
 
 
 def test_tables_are_those_of_the_run_directory(wandb_runs):
