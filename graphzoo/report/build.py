@@ -148,6 +148,8 @@ def _model(group: Group, options: Options, prefix: str) -> list[Block]:
 
 
 def _facts(group: Group) -> list[Block]:
+    from graphzoo.summary import duration  # brings Lightning
+
     record = group.first
     result = record.result
     rows: list[list[str]] = []
@@ -169,7 +171,7 @@ def _facts(group: Group) -> list[Block]:
     ]
     if seconds:
         mean = sum(seconds) / len(seconds)
-        add("training time", _duration(mean) + (" a run" if len(seconds) > 1 else ""))
+        add("training time", duration(mean) + (" a run" if len(seconds) > 1 else ""))
     add("epochs", result.get("epochs"))
     split = result.get("split") or {}
     sizes = [
@@ -211,10 +213,3 @@ def _commands(group: Group, record: Record) -> list[Block]:
         title = "This run again" if len(group.records) == 1 else f"The run of {record.name} again"
         found.append(Code(f"{title}:", repeat_command(record)))
     return found
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.1f} s"
-    minutes = seconds / 60
-    return f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.1f} h"

@@ -50,9 +50,11 @@ def plot_main(argv: Sequence[str] | None = None) -> int:
         UsageError: for wrong arguments, damaged or missing files, and a file that would be overwritten.
     """
     arguments = parse(list(sys.argv[1:] if argv is None else argv))
-    target = _target(arguments)
     from graphzoo.report.records import find_records, group_records
 
+    if missing := [path for path in arguments.run if not path.exists()]:
+        find_records(missing)  # tells which, and the nearest
+    target = _target(arguments)
     groups = group_records(find_records(arguments.run))
     from graphzoo.report.build import Options, build_report
 
@@ -80,7 +82,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
         argv: Words after `graphzoo plot`.
 
     Raises:
-        UsageError: for an unknown option, naming the nearest, and missing or superfluous words.
+        UsageError: for an unknown option, naming the nearest, missing or superfluous words, and options that
+            exclude each other.
     """
     parser = _parser()
     options = {option for action in parser._actions for option in action.option_strings}
@@ -89,7 +92,10 @@ def parse(argv: list[str]) -> argparse.Namespace:
         if name.startswith("--") and name not in options:
             hint = suggestion(name, options) or "See graphzoo plot --help"
             raise UsageError(f"unknown option {name}\n{hint}")
-    return parser.parse_args(argv)
+    arguments = parser.parse_args(argv)
+    if arguments.fact and arguments.no_model:
+        raise UsageError("--fact asks the model, which --no-model leaves out\nDrop one of the two")
+    return arguments
 
 
 def _parser() -> _Parser:
@@ -115,7 +121,7 @@ def _parser() -> _Parser:
         "--no-model",
         "--no_model",
         action="store_true",
-        help="load no model: a report in seconds, without attention",
+        help="load no model: faster, without attention",
     )
     add(
         "--fact",

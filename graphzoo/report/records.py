@@ -88,6 +88,23 @@ class Record:
             if name.startswith("test/")
         }
 
+    @property
+    def state(self) -> str:
+        """Empty for a tested run, "not tested" after `fit --no-test` and the like, else "not finished"."""
+        if self.tested:
+            return ""
+        return "not tested" if self.result or self._has_trained() else "not finished"
+
+    def _has_trained(self) -> bool:
+        """Whether all epochs are done, and validated if any was: nothing else tells it without a test."""
+        wanted = (self.config.get("trainer") or {}).get("max_epochs")
+        if not isinstance(wanted, int) or wanted <= 0:
+            return False
+        values = self.curves.values
+        judged = [points for name, points in values.items() if name.startswith("val/")]
+        # a whole number is the end of an epoch
+        return any(points[-1][0] >= wanted for points in judged or values.values())
+
     @cached_property
     def curves(self) -> Curves:
         """Values over epochs; none where the run wrote no metrics.csv."""

@@ -33,7 +33,10 @@ def headline(group: Group) -> str:
     """The main result in a sentence."""
     figures, published = group.figures(), group.published()
     if not figures:
-        return "None is finished yet." if len(group.records) > 1 else "It is not finished yet."
+        several = len(group.records) > 1
+        if all(record.state == "not finished" for record in group.records):
+            return "None is finished yet." if several else "It is not finished yet."
+        return "None was tested." if several else "It was not tested."
     name = next((name for name in figures if name in published), next(iter(figures)))
     short = name.removeprefix("test/")
     mean, deviation, _ = figures[name]
@@ -54,7 +57,7 @@ def results_section(groups: Sequence[Group]) -> Section:
     single = all(len(group.records) == 1 for group in groups)
     blocks: list[Block] = []
     if not finished:
-        blocks.append(Note("No run is finished, so there are no test figures yet.", warning=True))
+        blocks.append(Note(_missing(groups), warning=True))
     elif alone:
         blocks.append(_table_of(groups[0], "Test results", single=single))
     else:
@@ -77,6 +80,16 @@ def results_section(groups: Sequence[Group]) -> Section:
             blocks.append(Note(f"{who}differs from the paper's protocol: {differs}"))
     blocks += [_run_table(group, alone=alone) for group in groups if len(group.records) > 1]
     return Section("Results", blocks)
+
+
+def _missing(groups: Sequence[Group]) -> str:
+    """Why there are no figures, and what gives some."""
+    records = [record for group in groups for record in group.records]
+    trained = next((record for record in records if record.state == "not tested"), None)
+    if trained is None:
+        return "No run is finished, so there are no test figures yet."
+    command = f"graphzoo test --ckpt_path {trained.path}"
+    return f"No run was tested, so there are no test figures. Testing one gives some: {command}"
 
 
 def _note(groups: Sequence[Group], *, single: bool) -> str:
@@ -172,7 +185,7 @@ def _run_table(group: Group, *, alone: bool) -> TableBlock:
             "" if best is None else f"{best + 1}",
             str(record.curves.num_epochs if epochs is None else epochs),
             "" if not isinstance(seconds, int | float) else f"{seconds:,.0f}",
-            "" if record.result else "not finished",
+            record.state,
         ]
         rows.append(cells)
     short = [name.removeprefix("test/") for name in metrics]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import shlex
 from collections.abc import Mapping
@@ -110,15 +111,23 @@ def _recipe(record: Record) -> Preset | None:
 
 def _defaults(config: Mapping[str, Any]) -> dict[str, Any]:
     """Default values in the signatures of the classes that the configuration names."""
+    model = config.get("model") or {}
+    encoder = (model.get("init_args") or {}).get("encoder") if isinstance(model, dict) else None
+    found = []
+    for prefix, described in (("model", model), ("model.encoder", encoder), ("data", config.get("data"))):
+        path = described.get("class_path") if isinstance(described, dict) else None
+        if isinstance(path, str):
+            found.append((prefix, path))
+    return dict(_defaults_of(tuple(found)))
+
+
+@functools.cache
+def _defaults_of(classes: tuple[tuple[str, str], ...]) -> Mapping[str, Any]:
+    """The same of prefixes and class paths; a report asks twice for each of its settings."""
     from lightning.pytorch import Trainer
 
     found = _signature(Trainer, "trainer") | {"trainer.use_distributed_sampler": False}
-    model = config.get("model") or {}
-    encoder = (model.get("init_args") or {}).get("encoder") if isinstance(model, dict) else None
-    for prefix, described in (("model", model), ("model.encoder", encoder), ("data", config.get("data"))):
-        path = described.get("class_path") if isinstance(described, dict) else None
-        if not isinstance(path, str):
-            continue
+    for prefix, path in classes:
         try:
             # a class that nobody registered is not imported for a picture
             found |= _signature(load_class(path, "config.yaml"), prefix)

@@ -20,6 +20,7 @@ from graphzoo.report.models.attention import _draw_edges, _draw_map
 from graphzoo.report.models.knowformer import _draw
 from graphzoo.report.models.sample import NodeSample
 from graphzoo.report.style import THEME, drawing, inline_svg, save_figure
+from graphzoo.summary import duration
 
 VOID = {"meta", "br", "img", "link", "input", "hr", "wbr"}
 SHAPES = {"path", "use", "rect", "image", "circle", "line"}  # matplotlib's SVG closes them itself
@@ -332,6 +333,30 @@ def test_a_run_in_training_says_so(tmp_path):
     assert any("no test figures yet" in text for text in page.texts["p"])
     assert any("It is not finished yet" in text for text in page.texts["p"])
     assert any("has no folder evaluation" in text for text in page.texts["p"])
+
+
+def test_a_run_without_a_test_is_not_called_unfinished(tmp_path):
+    """`fit --no-test` writes no results.json, `graphzoo validate` one without test figures."""
+    done = write_run(tmp_path / "done", finished=False, epochs=6, changed={"trainer.max_epochs": 6})
+    validated = write_run(tmp_path / "validated", figures={"val/acc": 0.8})
+    begun = write_run(tmp_path / "begun", finished=False, epochs=5, changed={"trainer.max_epochs": 6})
+    for run in (done, validated):
+        page = Page(page_of(run))
+        assert any(text.endswith("It was not tested.") for text in page.texts["p"])
+        assert any(f"graphzoo test --ckpt_path {run}" in text for text in page.texts["p"])
+        assert not any("finished" in text for text in page.texts["p"])
+    assert any("It is not finished yet" in text for text in Page(page_of(begun)).texts["p"])
+    again = write_run(tmp_path / "again", finished=False, epochs=5, seed=1, changed={"trainer.max_epochs": 6})
+    page = Page(page_of(begun, again, write_run(tmp_path / "own", changed={"trainer.max_epochs": 6})))
+    assert page.texts["td"].count("not finished") == 2
+    assert any("None is finished yet." in text for text in Page(page_of(begun, again)).texts["p"])
+
+
+def test_hours_are_told_as_everywhere(tmp_path):
+    run = write_run(tmp_path / "run")
+    result = json.loads((run / "results.json").read_text()) | {"fit_seconds": 200_000}
+    (run / "results.json").write_text(json.dumps(result))
+    assert "2.3 d" == duration(200_000) and "2.3 d" in Page(page_of(run)).texts["td"]
 
 
 def test_what_learns_nothing_has_no_curves_and_no_model(tmp_path):

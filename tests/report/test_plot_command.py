@@ -61,6 +61,7 @@ def test_a_file_per_picture(run, tmp_path, capsys, form, begin):
         (["nothing"], "nothing holds no run"),
         ([], "the following arguments are required: RUN"),
         (["RUN", "--fact", "a", "b"], "expected 3 arguments"),
+        (["RUN", "--fact", "a", "b", "c", "--no-model"], "--fact asks the model"),
     ],
 )
 def test_mistakes_are_answered_with_their_remedy(run, tmp_path, capsys, words, told):
@@ -70,6 +71,12 @@ def test_mistakes_are_answered_with_their_remedy(run, tmp_path, capsys, words, t
     status, text = plot(capsys, *(str(run) if word == "RUN" else word for word in words))
     assert status == 2 and told in text and len(text.splitlines()) <= 6
     assert not (tmp_path / "report.html").exists()
+
+
+def test_a_run_that_is_not_there_is_told_before_a_page_that_is(run, tmp_path, capsys):
+    (tmp_path / "report.html").write_text("mine")
+    status, told = plot(capsys, run, "runs/galit-cora/two")
+    assert status == 2 and "there is no runs/galit-cora/two" in told and "exists already" not in told
 
 
 def test_a_damaged_evaluation_is_named_on_the_page(run, tmp_path, capsys):
