@@ -268,7 +268,7 @@ class QueryEncoder(Encoder):
         edge_mask: Tensor | None = None,
         noise_seed: int = 0,
     ) -> Tensor | None:
-        """Mean entropy in each layer, [L], of what `attention` returns; None if there is no attention."""
+        """Mean entropy in each layer, [L], of how a node attends; None if there is no attention."""
         return None
 
 

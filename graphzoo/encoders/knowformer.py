@@ -426,11 +426,17 @@ class KnowFormer(QueryEncoder):
         edge_mask: Tensor | None = None,
         noise_seed: int = 0,
     ) -> Tensor | None:
-        """See `QueryEncoder.attention_entropy`; a node's own extra weight (Eq. 10) counts too."""
+        """See `QueryEncoder.attention_entropy`; a node's own weight is left out.
+
+        It has N more than its kernel (Eq. 10), which would keep the entropy of equal looks below 1.
+        """
         if self.init_args["attention"] != "prototype" or not head.numel():
             return None
         weights = self.attention(graph, head, relation, node, edge_mask=edge_mask, noise_seed=noise_seed)
-        return row_entropy(weights.transpose(1, 2)).mean(1)
+        weights[:, node, torch.arange(node.numel(), device=node.device)] = 0
+        rows = weights.transpose(1, 2)  # [L, B, N]
+        rows = rows / rows.sum(-1, keepdim=True).clamp_min(torch.finfo(rows.dtype).tiny)
+        return row_entropy(rows, torch.tensor(graph.num_nodes - 1)).mean(1)
 
     def _tie_initialization(self) -> None:
         for layer in self.layers:

@@ -7,7 +7,7 @@ concatenated and mapped back, relational bias takes the value projections, layer
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from os import PathLike
 from typing import Any, Literal
 
@@ -232,7 +232,7 @@ class NodeFormer(NodeEncoder):
         Raises:
             ValueError: if edges are needed and missing, or the features have another width than the spec's.
         """
-        return self._encode(x, *self._graph(x, edge_index, adjacency, features), noise_seed, [])
+        return self._encode(x, *self._graph(x, edge_index, adjacency, features), noise_seed)
 
     def forward_with_auxiliary(
         self, x: Tensor, edge_index: Tensor | None, *, noise_seed: int | None = None, **precomputed: Any
@@ -248,7 +248,7 @@ class NodeFormer(NodeEncoder):
         if not adjacency:
             raise ValueError("the edge loss needs edge_index: give it, or set edge_loss_weight=0")
         layers: list[tuple[Tensor, Tensor]] = []
-        states = self._encode(x, adjacency, features, noise_seed, layers)
+        states = self._encode(x, adjacency, features, noise_seed, lambda *phi: layers.append(phi))
         return states, -self.edge_loss_weight * _edge_loss(layers, adjacency[0])
 
     @torch.no_grad()
@@ -264,8 +264,9 @@ class NodeFormer(NodeEncoder):
             One tensor [P, H] per layer.
         """
         pattern, position = SparseMatrix.from_pairs(pairs, x.shape[0])
-        layers = self._attention_features(x, edge_index)
-        return [edge_log_weights(q, k, pattern).exp()[position] for q, k in layers]
+        return self._of_layers(
+            x, edge_index, {}, lambda q, k: edge_log_weights(q, k, pattern).exp()[position]
+        )
 
     @torch.no_grad()
     def attention(self, x: Tensor, edge_index: Tensor | None, queries: Tensor, **precomputed: Any) -> Tensor:
@@ -280,35 +281,35 @@ class NodeFormer(NodeEncoder):
         Returns:
             [L, H, Q, N]; a row sums to 1.
         """
-        return torch.stack(list(self._attention_rows(x, edge_index, queries, precomputed)))
+        return torch.stack(self._of_layers(x, edge_index, precomputed, lambda q, k: _rows(q[queries], k)))
 
     @torch.no_grad()
     def attention_entropy(
         self, x: Tensor, edge_index: Tensor | None, queries: Tensor, **precomputed: Any
     ) -> Tensor:
         """See `NodeEncoder.attention_entropy`; one layer's rows are in memory at a time."""
-        rows = self._attention_rows(x, edge_index, queries, precomputed)
-        return torch.stack([row_entropy(weights).mean() for weights in rows])
+        return torch.stack(
+            self._of_layers(x, edge_index, precomputed, lambda q, k: row_entropy(_rows(q[queries], k)).mean())
+        )
 
-    def _attention_rows(
-        self, x: Tensor, edge_index: Tensor | None, queries: Tensor, precomputed: dict[str, Any]
-    ) -> Iterator[Tensor]:
-        for query, key in self._attention_features(x, edge_index, **precomputed):
-            products = torch.einsum("qhm,nhm->hqn", query[queries], key)
-            yield products / products.sum(-1, keepdim=True)
-
-    def _attention_features(
-        self, x: Tensor, edge_index: Tensor | None, **precomputed: Any
-    ) -> list[tuple[Tensor, Tensor]]:
-        """phi(q) and phi(k) [N, H, M] of every layer in evaluation."""
-        layers: list[tuple[Tensor, Tensor]] = []
+    def _of_layers(
+        self,
+        x: Tensor,
+        edge_index: Tensor | None,
+        precomputed: dict[str, Any],
+        measure: Callable[[Tensor, Tensor], Tensor],
+    ) -> list[Tensor]:
+        """A measure of phi(q) and phi(k) [N, H, M] of every layer in evaluation, one layer at a time."""
+        found: list[Tensor] = []
         training = self.training
         self.eval()
         try:
-            self._encode(x, *self._graph(x, edge_index, **precomputed), None, layers)
+            self._encode(
+                x, *self._graph(x, edge_index, **precomputed), None, lambda *phi: found.append(measure(*phi))
+            )
         finally:
             self.train(training)
-        return layers
+        return found
 
     @run_eagerly
     def _graph(
@@ -358,9 +359,9 @@ class NodeFormer(NodeEncoder):
         adjacency: AdjacencyOrders,
         features: SparseMatrix | None,
         noise_seed: int | None,
-        layers: list[tuple[Tensor, Tensor]],
+        look: Callable[[Tensor, Tensor], None] | None = None,
     ) -> Tensor:
-        """`forward`; features of queries and keys of every layer are put into `layers`."""
+        """`forward`; `look` is shown the features of queries and keys of every layer."""
         device, training = x.device, self.training
         generator: torch.Generator | None = None
         if training:
@@ -378,7 +379,9 @@ class NodeFormer(NodeEncoder):
             else:
                 noise = self._draw(x.shape[0], generator)
             update, phi_q, phi_k = layer(h, *noise, adjacency)
-            layers.append((phi_q, phi_k))
+            if look is not None:
+                look(phi_q, phi_k)
+            del phi_q, phi_k  # a layer's are large: not kept while the next one runs
             h = norm(update + h if self.residual else update)
             h = dropout(F.elu(h) if self.activation else h, self.dropout, generator, training)
             states.append(h)
@@ -404,6 +407,12 @@ class NodeFormer(NodeEncoder):
         if not self.training or self.num_gumbel_samples == 0:
             return projection, None
         return projection, draw_gumbel((num_nodes, self.num_heads, self.num_gumbel_samples), generator, dtype)
+
+
+def _rows(query: Tensor, key: Tensor) -> Tensor:
+    """Rows of weights [H, Q, N] from features [Q, H, M] and [N, H, M]."""
+    products = torch.einsum("qhm,nhm->hqn", query, key)
+    return products / products.sum(-1, keepdim=True)
 
 
 def _better_sparse(x: Tensor) -> bool:

@@ -1,6 +1,7 @@
 """Rows of attention and their entropy against what the layers do with them: weights times values."""
 
 import math
+import weakref
 
 import pytest
 import torch
@@ -130,7 +131,25 @@ def test_entropies_are_means_of_the_rows():
     assert pencil.attention_entropy(subgraphs).tolist() == pytest.approx(by_hand, rel=1e-5)
 
 
-def test_knowformer_entropy_counts_every_entity_of_a_query():
+def test_nodeformer_holds_one_layer_of_features_at_a_time():
+    x, edge_index = graph(4)
+    encoder = NodeFormer(SPEC, hidden_channels=WIDTH, num_layers=4).eval()
+    alive = []
+
+    def before(*_):
+        assert not any(reference() is not None for reference in alive)
+
+    def after(_, arguments, output):
+        alive[:] = [weakref.ref(output[1]), weakref.ref(output[2])]
+
+    for layer in encoder.layers:
+        layer.register_forward_pre_hook(before)
+        layer.register_forward_hook(after)
+    encoder.attention_entropy(x, edge_index, torch.tensor([0, 3]))
+    assert len(alive) == 2
+
+
+def test_knowformer_entropy_counts_every_other_entity_of_a_query():
     generator = torch.Generator().manual_seed(0)
     edges, types = (
         torch.randint(0, 9, (2, 30), generator=generator),
@@ -142,6 +161,19 @@ def test_knowformer_entropy_counts_every_entity_of_a_query():
     asked = (facts, torch.tensor([0, 1]), torch.tensor([1, 2]), torch.tensor([3, 1]))
     weights = encoder.attention(*asked)  # [L, N, B]
     found = encoder.attention_entropy(*asked)
-    expected = torch.special.entr(weights).sum(1).mean(1) / math.log(9)
-    torch.testing.assert_close(found, expected)
+    by_hand = []
+    for layer in weights:
+        rows = [[layer[u, b] for u in range(9) if u != v] for b, v in enumerate((3, 1))]
+        shares = [torch.stack(row) / sum(row) for row in rows]
+        by_hand.append(torch.stack([torch.special.entr(row).sum() / math.log(8) for row in shares]).mean())
+    torch.testing.assert_close(found, torch.stack(by_hand))
+    for layer in encoder.layers:  # no query and no key: all kernels are equal
+        for parameter in layer.query_key.parameters():
+            parameter.data.zero_()
+    assert encoder.attention_entropy(*asked).tolist() == pytest.approx([1.0, 1.0])
+    for count in (1, 2):  # at most one other entity to look at
+        few = RelationalGraph(torch.zeros(2, 1, dtype=torch.long), torch.zeros(1, dtype=torch.long), count, 4)
+        one = (few, torch.tensor([0]), torch.tensor([0]), torch.tensor([0]))
+        spec_of_few = GraphSpec(num_nodes=count, num_relations=2)
+        assert KnowFormer(spec_of_few, hidden_channels=8).attention_entropy(*one).eq(0).all()
     assert KnowFormer(spec, hidden_channels=8, attention="none").attention_entropy(*asked) is None
