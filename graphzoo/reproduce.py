@@ -183,7 +183,7 @@ def _lasting(words: list[str]) -> list[str]:
     """The options without those that say where and how it is shown, which change no figure."""
     for option in ("--logger", "--data.root", "--trainer.enable_progress_bar"):
         words = take_option(words, option, "", USAGE)[1]
-    return words
+    return take_flag(words, "--quiet")[1]
 
 
 def _which(seeds: str, splits: str, command: str) -> list[str]:

@@ -35,7 +35,8 @@ def row(folder):
 
 def test_a_run_does_not_depend_on_those_before_it_in_the_process(reproduce):
     reproduce("--seeds=0,1", "--out=both")
-    reproduce("--seeds=1", "--out=alone")
+    reproduce("--seeds=1", "--out=alone", "--quiet")
+    assert "--quiet" not in row("alone")["command"] and "--logger" not in row("alone")["command"]
     both, alone = row("both"), row("alone")
     for metric, found in alone["metrics"].items():
         assert found["values"] == both["metrics"][metric]["values"][1:], metric
