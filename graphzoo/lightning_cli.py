@@ -287,10 +287,20 @@ class GraphzooCLI(LightningCLI):
     def before_validate(self) -> None:
         """Begin the run directory."""
         self._begin()
+        self._warn_of_untrained()
 
     def before_test(self) -> None:
         """Begin the run directory."""
         self._begin()
+        self._warn_of_untrained()
+
+    def _warn_of_untrained(self) -> None:
+        """Say so where nothing was trained that is judged; a heuristic has nothing to train."""
+        heuristic = self.plan.model.startswith("heuristic.")
+        if self.plan.checkpoint is None and not heuristic and self.trainer.is_global_zero:
+            sys.stderr.write(
+                f"graphzoo {self.plan.command}: no --ckpt_path, so these are untrained weights\n"
+            )
 
     def _begin(self) -> None:
         if self.plan.dry_run or not self.trainer.is_global_zero:
