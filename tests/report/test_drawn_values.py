@@ -1,0 +1,130 @@
+"""What pictures draw is what the files hold: values of lines and cells, not only that they are there."""
+
+import pytest
+import torch
+from report_runs import write_run
+
+from graphzoo.report import settings
+from graphzoo.report.curve_figures import curve_pictures
+from graphzoo.report.evaluation_figures import _draw_matrix
+from graphzoo.report.models.attention import _within
+from graphzoo.report.models.galit import _draw
+from graphzoo.report.models.ranks import THRESHOLD, rank
+from graphzoo.report.models.sample import NodeSample
+from graphzoo.report.records import find_records, group_records
+from graphzoo.report.style import drawing
+
+
+def axes_of(picture):
+    with drawing():
+        figure = picture.draw()
+        figure.draw_without_rendering()
+    return figure.axes[0]
+
+
+def write_rows(run, header, rows):
+    lines = [",".join(header), *(",".join(map(str, row)) for row in rows)]
+    (run / "metrics.csv").write_text("\n".join(lines) + "\n")
+    return run
+
+
+def pictures_of(*runs, speed=False):
+    groups = group_records(find_records(list(runs)))
+    return {picture.name: picture for picture in curve_pictures(groups, speed=speed)}
+
+
+def points_of(line):
+    return [(float(x), float(y)) for x, y in zip(line.get_xdata(), line.get_ydata(), strict=True)]
+
+
+def test_the_thick_line_is_the_mean(tmp_path):
+    values = {0: (0.2, 0.4, 0.6), 1: (0.4, 0.8, 0.7)}
+    for seed, column in values.items():
+        run = write_run(tmp_path / str(seed), seed=seed)
+        write_rows(run, ["step", "epoch", "val/acc"], [(i, i, value) for i, value in enumerate(column)])
+    thin, also, thick = axes_of(pictures_of(tmp_path)["val-acc"]).lines
+    assert thick.get_linewidth() > thin.get_linewidth() == also.get_linewidth()
+    assert [y for _, y in points_of(thin)] == pytest.approx([20, 40, 60])
+    assert [y for _, y in points_of(also)] == pytest.approx([40, 80, 70])
+    assert points_of(thick) == [(1, pytest.approx(30)), (2, pytest.approx(60)), (3, pytest.approx(65))]
+
+
+def test_the_learning_rate_is_the_densest_column_in_steps(tmp_path):
+    """Two sparse rows joined by a line were a linear decay that never was."""
+    run = write_run(tmp_path / "run", epochs=40)
+    rates = [0.1] * 20 + [0.01] * 20
+    rows = [(epoch, "", "", rate) for epoch, rate in enumerate(rates)]
+    rows += [(epoch, epoch, rates[epoch], "") for epoch in (0, 39)]
+    write_rows(run, ["step", "epoch", "train/lr", "lr-Adam"], sorted(rows, key=lambda row: row[0]))
+    # the monitor's rows name no epoch: those of the loss do
+    text = (run / "metrics.csv").read_text().splitlines()
+    lines = [f"{text[0]},train/loss", *(f"{line}," for line in text[1:])]
+    lines += [f"{epoch},{epoch},,,1.0" for epoch in range(40)]
+    (run / "metrics.csv").write_text("\n".join(lines) + "\n")
+    [line] = axes_of(pictures_of(run)["train-lr"]).lines
+    assert line.get_drawstyle() == "steps-post" and line.get_marker() in (None, "None")
+    assert points_of(line) == [(epoch + 1, rate) for epoch, rate in enumerate(rates)]
+
+
+def test_sparse_rows_are_marked(tmp_path):
+    run = write_run(tmp_path / "run")
+    rows = [(epoch, epoch, 0.1 / (1 + epoch) if not epoch % 10 else "", 0.5) for epoch in range(41)]
+    write_rows(run, ["step", "epoch", "train/lr", "train/loss"], rows)
+    drawn = pictures_of(run)
+    [line] = axes_of(drawn["train-lr"]).lines
+    assert line.get_drawstyle() == "steps-post" and line.get_marker() == "o" and len(points_of(line)) == 5
+    [line] = axes_of(drawn["train-loss"]).lines
+    assert line.get_drawstyle() == "default" and line.get_marker() in (None, "None")
+
+
+@pytest.mark.parametrize("values", [(5.98, 6.0, 6.0, 6.0, 6.0), (6.0, 6.0, 6.0, 6.0, 6.0), (1, 2, 6, 3, 2)])
+def test_memory_has_room_above_it(tmp_path, values):
+    run = write_run(tmp_path / "run")
+    write_rows(run, ["step", "epoch", "train/peak_memory_gib"], [(i, i, v) for i, v in enumerate(values)])
+    low, high = axes_of(pictures_of(run, speed=True)["train-peak-memory-gib"]).get_ylim()
+    assert low == 0 and high >= 6.3
+
+
+def test_one_epoch_has_one_tick(tmp_path):
+    run = write_run(tmp_path / "run")
+    write_rows(run, ["step", "epoch", "val/acc"], [(7, 0, 0.5)])
+    axes = axes_of(pictures_of(run)["val-acc"])
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["1"]
+
+
+def test_cells_are_coloured_by_their_share_of_the_row():
+    with drawing():
+        figure = _draw_matrix([[6.0, 2.0], [0.0, 0.0], [1.0, 1.0]], ["a", "b", "c"], ["a", "b"], "x", "y")
+    image = figure.axes[0].images[0]
+    assert image.get_array().tolist() == [[0.75, 0.25], [0, 0], [0.5, 0.5]] and image.get_clim() == (0, 1)
+
+
+def test_the_share_of_edges_within_a_class():
+    sample = NodeSample(
+        torch.arange(4), torch.tensor([0, 0, 0, 1]), torch.zeros(4, 4).bool(), ("a", "b"), tuple("wxyz"), 4
+    )
+    edges = [(0, 1, 1.0), (1, 2, 1.0), (2, 0, 1.0), (2, 3, 1.0)]
+    assert _within(edges, sample) == "75% join nodes of one class."
+    assert _within(edges[3:], sample) == "0% join nodes of one class."
+
+
+def test_the_spectrum_goes_on_below_its_threshold():
+    """Where the line crosses the threshold is the rank: cut there, it would seem to end by itself."""
+    values = {"P": torch.tensor([1.0, 1e-5, 5e-9, 2e-10, 1e-12]), "A": torch.tensor([1.0, 0.5]).double()}
+    with drawing():
+        axes = _draw(values).axes[0]
+    attention, adjacency, threshold = axes.lines
+    assert points_of(attention) == [(i + 1, pytest.approx(v)) for i, v in enumerate((1, 1e-5, 5e-9, 2e-10))]
+    assert min(attention.get_ydata()) < THRESHOLD and rank(values["P"]) == 2
+    assert points_of(adjacency) == [(1, 1.0), (2, 0.5)] and threshold.get_ydata()[0] == THRESHOLD
+    assert attention.get_label() == "attention P: rank 2"
+
+
+def test_defaults_are_read_once_for_all_runs_of_the_same_classes(tmp_path, monkeypatch):
+    asked = []
+    signature = settings._signature
+    monkeypatch.setattr(settings, "_signature", lambda *words: asked.append(words) or signature(*words))
+    settings._defaults_of.cache_clear()
+    first, second = find_records([write_run(tmp_path / name) for name in "ab"])
+    assert settings.changed_settings(first) == settings.changed_settings(second)
+    assert len(asked) == len(set(asked)) == 4
