@@ -128,3 +128,10 @@ def test_defaults_are_read_once_for_all_runs_of_the_same_classes(tmp_path, monke
     first, second = find_records([write_run(tmp_path / name) for name in "ab"])
     assert settings.changed_settings(first) == settings.changed_settings(second)
     assert len(asked) == len(set(asked)) == 4
+
+
+def test_a_line_alone_in_its_picture_says_whose_it_is(tmp_path):
+    write_run(tmp_path / "kg", model="knowformer", data="umls", recipe="", metric="mrr")
+    write_run(tmp_path / "node")
+    [legend] = axes_of(pictures_of(tmp_path / "kg", tmp_path / "node")["val-acc"]).figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["galit on cora"]
