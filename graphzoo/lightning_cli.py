@@ -23,6 +23,7 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from graphzoo import __version__, resume
 from graphzoo import callbacks as own
 from graphzoo.arguments import Plan, draw_seed
+from graphzoo.callbacks.wandb_run import without_folders
 from graphzoo.dry_run import DRY_SETTINGS, DryRun
 from graphzoo.errors import UsageError
 from graphzoo.parser import GraphzooParser
@@ -308,7 +309,7 @@ class GraphzooCLI(LightningCLI):
         self.plan.wrote = write_config(self.run_dir, self._config_text)
         settings = {"model": self.plan.model, "data": self.plan.data, "recipe": self.plan.recipe}
         for logger in self.trainer.loggers:
-            logger.log_hyperparams({**settings, "config": self.plain_config()})
+            logger.log_hyperparams({**settings, "config": without_folders(self.plain_config())})
         used = ", ".join(self.plan.used) or "your configuration"
         if self.plan.quiet:
             return
