@@ -19,6 +19,8 @@ from graphzoo.datasets.triples import Column, Columns, parse_triples, read_bytes
 __all__ = ["from_files"]
 
 _log = logging.getLogger(__name__)
+# Splits that were told of in this process.
+_told: set[str] = set()
 _HELD_OUT = 0.05
 
 Pair = tuple[KnowledgeGraph, KnowledgeGraph | None]
@@ -103,7 +105,9 @@ def _load_own(
     paths = sorted((split, str(path)) for split, path in files.items())
     key = f"{name}\n{drawn} {split_seed}\n{relations}\n{paths}"
     graph = remember([*files.values(), *labels.values()], key, parse)
-    if graph.split_name != "given":
+    drawn_from = f"{key}\n{graph.fingerprint}"
+    if graph.split_name != "given" and drawn_from not in _told:
+        _told.add(drawn_from)  # a run loads its data several times
         sizes = ", ".join(f"{split} {graph.split(split).size(0):,}" for split in SPLITS)
         _log.warning(
             "%s: no %s file, split drawn (%s): %s; fingerprint %s",
