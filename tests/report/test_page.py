@@ -380,3 +380,16 @@ def test_what_learns_nothing_has_no_curves_and_no_model(tmp_path):
 def test_the_same_runs_give_the_same_page(tmp_path):
     run = write_evaluation(write_run(tmp_path / "run"))
     assert page_of(run) == page_of(run)
+
+
+def test_what_xml_forbids_is_left_out_of_a_picture():
+    """Text that no one has shortened, such as a legend's."""
+    from matplotlib import pyplot
+
+    with drawing():
+        figure, axis = pyplot.subplots()
+        axis.plot([0, 1], label="a\x1b[31m\x00b\ufffe")
+        axis.legend()
+        picture = inline_svg(figure, "p", "a picture")
+    assert "a[31mb" in "".join(ElementTree.fromstring(picture).itertext())
+    assert not any(character in picture for character in "\x1b\x00\ufffe")
