@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -124,11 +125,33 @@ def writing(folder: str | os.PathLike[str]) -> Iterator[None]:
         ) from error
 
 
+def _is_on_hub(path: str | os.PathLike[str]) -> bool:
+    """Whether it reads like a repository of the Hugging Face Hub, USER/NAME, and no folder does."""
+    return bool(re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", str(path))) and not Path(path).exists()
+
+
+def _from_hub(name: str) -> Path:
+    """The folder into which the Hub's own library fetches a repository: in its cache."""
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError as error:
+        raise UsageError(
+            f"there is no folder {name}\nTo fetch it from the Hugging Face Hub: pip install huggingface_hub"
+        ) from error
+    try:
+        return Path(snapshot_download(name, allow_patterns=[WEIGHTS, SETTINGS, CARD, "graph/*"]))
+    except (OSError, ValueError) as error:  # its errors of the network, of names and of rights are such
+        line = " ".join(str(error).split())[:200]
+        raise UsageError(
+            f"there is no folder {name}, and the Hugging Face Hub gave none: {line}\nCheck the name"
+        ) from error
+
+
 def read_pretrained(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Settings of such a folder, and its weights as `state_dict`. Nothing in it is executed.
 
     Args:
-        path: The folder, or its `model.safetensors`.
+        path: The folder, or its `model.safetensors`; or USER/NAME, a repository of the Hugging Face Hub.
 
     Raises:
         UsageError: naming the file that is missing, damaged, or of a later format.
@@ -136,7 +159,7 @@ def read_pretrained(path: str | os.PathLike[str]) -> dict[str, Any]:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    place = Path(path)
+    place = _from_hub(str(path)) if _is_on_hub(path) else Path(path)
     weights = place / WEIGHTS if place.is_dir() else place
     file = weights.with_name(SETTINGS)
     if not weights.is_file():

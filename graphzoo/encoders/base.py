@@ -82,7 +82,8 @@ class Encoder(nn.Module, ABC):
         """An encoder with its weights, from a folder of `save_pretrained` or `graphzoo export`.
 
         Args:
-            folder: The folder. Nothing in it is executed.
+            folder: The folder, or USER/NAME of the Hugging Face Hub, fetched by its library if that is
+                installed. Nothing in it is executed.
             trust: Import the class that it names even if nobody registered or imported it.
 
         Returns:

@@ -2,7 +2,9 @@
 
 import json
 import shutil
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -203,6 +205,32 @@ def test_wrong_settings_of_an_encoder_are_refused(tmp_path):
     _settings(lambda found: found["graphzoo"].pop("spec"))(folder)
     with pytest.raises(UsageError, match="describes no encoder"):
         NodeFormer.from_pretrained(folder)
+
+
+def test_an_encoder_from_the_hub(exported, monkeypatch, tmp_path):
+    """The Hub's library is asked for the files of such a folder and nothing else."""
+    asked = []
+
+    def fetch(name, *, allow_patterns):
+        asked.append((name, allow_patterns))
+        if name != "user/umls":
+            raise OSError("404 Client Error. Repository Not Found")
+        return str(exported)
+
+    hub = SimpleNamespace(snapshot_download=fetch)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
+    found = KnowFormer.from_pretrained("user/umls")
+    expected = KnowFormer.from_pretrained(exported)
+    assert all(torch.equal(a, b) for a, b in zip(found.parameters(), expected.parameters(), strict=True))
+    assert asked == [("user/umls", ["model.safetensors", "config.json", "README.md", "graph/*"])]
+    with pytest.raises(UsageError, match="no folder user/other, and the Hugging Face Hub gave none: 404"):
+        KnowFormer.from_pretrained("user/other")
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(UsageError, match="pip install huggingface_hub"):
+        KnowFormer.from_pretrained("user/umls")
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(exported, "user/umls")  # a folder of that name comes first
+    KnowFormer.from_pretrained("user/umls")
 
 
 def test_nothing_is_overwritten_and_wrong_words_are_told(exported, umls_run, tmp_path, capsys, monkeypatch):
