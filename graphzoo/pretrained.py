@@ -136,7 +136,7 @@ def _from_hub(name: str) -> Path:
         from huggingface_hub import snapshot_download
     except ImportError as error:
         raise UsageError(
-            f"there is no folder {name}\nTo fetch it from the Hugging Face Hub: pip install huggingface_hub"
+            f"there is no folder {name}\nTo fetch it from the Hugging Face Hub: pip install 'graphzoo[hub]'"
         ) from error
     try:
         return Path(snapshot_download(name, allow_patterns=[WEIGHTS, SETTINGS, CARD, "graph/*"]))

@@ -138,7 +138,7 @@ def names_of(requirements):
 def test_declared_dependencies_are_those_imported():
     """What the package imports is declared: nothing works here only because another package pulled it in."""
     # triton comes with torch where it can be used; the others are used when they are there.
-    optional = {"triton", "tensorboard", "torch-scatter", "wandb-workspaces"}
+    optional = {"triton", "tensorboard", "torch-scatter", "wandb-workspaces", "huggingface_hub"}
     assert imported_packages(ROOT / "graphzoo") - optional == imported_packages(ROOT / "graphzoo") & names_of(
         PROJECT["dependencies"]
     )
