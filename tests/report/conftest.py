@@ -23,25 +23,10 @@ PENCIL = [
 ]  # fmt: skip
 
 
-def write_links(folder):
-    from link_graphs import make_link_graph
-
-    graph = make_link_graph()
-    folder.mkdir()
-    for name, pairs in {
-        "train": graph.train,
-        "valid": graph.valid.positive,
-        "test": graph.test.positive,
-        "valid_neg": graph.valid.negative,
-        "test_neg": graph.test.negative,
-    }.items():
-        (folder / f"{name}.csv").write_text("".join(f"n{u},n{v}\n" for u, v in pairs.tolist()))
-    return folder
-
-
 @pytest.fixture(scope="session")
 def real_runs(tmp_path_factory):
     """Name -> run directory: knowledge graph, nodes twice, links in two depths."""
+    from link_files import write_links
     from node_graphs import write_npz
 
     from graphzoo.cli import main
