@@ -124,7 +124,7 @@ def make_plan(command: str, argv: list[str]) -> Plan:
     if "dry_run" in flags:
         if command != "fit":
             raise UsageError(f"--dry-run times training steps, {command} has none: graphzoo fit --dry-run")
-        plan.dry_run, plan.tests = True, False
+        plan.dry_run = True
     plan.run_dir = Path(values["run_dir"]) if "run_dir" in values else None
     plan.seed = _seed(values.get("seed"))
     data = _data(values.get("data"))

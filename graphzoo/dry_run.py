@@ -56,6 +56,7 @@ class DryRun(Callback):
 
     def __init__(self, asked: dict[str, Any], plan: Plan) -> None:
         self._plan = plan
+        self._after = ", then the test" if plan.tests else ""
         self._every: int | None = asked.get("check_val_every_n_epoch", 1)
         interval = asked.get("val_check_interval")
         self._interval: float = 1.0 if interval is None else interval
@@ -168,7 +169,7 @@ class DryRun(Callback):
         left, per_epoch = self._left(trainer), _steps_per_epoch(trainer)
         if left is None:
             if limit < math.inf:
-                return f"{duration(limit)}, when --trainer.max_time ends it, then the test"
+                return f"{duration(limit)}, when --trainer.max_time ends it{self._after}"
             if per_epoch is None and (trainer.max_epochs or 0) >= 0:
                 return "nobody can say: the length of an epoch is not known"
             return "as long as it is let: --trainer.max_epochs is not set"
@@ -181,8 +182,8 @@ class DryRun(Callback):
         amount = counted(left // per_epoch, "epoch") if per_epoch and whole_epochs else counted(left, "step")
         if limit < seconds:
             other = f"without it {duration(seconds)} for {amount}"
-            return f"{duration(limit)}, when --trainer.max_time ends it ({other}), then the test"
-        return f"{duration(seconds)} for {amount}, then the test"
+            return f"{duration(limit)}, when --trainer.max_time ends it ({other}){self._after}"
+        return f"{duration(seconds)} for {amount}{self._after}"
 
     def _left(self, trainer: Trainer) -> int | None:
         """Steps from where the run stands to its end; None without an end."""

@@ -242,9 +242,10 @@ class GraphzooCLI(LightningCLI):
             Began(self.plan),
             *self.plan.callbacks,
         ]
-        if self.plan.tests:
+        tests = self.plan.tests and not self.plan.dry_run
+        if tests:
             found.append(Artifacts(self.run_dir / "graph"))
-        if self.plan.tests or self.plan.command == "test":
+        if tests or self.plan.command == "test":
             found.append(own.EvaluationFiles(self.run_dir))
         if any(type(logger).__name__ == "WandbLogger" for logger in config["logger"] or []):
             found.append(own.WandbRun(self.run_dir, self._names(), self._published()))
@@ -317,7 +318,7 @@ class GraphzooCLI(LightningCLI):
 
     def after_fit(self) -> None:
         """Test the best checkpoint and write results.json."""
-        if getattr(self.trainer, "fast_dev_run", False) or not self.plan.tests:
+        if getattr(self.trainer, "fast_dev_run", False) or not self.plan.tests or self.plan.dry_run:
             return
         validated = {k: float(v) for k, v in self.trainer.callback_metrics.items() if k.startswith("val/")}
         best = self.run_dir / "checkpoints" / "best.ckpt"

@@ -167,11 +167,12 @@ class Evaluation:
         (directory / INDEX).write_text(index + "\n", encoding="utf-8")
 
     @classmethod
-    def load(cls, directory: str | os.PathLike[str]) -> Evaluation:
+    def load(cls, directory: str | os.PathLike[str], *, damaged: list[str] | None = None) -> Evaluation:
         """Read what `save` wrote.
 
         Args:
             directory: RUN/evaluation/<split>.
+            damaged: Gets a message for each damaged table, which is left out then; None: they are refused.
 
         Raises:
             UsageError: if there is none, or a file is damaged; it names the file.
@@ -191,8 +192,15 @@ class Evaluation:
                 str(name): math.nan if value is None else float(value)
                 for name, value in content["figures"].items()
             }
-            tables = tuple(_read_table(directory, described) for described in content["tables"])
-            return cls(str(content["split"]), figures, tables)
+            tables = []
+            for described in content["tables"]:
+                try:
+                    tables.append(_read_table(directory, described))
+                except UsageError as error:
+                    if damaged is None:
+                        raise
+                    damaged.append(str(error))
+            return cls(str(content["split"]), figures, tuple(tables))
         except UsageError:
             raise
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

@@ -207,13 +207,16 @@ class LinkMetric(Metric):
         parts = [self.rows] if isinstance(self.rows, Tensor) else self.rows
         rows = torch.cat([torch.empty(0, 2, dtype=torch.float64), *(part.cpu() for part in parts)])
         index, score = rows[:, 0].long(), rows[:, 1]
-        # Sorted by score within a pair, so that sums do not depend on who scored which copy first.
-        order = score.argsort(stable=True)
-        order = order[index[order].argsort(stable=True)]
-        index, score = index[order], score[order]
         own = self.has_own_negatives
         total = self.num_positives + self.num_negatives * (self.num_positives if own else 1)
-        count = torch.bincount(index, minlength=total).double()
-        table = torch.zeros(total, dtype=torch.float64).index_add_(0, index, score) / count
+        count = torch.bincount(index, minlength=total)
+        if int(torch.count_nonzero(count)) < index.numel():
+            # Sorted by score within a pair, so that sums do not depend on who scored which copy first.
+            order = score.argsort(stable=True)
+            order = order[index[order].argsort(stable=True)]
+            index, score = index[order], score[order]
+            table = torch.zeros(total, dtype=torch.float64).index_add_(0, index, score) / count
+        else:  # ogbl-citation2 judges 87 million pairs: nothing of their number is made without need
+            table = torch.full((total,), torch.nan, dtype=torch.float64).index_copy_(0, index, score)
         positive, negative = table[: self.num_positives], table[self.num_positives :]
         return positive, negative.view(self.num_positives, -1) if own else negative

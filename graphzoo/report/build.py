@@ -90,13 +90,17 @@ def _evaluation(group: Group, prefix: str) -> list[Block]:
 
     having = [record for record in group.records if (record.path / "evaluation" / "test").is_dir()]
     blocks: list[Block] = []
-    record, evaluation = group.first, None
+    found: list[tuple[int, Record, Evaluation]] = []
     for record in having:
+        folder, damaged = record.path / "evaluation" / "test", list[str]()
         try:
-            evaluation = Evaluation.load(record.path / "evaluation" / "test")
-            break
+            evaluation = Evaluation.load(folder, damaged=damaged)
+            found.append((len(damaged), record, evaluation))
         except UsageError as error:
-            blocks.append(Note(f"An evaluation cannot be shown: {error}", warning=True))
+            damaged.append(str(error))
+        blocks += [Note(f"Part of an evaluation cannot be shown: {what}", warning=True) for what in damaged]
+        if not damaged:
+            break
     if not having:
         record = group.first
         command = f"graphzoo test --ckpt_path {record.path}"
@@ -105,8 +109,9 @@ def _evaluation(group: Group, prefix: str) -> list[Block]:
             f"of its own, which can be plotted then: {command}"
         )
         return [Note(text, warning=True)]
-    if evaluation is None:
+    if not found:
         return blocks
+    _, record, evaluation = min(found, key=lambda one: one[0])  # the first of those with the least damage
     folder = record.path / "evaluation" / "test"
     if len(group.records) > 1:
         blocks.append(Note(f"Of one of the runs: {record.name}."))

@@ -260,6 +260,17 @@ def test_a_changed_digit_is_noticed(tmp_path):
         Evaluation.load(tmp_path / "test")
 
 
+def test_whole_tables_beside_a_damaged_one(tmp_path):
+    evaluation().save(tmp_path / "test")
+    (tmp_path / "test" / "rows.csv").unlink()
+    damaged = []
+    found = Evaluation.load(tmp_path / "test", damaged=damaged)
+    assert [table.name for table in found.tables] == [
+        table.name for table in evaluation().tables if table.name != "rows"
+    ]
+    assert found.tables and len(damaged) == 1 and "rows.csv is damaged" in damaged[0]
+
+
 def test_an_index_cannot_name_files_elsewhere(tmp_path):
     evaluation().save(tmp_path / "test")
     path = tmp_path / "test" / "index.json"

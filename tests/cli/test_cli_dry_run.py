@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from graphzoo import dry_run
+from graphzoo.arguments import Plan
 from graphzoo.dry_run import DryRun, limited_memory
 from graphzoo.summary import RunSummary, counted, describe_run, duration, size
 
@@ -52,6 +53,10 @@ def test_it_counts_what_the_run_then_does(fit, results, monkeypatch):
     assert found["training, an epoch"].endswith(f" in {steps} steps")
     assert f"{steps} steps an epoch, each in 4 parts" in found["training"]
     assert found["model"] == f"KnowFormer, {real['num_parameters']:,} parameters"
+
+
+def test_without_a_test_none_is_announced(fit):
+    assert shown(dry(fit, "--no-test"))["the whole run"].endswith(" for 3 epochs")
 
 
 def test_the_estimate_is_steps_times_time(fit, monkeypatch):
@@ -212,14 +217,14 @@ def test_a_wrong_time_is_refused(fit):
 )
 def test_validations_are_those_of_lightning(asked, left, rounds):
     trainer = SimpleNamespace(num_training_batches=20, accumulate_grad_batches=2)
-    assert DryRun(asked, None)._rounds(trainer, left) == rounds
+    assert DryRun(asked, Plan("fit", []))._rounds(trainer, left) == rounds
 
 
 def test_validations_of_an_endless_loader():
     trainer = SimpleNamespace(num_training_batches=float("inf"), accumulate_grad_batches=2)
-    assert DryRun({}, None)._rounds(trainer, 50) == 0
-    assert DryRun({"val_check_interval": 30}, None)._rounds(trainer, 50) == 3
-    assert DryRun({"val_check_interval": timedelta(hours=1)}, None)._interval_seconds == 3600
+    assert DryRun({}, Plan("fit", []))._rounds(trainer, 50) == 0
+    assert DryRun({"val_check_interval": 30}, Plan("fit", []))._rounds(trainer, 50) == 3
+    assert DryRun({"val_check_interval": timedelta(hours=1)}, Plan("fit", []))._interval_seconds == 3600
 
 
 @pytest.mark.parametrize("command", ["reproduce", "search"])

@@ -87,6 +87,7 @@ def test_a_damaged_evaluation_is_named_on_the_page(run, tmp_path, capsys):
     text = (tmp_path / "report.html").read_text()
     assert "classes.csv is damaged" in text and "graphzoo test" in text
     assert "Validation accuracy" in text and "80.00" in text
+    assert "Confusion" in text, "the tables beside the damaged one"
     (run / "evaluation" / "test" / "index.json").unlink()
     assert plot(capsys, run, "--no-model", "--overwrite")[0] == 0
     text = (tmp_path / "report.html").read_text()
@@ -99,6 +100,17 @@ def test_the_next_evaluation_stands_in_for_a_damaged_one(run, tmp_path, capsys):
     assert plot(capsys, run, other, "--no-model")[0] == 0
     text = (tmp_path / "report.html").read_text()
     assert "hits.csv is damaged" in text and "Of one of the runs: seed 1." in text and "Confusion" in text
+
+
+def test_of_damaged_evaluations_the_least_damaged_is_shown(run, tmp_path, capsys):
+    other = write_evaluation(write_run(run.parent / "two", seed=1))
+    for path in (run / "hits.csv", run / "confusion.csv", other / "hits.csv"):
+        (path.parent / "evaluation" / "test" / path.name).unlink()
+    assert plot(capsys, run, other, "--no-model")[0] == 0
+    text = (tmp_path / "report.html").read_text()
+    assert (
+        text.count(".csv is damaged") == 3 and "Of one of the runs: seed 1." in text and "Confusion" in text
+    )
 
 
 def test_without_a_checkpoint_the_page_says_so(run, tmp_path, capsys):
