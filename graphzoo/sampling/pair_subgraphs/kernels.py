@@ -1,8 +1,11 @@
 """Compiled loops of the pair-subgraph sampler: node lists of pairs, and their induced adjacency matrices.
 
 A thread's scratch (see `scratch.py`) holds a table from node to its place in the subgraph at hand. The table
-is a plain array over all nodes or, when `keys` is not empty, a hash table with linear probing; `slots`
+is a plain array over all nodes or, when `keys` is not None, a hash table with linear probing; `slots`
 remembers what was written, so that emptying it costs as much as the subgraph has nodes.
+
+What is not there is None rather than an empty array: numba compiles a kernel of its own for it, without the
+branch. Indices are unsigned, or numba would ask of each whether it counts from the end.
 """
 
 from __future__ import annotations
@@ -23,16 +26,28 @@ _LOW_HALF = np.uint64(0xFFFFFFFF)
 
 
 @jit
+def _mix(x: Any) -> Any:
+    x = (x ^ (x >> np.uint64(30))) * _MIX_1
+    x = (x ^ (x >> np.uint64(27))) * _MIX_2
+    return x ^ (x >> np.uint64(31))
+
+
+@jit
+def _hash(purpose: int, seed: int, u: int, v: int) -> Any:
+    """`graphzoo.sampling.random.hash_integers` of four integers."""
+    state = np.uint64(0)
+    for part in (purpose, seed, u, v):
+        state = _mix((state + _GOLDEN) ^ _mix(np.uint64(part) + _GOLDEN))
+    return state
+
+
+@jit
 def _below(stream: Any, bound: int) -> Any:
     """The stream's next number, uniform in 0..bound-1 without any bias (Lemire, 2019); bound < 2^32."""
     limit = np.uint64(bound)
     while True:
         stream[0] += _GOLDEN
-        x = stream[0]
-        x = (x ^ (x >> np.uint64(30))) * _MIX_1
-        x = (x ^ (x >> np.uint64(27))) * _MIX_2
-        x ^= x >> np.uint64(31)
-        product = (x >> np.uint64(32)) * limit
+        product = (_mix(stream[0]) >> np.uint64(32)) * limit
         low = product & _LOW_HALF
         # the division is rarely needed
         if low >= limit or low >= ((_LOW_HALF - limit) + np.uint64(1)) % limit:
@@ -52,29 +67,31 @@ def _slot(keys: Any, node: int) -> Any:
 @jit
 def _find(keys: Any, places: Any, node: int) -> Any:
     """Place of a node in the subgraph at hand, -1 if it is not part of it."""
-    if keys.shape[0] == 0:
-        return places[node]
+    if keys is None:
+        return np.int64(places[np.uint64(node)])
     slot = _slot(keys, node)
-    return places[slot] if keys[slot] >= 0 else -1
+    return np.int64(places[slot]) if keys[slot] >= 0 else np.int64(-1)
 
 
 @jit
 def _insert(keys: Any, places: Any, slots: Any, node: int, place: int) -> None:
-    slot = node
-    if keys.shape[0]:
+    if keys is None:
+        places[np.uint64(node)] = place
+        slots[np.uint64(place)] = node
+    else:
         slot = _slot(keys, node)
         keys[slot] = node
-    places[slot] = place
-    slots[place] = slot
+        places[slot] = place
+        slots[place] = slot
 
 
 @jit
 def _clear(keys: Any, places: Any, slots: Any, count: int) -> None:
-    for i in range(count):
-        if keys.shape[0]:
-            keys[slots[i]] = -1
+    for i in range(np.uint64(count)):
+        if keys is None:
+            places[np.uint64(slots[i])] = -1
         else:
-            places[slots[i]] = -1
+            keys[slots[i]] = -1
 
 
 @jit
@@ -170,12 +187,12 @@ def _shuffle_front(stream: Any, nodes: Any, begin: int, end: int, stop: int) -> 
 
 @jit
 def sample_nodes(
-    rowptr: Any, col: Any, pairs: Any, sample_keys: Any, order_keys: Any, depth: int, num_neighbors: int,
-    max_nodes: int, scratch: Any, sizes: Any, first: int, last: int,
+    rowptr: Any, col: Any, pairs: Any, seeds: Any, order_seeds: Any, purposes: Any, depth: int,
+    num_neighbors: int, max_nodes: int, scratch: Any, sizes: Any, first: int, last: int,
 ) -> Any:  # fmt: skip
     """Node lists of pairs first..last-1, one after the other; writes their lengths to `sizes`.
 
-    Everything but the order of the nodes is the same for (u, v) and (v, u) if their sample keys are.
+    Everything but the order of the nodes is the same for (u, v) and (v, u) under the same seed.
     """
     keys, places, slots, nodes = scratch[:4]
     stream = np.empty(1, np.uint64)
@@ -183,7 +200,7 @@ def sample_nodes(
     used = 0
     for k in range(first, last):
         u, v = pairs[k, 0], pairs[k, 1]
-        stream[0] = sample_keys[k]
+        stream[0] = _hash(purposes[0], seeds[k], min(u, v), max(u, v))
         nodes[0], nodes[1] = u, v
         scratch[4][:2] = 0
         _insert(keys, places, slots, u, 0)
@@ -194,7 +211,7 @@ def sample_nodes(
         if count > max_nodes:
             _shuffle_front(stream, nodes, 2, max_nodes, count)
             count = max_nodes
-        stream[0] = order_keys[k]
+        stream[0] = _hash(purposes[1], order_seeds[k], u, v)
         _shuffle_front(stream, nodes, 2, count, count)
         if used + count > out.shape[0]:
             larger = np.empty(max(2 * out.shape[0], used + count), col.dtype)
@@ -209,37 +226,44 @@ def sample_nodes(
 @jit
 def _induced_row(
     rowptr: Any, col: Any, forward: Any, flat: Any, base: int, count: int, i: int, keys: Any, places: Any,
-    row: Any,
+    out: Any, line: Any,
 ) -> None:  # fmt: skip
-    """`row[1 + j]` = 1 where there is an edge from the subgraph's node i to its node j, else 0.
+    """`out[line + j]` = 1 where there is an edge from the subgraph's node i to its node j; it was 0.
 
-    Neighbours outside the subgraph all write to `row[0]`: no branch that cannot be predicted. Indices are
-    unsigned, or numba would ask of each whether it counts from the end.
+    Neighbours outside the subgraph all write to the diagonal, which is 0 again at the end, for there are no
+    self-loops: no branch that cannot be predicted.
     """
-    node = flat[base + i]
-    begin, end = rowptr[node], rowptr[node + 1]
-    for j in range(count + 1):
-        row[j] = 0
-    steps = 1
-    while (end - begin) >> steps:
-        steps += 1
+    node = np.uint64(flat[np.uint64(base + i)])
+    begin, end = np.uint64(rowptr[node]), np.uint64(rowptr[node + np.uint64(1)])
+    degree = np.int64(end - begin)
+    own = np.uint64(i)
     # a hub has far more neighbours than the subgraph has nodes: look these up in its row
-    if end - begin > 2 * steps * count:
+    if degree > 16 * count and degree > 2 * _bits(degree) * count:
         for j in range(count):
-            e = _entry(col, begin, end, flat[base + j])
+            e = _entry(col, np.int64(begin), np.int64(end), flat[base + j])
             if e >= 0:
-                row[1 + j] = _value(forward, e)
-    elif keys.shape[0]:
-        for e in range(begin, end):
-            row[np.uint64(1 + _find(keys, places, col[e]))] = _value(forward, e)
-    else:
-        for e in range(np.uint64(begin), np.uint64(end)):
-            row[np.uint64(np.int64(1) + places[np.uint64(col[e])])] = _value(forward, e)
+                out[line + np.uint64(j)] = _value(forward, np.uint64(e))
+        return
+    for e in range(begin, end):
+        place = _find(keys, places, col[e])
+        out[line + (np.uint64(place) if place >= 0 else own)] = _value(forward, e)
+    out[line + own] = 0
+
+
+@jit
+def _bits(number: int) -> Any:
+    """Binary digits of a number above 0."""
+    bits = 1
+    while number >> bits:
+        bits += 1
+    return bits
 
 
 @jit
 def _value(forward: Any, e: int) -> Any:
-    return forward[e] if forward.shape[0] else np.uint8(1)
+    if forward is None:
+        return np.uint8(1)
+    return forward[e]
 
 
 @jit
@@ -247,26 +271,30 @@ def pad_subgraphs(
     rowptr: Any, col: Any, forward: Any, flat: Any, offsets: Any, rows: Any, scratch: Any, out_nodes: Any,
     out_adjacency: Any, first: int, last: int,
 ) -> None:  # fmt: skip
-    """Write nodes and induced adjacency of the samples rows[first..last-1], every byte of them."""
+    """Write nodes and induced adjacency of the samples rows[first..last-1], every byte of them.
+
+    `out_adjacency` is flat: emptying a stretch of bytes is one instruction of the compiler's.
+    """
     keys, places, slots = scratch[:3]
-    row = scratch[8]
     width = out_nodes.shape[1]
+    area = width * width
     for b in range(first, last):
         base = offsets[rows[b]]
         count = offsets[rows[b] + 1] - base
         for i in range(count):
-            _insert(keys, places, slots, flat[base + i], i)
-            out_nodes[b, i] = flat[base + i]
-        out_nodes[b, count:] = -1
+            node = flat[np.uint64(base + i)]
+            _insert(keys, places, slots, node, i)
+            out_nodes[np.uint64(b), np.uint64(i)] = node
+        for i in range(count, width):
+            out_nodes[np.uint64(b), np.uint64(i)] = -1
+        corner = np.uint64(b * area)
+        for j in range(corner, corner + np.uint64(area)):
+            out_adjacency[j] = 0
         for i in range(count):
-            _induced_row(rowptr, col, forward, flat, base, count, i, keys, places, row)
-            target = out_adjacency[b, i]
-            for j in range(count):
-                target[j] = row[j + 1]
-            target[count:] = 0
-        out_adjacency[b, count:width] = 0
-        out_adjacency[b, 0, 1] = 0
-        out_adjacency[b, 1, 0] = 0
+            line = corner + np.uint64(i * width)
+            _induced_row(rowptr, col, forward, flat, base, count, i, keys, places, out_adjacency, line)
+        out_adjacency[corner + np.uint64(1)] = 0
+        out_adjacency[corner + np.uint64(width)] = 0
         _clear(keys, places, slots, count)
 
 

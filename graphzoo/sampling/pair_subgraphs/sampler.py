@@ -10,17 +10,16 @@ import torch
 from torch import Tensor
 
 from graphzoo.errors import UsageError
+from graphzoo.sampling.pair_subgraphs.file import Array
 from graphzoo.sampling.pair_subgraphs.graph import PairGraph
 from graphzoo.sampling.pair_subgraphs.samples import PairSamples, share_out
 from graphzoo.sampling.pair_subgraphs.scratch import ScratchPool
-from graphzoo.sampling.random import hash_integers
 from graphzoo.types import PairSubgraphs
 
 __all__ = ["PairSubgraphSampler"]
 
 # what these draws are for, so that they share no random numbers with others of the same seed
-_NODES_PURPOSE = 0x7061697273
-_ORDER_PURPOSE = 0x6F72646572
+_PURPOSES = (0x7061697273, 0x6F72646572)  # of the nodes, of their order
 
 
 class PairSubgraphSampler:
@@ -205,29 +204,19 @@ class PairSubgraphSampler:
             UsageError: if a pair cannot be sampled around.
         """
         pairs = self._checked(pairs)
-        # the same for (v, u), as far as the nodes are concerned
-        low, high = pairs.min(1).values, pairs.max(1).values
-        node_keys = hash_integers(_NODES_PURPOSE, seed, low, high)
-        order_keys = hash_integers(
-            _ORDER_PURPOSE, seed if order_seed is None else order_seed, pairs[:, 0], pairs[:, 1]
-        )
-        for keys in (node_keys, order_keys):
-            if keys.shape != (len(pairs),):
-                raise UsageError(
-                    f"a tensor of seeds must have shape [{len(pairs)}], one for every pair; those given make "
-                    f"{list(keys.shape)}"
-                )
         sizes = np.empty(len(pairs), np.int64)
-        arrays = [pairs.numpy(), *(keys.numpy().view(np.uint64) for keys in (node_keys, order_keys))]
-        settings = (self.depth, self.num_neighbors, self.max_nodes)
+        seeds = _one_each(seed, len(pairs))
+        order_seeds = seeds if order_seed is None else _one_each(order_seed, len(pairs))
+        settings = (_PURPOSES, self.depth, self.num_neighbors, self.max_nodes)
 
         def work(first: int, last: int) -> Any:
             from graphzoo.sampling.pair_subgraphs import kernels
 
             with self._scratch.borrow() as scratch:
                 return kernels.sample_nodes(
-                    self.graph.rowptr, self.graph.col, *arrays, *settings, scratch, sizes, first, last
-                )
+                    self.graph.rowptr, self.graph.col, pairs.numpy(), seeds, order_seeds, *settings, scratch,
+                    sizes, first, last,
+                )  # fmt: skip
 
         parts = share_out(work, len(pairs))
         nodes = np.concatenate(parts) if parts else np.empty(0, self.graph.col.dtype)
@@ -255,3 +244,17 @@ class PairSubgraphSampler:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._set_up(state["graph"], *state["settings"])
+
+
+def _one_each(seed: int | Tensor, num_pairs: int) -> Array:
+    """The seed of every pair, [B], int64."""
+    if not isinstance(seed, Tensor):
+        low = seed % (1 << 64)
+        return np.full(num_pairs, low - (1 << 64) if low >> 63 else low, np.int64)
+    if seed.dtype != torch.int64:
+        raise ValueError(f"seeds must be int64, got {seed.dtype}; convert with .long()")
+    if seed.shape not in ((), (num_pairs,)):
+        raise UsageError(
+            f"a tensor of seeds must have shape [{num_pairs}], one for every pair; got {list(seed.shape)}"
+        )
+    return np.ascontiguousarray(seed.cpu().expand(num_pairs).numpy())

@@ -17,9 +17,10 @@ from graphzoo.types import PairSubgraphs
 
 __all__ = ["PairSamples", "share_out"]
 
-# Pairs below which a piece of work costs less than handing it over; and the most pieces of a call.
+# Pairs below which a piece of work costs less than handing it over; and pieces per thread, so that one that
+# is held up leaves some to others.
 _MIN_PAIRS_PER_PIECE = 8
-_MAX_PIECES = 64
+_PIECES_PER_THREAD = 4
 
 
 class PairSamples:
@@ -61,14 +62,15 @@ class PairSamples:
         nodes = torch.empty(rows.numel(), width, dtype=torch.int64)
         adjacency = torch.empty(rows.numel(), width, width, dtype=torch.uint8)
         graph = self._graph
-        out = (rows.numpy(), nodes.numpy(), adjacency.numpy())
+        forward = graph.forward if graph.is_directed else None
+        out = (rows.numpy(), nodes.numpy(), adjacency.view(-1).numpy())
 
         def work(first: int, last: int) -> None:
             from graphzoo.sampling.pair_subgraphs import kernels
 
             with self._scratch.borrow() as scratch:
                 kernels.pad_subgraphs(
-                    graph.rowptr, graph.col, graph.forward, self._nodes, self._offsets, out[0], scratch,
+                    graph.rowptr, graph.col, forward, self._nodes, self._offsets, out[0], scratch,
                     *out[1:], first, last,
                 )  # fmt: skip
 
@@ -80,7 +82,9 @@ def share_out(work: Callable[[int, int], Any], num_pairs: int) -> list[Any]:
     """`work(first, last)` for pieces of the pairs on the threads of torch; the results in order."""
     from graphzoo.ops.threads import run_pieces
 
-    num_pieces = min(_MAX_PIECES, -(-num_pairs // _MIN_PAIRS_PER_PIECE))
+    num_threads = torch.get_num_threads()
+    most = 1 if num_threads == 1 else _PIECES_PER_THREAD * num_threads
+    num_pieces = min(most, -(-num_pairs // _MIN_PAIRS_PER_PIECE))
     results: list[Any] = [None] * num_pieces
 
     def run(i: int) -> None:

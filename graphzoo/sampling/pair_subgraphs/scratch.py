@@ -38,7 +38,7 @@ class ScratchPool:
 
     @contextmanager
     def borrow(self) -> Iterator[tuple[Any, ...]]:
-        """(keys, places, slots, nodes, seen, queue, taken, chosen, row) for the calling thread.
+        """(keys, places, slots, nodes, seen, queue, taken, chosen) for the calling thread.
 
         One that an error leaves behind may be dirty and is not used again.
         """
@@ -56,7 +56,7 @@ class ScratchPool:
     def _make(self) -> tuple[Any, ...]:
         n, table = self.capacity, self.hash_size if self.is_hashed else self.num_nodes
         return (
-            np.full(table if self.is_hashed else 0, -1, np.int64),
+            np.full(table, -1, np.int64) if self.is_hashed else None,
             np.full(table, -1, np.int32),
             np.empty(n, np.int64),
             np.empty(n, self.dtype),
@@ -64,5 +64,4 @@ class ScratchPool:
             np.empty(n, np.int32),
             np.zeros(self.max_degree, np.bool_),
             np.empty(self.num_chosen, np.int64),
-            np.empty(n + 1, np.uint8),
         )
