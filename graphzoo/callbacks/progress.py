@@ -57,10 +57,13 @@ class EpochLines(Callback):
             return
         self._shown_at = time.monotonic()
         shown = [f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"]
-        monitor = getattr(pl_module, "monitor", "")
-        for name in ("train/loss", "train/loss_epoch", monitor):
-            if name in trainer.callback_metrics:
-                shown.append(f"{name} {float(trainer.callback_metrics[name]):.4f}")
+        logged: dict[str, Any] = dict(trainer.callback_metrics)
+        latest = getattr(pl_module, "latest_loss", None)
+        if latest is not None:
+            logged = {**logged, "train/loss": latest}
+        for name in ("train/loss", "train/loss_epoch", getattr(pl_module, "monitor", "")):
+            if name in logged:
+                shown.append(f"{name} {float(logged[name]):.4f}")
         if rate := _rate(trainer):
             shown.append(f"{rate:.0f} {_unit(pl_module)}/s")
         get_console().print("  ".join(shown), highlight=False)

@@ -72,6 +72,7 @@ class Task(LightningModule):
         self._micro_batches = 1
         self._step_loss: Tensor | None = None
         self._sums: dict[str, tuple[Tensor, int]] = {}
+        self._latest_loss: Tensor | None = None
         self._bad_scores = ""
         self.test_tables: tuple[Table, ...] = ()
         self.spec: GraphSpec | None = None
@@ -110,6 +111,7 @@ class Task(LightningModule):
 
     def configure_model(self) -> None:
         """Build the modules once the data is known; Lightning also calls this before the data is there."""
+        self._latest_loss = None
         self._sums, self._step_loss = {}, None  # an earlier fit may have ended in the middle of an epoch
         if self.encoder is not None:
             return
@@ -352,11 +354,23 @@ class Task(LightningModule):
             name: The metric.
             value: Scalar; of several processes the first one's counts.
         """
+        if name == "train/loss":
+            self._latest_loss = value.detach()
         if not self.logs_epochs:
             self.log(name, value, prog_bar=name == "train/loss", batch_size=1, sync_dist=False)
             return
         total, count = self._sums.get(name, (torch.zeros_like(value), 0))
         self._sums[name] = (total + value, count + 1)
+
+    @property
+    def latest_loss(self) -> Tensor | None:
+        """`train/loss` of the last step, or its mean over the epoch so far where `logs_epochs`; None before one.
+
+        Lightning shows a callback what was logged before its hook: at the end of an epoch that is the loss of
+        the epoch before.
+        """
+        total, count = self._sums.get("train/loss", (None, 1))
+        return self._latest_loss if total is None else total / count
 
     def on_train_epoch_end(self) -> None:
         """Log the means of the epoch; see `log_training`."""

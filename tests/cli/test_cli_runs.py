@@ -215,6 +215,17 @@ def test_metrics_are_logged_per_step_and_epoch(fit):
     assert [float(row["lr-Adam/pg1"]) for row in found if row["lr-Adam/pg1"]][:1] == [0.005]
 
 
+@pytest.mark.parametrize("task", ["fit", "fit_nodes", "fit_links"])
+def test_the_line_of_an_epoch_shows_that_epoch(request, task):
+    """The loss of its last step, or its mean: not that of the epoch before, nor none in the first."""
+    options = ["--run_dir=run", "--trainer.log_every_n_steps=1", "--trainer.enable_progress_bar=true"]
+    result = request.getfixturevalue(task)(*options, epochs=3)
+    losses = {row["epoch"]: float(row["train/loss"]) for row in rows("run") if row["train/loss"]}
+    shown = [line.split() for line in result.out.splitlines() if line.startswith("epoch ")]
+    assert [line[1] for line in shown] == ["1/3", "2/3", "3/3"] and len(losses) == 3
+    assert [line[line.index("train/loss") + 1] for line in shown] == [f"{x:.4f}" for x in losses.values()]
+
+
 def test_tips_for_paid_services_are_left_out(process, tiny_kg, workplace):
     done = process(
         "fit", "--model=knowformer", "--data=kg", f"--data.path={tiny_kg}", "--trainer=smoke",
