@@ -364,7 +364,7 @@ class Task(LightningModule):
 
     @property
     def latest_loss(self) -> Tensor | None:
-        """`train/loss` of the last step, or its mean over the epoch so far where `logs_epochs`; None before one.
+        """`train/loss` of the last step, or its mean in the epoch so far where `logs_epochs`; None before one.
 
         Lightning shows a callback what was logged before its hook: at the end of an epoch that is the loss of
         the epoch before.
