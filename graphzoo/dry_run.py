@@ -17,14 +17,16 @@ from lightning.pytorch.callbacks import Timer
 from lightning.pytorch.utilities.seed import isolate_rng
 from rich import get_console
 from rich.table import Table
+from torch import nn
 
 from graphzoo.arguments import Plan
 from graphzoo.callbacks.diagnostics import peak_memory_gib
 from graphzoo.errors import UsageError
 from graphzoo.memory import available_bytes, refuse_what_cannot_fit
 from graphzoo.summary import counted, describe_run, duration, size
+from graphzoo.tasks.base import SMALLER_MODEL, Task
 
-__all__ = ["DRY_SETTINGS", "DryRun", "limited_memory"]
+__all__ = ["DRY_SETTINGS", "DryRun", "limited_memory", "refuse_untrainable"]
 
 _TITLE = "dry run: writes no run; downloads and caches are kept"
 _STEPS, _SECONDS = 20, 10.0  # as many steps as fit into the time, between 3 and 20
@@ -67,18 +69,13 @@ class DryRun(Callback):
         self._validations: list[float] = []
         self._first = self._began = 0.0
         self._most_seconds = math.inf
-        self._place = (0, 0, 0)  # epoch, batch and step where it begins
+        self._place: tuple[int, int, int] | None = None  # epoch, batch and step where it begins
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Refuse a model whose gradients cannot fit beside its weights."""
-        pl_module.configure_model()
-        weights = [p for p in pl_module.parameters() if p.requires_grad]
-        refuse_what_cannot_fit(
-            sum(2 * p.numel() * p.element_size() for p in weights),
-            trainer.strategy.root_device,
-            f"training {sum(p.numel() for p in weights):,} parameters (weights and gradients alone)",
-            "Take a smaller --model.encoder.hidden_channels or --model.encoder.num_layers",
-        )
+        """Refuse a model that cannot be trained here with its decoder; `Began` has counted the encoder."""
+        with trainer.precision_plugin.module_init_context():
+            pl_module.configure_model()
+        refuse_untrainable(trainer, pl_module)
 
     def on_validation_batch_start(self, *_: Any) -> None:
         """Start the clock."""
@@ -103,7 +100,7 @@ class DryRun(Callback):
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
     ) -> None:
         """Note where a resumed run stands."""
-        if not self._steps:
+        if self._place is None:
             self._place = (trainer.current_epoch, batch_idx, trainer.global_step)
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
@@ -145,6 +142,10 @@ class DryRun(Callback):
             "Give a larger --trainer.max_epochs (max_steps, max_time, limit_train_batches), or no --ckpt_path"
         )
 
+    @property
+    def _begin(self) -> tuple[int, int, int]:
+        return self._place or (0, 0, 0)
+
     def _times(self, trainer: Trainer) -> Iterator[tuple[str, str]]:
         steps = self._steps[1:] or self._steps  # the first compiles, and fills caches
         step = statistics.median(steps)
@@ -161,7 +162,7 @@ class DryRun(Callback):
                 yield "validation", f"{duration(validation)} in {counted(batches, 'batch', 'batches')}"
             else:
                 yield "validation", "nobody can say: its number of batches is not known"
-        yield "still to go" if any(self._place) else "the whole run", self._whole(trainer, step, validation)
+        yield "still to go" if any(self._begin) else "the whole run", self._whole(trainer, step, validation)
 
     def _whole(self, trainer: Trainer, step: float, validation: float) -> str:
         """The time of all that is left: training, validation, within the time that the run is given."""
@@ -187,7 +188,7 @@ class DryRun(Callback):
 
     def _left(self, trainer: Trainer) -> int | None:
         """Steps from where the run stands to its end; None without an end."""
-        epoch, batch, step = self._place
+        epoch, batch, step = self._begin
         ends = []
         per_epoch = _steps_per_epoch(trainer)
         if trainer.max_epochs is not None and trainer.max_epochs >= 0 and per_epoch is not None:
@@ -198,7 +199,7 @@ class DryRun(Callback):
 
     def _rounds(self, trainer: Trainer, left: int) -> float:
         """Validations within so many steps, when Lightning counts them in batches."""
-        epoch, batch, _ = self._place
+        epoch, batch, _ = self._begin
         parts, batches = trainer.accumulate_grad_batches, trainer.num_training_batches
         per_epoch = _steps_per_epoch(trainer)
         interval = max(1, self._interval) if isinstance(self._interval, int) else self._interval
@@ -217,6 +218,39 @@ class DryRun(Callback):
 
         start = epoch * per_epoch + batch // parts
         return until(start + left) - until(start)
+
+
+def refuse_untrainable(trainer: Trainer, module: LightningModule) -> None:
+    """Refuse a model whose weights, gradients and moments alone exceed the memory.
+
+    A task's encoder that is not built yet is counted without taking memory for it, where it lets itself.
+
+    Args:
+        trainer: Its device is looked at; the data are set up.
+        module: What is trained.
+
+    Raises:
+        UsageError: naming what is needed and what there is.
+    """
+    found: nn.Module = module
+    if isinstance(module, Task) and module.encoder is None:
+        with trainer.precision_plugin.module_init_context():
+            outline = module.outline()
+        if outline is None:
+            return
+        found = outline
+    weights = list(found.parameters())
+    learned = [p for p in weights if p.requires_grad]
+    # Adam, which all tasks take, keeps two moments of each weight; another optimizer is put over the method.
+    adam = isinstance(module, Task) and "configure_optimizers" not in vars(module)
+    kept, beside = (3, ", gradients and Adam's two moments") if adam else (1, " and gradients")
+    refuse_what_cannot_fit(
+        sum(p.numel() * p.element_size() for p in weights)
+        + kept * sum(p.numel() * p.element_size() for p in learned),
+        trainer.strategy.root_device,
+        f"training {sum(p.numel() for p in learned):,} parameters (weights{beside} alone)",
+        SMALLER_MODEL,
+    )
 
 
 def _steps_per_epoch(trainer: Trainer) -> int | None:

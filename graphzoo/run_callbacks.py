@@ -10,8 +10,10 @@ from lightning.pytorch.strategies.launchers import _SubprocessScriptLauncher
 
 from graphzoo.arguments import Plan
 from graphzoo.callbacks import Interrupted
+from graphzoo.dry_run import refuse_untrainable
 from graphzoo.memory import is_out_of_memory
 from graphzoo.processes import lost_a_process
+from graphzoo.tasks.base import Task
 
 __all__ = ["Artifacts", "Began", "Monitor"]
 
@@ -21,6 +23,11 @@ class Began(Callback):
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Refuse a model that cannot be trained here before it takes memory."""
+        if stage == "fit":
+            refuse_untrainable(trainer, pl_module)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Training begins."""
@@ -36,8 +43,8 @@ class Began(Callback):
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Say what takes less memory, and end the processes that would wait for this one."""
-        if is_out_of_memory(exception) and trainer.training and hasattr(pl_module, "less_memory"):
-            exception.add_note(str(pl_module.less_memory))
+        if is_out_of_memory(exception) and trainer.training and isinstance(pl_module, Task):
+            exception.add_note(pl_module.what_takes_less(exception))
         launcher = trainer.strategy.launcher
         failed = isinstance(exception, Exception) and not isinstance(exception, Interrupted)
         if failed and isinstance(launcher, _SubprocessScriptLauncher) and not lost_a_process(exception):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import math
 import platform
+import traceback
+import warnings
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -13,22 +16,27 @@ import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.random import fork_rng
 
 from graphzoo.encoders.base import Encoder
 from graphzoo.errors import NonFiniteError
 from graphzoo.finite import describe_weights, stopped, texts_of_processes
-from graphzoo.memory import refuse_what_cannot_fit
+from graphzoo.memory import available_bytes, refuse_what_cannot_fit
 from graphzoo.registry import class_path
 from graphzoo.types import GraphSpec
 
 if TYPE_CHECKING:
     from graphzoo.analysis import Table
 
-__all__ = ["CHECKPOINT_FORMAT", "FEW_PAIRS", "FEW_QUERIES", "SMALLER", "Task", "versions"]
+__all__ = ["CHECKPOINT_FORMAT", "FEW_PAIRS", "FEW_QUERIES", "SMALLER", "SMALLER_MODEL", "Task", "versions"]
+
+log = logging.getLogger(__name__)
 
 CHECKPOINT_FORMAT = 1
 # What to do when memory runs out for the least that can be computed at once.
 SMALLER = "Take a smaller --model.encoder.hidden_channels, or a device with more memory"
+# What to do when it runs out for the weights and what the optimiser keeps of them: no smaller batch helps.
+SMALLER_MODEL = "Take a smaller --model.encoder.hidden_channels or --model.encoder.num_layers"
 # Samples on which the entropy of the attention is measured; of nodes no more than make so many weights.
 FEW_QUERIES, FEW_PAIRS, FEW_NODES, FEW_WEIGHTS = 4, 8, 16, 2**24
 
@@ -42,6 +50,13 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
+
+
+def _came_from_optimizer(error: BaseException) -> bool:
+    """Whether an error was raised by the optimiser's own step, not by the model inside of it."""
+    frames = list(traceback.walk_tb(error.__traceback__))
+    module = frames[-1][0].f_globals.get("__name__", "") if frames else ""
+    return bool(module.startswith(("torch.optim.", "torch.utils._foreach")))
 
 
 class Task(LightningModule):
@@ -117,6 +132,23 @@ class Task(LightningModule):
             return
         if self._trainer is not None:  # Lightning's own attribute: `self.trainer` raises where there is none
             self.build(self._datamodule().spec)
+
+    def outline(self) -> Encoder | None:
+        """The encoder for the trainer's data without memory for its weights, to count them.
+
+        Returns:
+            None where the encoder is there already, or cannot be built so.
+        """
+        if self._factory is None or self.encoder is not None or not self._has_data():
+            return None
+        try:
+            # Nothing may be drawn, and what it warns of, it warns of again when it is built.
+            with fork_rng(devices=[]), warnings.catch_warnings(), torch.device("meta"):
+                warnings.simplefilter("ignore")
+                return self._factory(self._datamodule().spec)
+        except Exception as error:  # of any kind: an encoder of anybody, asked for something unusual
+            log.debug("the encoder cannot be outlined: %s", error)
+            return None
 
     def _datamodule(self) -> Any:
         datamodule = getattr(self.trainer, "datamodule", None)
@@ -319,6 +351,21 @@ class Task(LightningModule):
             else SMALLER
         )
 
+    def what_takes_less(self, error: BaseException) -> str:
+        """What to do when memory ran out, a line: `less_memory`, unless no smaller batch can help.
+
+        Args:
+            error: What the allocation raised.
+        """
+        if self.encoder is None or _came_from_optimizer(error):
+            return SMALLER_MODEL
+        learned = sum(p.numel() * p.element_size() for p in self.parameters() if p.requires_grad)
+        available = available_bytes(self.device)
+        if available is not None and self.device.type == "cuda":
+            available += torch.cuda.memory_allocated(self.device)
+        # weights, gradients and Adam's two moments
+        return SMALLER_MODEL if available is not None and 4 * learned > available else self.less_memory
+
     def _micro_batch_size(self) -> int:
         """Most queries or links of a loader item of this process."""
         datamodule = self._datamodule()
@@ -364,7 +411,7 @@ class Task(LightningModule):
 
     @property
     def latest_loss(self) -> Tensor | None:
-        """`train/loss` of the last step, or its mean in the epoch so far where `logs_epochs`; None before one.
+        """`train/loss` of the last step, or its mean in the epoch so far where `logs_epochs`; None before it.
 
         Lightning shows a callback what was logged before its hook: at the end of an epoch that is the loss of
         the epoch before.

@@ -1,7 +1,8 @@
 """`fit --dry-run`: what a run will take, and nothing on the disk; `--quiet`; what a run says at its start."""
 
+import sys
 from datetime import timedelta
-from types import SimpleNamespace
+from types import FunctionType, SimpleNamespace
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from graphzoo import dry_run
 from graphzoo.arguments import Plan
 from graphzoo.dry_run import DryRun, limited_memory
 from graphzoo.summary import RunSummary, counted, describe_run, duration, size
+from graphzoo.tasks.base import SMALLER_MODEL
 
 
 def dry(fit, *options, status=0, epochs=3):
@@ -51,6 +53,7 @@ def test_it_counts_what_the_run_then_does(fit, results, monkeypatch):
     real = results("run")
     steps = real["steps"] // 3
     assert found["training, an epoch"].endswith(f" in {steps} steps")
+    assert " for 3 epochs, " in found["the whole run"], "micro-batches before the first step are no progress"
     assert f"{steps} steps an epoch, each in 4 parts" in found["training"]
     assert found["model"] == f"KnowFormer, {real['num_parameters']:,} parameters"
 
@@ -78,7 +81,8 @@ def test_what_cannot_fit_is_refused(fit, workplace, monkeypatch):
     monkeypatch.setattr("graphzoo.memory.available_bytes", lambda device: 1000)
     result = dry(fit, status=2)
     assert "available on cpu" in result.err and "Take a smaller" in result.err
-    assert "(weights and gradients alone) needs at least" in result.err
+    assert "(weights, gradients and Adam's two moments alone) needs at least" in result.err
+    assert "--model.encoder.hidden_channels or --model.encoder.num_layers" in result.err
     assert len(result.err.splitlines()) <= 6 and not list(workplace.glob("runs*"))
 
 
@@ -118,11 +122,67 @@ def test_a_limit_of_the_user_is_never_raised(monkeypatch):
         resource.setrlimit(resource.RLIMIT_AS, before)
 
 
-def test_weights_and_gradients_are_what_it_refuses_by(fit, monkeypatch):
+def test_weights_gradients_and_moments_are_what_it_refuses_by(fit, monkeypatch):
     asked = []
     monkeypatch.setattr(dry_run, "refuse_what_cannot_fit", lambda *arguments: asked.append(arguments))
     weights = int(shown(dry(fit))["model"].split(", ", 1)[1].split()[0].replace(",", ""))
-    assert [arguments[0] for arguments in asked] == [8 * weights]
+    encoder, whole = (arguments[0] for arguments in asked)
+    assert 0 < encoder < whole == 16 * weights, "first the encoder, then with the decoder"
+    asked.clear()
+    dry(fit, "--trainer.precision=64-true")
+    assert [arguments[0] for arguments in asked] == [2 * encoder, 32 * weights]
+    asked.clear()
+    module = torch.nn.Linear(3, 2)  # of a user, with an optimiser that nobody knows
+    module.bias.requires_grad_(False)
+    trainer = SimpleNamespace(strategy=SimpleNamespace(root_device=torch.device("cpu")))
+    dry_run.refuse_untrainable(trainer, module)
+    assert asked[0][0] == 4 * (6 + 2 + 6) and "(weights and gradients alone)" in asked[0][2]
+
+
+@pytest.mark.parametrize("options", [["--dry-run"], ["--run_dir=run"]])
+def test_a_model_beyond_the_machine_is_refused_before_it_takes_memory(fit, workplace, options, monkeypatch):
+    def build(task, spec):
+        raise AssertionError("nothing is built")
+
+    monkeypatch.setattr("graphzoo.tasks.base.Task.build", build)
+    result = fit(*options, "--model.encoder.hidden_channels=4000000", status=2)
+    assert "available on cpu" in result.err and " parameters (weights, gradients and Adam's" in result.err
+    assert result.err.splitlines()[-1] == SMALLER_MODEL and len(result.err.splitlines()) <= 6
+    assert "batch" not in result.err and not list(workplace.iterdir())
+
+
+def test_what_cannot_be_outlined_is_built(fit, monkeypatch):
+    """An encoder that computes with its weights while it is made has no outline, and trains all the same."""
+    drawn, on_meta = torch.nn.Linear.reset_parameters, []
+
+    def looking(self):
+        drawn(self)
+        on_meta.append(self.weight.is_meta)
+        float(self.weight.detach().sum())  # no value on the meta device
+
+    monkeypatch.setattr(torch.nn.Linear, "reset_parameters", looking)
+    assert "peak memory" in shown(dry(fit))
+    assert on_meta[0] and not on_meta[-1]
+
+
+@pytest.mark.parametrize("where", ["building", "moments", "weights"])
+def test_memory_that_runs_out_for_the_weights_is_not_blamed_on_the_batch(fit, monkeypatch, where):
+    def run_out(*_, **__):
+        torch.empty(1 << 60, dtype=torch.uint8)
+
+    options = []
+    if where == "building":
+        monkeypatch.setattr("graphzoo.tasks.base.Task.build", run_out)
+    elif where == "moments":
+        # Of torch's own module, as what allocates the moments is.
+        ours = FunctionType(run_out.__code__, vars(sys.modules["torch.optim.adam"]))
+        monkeypatch.setattr(torch.optim.Adam, "_init_group", ours)
+    else:
+        options = ["--trainer.callbacks+=cli_helpers.RunOut", "--trainer.callbacks.step=1"]
+        monkeypatch.setattr("graphzoo.tasks.base.available_bytes", lambda device: 1000)
+    result = dry(fit, *options, status=1)
+    assert "out of memory" in result.err and SMALLER_MODEL in result.err
+    assert "batch" not in result.err and len(result.err.splitlines()) <= 6
 
 
 @pytest.mark.parametrize("least", ["epochs=500", "steps=5000"])
