@@ -322,7 +322,7 @@ class NodeFormer(NodeEncoder):
         """What `precompute` returns: as given, or made of `x` and `edge_index` and kept."""
         check_features(x, self.spec)
         if torch.compiler.is_exporting():
-            return self._traced_graph(x, edge_index), None
+            return self._traced_graph(x, edge_index) if adjacency is None else adjacency, None
         if adjacency is None:
             tensors = (x,) if edge_index is None else (x, edge_index)
             found = self._last.get(tensors, lambda: self.precompute(x, edge_index))

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from graphzoo.encoders.base import NodeEncoder, PairEncoder, QueryEncoder
 from graphzoo.errors import UsageError
 from graphzoo.ops import RelationalGraph
+from graphzoo.ops.adjacency import AdjacencyOrders, PlainAdjacency
 from graphzoo.tasks import KGCompletion, LinkPrediction, NodeClassification
 from graphzoo.tasks.base import Task
 from graphzoo.types import PairSubgraphs
@@ -61,17 +62,23 @@ class _Queries(nn.Module):
 
 
 class _States(nn.Module):
-    """States of all nodes [N, D] from features and edges, or what the encoder computes of a graph once."""
+    """States of all nodes [N, D] from features and edges, or what the encoder computes of a graph once.
+
+    `wider` are the pairs of the further adjacency orders, where the encoder takes some.
+    """
 
     def __init__(self, encoder: NodeEncoder, given: str) -> None:
         super().__init__()
         self.encoder, self.given = encoder, given
 
-    def forward(self, x: Tensor, graph: Tensor) -> Tensor:
-        if self.given == _EDGES_GIVEN:
-            states: Tensor = self.encoder(x, graph)
-            return states
-        states = self.encoder(x, None, **{self.given: graph})
+    def forward(self, x: Tensor, graph: Tensor, *wider: Tensor) -> Tensor:
+        made: dict[str, Any] = {} if self.given == _EDGES_GIVEN else {self.given: graph}
+        if wider:
+            dtype = next(self.encoder.parameters()).dtype
+            made["adjacency"] = AdjacencyOrders(
+                PlainAdjacency(pairs, x.shape[0], dtype) for pairs in (graph, *wider)
+            )
+        states: Tensor = self.encoder(x, None if made else graph, **made)
         return states
 
 
@@ -82,8 +89,8 @@ class _Nodes(nn.Module):
         super().__init__()
         self.states, self.decoder = states, decoder
 
-    def forward(self, x: Tensor, graph: Tensor) -> Tensor:
-        logits: Tensor = self.decoder(self.states(x, graph))
+    def forward(self, x: Tensor, *graph: Tensor) -> Tensor:
+        logits: Tensor = self.decoder(self.states(x, *graph))
         return logits
 
 
@@ -94,8 +101,9 @@ class _NodePairs(nn.Module):
         super().__init__()
         self.states, self.decoder = states, decoder
 
-    def forward(self, x: Tensor, graph: Tensor, source: Tensor, target: Tensor) -> Tensor:
-        states = self.states(x, graph)
+    def forward(self, x: Tensor, *graph_and_ends: Tensor) -> Tensor:
+        *graph, source, target = graph_and_ends
+        states = self.states(x, *graph)
         logits: Tensor = self.decoder(states[source], states[target])
         return logits
 
@@ -127,6 +135,10 @@ def make_program(task: Task, scale: int = 1) -> Program:
     encoder = task.encoder
     if isinstance(task, KGCompletion):
         return _of_queries(task.query_encoder, task.decoder, scale)
+    if isinstance(task, LinkPrediction) and isinstance(encoder, QueryEncoder):
+        found = _of_queries(encoder, task.decoder, scale)
+        text = "[B, N]: logit of the pair (head, v) for every node v, with relation 0"
+        return found._replace(output=text)
     if isinstance(task, NodeClassification) and isinstance(encoder, NodeEncoder):
         inputs = _graph_inputs(encoder, scale)
         module = _Nodes(_States(encoder, list(inputs)[1]), task.decoder)
@@ -201,10 +213,19 @@ def _graph_inputs(encoder: NodeEncoder, scale: int) -> dict[str, tuple[Tensor, s
             f"[N, F], float32: `{type(encoder).__name__}.precompute(x, edge_index)[{name!r}]`, once a graph"
         )
         return {"x": features, name: (made.clone(), text)}
-    return {
+    inputs = {
         "x": features,
         _EDGES_GIVEN: (edges, "[2, E], int64: distinct edges without loops, both directions"),
     }
+    orders = int(getattr(encoder, "rb_order", 1))
+    for steps, order in zip((2**i for i in range(1, orders)), found.get("adjacency", ())[1:], strict=False):
+        pairs = torch.stack([order.col.long(), order.row_of_entry()])
+        text = (
+            f"[2, E{steps}], int64: all pairs of two nodes that at most {steps} such steps join, from and to, each "
+            f"once: where (A + I)^{steps} is not 0, the diagonal left out"
+        )
+        inputs[f"{_EDGES_GIVEN}_{steps}"] = (pairs[:, pairs[0] != pairs[1]], text)
+    return inputs
 
 
 def write_program(task: Task, folder: Path) -> Path:
@@ -230,11 +251,17 @@ def write_program(task: Task, folder: Path) -> Path:
         encoder.fixed = encoder.draw_projections()
     arguments = tuple(example for example, _ in program.inputs.values())
     dynamic: Any = torch.export.Dim.AUTO
-    shapes = tuple(dict.fromkeys(range(example.dim()), dynamic) for example in arguments)
+    shapes: Any = [dict.fromkeys(range(example.dim()), dynamic) for example in arguments]
+    if isinstance(
+        program.module, _Nodes | _NodePairs
+    ):  # x, then all others together, as `forward` names them
+        shapes = [shapes[0], tuple(shapes[1:])]
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            traced = torch.export.export(program.module, arguments, dynamic_shapes=shapes, strict=False)
+            traced = torch.export.export(
+                program.module, arguments, dynamic_shapes=tuple(shapes), strict=False
+            )
             runs: Any = traced.module()
             other = tuple(example for example, _ in larger.inputs.values())
             found = runs(*other)

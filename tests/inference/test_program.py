@@ -14,6 +14,7 @@ from graphzoo.cli import main as graphzoo_main
 from graphzoo.encoders import GNN, MLP, PENCIL, SGC, GALiT, KnowFormer, NodeFormer
 from graphzoo.encoders.base import NodeEncoder
 from graphzoo.errors import UsageError
+from graphzoo.heuristics import LinkHeuristic
 from graphzoo.inference import export_run, program
 from graphzoo.inference.program import make_program, write_program
 from graphzoo.ops import RelationalGraph
@@ -26,6 +27,8 @@ NODES = {
     "galit": lambda spec: GALiT(spec, num_heads=2, similarity="mcos", **SMALL),
     "galit fro": lambda spec: GALiT(spec, norm="fro", **SMALL),
     "nodeformer": lambda spec: NodeFormer(spec, rb_order=1, num_heads=2, **SMALL),
+    "nodeformer two steps": lambda spec: NodeFormer(spec, rb_order=2, **SMALL),
+    "nodeformer four steps": lambda spec: NodeFormer(spec, rb_order=3, num_heads=2, **SMALL),
     "nodeformer without edges": lambda spec: NodeFormer(spec, rb_order=0, edge_loss_weight=0, **SMALL),
     "mlp": lambda spec: MLP(spec, **SMALL),
     "sgc": lambda spec: SGC(spec),
@@ -69,6 +72,14 @@ def test_answers_of_a_knowledge_graph(tmp_path, settings):
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
+def reached(edges, steps):
+    """The pairs that inputs.json describes, from a dense matrix."""
+    joined = torch.eye(int(edges.max()) + 1)
+    joined[edges[0], edges[1]] = 1
+    joined = torch.linalg.matrix_power(joined, steps)
+    return joined.fill_diagonal_(0).nonzero().t()
+
+
 @pytest.mark.parametrize("name", NODES)
 def test_classes_of_nodes(tmp_path, name):
     task = trained(NodeClassification(NODES[name]), GraphSpec(9, 0, 5, 3))
@@ -76,7 +87,14 @@ def test_classes_of_nodes(tmp_path, name):
     x, edges = a_graph()
     given = task.encoder.precompute(x, edges)
     names = list(json.loads((tmp_path / "inputs.json").read_text())["inputs"])
-    found = load(tmp_path)(x, edges if names[1] == "edge_index" else given[names[1]])
+    graph = {
+        "edge_index": edges,
+        "edge_index_2": reached(edges, 2),
+        "edge_index_4": reached(edges, 4),
+        **given,
+    }
+    found = load(tmp_path)(x, *(graph[name] for name in names[1:]))
+    assert len(names) == 2 + ("steps" in name) + ("four" in name)
     with torch.no_grad():
         expected = task.decoder(task.encoder(x, edges))
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
@@ -100,16 +118,20 @@ def test_pairs_in_subgraphs(tmp_path, size):
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
-def test_pairs_of_node_states(tmp_path):
-    task = trained(LinkPrediction(NODES["galit"]), GraphSpec(9, 1, 5))
+@pytest.mark.parametrize("name", ["galit", "nodeformer two steps"])
+def test_pairs_of_node_states(tmp_path, name):
+    task = trained(LinkPrediction(NODES[name]), GraphSpec(9, 1, 5))
     write_program(task, tmp_path)
     x, edges = a_graph()
     source, target = torch.randint(40, (2, 11))
-    denoised = task.encoder.precompute(x, edges)["denoised"]
+    if name == "galit":
+        graph = [task.encoder.precompute(x, edges)["denoised"]]
+    else:
+        graph = [edges, reached(edges, 2)]
     with torch.no_grad():
         states = task.encoder(x, edges)
         expected = task.decoder(states[source], states[target])
-    found = load(tmp_path)(x, denoised, source, target)
+    found = load(tmp_path)(x, *graph, source, target)
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
@@ -163,11 +185,7 @@ def test_what_cannot_be_traced_is_told_and_leaves_nothing(tmp_path):
         UsageError, match=r"Untraceable cannot be traced: .*\nExport it with --to safetensors"
     ):
         write_program(task, tmp_path / "new")
-    other = trained(NodeClassification(NODES["nodeformer"]), GraphSpec(9, 0, 5, 3))
-    other.encoder.rb_order = 2
-    with pytest.raises(UsageError, match="no adjacency beyond the edges, this NodeFormer has rb_order 2"):
-        write_program(other, tmp_path / "new")
-    assert other.encoder.fixed is None and not (tmp_path / "new").exists()
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_program_with_other_scores_is_not_written(tmp_path):
@@ -177,10 +195,23 @@ def test_a_program_with_other_scores_is_not_written(tmp_path):
     assert not (tmp_path / "new").exists()
 
 
-def test_tasks_without_a_program_are_told(monkeypatch):
-    task = LinkPrediction(lambda spec: KnowFormer(spec, num_heads=2, **SMALL))
+def test_links_as_answers(tmp_path):
+    task = trained(LinkPrediction(lambda spec: KnowFormer(spec, num_heads=2, **SMALL)), GraphSpec(9, 1))
+    write_program(task, tmp_path)
+    _, edges = a_graph()
+    types, source, target = torch.zeros(edges.shape[1], dtype=torch.int64), *torch.randint(40, (2, 11))
+    found = load(tmp_path)(edges, types, torch.arange(40), source, torch.zeros_like(source))
+    with torch.no_grad():
+        graph = RelationalGraph(edges, types, 40, 2)
+        states = task.encoder(graph, source, torch.zeros_like(source), noise_seed=0)
+        expected = task.decoder(states[target, torch.arange(11)][:, None]).squeeze(0)
+    torch.testing.assert_close(found[torch.arange(11), target], expected, atol=1e-5, rtol=1e-4)
+
+
+def test_tasks_without_a_program_are_told():
+    task = LinkPrediction(lambda spec: LinkHeuristic(spec, name="cn"))
     task.build(GraphSpec(9, 1))
-    with pytest.raises(UsageError, match="LinkPrediction of a KnowFormer cannot be exported as a program"):
+    with pytest.raises(UsageError, match="LinkPrediction of a LinkHeuristic cannot be exported as a program"):
         make_program(task)
 
 
