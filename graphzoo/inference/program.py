@@ -221,7 +221,7 @@ def _graph_inputs(encoder: NodeEncoder, scale: int) -> dict[str, tuple[Tensor, s
     for steps, order in zip((2**i for i in range(1, orders)), found.get("adjacency", ())[1:], strict=False):
         pairs = torch.stack([order.col.long(), order.row_of_entry()])
         text = (
-            f"[2, E{steps}], int64: all pairs of two nodes that at most {steps} such steps join, from and to, each "
+            f"[2, E{steps}], int64: pairs of nodes that at most {steps} such steps join, from and to, each "
             f"once: where (A + I)^{steps} is not 0, the diagonal left out"
         )
         inputs[f"{_EDGES_GIVEN}_{steps}"] = (pairs[:, pairs[0] != pairs[1]], text)
@@ -252,9 +252,7 @@ def write_program(task: Task, folder: Path) -> Path:
     arguments = tuple(example for example, _ in program.inputs.values())
     dynamic: Any = torch.export.Dim.AUTO
     shapes: Any = [dict.fromkeys(range(example.dim()), dynamic) for example in arguments]
-    if isinstance(
-        program.module, _Nodes | _NodePairs
-    ):  # x, then all others together, as `forward` names them
+    if isinstance(program.module, _Nodes | _NodePairs):  # x, then all others together
         shapes = [shapes[0], tuple(shapes[1:])]
     try:
         with torch.no_grad(), warnings.catch_warnings():
