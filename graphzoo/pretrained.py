@@ -14,7 +14,8 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+import stat
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,8 @@ __all__ = [
     "FORMAT",
     "SETTINGS",
     "WEIGHTS",
+    "card_header",
+    "facts_table",
     "new_folder",
     "read_pretrained",
     "write_pretrained",
@@ -71,13 +74,37 @@ def write_pretrained(
         raise UsageError(f"the settings cannot be written as JSON: {error}") from error
     with new_folder(folder) as part, writing(folder):
         kept = {name: value.detach().cpu().contiguous().clone() for name, value in weights.items()}
-        save_file(kept, part / WEIGHTS, metadata={"format": "pt"})
-        (part / SETTINGS).write_text(text + "\n", encoding="utf-8")
+        settings_file, weights_file = part / SETTINGS, part / WEIGHTS
+        settings_file.write_text(text + "\n", encoding="utf-8")
+        save_file(kept, weights_file, metadata={"format": "pt"})
+        # safetensors writes for the owner alone, whatever the umask; who shares a folder shares all of it
+        weights_file.chmod(stat.S_IMODE(settings_file.stat().st_mode))
         if card:
             (part / CARD).write_text(card, encoding="utf-8")
         if graph is not None:
-            shutil.copytree(graph, part / "graph")
+            shutil.copytree(graph, part / "graph", copy_function=shutil.copyfile)
     return Path(folder)
+
+
+def card_header(tags: Iterable[str], licence: str = "") -> str:
+    """The lines at the head of a model card that the Hugging Face Hub reads.
+
+    Args:
+        tags: Beside `graph`.
+        licence: Of the weights, if it is known.
+    """
+    lines = ["---", "library_name: graphzoo", "tags:", *(f"- {tag}" for tag in ("graph", *tags))]
+    return "\n".join([*lines, *([f"license: {json.dumps(licence)}"] if licence else []), "---"])
+
+
+def facts_table(facts: Mapping[str, Any]) -> str:
+    """A table of two columns for a model card; what is None is left out."""
+    rows = (f"| {key} | {_cell(value)} |" for key, value in facts.items() if value is not None)
+    return "\n".join(["| | |", "|---|---|", *rows])
+
+
+def _cell(value: Any) -> str:
+    return str(value).replace("|", "\\|").replace("\n", " ")
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from torch import Tensor, nn
 from torch.random import fork_rng
@@ -20,6 +20,26 @@ if TYPE_CHECKING:
     from graphzoo.types import GraphSpec, PairSubgraphs
 
 __all__ = ["Encoder", "NodeEncoder", "PairEncoder", "QueryEncoder"]
+
+_CARD = """{header}
+
+# {kind}
+
+Weights of a graph encoder of graphzoo, without a task's decoder.
+
+## Use
+
+```python
+from {module} import {kind}
+
+encoder = {kind}.from_pretrained({name!r})
+states = {call}
+```
+
+## Settings
+
+{facts}
+"""
 
 
 class Encoder(nn.Module, ABC):
@@ -35,6 +55,7 @@ class Encoder(nn.Module, ABC):
     spec: GraphSpec
     out_channels: int
     init_args: dict[str, Any]
+    _call: ClassVar[str] = "encoder(...)"  # how the model card calls it
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Encoder:
         """Note the settings before `__init__` runs."""
@@ -54,7 +75,7 @@ class Encoder(nn.Module, ABC):
         return module
 
     def save_pretrained(self, folder: str | PathLike[str]) -> Path:
-        """Write weights and settings to a new folder, in the layout of the Hugging Face Hub.
+        """Write weights, settings and a model card to a new folder, in the layout of the Hugging Face Hub.
 
         Args:
             folder: Must not exist yet, or be empty.
@@ -68,7 +89,30 @@ class Encoder(nn.Module, ABC):
         from graphzoo.pretrained import write_pretrained
 
         weights = {f"encoder.{name}": value for name, value in self.state_dict().items()}
-        return write_pretrained(folder, weights, {"graphzoo": self.describe()})
+        card = self._card(Path(folder).name)
+        return write_pretrained(folder, weights, {"graphzoo": self.describe()}, card=card)
+
+    def _card(self, name: str) -> str:
+        """The model card of the encoder alone, in a folder of that name."""
+        from graphzoo.pretrained import card_header, facts_table
+
+        path = class_path(self)
+        module, _, kind = path.rpartition(".")
+        facts = {
+            "class": f"`{path}`",
+            "states": f"width {self.out_channels}",
+            "parameters": sum(p.numel() for p in self.parameters()),
+            **{f"`spec.{key}`": value for key, value in self.spec.to_dict().items()},
+            **{f"`{key}`": value for key, value in self.init_args.items()},
+        }
+        return _CARD.format(
+            header=card_header([kind.lower()]),
+            module=module,
+            kind=kind,
+            name=name,
+            call=self._call,
+            facts=facts_table(facts),
+        )
 
     def describe(self) -> dict[str, Any]:
         """Class, settings and spec as plain values, from which `from_pretrained` builds it again."""
@@ -130,6 +174,7 @@ class NodeEncoder(Encoder):
     """
 
     needs_edges: bool = True
+    _call = "encoder(x, edge_index)  # [nodes, width]"
 
     @abstractmethod
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
@@ -190,6 +235,10 @@ class NodeEncoder(Encoder):
 
 class QueryEncoder(Encoder):
     """Graph and queries (head, relation, ?) -> one state per entity and query."""
+
+    _call = (
+        "encoder(graph, head, relation)  # [entities, queries, width]; graph: graphzoo.ops.RelationalGraph"
+    )
 
     @abstractmethod
     def forward(
@@ -279,6 +328,8 @@ class PairEncoder(Encoder):
     Attributes:
         out_channels: 2 * hidden, the width of both states side by side.
     """
+
+    _call = "encoder(subgraphs, x)  # [pairs, width]; subgraphs: PairSubgraphs"
 
     @abstractmethod
     def forward(

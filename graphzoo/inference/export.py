@@ -12,7 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from graphzoo.errors import UsageError, suggestion
-from graphzoo.pretrained import CARD, WEIGHTS, new_folder, write_pretrained, writing
+from graphzoo.pretrained import (
+    CARD,
+    WEIGHTS,
+    card_header,
+    facts_table,
+    new_folder,
+    write_pretrained,
+    writing,
+)
 from graphzoo.rows import SHOWN
 from graphzoo.runs import take_flag, take_option
 
@@ -126,7 +134,7 @@ def export_run(
                 with writing(folder):
                     (part / CARD).write_text(card, encoding="utf-8")
                     if graph is not None:
-                        shutil.copytree(graph, part / "graph")
+                        shutil.copytree(graph, part / "graph", copy_function=shutil.copyfile)
             return Path(folder)
         module, _, encoder = described["encoder"]["class_path"].rpartition(".")
         call = _TASKS.get(type(task).__name__, ("", "model.predict(...)"))[1]
@@ -146,7 +154,7 @@ def _copy_graph(source: Path, target: Path) -> Path | None:
         if found.get("graph", "") is None and found.get("path") is not None:
             return None
         found |= {key: None for key in _PRIVATE if key in found}
-        shutil.copytree(source, target)
+        shutil.copytree(source, target, copy_function=shutil.copyfile)
         meta.write_text(json.dumps(found, indent=1), encoding="utf-8")
     except (OSError, ValueError, AttributeError) as error:
         raise UsageError(f"{source / 'meta.json'} is damaged ({error})\nTrain the run again") from error
@@ -175,13 +183,7 @@ def _results(place: Path | None, epoch: int | None) -> dict[str, Any]:
         raise UsageError(f"{path} is damaged ({error})\nMove it away, or test the run again") from error
 
 
-_CARD = """---
-library_name: graphzoo
-tags:
-- graph
-- {tag}
-- {kind}
-{license}---
+_CARD = """{header}
 
 # {encoder} on {data}
 
@@ -197,8 +199,6 @@ A {encoder} for {words}, trained with graphzoo on {data}.
 
 ## Data and settings
 
-| | |
-|---|---|
 {facts}
 
 ## Licence
@@ -250,15 +250,13 @@ def _card(described: Mapping[str, Any], results: Mapping[str, Any], task: str, u
         **{f"`{key}`": value for key, value in described["encoder"]["init_args"].items()},
     }
     return _CARD.format(
-        tag=encoder.lower(),
-        kind=kind,
+        header=card_header([encoder.lower(), kind], licence),
         words=kind.replace("-", " "),
-        license=f"license: {json.dumps(licence)}\n" if licence else "",
         encoder=encoder,
         data=data,
         use=use,
         results=_results_of_card(results),
-        facts="\n".join(f"| {key} | {_cell(value)} |" for key, value in facts.items() if value is not None),
+        facts=facts_table(facts),
         licence=licence or "Not stated by who exported it; the data may have a licence of their own.",
     )
 
@@ -275,7 +273,3 @@ def _results_of_card(results: Mapping[str, Any]) -> str:
         f"| metric | value |\n|---|---|\n{rows}\n\n"
         f"Test split, one run (seed {seed}); the checkpoint was chosen on validation{chosen}."
     )
-
-
-def _cell(value: Any) -> str:
-    return str(value).replace("|", "\\|").replace("\n", " ")

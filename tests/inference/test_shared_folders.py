@@ -1,0 +1,66 @@
+"""What lies in a folder that is shared: who may read it, and the card of an encoder alone."""
+
+import inspect
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from graphzoo import encoders
+from graphzoo.encoders import GALiT
+from graphzoo.errors import UsageError
+from graphzoo.inference import export_run
+from graphzoo.types import GraphSpec
+
+FORMATS = ("safetensors", "torch.export")
+
+
+@pytest.mark.parametrize("name", ["GALiT", "PENCIL", "KnowFormer"])
+def test_the_card_of_an_encoder_alone_says_what_it_is(tmp_path, name, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    spec = GraphSpec(num_nodes=6, num_relations=2, in_channels=5, max_subgraph_nodes=8)
+    encoder = getattr(encoders, name)(spec, hidden_channels=8, num_layers=3)
+    card = (encoder.save_pretrained("mine") / "README.md").read_text()
+    assert yaml.safe_load(card.split("---")[1]) == {
+        "library_name": "graphzoo",
+        "tags": ["graph", name.lower()],
+    }
+    for row in (f"class | `graphzoo.encoders.{name}`", "`hidden_channels` | 8", "`spec.in_channels` | 5"):
+        assert f"| {row} |" in card
+    assert f"| parameters | {sum(p.numel() for p in encoder.parameters())} |" in card
+    code = card.split("```python\n")[1].split("```")[0]
+    made, call = code.split("states = ")
+    found = {}
+    exec(made, found)
+    assert type(found["encoder"]) is type(encoder)
+    arguments = call.split("(")[1].split(")")[0].split(", ")
+    assert arguments == list(inspect.signature(encoder.forward).parameters)[: len(arguments)]
+
+
+def test_a_card_of_somebody_else_is_not_overwritten(tmp_path):
+    (tmp_path / "README.md").write_text("mine")
+    with pytest.raises(UsageError, match="exists already"):
+        GALiT(GraphSpec(num_nodes=6, in_channels=5)).save_pretrained(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
+    assert (tmp_path / "README.md").read_text() == "mine"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no such rights")
+def test_who_may_read_a_file_is_the_umasks_choice(umls_run, tmp_path):
+    source = Path(shutil.copytree(umls_run.path, tmp_path / "run"))
+    for file in source.rglob("*"):
+        if file.is_file():
+            file.chmod(0o400)
+    mask = 0o027
+    before = os.umask(mask)
+    try:
+        made = [export_run(source, tmp_path / to, to=to) for to in FORMATS]
+        made.append(GALiT(GraphSpec(6, 0, 5)).save_pretrained(tmp_path / "encoder"))
+    finally:
+        os.umask(before)
+    files = [path for folder in made for path in folder.rglob("*") if path.is_file()]
+    found = {path.relative_to(tmp_path): oct(path.stat().st_mode & 0o777) for path in files}
+    assert len(files) > 10 and set(found.values()) == {oct(0o666 & ~mask)}, found
