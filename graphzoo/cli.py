@@ -20,12 +20,12 @@ COMMANDS = {
     "validate": "judge a checkpoint on the validation split",
     "test": "judge a checkpoint on the test split",
     "predict": "answer queries by name with a trained model",
-    "reproduce": "one row of a results table: several seeds, mean and deviation, the paper's value beside it",
-    "export": "a trained model as a folder to share: safetensors, JSON and a model card",
-    "results": "finished rows and runs as one table, for the terminal, Markdown or CSV",
-    "plot": "pictures of runs and an HTML report: curves, results, what the model attends to",
+    "reproduce": "a row of a results table: several seeds, the paper beside them",
+    "export": "a trained model as a folder to share: weights, JSON, a model card",
+    "results": "finished rows and runs as a table: terminal, Markdown or CSV",
+    "plot": "pictures of runs and an HTML report: curves, results, attention",
     "dashboard": "panels for the project's runs at Weights & Biases, as code",
-    "search": "settings by the validation split, resumable; the best become a recipe",
+    "search": "settings by validation, resumable; the best become a recipe",
     "list": "models, data sets, recipes, trainer settings and loggers",
     "download": "fetch data sets, for machines without a network later on",
     "doctor": "versions, devices, fast paths and what is missing",
@@ -197,6 +197,9 @@ def _say(text: str) -> int:
     return 0
 
 
+_COLUMNS = 80  # help fits a terminal of this width and 24 lines
+
+
 def _overview() -> str:
     width = max(map(len, COMMANDS)) + 2
     lines = [
@@ -218,32 +221,36 @@ def _summary(command: str, rest: list[str]) -> str:
     from graphzoo.words import FLAGS, OPTIONS
 
     def row(name: str, text: str) -> str:
-        return f"  {name:28}{text}"
+        return f"  {name:26}{text}"
 
     def names(kind: str) -> str:
+        """As many as fit into the line."""
         found = [preset.name for preset in list_presets(kind)]
-        return ", ".join(found[:8]) + (
-            f", ... ({len(found)}: graphzoo list {kind})" if len(found) > 8 else ""
-        )
+        shown, rest = "", f"... ({len(found)}: graphzoo list {kind})"
+        for name in found:
+            if len(f"{kind:7}{shown}{name}, {rest}") > _COLUMNS:
+                break
+            shown += f"{name}, "
+        return f"{kind:7}{shown}{rest}"
 
-    lines = [f"usage: graphzoo {command} --model NAME --data NAME [options]   ({COMMANDS[command]})", ""]
+    lines = [f"usage: graphzoo {command} --model NAME --data NAME [options]"]
     lines += [
         row(f"--{name} {'DIR' if name == 'run_dir' else 'N' if name == 'seed' else 'NAME'}", text)
         for name, text in OPTIONS.items()
     ]
-    lines += [row(f"--{name}", text) for name, text in FLAGS.items()]
+    for name, text in FLAGS.items():
+        which, colon, rest_of_text = text.partition(": ")
+        if not colon or which == command:  # flags of one command alone begin with its name
+            lines.append(row(f"--{name}", rest_of_text or text))
     lines += [
         row("--config FILE", "a YAML file; several, later ones win"),
-        row("--print_config", "the whole configuration; can be given back with --config"),
+        row("--print_config", "the whole configuration; goes back in by --config"),
         row("--trainer.max_epochs N", "and every other argument of Lightning's Trainer"),
         row("--model.lr, --data.seed", "arguments of the task and of the data module"),
-        row("--model.encoder.num_layers", "arguments of the encoder"),
+        row("--model.encoder.NAME", "arguments of the encoder"),
         row("--help-all", "every option (long; imports torch)"),
-        "",
-        f"models:   {names('model')}",
-        f"data:     {names('data')}",
-        f"trainer:  {names('trainer')}",
-        f"loggers:  {names('logger')}",
+        names("model"),
+        names("data"),
     ]
     chosen = [token for token in rest if token not in ("-h", "--help")]
     if chosen:

@@ -61,6 +61,9 @@ def run_plan(plan: Plan) -> int:
     scratch = contextlib.ExitStack()
     if plan.quiet:
         scratch.callback(set_quiet, set_quiet(True))
+        if "WANDB_SILENT" not in os.environ:
+            os.environ["WANDB_SILENT"] = "true"
+            scratch.callback(os.environ.pop, "WANDB_SILENT", None)
     try:
         if plan.run_config is not None and not plan.trust:
             _keep_plain_settings(plan, Path(scratch.enter_context(tempfile.TemporaryDirectory())))

@@ -27,18 +27,18 @@ OPTIONS = {
     "model": "a model by name, or a class path",
     "data": "a data set by name, or a class path",
     "recipe": "another recipe of the model, or `none`",
-    "trainer": "settings of the Trainer by name",
-    "logger": "where metrics go, by name; several with commas",
+    "trainer": "settings of the Trainer: bf16, cpu, ddp, gpu, smoke",
+    "logger": "csv, tensorboard, wandb; several with commas",
     "run_dir": "where this run is written",
     "seed": "the seed of everything",
     "ckpt_path": "a run directory, `best`, `last` or a file",
 }
 FLAGS = {
-    "dry_run": "fit: say what the run will take; writes no run; downloads and caches are kept",
-    "no_test": "fit: leave the test split alone, as a search's trials do; no results.json",
-    "quiet": "no progress, no lines per epoch: the result and what went wrong",
-    "override": "resume with settings that differ from the checkpoint's",
-    "trust": "allow classes that a run's files name and nobody registered",
+    "dry_run": "fit: what the run will take, from a few timed steps",
+    "no_test": "fit: leave the test split alone; no results.json",
+    "quiet": "nothing but the result and what went wrong",
+    "override": "resume with other settings than the checkpoint's",
+    "trust": "allow unregistered classes that a run's files name",
     "debug": "show the traceback of an error",
 }
 LIGHTNING = ("config", "print_config", "help", "seed_everything", "optimizer", "lr_scheduler")

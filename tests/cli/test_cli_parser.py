@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from graphzoo.presets import list_presets
+
 NAMES = ["--model", "knowformer", "--data", "umls"]
 
 
@@ -189,8 +191,16 @@ def test_pencils_recipes_are_the_published_settings(config, recipe, sampler, wid
 
 
 def test_short_help_is_short_and_long_help_is_long(cli):
-    short = cli("fit", "--help")
-    assert short.status == 0 and 15 <= len(short.out.splitlines()) <= 40
+    """Short: a terminal of 80 columns and 24 lines."""
+    assert max(map(len, cli("--help").out.splitlines())) <= 80
+    for command in ("fit", "validate", "test"):
+        short = cli(command, "--help")
+        lines = short.out.splitlines()
+        assert short.status == 0 and 15 <= len(lines) < 24 and max(map(len, lines)) <= 80, short.out
+        for kind in ("trainer", "logger"):
+            (line,) = (line for line in lines if f"--{kind} NAME" in line)
+            assert all(preset.name in line for preset in list_presets(kind)), line
+        assert ("--dry_run" in short.out) == ("--no_test" in short.out) == (command == "fit")
     chosen = cli("fit", "--help", "--model=knowformer", "--data=fb15k237")
     assert "remove_facts: one_hop" in chosen.out
     long = cli("fit", "--help-all")

@@ -269,6 +269,17 @@ def test_wandb_works_without_a_network(cli, tiny_kg, monkeypatch):
     assert (Path("run") / "metrics.csv").is_file()
 
 
+def test_quiet_silences_wandb_too(process, tiny_kg, workplace):
+    pytest.importorskip("wandb")
+    command = ["fit", "--model=knowformer", "--data=kg", f"--data.path={tiny_kg}", "--trainer=smoke"]
+    small = ["--model.encoder.hidden_channels=8", "--trainer.accelerator=cpu", "--run_dir=run"]
+    done = process(*command, *small, "--logger=wandb", "--quiet")
+    assert done.returncode == 0 and list(Path("run").glob("wandb/offline-run-*")), done.stderr
+    assert "wandb" not in (done.stdout + done.stderr).lower() and "both directions" in done.stdout
+    loud = process(*command, *small, "--run_dir=loud", "--logger=wandb")
+    assert "wandb: Run summary" in loud.stderr, "what is silenced"
+
+
 def test_no_test_leaves_the_test_split_alone(fit, cli, monkeypatch):
     from graphzoo.tasks import KGCompletion
 
