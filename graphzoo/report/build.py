@@ -8,9 +8,10 @@ from typing import Any
 
 from graphzoo.errors import UsageError
 from graphzoo.memory import is_out_of_memory
-from graphzoo.report.content import Block, Code, Note, Report, Section, TableBlock
-from graphzoo.report.curve_figures import curve_note, curve_pictures, depth_picture
+from graphzoo.report.content import Block, Code, Note, Picture, Report, Section, TableBlock
+from graphzoo.report.curve_figures import curve_note, curve_pictures, depth_pictures, on_depth_curve
 from graphzoo.report.evaluation_figures import evaluation_blocks
+from graphzoo.report.paper_figures import paper_pictures
 from graphzoo.report.records import Group, Record
 from graphzoo.report.results import common_title, headline, results_section
 from graphzoo.report.settings import changed_settings, repeat_command
@@ -50,10 +51,10 @@ def build_report(groups: Sequence[Group], options: Options | None = None) -> Rep
     options = options or Options()
     alone = len(groups) == 1
     records = [record for group in groups for record in group.records]
-    sections = [results_section(groups)]
+    sections = [_with_pictures(results_section(groups), paper_pictures(groups))]
+    if depth := depth_pictures(groups):
+        sections.append(Section("Depth", depth))
     curves: list[Block] = list(curve_pictures(groups))
-    if depth := depth_picture(groups):
-        curves.insert(0, depth)
     if curves and (note := curve_note(groups)):
         curves.insert(0, Note(note))
     # heuristics have nothing to learn, and a test of its own shows no training
@@ -67,7 +68,11 @@ def build_report(groups: Sequence[Group], options: Options | None = None) -> Rep
         prefix = f"g{number + 1}"
         found = [
             Section("Test split in detail", _evaluation(group, prefix)),
-            *([Section("Inside the model", inside)] if (inside := _model(group, options, prefix)) else []),
+            *(
+                [Section("Inside the model", inside)]
+                if (inside := _model(group, groups, options, prefix))
+                else []
+            ),
             Section("How it was made", _facts(group)),
         ]
         if alone:
@@ -83,6 +88,16 @@ def build_report(groups: Sequence[Group], options: Options | None = None) -> Rep
     title = groups[0].label if alone else common_title(groups)
     counted = f"{runs} run{'s' * (runs > 1)}" + ("" if alone else f" of {len(groups)} settings")
     return Report(title, f"{counted}. {headline(groups[0]) if alone else ''}".strip(), sections)
+
+
+def _with_pictures(section: Section, pictures: Sequence[Picture]) -> Section:
+    """The pictures below the tables that stand open at the top, whose figures they show."""
+    blocks = list(section.blocks)
+    place = next(
+        (at for at, block in enumerate(blocks) if not isinstance(block, TableBlock) or block.folded),
+        len(blocks),
+    )
+    return Section(section.title, [*blocks[:place], *pictures, *blocks[place:]], section.level)
 
 
 def _evaluation(group: Group, prefix: str) -> list[Block]:
@@ -128,7 +143,7 @@ def _figure(value: float) -> str:
     return "" if value != value else f"{value:.4g}"
 
 
-def _model(group: Group, options: Options, prefix: str) -> list[Block]:
+def _model(group: Group, groups: Sequence[Group], options: Options, prefix: str) -> list[Block]:
     if not options.models or group.first.result.get("num_parameters") == 0:
         return []
     from graphzoo.report.models import model_blocks
@@ -137,7 +152,7 @@ def _model(group: Group, options: Options, prefix: str) -> list[Block]:
         (one for one in group.records if any((one.path / "checkpoints").glob("*.ckpt"))), group.first
     )
     try:
-        blocks = model_blocks(record, options, prefix)
+        blocks = model_blocks(record, options, prefix, depth_drawn=on_depth_curve(group, groups))
     except UsageError as error:
         if options.facts:
             raise  # the user's own words

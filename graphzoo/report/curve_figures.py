@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from graphzoo.report.content import Picture, slug
 from graphzoo.report.curves import Points, mean_curve, thin
+from graphzoo.report.paper_figures import lead_metric
 from graphzoo.report.records import Group, Record, flatten
-from graphzoo.report.style import FAINT, INK, color, new_figure, plain_ticks
+from graphzoo.report.style import FAINT, INK, color, fitted, new_figure, plain_ticks
 from graphzoo.results import PERCENT
 from graphzoo.rows import mean_and_deviation
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["curve_note", "curve_pictures", "depth_picture"]
+__all__ = ["curve_note", "curve_pictures", "depth_pictures", "on_depth_curve"]
 
 _JUDGES = ("mrr", "acc", "auroc", "rmse")
 _RATE = "train/lr"
@@ -71,7 +72,8 @@ def curve_note(groups: Sequence[Group]) -> str:
     found = []
     if any(len(group.records) > 1 for group in groups):
         found.append("Thin lines are runs, the thick one their mean.")
-    if any(record.best_epoch is not None for group in groups for record in group.records):
+    records = [record for group in groups for record in group.records if record.best_epoch is not None]
+    if any(name.startswith("val/") for record in records for name in record.curves.values):
         found.append("A dot marks the epoch whose checkpoint was tested.")
     curves = (points for group in groups for one in group.records for points in one.curves.values.values())
     if any(len(points) > len(thin(points)) for points in curves):
@@ -225,7 +227,7 @@ def _mark(points: Points) -> str | None:
 
 
 def _finish(axes: Axes, *, log: bool) -> None:
-    from matplotlib.ticker import MaxNLocator
+    from matplotlib.ticker import LogLocator, MaxNLocator
 
     axes.grid(axis="y")
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
@@ -234,6 +236,8 @@ def _finish(axes: Axes, *, log: bool) -> None:
     low, high = axes.dataLim.intervaly
     if log and low > 0 and high / low > 30:
         axes.set_yscale("log")
+        if high / low < 1e3:  # powers of ten alone may be one tick
+            axes.yaxis.set_major_locator(LogLocator(subs=(1, 3)))
         plain_ticks(axes, "y")
     elif not high - low > 1e-9 * max(abs(high), 1e-12):
         axes.set_ylim(0, 2 * high if high > 0 else 1)  # a constant: no scale of rounding errors
@@ -248,63 +252,86 @@ def _legend(figure: Figure, entries: Sequence[tuple[str, str]]) -> None:
     from matplotlib.lines import Line2D
 
     handles = [Line2D([], [], color=tone, linewidth=2.2) for tone, _ in entries]
-    names = [name if len(name) <= 46 else f"{name[:43]}..." for _, name in entries]
+    names = [fitted(name) for _, name in entries]
     figure.legend(handles, names, loc="outside upper left", borderaxespad=0, handlelength=1.4)
 
 
-def depth_picture(groups: Sequence[Group]) -> Picture | None:
-    """Test metric against the number of layers, where the runs differ in it (PENCIL's Fig. 5).
+def depth_pictures(groups: Sequence[Group]) -> list[Picture]:
+    """Test metric against the number of layers, where settings differ in it (PENCIL's Fig. 5).
 
     Args:
         groups: Settings; those that differ in nothing but `num_layers` make a curve.
 
     Returns:
-        None without two settings on one curve.
+        A picture per metric that the settings are judged by; none without two settings on one curve.
     """
+    metrics: dict[str, list[dict[int, Group]]] = {}
+    for family in _depth_families(groups):
+        metrics.setdefault(lead_metric(next(iter(family.values()))), []).append(family)
+    found = []
+    for metric, curves in metrics.items():
+        name = metric.removeprefix("test/")
+        told = []
+        for family in curves:
+            at = [
+                f"{depth}: {group.figures()[metric][0]:.4g}"
+                for depth, group in family.items()
+                if metric in group.figures()
+            ]
+            record = next(iter(family.values())).first
+            told.append(f"{record.model} on {record.data}, layers and {name}: {', '.join(at)}.")
+        caption = "Settings that differ in nothing but the number of layers."
+        if any(len(group.records) > 1 for family in curves for group in family.values()):
+            caption += " Points are means over the runs of a depth, bars are one standard deviation."
+        found.append(
+            Picture(
+                "depth" if len(metrics) == 1 else f"depth-{slug(name)}",
+                f"Test {_name(name)} over layers",
+                " ".join(told),
+                partial(_draw_depth, curves, metric),
+                caption,
+            )
+        )
+    return found
+
+
+def on_depth_curve(group: Group, groups: Sequence[Group]) -> bool:
+    """Whether a depth curve of these settings tells of this one.
+
+    Args:
+        group: One of them.
+        groups: All settings of the report.
+    """
+    key, depth = _without_depth(group)
+    return depth is not None and any(
+        (other_key, other is not None and other != depth) == (key, True)
+        for other_key, other in (_without_depth(one) for one in groups)
+    )
+
+
+def _depth_families(groups: Sequence[Group]) -> list[dict[int, Group]]:
+    """Depth -> setting, ascending, for settings that differ in nothing else."""
     families: dict[str, dict[int, Group]] = {}
     for group in groups:
-        settings = flatten(group.first.config)
-        depth = settings.pop("model.encoder.num_layers", None)
-        if not isinstance(depth, int) or not group.figures():
-            continue
-        kept = {
-            name: value
-            for name, value in settings.items()
-            if name.startswith(("model.", "data."))
-            and not name.endswith((".seed", ".root", ".num_workers", ".split_index"))
-        }
-        record = group.first
-        key = f"{record.model} on {record.data} {sorted(kept.items(), key=lambda item: item[0])}"
-        families.setdefault(key, {}).setdefault(depth, group)
-    curves = [dict(sorted(family.items())) for family in families.values() if len(family) > 1]
-    if not curves:
-        return None
-    metric = next(iter(next(iter(curves[0].values())).figures()))
-    for wanted in ("test/hits@50", "test/hits@100", "test/mrr"):
-        if (
-            curves[0][min(curves[0])].first.model == "pencil"
-            and wanted in curves[0][min(curves[0])].figures()
-        ):
-            metric = wanted
-            break
-    name = metric.removeprefix("test/")
-    told = []
-    for family in curves:
-        at = [
-            f"{depth}: {group.figures()[metric][0]:.4g}"
-            for depth, group in family.items()
-            if metric in group.figures()
-        ]
-        record = next(iter(family.values())).first
-        told.append(f"{record.model} on {record.data}, layers and {name}: {', '.join(at)}.")
-    caption = "Each point is the mean over the runs of that depth, bars are one standard deviation."
-    return Picture(
-        "depth",
-        f"Depth: test {_name(name)} over layers",
-        " ".join(told),
-        partial(_draw_depth, curves, metric),
-        caption,
-    )
+        key, depth = _without_depth(group)
+        if depth is not None:
+            families.setdefault(key, {}).setdefault(depth, group)
+    return [dict(sorted(family.items())) for family in families.values() if len(family) > 1]
+
+
+def _without_depth(group: Group) -> tuple[str, int | None]:
+    """All that makes a setting but its depth, and the depth if it has one and was tested."""
+    settings = flatten(group.first.config)
+    depth = settings.pop("model.encoder.num_layers", None)
+    kept = {
+        name: value
+        for name, value in settings.items()
+        if name.startswith(("model.", "data."))
+        and not name.endswith((".seed", ".root", ".num_workers", ".split_index"))
+    }
+    record = group.first
+    key = f"{record.model} on {record.data} {sorted(kept.items(), key=lambda item: item[0])}"
+    return key, depth if isinstance(depth, int) and group.figures() else None
 
 
 def _draw_depth(curves: Sequence[dict[int, Group]], metric: str) -> Figure:

@@ -8,7 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphzoo.report.content import Block, Picture, TableBlock, slug
-from graphzoo.report.style import FAINT, INK, STEADY, color, new_figure, plain_ticks, short_name
+from graphzoo.report.style import (
+    FAINT,
+    INK,
+    MEANING,
+    STEADY,
+    color,
+    colors_of,
+    new_figure,
+    plain_ticks,
+    short_name,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -84,6 +94,7 @@ def _bars(table: Table, prefix: str) -> list[Picture]:
             series.append((title, values))
     if {"both", "head", "tail"} == {title for title, _ in series}:
         series = [one for one in series if one[0] != "both"]  # their mean
+    series.sort(key=lambda one: MEANING.get(one[0], len(MEANING)))  # head before tail, as elsewhere
     caption = (
         f"The {MOST_BARS} with the most {weight or 'rows'}; {left:,} more are in the table."
         if left > 0
@@ -109,10 +120,11 @@ def _draw_bars(names: Sequence[str], series: Sequence[tuple[str, dict[str, float
     figure = new_figure(0.75 + each * len(names))
     axes = figure.add_subplot()
     thick = 0.8 / count
+    tones = colors_of([title for title, _ in series])
     for number, (title, values) in enumerate(series):
         places = [place + (number - (count - 1) / 2) * thick for place in range(len(names))]
         heights = [values.get(name, float("nan")) for name in names]
-        axes.barh(places, heights, thick * 0.92, color=color(number), label=title)
+        axes.barh(places, heights, thick * 0.92, color=tones[number], label=title)
     axes.set_yticks(range(len(names)), [short_name(name) for name in names])
     axes.invert_yaxis()
     axes.tick_params(axis="y", length=0)
@@ -136,31 +148,40 @@ def _histogram(table: Table, prefix: str) -> list[Picture]:
     title = table.title.partition(": above `")[0]  # the bins are written below
     uneven = float(data[list(table.y)].sum().max()) > 20 * max(1.0, float(data[list(table.y)].sum().min()))
     caption = "Each is drawn as its share of its own total." if uneven and not ranks else ""
-    draw = partial(_draw_histogram, data, table.y, ranks=ranks, share=uneven and not ranks)
+    label = {"ranks": "rank", "scores": "score"}.get(table.name, "value")
+    draw = partial(_draw_histogram, data, table.y, label, ranks=ranks, share=uneven and not ranks)
     return [Picture(f"{prefix}-{slug(table.name)}", title, alt, draw, caption)]
 
 
-def _draw_histogram(data: DataFrame, columns: Sequence[str], *, ranks: bool, share: bool) -> Figure:
+def _draw_histogram(
+    data: DataFrame, columns: Sequence[str], label: str, *, ranks: bool, share: bool
+) -> Figure:
+    from matplotlib.ticker import MaxNLocator
+
     figure = new_figure(2.6)
     axes = figure.add_subplot()
     starts, ends = data["from"].astype(float), data["to"].astype(float)
+    tones = colors_of(columns)
     for number, name in enumerate(columns):
         heights = data[name].astype(float)
         if share:
             heights = 100 * heights / max(1.0, float(heights.sum()))
         if not ranks:
             edges = [*starts, float(ends.iloc[-1])]
-            axes.stairs(heights, edges, fill=True, alpha=0.35, color=color(number))
-            axes.stairs(heights, edges, color=color(number), linewidth=1.4, label=name)
+            axes.stairs(heights, edges, fill=True, alpha=0.35, color=tones[number])
+            axes.stairs(heights, edges, color=tones[number], linewidth=1.4, label=name)
         else:
             thick = 0.8 / len(columns)
             shift = (number - (len(columns) - 1) / 2) * thick
             axes.bar(
-                [i + shift for i in range(len(heights))], heights, thick, color=color(number), label=name
+                [i + shift for i in range(len(heights))], heights, thick, color=tones[number], label=name
             )
     if ranks:
         names = [_bin(start, end) for start, end in zip(starts, ends, strict=True)]
         axes.set_xticks(range(len(names)), names, rotation=55, ha="right", rotation_mode="anchor")
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(5))  # more of them run into each other
+    axes.set_xlabel(label)
     axes.set_ylabel("share, %" if share else "count")
     axes.grid(axis="y")
     axes.set_axisbelow(True)

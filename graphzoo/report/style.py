@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import count
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
@@ -20,10 +21,13 @@ __all__ = [
     "COLORS",
     "FAINT",
     "INK",
+    "MEANING",
     "STEADY",
     "THEME",
     "color",
+    "colors_of",
     "drawing",
+    "fitted",
     "inline_svg",
     "new_figure",
     "plain_ticks",
@@ -41,6 +45,8 @@ COLORS = ("#0a66b7", "#c2500a", "#00795e", "#a83a86", "#7a6200", "#5a55c8")
 _DARK = ("#6cb4f5", "#f29a5c", "#4cc9a6", "#e58cc7", "#d6b84a", "#a5a2f5")
 STEADY = ("#2f7fd0", "#d9691f", "#159270", "#bd559f", "#9a7d05", "#7a75e0")
 """Colours for points that are an image: the same on light and on dark paper, 3:1 against both."""
+MEANING = {"head": 0, "tail": 1}
+"""Series that keep their colour in every picture, whatever their order."""
 THEME = {
     "ink": (INK, "#ececf0"),
     "faint": (FAINT, "#8b8b95"),
@@ -106,6 +112,35 @@ def new_figure(height: float = 2.5, *, width: float = WIDTH) -> Figure:
 def color(number: int) -> str:
     """The colour of the group with that number."""
     return COLORS[number % len(COLORS)]
+
+
+def colors_of(names: Sequence[str]) -> list[str]:
+    """A colour for each of the series of one picture: those of `MEANING` have the same in all pictures.
+
+    Args:
+        names: Names of the series.
+
+    >>> colors_of(["tail", "head"]) == colors_of(["head", "tail"])[::-1]
+    True
+    """
+    taken = {MEANING[name] for name in names if name in MEANING}
+    free = (number for number in count() if number % len(COLORS) not in taken)
+    return [color(MEANING[name] if name in MEANING else next(free)) for name in names]
+
+
+def fitted(text: object, most: int = 46) -> str:
+    r"""A long name cut in its middle: settings of one model differ at the end.
+
+    Args:
+        text: The name.
+        most: Letters that fit beside a mark of the legend.
+
+    >>> fitted("pencil on cora, num_layers=2", 21)
+    'pencil on …m_layers=2'
+    """
+    name = short_name(text, 1000)
+    end = most // 2
+    return name if len(name) <= most else f"{name[: most - 1 - end]}…{name[-end:]}"
 
 
 def printable(text: str) -> str:

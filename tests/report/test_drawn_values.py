@@ -5,7 +5,7 @@ import torch
 from report_runs import write_run
 
 from graphzoo.report import settings
-from graphzoo.report.curve_figures import curve_pictures
+from graphzoo.report.curve_figures import curve_note, curve_pictures
 from graphzoo.report.evaluation_figures import _draw_matrix
 from graphzoo.report.models.attention import _within
 from graphzoo.report.models.galit import _draw
@@ -83,6 +83,24 @@ def test_memory_has_room_above_it(tmp_path, values):
     write_rows(run, ["step", "epoch", "train/peak_memory_gib"], [(i, i, v) for i, v in enumerate(values)])
     low, high = axes_of(pictures_of(run, speed=True)["train-peak-memory-gib"]).get_ylim()
     assert low == 0 and high >= 6.3
+
+
+@pytest.mark.parametrize("values", [(0.13, 4.2), (0.5, 80), (0.001, 9000)])
+def test_a_logarithmic_axis_has_several_ticks(tmp_path, values):
+    """Powers of ten alone were a single figure."""
+    run = write_run(tmp_path / "run")
+    write_rows(run, ["step", "epoch", "train/grad_norm"], [(i, i, value) for i, value in enumerate(values)])
+    axes = axes_of(pictures_of(run)["train-grad-norm"])
+    low, high = axes.get_ylim()
+    shown = [tick for tick in axes.get_yticks() if low <= tick <= high]
+    assert axes.get_yscale() == "log" and 3 <= len(shown) <= 7
+
+
+def test_a_dot_is_told_of_where_one_is_drawn(tmp_path):
+    run = write_run(tmp_path / "run")
+    assert "A dot marks" in curve_note(group_records(find_records([run])))
+    write_rows(run, ["step", "epoch", "train/loss"], [(0, 0, 1.0), (1, 1, 0.5)])
+    assert curve_note(group_records(find_records([run]))) == ""
 
 
 def test_one_epoch_has_one_tick(tmp_path):

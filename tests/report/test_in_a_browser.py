@@ -7,11 +7,12 @@ import subprocess
 
 import numpy as np
 import pytest
+from report_runs import write_evaluation, write_row, write_run
 
 from graphzoo.report import build_report, find_records, group_records, to_html
 from graphzoo.report.style import COLORS
 
-WIDTHS = (390, 1280)
+WIDTHS, HEIGHT = (390, 1280), 1900
 # Runs inside the page that is measured: what a reader would see, as numbers.
 MEASURE = """
 <script>addEventListener("load", () => {
@@ -26,6 +27,18 @@ MEASURE = """
       out: Math.max(a.left - b.left, b.right - a.right, a.top - b.top, b.bottom - a.bottom),
     };
   });
+  const over = [];
+  for (const picture of all("svg")) {
+    const flat = [...picture.querySelectorAll("text")].filter(text => {
+      const turned = /rotate\\(-?[1-9]/.test(text.getAttribute("transform") || "");
+      return seen(text) && !turned && text.textContent.trim();
+    }).map(text => [text.textContent, text.getBoundingClientRect()]);
+    flat.forEach(([one, a], place) => flat.slice(place + 1).forEach(([other, b]) => {
+      const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+      const high = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+      if (wide > 1 && high > a.height / 3) over.push(one + " | " + other);
+    }));
+  }
   const words = all("p, td, th, figcaption, code, li, caption");
   const loose = all("body *").filter(element => !element.closest(".table, pre, svg"));
   parent.postMessage({
@@ -33,7 +46,7 @@ MEASURE = """
     wide: loose.filter(one => one.getBoundingClientRect().right > innerWidth + 1).map(one => one.tagName),
     smallest: Math.min(...letters.map(letter => letter.size)),
     words: Math.min(...words.map(element => parseFloat(getComputedStyle(element).fontSize))),
-    outside: letters.filter(letter => letter.out > 3).map(letter => letter.text),
+    over, outside: letters.filter(letter => letter.out > 3).map(letter => letter.text),
     pictures: document.querySelectorAll("svg").length,
   }, "*");
 });</script>
@@ -61,12 +74,22 @@ def console(done):
 
 @pytest.fixture(scope="module")
 def reports(real_runs, tmp_path_factory):
-    """A page per task."""
+    """A page per task, and one of several settings that a paper knows."""
     folder = tmp_path_factory.mktemp("reports")
+    # rows with a paper's figure, which graphs of one's own have not, and names that are long
+    wide = {"model.encoder.num_layers": 12, "model.encoder.hidden_channels": 1024}
+    runs = tmp_path_factory.mktemp("written")
+    rows = [
+        write_evaluation(write_row(runs / "row") / "seed-0").parent,
+        write_run(runs / "wide", changed=wide, test=0.7),
+        write_run(runs / "other", data="citeseer", recipe="galit/citeseer", test=0.6),
+        write_run(runs / "rival", model="nodeformer", recipe="nodeformer/cora", test=0.8215),
+    ]
     wanted = {
         "kg": [real_runs.kg],
         "nodes": [real_runs.nodeformer, real_runs.galit],
         "links": [real_runs.shallow, real_runs.deep],
+        "paper": rows,
     }
     for name, runs in wanted.items():
         text = to_html(build_report(group_records(find_records(runs))))
@@ -77,18 +100,20 @@ def reports(real_runs, tmp_path_factory):
 def test_the_console_is_silent_and_something_is_drawn(chromium, reports, tmp_path):
     folder, names = reports
     frames = "".join(f'<iframe src="{name}.html"></iframe>' for name in names)
-    style = "<style>body{margin:0}iframe{border:0;display:block;width:1280px;height:1500px}</style>"
+    style = f"<style>body{{margin:0}}iframe{{border:0;display:block;width:1280px;height:{HEIGHT}px}}</style>"
     page = folder / "all.html"
     page.write_text(f"<!doctype html>{style}{frames}")
     picture = tmp_path / "page.png"
-    done = open_page(chromium, tmp_path, page, "--window-size=1280,4500", f"--screenshot={picture}")
+    size = f"--window-size=1280,{HEIGHT * len(names)}"
+    done = open_page(chromium, tmp_path, page, size, f"--screenshot={picture}")
     assert picture.is_file(), done.stderr[-2000:]
     assert console(done) == []
     from PIL import Image
 
     pixels = np.asarray(Image.open(picture).convert("RGB")).astype(int)
     curve = [int(COLORS[0][at : at + 2], 16) for at in (1, 3, 5)]
-    for part in np.split(pixels[:4500], 3):  # each report has dark letters, and curves in their own blue
+    # each report has dark letters, and curves in their own blue
+    for part in np.split(pixels[: HEIGHT * len(names)], len(names)):
         dark = (part.max(2) < 90).mean()
         drawn = (np.abs(part - curve).max(2) <= 5).sum()
         assert 0.002 < dark < 0.5 and drawn > 300, (dark, drawn)
@@ -118,4 +143,4 @@ def test_letters_can_be_read_and_nothing_leaves_the_page(chromium, reports, tmp_
     for one in found:
         assert one["page"] <= one["screen"] and one["wide"] == [], one
         assert one["smallest"] >= 10 and one["words"] >= 13, one
-        assert one["outside"] == [] and one["pictures"] >= 8, one
+        assert one["outside"] == [] and one["over"] == [] and one["pictures"] >= 8, one

@@ -11,9 +11,9 @@ import yaml
 import graphzoo
 from graphzoo.cli import main
 from graphzoo.errors import UsageError
-from graphzoo.report.build import Options
-from graphzoo.report.content import Picture, TableBlock
-from graphzoo.report.curve_figures import depth_picture
+from graphzoo.report.build import Options, build_report
+from graphzoo.report.content import Note, Picture, TableBlock
+from graphzoo.report.curve_figures import depth_pictures
 from graphzoo.report.models import model_blocks
 from graphzoo.report.models.attention import attention_maps
 from graphzoo.report.models.sample import sample_of
@@ -147,13 +147,24 @@ def test_facts_with_unknown_names_are_refused(real_runs):
 def test_pencils_depth_curve(real_runs):
     shallow, deep = (record_of(run) for run in (real_runs.shallow, real_runs.deep))
     groups = group_records([shallow, deep])
-    picture = depth_picture(groups)
-    first, second = (record.tested["test/hits@50"] for record in (shallow, deep))
-    assert f"pencil on links, layers and hits@50: 1: {first:.4g}, 2: {second:.4g}." in picture.alt
-    assert depth_picture(groups[:1]) is None
+    [picture] = depth_pictures(groups)
+    first, second = (record.tested["test/mrr"] for record in (shallow, deep))
+    assert f"pencil on links, layers and mrr: 1: {first:.4g}, 2: {second:.4g}." in picture.alt
+    assert depth_pictures(groups[:1]) == []
     note, code = model_blocks(shallow, Options(), "g1")
     assert "has 1 layer. " in note.text
     assert code.text.endswith("--model.encoder.num_layers=2")
+
+
+def test_how_a_depth_curve_is_made_stands_where_there_is_none(real_runs):
+    """Below the curve it asked for what had just been given."""
+    groups = group_records(find_records([real_runs.shallow, real_runs.deep]))
+    both = build_report(groups)
+    assert [section.title for section in both.sections[:3]] == ["Results", "Depth", "Learning curves"]
+    assert [block.name for block in both.sections[1].blocks] == ["depth"]
+    for report, told in ((both, 0), (build_report(groups[:1]), 1)):
+        notes = [block for section in report.sections for block in section.blocks if isinstance(block, Note)]
+        assert sum("Given together with runs of other depths" in note.text for note in notes) == told
 
 
 @pytest.mark.parametrize("name", ["kg", "galit", "deep"])

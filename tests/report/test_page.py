@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 import torch
+from matplotlib.colors import to_hex
 from pandas import DataFrame
 from report_runs import CONTROL, NASTY, every_kind, write_evaluation, write_row, write_run
 
@@ -19,7 +20,7 @@ from graphzoo.report.evaluation_figures import _draw_bars, evaluation_blocks
 from graphzoo.report.models.attention import _draw_edges, _draw_map
 from graphzoo.report.models.knowformer import _draw
 from graphzoo.report.models.sample import NodeSample
-from graphzoo.report.style import THEME, drawing, inline_svg, save_figure
+from graphzoo.report.style import COLORS, THEME, colors_of, drawing, fitted, inline_svg, save_figure
 from graphzoo.summary import duration
 
 VOID = {"meta", "br", "img", "link", "input", "hr", "wbr"}
@@ -306,6 +307,54 @@ def test_ranks_are_bars_side_by_side_however_few(most):
     assert labels == {1: ["1"], 2: ["1", "2"], 3: ["1", "2", "3"], 5: ["1", "2", "3", "4–5"]}[most]
 
 
+@pytest.mark.parametrize("order", [("head", "tail"), ("tail", "head")])
+def test_head_and_tail_have_a_colour_each_in_every_picture(order):
+    """Blue used to be the tail in one picture and the head in the next."""
+    rows = [("likes", side, 3, 0.5) for side in ("both", *order)]
+    relations = DataFrame(rows, columns=["relation", "direction", "triples", "mrr"])
+    ranks = DataFrame({"from": [0, 1], "to": [1, 2], "head": [5, 3], "tail": [2, 4]})
+    tables = [
+        Table("relations", "MRR of each relation", "bars", relations, "relation", ("mrr",), "direction"),
+        Table("ranks", "Ranks of the answers", "histogram", ranks, "from", order),
+    ]
+    found = []
+    for block in evaluation_blocks(tables, Path("x"), "g1"):
+        if isinstance(block, Picture):
+            with drawing():
+                [legend] = block.draw().legends
+            shown = zip(legend.get_texts(), legend.get_patches(), strict=True)
+            found.append({text.get_text(): to_hex(patch.get_facecolor()) for text, patch in shown})
+    with drawing():
+        attended = [
+            bar.get_facecolor() for bar in _draw(["a", "b"], [2.0, 1.0], ["head", ""]).axes[0].patches
+        ]
+    assert found == [{"head": COLORS[0], "tail": COLORS[1]}] * 2
+    assert to_hex(attended[0]) == COLORS[0] and to_hex(attended[1]) not in COLORS[:2]
+
+
+def test_series_of_one_picture_never_share_a_colour():
+    for names in (["both", "tail", "head"], ["both", "head"], ["a", "b", "c"], ["tail", "a"]):
+        found = colors_of(names)
+        assert len(set(found)) == len(names)
+
+
+@pytest.mark.parametrize(("low", "high"), [(-1.2, 0.9), (-12000.5, 9000), (0.001, 0.0092), (0, 1)])
+def test_ticks_of_scores_have_room(low, high):
+    edges = [low + (high - low) * part / 40 for part in range(41)]
+    bins = {"from": edges[:-1], "to": edges[1:], "positives": range(40), "negatives": range(40, 0, -1)}
+    both = ("positives", "negatives")
+    table = Table("scores", "Scores", "histogram", DataFrame(bins), "from", both)
+    [picture] = evaluation_blocks([table], Path("x"), "g1")
+    with drawing():
+        figure = picture.draw()
+        figure.draw_without_rendering()
+        axes = figure.axes[0]
+        boxes = [text.get_window_extent() for text in axes.get_xticklabels() if text.get_text()]
+    assert axes.get_xlabel() == "score" and len(boxes) >= 3
+    letter = boxes[0].height * 0.6
+    assert all(right.x0 - left.x1 > letter for left, right in zip(boxes, boxes[1:], strict=False))
+
+
 def test_scores_with_whole_edges_are_no_ranks():
     bins = {"from": [-1, 0, 2], "to": [0, 2, 3], "positives": [1, 2, 3], "negatives": [3, 2, 1]}
     both = ("positives", "negatives")
@@ -325,7 +374,27 @@ def test_runs_of_other_depths_make_a_depth_curve(tmp_path):
     page = Page(page_of(tmp_path))
     depth = next(svg["aria-label"] for svg in page.all("svg") if "layers and" in svg["aria-label"])
     assert "galit on cora, layers and acc: 1: 0.7, 2: 0.8, 4: 0.9." in depth and "3:" not in depth
-    assert "Depth: test accuracy % over layers" in page.texts["span"]
+    assert "Test accuracy % over layers" in page.texts["span"] and "Depth" in page.texts["h2"]
+    single = Page(page_of(tmp_path / "d1", tmp_path / "wide"))
+    assert "Depth" not in single.texts["h2"]
+
+
+def test_the_depth_curve_shows_what_the_results_lead_with(tmp_path):
+    """PENCIL's used to show another metric than the table above it."""
+    figures = {"test/mrr": 0.25, "test/hits@50": 0.5, "test/auroc": 0.75}
+    kept = {"model": "pencil", "recipe": "", "data": "cora", "metric": "mrr"}
+    for depth in (1, 2):
+        changed = {"model.encoder.num_layers": depth}
+        write_run(tmp_path / f"d{depth}", **kept, figures=figures, changed=changed)
+    for depth in (1, 2):  # of another task, with a paper's figure
+        changed = {"model.encoder.num_layers": depth, "model.lr": 0.5}
+        write_run(tmp_path / f"n{depth}", test=0.75 + depth / 100, changed=changed)
+    page = Page(page_of(tmp_path))
+    alts = [svg["aria-label"] for svg in page.all("svg") if "layers and" in svg["aria-label"]]
+    assert sorted(alts) == [
+        "galit on cora, layers and acc: 1: 0.76, 2: 0.77.",
+        "pencil on cora, layers and mrr: 1: 0.25, 2: 0.25.",
+    ]
 
 
 def test_a_run_in_training_says_so(tmp_path):
@@ -380,6 +449,13 @@ def test_what_learns_nothing_has_no_curves_and_no_model(tmp_path):
 def test_the_same_runs_give_the_same_page(tmp_path):
     run = write_evaluation(write_run(tmp_path / "run"))
     assert page_of(run) == page_of(run)
+
+
+def test_long_names_of_settings_still_differ():
+    """Cut at their end they were the same in the legend."""
+    names = [f"pencil on citeseer-link (citeseer-link-heart-cpu), num_layers={depth}" for depth in (1, 2)]
+    short = [fitted(name) for name in names]
+    assert len(set(short)) == 2 and max(map(len, short)) == 46 and fitted(names[0], 100) == names[0]
 
 
 def test_what_xml_forbids_is_left_out_of_a_picture():

@@ -16,13 +16,15 @@ if TYPE_CHECKING:
 __all__ = ["model_blocks"]
 
 
-def model_blocks(record: Record, options: Options, prefix: str) -> list[Block]:
+def model_blocks(record: Record, options: Options, prefix: str, *, depth_drawn: bool = False) -> list[Block]:
     """Pictures of the run's best checkpoint.
 
     Args:
         record: A run.
         options: What to show, and on which device.
         prefix: Begins the pictures' names.
+        depth_drawn: Whether the report has a depth curve with this run, so that nothing needs to say how
+            one is made.
 
     Raises:
         UsageError: if the checkpoint or its graph cannot be loaded, or a fact has unknown names.
@@ -31,7 +33,7 @@ def model_blocks(record: Record, options: Options, prefix: str) -> list[Block]:
 
     run = _run_with_weights(record)
     with progress(f"looking into {run.name}"):
-        return _look(record, run, options, prefix)
+        return _look(record, run, options, prefix, depth_drawn=depth_drawn)
 
 
 def _run_with_weights(record: Record) -> Path:
@@ -44,7 +46,7 @@ def _run_with_weights(record: Record) -> Path:
     raise UsageError("the run has no checkpoint")
 
 
-def _look(record: Record, run: Path, options: Options, prefix: str) -> list[Block]:
+def _look(record: Record, run: Path, options: Options, prefix: str, *, depth_drawn: bool) -> list[Block]:
     import graphzoo
     from graphzoo.encoders import PENCIL, GALiT
     from graphzoo.encoders.base import NodeEncoder
@@ -71,7 +73,7 @@ def _look(record: Record, run: Path, options: Options, prefix: str) -> list[Bloc
             return found
         return [*found, *attention_blocks(encoder, x, graph, prefix)]
     if isinstance(model, LinkModel) and isinstance(encoder, PENCIL):
-        return _depth_hint(record, int(encoder.init_args["num_layers"]))
+        return [] if depth_drawn else _depth_hint(record, int(encoder.init_args["num_layers"]))
     return [Note(f"There is no picture of {type(encoder).__name__}.")]
 
 

@@ -10,7 +10,7 @@ import torch
 
 from graphzoo.errors import UsageError
 from graphzoo.report.content import Block, Note, Picture
-from graphzoo.report.style import FAINT, color, new_figure, short_name
+from graphzoo.report.style import FAINT, colors_of, new_figure, short_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -106,7 +106,8 @@ def _draw(names: Sequence[str], values: Sequence[float], marks: Sequence[str]) -
     figure = new_figure(0.65 + 0.2 * len(names))
     axes = figure.add_subplot()
     places = range(len(names))
-    tones = [color(1) if mark else color(0) for mark in marks]
+    head, other = colors_of(["head", "tail", "other"])[::2]  # no bar looks like the tails of other pictures
+    tones = [head if mark else other for mark in marks]
     axes.barh(places, values, 0.72, color=tones)
     short = [short_name(name, 30) for name in names]
     axes.set_yticks(

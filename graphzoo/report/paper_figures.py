@@ -1,0 +1,220 @@
+"""Test results beside the paper's: a dot with its deviation, the published figure as a line with a band."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from graphzoo.report.content import Picture, slug
+from graphzoo.report.records import Group
+from graphzoo.report.results import NAMES
+from graphzoo.report.style import FAINT, INK, color, fitted, new_figure
+from graphzoo.results import PERCENT
+from graphzoo.rows import Published, spread
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["lead_metric", "paper_pictures"]
+
+_LOWER_IS_BETTER = ("mr", "rmse")
+# Inches: a row with its name above it, a panel's axis, and a panel's heading.
+_ROW, _AXIS, _HEADING = 0.42, 0.3, 0.22
+# The least width of an axis, as a part of its figures: equal ones make no scale of rounding errors.
+_LEAST_WIDTH = 0.02
+_COLUMNS = 46
+
+
+class _Row(NamedTuple):
+    """One line of a panel, in the unit of the axis."""
+
+    label: str
+    tone: str
+    mean: float
+    deviation: float | None
+    runs: int
+    paper: Published | None
+
+
+def lead_metric(group: Group) -> str:
+    """The metric that a setting is judged by: the first with a published figure, else its table's first."""
+    figures, published = group.figures(), group.published()
+    return next((name for name in figures if name in published), next(iter(figures)))
+
+
+def paper_pictures(groups: Sequence[Group]) -> list[Picture]:
+    """Results beside the paper's, where any is published.
+
+    One setting has a picture per unit with a row per metric; several have one per metric, with a row per
+    setting in a panel per data set. Settings that no paper knows stand beside those on the same data.
+
+    Args:
+        groups: Settings; each has the colour of its curves.
+    """
+    finished = [(number, group) for number, group in enumerate(groups) if group.figures()]
+    if len(groups) == 1:
+        return _of_one(groups[0]) if finished else []
+    found = []
+    for name in dict.fromkeys(name for _, group in finished for name in _compared(group)):
+        panels: dict[str, list[_Row]] = {}
+        for number, group in finished:
+            if _can_be_drawn(group, name):
+                label = group.short or group.label.replace(f" on {group.first.data}", "", 1)
+                panels.setdefault(group.first.data, []).append(_row(group, name, label, color(number)))
+        kept = {data: rows for data, rows in panels.items() if any(row.paper for row in rows)}
+        found.append(_picture(name.removeprefix("test/"), kept))
+    return found
+
+
+def _of_one(group: Group) -> list[Picture]:
+    units: dict[str, list[str]] = {}
+    for name in _compared(group):
+        short = name.removeprefix("test/")
+        unit = "%" if short in PERCENT else short if short in _LOWER_IS_BETTER else ""
+        units.setdefault(unit, []).append(name)
+    found = []
+    for names in units.values():
+        rows = [_row(group, name, _name(name.removeprefix("test/")), color(0)) for name in names]
+        short = names[0].removeprefix("test/")
+        found.append(_picture(short, {group.first.data: rows}, several=False, alone=len(units) == 1))
+    return found
+
+
+def _compared(group: Group) -> list[str]:
+    """Metrics with a figure of the paper's and one of the runs, in the order of tables."""
+    published = group.published()
+    return [name for name in group.figures() if name in published and _can_be_drawn(group, name)]
+
+
+def _can_be_drawn(group: Group, name: str) -> bool:
+    figures = group.figures()
+    return name in figures and math.isfinite(figures[name][0])
+
+
+def _name(short: str) -> str:
+    return NAMES.get(short, short)
+
+
+def _scale(short: str) -> int:
+    return 100 if short in PERCENT else 1
+
+
+def _row(group: Group, name: str, label: str, tone: str) -> _Row:
+    mean, deviation, count = group.figures()[name]
+    paper, scale = group.published().get(name), _scale(name.removeprefix("test/"))
+    if paper is not None:
+        paper = Published(scale * paper.value, None if paper.deviation is None else scale * paper.deviation)
+    return _Row(label, tone, scale * mean, None if deviation is None else scale * deviation, count, paper)
+
+
+def _picture(
+    short: str, panels: dict[str, list[_Row]], *, several: bool = True, alone: bool = False
+) -> Picture:
+    told = []
+    scale = _scale(short)
+    for data, rows in panels.items():
+        for row in rows:
+            ours = spread(short, row.mean / scale, None if row.deviation is None else row.deviation / scale)
+            runs = f"{row.runs} runs" if row.runs > 1 else "one run"
+            text = f"{row.label} on {data}, {runs}: {ours}"
+            if row.paper:
+                value, deviation = row.paper
+                paper = spread(short, value / scale, None if deviation is None else deviation / scale)
+                text += f"; the paper: {paper}"
+            told.append(f"{text}.")
+    what = "results" if alone else _name(short)
+    title = f"Test {what} beside the paper's"
+    better = "lower is better" if short in _LOWER_IS_BETTER else "higher is better"
+    draw = partial(_draw, panels, f"{_name(short)}, {better}" if several else better, headings=several)
+    name = "paper" if alone else f"paper-{slug(short)}"
+    return Picture(name, title, f"{title}. {' '.join(told)}", draw, _caption(panels))
+
+
+def _caption(panels: dict[str, list[_Row]]) -> str:
+    rows = [row for found in panels.values() for row in found]
+    told = []
+    if any(row.deviation is not None for row in rows):
+        told.append("Bars are one standard deviation over the runs.")
+    if any(row.paper is None for row in rows):
+        told.append("Where no line is drawn, no figure is published.")
+    return " ".join(told)
+
+
+def _draw(panels: dict[str, list[_Row]], label: str, *, headings: bool) -> Figure:
+    heights = [_ROW * len(rows) + _AXIS + _HEADING * headings for rows in panels.values()]
+    figure = new_figure(sum(heights) + 0.5)
+    every = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)[:, 0]
+    for axes, (data, rows) in zip(every, panels.items(), strict=True):
+        _panel(axes, rows)
+        if headings:
+            axes.set_title(fitted(data, _COLUMNS), loc="left", fontweight="bold")
+    every[-1].set_xlabel(label)
+    _legend(figure, [row for rows in panels.values() for row in rows])
+    return figure
+
+
+def _panel(axes: Axes, rows: Sequence[_Row]) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    for place, row in enumerate(rows):
+        if row.paper is not None:
+            value, deviation = row.paper
+            if deviation:
+                axes.fill_betweenx(
+                    [place - 0.22, place + 0.22],
+                    value - deviation,
+                    value + deviation,
+                    color=FAINT,
+                    alpha=0.35,
+                    linewidth=0,
+                )
+            axes.vlines(value, place - 0.22, place + 0.22, color=INK, linewidth=1.6)
+        axes.errorbar(
+            row.mean, place, xerr=row.deviation or None, color=row.tone, marker="o", markersize=5.5,
+            capsize=3, elinewidth=1.6, clip_on=False,
+        )  # fmt: skip
+        # above its row: beside it, the name of a setting would leave no room on a phone
+        axes.text(
+            0, place - 0.32, fitted(row.label, _COLUMNS), transform=axes.get_yaxis_transform(), va="bottom"
+        )
+    axes.set_ylim(len(rows) - 0.6, -0.85)
+    axes.set_yticks([])
+    axes.spines["left"].set_visible(False)
+    axes.grid(axis="x")
+    axes.set_axisbelow(True)
+    axes.set_xlim(*_limits(rows))
+    axes.xaxis.set_major_locator(MaxNLocator(5))
+    axes.ticklabel_format(axis="x", useOffset=False, style="plain")
+
+
+def _limits(rows: Sequence[_Row]) -> tuple[float, float]:
+    """The ends of an axis: all that is drawn, and some room."""
+    pairs = [(row.mean, row.deviation or 0.0) for row in rows]
+    pairs += [(row.paper.value, row.paper.deviation or 0.0) for row in rows if row.paper]
+    low, high = min(value - by for value, by in pairs), max(value + by for value, by in pairs)
+    least = _LEAST_WIDTH * (max(abs(low), abs(high)) or 1)
+    missing = max(0.0, least - (high - low)) / 2
+    low, high = low - missing, high + missing
+    return low - 0.06 * (high - low), high + 0.06 * (high - low)
+
+
+def _legend(figure: Figure, rows: Sequence[_Row]) -> None:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    tones = {row.tone for row in rows}
+    ours = Line2D(
+        [], [], color=tones.pop() if len(tones) == 1 else INK, marker="o", markersize=5.5, linestyle="none"
+    )
+    line = Line2D(
+        [], [], color=INK, linewidth=1.6, marker="|", markersize=9, markeredgewidth=1.6, linestyle="none"
+    )
+    named = "mean ± std of the runs" if any(row.runs > 1 for row in rows) else "result"
+    entries: list[tuple[Line2D | Patch, str]] = [(ours, named), (line, "paper")]
+    if any(row.paper and row.paper.deviation for row in rows):
+        entries.append((Patch(color=FAINT, alpha=0.35, linewidth=0), "paper ± std"))
+    handles, names = zip(*entries, strict=True)
+    figure.legend(handles, names, loc="outside upper left", ncols=3, borderaxespad=0, handlelength=1.2)
