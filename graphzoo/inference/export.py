@@ -124,23 +124,45 @@ def export_run(
         graph = None if place is None else _copy_graph(place / "graph", Path(scratch) / "graph")
         name = Path(folder).name
         if to == "torch.export":
-            from graphzoo.inference.program import DESCRIPTION, PROGRAM, write_program
+            from graphzoo.inference.program import write_program
 
             with new_folder(folder) as part:
                 write_program(task, part)
-                inputs = json.loads((part / DESCRIPTION).read_text(encoding="utf-8"))["inputs"]
-                use = _PROGRAM_USE.format(file=f"{name}/{PROGRAM}", inputs=", ".join(inputs))
-                card = _card(described, results, type(task).__name__, use, licence)
                 with writing(folder):
-                    (part / CARD).write_text(card, encoding="utf-8")
                     if graph is not None:
                         shutil.copytree(graph, part / "graph", copy_function=shutil.copyfile)
+                    use = _describe_program(part, name, described)
+                    card = _card(described, results, type(task).__name__, use, licence)
+                    (part / CARD).write_text(card, encoding="utf-8")
             return Path(folder)
         module, _, encoder = described["encoder"]["class_path"].rpartition(".")
         call = _TASKS.get(type(task).__name__, ("", "model.predict(...)"))[1]
         use = _USE.format(name=name, call=call, module=module, encoder=encoder)
         card = _card(described, results, type(task).__name__, use, licence)
         return write_pretrained(folder, checkpoint["state_dict"], content, card=card, graph=graph)
+
+
+def _describe_program(part: Path, name: str, described: Mapping[str, Any]) -> str:
+    """Write the names that the program's numbers stand for, and how to use both; the same for the card."""
+    from graphzoo.inference.plain_names import write_names
+    from graphzoo.inference.program import DESCRIPTION, PROGRAM
+
+    multi = bool(described["spec"].get("is_multi_label"))
+    names = write_names(part / "graph", name, described.get("classes", ()), is_multi_label=multi)
+    found = json.loads((part / DESCRIPTION).read_text(encoding="utf-8"))
+    example = ["import torch", f"program = torch.export.load({f'{name}/{PROGRAM}'!r}).module()"]
+    call = f"scores = program({', '.join(found['inputs'])})"
+    if names is None:
+        example.append(call)
+    else:
+        found["files"] = names.described
+        modules = [module for module in ("json", "numpy") if any(f"{module}.load" in x for x in names.before)]
+        example = [*(f"import {module}" for module in modules), *example, *names.before, call, *names.after]
+    (part / DESCRIPTION).write_text(
+        json.dumps({**found, "example": example}, indent=1) + "\n", encoding="utf-8"
+    )
+    told = "" if names is None else "".join(f" `{file}`: {what}." for file, what in names.described.items())
+    return _PROGRAM_USE.format(example="\n".join(example), names=told)
 
 
 def _copy_graph(source: Path, target: Path) -> Path | None:
@@ -222,13 +244,10 @@ from {module} import {encoder}
 encoder = {encoder}.from_pretrained({name!r})
 ```"""
 _PROGRAM_USE = """```python
-import torch
-
-program = torch.export.load({file!r}).module()
-scores = program({inputs})
+{example}
 ```
 
-`inputs.json` says what the tensors are, `graph` holds names or features of the graph it was trained on."""
+`inputs.json` says what the tensors are.{names}"""
 
 
 def _card(described: Mapping[str, Any], results: Mapping[str, Any], task: str, use: str, licence: str) -> str:

@@ -157,13 +157,27 @@ program = torch.export.load({str(folder / "model.pt2")!r}).module()
 scores = program(edges, torch.cat([relation, relation + R]), torch.arange({umls.graph.num_entities}),
                  torch.tensor([3, 8]), torch.tensor([0, R + 2]))
 print(json.dumps(scores.tolist()))
+card = open("umls-program/README.md").read().split("```python\\n")[1].split("```")[0]
+assert card.splitlines() == json.load(open("umls-program/inputs.json"))["example"]
+found = {{}}
+exec(card, found)
+print(json.dumps([found["scores"].tolist(), found["answers"]]))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    found = torch.tensor(json.loads(done.stdout.splitlines()[-1]))
+    first, of_card = done.stdout.splitlines()[-2:]
+    found = torch.tensor(json.loads(first))
     queries = torch.tensor([3, 8]), torch.tensor([0, umls.graph.num_relations + 2])
     expected = umls.task.score_queries(umls._default.messages, *queries)
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+    # The card's example asks by name for the tail of the first fact, and answers with names.
+    head, relation, _ = umls.graph.train[:1].T
+    expected = umls.task.score_queries(umls._default.messages, head, relation)
+    scores, answers = json.loads(of_card)
+    torch.testing.assert_close(torch.tensor(scores), expected, atol=1e-4, rtol=1e-4)
+    assert answers == [umls.graph.entities[i] for i in torch.tensor(scores)[0].topk(3).indices]
+    files = json.loads((folder / "inputs.json").read_text())["files"]
+    assert {"graph/names.json", "graph/knowledge_graph.npz"} == {*files}
 
 
 class Untraceable(NodeEncoder):

@@ -1,0 +1,106 @@
+"""The names of an exported program's graph as JSON: for machines on which graphzoo is not installed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from graphzoo.datasets import KnowledgeGraph, LinkGraph, NodeGraph
+
+__all__ = ["NAMES", "PlainNames", "write_names"]
+
+NAMES = "names.json"
+
+
+class PlainNames(NamedTuple):
+    """What was written, in words and as lines of Python."""
+
+    described: dict[str, str]
+    """File -> what it holds."""
+    before: list[str]
+    """From names to the inputs that can be made without graphzoo."""
+    after: list[str]
+    """From scores to names."""
+
+
+def write_names(
+    folder: Path, place: str, classes: Sequence[str] = (), *, is_multi_label: bool = False
+) -> PlainNames | None:
+    """Write `names.json` beside the files of a graph: lists of names in the order of their numbers.
+
+    Args:
+        folder: The graph of an exported model; made if need be.
+        place: What the model's folder is called in the lines of Python.
+        classes: Names of the classes of a node classifier; empty elsewhere.
+        is_multi_label: Whether they are yes-no labels.
+
+    Returns:
+        None where nothing has a name.
+    """
+    opened = f"names = json.load(open({f'{place}/graph/{NAMES}'!r}, encoding='utf-8'))"
+    if (folder / "knowledge_graph.npz").is_file():
+        return _of_facts(folder, place, opened)
+    nodes = _node_names(folder)
+    names = {kind: list(found) for kind, found in (("nodes", nodes), ("classes", classes)) if found}
+    if not names:
+        return None
+    before, after = [opened], []
+    if classes and is_multi_label:
+        after.append("labels = [[names['classes'][i] for i in row.nonzero()] for row in scores > 0]")
+    elif classes:
+        after.append("labels = [names['classes'][i] for i in scores.argmax(1)]")
+    if nodes and classes:
+        after.append(f"label = labels[names['nodes'].index({nodes[0]!r})]")
+    elif nodes:
+        before += [
+            f"{end} = torch.tensor([names['nodes'].index({name!r})])"
+            for end, name in (("source", nodes[0]), ("target", nodes[-1]))
+        ]
+    return PlainNames({f"graph/{NAMES}": _write(folder, names)}, before, after)
+
+
+def _of_facts(folder: Path, place: str, opened: str) -> PlainNames:
+    """Of an inductive pair both graphs' entities; its second graph is the one that is asked about."""
+    file, kind = "knowledge_graph.npz", "entities"
+    graph = KnowledgeGraph.load(folder / file)
+    names = {kind: list(graph.entities), "relations": list(graph.relations)}
+    if (folder / "inference_graph.npz").is_file():
+        file, kind = "inference_graph.npz", "inference_entities"
+        graph = KnowledgeGraph.load(folder / file)
+        names[kind] = list(graph.entities)
+    head, relation, _ = graph.train[0].tolist()
+    asked, by = graph.entities[head], graph.relations[relation]
+    described = {
+        f"graph/{NAMES}": _write(folder, names),
+        f"graph/{file}": "numpy.load(file)['train'], [n, 3], int32: head, relation and tail of every fact",
+    }
+    before = [
+        opened,
+        f"head, relation, tail = torch.from_numpy(numpy.load({f'{place}/graph/{file}'!r})['train']).long().T",
+        "edge_index = torch.stack([torch.cat([head, tail]), torch.cat([tail, head])])",
+        "edge_type = torch.cat([relation, relation + len(names['relations'])])",
+        f"nodes = torch.arange(len(names[{kind!r}]))",
+        f"head = torch.tensor([names[{kind!r}].index({asked!r})])",
+        f"relation = torch.tensor([names['relations'].index({by!r})])",
+    ]
+    return PlainNames(
+        described, before, [f"answers = [names[{kind!r}][i] for i in scores[0].topk(3).indices]"]
+    )
+
+
+def _node_names(folder: Path) -> Sequence[str]:
+    if (folder / "node_graph.npz").is_file():
+        return NodeGraph.load(folder / "node_graph.npz").node_names
+    if (folder / "link_graph.npz").is_file():
+        return LinkGraph.load(folder / "link_graph.npz").node_names
+    return ()
+
+
+def _write(folder: Path, names: dict[str, list[str]]) -> str:
+    """Write the file; what it holds, in words."""
+    folder.mkdir(exist_ok=True)
+    text = json.dumps(names, ensure_ascii=False, indent=0)
+    (folder / NAMES).write_text(text + "\n", encoding="utf-8")
+    return f"JSON, lists of names ({', '.join(names)}): the number of a name is its place in its list"
