@@ -27,7 +27,7 @@ from graphzoo.callbacks.wandb_run import without_folders
 from graphzoo.dry_run import DRY_SETTINGS, DryRun
 from graphzoo.errors import UsageError
 from graphzoo.parser import GraphzooParser
-from graphzoo.results import FORMAT, config_hash, print_table, write_results, write_rows
+from graphzoo.results import FORMAT, SELECTED, config_hash, print_table, write_results, write_rows
 from graphzoo.rows import published_values
 from graphzoo.run_callbacks import Artifacts, Began, Monitor
 from graphzoo.run_config import refuse_nulls
@@ -248,6 +248,10 @@ class GraphzooCLI(LightningCLI):
         if tests or self.plan.command == "test":
             found.append(own.EvaluationFiles(self.run_dir))
         if any(type(logger).__name__ == "WandbLogger" for logger in config["logger"] or []):
+            if self.plan.quiet:
+                import wandb
+
+                wandb.setup()  # reads WANDB_SILENT; before it, wandb warns of what Lightning's logger passes
             found.append(own.WandbRun(self.run_dir, self._names(), self._published()))
         if config["logger"] is not False and self.plan.command == "fit":
             found += [LearningRateMonitor(logging_interval="epoch"), own.Diagnostics()]
@@ -361,16 +365,22 @@ class GraphzooCLI(LightningCLI):
         throughput = next(callback for callback in callbacks if isinstance(callback, own.Throughput))
         best = _monitored(self.trainer)
         described = (self.checkpoint or {}).get("graphzoo", {})
+        validation = {**validated, **best}
+        # without a checkpoint of its own a training that went on still holds the one that it began with
+        judged = (self.checkpoint or {}).get("epoch") if chosen is not None else None
+        selection = self._selection(chosen, validated=bool(validation))
         content = {
             "format": FORMAT,
             "command": self.plan.command,
             "metrics": metrics,
-            "validation": {**validated, **best},
+            "validation": validation,
             "model": self.plan.model,
             "data": self.plan.data,
             "recipe": self.plan.recipe or None,
             "seed": config.get("seed_everything"),
-            "best_epoch": (self.checkpoint or {}).get("epoch"),
+            "best_epoch": judged if selection == SELECTED[0] else None,
+            "checkpoint_epoch": judged,
+            "selection": selection,
             "epochs": self.trainer.current_epoch if self.plan.command == "fit" else None,
             "steps": self.trainer.global_step if self.plan.command == "fit" else None,
             "checkpoint": None if chosen is None else str(chosen),
@@ -387,13 +397,26 @@ class GraphzooCLI(LightningCLI):
         if rows:
             write_rows(self.run_dir / "relations.csv", rows)
         checkpoint = f", {chosen.name}" if chosen is not None else ""
-        if content["best_epoch"] is not None:
-            checkpoint += f" of epoch {content['best_epoch'] + 1}"
+        if judged is not None:
+            checkpoint += f" of epoch {judged + 1}"
+        if selection == SELECTED[2]:
+            checkpoint += ", never validated"
         words = {"val": "validation", "test": "test"}
         print_table(
             f"{self.plan.model} on {self.plan.data}: {words[split]}{checkpoint}", metrics, rows, split
         )
         sys.stderr.write(f"results: {relative(self.run_dir / 'results.json')}\n")
+
+    def _selection(self, chosen: Path | None, *, validated: bool) -> str | None:
+        """How the judged weights were chosen among those of all epochs, if that is known."""
+        name = "" if chosen is None else Path(chosen).name
+        if name == "best.ckpt":
+            return SELECTED[0]
+        if name != "last.ckpt" and (self.plan.command != "fit" or chosen is not None):
+            return None  # untrained, or a file of the user's own
+        states = (self.checkpoint or {}).get("callbacks") or {} if chosen is not None else {}
+        scores = (state.get("best_model_score") for state in states.values() if isinstance(state, dict))
+        return SELECTED[1] if validated or any(score is not None for score in scores) else SELECTED[2]
 
 
 def _parser_class(plan: Plan) -> type[GraphzooParser]:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graphzoo.checkpoints import RUNS
 from graphzoo.errors import UsageError, suggestion
+from graphzoo.results import PERCENT, selection_of
 from graphzoo.rows import SHOWN, compare, main_metric, mean_and_deviation, published_values, read_row, spread
 from graphzoo.runs import take_flag, take_option
+
+if TYPE_CHECKING:
+    from graphzoo.report.records import Record
 
 __all__ = ["collect", "results_main", "to_markdown"]
 
@@ -22,16 +25,28 @@ USAGE = (
     "       [--data A,B] [--model A,B] [--commands]"
 )
 _FORMATS = ("table", "markdown", "csv")
-_COLUMNS = ("data", "model", "metric", "ours", "runs", "paper", "", "differs", "command")
+_COLUMNS = ("data", "model", "metric", "ours", "runs", "seeds", "paper", "", "differs", "command")
+_DIFFERS = _COLUMNS.index("differs")
+_FILE_WIDTH = 200
+_WHO = ("data", "model", "recipe", "name")
+
+
+class _Entry(NamedTuple):
+    """A row, the settings of its runs as far as they are there, and where it lies."""
+
+    row: dict[str, Any]
+    config: dict[str, Any]
+    folder: Path
+    single: bool
 
 
 def results_main(argv: list[str]) -> int:
-    """Print rows that `graphzoo reproduce` made, and single runs, the paper's figures beside them.
+    """Print rows that `graphzoo reproduce` made, and means of single runs, the paper's figures beside them.
 
     Args:
-        argv: Files `row.json` or folders that hold some, at any depth (`runs` by default); single runs are
-            shown where they belong to no row. `--format`, `--metric` (the first of each row by default),
-            `--data` and `--model` (names, with commas), `--commands` (what makes each row again).
+        argv: Files `row.json` or folders that hold some, at any depth (`runs` by default); single runs that
+            belong to no row are averaged over seeds and splits. `--format`, `--metric` (the first of each row
+            by default), `--data` and `--model` (names, with commas), `--commands` (what makes a row again).
     """
     if "-h" in argv or "--help" in argv:
         sys.stdout.write(USAGE + "\n")
@@ -46,7 +61,7 @@ def results_main(argv: list[str]) -> int:
         raise UsageError(f"unknown format {form!r}\n{hint}")
     if odd := [word for word in rest if word.startswith("-")]:
         raise UsageError(f"unknown option {odd[0]}\n{USAGE}")
-    rows = collect([Path(word) for word in rest] or [RUNS])
+    rows = collect([Path(word) for word in rest] or [RUNS], commands=commands)
     wanted = f"test/{metric.removeprefix('test/')}" if metric else ""
     for key, names in (("data", datas), ("model", models)):
         if names:
@@ -62,68 +77,142 @@ def results_main(argv: list[str]) -> int:
     return 0
 
 
-def collect(paths: Sequence[Path]) -> list[dict[str, Any]]:
-    """Rows in files and below folders, sorted by data, model and recipe.
+def collect(paths: Sequence[Path], *, commands: bool = False) -> list[dict[str, Any]]:
+    """Rows in files and below folders, and means of single runs over seeds and splits; sorted by data.
 
     Args:
         paths: Files `row.json` or folders.
+        commands: Whether single runs get the command that makes them again, as rows have it.
 
     Raises:
-        UsageError: for a path that is not there and a file that is no row.
+        UsageError: for a path that is not there, a file that is no row, and a damaged run.
     """
-    found: dict[Path, dict[str, Any]] = {}
+    files: dict[Path, dict[str, Any]] = {}
+    records: dict[Path, Record] = {}
     for path in paths:
         if path.is_file():
-            found[path] = read_row(path)
+            files[path] = read_row(path)
         elif path.is_dir():
-            found |= {file: read_row(file) for file in sorted(path.rglob("row.json"))}
-            found |= {file: row for file in sorted(path.rglob("results.json")) if (row := _single_run(file))}
-        elif path == RUNS:
-            continue
-        else:
+            files |= {file: read_row(file) for file in sorted(path.rglob("row.json"))}
+            for file in sorted(path.rglob("results.json")):
+                if record := _finished(file):
+                    records[file] = record
+        elif path != RUNS:
             raise UsageError(f"there is no {path}\nGive a folder of runs or a row.json")
-    order = ("data", "model", "recipe", "name")
-    return sorted(found.values(), key=lambda row: tuple(row.get(key) or "" for key in order))
+    entries = [_Entry(row, _config_of_row(file), file.parent, single=False) for file, row in files.items()]
+    entries += _averaged(list(records.values()), commands=commands)
+    _tell_apart(entries)
+    return sorted((entry.row for entry in entries), key=lambda row: tuple(row.get(key) or "" for key in _WHO))
 
 
-def _single_run(path: Path) -> dict[str, Any] | None:
-    """A finished run that belongs to no row, as a row of one."""
+def _finished(path: Path) -> Record | None:
+    """The tested run of a results.json, if it belongs to no row."""
     if (path.parent.parent / "command.json").is_file():
         return None
+    from graphzoo.report.records import read_record
+
+    record = read_record(path.parent)
+    result = record.result
     try:
-        result = json.loads(path.read_text(encoding="utf-8"))
-        metrics = result["metrics"].items()
-        tested = {name: float(value) for name, value in metrics if name.startswith("test/")}
-        model, data, recipe = str(result["model"]), str(result["data"]), result.get("recipe") or ""
-        trained = result.get("command") == "fit" or result.get("checkpoint") or not result["num_parameters"]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        _, _, checkpoint = result["model"], result["data"], result.get("checkpoint")
+        trained = result.get("command") == "fit" or checkpoint or not result["num_parameters"]
+    except KeyError as error:
         raise UsageError(f"{path} is damaged ({error})\nMove it away, or run it again") from error
-    names = [name for name in SHOWN if name in tested] or sorted(tested)
-    if not names or not trained:  # weights as they were drawn are no result
-        return None
+    return record if record.tested and trained else None  # weights as they were drawn are no result
+
+
+def _config_of_row(path: Path) -> dict[str, Any]:
+    """The settings of a row's runs; empty where a row is kept without them."""
+    from graphzoo.settings_file import read_settings
+
+    config = next(iter(sorted(path.parent.glob("s*-*/config.yaml"))), None)
+    found = None if config is None else read_settings(config)
+    return found if isinstance(found, dict) else {}
+
+
+def _averaged(records: Sequence[Record], *, commands: bool) -> list[_Entry]:
+    """Single runs as rows: those that differ in seed and split alone together."""
+    from graphzoo.report.records import group_records
+
+    found = []
+    for group in group_records(records):
+        judged: dict[str | None, list[Record]] = {}
+        for record in group.records:  # a test of the last checkpoint is none of the best
+            judged.setdefault(selection_of(record.result), []).append(record)
+        for same in judged.values():
+            runs = _once(same)
+            row = _row_of(runs, commands=commands)
+            found.append(_Entry(row, runs[0].config, runs[0].path, single=True))
+    return found
+
+
+def _once(records: Sequence[Record]) -> list[Record]:
+    """The runs by split and seed. One that was repeated, or tested again, counts once: the newest does."""
+    newest: dict[tuple[int, int | str], Record] = {}
+    for record in sorted(
+        records, key=lambda one: ((one.path / "results.json").stat().st_mtime, str(one.path))
+    ):
+        seed = str(record.path) if record.seed is None else record.seed
+        newest[record.split or 0, seed] = record
+    return [newest[key] for key in sorted(newest, key=lambda key: (key[0], str(key[1]).zfill(20)))]
+
+
+def _row_of(runs: Sequence[Record], *, commands: bool) -> dict[str, Any]:
+    from graphzoo.report.settings import repeat_runs, what_differs
+
+    first = runs[0]
     try:
-        published = published_values(model, recipe, data)
+        published = published_values(first.model, first.recipe, first.data)
     except UsageError:
         published = {}  # a recipe that is no longer there
-    found: dict[str, Any] = {}
-    for name in names:
-        mean, deviation = mean_and_deviation([tested[name]])
+    common = set.intersection(*(set(run.tested) for run in runs))
+    metrics: dict[str, Any] = {}
+    for name in [name for name in SHOWN if name in common] or sorted(common):
+        values = [run.tested[name] for run in runs]
+        mean, deviation = mean_and_deviation(values)
         paper = published.get(name)
-        found[name] = {
+        metrics[name] = {
             "mean": mean,
             "std": deviation,
             "paper": paper.value if paper else None,
             "paper_std": paper.deviation if paper else None,
-            "values": [tested[name]],
+            "values": values,
         }
-    seeds = [result["seed"]] if result.get("seed") is not None else []
-    content = {"model": model, "data": data, "recipe": recipe or None, "name": None, "differs": None}
-    return {**content, "seeds": seeds, "splits": None, "metrics": found}
+    compared = any(found["paper"] is not None for found in metrics.values())
+    splits = sorted({run.split for run in runs if run.split is not None})
+    return {
+        "model": first.model,
+        "data": first.data,
+        "recipe": first.recipe or None,
+        "name": None,
+        # settings are read from the classes, which takes seconds: only where there is something to compare
+        "differs": (what_differs(first) or None) if compared else None,
+        "command": repeat_runs(runs) if commands and first.config else None,
+        "seeds": sorted({run.seed for run in runs if run.seed is not None}),
+        "splits": splits if any(splits) else None,  # data with one split have the first
+        "metrics": metrics,
+    }
+
+
+def _tell_apart(entries: Sequence[_Entry]) -> None:
+    """Add to the names of rows that would look the same what differs among their settings."""
+    from graphzoo.report.records import tell_apart
+
+    alike: dict[tuple[Any, ...], list[_Entry]] = {}
+    for entry in entries:
+        alike.setdefault(tuple(entry.row.get(key) or "" for key in _WHO), []).append(entry)
+    for same in alike.values():
+        if len(same) < 2:
+            continue
+        told = tell_apart([entry.config for entry in same], [entry.folder for entry in same])
+        made = [entry for entry in same if not entry.single]
+        for entry, text in zip(same, told, strict=True):
+            if made == [entry] and text == entry.folder.name:
+                continue  # the others have a name, and that of a row's folder says nothing new
+            entry.row["name"] = ", ".join(filter(None, [entry.row.get("name"), text])) or None
 
 
 def _line(row: Mapping[str, Any], metric: str, *, commands: bool) -> list[str]:
-    from graphzoo.results import PERCENT
-
     metric = metric or main_metric(row)
     found = row["metrics"][metric]
     name = metric.removeprefix("test/")
@@ -140,22 +229,65 @@ def _line(row: Mapping[str, Any], metric: str, *, commands: bool) -> list[str]:
     told = compare(found["mean"], paper, paper_std)
     ours = spread(name, found["mean"], found["std"])
     command = f"`{row['command']}`" if commands and row.get("command") else ""
-    return [row["data"], model, shown, ours, runs, published, told, row.get("differs") or "", command]
+    who = [row["data"], model, shown, ours, runs, seeds_of(row)]
+    return [*who, published, told, row.get("differs") or "", command]
+
+
+def seeds_of(row: Mapping[str, Any]) -> str:
+    """The seeds of a row, and its splits where there are several.
+
+    >>> seeds_of({"seeds": [0, 1, 2, 5, 7, 8]}), seeds_of({"seeds": [0], "splits": [0, 1, 2]})
+    ('0-2, 5, 7, 8', '0; splits 0-2')
+    """
+    seeds, splits = _ranges(row.get("seeds") or []), row.get("splits") or []
+    word = "split" if len(splits) == 1 else "splits"
+    return "; ".join(filter(None, [seeds, f"{word} {_ranges(splits)}" if splits else ""]))
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    found: list[list[int]] = []
+    for number in sorted(numbers):
+        if found and number == found[-1][-1] + 1:
+            found[-1].append(number)
+        else:
+            found.append([number])
+    parts = [f"{one[0]}-{one[-1]}" if len(one) > 2 else ", ".join(map(str, one)) for one in found]
+    return ", ".join(parts)
 
 
 def _print(lines: list[list[str]]) -> None:
     from rich import get_console
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-    kept = [place for place in range(len(_COLUMNS)) if any(line[place] for line in lines)]
-    table = Table()
-    for place in kept:
-        right = _COLUMNS[place] in ("ours", "runs", "paper")
-        table.add_column(_COLUMNS[place], justify="right" if right else "left", overflow="fold")
-    for line in lines:
-        table.add_row(*(line[place] for place in kept))
     console = get_console()
-    console.print(table, width=None if console.is_terminal else 200)  # a file has no edge to fold at
+    if not console.is_terminal:
+        console = Console(width=_FILE_WIDTH)  # a file has no edge to fold at
+    kept = _kept(lines)
+    notes: list[str] = []
+    if sum(max(len(line[place]) for line in [*lines, list(_COLUMNS)]) + 3 for place in kept) >= console.width:
+        # long words beside narrow figures would fold to columns of single syllables
+        notes = list(dict.fromkeys(line[_DIFFERS] for line in lines if line[_DIFFERS]))
+        numbers = {text: f"({number})" for number, text in enumerate(notes, 1)} | {"": ""}
+        lines = [[*line[:_DIFFERS], numbers[line[_DIFFERS]], *line[_DIFFERS + 1 :]] for line in lines]
+    table = Table(box=SIMPLE_HEAD, collapse_padding=True) if notes else Table()
+    for place in kept:
+        name = _COLUMNS[place]
+        right = name in ("ours", "runs", "seeds", "paper")
+        whole = name in ("metric", "ours", "paper")
+        table.add_column(name, justify="right" if right else "left", overflow="fold", no_wrap=whole)
+    for line in lines:
+        table.add_row(*(Text(line[place]) for place in kept))
+    console.print(table)
+    for number, note in enumerate(notes, 1):
+        console.print(f"({number}) {note}", markup=False, highlight=False)
+
+
+def _kept(lines: Sequence[Sequence[str]]) -> list[int]:
+    """Places of the columns that are not empty everywhere."""
+    return [place for place in range(len(_COLUMNS)) if any(line[place] for line in lines)]
 
 
 def to_markdown(lines: Sequence[Sequence[str]]) -> str:
@@ -164,7 +296,7 @@ def to_markdown(lines: Sequence[Sequence[str]]) -> str:
     Args:
         lines: As `_COLUMNS` says.
     """
-    kept = [place for place in range(len(_COLUMNS)) if any(line[place] for line in lines)]
+    kept = _kept(lines)
 
     def row(cells: Sequence[str]) -> str:
         return "| " + " | ".join(cells[place].replace("|", "\\|") for place in kept) + " |\n"
@@ -176,11 +308,17 @@ def _to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
     """All metrics of all rows in full precision."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    names = ["data", "model", "recipe", "name"]
-    writer.writerow([*names, "metric", "mean", "std", "runs", "paper", "paper_std"])
+    measured = ["mean", "std", "runs", "seeds", "splits", "paper", "paper_std", "verdict", "differs"]
+    writer.writerow([*_WHO, "metric", *measured])
     for row in rows:
+        lists = [_ranges(row.get(key) or []) for key in ("seeds", "splits")]
         for metric, found in row["metrics"].items():
-            who = [row.get(name) for name in names]
-            figures = [found["mean"], found["std"], len(found["values"]), found.get("paper")]
-            writer.writerow([*who, metric.removeprefix("test/"), *figures, found.get("paper_std")])
+            paper, paper_std = found.get("paper"), found.get("paper_std")
+            figures = [found["mean"], found["std"], len(found["values"]), *lists, paper, paper_std]
+            told = [
+                compare(found["mean"], paper, paper_std),
+                row.get("differs") if paper is not None else None,
+            ]
+            who = [row.get(key) for key in _WHO]
+            writer.writerow([*who, metric.removeprefix("test/"), *figures, *told])
     return text.getvalue()

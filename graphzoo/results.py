@@ -12,14 +12,19 @@ from typing import Any
 __all__ = [
     "FORMAT",
     "PERCENT",
+    "SELECTED",
     "config_hash",
     "format_metric",
     "print_table",
+    "selection_of",
     "write_results",
     "write_rows",
 ]
 
 FORMAT = 1
+
+# Which checkpoint was judged, as results.json says it; null for one that the user named otherwise, or none.
+SELECTED = ("best validation", "last epoch", "last epoch, never validated")
 
 _RANKING = {"mrr": "MRR", "hits@1": "Hits@1", "hits@3": "Hits@3", "hits@10": "Hits@10", "mr": "MR"}
 # The field gives these in per cent; results.json has them as they are.
@@ -59,6 +64,24 @@ def _without(section: Any, names: set[str]) -> Any:
         return section
     arguments = section.get("init_args") or {}
     return {**section, "init_args": {key: value for key, value in arguments.items() if key not in names}}
+
+
+def selection_of(result: Mapping[str, Any]) -> str | None:
+    """Which checkpoint the figures of a results.json are of: one of `SELECTED`, or None.
+
+    Args:
+        result: Its content; that of earlier versions does not say so itself.
+    """
+    if "selection" in result:
+        found = result["selection"]
+        return found if found in SELECTED else None
+    if result.get("best_epoch") is None:
+        return None
+    if Path(str(result.get("checkpoint") or "best.ckpt")).name == "best.ckpt":
+        return SELECTED[0]
+    if result.get("command", "fit") != "fit":
+        return None  # what a test was given then left no trace of having been validated
+    return SELECTED[1] if result.get("validation") else SELECTED[2]
 
 
 def write_results(path: Path, content: Mapping[str, Any]) -> None:

@@ -201,13 +201,19 @@ def write_row(
     write_rows(directory / "row.csv", rows)
     preset = find_recipe(model, recipe, data)
     header = preset.header if preset else {}
+    differs = header.get("differs")
+    if any(found["paper"] is not None for found in metrics.values()):
+        from graphzoo.report.records import read_record
+        from graphzoo.report.settings import what_differs
+
+        differs = what_differs(read_record(directory / runs[0].folder), ablation=bool(name))
     content = {
         "model": model,
         "data": data,
         "recipe": recipe or None,
         "name": name or None,
         "claim": header.get("claim"),
-        "differs": header.get("differs"),
+        "differs": differs or None,
         "command": shlex.join(command) if command else None,
         "seeds": list(dict.fromkeys(run.seed for run in runs)),
         "splits": list(dict.fromkeys(run.split for run in runs if run.split is not None)) or None,
@@ -289,6 +295,8 @@ def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
             cells = [PERCENT.get(name, name), spread(name, found["mean"], found["std"]), paper, difference]
             table.add_row(*([row["name"] or ""] if named else []), *cells)
     get_console().print(table)
+    if not named and rows[0].get("differs") and any(found["paper"] for found in rows[0]["metrics"].values()):
+        get_console().print(f"differs from the paper: {rows[0]['differs']}", markup=False, highlight=False)
 
 
 def read_row(path: Path) -> dict[str, Any]:

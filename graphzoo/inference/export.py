@@ -21,6 +21,7 @@ from graphzoo.pretrained import (
     write_pretrained,
     writing,
 )
+from graphzoo.results import SELECTED, selection_of
 from graphzoo.rows import SHOWN
 from graphzoo.runs import take_flag, take_option
 
@@ -196,11 +197,13 @@ def _results(place: Path | None, epoch: int | None) -> dict[str, Any]:
         return {}
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        if found.get("best_epoch") != epoch:
+        tested_epoch = found.get("checkpoint_epoch", found.get("best_epoch"))
+        if tested_epoch != epoch:
             return {}
         tested = {name: float(found["metrics"][name]) for name in SHOWN if name in found["metrics"]}
-        kept = ("model", "data", "recipe", "seed", "best_epoch", "num_parameters", "config_hash", "split")
-        return {"metrics": tested, **{key: found.get(key) for key in kept}}
+        kept = ("model", "data", "recipe", "seed", "num_parameters", "config_hash", "split")
+        judged = {"checkpoint_epoch": tested_epoch, "selection": selection_of(found)}
+        return {"metrics": tested, **{key: found.get(key) for key in kept}, **judged}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{path} is damaged ({error})\nMove it away, or test the run again") from error
 
@@ -228,6 +231,10 @@ A {encoder} for {words}, trained with graphzoo on {data}.
 {licence}
 """
 
+_SELECTED = {
+    SELECTED[0]: "the checkpoint was chosen on validation",
+    **{words: f"the checkpoint is that of the {words}" for words in SELECTED[1:]},
+}
 
 _USE = """```python
 import graphzoo
@@ -284,11 +291,9 @@ def _results_of_card(results: Mapping[str, Any]) -> str:
     metrics = results.get("metrics") or {}
     if not metrics:
         return "This checkpoint was not tested."
-    epoch = results.get("best_epoch")
-    chosen = "" if epoch is None else f", epoch {epoch + 1}"
+    epoch = results.get("checkpoint_epoch")
+    told = _SELECTED.get(results.get("selection") or "", "how the checkpoint was chosen is not known")
+    chosen = told + ("" if epoch is None else f", epoch {epoch + 1}")
     rows = "\n".join(f"| {key} | {value:.4f} |" for key, value in metrics.items())
     seed = results.get("seed")
-    return (
-        f"| metric | value |\n|---|---|\n{rows}\n\n"
-        f"Test split, one run (seed {seed}); the checkpoint was chosen on validation{chosen}."
-    )
+    return f"| metric | value |\n|---|---|\n{rows}\n\nTest split, one run (seed {seed}); {chosen}."

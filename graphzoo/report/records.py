@@ -13,7 +13,7 @@ from graphzoo.checkpoints import RUNS
 from graphzoo.errors import UsageError, suggestion
 from graphzoo.presets import read_header
 from graphzoo.report.curves import Curves, read_curves
-from graphzoo.results import config_hash
+from graphzoo.results import SELECTED, config_hash, selection_of
 from graphzoo.rows import (
     SHOWN,
     Published,
@@ -23,11 +23,13 @@ from graphzoo.rows import (
 )
 from graphzoo.settings_file import read_settings
 
-__all__ = ["Group", "Record", "find_records", "group_records"]
+__all__ = ["TOLD", "Group", "Record", "find_records", "flatten", "group_records", "read_record", "tell_apart"]
 
 _MOST_RUNS = 200
+# Settings that a label names, of those by which runs differ.
+_FEW_SETTINGS = 2
 # Settings by which runs are told apart; the rest of the Trainer's changes no figure.
-_TOLD = (
+TOLD = (
     "model.",
     "data.",
     *(f"trainer.{name}" for name in ("max_", "precision", "gradient_clip", "accumulate", "limit_")),
@@ -66,18 +68,29 @@ class Record:
         return str(self.result.get("recipe") or self.header.get("recipe") or "")
 
     @property
+    def seed(self) -> int | None:
+        """Its seed, if it is known."""
+        found = self.result.get("seed", self.config.get("seed_everything"))
+        return found if isinstance(found, int) and not isinstance(found, bool) else None
+
+    @property
+    def split(self) -> int | None:
+        """The `split_index` of its data, where they have one."""
+        found = flatten(self.config.get("data"), "data").get("data.split_index")
+        return found if isinstance(found, int) else None
+
+    @property
     def name(self) -> str:
         """What tells it apart from other runs of its setting."""
-        seed = self.result.get("seed", self.config.get("seed_everything"))
-        split = ((self.config.get("data") or {}).get("init_args") or {}).get("split_index")
-        parts = [f"split {split}"] if split is not None and self.path.name.startswith("split-") else []
-        return ", ".join([*parts, f"seed {seed}"]) if seed is not None else self.path.name
+        named = self.split is not None and self.path.name.startswith("split-")
+        parts = [f"split {self.split}"] if named else []
+        return ", ".join([*parts, f"seed {self.seed}"]) if self.seed is not None else self.path.name
 
     @property
     def best_epoch(self) -> int | None:
-        """Epoch of the checkpoint that was tested, from 0."""
+        """Epoch of the tested checkpoint, from 0, if that was chosen on validation."""
         found = self.result.get("best_epoch")
-        return found if isinstance(found, int) else None
+        return found if isinstance(found, int) and selection_of(self.result) == SELECTED[0] else None
 
     @property
     def tested(self) -> dict[str, float]:
@@ -184,7 +197,7 @@ def find_records(paths: Sequence[Path]) -> list[Record]:
                 "Give the folder that graphzoo fit named, such as runs/galit-cora/20260101-120000-ab12"
             )
         for run in runs:
-            found.setdefault(run.absolute(), _read(run))
+            found.setdefault(run.absolute(), read_record(run))
     if len(found) > _MOST_RUNS:
         raise UsageError(
             f"{len(found)} runs are more than one report can show ({_MOST_RUNS})\nName some of them"
@@ -231,7 +244,15 @@ def _not_there(path: Path) -> str:
     return "\n".join(filter(None, [f"there is no {path}", hint]))
 
 
-def _read(run: Path) -> Record:
+def read_record(run: Path) -> Record:
+    """What a run directory holds.
+
+    Args:
+        run: The directory.
+
+    Raises:
+        UsageError: for a damaged results.json or config.yaml.
+    """
     result: dict[str, Any] = {}
     config: dict[str, Any] = {}
     header: dict[str, str] = {}
@@ -268,8 +289,7 @@ def group_records(records: Sequence[Record]) -> list[Group]:
         row_file = record.path.absolute().parent / "row.json"
         is_row = (row_file.parent / "command.json").is_file()
         place = str(row_file.parent) if is_row else ""
-        fingerprint = str(record.result.get("data_fingerprint") or "")
-        key = (place, record.model, record.data, record.recipe, record.hash, "" if place else fingerprint)
+        key = (place, record.model, record.data, record.recipe, record.hash, "" if place else _graph(record))
         group = found.setdefault(key, Group([]))
         group.records.append(record)
         if is_row and row_file.is_file():
@@ -291,28 +311,60 @@ def _plain_label(group: Group) -> str:
     return f"{label}: {name}" if name else label
 
 
+def _graph(record: Record) -> str:
+    """What runs on the same graph share, whatever its split."""
+    split = record.result.get("split") or {}
+    path = flatten(record.config.get("data"), "data").get("data.path")
+    # the fingerprint of link data covers the split; one's own files may change otherwise under the same links
+    links = split.get("links") if path is None and isinstance(split, dict) else None
+    return str(links or record.result.get("data_fingerprint") or "")
+
+
 def _tell_apart(groups: list[Group]) -> None:
     """Add to labels that occur twice the settings that differ, or else the folder."""
     for label in {group.label for group in groups}:
         same = [group for group in groups if group.label == label]
         if len(same) < 2:
             continue
-        flat = [flatten(group.first.config) for group in same]
-        names = sorted(
-            name
-            for name in set().union(*flat)
-            if name.startswith(_TOLD) and len({str(one.get(name)) for one in flat}) > 1
-        )
-        kept = [name for name in names if not name.endswith((".seed", ".root", ".path", ".num_workers"))][:2]
-        told = [", ".join(f"{name.rpartition('.')[2]}={one.get(name)}" for name in kept) for one in flat]
-        if len(set(told)) < len(told) or not kept:
-            told = [group.first.path.name for group in same]
-        if len(set(told)) < len(told):
-            told = [str(group.first.path) for group in same]
+        told = tell_apart([group.first.config for group in same], [group.first.path for group in same])
         for group, text in zip(same, told, strict=True):
-            group.label = f"{label}, {text}"
+            group.label = f"{label}, {text}" if text else label
             if len(same) == len(groups):
                 group.short = text
+
+
+def tell_apart(configs: Sequence[Any], folders: Sequence[Path]) -> list[str]:
+    """What tells several settings of one model on the same data apart, each text different.
+
+    Args:
+        configs: Content of a config.yaml of each; empty where there is none.
+        folders: Where each lies, which is told where its settings do not.
+
+    >>> tell_apart([{"model": {"lr": 0.1}}, {"model": {"lr": 0.2}}], [Path("a"), Path("b")])
+    ['lr=0.1', 'lr=0.2']
+    """
+    flat = [flatten(config) if config else {} for config in configs]
+    known = [one for one in flat if one]
+    names = sorted(
+        name
+        for name in set().union(*known)
+        if name.startswith(TOLD)
+        and not name.endswith((".seed", ".root", ".path", ".num_workers"))
+        and len({str(one.get(name)) for one in known}) > 1
+    )
+    kept = names[:_FEW_SETTINGS]
+    told = [
+        ", ".join(f"{name.rpartition('.')[2]}={one.get(name)}" for name in kept) if one else ""
+        for one in flat
+    ]
+    for places in ([folder.name for folder in folders], [str(folder) for folder in folders]):
+        if len(set(told)) == len(told):
+            break
+        told = [
+            ", ".join(filter(None, [text, place])) if told.count(text) > 1 else text
+            for text, place in zip(told, places, strict=True)
+        ]
+    return told
 
 
 def flatten(config: Any, prefix: str = "") -> dict[str, Any]:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from graphzoo.report.content import Block, Note, Section, TableBlock
 from graphzoo.report.records import Group
-from graphzoo.results import PERCENT, format_metric
+from graphzoo.report.settings import what_differs
+from graphzoo.results import PERCENT, SELECTED, format_metric, selection_of
 from graphzoo.rows import compare, spread
 
 __all__ = ["common_title", "headline", "results_section"]
@@ -75,11 +76,18 @@ def results_section(groups: Sequence[Group]) -> Section:
     if note := _note(finished, single=single):
         blocks.append(Note(note))
     for group in groups:
-        if differs := group.row.get("differs"):
+        if differs := _differs(group):
             who = "" if alone else f"{group.label}: "
             blocks.append(Note(f"{who}differs from the paper's protocol: {differs}"))
     blocks += [_run_table(group, alone=alone) for group in groups if len(group.records) > 1]
     return Section("Results", blocks)
+
+
+def _differs(group: Group) -> str:
+    """How the protocol differs from that of the paper's figures, where there are some to compare with."""
+    if group.row or not group.published():
+        return str(group.row.get("differs") or "")
+    return what_differs(group.first)
 
 
 def _missing(groups: Sequence[Group]) -> str:
@@ -95,8 +103,7 @@ def _missing(groups: Sequence[Group]) -> str:
 def _note(groups: Sequence[Group], *, single: bool) -> str:
     """How the figures are to be read."""
     told = []
-    if any(group.first.best_epoch is not None for group in groups):
-        told.append("Test figures are those of the checkpoint with the best validation.")
+    told += _selections(groups)
     if groups and not single:
         told.append("The deviation is that of a sample (n - 1).")
     papers = [
@@ -108,6 +115,22 @@ def _note(groups: Sequence[Group], *, single: bool) -> str:
     if any(compare(mean, *paper) == "met" for mean, paper in papers):
         told.append("Met: within the paper's deviation, or its figure when rounded to as many digits.")
     return " ".join(told)
+
+
+def _selections(groups: Sequence[Group]) -> list[str]:
+    """Which checkpoints the figures are of."""
+    found: dict[str, list[str]] = {}
+    for group in groups:
+        for record in group.records:
+            if record.tested and (selection := selection_of(record.result)):
+                of = record.name if len(groups) == 1 else group.label
+                found.setdefault(selection, []).append(of)
+    told = []
+    for selection, names in found.items():
+        of = f" of {_listed(list(dict.fromkeys(names)))}" if len(found) > 1 else ""
+        words = selection if selection in SELECTED[1:] else f"checkpoint with the {selection}"
+        told.append(f"Test figures{of} are those of the {words}.")
+    return told
 
 
 def _table_of(group: Group, caption: str, *, single: bool, folded: bool = False) -> TableBlock:

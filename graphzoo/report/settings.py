@@ -5,18 +5,18 @@ from __future__ import annotations
 import functools
 import inspect
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from graphzoo.errors import UsageError
 from graphzoo.presets import Preset, find_preset, list_presets
 from graphzoo.registry import load_class
-from graphzoo.report.records import Record, flatten
+from graphzoo.report.records import TOLD, Record, flatten
 from graphzoo.rows import find_recipe
 from graphzoo.runs import word_of
 from graphzoo.settings_file import read_settings
 
-__all__ = ["changed_settings", "repeat_command"]
+__all__ = ["changed_settings", "repeat_command", "repeat_runs", "what_differs"]
 
 # Where and how a run is watched, which changes no figure.
 _NO_MATTER = (
@@ -33,6 +33,18 @@ _NO_MATTER = (
     "trainer.log_every_n_steps",
     "trainer.default_root_dir",
     "trainer.profiler",
+)
+# Beside the recipe's own differences a table names so many settings, and values up to so many letters.
+_MOST_NAMED, _MOST_LETTERS = 3, 20
+# Changed settings that leave the protocol as it is: which split of the row a run has, where the data lie, how
+# many samples are judged at once, and on how many an epoch is chosen.
+_SAME_PROTOCOL = (
+    "data.split_index",
+    "data.path",
+    "data.micro_batch_size",
+    "data.eval_batch_size",
+    "data.max_valid_triples",
+    "data.max_valid_pairs",
 )
 _SECTIONS = ("model", "data", "trainer", "optimizer", "lr_scheduler")
 
@@ -60,6 +72,47 @@ def changed_settings(record: Record) -> dict[str, tuple[Any, Any]]:
     }
 
 
+def what_differs(record: Record, *, ablation: bool = False) -> str:
+    """How a run's protocol differs from that of the figure published for its recipe, in a few words.
+
+    Args:
+        record: A run; without config.yaml only what its recipe says is known.
+        ablation: Whether the published figure is one for this row's own changes of the model.
+
+    Returns:
+        What the recipe says and the settings that are not the recipe's: limits, the length of training, and
+        anything of model or data. Empty where nothing differs, and for a run of no recipe.
+    """
+    recipe = _recipe(record)
+    if recipe is None:
+        return ""
+    changed = {
+        name: values
+        for name, values in changed_settings(record).items()
+        if name.startswith((*TOLD, "optimizer", "lr_scheduler", "trainer.overfit_batches"))
+        and name not in _SAME_PROTOCOL
+        and not (ablation and name.startswith("model."))
+    }
+    # what leaves part of the data out weighs most, then the length of training
+    order = sorted(
+        changed, key=lambda name: (not name.startswith("trainer.limit_"), "max_epochs" not in name)
+    )
+    told = [_change(name, *changed[name]) for name in order[:_MOST_NAMED]]
+    more = [f"and {len(order) - _MOST_NAMED} more"] if len(order) > _MOST_NAMED else []
+    return "; ".join(filter(None, [recipe.header.get("differs", ""), ", ".join([*told, *more])]))
+
+
+def _change(name: str, value: Any, usual: Any) -> str:
+    words = " ".join(filter(None, [name, _short(value)]))
+    return words if usual is None or not _short(usual) else f"{words} (recipe {_short(usual)})"
+
+
+def _short(value: Any) -> str:
+    """A plain value; empty where it is too long for a table."""
+    text = word_of(value)
+    return text if len(text) <= _MOST_LETTERS else ""
+
+
 def repeat_command(record: Record) -> str:
     """A command line that trains the run again: names, seed and the settings that were changed.
 
@@ -67,21 +120,48 @@ def repeat_command(record: Record) -> str:
         record: A run of `graphzoo fit` or `graphzoo test`.
     """
     words = ["graphzoo", str(record.result.get("command") or "fit")]
-    words += ["--model", record.model, "--data", record.data]
-    own = f"{record.model}/{record.data}"
-    recipe = _recipe(record)
-    if recipe is not None and recipe.name != own:
-        words += ["--recipe", recipe.name.removeprefix(f"{record.model}/")]
-    elif recipe is None and any(preset.name == own for preset in list_presets("recipe", record.model)):
-        words += ["--recipe", "none"]  # what a recipe in a file of the user's said is among the changes
-    seed = record.result.get("seed", record.config.get("seed_everything"))
-    if isinstance(seed, int) and not isinstance(seed, bool):
-        words += ["--seed", str(seed)]
+    words += ["--model", record.model, "--data", record.data, *_recipe_words(record)]
+    if record.seed is not None:
+        words += ["--seed", str(record.seed)]
     if words[1] != "fit" and record.result.get("checkpoint"):
         words += ["--ckpt_path", str(record.result["checkpoint"])]
     for name, (value, _) in changed_settings(record).items():
         words.append(f"--{name}={word_of(value)}")
     return shlex.join(words)
+
+
+def repeat_runs(records: Sequence[Record]) -> str:
+    """A command line that makes several runs of one setting again, with their mean.
+
+    Args:
+        records: Runs that differ in seed and split alone. Of some that are not every seed on every split, and
+            of tests of given checkpoints, the command repeats the first.
+    """
+    first = records[0]
+    seeds = sorted({record.seed for record in records if record.seed is not None})
+    splits = sorted({record.split for record in records if record.split is not None})
+    several = len(splits) > 1
+    whole = len(records) == len(seeds) * max(1, len(splits))
+    if len(records) == 1 or not whole or first.result.get("command", "fit") != "fit":
+        return repeat_command(first)
+    words = ["graphzoo", "reproduce", first.model, first.data, *_recipe_words(first)]
+    words += ["--seeds", ",".join(map(str, seeds))]
+    if several:
+        words += ["--splits", ",".join(map(str, splits))]
+    for name, (value, _) in changed_settings(first).items():
+        if not (several and name == "data.split_index"):
+            words.append(f"--{name}={word_of(value)}")
+    return shlex.join(words)
+
+
+def _recipe_words(record: Record) -> list[str]:
+    own = f"{record.model}/{record.data}"
+    recipe = _recipe(record)
+    if recipe is not None and recipe.name != own:
+        return ["--recipe", recipe.name.removeprefix(f"{record.model}/")]
+    if recipe is None and any(preset.name == own for preset in list_presets("recipe", record.model)):
+        return ["--recipe", "none"]  # what a recipe in a file of the user's said is among the changes
+    return []
 
 
 def _of_presets(record: Record) -> dict[str, Any]:

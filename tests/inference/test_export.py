@@ -84,7 +84,12 @@ def test_the_card_speaks_of_the_exported_checkpoint(tmp_path, monkeypatch):
     small = ["--model.encoder.hidden_channels=8", "--trainer.accelerator=cpu", "--trainer.max_epochs=9"]
     assert main([*command, *small]) == 0
     results = json.loads(Path("run/results.json").read_text())
-    results["best_epoch"] = 4  # whichever was the best, it is another than the last
+    assert results["selection"] == "best validation"
+    assert results["checkpoint_epoch"] == results["best_epoch"]
+    export_run("run", "best")
+    told = f"the checkpoint was chosen on validation, epoch {results['best_epoch'] + 1}."
+    assert told in Path("best/README.md").read_text()
+    results["checkpoint_epoch"] = 4  # whichever was the best, it is another than the last
     Path("run/results.json").write_text(json.dumps(results))
     export_run("run/checkpoints/last.ckpt", "last")
     assert "was not tested" in Path("last/README.md").read_text()
@@ -96,6 +101,37 @@ def test_the_card_speaks_of_the_exported_checkpoint(tmp_path, monkeypatch):
     with pytest.raises(UsageError, match="give data="):
         graphzoo.load("large")
     assert len(graphzoo.load("large", data=path).predict()) == 60
+
+
+def test_what_was_never_validated_is_not_called_chosen(tmp_path, monkeypatch, capsys):
+    """In results.json, in the card, in the report and in a test of its own."""
+    from graphzoo.report.records import find_records, group_records
+    from graphzoo.report.results import results_section
+
+    monkeypatch.chdir(tmp_path)
+    path = write_npz(tmp_path / "small.npz")
+    command = ["fit", "--model=galit", "--data=nodes", f"--data.path={path}", "--logger=csv", "--run_dir=run"]
+    small = ["--model.encoder.hidden_channels=8", "--trainer.accelerator=cpu", "--trainer.max_epochs=2"]
+    assert main([*command, *small, "--trainer.limit_val_batches=0"]) == 0
+    assert "last.ckpt of epoch 2, never validated" in capsys.readouterr().out
+    assert main(["test", "--ckpt_path=run", "--run_dir=again", "--trainer.accelerator=cpu"]) == 0
+    for run in ("run", "again"):
+        results = json.loads(Path(run, "results.json").read_text())
+        assert results["selection"] == "last epoch, never validated", run
+        assert (results["best_epoch"], results["checkpoint_epoch"]) == (None, 1), run
+    export_run("run", "shared")
+    card = Path("shared/README.md").read_text()
+    assert "the checkpoint is that of the last epoch, never validated, epoch 2." in card
+    assert "chosen on validation" not in card
+    notes = str(results_section(group_records(find_records([Path("run")]))).blocks)
+    assert "Test figures are those of the last epoch, never validated." in notes and "best" not in notes
+    # earlier versions named the epoch of any checkpoint the best
+    results = json.loads(Path("run/results.json").read_text())
+    del results["selection"], results["checkpoint_epoch"]
+    Path("run/results.json").write_text(json.dumps(results | {"best_epoch": 1}))
+    export_run("run", "older")
+    assert "the last epoch, never validated, epoch 2." in Path("older/README.md").read_text()
+    assert find_records([Path("run")])[0].best_epoch is None
 
 
 def test_an_encoder_alone_comes_back(exported, umls_run):

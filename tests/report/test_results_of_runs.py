@@ -1,0 +1,156 @@
+"""`graphzoo results` of single runs: means over seeds, what differs from the paper, what repeats them."""
+
+import csv
+import io
+import json
+import os
+import shlex
+from pathlib import Path
+
+import pytest
+from report_runs import write_row, write_run
+
+from graphzoo import overview
+from graphzoo.overview import collect, results_main, seeds_of
+from graphzoo.presets import list_presets
+from graphzoo.report.records import find_records, group_records
+from graphzoo.report.results import results_section
+from graphzoo.report.settings import repeat_runs, what_differs
+from graphzoo.rows import find_recipe
+from graphzoo.rows import write_row as average
+from graphzoo.runs import runs_of
+
+SHORT = {"trainer.max_epochs": 8}
+
+
+def edit(run, **changes):
+    path = run / "results.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def printed(capsys, *words):
+    assert results_main([str(word) for word in words]) == 0
+    return capsys.readouterr().out
+
+
+def test_runs_of_one_setting_are_one_line(tmp_path, capsys):
+    for seed, test in ((0, 0.80), (2, 0.82)):
+        write_run(tmp_path / f"a{seed}", seed=seed, test=test)
+    write_run(tmp_path / "b", seed=1, test=0.7, changed={"model.encoder.dropout": 0.1})
+    lines = list(csv.DictReader(io.StringIO(printed(capsys, tmp_path, "--format=csv"))))
+    lines = {line["name"]: line for line in lines if line["metric"] == "acc"}
+    assert set(lines) == {"dropout=0.7", "dropout=0.1"}
+    mean = lines["dropout=0.7"]
+    assert (float(mean["mean"]), float(mean["std"])) == (pytest.approx(0.81), pytest.approx(0.02 / 2**0.5))
+    assert (mean["runs"], mean["seeds"], mean["splits"], mean["verdict"]) == ("2", "0, 2", "", "below")
+    assert lines["dropout=0.1"]["seeds"] == "1" and "encoder.dropout 0.1" in lines["dropout=0.1"]["differs"]
+    assert mean["differs"] == ""
+    table = printed(capsys, tmp_path, "--format=markdown")
+    assert (
+        "| cora | galit: dropout=0.7 | accuracy % | 81.00 ± 1.41 | 2 | 0, 2 | 85.10 ± 0.60 | below |" in table
+    )
+
+
+def test_a_run_that_was_repeated_counts_once(tmp_path):
+    """The deviation would be too small. Nor does a test of the last checkpoint join those of the best."""
+    for number, test in enumerate((0.9, 0.8)):
+        run = write_run(tmp_path / f"r{number}", test=test)
+        os.utime(run / "results.json", (1000 - number, 1000 - number))
+    again = write_run(tmp_path / "again", test=0.9)
+    edit(again, command="test", checkpoint="r0/checkpoints/best.ckpt", selection="best validation")
+    os.utime(again / "results.json", (500, 500))
+    (row,) = collect([tmp_path])
+    assert row["metrics"]["test/acc"]["values"] == [0.9], "the newest"
+    last = write_run(tmp_path / "last", test=0.1)
+    edit(last, command="test", checkpoint="r0/checkpoints/last.ckpt", selection="last epoch", best_epoch=None)
+    rows = collect([tmp_path])
+    assert sorted(row["metrics"]["test/acc"]["values"][0] for row in rows) == [0.1, 0.9]
+    assert len({row["name"] for row in rows}) == 2
+
+
+def test_splits_of_one_graph_are_averaged(tmp_path):
+    """The fingerprint of link data covers their split."""
+    for index in (0, 1, 2):
+        run = write_run(
+            tmp_path / f"split{index}", test=0.7 + index / 10, changed={"data.split_index": index}
+        )
+        edit(run, data_fingerprint=f"f{index}", split={"name": "vgae", "index": index, "links": "same"})
+    (row,) = collect([tmp_path])
+    assert (row["seeds"], row["splits"], seeds_of(row)) == ([0], [0, 1, 2], "0; splits 0-2")
+    assert row["metrics"]["test/acc"]["mean"] == pytest.approx(0.8)
+    command = shlex.split(repeat_runs(find_records([tmp_path])))
+    assert command[:4] == ["graphzoo", "reproduce", "galit", "cora"]
+    assert command[command.index("--splits") + 1] == "0,1,2" and not any("split_index" in w for w in command)
+
+
+def test_settings_that_are_not_the_recipes_are_named(tmp_path):
+    changed = {
+        **SHORT,
+        "trainer.limit_test_batches": 0.5,
+        "model.lr": 0.02,
+        "model.encoder.dropout": 0.1,
+        "data.split_index": 3,
+        "trainer.log_every_n_steps": 7,
+    }
+    (record,) = find_records([write_run(tmp_path / "run", changed=changed)])
+    told = what_differs(record)
+    assert told.startswith("trainer.limit_test_batches 0.5, trainer.max_epochs 8 (recipe 200), model.")
+    assert told.endswith(", and 1 more") and "split_index" not in told
+    assert "model" not in what_differs(record, ablation=True)
+    (plain,) = find_records([write_run(tmp_path / "plain")])
+    assert what_differs(plain) == ""
+    (other,) = find_records([write_run(tmp_path / "other", recipe="", changed=SHORT)])
+    assert what_differs(other) == "", "no figure is published for a run of no recipe"
+    (own,) = find_records([write_run(tmp_path / "own", model="gcn", recipe="gcn/cora", changed=SHORT)])
+    header = find_recipe("gcn", "gcn/cora", "cora").header["differs"]
+    assert what_differs(own).startswith(f"{header}; trainer.max_epochs 8")
+
+
+def test_the_report_and_a_row_name_them_too(tmp_path):
+    for seed in (0, 1):
+        write_run(tmp_path / f"row/seed-{seed}", seed=seed, changed=SHORT)
+    blocks = results_section(group_records(find_records([tmp_path / "row/seed-0"]))).blocks
+    assert "differs from the paper's protocol: trainer.max_epochs 8 (recipe 200)" in str(blocks)
+    names = {"model": "galit", "data": "cora", "recipe": "galit/cora"}
+    row = average(tmp_path / "row", runs_of("0,1", ""), **names)
+    assert row["differs"] == "trainer.max_epochs 8 (recipe 200)"
+    assert average(tmp_path / "row", runs_of("0,1", ""), **names, published={})["differs"] is None
+
+
+def test_a_row_and_single_runs_are_told_apart(tmp_path, capsys):
+    write_row(tmp_path / "row")
+    run = write_run(tmp_path / "single", seed=7)
+    table = printed(capsys, tmp_path, "--format=markdown", "--commands")
+    assert "| cora | galit |" in table and "| cora | galit: single |" in table
+    assert "| 0-2 |" in table and "settings searched on two cores" in table
+    assert f"`{repeat_runs(find_records([run]))}`" in table and "--seed 7" in table
+    write_run(tmp_path / "second", seed=9)
+    table = printed(capsys, tmp_path, "--format=markdown", "--commands")
+    assert "`graphzoo reproduce galit cora --seeds 7,9" in table
+
+
+def test_a_narrow_table_says_below_what_differs(tmp_path, capsys, monkeypatch):
+    write_run(tmp_path / "run", changed=SHORT)
+    told = "trainer.max_epochs 8 (recipe 200)"
+    assert told in next(line for line in printed(capsys, tmp_path).splitlines() if "cora" in line)
+    monkeypatch.setattr(overview, "_FILE_WIDTH", 80)
+    *table, note = printed(capsys, tmp_path).splitlines()
+    assert note == f"(1) {told}" and any("(1)" in line and "cora" in line for line in table)
+
+
+def test_recipes_say_shortly_what_differs_and_the_kept_rows_say_the_same():
+    shipped = [preset for preset in list_presets("recipe") if "differs" in preset.header]
+    assert len(shipped) > 20
+    for preset in shipped:
+        assert "paper" in preset.header and len(preset.header["differs"]) <= 70, preset.name
+    rows = Path(__file__).parents[2].glob("benchmarks/results/rows/*/row.json")
+    for path in rows:
+        row = json.loads(path.read_text(encoding="utf-8"))
+        recipe = find_recipe(row["model"], row["recipe"] or "", row["data"])
+        assert row["differs"] == (recipe.header.get("differs") if recipe else None), path
+    short = [
+        preset
+        for preset in list_presets("recipe")
+        if preset.name.endswith("-cpu") and "paper" in preset.header
+    ]
+    assert short and all("differs" in preset.header for preset in short)
