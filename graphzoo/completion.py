@@ -99,12 +99,16 @@ def candidates(words: Sequence[str], commands: Mapping[str, Callable[[list[str]]
     command = before[0]
     option, equals, typed = last.partition("=")
     if equals and option.startswith("--"):
-        return [f"{option}={name}" for name in _values(option[2:], words) if name.startswith(typed)]
+        offered = _values(option[2:], words) or _choices(command, option, commands)
+        return [f"{option}={name}" for name in offered if name.startswith(typed)]
     if last.startswith("-"):
         return [name for name in _options(command, commands) if name.startswith(last)]
     previous = before[-1]
     asks = previous.startswith("--") and "=" not in previous and previous not in _flags()
-    names = _values(previous[2:], words) if asks else _positional(command, before[1:])
+    if asks:
+        names = _values(previous[2:], words) or _choices(command, previous, commands)
+    else:
+        names = _positional(command, before[1:])
     return [name for name in names if name.startswith(last)]
 
 
@@ -125,6 +129,25 @@ def _values(option: str, words: Sequence[str]) -> list[str]:
     if option == "ckpt_path":
         return ["best", "last", *_runs()]
     return []
+
+
+def _choices(command: str, option: str, commands: Mapping[str, Callable[[list[str]], int]]) -> list[str]:
+    """What a command's help names for an option, `--to safetensors|torch.export` or `--known {mark,drop}`."""
+    if command in _TRAINING or command not in commands:  # their help imports torch
+        return []
+    word = r"[a-z][\w.-]*"
+    found = re.search(
+        rf"(?<![\w-]){re.escape(option)} (?:\{{({word}(?:,{word})*)\}}|({word}(?:\|{word})+))",
+        _help(command, commands),
+    )
+    return re.split(r"[,|]", found[1] or found[2]) if found else []
+
+
+def _help(command: str, commands: Mapping[str, Callable[[list[str]], int]]) -> str:
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text), contextlib.suppress(SystemExit):
+        commands[command](["--help"])
+    return text.getvalue()
 
 
 def _positional(command: str, before: Sequence[str]) -> list[str]:
@@ -162,10 +185,7 @@ def _options(command: str, commands: Mapping[str, Callable[[list[str]], int]]) -
     ours = [f"--{name}" for name in (*OPTIONS, *flags, *LIGHTNING)]
     if command in _TRAINING or command not in commands:
         return ours if command in _TRAINING else []
-    text = io.StringIO()
-    with contextlib.redirect_stdout(text), contextlib.suppress(SystemExit):
-        commands[command](["--help"])
-    found = dict.fromkeys(re.findall(r"(?<![\w-])--[a-z][\w.-]*", text.getvalue()))
+    found = dict.fromkeys(re.findall(r"(?<![\w-])--[a-z][\w.-]*", _help(command, commands)))
     return list(found) + [name for name in ours if command in _PAIRS and name not in found]
 
 

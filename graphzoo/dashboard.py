@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["SECTIONS", "TASKS", "Panel", "dashboard_main", "panels", "workspace"]
 
-USAGE = """usage: graphzoo dashboard --project P [--entity E] [--task T] [--name NAME] [--out FILE]
+TASKS = ("kg", "nodes", "links")
+USAGE = f"""usage: graphzoo dashboard --project P [--entity E] [--task all|{"|".join(TASKS)}]
+       [--name NAME] [--out FILE]
 
 A workspace at Weights & Biases for runs of `graphzoo fit --logger wandb`, with the sections
 Quality, Optimisation, Speed, Data and Comparison.
@@ -32,7 +34,6 @@ Quality, Optimisation, Speed, Data and Comparison.
   --name NAME      of the workspace: graphzoo
   --out FILE       write its JSON instead of sending it: needs no network and no account"""
 
-TASKS = ("kg", "nodes", "links")
 SECTIONS = ("Quality", "Optimisation", "Speed", "Data", "Comparison")
 _OPTIONS = ("project", "entity", "task", "name", "out")
 
@@ -114,6 +115,7 @@ _ROWS: dict[str, list[tuple[str, Kind, str, tuple[str, ...]]]] = {
         ("Learning rate", "line", "train/lr", TASKS),
         ("Norm of the gradient", "line", "train/grad_norm", TASKS),
         ("Entropy of the attention", "line", "train/attention_entropy", TASKS),
+        ("Loss of the edges (NodeFormer), weighted", "line", "train/auxiliary_loss", _JUDGED),
     ],
     "Speed": [
         ("Queries per second", "line", "train/queries_per_s", _KG),

@@ -115,7 +115,7 @@ def _parser() -> _Parser:
         help="run directory, row of reproduce, or a folder with some",
     )
     add("--out", metavar="PATH", help="file of the page (report.html), or folder of the pictures (pictures)")
-    add("--format", metavar="FORMAT", help="html (default), png or svg")
+    add("--format", metavar="|".join(FORMATS), help="one page (default), or a file per picture")
     add("--overwrite", action="store_true", help="replace what an earlier plot has written there")
     add(
         "--no-model",

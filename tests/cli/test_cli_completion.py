@@ -60,6 +60,28 @@ def test_names_and_options(offer, words, expected):
     assert offer(*words) == expected
 
 
+def test_fixed_choices_are_those_that_the_commands_take(offer):
+    from graphzoo import dashboard, overview
+    from graphzoo.inference import command, export
+    from graphzoo.report import command as plot
+    from graphzoo.search.study import SAMPLERS
+
+    (known,) = (action.choices for action in command._parser()._actions if action.dest == "known")
+    choices = {
+        ("export", "run", "--to"): export._FORMATS,
+        ("results", "--format"): overview._FORMATS,
+        ("plot", "run", "--format"): plot.FORMATS,
+        ("dashboard", "--task"): ("all", *dashboard.TASKS),
+        ("predict", "--known"): known,
+        ("search", "galit", "cora", "--sampler"): SAMPLERS,
+    }
+    for words, expected in choices.items():
+        assert offer(*words, "") == list(expected), words
+        first = expected[0]
+        assert offer(*words[:-1], f"{words[-1]}={first[:2]}") == [f"{words[-1]}={first}"]
+    assert offer("fit", "--trainer.accelerator", "") == [] == offer("export", "--out", "")
+
+
 def test_runs_are_offered_newest_first(offer, workplace):
     for name in ("20250101-000000-aa", "20260101-000000-bb"):
         run = workplace / "runs" / "galit-cora" / name
