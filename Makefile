@@ -55,7 +55,7 @@ test: lint  ## ruff, mypy and all tests; JOBS=4 for more processes, PYTEST_ARGS=
 docs: $(VENV)/.installed-dev  ## check the links of README and docs, run their examples
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) tests/test_docs.py $(PYTEST_ARGS)
 
-site: $(VENV)/.installed-dev  ## build the documentation site into site/; open site/index.html
+site: $(VENV)/.installed-dev  ## build the documentation site into site/; open site/index.html; its search needs python3 -m http.server -d site
 # Not --quiet: it silences the warnings before --strict has counted them.
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 

@@ -42,6 +42,16 @@ def site(tmp_path_factory):
     return folder
 
 
+@pytest.mark.parametrize("name", ["README.md", "Makefile", "mkdocs.yml", "docs/install.md"])
+def test_who_is_told_to_open_files_is_told_what_search_needs(name):
+    """Browsers give a page that was opened as a file no index to search."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    told = [found.start() for found in re.finditer(r"site/index\.html|opened as files", text)]
+    assert told
+    for place in told:
+        assert "python3 -m http.server -d site" in text[place : place + 200]
+
+
 @pytest.fixture(scope="module")
 def hooks():
     """The modules that MkDocs loads from docs/hooks, by name."""
