@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
+import warnings
 from importlib.util import find_spec
 from pathlib import Path
+from types import MethodType
 from typing import Any
 
 import jsonargparse
@@ -116,6 +118,21 @@ class GraphzooCLI(LightningCLI):
             return
         resume.check_resume(found, self.plan.checkpoint, override=self.plan.override)
         self._guard = resume.make_guard(self.checkpoint, found, override=self.plan.override)
+
+    def _add_configure_optimizers_method_to_model(self, subcommand: str | None) -> None:
+        """Make the optimiser of `--optimizer` when the Trainer asks: a task has no weights before."""
+        if not subcommand or not self._get(self.config_init, "optimizer"):
+            return
+        add = super()._add_configure_optimizers_method_to_model
+
+        def configure_optimizers(task: Any) -> Any:
+            del task.configure_optimizers  # this one; Lightning then puts its own in place
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message=".*will be overridden.*")  # as the user asked
+                add(subcommand)
+            return task.configure_optimizers()
+
+        self.model.configure_optimizers = MethodType(configure_optimizers, self.model)
 
     def plain_config(self) -> dict[str, Any]:
         """The configuration of this command as plain values."""

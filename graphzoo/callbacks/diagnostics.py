@@ -82,7 +82,7 @@ class Diagnostics(Callback):
         self._steps = 0
         self._began = 0.0
         self._stepped = False
-        self._grad_norm = math.nan
+        self._grad_norm = self._rate = math.nan
         self._entropy: float | None = None
         self._measures = True
 
@@ -106,8 +106,10 @@ class Diagnostics(Callback):
     def on_before_optimizer_step(
         self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer
     ) -> None:
-        """Norm of the whole gradient, before it is clipped, for steps that are logged."""
+        """The rate, and for steps that are logged the norm of the whole gradient before it is clipped."""
         self._stepped = True
+        # at the end of an epoch it may be the next one's
+        self._rate = float(trainer.optimizers[0].param_groups[0]["lr"])
         if not (self._is_row(trainer, trainer.global_step + 1) or self._is_last_of_milestone(trainer)):
             return
         gradients = [p.grad for p in pl_module.parameters() if p.grad is not None]
@@ -178,8 +180,8 @@ class Diagnostics(Callback):
 
     def _log(self, trainer: Trainer, pl_module: LightningModule) -> None:
         values = {"train/peak_memory_gib": peak_memory_gib(pl_module.device)}
-        if trainer.optimizers:
-            values["train/lr"] = float(trainer.optimizers[0].param_groups[0]["lr"])
+        if not math.isnan(self._rate):
+            values["train/lr"] = self._rate
         if not math.isnan(self._grad_norm):
             values["train/grad_norm"] = self._grad_norm
         if self._steps:

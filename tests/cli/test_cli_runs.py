@@ -226,6 +226,19 @@ def test_the_line_of_an_epoch_shows_that_epoch(request, task):
     assert [line[line.index("train/loss") + 1] for line in shown] == [f"{x:.4f}" for x in losses.values()]
 
 
+def test_an_optimiser_of_the_users_own(cli, fit_nodes):
+    """It takes the weights that are made once the data are known, steps, and is there after a resume."""
+    schedule = ["--lr_scheduler=StepLR", "--lr_scheduler.step_size=1", "--lr_scheduler.gamma=0.5"]
+    own = ["--optimizer=SGD", "--optimizer.lr=0.5", "--optimizer.momentum=0.9", *schedule]
+    result = fit_nodes("--run_dir=run", "--trainer.log_every_n_steps=1", *own)
+    assert "overridden" not in result.err
+    assert [row["train/lr"] for row in rows("run") if row["train/lr"]] == ["0.5", "0.25", "0.125"]
+    (state,) = load("run/checkpoints/last.ckpt")["optimizer_states"]
+    assert state["param_groups"][0]["momentum"] == 0.9 and "momentum_buffer" in state["state"][0]
+    assert cli("fit", "--ckpt_path=run", "--trainer.max_epochs=4").status == 0
+    assert [row["train/lr"] for row in rows("run") if row["train/lr"]][3:] == ["0.0625"]
+
+
 def test_tips_for_paid_services_are_left_out(process, tiny_kg, workplace):
     done = process(
         "fit", "--model=knowformer", "--data=kg", f"--data.path={tiny_kg}", "--trainer=smoke",
@@ -269,8 +282,9 @@ def test_wandb_works_without_a_network(cli, tiny_kg, monkeypatch):
     assert (Path("run") / "metrics.csv").is_file()
 
 
-def test_quiet_silences_wandb_too(process, tiny_kg, workplace):
+def test_quiet_silences_wandb_too(process, tiny_kg, workplace, monkeypatch):
     pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
     command = ["fit", "--model=knowformer", "--data=kg", f"--data.path={tiny_kg}", "--trainer=smoke"]
     small = ["--model.encoder.hidden_channels=8", "--trainer.accelerator=cpu", "--run_dir=run"]
     done = process(*command, *small, "--logger=wandb", "--quiet")
