@@ -18,6 +18,7 @@ from lightning.pytorch.utilities.seed import isolate_rng
 from rich import get_console
 from rich.table import Table
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from graphzoo.arguments import Plan
 from graphzoo.callbacks.diagnostics import peak_memory_gib
@@ -239,7 +240,7 @@ def refuse_untrainable(trainer: Trainer, module: LightningModule) -> None:
         if outline is None:
             return
         found = outline
-    weights = list(found.parameters())
+    weights = [p for p in found.parameters() if not is_lazy(p)]  # those have no size before the first batch
     learned = [p for p in weights if p.requires_grad]
     # Adam, which all tasks take, keeps two moments of each weight; another optimizer is put over the method.
     adam = isinstance(module, Task) and "configure_optimizers" not in vars(module)

@@ -122,6 +122,11 @@ class GraphzooCLI(LightningCLI):
     def _add_configure_optimizers_method_to_model(self, subcommand: str | None) -> None:
         """Make the optimiser of `--optimizer` when the Trainer asks: a task has no weights before."""
         if not subcommand or not self._get(self.config_init, "optimizer"):
+            if subcommand and self._get(self.config_init, "lr_scheduler"):
+                raise UsageError(
+                    "--lr_scheduler is for an --optimizer of your own; the task's has its milestones\n"
+                    "Give --optimizer NAME --optimizer.lr RATE too, or --model.lr_milestones instead"
+                )
             return
         add = super()._add_configure_optimizers_method_to_model
 

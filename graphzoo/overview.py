@@ -123,11 +123,10 @@ def _finished(path: Path) -> Record | None:
 
 def _config_of_row(path: Path) -> dict[str, Any]:
     """The settings of a row's runs; empty where a row is kept without them."""
-    from graphzoo.settings_file import read_settings
+    from graphzoo.report.records import read_config
 
     config = next(iter(sorted(path.parent.glob("s*-*/config.yaml"))), None)
-    found = None if config is None else read_settings(config)
-    return found if isinstance(found, dict) else {}
+    return {} if config is None else read_config(config)
 
 
 def _averaged(records: Sequence[Record], *, commands: bool) -> list[_Entry]:

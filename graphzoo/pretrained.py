@@ -82,8 +82,23 @@ def write_pretrained(
         if card:
             (part / CARD).write_text(card, encoding="utf-8")
         if graph is not None:
-            shutil.copytree(graph, part / "graph", copy_function=shutil.copyfile)
+            copy_folder(graph, part / "graph")
     return Path(folder)
+
+
+def copy_folder(source: Path, target: Path) -> None:
+    """Copy a folder's files and folders with the usual modes: `shutil.copytree` keeps those of the folders.
+
+    Args:
+        source: The folder.
+        target: A folder that is not there yet.
+
+    Raises:
+        OSError: if something cannot be read or written.
+    """
+    target.mkdir()
+    for path in sorted(source.iterdir()):
+        (copy_folder if path.is_dir() else shutil.copyfile)(path, target / path.name)
 
 
 def card_header(tags: Iterable[str], licence: str = "") -> str:

@@ -89,7 +89,7 @@ class Encoder(nn.Module, ABC):
         from graphzoo.pretrained import write_pretrained
 
         weights = {f"encoder.{name}": value for name, value in self.state_dict().items()}
-        card = self._card(Path(folder).name)
+        card = self._card(Path(folder).absolute().name)
         return write_pretrained(folder, weights, {"graphzoo": self.describe()}, card=card)
 
     def _card(self, name: str) -> str:

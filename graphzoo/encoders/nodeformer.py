@@ -322,7 +322,8 @@ class NodeFormer(NodeEncoder):
         """What `precompute` returns: as given, or made of `x` and `edge_index` and kept."""
         check_features(x, self.spec)
         if torch.compiler.is_exporting():
-            return self._traced_graph(x, edge_index) if adjacency is None else adjacency, None
+            traced = self._traced_graph(x, edge_index) if adjacency is None else adjacency
+            return traced, None
         if adjacency is None:
             tensors = (x,) if edge_index is None else (x, edge_index)
             found = self._last.get(tensors, lambda: self.precompute(x, edge_index))
@@ -338,7 +339,8 @@ class NodeFormer(NodeEncoder):
         """The first adjacency order of edges that are distinct and no loops, by torch's own operations."""
         if self.rb_order > 1:
             raise UsageError(
-                f"a program knows no adjacency beyond the edges, this NodeFormer has rb_order {self.rb_order}"
+                f"a program makes no adjacency beyond the edges, and rb_order is {self.rb_order}\n"
+                "Give it `adjacency`, as graphzoo export does, or set rb_order=1"
             )
         if edge_index is None:
             return AdjacencyOrders()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from graphzoo.pretrained import (
     CARD,
     WEIGHTS,
     card_header,
+    copy_folder,
     facts_table,
     new_folder,
     write_pretrained,
@@ -123,7 +123,7 @@ def export_run(
     content = {"graphzoo": described, "hyper_parameters": settings, "results": results}
     with tempfile.TemporaryDirectory() as scratch:
         graph = None if place is None else _copy_graph(place / "graph", Path(scratch) / "graph")
-        name = Path(folder).name
+        name = Path(folder).absolute().name
         if to == "torch.export":
             from graphzoo.inference.program import write_program
 
@@ -131,7 +131,7 @@ def export_run(
                 write_program(task, part)
                 with writing(folder):
                     if graph is not None:
-                        shutil.copytree(graph, part / "graph", copy_function=shutil.copyfile)
+                        copy_folder(graph, part / "graph")
                     use = _describe_program(part, name, described)
                     card = _card(described, results, type(task).__name__, use, licence)
                     (part / CARD).write_text(card, encoding="utf-8")
@@ -177,7 +177,7 @@ def _copy_graph(source: Path, target: Path) -> Path | None:
         if found.get("graph", "") is None and found.get("path") is not None:
             return None
         found |= {key: None for key in _PRIVATE if key in found}
-        shutil.copytree(source, target, copy_function=shutil.copyfile)
+        copy_folder(source, target)
         meta.write_text(json.dumps(found, indent=1), encoding="utf-8")
     except (OSError, ValueError, AttributeError) as error:
         raise UsageError(f"{source / 'meta.json'} is damaged ({error})\nTrain the run again") from error

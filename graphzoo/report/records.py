@@ -269,10 +269,26 @@ def read_record(run: Path) -> Record:
             ) from error
     path = run / "config.yaml"
     if path.is_file():
-        found = read_settings(path)
-        config = found if isinstance(found, dict) else {}
+        config = read_config(path)
         header = read_header(path)
     return Record(run, result, config, header)
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The settings of a run; empty where the file holds none.
+
+    Args:
+        path: Its config.yaml.
+
+    Raises:
+        UsageError: for a damaged file.
+    """
+    try:
+        found = read_settings(path)
+    except UsageError as error:
+        what = str(error).partition("\n")[0]
+        raise UsageError(f"{what}\nMove it away: the run is shown without its settings then") from error
+    return found if isinstance(found, dict) else {}
 
 
 def group_records(records: Sequence[Record]) -> list[Group]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 from torch.random import fork_rng
 
@@ -359,7 +360,8 @@ class Task(LightningModule):
         """
         if self.encoder is None or _came_from_optimizer(error):
             return SMALLER_MODEL
-        learned = sum(p.numel() * p.element_size() for p in self.parameters() if p.requires_grad)
+        weights = [p for p in self.parameters() if p.requires_grad and not is_lazy(p)]
+        learned = sum(p.numel() * p.element_size() for p in weights)
         available = available_bytes(self.device)
         if available is not None and self.device.type == "cuda":
             available += torch.cuda.memory_allocated(self.device)

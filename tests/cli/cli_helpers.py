@@ -169,6 +169,14 @@ class OwnNodeEncoder(NodeEncoder):
         return self.lin(x + torch.zeros_like(x).index_add(0, target, x[source]))
 
 
+class LazyNodeEncoder(OwnNodeEncoder):
+    """One whose weights have no size before the first batch."""
+
+    def __init__(self, spec: GraphSpec, *, hidden_channels: int = 4):
+        super().__init__(spec, hidden_channels=hidden_channels)
+        self.lin = nn.LazyLinear(hidden_channels)
+
+
 class RunOut(Callback):
     """Asks for more memory than there can be, at one step, once: the error is that of torch's allocator."""
 

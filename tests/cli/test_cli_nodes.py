@@ -230,6 +230,13 @@ def test_an_encoder_by_dotted_path(cli, results, tiny_graph):
     assert cli("predict", "--ckpt_path=run", "--out=out.csv").status == 0
 
 
+def test_weights_without_a_size_before_the_first_batch(cli, tiny_graph):
+    """Nobody can say beforehand whether they fit."""
+    names = ["--model.encoder=cli_helpers.LazyNodeEncoder", "--data=nodes", f"--data.path={tiny_graph}"]
+    result = cli("fit", *names, *ONE_STEP)
+    assert result.status == 0, result.err
+
+
 def test_an_encoder_by_entry_point(cli, results, tiny_graph, monkeypatch):
     from importlib.metadata import EntryPoint
 

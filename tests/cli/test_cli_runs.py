@@ -239,6 +239,13 @@ def test_an_optimiser_of_the_users_own(cli, fit_nodes):
     assert [row["train/lr"] for row in rows("run") if row["train/lr"]][3:] == ["0.0625"]
 
 
+def test_a_schedule_without_an_optimiser_is_refused(cli, tiny_graph):
+    command = ["fit", "--model=galit", "--data=nodes", f"--data.path={tiny_graph}", "--trainer.max_epochs=1"]
+    result = cli(*command, "--lr_scheduler=ExponentialLR", "--lr_scheduler.gamma=0.5")
+    assert result.status == 2 and "Give --optimizer NAME" in result.err and "milestones" in result.err
+    assert not list(Path().glob("runs*"))
+
+
 def test_tips_for_paid_services_are_left_out(process, tiny_kg, workplace):
     done = process(
         "fit", "--model=knowformer", "--data=kg", f"--data.path={tiny_kg}", "--trainer=smoke",

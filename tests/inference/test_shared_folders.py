@@ -52,8 +52,7 @@ def test_a_card_of_somebody_else_is_not_overwritten(tmp_path):
 def test_who_may_read_a_file_is_the_umasks_choice(umls_run, tmp_path):
     source = Path(shutil.copytree(umls_run.path, tmp_path / "run"))
     for file in source.rglob("*"):
-        if file.is_file():
-            file.chmod(0o400)
+        file.chmod(0o400 if file.is_file() else 0o700)
     mask = 0o027
     before = os.umask(mask)
     try:
@@ -61,6 +60,8 @@ def test_who_may_read_a_file_is_the_umasks_choice(umls_run, tmp_path):
         made.append(GALiT(GraphSpec(6, 0, 5)).save_pretrained(tmp_path / "encoder"))
     finally:
         os.umask(before)
+    folders = [path for folder in made for path in (folder, *folder.rglob("*")) if path.is_dir()]
+    assert len(folders) == 5 and {path.stat().st_mode & 0o777 for path in folders} == {0o777 & ~mask}, folders
     files = [path for folder in made for path in folder.rglob("*") if path.is_file()]
     found = {path.relative_to(tmp_path): oct(path.stat().st_mode & 0o777) for path in files}
     assert len(files) > 10 and set(found.values()) == {oct(0o666 & ~mask)}, found

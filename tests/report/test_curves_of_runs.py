@@ -125,6 +125,13 @@ def test_damaged_results_are_named(tmp_path, content):
         find_records([run])
 
 
+def test_damaged_settings_are_named(tmp_path):
+    run = write_run(tmp_path / "run")
+    (run / "config.yaml").write_text("a: [")
+    with pytest.raises(UsageError, match="(?s)config.yaml, line .*no valid YAML.*Move it away"):
+        find_records([run])
+
+
 def test_a_damaged_row_is_named(tmp_path):
     row = write_row(tmp_path / "row")
     (row / "row.json").write_text(json.dumps({"metrics": {}}))
