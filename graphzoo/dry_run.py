@@ -17,17 +17,15 @@ from lightning.pytorch.callbacks import Timer
 from lightning.pytorch.utilities.seed import isolate_rng
 from rich import get_console
 from rich.table import Table
-from torch import nn
-from torch.nn.parameter import is_lazy
 
 from graphzoo.arguments import Plan
 from graphzoo.callbacks.diagnostics import peak_memory_gib
 from graphzoo.errors import UsageError
-from graphzoo.memory import available_bytes, refuse_what_cannot_fit
+from graphzoo.memory import available_bytes
 from graphzoo.summary import counted, describe_run, duration, size
-from graphzoo.tasks.base import SMALLER_MODEL, Task
+from graphzoo.tasks.room import refuse_untrainable
 
-__all__ = ["DRY_SETTINGS", "DryRun", "limited_memory", "refuse_untrainable"]
+__all__ = ["DRY_SETTINGS", "DryRun", "limited_memory"]
 
 _TITLE = "dry run: writes no run; downloads and caches are kept"
 _STEPS, _SECONDS = 20, 10.0  # as many steps as fit into the time, between 3 and 20
@@ -219,39 +217,6 @@ class DryRun(Callback):
 
         start = epoch * per_epoch + batch // parts
         return until(start + left) - until(start)
-
-
-def refuse_untrainable(trainer: Trainer, module: LightningModule) -> None:
-    """Refuse a model whose weights, gradients and moments alone exceed the memory.
-
-    A task's encoder that is not built yet is counted without taking memory for it, where it lets itself.
-
-    Args:
-        trainer: Its device is looked at; the data are set up.
-        module: What is trained.
-
-    Raises:
-        UsageError: naming what is needed and what there is.
-    """
-    found: nn.Module = module
-    if isinstance(module, Task) and module.encoder is None:
-        with trainer.precision_plugin.module_init_context():
-            outline = module.outline()
-        if outline is None:
-            return
-        found = outline
-    weights = [p for p in found.parameters() if not is_lazy(p)]  # those have no size before the first batch
-    learned = [p for p in weights if p.requires_grad]
-    # Adam, which all tasks take, keeps two moments of each weight; another optimizer is put over the method.
-    adam = isinstance(module, Task) and "configure_optimizers" not in vars(module)
-    kept, beside = (3, ", gradients and Adam's two moments") if adam else (1, " and gradients")
-    refuse_what_cannot_fit(
-        sum(p.numel() * p.element_size() for p in weights)
-        + kept * sum(p.numel() * p.element_size() for p in learned),
-        trainer.strategy.root_device,
-        f"training {sum(p.numel() for p in learned):,} parameters (weights{beside} alone)",
-        SMALLER_MODEL,
-    )
 
 
 def _steps_per_epoch(trainer: Trainer) -> int | None:

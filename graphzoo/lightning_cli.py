@@ -29,11 +29,11 @@ from graphzoo.callbacks.wandb_run import without_folders
 from graphzoo.dry_run import DRY_SETTINGS, DryRun
 from graphzoo.errors import UsageError
 from graphzoo.parser import GraphzooParser
-from graphzoo.results import FORMAT, SELECTED, config_hash, print_table, write_results, write_rows
 from graphzoo.rows import published_values
 from graphzoo.run_callbacks import Artifacts, Began, Monitor
 from graphzoo.run_config import refuse_nulls
 from graphzoo.run_directory import choose_run_directory, missing_folders, relative, write_config
+from graphzoo.run_results import Judged, report_results
 from graphzoo.settings_file import read_settings
 from graphzoo.summary import RunSummary
 
@@ -371,74 +371,11 @@ class GraphzooCLI(LightningCLI):
 
     def _report(self, split: str, chosen: Path | None, validated: dict[str, float]) -> None:
         """Write results.json and the table per relation, and print the figures."""
-        if not self.trainer.is_global_zero:
-            return
-        logged = {name: float(value) for name, value in self.trainer.callback_metrics.items()}
-        metrics = {name: value for name, value in logged.items() if name.startswith(f"{split}/")}
-        rows: list[dict[str, Any]] = list(getattr(self.model, "test_table", [])) if split == "test" else []
-        for row in rows:
-            # Lightning keeps plain numbers in single precision; the table has them in full.
-            if row.get("relation") == "all":
-                ending = "" if row["direction"] == "both" else f"_{row['direction']}"
-                full = {f"{split}/{name}{ending}": row[name] for name in row}
-                metrics |= {name: full[name] for name in full if name in metrics}
-        config = self.plain_config()
-        callbacks: list[Callback] = self.trainer.callbacks  # type: ignore[attr-defined]
-        throughput = next(callback for callback in callbacks if isinstance(callback, own.Throughput))
-        best = _monitored(self.trainer)
-        described = (self.checkpoint or {}).get("graphzoo", {})
-        validation = {**validated, **best}
-        # without a checkpoint of its own a training that went on still holds the one that it began with
-        judged = (self.checkpoint or {}).get("epoch") if chosen is not None else None
-        selection = self._selection(chosen, validated=bool(validation))
-        content = {
-            "format": FORMAT,
-            "command": self.plan.command,
-            "metrics": metrics,
-            "validation": validation,
-            "model": self.plan.model,
-            "data": self.plan.data,
-            "recipe": self.plan.recipe or None,
-            "seed": config.get("seed_everything"),
-            "best_epoch": judged if selection == SELECTED[0] else None,
-            "checkpoint_epoch": judged,
-            "selection": selection,
-            "epochs": self.trainer.current_epoch if self.plan.command == "fit" else None,
-            "steps": self.trainer.global_step if self.plan.command == "fit" else None,
-            "checkpoint": None if chosen is None else str(chosen),
-            "seconds": round(time.perf_counter() - self._began, 3),
-            "fit_seconds": round(throughput.fit_seconds, 3) if self.plan.command == "fit" else None,
-            "num_parameters": sum(parameter.numel() for parameter in self.model.parameters()),
-            "config_hash": config_hash(config),
-            "data_fingerprint": getattr(self.datamodule, "fingerprint", None),
-            "split": self.datamodule.describe_split() if hasattr(self.datamodule, "describe_split") else None,
-            "trained_on": described.get("data"),
-            "versions": _versions(),
-        }
-        write_results(self.run_dir / "results.json", content)
-        if rows:
-            write_rows(self.run_dir / "relations.csv", rows)
-        checkpoint = f", {chosen.name}" if chosen is not None else ""
-        if judged is not None:
-            checkpoint += f" of epoch {judged + 1}"
-        if selection == SELECTED[2]:
-            checkpoint += ", never validated"
-        words = {"val": "validation", "test": "test"}
-        print_table(
-            f"{self.plan.model} on {self.plan.data}: {words[split]}{checkpoint}", metrics, rows, split
-        )
-        sys.stderr.write(f"results: {relative(self.run_dir / 'results.json')}\n")
-
-    def _selection(self, chosen: Path | None, *, validated: bool) -> str | None:
-        """How the judged weights were chosen among those of all epochs, if that is known."""
-        name = "" if chosen is None else Path(chosen).name
-        if name == "best.ckpt":
-            return SELECTED[0]
-        if name != "last.ckpt" and (self.plan.command != "fit" or chosen is not None):
-            return None  # untrained, or a file of the user's own
-        states = (self.checkpoint or {}).get("callbacks") or {} if chosen is not None else {}
-        scores = (state.get("best_model_score") for state in states.values() if isinstance(state, dict))
-        return SELECTED[1] if validated or any(score is not None for score in scores) else SELECTED[2]
+        if self.trainer.is_global_zero:
+            # without a checkpoint of its own a training that went on still holds the one that it began with
+            judged = Judged(chosen, self.checkpoint if chosen is not None else None, validated)
+            config = self.plain_config()
+            report_results(self.trainer, self.plan, self.run_dir, config, split, judged, began=self._began)
 
 
 def _parser_class(plan: Plan) -> type[GraphzooParser]:
@@ -468,17 +405,3 @@ def _data_name(config: dict[str, Any]) -> str:
         (data.get("init_args") or {}).get("name")
         or str(data.get("class_path") or "data").rpartition(".")[2].lower()
     )
-
-
-def _monitored(trainer: Trainer) -> dict[str, float]:
-    """The validation metric of the best checkpoint."""
-    for callback in trainer.checkpoint_callbacks:
-        if isinstance(callback, own.BestCheckpoint) and callback.best_model_score is not None:
-            return {f"best {callback.monitor}": float(callback.best_model_score)}
-    return {}
-
-
-def _versions() -> dict[str, str]:
-    from graphzoo.tasks.base import versions
-
-    return versions()

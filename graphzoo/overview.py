@@ -184,7 +184,7 @@ def _row_of(runs: Sequence[Record], *, commands: bool) -> dict[str, Any]:
         "data": first.data,
         "recipe": first.recipe or None,
         "name": None,
-        # settings are read from the classes, which takes seconds: only where there is something to compare
+        # runs of earlier versions do not say it themselves, and reading their classes takes seconds
         "differs": (what_differs(first) or None) if compared else None,
         "command": repeat_runs(runs) if commands and first.config else None,
         "seeds": sorted({run.seed for run in runs if run.seed is not None}),

@@ -10,10 +10,10 @@ from lightning.pytorch.strategies.launchers import _SubprocessScriptLauncher
 
 from graphzoo.arguments import Plan
 from graphzoo.callbacks import Interrupted
-from graphzoo.dry_run import refuse_untrainable
 from graphzoo.memory import is_out_of_memory
 from graphzoo.processes import lost_a_process
 from graphzoo.tasks.base import Task
+from graphzoo.tasks.room import refuse_untrainable, what_takes_less
 
 __all__ = ["Artifacts", "Began", "Monitor"]
 
@@ -44,7 +44,7 @@ class Began(Callback):
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Say what takes less memory, and end the processes that would wait for this one."""
         if is_out_of_memory(exception) and trainer.training and isinstance(pl_module, Task):
-            exception.add_note(pl_module.what_takes_less(exception))
+            exception.add_note(what_takes_less(pl_module, exception))
         launcher = trainer.strategy.launcher
         failed = isinstance(exception, Exception) and not isinstance(exception, Interrupted)
         if failed and isinstance(launcher, _SubprocessScriptLauncher) and not lost_a_process(exception):

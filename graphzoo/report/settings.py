@@ -16,7 +16,7 @@ from graphzoo.rows import find_recipe
 from graphzoo.runs import word_of
 from graphzoo.settings_file import read_settings
 
-__all__ = ["changed_settings", "repeat_command", "repeat_runs", "what_differs"]
+__all__ = ["changed_protocol", "changed_settings", "repeat_command", "repeat_runs", "what_differs"]
 
 # Where and how a run is watched, which changes no figure.
 _NO_MATTER = (
@@ -86,6 +86,22 @@ def what_differs(record: Record, *, ablation: bool = False) -> str:
     recipe = _recipe(record)
     if recipe is None:
         return ""
+    known = None if ablation else record.result.get("changed")  # told when the run was judged
+    changed = known if isinstance(known, str) else changed_protocol(record, ablation=ablation)
+    return "; ".join(filter(None, [recipe.header.get("differs", ""), changed]))
+
+
+def changed_protocol(record: Record, *, ablation: bool = False) -> str:
+    """The settings of a run that are not its recipe's and make another protocol, in a few words.
+
+    Reads the defaults of the run's classes, and imports torch for them.
+
+    Args:
+        record: A run; empty for one without config.yaml, and for a run of no recipe.
+        ablation: See `what_differs`.
+    """
+    if _recipe(record) is None:
+        return ""
     changed = {
         name: values
         for name, values in changed_settings(record).items()
@@ -99,7 +115,7 @@ def what_differs(record: Record, *, ablation: bool = False) -> str:
     )
     told = [_change(name, *changed[name]) for name in order[:_MOST_NAMED]]
     more = [f"and {len(order) - _MOST_NAMED} more"] if len(order) > _MOST_NAMED else []
-    return "; ".join(filter(None, [recipe.header.get("differs", ""), ", ".join([*told, *more])]))
+    return ", ".join([*told, *more])
 
 
 def _change(name: str, value: Any, usual: Any) -> str:

@@ -6,7 +6,6 @@ import inspect
 import logging
 import math
 import platform
-import traceback
 import warnings
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
@@ -15,29 +14,26 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 from torch.random import fork_rng
 
 from graphzoo.encoders.base import Encoder
 from graphzoo.errors import NonFiniteError
 from graphzoo.finite import describe_weights, stopped, texts_of_processes
-from graphzoo.memory import available_bytes, refuse_what_cannot_fit
+from graphzoo.memory import refuse_what_cannot_fit
 from graphzoo.registry import class_path
 from graphzoo.types import GraphSpec
 
 if TYPE_CHECKING:
     from graphzoo.analysis import Table
 
-__all__ = ["CHECKPOINT_FORMAT", "FEW_PAIRS", "FEW_QUERIES", "SMALLER", "SMALLER_MODEL", "Task", "versions"]
+__all__ = ["CHECKPOINT_FORMAT", "FEW_PAIRS", "FEW_QUERIES", "SMALLER", "Task", "versions"]
 
 log = logging.getLogger(__name__)
 
 CHECKPOINT_FORMAT = 1
 # What to do when memory runs out for the least that can be computed at once.
 SMALLER = "Take a smaller --model.encoder.hidden_channels, or a device with more memory"
-# What to do when it runs out for the weights and what the optimiser keeps of them: no smaller batch helps.
-SMALLER_MODEL = "Take a smaller --model.encoder.hidden_channels or --model.encoder.num_layers"
 # Samples on which the entropy of the attention is measured; of nodes no more than make so many weights.
 FEW_QUERIES, FEW_PAIRS, FEW_NODES, FEW_WEIGHTS = 4, 8, 16, 2**24
 
@@ -51,13 +47,6 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
-
-
-def _came_from_optimizer(error: BaseException) -> bool:
-    """Whether an error was raised by the optimiser's own step, not by the model inside of it."""
-    frames = list(traceback.walk_tb(error.__traceback__))
-    module = frames[-1][0].f_globals.get("__name__", "") if frames else ""
-    return bool(module.startswith(("torch.optim.", "torch.utils._foreach")))
 
 
 class Task(LightningModule):
@@ -351,22 +340,6 @@ class Task(LightningModule):
             if self._micro_batch_size() > 1
             else SMALLER
         )
-
-    def what_takes_less(self, error: BaseException) -> str:
-        """What to do when memory ran out, a line: `less_memory`, unless no smaller batch can help.
-
-        Args:
-            error: What the allocation raised.
-        """
-        if self.encoder is None or _came_from_optimizer(error):
-            return SMALLER_MODEL
-        weights = [p for p in self.parameters() if p.requires_grad and not is_lazy(p)]
-        learned = sum(p.numel() * p.element_size() for p in weights)
-        available = available_bytes(self.device)
-        if available is not None and self.device.type == "cuda":
-            available += torch.cuda.memory_allocated(self.device)
-        # weights, gradients and Adam's two moments
-        return SMALLER_MODEL if available is not None and 4 * learned > available else self.less_memory
 
     def _micro_batch_size(self) -> int:
         """Most queries or links of a loader item of this process."""

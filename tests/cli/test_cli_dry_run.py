@@ -11,7 +11,8 @@ from graphzoo import dry_run
 from graphzoo.arguments import Plan
 from graphzoo.dry_run import DryRun, limited_memory
 from graphzoo.summary import RunSummary, counted, describe_run, duration, size
-from graphzoo.tasks.base import SMALLER_MODEL
+from graphzoo.tasks import room
+from graphzoo.tasks.room import SMALLER_MODEL
 
 
 def dry(fit, *options, status=0, epochs=3):
@@ -124,7 +125,7 @@ def test_a_limit_of_the_user_is_never_raised(monkeypatch):
 
 def test_weights_gradients_and_moments_are_what_it_refuses_by(fit, monkeypatch):
     asked = []
-    monkeypatch.setattr(dry_run, "refuse_what_cannot_fit", lambda *arguments: asked.append(arguments))
+    monkeypatch.setattr(room, "refuse_what_cannot_fit", lambda *arguments: asked.append(arguments))
     weights = int(shown(dry(fit))["model"].split(", ", 1)[1].split()[0].replace(",", ""))
     encoder, whole = (arguments[0] for arguments in asked)
     assert 0 < encoder < whole == 16 * weights, "first the encoder, then with the decoder"
@@ -135,7 +136,7 @@ def test_weights_gradients_and_moments_are_what_it_refuses_by(fit, monkeypatch):
     module = torch.nn.Linear(3, 2)  # of a user, with an optimiser that nobody knows
     module.bias.requires_grad_(False)
     trainer = SimpleNamespace(strategy=SimpleNamespace(root_device=torch.device("cpu")))
-    dry_run.refuse_untrainable(trainer, module)
+    room.refuse_untrainable(trainer, module)
     assert asked[0][0] == 4 * (6 + 2 + 6) and "(weights and gradients alone)" in asked[0][2]
 
 
@@ -179,7 +180,7 @@ def test_memory_that_runs_out_for_the_weights_is_not_blamed_on_the_batch(fit, mo
         monkeypatch.setattr(torch.optim.Adam, "_init_group", ours)
     else:
         options = ["--trainer.callbacks+=cli_helpers.RunOut", "--trainer.callbacks.step=1"]
-        monkeypatch.setattr("graphzoo.tasks.base.available_bytes", lambda device: 1000)
+        monkeypatch.setattr("graphzoo.tasks.room.available_bytes", lambda device: 1000)
     result = dry(fit, *options, status=1)
     assert "out of memory" in result.err and SMALLER_MODEL in result.err
     assert "batch" not in result.err and len(result.err.splitlines()) <= 6

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -216,6 +217,13 @@ def test_predict_refuses_options_of_the_other_task(fit_nodes, cli, arguments, me
     Path("nodes.txt").write_text("7\n")
     result = cli("predict", "--ckpt_path=run", "--out=out.csv", *arguments)
     assert result.status == 2 and message in result.err
+
+
+def test_a_run_says_what_is_not_its_recipes(cli, results):
+    names = ["--model=galit", "--data=digits", "--trainer.accelerator=cpu", "--run_dir=run"]
+    result = cli("fit", *names, "--trainer.max_epochs=1", "--seed=3", "--trainer.log_every_n_steps=1")
+    assert result.status == 0, result.err
+    assert re.fullmatch(r"trainer\.max_epochs 1 \(recipe \d+\)", results("run")["changed"])
 
 
 # Encoders of others

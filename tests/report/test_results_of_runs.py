@@ -5,6 +5,8 @@ import io
 import json
 import os
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -104,6 +106,22 @@ def test_settings_that_are_not_the_recipes_are_named(tmp_path):
     (own,) = find_records([write_run(tmp_path / "own", model="gcn", recipe="gcn/cora", changed=SHORT)])
     header = find_recipe("gcn", "gcn/cora", "cora").header["differs"]
     assert what_differs(own).startswith(f"{header}; trainer.max_epochs 8")
+
+
+def test_a_run_that_says_what_it_changed_is_tabled_without_torch(tmp_path):
+    run = write_run(tmp_path / "run", changed=SHORT)
+    path = run / "results.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "changed": "as it was told then"}))
+    code = f"""
+import sys
+from graphzoo.cli import main
+status = main(["results", {str(run)!r}, "--format", "markdown"])
+assert "torch" not in sys.modules and "lightning" not in sys.modules
+sys.exit(status)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "as it was told then" in done.stdout
 
 
 def test_the_report_and_a_row_name_them_too(tmp_path):

@@ -174,6 +174,15 @@ def test_no_global_random_numbers_are_used():
     assert torch.equal(sampler(pairs, seed=1).nodes, first)
 
 
+@pytest.mark.parametrize("seed", [0, 7, -5, 2**62 + 11, -(2**63)])
+def test_the_kernel_hashes_as_everything_else_does(seed):
+    """Drawn subgraphs are those of earlier versions as long as this holds."""
+    from graphzoo.sampling.pair_subgraphs.kernels import _hash
+
+    expected = hash_integers(0x7061697273, seed, torch.tensor([3]), torch.tensor([2**40]))
+    assert np.uint64(_hash(0x7061697273, seed, 3, 2**40)).astype(np.int64) == int(expected)
+
+
 def test_a_seed_for_every_pair():
     sampler = PairSubgraphSampler(random_graph(30, 90), 30, depth=2, num_neighbors=2)
     pairs = torch.tensor([[3, 4], [5, 6], [3, 4]])
