@@ -102,6 +102,7 @@ class TrainingPairs(Dataset[PairBatch]):
         num_negatives: K, negatives per link.
         seed: Seed of the run.
         subgraphs: Samples what is around a pair; None for encoders of whole graphs.
+        is_structured: Whether a link's negatives have its source (all pairs', where it is linked to all).
     """
 
     def __init__(
@@ -113,9 +114,11 @@ class TrainingPairs(Dataset[PairBatch]):
         num_negatives: int,
         seed: int,
         subgraphs: PairSubgraphSampler | None,
+        is_structured: bool = False,
     ) -> None:
         self.train, self.negatives, self.subgraphs = train, negatives, subgraphs
         self.is_directed, self.num_negatives, self.seed = is_directed, num_negatives, seed
+        self.is_structured = is_structured
         self._share: tuple[tuple[int, int], Tensor, Tensor, Tensor, PairSamples | None, Tensor] | None = None
 
     def __getitem__(self, item: PairSlice) -> PairBatch:
@@ -123,7 +126,9 @@ class TrainingPairs(Dataset[PairBatch]):
         if self._share is None or self._share[0] != key:
             self._share = (key, *self._make_share(item))
         _, pairs, label, index, samples, order = self._share
-        low, high = cut(order.numel(), item.num_parts, item.part)
+        # links that stand beside their negatives are not parted from them: their source is asked once
+        unit = 1 + self.num_negatives if self.is_structured and samples is None else 1
+        low, high = (unit * end for end in cut(order.numel() // unit, item.num_parts, item.part))
         rows = order[low:high]
         return PairBatch(
             edge_label_index=pairs[:, rows],
@@ -143,14 +148,22 @@ class TrainingPairs(Dataset[PairBatch]):
             swapped = hash_integers(_DIRECTION, self.seed, item.epoch, item.share) & 1 == 1
             positive = torch.where(swapped, positive.flip(0), positive)
         negative = self.negatives.sample(
-            item.share, num_negatives=self.num_negatives, seed=self.seed, epoch=item.epoch
+            item.share,
+            source=positive[0] if self.is_structured else None,
+            num_negatives=self.num_negatives,
+            seed=self.seed,
+            epoch=item.epoch,
         )
         pairs = torch.cat([positive, negative], dim=1)
         label = torch.zeros(pairs.shape[1])
         label[: positive.shape[1]] = 1
         index = torch.cat([item.share, item.share.repeat_interleave(self.num_negatives)])
         if self.subgraphs is None:
-            return pairs, label, index, None, torch.arange(pairs.shape[1])
+            order = torch.arange(pairs.shape[1])
+            if self.is_structured:  # a link beside its negatives
+                links = torch.arange(positive.shape[1])
+                order = torch.cat([links, links.repeat_interleave(self.num_negatives)]).argsort(stable=True)
+            return pairs, label, index, None, order
         seed = int(hash_integers(_SUBGRAPH, self.seed, item.epoch))
         samples = self.subgraphs.sample(pairs.t().contiguous(), seed=seed)
         return pairs, label, index, samples, samples.num_nodes.argsort(stable=True)

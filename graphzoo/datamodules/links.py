@@ -23,6 +23,7 @@ from graphzoo.datamodules.link_batches import (
     mixed_order,
     sample_split,
 )
+from graphzoo.datamodules.mapped_graph import subgraph_sampler
 from graphzoo.datamodules.source import absolute, check_source, loaded, write_meta
 from graphzoo.datasets import LinkGraph, LinkSplit, link_graph_from_files, load_link_graph
 from graphzoo.errors import UsageError
@@ -64,6 +65,9 @@ class LinkDataModule(LightningDataModule):
             rank's whole share.
         eval_batch_size: Pairs scored at once (distinct source nodes at once for query encoders).
         num_negatives: Negatives per training link.
+        structured_negatives: Draw a link's negatives from its own source, (u, v) -> (u, w), instead of from
+            all pairs: a query encoder answers them together with the link. A source that is linked to all
+            nodes gets pairs of others; of directed links only the target changes.
         max_valid_pairs: Validate on a fixed sample of so many positives (the same for every seed), with as
             large a share of a shared pool; None: on all.
         use_features: Whether the encoder sees node features.
@@ -101,6 +105,7 @@ class LinkDataModule(LightningDataModule):
         micro_batch_size: int | None = None,
         eval_batch_size: int | None = None,
         num_negatives: int = 1,
+        structured_negatives: bool = False,
         max_valid_pairs: int | None = None,
         use_features: bool = True,
         normalize_features: bool = False,
@@ -156,7 +161,8 @@ class LinkDataModule(LightningDataModule):
             micro_batch_size,
             eval_batch_size,
         )
-        self.num_negatives, self.max_valid_pairs = num_negatives, max_valid_pairs
+        self.num_negatives, self.structured_negatives = num_negatives, structured_negatives
+        self.max_valid_pairs = max_valid_pairs
         self.use_features, self.normalize_features = use_features, normalize_features
         self.depth, self.num_neighbors, self.max_nodes = depth, num_neighbors, max_nodes
         self.num_relabelings, self.both_directions = num_relabelings, both_directions
@@ -312,16 +318,16 @@ class LinkDataModule(LightningDataModule):
         return self._relational[late]
 
     def subgraph_sampler(self, split: str) -> PairSubgraphSampler:
-        """Samples subgraphs around pairs from the edges of `edge_index(split)`."""
+        """Samples subgraphs around pairs from the edges of `edge_index(split)`; many edges are mapped."""
         late = self._is_late(split)
         if late not in self._samplers:
-            self._samplers[late] = PairSubgraphSampler(
-                self.edge_index(split),
-                self.graph.num_nodes,
+            self._samplers[late] = subgraph_sampler(
+                self.graph,
+                split,
+                lambda: self.edge_index(split),
                 depth=self.depth,
                 num_neighbors=self.num_neighbors,
                 max_nodes=self.subgraph_budget,
-                directed=self.graph.is_directed,
             )
         return self._samplers[late]
 
@@ -342,6 +348,7 @@ class LinkDataModule(LightningDataModule):
             num_negatives=self.num_negatives,
             seed=self.seed,
             subgraphs=self.subgraph_sampler("train") if self.batching == "subgraphs" else None,
+            is_structured=self.structured_negatives,
         )
         return ResumableLoader(pairs, sampler, self.num_workers, ahead=self._ahead)
 

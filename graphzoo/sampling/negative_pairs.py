@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import torch
 from torch import Tensor
 
@@ -40,11 +42,21 @@ class NegativePairs:
         # Free pairs below the i-th taken one.
         self._free_below = taken - torch.arange(taken.numel(), device=taken.device)
 
-    def sample(self, index: Tensor, *, num_negatives: int = 1, seed: int, epoch: int) -> Tensor:
+    def sample(
+        self,
+        index: Tensor,
+        *,
+        source: Tensor | None = None,
+        num_negatives: int = 1,
+        seed: int,
+        epoch: int,
+    ) -> Tensor:
         """Draw for each training link, with replacement.
 
         Args:
             index: Number of each link in the training split, [B], int64.
+            source: First node of the pairs drawn for each link, [B], int64; where it is linked to all, and
+                with None, pairs are drawn from all.
             num_negatives: K, draws per link.
             seed: Seed of the run.
             epoch: Epoch, so that every epoch has its own negatives.
@@ -52,9 +64,24 @@ class NegativePairs:
         Returns:
             Pairs [2, B * K], int64, those of a link side by side, on the device of the edges.
         """
+        device = self._free_below.device
+        # of all free pairs, in their order: the `count` ones that begin at `first`
+        first, count = torch.zeros(1, dtype=torch.int64), torch.tensor([self.num_free])
+        if source is not None:
+            before = self._free_before
+            has_free = before[source + 1] > before[source]
+            count = torch.where(has_free, before[source + 1] - before[source], count)
+            first = torch.where(has_free, before[source], first)
         draw = torch.arange(num_negatives, device=index.device)
         bits = hash_integers(_PURPOSE, seed, epoch, index[:, None], draw[None, :])
-        free = (uniform_from_hash(bits) * self.num_free).long().clamp(max=self.num_free - 1).view(-1)
-        free = free.to(self._free_below.device)
+        place = (uniform_from_hash(bits) * count[:, None]).long().clamp(max=count[:, None] - 1)
+        free = (first[:, None] + place).view(-1).to(device)
         key = free + torch.searchsorted(self._free_below, free, right=True)
         return torch.stack([key // self.num_nodes, key % self.num_nodes])
+
+    @cached_property
+    def _free_before(self) -> Tensor:
+        """Free pairs in front of each row, [N + 1], on the CPU."""
+        taken = self._free_below + torch.arange(self._free_below.numel(), device=self._free_below.device)
+        begin = torch.arange(self.num_nodes + 1, device=taken.device) * self.num_nodes
+        return (begin - torch.searchsorted(taken, begin)).cpu()

@@ -176,8 +176,11 @@ class LinkPrediction(Task):
         if self.batching == "sources":
             num_links = min(datamodule.batch_size, len(datamodule.graph.train))
             share = math.ceil(num_links / self.trainer.world_size)
-            at_once = min(datamodule.micro_batch_size or share, share)
-            self.check_memory(at_once, datamodule.graph.num_nodes, option="--data.micro_batch_size")
+            # each a source to be asked; so may be its negatives, unless they have the link's
+            each = 1 if datamodule.structured_negatives else 1 + datamodule.num_negatives
+            at_once = each * min(datamodule.micro_batch_size or share, share)
+            num_nodes = datamodule.graph.num_nodes
+            self.check_memory(min(at_once, num_nodes), num_nodes, option="--data.micro_batch_size")
         if self.hide_positives and self.batching != "subgraphs":
             self._hider = LinkHider(self._edges("train"), datamodule.graph.num_nodes).to(self.device)
 

@@ -45,6 +45,39 @@ def test_a_draw_depends_on_its_names_alone() -> None:
         assert not torch.equal(together.reshape(2, -1), negatives.sample(index, num_negatives=3, **other))
 
 
+@settings(max_examples=30)
+@given(edges())
+def test_negatives_of_a_source_are_exactly_those_it_is_not_linked_to(edge_index: torch.Tensor) -> None:
+    links = set(map(tuple, edge_index.t().tolist()))
+    free = {(u, v) for u in range(NODES) for v in range(NODES) if u != v} - links
+    source = torch.arange(NODES).repeat(200)
+    drawn = NegativePairs(edge_index, NODES).sample(torch.arange(1400), source=source, seed=0, epoch=0)
+    for u in range(NODES):
+        own = {pair for pair in free if pair[0] == u}
+        assert set(map(tuple, drawn[:, source == u].t().tolist())) == own or not own
+    assert set(map(tuple, drawn.t().tolist())) <= free
+
+
+def test_negatives_of_a_source_are_uniform() -> None:
+    edge_index = torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]])
+    drawn = NegativePairs(edge_index, 12).sample(
+        torch.arange(20000), source=torch.full((20000,), 2), num_negatives=2, seed=1, epoch=2
+    )
+    assert (drawn[0] == 2).all()
+    counts = torch.bincount(drawn[1], minlength=12).double()
+    assert counts[2] == counts[3] == 0
+    expected = 40000 / 10
+    assert ((counts[counts > 0] - expected) ** 2 / expected).sum() < 27.9  # 0.1 % point of chi-square with 9
+
+
+def test_a_source_linked_to_all_has_negatives_from_elsewhere() -> None:
+    edge_index = torch.tensor([[0, 1, 0, 2], [1, 0, 2, 0]])
+    drawn = NegativePairs(edge_index, 3).sample(
+        torch.arange(100), source=torch.zeros(100).long(), seed=0, epoch=0
+    )
+    assert set(map(tuple, drawn.t().tolist())) == {(1, 2), (2, 1)}
+
+
 def test_a_complete_graph_has_no_negatives() -> None:
     with pytest.raises(ValueError, match="all pairs of the 2 nodes are linked"):
         NegativePairs(torch.tensor([[0, 1], [1, 0]]), 2)

@@ -103,11 +103,14 @@ def test_batches_do_not_show_in_the_figures(encoder):
     assert logged["val/mrr"] == pytest.approx(figures["mrr"].item(), abs=1e-6)
 
 
-@pytest.mark.parametrize("encoder", ENCODERS)
-def test_ranks_and_micro_batches_add_up_to_the_global_batch(encoder):
-    whole = data()
+@pytest.mark.parametrize(
+    ("encoder", "settings"),
+    [*((encoder, {}) for encoder in ENCODERS), ("knowformer", {"structured_negatives": True})],
+)
+def test_ranks_and_micro_batches_add_up_to_the_global_batch(encoder, settings):
+    whole = data(**settings)
     expected = gradient(build(encoder, whole), [next(iter(whole.train_dataloader(0)))])
-    parts = data(micro_batch_size=10)
+    parts = data(micro_batch_size=10, **settings)
     batches = []
     for rank in range(2):
         parts.trainer = SimpleNamespace(
@@ -270,6 +273,18 @@ def test_negatives_are_no_training_links_and_change_with_the_epoch():
         assert not links & {frozenset(p) for p in negative.t().tolist()}
         seen.append(negative.sort().values)
     assert not torch.equal(*seen)
+
+
+def test_structured_negatives_stand_beside_their_link():
+    datamodule = data(num_negatives=3, structured_negatives=True, batch_size=40, micro_batch_size=15)
+    build("galit", datamodule)
+    links = {frozenset(pair) for pair in datamodule.graph.train.tolist()}
+    for batch in datamodule.train_dataloader(0):
+        (source, target), label = batch.edge_label_index, batch.edge_label == 1
+        assert torch.equal(source.view(-1, 4), source[::4, None].expand(-1, 4))
+        assert label.view(-1, 4)[:, 0].all() and not label.view(-1, 4)[:, 1:].any()
+        negatives = torch.stack([source, target])[:, ~label]
+        assert not links & {frozenset(pair) for pair in negatives.t().tolist()}
 
 
 def test_undirected_links_are_asked_in_both_directions_directed_ones_as_they_are():

@@ -148,11 +148,18 @@ class LinkGraph:
         Raises:
             ValueError: for another split.
         """
-        self.positive(split)
-        links = self.train
-        if split == "test" and self.valid_edges_at_test:
-            links = torch.cat([links, self.valid.positive])
+        links = torch.cat(self.message_links(split))
         return tidy_edges(links.t(), self.num_nodes, undirected=not self.is_directed)[0]
+
+    def message_links(self, split: str) -> list[Tensor]:
+        """The links behind `edge_index`, each [n, 2], int64.
+
+        Raises:
+            ValueError: for another split.
+        """
+        self.positive(split)
+        late = split == "test" and self.valid_edges_at_test
+        return [self.train, self.valid.positive] if late else [self.train]
 
     def save(self, path: str | Path) -> None:
         """Write everything into one .npz file without pickle, replacing it at once."""

@@ -1,0 +1,171 @@
+"""Large graphs are sampled from a file that processes share: the same subgraphs, built once, damage found."""
+
+import errno
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from graphzoo.datamodules import LinkDataModule, mapped_graph
+from graphzoo.sampling.pair_subgraphs import graph as pair_graph
+from graphzoo.types import PairSubgraphs
+from tests.inference.link_runs import link_data
+from tests.link_graphs import make_link_graph
+
+PAIRS = torch.tensor([[0, 1], [3, 17], [8, 30]])
+
+
+@pytest.fixture
+def edges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's edge list, a graph large enough to be mapped."""
+    monkeypatch.setattr(mapped_graph, "MAPPED_LINKS", 50)
+    generator = np.random.default_rng(0)
+    pairs = {
+        tuple(sorted(pair)) for pair in generator.integers(0, 40, (150, 2)).tolist() if len({*pair}) == 2
+    }
+    path = tmp_path / "edges.csv"
+    path.write_text("".join(f"n{u},n{v}\n" for u, v in sorted(pairs)))
+    return path
+
+
+def cached() -> list[Path]:
+    from graphzoo.datasets.roots import cache_root
+
+    return sorted((cache_root() / "pair-graphs").glob("*.graph"))
+
+
+def subgraphs(path: Path, split: str = "train") -> tuple[PairSubgraphs, bool]:
+    """What a new data module samples, and whether from a file."""
+    data = LinkDataModule(path=str(path), num_neighbors=3)
+    data.setup()
+    sampler = data.subgraph_sampler(split)
+    assert data.subgraph_sampler("valid") is sampler  # the same edges
+    return sampler(PAIRS, seed=1), isinstance(sampler.graph.col, np.memmap)
+
+
+def assert_same(one: PairSubgraphs, other: PairSubgraphs) -> None:
+    assert torch.equal(one.nodes, other.nodes) and torch.equal(one.adjacency, other.adjacency)
+
+
+def test_a_large_graph_is_sampled_from_its_file(edges: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mapped_graph, "MAPPED_LINKS", 10**6)
+    expected, is_mapped = subgraphs(edges)
+    assert not is_mapped and not cached()
+    monkeypatch.setattr(mapped_graph, "MAPPED_LINKS", 50)
+    found, is_mapped = subgraphs(edges)
+    assert is_mapped and len(cached()) == 1
+    assert_same(found, expected)
+
+
+def test_the_file_is_made_once(edges: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, _ = subgraphs(edges)
+
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("built again")
+
+    monkeypatch.setattr(pair_graph.PairGraph, "from_edge_index", never)
+    again, is_mapped = subgraphs(edges)
+    assert is_mapped
+    assert_same(again, first)
+
+
+def test_other_links_have_a_file_of_their_own(edges: Path) -> None:
+    first, _ = subgraphs(edges)
+    lines = edges.read_text().splitlines()
+    edges.write_text("\n".join(lines[:-20]) + "\n")
+    other, _ = subgraphs(edges)
+    assert len(cached()) == 2
+    assert not torch.equal(first.num_nodes, other.num_nodes) or not torch.equal(first.nodes, other.nodes)
+
+
+def test_validation_links_of_the_test_graph_have_a_file_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mapped_graph, "MAPPED_LINKS", 50)
+    data = link_data(make_link_graph(valid_edges_at_test=True))
+    data.setup()
+    num_edges = [len(data.subgraph_sampler(split).graph.col) for split in ("train", "valid", "test")]
+    assert num_edges == [data.edge_index(split).shape[1] for split in ("train", "valid", "test")]
+    assert num_edges[0] == num_edges[1] < num_edges[2]
+    assert len(cached()) == 2
+
+
+@pytest.mark.fault("the cached graph of a data set of links is damaged", "built anew, with a warning")
+def test_a_damaged_file_is_made_anew(edges: Path) -> None:
+    first, _ = subgraphs(edges)
+    (file,) = cached()
+    content = bytearray(file.read_bytes())
+    content[-9] ^= 1
+    file.write_bytes(content)
+    with pytest.warns(UserWarning, match="cached graph rebuilt: .*damaged"):
+        again, is_mapped = subgraphs(edges)
+    assert is_mapped
+    assert_same(again, first)
+    assert_same(subgraphs(edges)[0], first)
+
+
+@pytest.mark.fault(
+    "no room or no right to keep the graph of a data set of links", "stays in memory; a warning"
+)
+@pytest.mark.parametrize("fault", ["a file in the way", "a full disk"])
+def test_without_a_cache_the_graph_stays_in_memory(
+    edges: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    fault: str,
+) -> None:
+    expected, _ = subgraphs(edges)
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / ("file" if fault == "a file in the way" else "new")))
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    if fault == "a full disk":
+        monkeypatch.setattr(pair_graph.PairGraph, "save", full)
+    with caplog.at_level(logging.WARNING):
+        found, is_mapped = subgraphs(edges)
+    assert not is_mapped
+    assert_same(found, expected)
+    assert "the graph stays in memory" in caplog.text and "XDG_CACHE_HOME" in caplog.text
+
+
+def test_a_file_that_is_there_is_read_without_its_lock(edges: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cache may be a folder that others fill."""
+    first, _ = subgraphs(edges)
+
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(mapped_graph, "FileLock", refused)
+    again, is_mapped = subgraphs(edges)
+    assert is_mapped
+    assert_same(again, first)
+
+
+def test_other_negatives_share_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mapped_graph, "MAPPED_LINKS", 50)
+    for own_negatives in (0, 3):
+        data = link_data(make_link_graph(own_negatives=own_negatives))
+        data.setup()
+        data.subgraph_sampler("train")
+    assert len(cached()) == 1
+
+
+def test_spawned_workers_map_it_too(edges: Path) -> None:
+    data = LinkDataModule(path=str(edges), num_neighbors=3, batch_size=16)
+    data.batching = "subgraphs"
+    data.setup()
+    loader = data.train_dataloader(0)
+    alone = [batch.subgraphs for batch in loader]
+    found = DataLoader(
+        loader.dataset,
+        batch_size=None,
+        sampler=loader.sampler,
+        num_workers=1,
+        multiprocessing_context="spawn",
+    )
+    for one, other in zip(found, alone, strict=True):
+        assert_same(one.subgraphs, other)
