@@ -22,7 +22,12 @@ _UNRECOGNIZED = re.compile(r"unrecognized arguments?: (.+)", re.DOTALL)
 _KEY = re.compile(r"Parser key \"([^\"]+)\":?\s*")
 _EXPECTED = re.compile(r"Expected (?:an? )?(.+?)\. Got value: (.+)", re.DOTALL)
 _NESTED = re.compile(r"NestedArg\(key='([^']+)', val=(.+)\)")
-_BY_NAME = {"callbacks": "lightning.pytorch.callbacks", "logger": "lightning.pytorch.loggers"}
+_BY_NAME = {
+    "callbacks": "lightning.pytorch.callbacks",
+    "logger": "lightning.pytorch.loggers",
+    "optimizer": "torch.optim",
+    "lr_scheduler": "torch.optim.lr_scheduler",
+}
 _WRAPPED = ("Does not validate against any", "Problem with given class_path", "Type collections.abc")
 
 
@@ -232,8 +237,10 @@ def _siblings(option: str, command_line: list[str]) -> list[str]:
         "--model": model.get("class_path"),
         "--model.encoder": ((model.get("init_args") or {}).get("encoder") or {}).get("class_path"),
         "--data": (settings.get("data") or {}).get("class_path"),
-        "--trainer.callbacks": _listed_class("callbacks", command_line),
-        "--trainer.logger": _listed_class("logger", command_line),
+        **{
+            option: _named_class(option, command_line)
+            for option in ("--trainer.callbacks", "--trainer.logger", "--optimizer", "--lr_scheduler")
+        },
     }
     group = option.rpartition(".")[0].replace(".init_args", "")
     found = [f"{group}.{name}" for name in _parameters(classes.get(group))]
@@ -242,9 +249,10 @@ def _siblings(option: str, command_line: list[str]) -> list[str]:
     ]
 
 
-def _listed_class(key: str, command_line: list[str]) -> str | None:
-    """The last class that was given to `--trainer.callbacks` or `--trainer.logger`."""
-    value = _value_of(f"--trainer.{key}", command_line)
+def _named_class(option: str, command_line: list[str]) -> str | None:
+    """The last class that was given to an option which takes one by name."""
+    value = _value_of(option, command_line)
+    key = option.rpartition(".")[2].removeprefix("--")
     return value if "." in value else f"{_BY_NAME[key]}.{value}" if value else None
 
 
@@ -262,5 +270,7 @@ def _parameters(class_path: str | None) -> list[str]:
 
 def _class_hint(option: str, value: str) -> str:
     """Nearest class name where Lightning takes one by name."""
-    name = option.rpartition(".")[2]
-    return suggestion(value, import_module(_BY_NAME[name]).__all__) if name in _BY_NAME else ""
+    name = option.rpartition(".")[2].removeprefix("--")
+    if name not in _BY_NAME:
+        return ""
+    return suggestion(value, [known for known in import_module(_BY_NAME[name]).__all__ if known[0].isupper()])
