@@ -242,20 +242,19 @@ def compare(mean: float, paper: float | None, paper_std: float | None) -> str:
     Returns:
         "above"; "met" within the paper's deviation, or if the mean rounds to the published digits; "below".
 
-    >>> compare(0.85, 0.851, 0.006), compare(0.84, 0.851, 0.006), compare(0.851, 0.851, None)
+    >>> compare(0.85, 0.851, 0.006), compare(0.84, 0.851, 0.006), compare(0.852, 0.851, None)
     ('met', 'below', 'above')
-    >>> compare(0.14017, 0.1402, None), compare(0.14014, 0.1402, None)
-    ('met', 'below')
+    >>> compare(0.14023, 0.1402, None), compare(0.14017, 0.1402, None), compare(0.14014, 0.1402, None)
+    ('met', 'met', 'below')
     """
     if paper is None:
         return ""
-    if mean >= paper:
+    # papers give three or four digits; zeros at the end are lost
+    rounded = round(mean, max(3, len(repr(paper).partition(".")[2])))
+    if rounded > paper:
         return "above"
-    digits = max(
-        3, len(repr(paper).partition(".")[2])
-    )  # papers give three or four; zeros at the end are lost
     within = paper_std is not None and mean >= paper - paper_std
-    return "met" if within or round(mean, digits) >= paper else "below"
+    return "met" if within or rounded == paper else "below"
 
 
 def main_metric(row: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from collections.abc import Mapping
@@ -12,11 +13,14 @@ from lightning.pytorch import Callback, Trainer
 
 from graphzoo.arguments import Plan
 from graphzoo.callbacks import BestCheckpoint, Throughput
+from graphzoo.errors import UsageError
 from graphzoo.results import FORMAT, SELECTED, config_hash, print_table, write_results, write_rows
 from graphzoo.run_directory import relative
 from graphzoo.tasks.base import versions
 
 __all__ = ["Judged", "report_results"]
+
+log = logging.getLogger(__name__)
 
 _WORDS = {"val": "validation", "test": "test"}
 
@@ -86,7 +90,7 @@ def report_results(
         "trained_on": content.get("graphzoo", {}).get("data"),
         "versions": versions(),
     }
-    found["changed"] = _changed(run_dir, found, config)
+    found |= _changed(run_dir, found, config)
     write_results(run_dir / "results.json", found)
     if rows:
         write_rows(run_dir / "relations.csv", rows)
@@ -101,12 +105,18 @@ def report_results(
     sys.stderr.write(f"results: {relative(run_dir / 'results.json')}\n")
 
 
-def _changed(run_dir: Path, result: dict[str, Any], config: Mapping[str, Any]) -> str:
+def _changed(run_dir: Path, result: dict[str, Any], config: Mapping[str, Any]) -> dict[str, str]:
     """What sets the run apart from its recipe: told now, while the classes with the defaults are loaded."""
     from graphzoo.report.records import Record
-    from graphzoo.report.settings import changed_protocol
+    from graphzoo.report.settings import changed_protocol, presets_digest
 
-    return changed_protocol(Record(run_dir, result, dict(config), {}))
+    record = Record(run_dir, result, dict(config), {})
+    try:
+        return {"changed": changed_protocol(record), "presets_digest": presets_digest(record)}
+    except (UsageError, ValueError, TypeError) as error:
+        # a preset that somebody is writing, a class without a signature: no figure may be lost for it
+        log.warning("results.json does not say what differs from the recipe: %s", error)
+        return {}
 
 
 def _figures(trainer: Trainer, split: str, rows: list[dict[str, Any]]) -> dict[str, float]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import inspect
+import json
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,7 +18,14 @@ from graphzoo.rows import find_recipe
 from graphzoo.runs import word_of
 from graphzoo.settings_file import read_settings
 
-__all__ = ["changed_protocol", "changed_settings", "repeat_command", "repeat_runs", "what_differs"]
+__all__ = [
+    "changed_protocol",
+    "changed_settings",
+    "presets_digest",
+    "repeat_command",
+    "repeat_runs",
+    "what_differs",
+]
 
 # Where and how a run is watched, which changes no figure.
 _NO_MATTER = (
@@ -86,9 +95,11 @@ def what_differs(record: Record, *, ablation: bool = False) -> str:
     recipe = _recipe(record)
     if recipe is None:
         return ""
-    known = None if ablation else record.result.get("changed")  # told when the run was judged
-    changed = known if isinstance(known, str) else changed_protocol(record, ablation=ablation)
-    return "; ".join(filter(None, [recipe.header.get("differs", ""), changed]))
+    # told when the run was judged, and true as long as the recipe is what it was then
+    known = None if ablation else record.result.get("changed")
+    if not isinstance(known, str) or record.result.get("presets_digest") != presets_digest(record):
+        known = changed_protocol(record, ablation=ablation)
+    return "; ".join(filter(None, [recipe.header.get("differs", ""), known]))
 
 
 def changed_protocol(record: Record, *, ablation: bool = False) -> str:
@@ -185,6 +196,12 @@ def _of_presets(record: Record) -> dict[str, Any]:
     for preset in _presets(record):
         found |= flatten(read_settings(preset.path))
     return found
+
+
+def presets_digest(record: Record) -> str:
+    """sha256 of what a run's data, model and recipe presets set, shortened; imports no torch."""
+    settings = json.dumps(_of_presets(record), sort_keys=True, default=str)
+    return hashlib.sha256(settings.encode()).hexdigest()[:12]
 
 
 def _presets(record: Record) -> list[Preset]:

@@ -6,6 +6,7 @@ from graphzoo.arguments import make_plan
 from graphzoo.errors import UsageError
 from graphzoo.presets import list_presets
 
+RIVALS = [f"{kind}-pair{marked}" for kind in ("gcn", "gat", "sage") for marked in ("", "-id")]
 SMALL = {
     "pencil": [
         "--model.encoder.hidden_channels=16",
@@ -13,8 +14,7 @@ SMALL = {
         "--model.encoder.num_heads=2",
         "--model.encoder.ffn_channels=16",
     ],
-    "gcn-pair": ["--model.encoder.hidden_channels=16"],
-    "gat-pair-id": ["--model.encoder.hidden_channels=16"],
+    **{model: ["--model.encoder.hidden_channels=16"] for model in RIVALS},
 }
 FEW = ["--data.num_neighbors=5", "--data.max_nodes=20", "--trainer.accelerator=cpu", "--logger=csv"]
 RECIPES = [
@@ -83,6 +83,7 @@ def test_recipe_runs_a_step(estimate, results, recipe):
 
 def test_recipes_are_there():
     assert {preset.name for preset in RECIPES} == {
+        *(f"{model}/citeseer-heuristics-cpu" for model in ["pencil", *RIVALS]),
         "pencil/citeseer-heuristics",
         "pencil/citeseer-katz",
         "pencil/citeseer-spd",

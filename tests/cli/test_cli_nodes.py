@@ -226,6 +226,22 @@ def test_a_run_says_what_is_not_its_recipes(cli, results):
     assert re.fullmatch(r"trainer\.max_epochs 1 \(recipe \d+\)", results("run")["changed"])
 
 
+@pytest.mark.fault(
+    "a preset is damaged while a run trains", "figures are kept, a warning instead of `changed`"
+)
+def test_figures_outlive_a_recipe_that_cannot_be_read(cli, results, tiny_graph, monkeypatch, caplog):
+    from graphzoo.errors import UsageError
+
+    def unreadable(record):
+        raise UsageError("galit.yaml, line 3: no YAML")
+
+    monkeypatch.setattr("graphzoo.report.settings.changed_protocol", unreadable)
+    result = cli("fit", "--model=galit", "--data=nodes", f"--data.path={tiny_graph}", *ONE_STEP)
+    assert result.status == 0, result.err
+    assert "test/acc" in results("run")["metrics"] and "changed" not in results("run")
+    assert "galit.yaml, line 3" in caplog.text
+
+
 # Encoders of others
 
 

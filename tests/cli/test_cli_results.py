@@ -176,6 +176,9 @@ def test_a_recipe_that_has_changed_is_another_row(reproduce):
 
 def test_how_a_mean_stands_to_the_paper():
     assert compare(0.5, None, None) == ""
-    assert [compare(mean, 0.5, 0.1) for mean in (0.51, 0.5, 0.41, 0.39)] == ["above", "above", "met", "below"]
+    assert [compare(mean, 0.5, 0.1) for mean in (0.51, 0.5, 0.41, 0.39)] == ["above", "met", "met", "below"]
     assert compare(0.49, 0.5, None) == "below"
-    assert compare(0.28337, 0.2834, None) == "met" and compare(0.28334, 0.2834, None) == "below"
+    assert (
+        compare(0.28343, 0.2834, None) == compare(0.28337, 0.2834, None) == "met"
+        and compare(0.28334, 0.2834, None) == "below"
+    )

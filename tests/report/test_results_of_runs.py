@@ -17,7 +17,7 @@ from graphzoo.overview import collect, results_main, seeds_of
 from graphzoo.presets import list_presets
 from graphzoo.report.records import find_records, group_records
 from graphzoo.report.results import results_section
-from graphzoo.report.settings import repeat_runs, what_differs
+from graphzoo.report.settings import presets_digest, repeat_runs, what_differs
 from graphzoo.rows import find_recipe
 from graphzoo.rows import write_row as average
 from graphzoo.runs import runs_of
@@ -110,8 +110,8 @@ def test_settings_that_are_not_the_recipes_are_named(tmp_path):
 
 def test_a_run_that_says_what_it_changed_is_tabled_without_torch(tmp_path):
     run = write_run(tmp_path / "run", changed=SHORT)
-    path = run / "results.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "changed": "as it was told then"}))
+    (record,) = find_records([run])
+    edit(run, changed="as it was told then", presets_digest=presets_digest(record))
     code = f"""
 import sys
 from graphzoo.cli import main
@@ -122,6 +122,13 @@ sys.exit(status)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "as it was told then" in done.stdout
+
+
+def test_what_was_told_of_a_recipe_that_has_changed_since_is_told_anew(tmp_path):
+    run = write_run(tmp_path / "run", changed=SHORT)
+    edit(run, changed="", presets_digest="of another text")
+    (record,) = find_records([run])
+    assert what_differs(record).startswith("trainer.max_epochs 8 (recipe 200)")
 
 
 def test_the_report_and_a_row_name_them_too(tmp_path):
