@@ -48,13 +48,19 @@ def read_run(folder: Path) -> list[dict[str, object]]:
     return [epochs[epoch] for epoch in sorted(epochs) if (epoch + 1) % every == 0 or epoch == best]
 
 
-def plot(rows: list[dict[str, object]], name: str, path: Path) -> None:
+def judge_of(folder: Path, rows: list[dict[str, object]]) -> str:
+    """The metric that chose the run's checkpoint."""
+    result = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    best = (name.removeprefix("best ") for name in result["validation"] if name.startswith("best "))
+    return next(name for name in (*best, *JUDGES) if any(name in row for row in rows))
+
+
+def plot(rows: list[dict[str, object]], judge: str, name: str, path: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    judge = next(metric for metric in JUDGES if any(metric in row for row in rows))
     runs = list(dict.fromkeys(str(row["run"]) for row in rows))
     figure, axes = pyplot.subplots(1, 2, figsize=(8, 3), constrained_layout=True)
     for run in runs:
@@ -95,7 +101,7 @@ def keep_curves(folder: Path, runs: list[Path]) -> None:
         for row in rows:
             shown = {k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()}
             writer.writerow(shown | {"machine": machine()})
-    plot(rows, folder.name, FIGURES / f"{folder.name}.png")
+    plot(rows, judge_of(runs[0], rows), folder.name, FIGURES / f"{folder.name}.png")
 
 
 def main() -> None:
