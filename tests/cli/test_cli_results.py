@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from graphzoo.errors import UsageError
 from graphzoo.presets import list_presets
+from graphzoo.report import settings
 from graphzoo.rows import compare, parse_published
 from graphzoo.runs import word_of
 
@@ -48,6 +50,19 @@ def test_a_run_does_not_depend_on_those_before_it_in_the_process(reproduce):
             [{k: v for k, v in line.items() if k.endswith(("loss", "acc", "step"))} for line in lines]
         )
     assert figures[0] == figures[1]
+
+
+def test_a_preset_that_cannot_be_read_costs_no_figure(reproduce, monkeypatch, caplog):
+    """What differs from the recipe is left out, with the reason, when somebody is writing the recipe."""
+
+    def broken(*_, **__):
+        raise UsageError("recipe.yaml, line 3: not YAML")
+
+    monkeypatch.setattr(settings, "changed_protocol", broken)
+    reproduce("--seeds=0", "--out=row")
+    found = json.loads(Path("row/seed-0/results.json").read_text())
+    assert found["metrics"]["test/acc"] >= 0 and not {"changed", "presets_digest"} & set(found)
+    assert "results.json does not say what differs from the recipe: recipe.yaml, line 3" in caplog.text
 
 
 def test_an_ablation_is_a_table_of_rows(reproduce, cli):
