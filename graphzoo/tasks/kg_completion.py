@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
@@ -19,6 +20,7 @@ from graphzoo.metrics.ranks import Ties
 from graphzoo.ops import RelationalGraph
 from graphzoo.sampling import FactRemover, hash_integers, sample_negatives
 from graphzoo.tasks.base import FEW_QUERIES, SMALLER, Task
+from graphzoo.tasks.reversed_queries import ReversedQueries
 from graphzoo.types import GraphSpec, QueryBatch, TripleBatch
 
 if TYPE_CHECKING:
@@ -52,7 +54,11 @@ class KGCompletion(Task):
         lr_milestones: Epochs after which the learning rate is multiplied by `lr_gamma`.
         lr_gamma: See `lr_milestones`.
         ties: How tied scores rank: "realistic", "optimistic" or "pessimistic".
-        max_score_bytes: Bound on the states alive while scoring; larger batches are scored in parts.
+        reverse_weight: Weight of the reversed question while judging and predicting: an answer t of
+            (h, r, ?) is also judged by h as the answer of (t, r^-1, ?), see `ReversedQueries`. Ours, not the
+            paper's; for small graphs, since every entity is asked for every relation.
+        max_score_bytes: Bound on the states alive while scoring; larger batches are scored in parts. Also on
+            the scores that `reverse_weight` keeps.
         seed: Seed of noise, dropout and negatives.
 
     Raises:
@@ -76,6 +82,7 @@ class KGCompletion(Task):
         lr_milestones: list[int] | None = None,
         lr_gamma: float = 0.1,
         ties: Ties = "realistic",
+        reverse_weight: float = 0.0,
         max_score_bytes: int = 2 * 2**30,
         seed: int = 0,
     ) -> None:
@@ -108,6 +115,7 @@ class KGCompletion(Task):
         self.test_table: list[dict[str, Any]] = []
         self._remover: FactRemover | None = None
         self._halves = Halves("scoring", "queries", SMALLER)
+        self._reversed = ReversedQueries(reverse_weight, is_binary=loss == "bce", max_bytes=max_score_bytes)
 
     @property
     def monitor(self) -> str:
@@ -136,6 +144,7 @@ class KGCompletion(Task):
         )
         at_once = min(datamodule.micro_batch_size or share, share)
         self.check_memory(at_once, datamodule.spec.num_nodes, option="--data.micro_batch_size")
+        self._reversed.check(datamodule.spec.num_nodes, datamodule.graph("train").num_relations)
         self._remover = FactRemover(datamodule.triples("train"), datamodule.spec.num_nodes, self.remove_facts)
 
     def training_step(self, batch: TripleBatch, batch_idx: int) -> Tensor:
@@ -179,6 +188,16 @@ class KGCompletion(Task):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "epoch"}}
 
     # Judging
+
+    def on_validation_start(self) -> None:
+        """Forget what the weights said before; see `check_data`."""
+        super().on_validation_start()
+        self._reversed.clear()
+
+    def on_test_start(self) -> None:
+        """See `on_validation_start`."""
+        super().on_test_start()
+        self._reversed.clear()
 
     def validation_step(self, batch: QueryBatch, batch_idx: int) -> None:
         """Rank the targets of validation queries."""
@@ -281,8 +300,15 @@ class KGCompletion(Task):
 
         Returns:
             [B, N]. A part that runs out of memory is halved and tried again; the scores are the same to the
-            last bits of a matrix product.
+            last bits of a matrix product. With `reverse_weight`, those of both ends.
+
+        Raises:
+            UsageError: where `reverse_weight` asks for more than `max_score_bytes`.
         """
+        scores = self._score_in_parts(graph, head, relation)
+        return self._reversed.join(scores, graph, head, relation, partial(self._score_in_parts, graph))
+
+    def _score_in_parts(self, graph: RelationalGraph, head: Tensor, relation: Tensor) -> Tensor:
         channels = self.query_encoder.out_channels
         per_query = graph.num_nodes * channels * 4 * _LIVE_STATES
         if per_query > self.max_score_bytes:  # one query is the least there is

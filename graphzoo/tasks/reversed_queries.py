@@ -1,0 +1,111 @@
+"""A question asked from both ends: (h, r, ?) judged together with (t, r^-1, ?) of every answer t."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from graphzoo.errors import UsageError
+from graphzoo.ops import RelationalGraph
+
+__all__ = ["ReversedQueries"]
+
+
+class ReversedQueries:
+    r"""Joins the scores of a question with those of its reversals.
+
+    With p the probability of t as the answer of (h, r, ?) and q that of h as the answer of
+    :math:`(t, r^{-1}, ?)`, the joint score is that of their weighted geometric mean,
+    :math:`\log\bar p = (\log p + w \log q) / (1 + w)`. The reversals of a relation are a question from every
+    entity. They are asked once per relation and kept until `clear`.
+
+    Args:
+        weight: w, at least 0.
+        is_binary: Whether scores are logits of a yes or no each (the joint score is one too); else logits of
+            one answer among all entities (the joint score is a log-probability, not normalised).
+        max_bytes: Bound on what is kept.
+
+    Raises:
+        ValueError: for a negative weight.
+    """
+
+    def __init__(self, weight: float, *, is_binary: bool, max_bytes: int) -> None:
+        if not weight >= 0:
+            raise ValueError(f"reverse_weight must be at least 0, got {weight}")
+        self.weight, self.is_binary, self.max_bytes = weight, is_binary, max_bytes
+        self._kept: dict[int, Tensor] = {}
+        self._graph: RelationalGraph | None = None
+
+    def clear(self) -> None:
+        """Forget all scores: the weights are about to be others."""
+        self._kept, self._graph = {}, None
+
+    def check(self, num_nodes: int, num_relations: int) -> None:
+        """Refuse a graph whose reversals are too many.
+
+        Args:
+            num_nodes: N.
+            num_relations: Relations with inverses, 2R.
+
+        Raises:
+            UsageError: if N x N scores of each relation exceed `max_bytes`, with both numbers.
+        """
+        needed = 4 * num_nodes**2 * num_relations
+        if self.weight and needed > self.max_bytes:
+            raise UsageError(
+                f"reverse_weight asks {num_nodes:,} questions for each of {num_relations:,} relations and "
+                f"keeps {needed / 2**30:,.3g} GiB of scores; max_score_bytes allows "
+                f"{self.max_bytes / 2**30:,.3g} GiB\n"
+                "Set --model.reverse_weight 0, or raise --model.max_score_bytes"
+            )
+
+    def join(
+        self,
+        scores: Tensor,
+        graph: RelationalGraph,
+        head: Tensor,
+        relation: Tensor,
+        ask: Callable[[Tensor, Tensor], Tensor],
+    ) -> Tensor:
+        """Joint scores.
+
+        Args:
+            scores: Of the questions, [B, N].
+            graph: What they are asked of, with inverses.
+            head: [B], int64.
+            relation: [B], int64, in 0..2R-1.
+            ask: Heads [Q] and relations [Q] -> scores [Q, N].
+
+        Returns:
+            [B, N], float32; `scores` themselves with weight 0.
+        """
+        if not self.weight:
+            return scores
+        self.check(graph.num_nodes, graph.num_relations)
+        if self._graph is not graph:
+            self.clear()
+            self._graph = graph
+        reverse = torch.empty(scores.shape, dtype=torch.float64, device=scores.device)
+        for name in torch.unique(relation).tolist():
+            rows = relation == name
+            reverse[rows] = self._of(name, graph, ask).double()[:, head[rows]].t()
+        joint = (self._log_probability(scores.double()) + self.weight * reverse) / (1 + self.weight)
+        if self.is_binary:  # back to a logit; the smallest double keeps an answer that is certain finite
+            joint = joint - torch.log(-torch.expm1(joint).clamp(max=-torch.finfo(joint.dtype).tiny))
+        return joint.float()
+
+    def _of(self, relation: int, graph: RelationalGraph, ask: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        """Log-probability of h as the answer of (t, r^-1, ?), [t, h]."""
+        if relation not in self._kept:
+            head = torch.arange(graph.num_nodes, device=graph.edge_index.device)
+            inverse = (relation + graph.num_relations // 2) % graph.num_relations
+            self._kept[relation] = self._log_probability(
+                ask(head, torch.full_like(head, inverse)).double()
+            ).float()
+        return self._kept[relation]
+
+    def _log_probability(self, scores: Tensor) -> Tensor:
+        return F.logsigmoid(scores) if self.is_binary else F.log_softmax(scores, dim=-1)

@@ -1,0 +1,127 @@
+"""Questions judged from both ends: the definition, fresh weights, certain answers, too large a graph."""
+
+import pytest
+import torch
+
+from graphzoo.datamodules import KGDataModule
+from graphzoo.errors import UsageError
+from graphzoo.ops import RelationalGraph
+from graphzoo.tasks.reversed_queries import ReversedQueries
+from tests.tasks.test_kg_completion import make_task, make_trainer, write_family
+
+
+@pytest.fixture
+def data(tmp_path):
+    made = KGDataModule(path=str(write_family(tmp_path, families=6)), batch_size=16)
+    made.setup("fit")
+    return made
+
+
+def built(data, **settings):
+    task = make_task(reverse_weight=0.3, **settings)
+    task.build(data.spec)
+    return task.eval()
+
+
+def probabilities(task, scores):
+    return torch.sigmoid(scores) if task.loss == "bce" else torch.softmax(scores, dim=1)
+
+
+@pytest.mark.parametrize("loss", ["ce", "bce"])
+def test_every_answer_is_judged_by_its_own_question(data, loss):
+    task, graph = built(data, loss=loss), data.graph("valid")
+    num_relations = graph.num_relations
+    head = torch.tensor([0, 5, 0, 7])
+    relation = torch.tensor([0, 1, num_relations - 1, 1])
+    found = task.score_queries(graph, head, relation)
+    task._reversed.weight = 0.0
+    forward = probabilities(task, task.score_queries(graph, head, relation))
+    for row, (h, r) in enumerate(zip(head.tolist(), relation.tolist(), strict=True)):
+        inverse = (r + num_relations // 2) % num_relations
+        back = torch.stack(
+            [
+                probabilities(task, task.score_queries(graph, torch.tensor([t]), torch.tensor([inverse])))[
+                    0, h
+                ]
+                for t in range(graph.num_nodes)
+            ]
+        )
+        mean = forward[row] ** (1 / 1.3) * back ** (0.3 / 1.3)
+        shown = torch.sigmoid(found[row]) if loss == "bce" else found[row].exp()
+        torch.testing.assert_close(shown, mean, rtol=1e-4, atol=1e-6)
+
+
+def test_the_result_does_not_depend_on_the_batch(data):
+    task, graph = built(data, loss="bce"), data.graph("valid")
+    head, relation = torch.arange(8), torch.arange(8) % graph.num_relations
+    together = task.score_queries(graph, head, relation)
+    for row in range(8):
+        alone = task.score_queries(graph, head[row : row + 1], relation[row : row + 1])
+        torch.testing.assert_close(alone[0], together[row])
+
+
+def test_no_score_of_earlier_weights_is_used(tmp_path, data):
+    trainer, task = make_trainer(tmp_path), built(data, loss="bce")
+    trainer.validate(task, datamodule=data, verbose=False)
+    for parameter in task.parameters():
+        # as callbacks that average weights do it: the version of the tensor does not change
+        parameter.data.copy_(-parameter.data)
+    (found,) = trainer.validate(task, datamodule=data, verbose=False)
+    fresh = built(data, loss="bce")
+    fresh.load_state_dict(task.state_dict())
+    (expected,) = make_trainer(tmp_path).validate(fresh, datamodule=data, verbose=False)
+    assert found == expected
+
+
+def test_another_graph_is_asked_anew(data):
+    task = built(data, loss="bce")
+    graph = data.graph("valid")
+    fewer = RelationalGraph(
+        graph.edge_index[:, ::2], graph.edge_type[::2], graph.num_nodes, graph.num_relations
+    )
+    head, relation = torch.tensor([1]), torch.tensor([0])
+    task.score_queries(graph, head, relation)
+    found = task.score_queries(fewer, head, relation)
+    assert torch.equal(found, built(data, loss="bce").score_queries(fewer, head, relation))
+
+
+def test_a_relation_is_asked_once(data, monkeypatch):
+    task, graph = built(data), data.graph("valid")
+    asked = []
+    ask = task._score_in_parts
+    monkeypatch.setattr(task, "_score_in_parts", lambda g, h, r: asked.append(len(h)) or ask(g, h, r))
+    for _ in range(2):
+        task.score_queries(graph, torch.tensor([0, 1, 2]), torch.tensor([0, 0, 0]))
+    assert asked == [3, graph.num_nodes, 3]
+
+
+@pytest.mark.parametrize("is_binary", [True, False])
+def test_certain_answers_stay_finite_and_apart(is_binary):
+    queries = ReversedQueries(0.5, is_binary=is_binary, max_bytes=2**20)
+    graph = RelationalGraph(torch.tensor([[0, 1], [1, 0]]), torch.tensor([0, 1]), 4, 2)
+    scores = torch.tensor([[2000.0, 300.0, -300.0, -2000.0]])
+    found = queries.join(
+        scores, graph, torch.tensor([0]), torch.tensor([0]), lambda h, r: scores.expand(len(h), 4)
+    )
+    assert found.isfinite().all() and (found.diff() < 0).all()
+
+
+def test_without_weight_the_scores_are_given_back(data):
+    queries = ReversedQueries(0.0, is_binary=True, max_bytes=1)
+    scores = torch.randn(2, data.graph("valid").num_nodes)
+    pair = torch.tensor([0, 1])
+    assert queries.join(scores, data.graph("valid"), pair, pair, None) is scores
+
+
+def test_too_large_a_graph_is_refused_before_training(tmp_path, data):
+    task = make_task(reverse_weight=0.2, max_score_bytes=2000)
+    with pytest.raises(
+        UsageError, match=r"asks 18 questions for each of 4 relations.*\n.*reverse_weight 0"
+    ) as told:
+        make_trainer(tmp_path).fit(task, datamodule=data)
+    assert "GiB" in str(told.value)
+
+
+def test_a_negative_weight_is_refused():
+    with pytest.raises(ValueError, match="reverse_weight must be at least 0, got -1"):
+        make_task(reverse_weight=-1)
