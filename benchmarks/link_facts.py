@@ -5,7 +5,7 @@
 For Cora and CiteSeer under the protocol `vgae`: the share of test pairs, links and others, that no path of
 training links joins. For the regression of heuristics on CiteSeer: the error on the test pairs of answering
 each with the mean of the training targets (those of links and of as many drawn pairs). Writes
-results/link_facts.csv; a minute. Reads GRAPHZOO_DATA or the user's cache.
+results/link_facts.csv within seconds. Reads GRAPHZOO_DATA or the user's cache.
 """
 
 import csv

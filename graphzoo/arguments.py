@@ -66,7 +66,8 @@ class Plan:
         missing: Folders that were not there when the run directory was chosen, the innermost first.
         wrote: The config.yaml that this process wrote.
         began: Whether training or judging has begun: what fails then is no wrong setting, unless it says so.
-        tests: Whether `fit` ends with the test split and leaves what prediction needs; trials do not.
+        tests: Whether `fit` ends with the test split.
+        leaves_graph: Whether `fit` leaves what prediction needs beside the weights; trials do not.
         callbacks: More callbacks for the Trainer, from a caller in Python.
     """
 
@@ -93,6 +94,7 @@ class Plan:
     wrote: Path | None = None
     began: bool = False
     tests: bool = True
+    leaves_graph: bool = True
     callbacks: list[Any] = field(default_factory=list)
 
     def names(self, option: str) -> bool:

@@ -265,7 +265,7 @@ class GraphzooCLI(LightningCLI):
             *self.plan.callbacks,
         ]
         tests = self.plan.tests and not self.plan.dry_run
-        if tests:
+        if self.plan.leaves_graph and not self.plan.dry_run:
             found.append(Artifacts(self.run_dir / "graph"))
         if tests or self.plan.command == "test":
             found.append(own.EvaluationFiles(self.run_dir))

@@ -268,9 +268,22 @@ def _parameters(class_path: str | None) -> list[str]:
     return [name for name in names if name not in ("self", "spec", "args", "kwargs")]
 
 
+def _required(class_path: str | None) -> list[str]:
+    """Parameters of a class that have no default; none of a class that cannot be imported."""
+    module, _, name = (class_path or "").rpartition(".")
+    try:
+        parameters = inspect.signature(getattr(import_module(module), name)).parameters.values()
+    except (ImportError, AttributeError, ValueError, TypeError):
+        return []
+    return [p.name for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
+
+
 def _class_hint(option: str, value: str) -> str:
-    """Nearest class name where Lightning takes one by name."""
+    """Where Lightning takes a class by name: what a known one still needs, else the nearest names."""
     name = option.rpartition(".")[2].removeprefix("--")
     if name not in _BY_NAME:
         return ""
+    path = value if "." in value else f"{_BY_NAME[name]}.{value}"
+    if needed := [key for key in _required(path) if key not in ("params", "optimizer")]:
+        return f"It needs {', '.join(f'{option}.{key}' for key in needed)}"
     return suggestion(value, [known for known in import_module(_BY_NAME[name]).__all__ if known[0].isupper()])

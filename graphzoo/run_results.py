@@ -13,7 +13,6 @@ from lightning.pytorch import Callback, Trainer
 
 from graphzoo.arguments import Plan
 from graphzoo.callbacks import BestCheckpoint, Throughput
-from graphzoo.errors import UsageError
 from graphzoo.results import FORMAT, SELECTED, config_hash, print_table, write_results, write_rows
 from graphzoo.run_directory import relative
 from graphzoo.tasks.base import versions
@@ -113,7 +112,7 @@ def _changed(run_dir: Path, result: dict[str, Any], config: Mapping[str, Any]) -
     record = Record(run_dir, result, dict(config), {})
     try:
         return {"changed": changed_protocol(record), "presets_digest": presets_digest(record)}
-    except (UsageError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError) as error:
         # a preset that somebody is writing, a class without a signature: no figure may be lost for it
         log.warning("results.json does not say what differs from the recipe: %s", error)
         return {}

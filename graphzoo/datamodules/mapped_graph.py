@@ -76,8 +76,9 @@ def _mapped(name: str, make: Callable[[], PairSubgraphSampler], **settings: Any)
     except (OSError, Timeout) as error:
         _log.warning(
             "the graph stays in memory, once in every process, since %s cannot be written: %s; "
-            "XDG_CACHE_HOME names another folder for it",
+            "make room in %s, or the right to write there",
             target,
             error,
+            target.parent,
         )
     return make() if made is None else made

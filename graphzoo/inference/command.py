@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -40,7 +41,10 @@ graphzoo predict --ckpt_path runs/galit-cora/RUN --out labels.parquet
 """
 _RANKING = ("top_k", "known", "candidates")
 _KINDS = {
-    "kg": ("knowledge-graph completion", ("queries", "score", "batch_size", "explain", *_RANKING)),
+    "kg": (
+        "knowledge-graph completion",
+        ("queries", "score", "batch_size", "explain", "reverse_weight", *_RANKING),
+    ),
     "links": ("link prediction", ("nodes", "score", "batch_size", *_RANKING)),
     "nodes": ("node classification", ("nodes", "probabilities", "embeddings")),
 }
@@ -141,6 +145,13 @@ def _parser() -> _Parser:
         metavar="K",
         help="instead of scores: the K (default 5) paths, facts and entities that carried each answer",
     )
+    add(
+        "--reverse-weight",
+        "--reverse_weight",
+        type=_weight,
+        metavar="W",
+        help="weight of (t, r^-1, ?) beside (h, r, ?) in the scores of facts (default: that of the run)",
+    )
     add("--device", default="auto", help="auto (default), cpu, cuda, cuda:1, ...")
     add("--trust", action="store_true", help="import unregistered classes that the checkpoint names")
     return parser
@@ -150,6 +161,16 @@ def _positive(text: str) -> int:
     if not text.isdecimal() or not int(text):
         raise argparse.ArgumentTypeError(f"must be a whole number above 0, got {text!r}")
     return int(text)
+
+
+def _weight(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = -1.0
+    if not 0 <= found < math.inf:
+        raise argparse.ArgumentTypeError(f"must be a number of at least 0, got {text!r}")
+    return found
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
@@ -230,6 +251,8 @@ def _run(arguments: argparse.Namespace) -> int:
         tables = _partners(model, arguments) if arguments.score is None else _pairs(model, arguments)
     else:
         _check_kind(arguments, "kg")
+        if arguments.reverse_weight is not None:
+            model.task.reverse_weight = arguments.reverse_weight
         tables = _answers(model, arguments) if arguments.score is None else _scores(model, arguments)
     count = write_tables(tables, arguments.out)
     if arguments.out != STANDARD_OUTPUT:

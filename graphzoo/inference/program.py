@@ -134,6 +134,12 @@ def make_program(task: Task, scale: int = 1) -> Program:
     """
     encoder = task.encoder
     if isinstance(task, KGCompletion):
+        if task.reverse_weight:
+            raise UsageError(
+                f"a program asks from one end only; this model judges from both, reverse_weight "
+                f"{task.reverse_weight:g}\n"
+                "Export it with --to safetensors, or train with --model.reverse_weight 0"
+            )
         return _of_queries(task.query_encoder, task.decoder, scale)
     if isinstance(task, LinkPrediction) and isinstance(encoder, QueryEncoder):
         found = _of_queries(encoder, task.decoder, scale)

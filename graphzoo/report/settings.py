@@ -97,9 +97,17 @@ def what_differs(record: Record, *, ablation: bool = False) -> str:
         return ""
     # told when the run was judged, and true as long as the recipe is what it was then
     known = None if ablation else record.result.get("changed")
-    if not isinstance(known, str) or record.result.get("presets_digest") != presets_digest(record):
+    if not isinstance(known, str) or not _is_as_told(record):
         known = changed_protocol(record, ablation=ablation)
     return "; ".join(filter(None, [recipe.header.get("differs", ""), known]))
+
+
+def _is_as_told(record: Record) -> bool:
+    """Whether the presets are those that the run was judged by; taken for granted where one is unreadable."""
+    try:
+        return bool(record.result.get("presets_digest") == presets_digest(record))
+    except (OSError, UsageError):
+        return True
 
 
 def changed_protocol(record: Record, *, ablation: bool = False) -> str:

@@ -65,23 +65,25 @@ class NegativePairs:
             Pairs [2, B * K], int64, those of a link side by side, on the device of the edges.
         """
         device = self._free_below.device
+        index = index.to(device)
         # of all free pairs, in their order: the `count` ones that begin at `first`
-        first, count = torch.zeros(1, dtype=torch.int64), torch.tensor([self.num_free])
+        first = torch.zeros(1, dtype=torch.int64, device=device)
+        count = torch.full_like(first, self.num_free)
         if source is not None:
-            before = self._free_before
+            source, before = source.to(device), self._free_before
             has_free = before[source + 1] > before[source]
             count = torch.where(has_free, before[source + 1] - before[source], count)
             first = torch.where(has_free, before[source], first)
         draw = torch.arange(num_negatives, device=index.device)
         bits = hash_integers(_PURPOSE, seed, epoch, index[:, None], draw[None, :])
         place = (uniform_from_hash(bits) * count[:, None]).long().clamp(max=count[:, None] - 1)
-        free = (first[:, None] + place).view(-1).to(device)
+        free = (first[:, None] + place).view(-1)
         key = free + torch.searchsorted(self._free_below, free, right=True)
         return torch.stack([key // self.num_nodes, key % self.num_nodes])
 
     @cached_property
     def _free_before(self) -> Tensor:
-        """Free pairs in front of each row, [N + 1], on the CPU."""
+        """Free pairs in front of each row, [N + 1]."""
         taken = self._free_below + torch.arange(self._free_below.numel(), device=self._free_below.device)
         begin = torch.arange(self.num_nodes + 1, device=taken.device) * self.num_nodes
-        return (begin - torch.searchsorted(taken, begin)).cpu()
+        return begin - torch.searchsorted(taken, begin)

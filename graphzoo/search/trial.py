@@ -124,7 +124,7 @@ def _fit(folder: Path, options: list[str], window: int) -> Outcome:
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "log.txt"
     plan = make_plan("fit", [*options, "--run_dir", str(folder / "run")])
-    plan.tests = False
+    plan.tests = plan.leaves_graph = False
     plan.callbacks = [best]
     with (
         log.open("w", encoding="utf-8") as file,

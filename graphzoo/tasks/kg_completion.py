@@ -133,6 +133,16 @@ class KGCompletion(Task):
             raise ValueError("the model is not built yet: fit it, or load a checkpoint")
         return self.encoder
 
+    @property
+    def reverse_weight(self) -> float:
+        """Weight of the reversed question; may be set on a loaded model."""
+        return self._reversed.weight
+
+    @reverse_weight.setter
+    def reverse_weight(self, weight: float) -> None:
+        self._reversed.weight = weight
+        self.hparams["reverse_weight"] = weight  # so that a model that is saved has it
+
     # Training
 
     def on_fit_start(self) -> None:
@@ -144,7 +154,8 @@ class KGCompletion(Task):
         )
         at_once = min(datamodule.micro_batch_size or share, share)
         self.check_memory(at_once, datamodule.spec.num_nodes, option="--data.micro_batch_size")
-        self._reversed.check(datamodule.spec.num_nodes, datamodule.graph("train").num_relations)
+        for split in ("train", "valid", "test"):  # before training, not after it
+            self._check_reversed(split)
         self._remover = FactRemover(datamodule.triples("train"), datamodule.spec.num_nodes, self.remove_facts)
 
     def training_step(self, batch: TripleBatch, batch_idx: int) -> Tensor:
@@ -190,14 +201,28 @@ class KGCompletion(Task):
     # Judging
 
     def on_validation_start(self) -> None:
-        """Forget what the weights said before; see `check_data`."""
+        """Refuse what cannot be asked, and forget what other weights said; see `check_data`."""
         super().on_validation_start()
+        self._check_reversed("valid")
+        self._reversed.clear()
+
+    def on_validation_end(self) -> None:
+        """Free what was kept of the reversed questions."""
         self._reversed.clear()
 
     def on_test_start(self) -> None:
         """See `on_validation_start`."""
         super().on_test_start()
+        self._check_reversed("test")
         self._reversed.clear()
+
+    def on_test_end(self) -> None:
+        """See `on_validation_end`."""
+        self._reversed.clear()
+
+    def _check_reversed(self, split: str) -> None:
+        graph = self._datamodule().graph(split)
+        self._reversed.check(graph.num_nodes, graph.num_relations)
 
     def validation_step(self, batch: QueryBatch, batch_idx: int) -> None:
         """Rank the targets of validation queries."""
@@ -300,7 +325,8 @@ class KGCompletion(Task):
 
         Returns:
             [B, N]. A part that runs out of memory is halved and tried again; the scores are the same to the
-            last bits of a matrix product. With `reverse_weight`, those of both ends.
+            last bits of a matrix product. With `reverse_weight`, those of both ends; what was asked in
+            reverse is kept until an evaluation begins or ends, or the graph is another.
 
         Raises:
             UsageError: where `reverse_weight` asks for more than `max_score_bytes`.

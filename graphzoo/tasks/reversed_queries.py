@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -13,6 +14,8 @@ from graphzoo.ops import RelationalGraph
 
 __all__ = ["ReversedQueries"]
 
+_ROWS = 256  # whose probabilities are taken at once
+
 
 class ReversedQueries:
     r"""Joins the scores of a question with those of its reversals.
@@ -20,7 +23,7 @@ class ReversedQueries:
     With p the probability of t as the answer of (h, r, ?) and q that of h as the answer of
     :math:`(t, r^{-1}, ?)`, the joint score is that of their weighted geometric mean,
     :math:`\log\bar p = (\log p + w \log q) / (1 + w)`. The reversals of a relation are a question from every
-    entity. They are asked once per relation and kept until `clear`.
+    entity. They are asked once per relation and kept until `clear`: whoever changes the weights calls it.
 
     Args:
         weight: w, at least 0.
@@ -33,14 +36,23 @@ class ReversedQueries:
     """
 
     def __init__(self, weight: float, *, is_binary: bool, max_bytes: int) -> None:
-        if not weight >= 0:
-            raise ValueError(f"reverse_weight must be at least 0, got {weight}")
         self.weight, self.is_binary, self.max_bytes = weight, is_binary, max_bytes
         self._kept: dict[int, Tensor] = {}
         self._graph: RelationalGraph | None = None
 
+    @property
+    def weight(self) -> float:
+        """w; scores that are kept do not depend on it."""
+        return self._weight
+
+    @weight.setter
+    def weight(self, weight: float) -> None:
+        if not 0 <= weight < math.inf:
+            raise ValueError(f"reverse_weight must be a number of at least 0, got {weight}")
+        self._weight = weight
+
     def clear(self) -> None:
-        """Forget all scores: the weights are about to be others."""
+        """Forget all scores."""
         self._kept, self._graph = {}, None
 
     def check(self, num_nodes: int, num_relations: int) -> None:
@@ -48,7 +60,7 @@ class ReversedQueries:
 
         Args:
             num_nodes: N.
-            num_relations: Relations with inverses, 2R.
+            num_relations: How many relations are asked, inverses included.
 
         Raises:
             UsageError: if N x N scores of each relation exceed `max_bytes`, with both numbers.
@@ -57,9 +69,8 @@ class ReversedQueries:
         if self.weight and needed > self.max_bytes:
             raise UsageError(
                 f"reverse_weight asks {num_nodes:,} questions for each of {num_relations:,} relations and "
-                f"keeps {needed / 2**30:,.3g} GiB of scores; max_score_bytes allows "
-                f"{self.max_bytes / 2**30:,.3g} GiB\n"
-                "Set --model.reverse_weight 0, or raise --model.max_score_bytes"
+                f"keeps {_size(needed)} of scores; max_score_bytes allows {_size(self.max_bytes)}\n"
+                "Take reverse_weight 0, or train with a larger --model.max_score_bytes"
             )
 
     def join(
@@ -84,14 +95,15 @@ class ReversedQueries:
         """
         if not self.weight:
             return scores
-        self.check(graph.num_nodes, graph.num_relations)
         if self._graph is not graph:
             self.clear()
             self._graph = graph
+        relations = torch.unique(relation).tolist()
+        self.check(graph.num_nodes, len({*self._kept, *relations}))
         reverse = torch.empty(scores.shape, dtype=torch.float64, device=scores.device)
-        for name in torch.unique(relation).tolist():
+        for name in relations:
             rows = relation == name
-            reverse[rows] = self._of(name, graph, ask).double()[:, head[rows]].t()
+            reverse[rows] = self._of(name, graph, ask)[:, head[rows]].t().double()
         joint = (self._log_probability(scores.double()) + self.weight * reverse) / (1 + self.weight)
         if self.is_binary:  # back to a logit; the smallest double keeps an answer that is certain finite
             joint = joint - torch.log(-torch.expm1(joint).clamp(max=-torch.finfo(joint.dtype).tiny))
@@ -102,10 +114,17 @@ class ReversedQueries:
         if relation not in self._kept:
             head = torch.arange(graph.num_nodes, device=graph.edge_index.device)
             inverse = (relation + graph.num_relations // 2) % graph.num_relations
-            self._kept[relation] = self._log_probability(
-                ask(head, torch.full_like(head, inverse)).double()
-            ).float()
+            found = ask(head, torch.full_like(head, inverse))
+            for rows in torch.split(found, _ROWS):  # in place, and no N x N table of doubles beside it
+                rows.copy_(self._log_probability(rows.double()))
+            self._kept[relation] = found
         return self._kept[relation]
 
     def _log_probability(self, scores: Tensor) -> Tensor:
         return F.logsigmoid(scores) if self.is_binary else F.log_softmax(scores, dim=-1)
+
+
+def _size(num_bytes: int) -> str:
+    if num_bytes < 2**27:
+        return f"{num_bytes / 2**20:,.3g} MiB"
+    return f"{num_bytes / 2**30:,.3g} GiB"

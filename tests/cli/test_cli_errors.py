@@ -47,6 +47,7 @@ WRONG = {
     "fit --model knowformer --data": "--data needs a value",
     "fit --model knowformer --data umls --optimizer SGDD": "Did you mean: SGD",
     "fit --model knowformer --data umls --optimizer SGD --lr_scheduler StepRL": "Did you mean: StepLR",
+    "fit --model knowformer --data umls --optimizer SGD --lr_scheduler StepLR": "needs --lr_scheduler.step",
     "fit --model knowformer --data umls --optimizer SGD --optimizer.lrr 1": "Did you mean: --optimizer.lr",
     "fit --modle knowformer --data umls": "Did you mean: --model?",
     "fit --trianer.max_epochs 3 --model knowformer --data umls": "--trainer.max_epochs",

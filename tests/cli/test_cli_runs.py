@@ -306,7 +306,15 @@ def test_no_test_leaves_the_test_split_alone(fit, cli, monkeypatch):
 
     monkeypatch.setattr(KGCompletion, "test_step", lambda *_: pytest.fail("the test split was used"))
     fit("--run_dir=run", "--no-test", epochs=1)
-    assert {path.name for path in Path("run").iterdir()} == {"checkpoints", "config.yaml", "metrics.csv"}
+    assert {path.name for path in Path("run").iterdir()} == {
+        "checkpoints",
+        "config.yaml",
+        "graph",
+        "metrics.csv",
+    }
+    Path("queries.tsv").write_text("entity0\trel0\t?\n")
+    answered = cli("predict", "--ckpt_path=run", "--queries=queries.tsv", "--top-k=1", "--out=answers.csv")
+    assert answered.status == 0, answered.err
     refused = cli("test", "--ckpt_path=run", "--no-test")
     assert refused.status == 2 and "--no-test is for fit" in refused.err
 

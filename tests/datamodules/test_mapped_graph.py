@@ -2,6 +2,7 @@
 
 import errno
 import logging
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -91,6 +92,37 @@ def test_validation_links_of_the_test_graph_have_a_file_of_their_own(monkeypatch
     assert len(cached()) == 2
 
 
+def test_a_directed_graph_of_the_same_links_has_a_file_of_its_own(edges: Path) -> None:
+    one, _ = subgraphs(edges)
+    data = LinkDataModule(path=str(edges), num_neighbors=3, directed=True)
+    data.setup()
+    sampler = data.subgraph_sampler("train")
+    assert sampler.graph.is_directed and len(cached()) == 2
+    assert not torch.equal(sampler(PAIRS, seed=1).adjacency, one.adjacency)
+
+
+def test_processes_that_start_together_build_it_once(edges: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While this one waits for the lock, another has made the file."""
+    first, _ = subgraphs(edges)
+    (file,) = cached()
+    kept = file.with_suffix(".kept")
+    file.rename(kept)
+
+    class Waits(mapped_graph.FileLock):  # type: ignore[misc]
+        def __enter__(self) -> object:
+            kept.rename(file)
+            return super().__enter__()
+
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("built again")
+
+    monkeypatch.setattr(mapped_graph, "FileLock", Waits)
+    monkeypatch.setattr(pair_graph.PairGraph, "from_edge_index", never)
+    again, is_mapped = subgraphs(edges)
+    assert is_mapped
+    assert_same(again, first)
+
+
 @pytest.mark.fault("the cached graph of a data set of links is damaged", "built anew, with a warning")
 def test_a_damaged_file_is_made_anew(edges: Path) -> None:
     first, _ = subgraphs(edges)
@@ -129,7 +161,7 @@ def test_without_a_cache_the_graph_stays_in_memory(
         found, is_mapped = subgraphs(edges)
     assert not is_mapped
     assert_same(found, expected)
-    assert "the graph stays in memory" in caplog.text and "XDG_CACHE_HOME" in caplog.text
+    assert "the graph stays in memory" in caplog.text and "make room in" in caplog.text
 
 
 def test_a_file_that_is_there_is_read_without_its_lock(edges: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,6 +184,15 @@ def test_other_negatives_share_the_file(monkeypatch: pytest.MonkeyPatch) -> None
         data.setup()
         data.subgraph_sampler("train")
     assert len(cached()) == 1
+
+
+def test_a_worker_is_sent_the_name_of_the_file(edges: Path) -> None:
+    data = LinkDataModule(path=str(edges), num_neighbors=3)
+    data.setup()
+    graph = data.subgraph_sampler("train").graph
+    sent = pickle.dumps(graph)
+    assert str(cached()[0]).encode() in sent and graph.col[:8].tobytes() not in sent
+    assert isinstance(pickle.loads(sent).col, np.memmap)
 
 
 def test_spawned_workers_map_it_too(edges: Path) -> None:

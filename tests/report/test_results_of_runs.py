@@ -13,8 +13,10 @@ import pytest
 from report_runs import write_row, write_run
 
 from graphzoo import overview
+from graphzoo.errors import UsageError
 from graphzoo.overview import collect, results_main, seeds_of
 from graphzoo.presets import list_presets
+from graphzoo.report import settings
 from graphzoo.report.records import find_records, group_records
 from graphzoo.report.results import results_section
 from graphzoo.report.settings import presets_digest, repeat_runs, what_differs
@@ -129,6 +131,18 @@ def test_what_was_told_of_a_recipe_that_has_changed_since_is_told_anew(tmp_path)
     edit(run, changed="", presets_digest="of another text")
     (record,) = find_records([run])
     assert what_differs(record).startswith("trainer.max_epochs 8 (recipe 200)")
+
+
+def test_what_was_told_stands_where_the_recipe_cannot_be_read(tmp_path, monkeypatch):
+    run = write_run(tmp_path / "run", changed=SHORT)
+    edit(run, changed="as it was told then", presets_digest="of another text")
+
+    def broken(*_):
+        raise UsageError("recipe.yaml, line 3: not YAML")
+
+    monkeypatch.setattr(settings, "presets_digest", broken)
+    (record,) = find_records([run])
+    assert what_differs(record) == "as it was told then"
 
 
 def test_the_report_and_a_row_name_them_too(tmp_path):

@@ -5,6 +5,8 @@ import torch
 
 from graphzoo.datamodules import KGDataModule
 from graphzoo.errors import UsageError
+from graphzoo.inference import KGModel
+from graphzoo.inference.program import make_program
 from graphzoo.ops import RelationalGraph
 from graphzoo.tasks.reversed_queries import ReversedQueries
 from tests.tasks.test_kg_completion import make_task, make_trainer, write_family
@@ -72,6 +74,13 @@ def test_no_score_of_earlier_weights_is_used(tmp_path, data):
     fresh._reversed.weight = 2.0
     (expected,) = make_trainer(tmp_path).validate(fresh, datamodule=data, verbose=False)
     assert found == pytest.approx(expected)
+    task.score_queries(data.graph("test"), torch.arange(8), torch.zeros(8, dtype=torch.int64))
+    for parameter in task.parameters():  # as a checkpoint would, but unseen
+        parameter.data.mul_(-1)
+    fresh.load_state_dict(task.state_dict())
+    (found,) = trainer.test(task, datamodule=data, verbose=False)
+    (expected,) = make_trainer(tmp_path).test(fresh, datamodule=data, verbose=False)
+    assert found == pytest.approx(expected)
 
 
 def test_another_graph_is_asked_anew(data):
@@ -102,7 +111,7 @@ def test_certain_answers_stay_finite_and_apart(is_binary):
     graph = RelationalGraph(torch.tensor([[0, 1], [1, 0]]), torch.tensor([0, 1]), 4, 2)
     scores = torch.tensor([[2000.0, 300.0, -300.0, -2000.0]])
     found = queries.join(
-        scores, graph, torch.tensor([0]), torch.tensor([0]), lambda h, r: scores.expand(len(h), 4)
+        scores, graph, torch.tensor([0]), torch.tensor([0]), lambda h, r: scores.repeat(len(h), 1)
     )
     assert found.isfinite().all() and (found.diff() < 0).all()
 
@@ -120,9 +129,42 @@ def test_too_large_a_graph_is_refused_before_training(tmp_path, data):
         UsageError, match=r"asks 18 questions for each of 4 relations.*\n.*reverse_weight 0"
     ) as told:
         make_trainer(tmp_path).fit(task, datamodule=data)
-    assert "GiB" in str(told.value)
+    assert "keeps 0.00494 MiB of scores; max_score_bytes allows 0.00191 MiB" in str(told.value)
 
 
-def test_a_negative_weight_is_refused():
-    with pytest.raises(ValueError, match="reverse_weight must be at least 0, got -1"):
-        make_task(reverse_weight=-1)
+def test_so_is_a_test_graph_that_is_too_large(tmp_path, monkeypatch):
+    """Of an inductive pair the second graph is asked, after training."""
+    for name, families in (("seen", 4), ("seen_ind", 9)):
+        (tmp_path / name).mkdir()
+        write_family(tmp_path / name, families=families)
+    data = KGDataModule(path=[str(tmp_path / "seen"), str(tmp_path / "seen_ind")], batch_size=16)
+    task = make_task(reverse_weight=0.2, max_score_bytes=4 * 4 * 20**2)
+    monkeypatch.setattr(task, "training_step", lambda *_: pytest.fail("training began"))
+    with pytest.raises(UsageError, match="asks 27 questions for each of 4 relations"):
+        make_trainer(tmp_path).fit(task, datamodule=data)
+
+
+def test_prediction_keeps_what_it_is_asked(data):
+    """One relation fits where four would not."""
+    task, graph = built(data), data.graph("test")
+    task._reversed.max_bytes = 4 * graph.num_nodes**2
+    model = KGModel(task, data.knowledge_graph)
+    alone = model.predict(head="a0", relation="parent", k=3)
+    task._reversed.max_bytes = 2**20
+    assert model.predict(head="a0", relation="parent", k=3).equals(alone)
+    task.reverse_weight = 0.0
+    assert not model.predict(head="a0", relation="parent", k=3)["score"].equals(alone["score"])
+    assert task.hparams["reverse_weight"] == 0.0
+
+
+def test_a_program_of_such_a_model_is_refused(data):
+    with pytest.raises(
+        UsageError, match="asks from one end only.*reverse_weight 0.3\nExport it with --to safe"
+    ):
+        make_program(built(data))
+
+
+@pytest.mark.parametrize("weight", [-1.0, float("inf"), float("nan")])
+def test_a_weight_that_is_none_is_refused(weight):
+    with pytest.raises(ValueError, match=f"reverse_weight must be a number of at least 0, got {weight}"):
+        make_task(reverse_weight=weight)
