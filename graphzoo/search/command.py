@@ -109,7 +109,13 @@ def search_main(argv: list[str]) -> int:
     fixed = [f"--{name}={word_of(value)}" for name, value in space.options.items()]
     quiet = [] if any(word.partition("=")[0] == "--logger" for word in rest) else ["--logger=csv"]
     options = [*typed[:4], *_LEAN, *quiet, *fixed, *one_device(rest)]
-    today = space.fitting(_settings(options))
+    settings = _settings(options)
+    if absent := space.absent(settings):
+        raise UsageError(
+            f"{space.path}: {plan.model} on {plan.data} has no option {absent[0]}\n"
+            "Is the space for another model? Leave --space out, or write one of your own"
+        )
+    today = space.fitting(settings)
     task = TASKS[find_preset("data", plan.data).header["task"]]
     if folder.is_dir() and not (folder / "command.json").is_file() and _holds_others(folder):
         raise UsageError(f"{folder} holds other files\nGive an empty or new folder with --out DIR")

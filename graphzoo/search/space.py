@@ -114,6 +114,15 @@ class Space:
         found = {name: _look_up(settings, name) for name in self.choices}
         return {name: value for name, value in found.items() if self.choices[name].holds(value)}
 
+    def absent(self, settings: Mapping[str, Any]) -> list[str]:
+        """Options of model and data that a configuration does not have: the space is for another model.
+
+        Args:
+            settings: As LightningCLI reads it, with `init_args` and all defaults.
+        """
+        names = [name for name in self.choices if name.split(".")[0] in ("model", "data")]
+        return [name for name in names if _look_up(settings, name) is _Absent]
+
 
 def read_space(path: Path) -> Space:
     """Read a search space.

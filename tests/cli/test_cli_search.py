@@ -240,6 +240,10 @@ def test_hopeless_trials_are_given_up(search):
         (["galit", "cora", "--run_dir=x"], "search sets --run_dir itself"),
         (["galit", "cora", "--space=nowhere.yaml"], "there is no search space 'nowhere.yaml'"),
         (["galit", "cora", "--space=galti"], "Did you mean: galit"),
+        (
+            ["nodeformer", "cora", "--space=galit"],
+            "galit.yaml: nodeformer on cora has no option model.encoder.gamma",
+        ),
         (["heuristic.cn", "cora"], "cannot be used on cora"),
         (["pencil", "ogbl-ppa"], "there is no search space for pencil: add --space FILE"),
     ],
