@@ -277,7 +277,10 @@ def test_other_commands_are_accepted():
     """What they name exists; `list` is run."""
     options = {
         "reproduce": {"--seeds", "--splits", "--recipe", "--ablation", "--out", "--in-process"},
-        "search": {"--seeds", "--splits", "--space", "--trials", "--minutes", "--window", "--out", "--sweep"},
+        "search": {
+            *("--seeds", "--splits", "--recipe", "--space", "--trials", "--minutes", "--window"),
+            *("--out", "--sweep"),
+        },
         "results": {"--format", "--data", "--metric", "--model", "--commands"},
     }
     for words in graphzoo_commands():
