@@ -221,6 +221,8 @@ class KGCompletion(Task):
         self._reversed.clear()
 
     def _check_reversed(self, split: str) -> None:
+        if not self.reverse_weight:
+            return  # a second graph is not built before it is needed
         graph = self._datamodule().graph(split)
         self._reversed.check(graph.num_nodes, graph.num_relations)
 

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from graphzoo.errors import UsageError
 from graphzoo.ops import RelationalGraph
+from graphzoo.summary import size
 
 __all__ = ["ReversedQueries"]
 
@@ -32,7 +33,7 @@ class ReversedQueries:
         max_bytes: Bound on what is kept.
 
     Raises:
-        ValueError: for a negative weight.
+        ValueError: for a weight below 0 or without end.
     """
 
     def __init__(self, weight: float, *, is_binary: bool, max_bytes: int) -> None:
@@ -69,7 +70,7 @@ class ReversedQueries:
         if self.weight and needed > self.max_bytes:
             raise UsageError(
                 f"reverse_weight asks {num_nodes:,} questions for each of {num_relations:,} relations and "
-                f"keeps {_size(needed)} of scores; max_score_bytes allows {_size(self.max_bytes)}\n"
+                f"keeps {size(needed)} of scores; max_score_bytes allows {size(self.max_bytes)}\n"
                 "Take reverse_weight 0, or train with a larger --model.max_score_bytes"
             )
 
@@ -114,7 +115,7 @@ class ReversedQueries:
         if relation not in self._kept:
             head = torch.arange(graph.num_nodes, device=graph.edge_index.device)
             inverse = (relation + graph.num_relations // 2) % graph.num_relations
-            found = ask(head, torch.full_like(head, inverse))
+            found = ask(head, torch.full_like(head, inverse)).float()
             for rows in torch.split(found, _ROWS):  # in place, and no N x N table of doubles beside it
                 rows.copy_(self._log_probability(rows.double()))
             self._kept[relation] = found
@@ -122,9 +123,3 @@ class ReversedQueries:
 
     def _log_probability(self, scores: Tensor) -> Tensor:
         return F.logsigmoid(scores) if self.is_binary else F.log_softmax(scores, dim=-1)
-
-
-def _size(num_bytes: int) -> str:
-    if num_bytes < 2**27:
-        return f"{num_bytes / 2**20:,.3g} MiB"
-    return f"{num_bytes / 2**30:,.3g} GiB"

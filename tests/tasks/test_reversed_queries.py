@@ -125,11 +125,28 @@ def test_without_weight_the_scores_are_given_back(data):
 
 def test_too_large_a_graph_is_refused_before_training(tmp_path, data):
     task = make_task(reverse_weight=0.2, max_score_bytes=2000)
-    with pytest.raises(
-        UsageError, match=r"asks 18 questions for each of 4 relations.*\n.*reverse_weight 0"
-    ) as told:
+    with pytest.raises(UsageError, match=r"asks 18 questions for each of 4 relations.*\n.*reverse_weight 0"):
         make_trainer(tmp_path).fit(task, datamodule=data)
-    assert "keeps 0.00494 MiB of scores; max_score_bytes allows 0.00191 MiB" in str(told.value)
+    queries = ReversedQueries(0.2, is_binary=True, max_bytes=2 * 2**30)
+    with pytest.raises(UsageError, match=r"keeps 373\.4 GiB of scores; max_score_bytes allows 2\.0 GiB"):
+        queries.check(14_541, 474)
+
+
+def test_without_weight_no_second_graph_is_built_before_training(tmp_path, data, monkeypatch):
+    asked = []
+    graph = data.graph
+    monkeypatch.setattr(data, "graph", lambda split: asked.append(split) or graph(split))
+    make_trainer(tmp_path, max_epochs=1, limit_val_batches=0).fit(make_task(), datamodule=data)
+    assert "train" in asked and "test" not in asked
+
+
+def test_scores_of_half_precision_are_kept_in_single(data):
+    queries = ReversedQueries(1.0, is_binary=True, max_bytes=2**20)
+    graph, scores = data.graph("valid"), torch.linspace(-9, 9, 18).repeat(18, 1).to(torch.bfloat16)
+    head, relation = torch.tensor([3]), torch.tensor([0])
+    found = queries.join(scores[:1], graph, head, relation, lambda h, r: scores)
+    p, q = torch.sigmoid(scores[:1].double()), torch.sigmoid(scores[:, 3].double())
+    torch.testing.assert_close(torch.sigmoid(found.double()), (p * q).sqrt(), rtol=1e-5, atol=1e-7)
 
 
 def test_so_is_a_test_graph_that_is_too_large(tmp_path, monkeypatch):
