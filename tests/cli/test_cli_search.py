@@ -66,6 +66,7 @@ def test_a_search_keeps_to_validation_and_writes_a_recipe(search, cli, results, 
     values = [float(value) for value in best["values"].split()]
     assert float(best["value"]) == pytest.approx(sum(values) / 2)
     assert "trial 3 (4 of 4)" in found.err and "best of 4 trials" in found.out
+    assert list(FOLDER.rglob("config.yaml")) and not list(FOLDER.rglob("graph")), "a copy for every trial"
 
     summary = json.loads((FOLDER / "search.json").read_text())
     assert summary["best"]["trial"] == int(best["trial"]) and summary["monitor"] == "val/acc"
