@@ -3,6 +3,7 @@
 import errno
 import logging
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from graphzoo.datamodules import LinkDataModule, mapped_graph
+from graphzoo.datasets import LinkGraph, LinkSplit
 from graphzoo.sampling.pair_subgraphs import graph as pair_graph
 from graphzoo.types import PairSubgraphs
 from tests.inference.link_runs import link_data
@@ -92,13 +94,15 @@ def test_validation_links_of_the_test_graph_have_a_file_of_their_own(monkeypatch
     assert len(cached()) == 2
 
 
-def test_a_directed_graph_of_the_same_links_has_a_file_of_its_own(edges: Path) -> None:
-    one, _ = subgraphs(edges)
-    data = LinkDataModule(path=str(edges), num_neighbors=3, directed=True)
-    data.setup()
-    sampler = data.subgraph_sampler("train")
-    assert sampler.graph.is_directed and len(cached()) == 2
-    assert not torch.equal(sampler(PAIRS, seed=1).adjacency, one.adjacency)
+@pytest.mark.parametrize("change", [{"is_directed": True}, {"num_nodes": 41}])
+def test_the_same_links_of_another_graph_have_a_file_of_their_own(change: dict[str, int]) -> None:
+    links = torch.tensor([[0, 1], [1, 2], [2, 3]])
+    valid = LinkSplit(torch.tensor([[4, 5]]), torch.tensor([[0, 5]]))
+    test = LinkSplit(torch.tensor([[6, 7]]), torch.tensor([[0, 7]]))
+    one = LinkGraph("one", 40, links, valid, test)
+    other = replace(one, fingerprint="", **change)
+    assert mapped_graph._digest(one, "train") == mapped_graph._digest(replace(one, name="two"), "train")
+    assert mapped_graph._digest(one, "train") != mapped_graph._digest(other, "train")
 
 
 def test_processes_that_start_together_build_it_once(edges: Path, monkeypatch: pytest.MonkeyPatch) -> None:
