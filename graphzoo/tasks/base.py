@@ -21,6 +21,7 @@ from graphzoo.encoders.base import Encoder
 from graphzoo.errors import NonFiniteError
 from graphzoo.finite import describe_weights, stopped, texts_of_processes
 from graphzoo.memory import refuse_what_cannot_fit
+from graphzoo.processes import part_at_exit
 from graphzoo.registry import class_path
 from graphzoo.types import GraphSpec
 
@@ -118,6 +119,8 @@ class Task(LightningModule):
         """Build the modules once the data is known; Lightning also calls this before the data is there."""
         self._latest_loss = None
         self._sums, self._step_loss = {}, None  # an earlier fit may have ended in the middle of an epoch
+        if self._trainer is not None and self._trainer.world_size > 1:
+            part_at_exit()
         if self.encoder is not None:
             return
         if self._trainer is not None:  # Lightning's own attribute: `self.trainer` raises where there is none

@@ -74,6 +74,31 @@ def lines_of_table(alone: dict[str, dict[str, dict[str, str]]]) -> list[str]:
     ] + [f"| {what} | {len(alone[job]['losses'])} |" for job, what in process_jobs.TRAINED.items()]
 
 
+# What backward leaves to gloo's threads, only more of it: as the process ends, they still hold tensors.
+ENDS_BUSY = """
+import sys
+from pathlib import Path
+
+import process_jobs
+import torch
+
+process_jobs.run("kg", Path(sys.argv[1]), 2)
+for _ in range(1000):
+    torch.distributed.all_reduce(torch.zeros(100_000), async_op=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.fault(
+    "a process ends while gloo's threads hold tensors", "it waits for them; without that it aborts (134)"
+)
+def test_processes_end_in_peace(tmp_path):
+    process_jobs.write_data(tmp_path)
+    script = tmp_path / "ends_busy.py"
+    script.write_text(ENDS_BUSY)
+    launch([script, tmp_path], tmp_path, 2)
+
+
 @pytest.mark.slow
 @pytest.mark.fault(
     "fewer samples than processes, uneven shards, an empty part of a batch",
