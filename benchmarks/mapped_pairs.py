@@ -105,6 +105,8 @@ def main() -> None:
     args = parser.parse_args()
     if args.edges < 1000 or args.workers < 1 or args.batches < 10 * args.workers:
         parser.error("--edges must be at least 1000, --workers 1, --batches 10 times the workers")
+    if args.folder is not None and not args.folder.is_dir():
+        parser.error(f"--folder {args.folder}: no such folder")
     rows = []
     for num_edges in (100_000, args.edges):
         with tempfile.TemporaryDirectory(dir=args.folder) as folder:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import sys
 import tempfile
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 from graphzoo.errors import existing_parent
 from graphzoo.memory import available_bytes
@@ -26,6 +28,8 @@ _REQUIRED = (
     "pyarrow",
     "rich",
 )
+# Folders of the cache; what is missing there is made again, unlike the downloads beside them.
+_MADE_AGAIN = ("parsed", "precomputed", "negatives", "pair-graphs")
 _OPTIONAL = {
     "triton": "fast path on NVIDIA GPUs; comes with torch for CUDA: pip install torch",
     "torch-scatter": "backend `scatter`: pip install torch-scatter -f https://data.pyg.org/whl/torch-{torch}.html",
@@ -122,6 +126,20 @@ def _data_root() -> None:
         except OSError as error:
             state = f"read-only ({error.strerror}): never written to"
         _say(what, f"{folder} ({exists}, {state})")
+    for name in _MADE_AGAIN:
+        if sizes := _sizes(cache_root() / name):
+            files = "1 file" if len(sizes) == 1 else f"{len(sizes):,} files"
+            _say(f"cache, {name}", f"{sum(sizes) / 2**20:,.1f} MiB in {files}; if deleted, made again")
+
+
+def _sizes(folder: Path) -> list[int]:
+    """Bytes of each file below a folder; other processes may add and remove some meanwhile."""
+    found = []
+    for path in folder.rglob("*"):
+        with contextlib.suppress(OSError):
+            if path.is_file() and path.suffix != ".lock":
+                found.append(path.stat().st_size)
+    return found
 
 
 def _version(name: str) -> str | None:

@@ -181,6 +181,19 @@ def test_doctor_reports_what_is_live(cli):
         assert word in report.out
 
 
+def test_doctor_says_what_the_cache_holds(cli, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert "cache, " not in cli("doctor").out
+    for name, num_bytes in {"a.graph": 3 << 20, "deep/b.graph": 1 << 19, "a.graph.lock": 5}.items():
+        path = tmp_path / "graphzoo" / "pair-graphs" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(bytes(num_bytes))
+    (tmp_path / "graphzoo" / "pair-graphs" / "gone").symlink_to("nowhere")
+    report = cli("doctor").out.splitlines()
+    (line,) = [line for line in report if line.startswith("cache, ")]
+    assert line.split() == "cache, pair-graphs 3.5 MiB in 2 files; if deleted, made again".split()
+
+
 def test_doctor_names_the_remedy_for_what_is_missing(cli, monkeypatch):
     from graphzoo import doctor
 

@@ -107,6 +107,13 @@ def test_a_mapped_graph_travels_as_a_name(tmp_path):
         assert_equal(received(PAIRS, seed=1), sampler(PAIRS, seed=1))
 
 
+def test_a_mapped_file_that_is_gone_when_another_process_maps_it(saved):
+    sent = pickle.dumps(PairSubgraphSampler.from_file(saved, **SETTINGS))
+    saved.unlink()
+    with pytest.raises(DataError, match=f"{re.escape(str(saved))}: removed while it was in use; start again"):
+        pickle.loads(sent)
+
+
 def test_a_graph_in_memory_travels_whole_and_moves_to_shared_memory_once():
     sampler = make_sampler(directed=True)
     read_only = sampler.graph.rowptr.copy()

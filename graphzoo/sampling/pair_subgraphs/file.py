@@ -109,7 +109,12 @@ def _map(place: MappedFile) -> Array:
     if not place.length:
         # nothing cannot be mapped
         return np.empty(0, place.dtype)
-    return np.memmap(place.path, place.dtype, "r", place.offset, (place.length,))
+    try:
+        return np.memmap(place.path, place.dtype, "r", place.offset, (place.length,))
+    except FileNotFoundError as error:
+        # Only where the map is made once more, for another process, can the file have gone meanwhile.
+        what = "removed while it was in use; start again, and leave it there until the end"
+        raise DataError(f"{place.path}: {what}") from error
 
 
 def portable(array: Array) -> MappedFile | Tensor:
