@@ -273,6 +273,7 @@ class _Advertisement(logging.Filter):
             "Restoring states from",
             "Loaded model weights",
             "Restored all states",
+            "Found current_model_state in the checkpoint",
         )
         return not text.startswith(dull) and not any(words in text for words in told)
 
@@ -295,5 +296,9 @@ def _quieten() -> None:
         # Every process computes the same figures from gathered ranks: their mean would be no other.
         ".*sync_dist=True.*",
         ".*Be aware that when using `ckpt_path`.*",
+        # Weights are made once the data are known; none of our strategies shards them. A checkpoint's
+        # `state_dict` holds the averages, which are what a test is to judge.
+        ".*WeightAveraging callback with a model that overrides the configure_model.*",
+        ".*WeightAveraging callback, but loading a checkpoint outside the 'fit' stage.*",
     ):
         warnings.filterwarnings("ignore", message=pattern)

@@ -50,6 +50,9 @@ def differences(
     for name in sorted((set(old) & set(new)) - _HARMLESS):
         if old[name] != new[name]:
             found[f"--data.{name}"] = (old[name], new[name])
+    # Without the callback the averages would be taken for the weights that the optimiser was moving.
+    if "averaging_state" in checkpoint and not (config.get("trainer") or {}).get("callbacks"):
+        found["--trainer.callbacks"] = ("moving averages of the weights", "none")
     return found
 
 

@@ -25,7 +25,10 @@ _TEXT = {"path", "root", "name"}
 # Trainer arguments that stand for an object.
 _OBJECTS = {"callbacks", "logger", "plugins", "profiler", "strategy", "accelerator", "model_registry"}
 # Callbacks whose arguments are numbers and words only, and that shape the training.
-_CALLBACKS = {f"lightning.pytorch.callbacks.{name}" for name in ("EarlyStopping", "LearningRateMonitor")}
+_CALLBACKS = {
+    f"lightning.pytorch.callbacks.{name}"
+    for name in ("EMAWeightAveraging", "EarlyStopping", "LearningRateMonitor")
+}
 
 
 def plain_settings(config: Any, origin: str, *, fit: bool) -> tuple[dict[str, Any], list[str]]:

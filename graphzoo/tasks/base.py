@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from lightning.pytorch import LightningModule
+from lightning.pytorch.callbacks import WeightAveraging
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.random import fork_rng
@@ -114,6 +115,18 @@ class Task(LightningModule):
             raise TypeError(f"{type(self).__name__} needs a {kinds}; {type(encoder).__name__} is none")
         self.spec, self.encoder = spec, encoder
         self.decoder = self.build_decoder(encoder)
+
+    def setup(self, stage: str) -> None:
+        """Let a checkpoint bring its averaged weights where it is judged.
+
+        After a fit Lightning's `WeightAveraging` would put the weights of the last step in their place, and
+        the test would judge others than the validation that chose the checkpoint.
+        """
+        if stage == "fit" or self._trainer is None:
+            return
+        for callback in self._trainer.callbacks:  # type: ignore[attr-defined]
+            if isinstance(callback, WeightAveraging):
+                callback._average_model = None  # the next fit makes another
 
     def configure_model(self) -> None:
         """Build the modules once the data is known; Lightning also calls this before the data is there."""

@@ -152,6 +152,7 @@ class LinkPrediction(Task):
 
     def setup(self, stage: str) -> None:
         """Make the metrics once the data are known."""
+        super().setup(stage)
         datamodule = self._datamodule()
         for prefix, split in (("val", "valid"), ("test", "test")):
             judged = datamodule.judged(split)

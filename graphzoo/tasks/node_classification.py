@@ -134,6 +134,7 @@ class NodeClassification(Task):
 
     def setup(self, stage: str) -> None:
         """Make the metrics once the data are known, and refuse one that does not suit them."""
+        super().setup(stage)
         graph = self._datamodule().graph
         if self.metric_name == "roc_auc" and not graph.is_multi_label and graph.num_classes != 2:
             raise UsageError(

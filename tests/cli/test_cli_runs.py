@@ -205,6 +205,29 @@ def test_user_callbacks_and_config_files_are_kept(fit):
     assert callback["init_args"]["monitor"] == "val/mrr" and callback["init_args"]["mode"] == "max"
 
 
+def test_moving_averages_are_what_is_judged_and_kept(cli, fit, results):
+    """Lightning's callback: best.ckpt and the test have the averages, and a run goes on with both weights."""
+    ema = ["--trainer.callbacks+=EMAWeightAveraging", "--trainer.callbacks.decay=0.9", "--seed=3"]
+    result = fit(*ema, "--run_dir=run")
+    assert "WeightAveraging" not in result.err + result.out
+    saved = load("run/checkpoints/best.ckpt")
+    average, latest = saved["state_dict"], saved["current_model_state"]
+    assert any(not torch.equal(average[name], latest[name]) for name in average)
+    judged = cli("test", "--ckpt_path", "run", "--run_dir=judged")
+    assert judged.status == 0, judged.err
+    assert results("judged")["metrics"]["test/mrr"] == results("run")["metrics"]["test/mrr"]
+    plain = fit("--seed=3", "--run_dir=plain")
+    assert plain.status == 0
+    assert results("plain")["metrics"]["test/mrr"] != results("run")["metrics"]["test/mrr"]
+
+    refused = cli("fit", "--ckpt_path", "run", "--trainer.max_epochs=3", "--trainer.callbacks=null")
+    assert refused.status == 2
+    assert "--trainer.callbacks: moving averages of the weights there, none here" in refused.err
+    longer = cli("fit", "--ckpt_path", "run", "--trainer.max_epochs=3")
+    assert longer.status == 0, longer.err
+    assert "current_model_state" in load("run/checkpoints/last.ckpt")
+
+
 def test_metrics_are_logged_per_step_and_epoch(fit):
     fit("--run_dir=run", "--trainer.log_every_n_steps=1")
     found = rows("run")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 from lightning.pytorch import Callback, Trainer
+from lightning.pytorch.callbacks import EMAWeightAveraging
 from link_graphs import make_link_graph
 from node_graphs import write_npz
 
@@ -39,6 +40,7 @@ class Case:
     data: Callable[[Path, int], object]
     accumulate: int = 1
     trainer: dict = dataclasses.field(default_factory=dict)
+    callbacks: Callable[[], list[Callback]] = list
 
 
 def kg(folder, workers, **settings):
@@ -103,6 +105,9 @@ CASES = {
     ),
     "kg-completion, KnowFormer, two validations an epoch": Case(
         lambda: KGCompletion(knowformer, **RATES), kg, trainer={"val_check_interval": 0.5}
+    ),
+    "kg-completion, KnowFormer, moving averages of the weights": Case(
+        lambda: KGCompletion(knowformer, **RATES), kg, callbacks=lambda: [EMAWeightAveraging(decay=0.9)]
     ),
     "node-classification, NodeFormer, whole graph": Case(
         lambda: NodeClassification(nodeformer, decoder="mlp", dropout=0.2, **RATES), nodes
@@ -220,6 +225,7 @@ def train(case, run, *, workers=0, resume=None, more=(), seed=0, epochs=EPOCHS):
         callbacks=[
             seen,
             *more,
+            *case.callbacks(),
             BestCheckpoint(run / "checkpoints", mode=task.mode, seconds=0),
             LastCheckpoint(run / "checkpoints", minutes=0, seconds=0),
         ],
@@ -262,4 +268,5 @@ def state_of(path):
     """What a checkpoint says of the training; not where it lies."""
     found = torch.load(path, weights_only=True)
     kept = ("epoch", "global_step", "state_dict", "optimizer_states", "lr_schedulers", "loops", "graphzoo")
-    return {name: found[name] for name in kept if name in found}
+    averages = ("current_model_state", "averaging_state")
+    return {name: found[name] for name in (*kept, *averages) if name in found}
