@@ -12,6 +12,8 @@ import typing
 from importlib import import_module
 from typing import Any
 
+import yaml
+
 from graphzoo.errors import UsageError
 from graphzoo.registry import is_trusted
 
@@ -24,10 +26,11 @@ _PACKAGES = ("graphzoo", "lightning", "torch", "torchmetrics")
 _TEXT = {"path", "root", "name"}
 # Trainer arguments that stand for an object.
 _OBJECTS = {"callbacks", "logger", "plugins", "profiler", "strategy", "accelerator", "model_registry"}
-# Callbacks whose arguments are numbers and words only, and that shape the training.
+# Callbacks that shape the training, and whose arguments are numbers and words only.
+_AVERAGING = "lightning.pytorch.callbacks.EMAWeightAveraging"
 _CALLBACKS = {
-    f"lightning.pytorch.callbacks.{name}"
-    for name in ("EMAWeightAveraging", "EarlyStopping", "LearningRateMonitor")
+    _AVERAGING,
+    *(f"lightning.pytorch.callbacks.{name}" for name in ("EarlyStopping", "LearningRateMonitor")),
 }
 
 
@@ -181,7 +184,16 @@ def _callbacks(value: Any, origin: str, *, fit: bool) -> list[Any] | None:
         if not known:
             raise _refused(origin, "trainer.callbacks", entry)
         check_class(entry, "trainer.callbacks", origin)
+        if entry["class_path"] == _AVERAGING:
+            _check_numbers(entry.get("init_args") or {}, origin)
     return entries
+
+
+def _check_numbers(arguments: dict[str, Any], origin: str) -> None:
+    """Refuse anything but numbers: `EMAWeightAveraging` takes functions and devices, too."""
+    for name, value in arguments.items():
+        if not (value is None or isinstance(value, bool | int | float)):
+            raise _refused(origin, f"trainer.callbacks.{name}", value)
 
 
 def _fits_trainer(name: Any, value: Any) -> bool:
@@ -199,11 +211,22 @@ def _is_plain(value: Any, *, text: bool = False) -> bool:
     if isinstance(value, list | tuple):
         return all(_is_plain(item, text=text) for item in value)
     if isinstance(value, str):
-        if "${" in value or "class_path" in value:
+        if "${" in value or "class_path" in value or _is_structure(value):
+            return False
+        # A backslash can spell what is looked for here so that only the parser's YAML sees it.
+        if "\\" in value and not text:
             return False
         written = _DOTTED.search(value) or value.lstrip().startswith(("{", "["))
         return text or not (written or os.path.isfile(value))
     return value is None or isinstance(value, bool | int | float)
+
+
+def _is_structure(text: str) -> bool:
+    """Whether YAML takes a text for a mapping or a list, as the parser does with arguments of many types."""
+    try:
+        return isinstance(yaml.safe_load(text), dict | list)
+    except yaml.YAMLError:
+        return False  # no more than text to the parser, too
 
 
 def _check_keys(value: Any, origin: str) -> None:

@@ -263,6 +263,8 @@ def test_a_hostile_run_configuration_is_not_imported(trained, cli, monkeypatch, 
     assert trusted.status == 0 and Path("harmed").exists(), "the flag does what it says"
 
 
+# YAML reads class_path and dlr.evil.Payload here; none of both stands in the text.
+ESCAPED = '"cl\\x61ss_path": "dlr\\x2eevil\\x2ePayload"\n"init_args": {"cmd": "x"}\n'
 EVIL = """
 from pathlib import Path
 from lightning.pytorch import Callback
@@ -307,6 +309,24 @@ HOSTILE = {
     ),
     "class argument": lambda config: config["data"]["init_args"].update(
         name={"class_path": "dlr.evil.Payload"}
+    ),
+    "escaped averages": in_key(
+        "trainer",
+        callbacks=[
+            {
+                "class_path": "lightning.pytorch.callbacks.EMAWeightAveraging",
+                "init_args": {"multi_avg_fn": ESCAPED},
+            }
+        ],
+    ),
+    "escaped device": in_key(
+        "trainer",
+        callbacks=[
+            {"class_path": "lightning.pytorch.callbacks.EMAWeightAveraging", "init_args": {"device": ESCAPED}}
+        ],
+    ),
+    "escaped rate": lambda config: config.update(
+        optimizer={"class_path": "torch.optim.Adam", "init_args": {"lr": ESCAPED}}
     ),
     "another file": lambda config: config.update({"config": "dlr/evil.yaml"}),
     "interpolation": lambda config: config["model"]["init_args"].update(loss="${oc.env:HOME}"),
