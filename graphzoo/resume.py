@@ -51,7 +51,9 @@ def differences(
         if old[name] != new[name]:
             found[f"--data.{name}"] = (old[name], new[name])
     # Without the callback the averages would be taken for the weights that the optimiser was moving.
-    if "averaging_state" in checkpoint and not (config.get("trainer") or {}).get("callbacks"):
+    if "averaging_state" in checkpoint and "Averaging" not in str(
+        (config.get("trainer") or {}).get("callbacks")
+    ):
         found["--trainer.callbacks"] = ("moving averages of the weights", "none")
     return found
 

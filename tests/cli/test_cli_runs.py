@@ -220,9 +220,11 @@ def test_moving_averages_are_what_is_judged_and_kept(cli, fit, results):
     assert plain.status == 0
     assert results("plain")["metrics"]["test/mrr"] != results("run")["metrics"]["test/mrr"]
 
-    refused = cli("fit", "--ckpt_path", "run", "--trainer.max_epochs=3", "--trainer.callbacks=null")
-    assert refused.status == 2
-    assert "--trainer.callbacks: moving averages of the weights there, none here" in refused.err
+    stopping = '[{"class_path": "EarlyStopping", "init_args": {"monitor": "val/mrr"}}]'
+    for others in ("null", stopping):
+        refused = cli("fit", "--ckpt_path", "run", "--trainer.max_epochs=3", f"--trainer.callbacks={others}")
+        assert refused.status == 2
+        assert "--trainer.callbacks: moving averages of the weights there, none here" in refused.err
     longer = cli("fit", "--ckpt_path", "run", "--trainer.max_epochs=3")
     assert longer.status == 0, longer.err
     assert "current_model_state" in load("run/checkpoints/last.ckpt")
