@@ -1,10 +1,14 @@
-"""Write the tables of results in README.md and docs/ from benchmarks/results/rows.
+"""Write the tables of results in README.md and docs/ from benchmarks/results/rows, or another folder there.
 
     python -m benchmarks.results_tables [--check]
 
-A table stands between two comments, the first with the options of `graphzoo results` that select its rows:
+A table stands between two comments, the first with the options of `graphzoo results` that select its rows,
+behind the name of a folder where it is not `rows`:
 
     <!-- results: --data cora,citeseer -->
+    <!-- end of results -->
+
+    <!-- results: ablations/galit-citeseer-attention -->
     <!-- end of results -->
 
 `--check` writes nothing and names the pages that would change.
@@ -29,9 +33,11 @@ BLOCK = re.compile(
 
 def table(options: str) -> str:
     """The table that `graphzoo results` prints for these options."""
+    words = shlex.split(options)
+    folder = words.pop(0) if words and not words[0].startswith("--") else "rows"
     text = io.StringIO()
     with contextlib.redirect_stdout(text):
-        results_main([str(RESULTS / "rows"), "--format", "markdown", *shlex.split(options)])
+        results_main([str(RESULTS / folder), "--format", "markdown", *words])
     return text.getvalue()
 
 

@@ -7,6 +7,9 @@
 Writes results/rows/<row>/row.json (means and the figures of every run, without their full records),
 results/training/<row>.csv (a line per run and epoch, at most 50 epochs of each, the test figures in the line
 of the best one) and docs/figures/<row>.png. `--rows_only` leaves the last two out. Needs matplotlib for them.
+
+Of an ablation (`graphzoo reproduce ... --ablation NAME`) only rows are kept, as
+results/ablations/<ablation>/<row>/row.json.
 """
 
 import argparse
@@ -79,14 +82,14 @@ def plot(rows: list[dict[str, object]], judge: str, name: str, path: Path) -> No
     pyplot.close(figure)
 
 
-def keep_row(folder: Path) -> None:
-    """The row without the full records of its runs."""
+def keep_row(folder: Path, target: Path) -> None:
+    """The row without the full records of its runs, in the target's folder."""
     content = json.loads((folder / "row.json").read_text(encoding="utf-8"))
     kept = ("seed", "best_epoch", "epochs", "fit_seconds", "validation", "num_parameters")
     shared = ("config_hash", "data_fingerprint", "versions")
     content |= {key: content["runs"][0].get(key) for key in shared} | {"machine": machine()}
     content["runs"] = [{key: run.get(key) for key in kept} for run in content["runs"]]
-    write_results(RESULTS / "rows" / folder.name / "row.json", content)
+    write_results(target / folder.name / "row.json", content)
 
 
 def keep_curves(folder: Path, runs: list[Path]) -> None:
@@ -108,14 +111,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("row", type=Path, nargs="+", help="folder of a reproduced row, with row.json inside")
+    parser.add_argument("row", type=Path, nargs="+", help="folder of a reproduced row or ablation")
     parser.add_argument("--rows_only", action="store_true", help="no curves")
     arguments = parser.parse_args()
     for folder in arguments.row:
+        if rows := sorted(path.parent for path in folder.glob("*/row.json")):
+            for row in rows:
+                keep_row(row, RESULTS / "ablations" / folder.name)
+            print(f"{folder.name}: an ablation of {len(rows)} rows")
+            continue
         runs = sorted(path.parent for path in folder.glob("s*-*/results.json"))
         if not runs or not (folder / "row.json").is_file():
             parser.error(f"{folder}: no finished row inside")
-        keep_row(folder)
+        keep_row(folder, RESULTS / "rows")
         if not arguments.rows_only:
             keep_curves(folder, runs)
         print(f"{folder.name}: {len(runs)} runs")

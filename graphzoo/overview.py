@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -102,7 +103,13 @@ def collect(paths: Sequence[Path], *, commands: bool = False) -> list[dict[str, 
     entries = [_Entry(row, _config_of_row(file), file.parent, single=False) for file, row in files.items()]
     entries += _averaged(list(records.values()), commands=commands)
     _tell_apart(entries)
-    return sorted((entry.row for entry in entries), key=lambda row: tuple(row.get(key) or "" for key in _WHO))
+    return sorted((entry.row for entry in entries), key=lambda row: [_in_order(row.get(key)) for key in _WHO])
+
+
+def _in_order(name: Any) -> list[tuple[float, str]]:
+    """What names are sorted by: numbers inside by their size, so that `K = 5` comes before `K = 10`."""
+    parts = re.split(r"(\d+(?:\.\d+)?(?:e-?\d+)?)", str(name or ""))
+    return [(float(part), "") if i % 2 else (0.0, part) for i, part in enumerate(parts)]
 
 
 def _finished(path: Path) -> Record | None:

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from graphzoo.errors import UsageError
+from graphzoo.overview import collect
 from graphzoo.presets import list_presets
 from graphzoo.report import settings
 from graphzoo.rows import compare, parse_published
@@ -197,3 +198,16 @@ def test_how_a_mean_stands_to_the_paper():
         compare(0.28343, 0.2834, None) == compare(0.28337, 0.2834, None) == "met"
         and compare(0.28334, 0.2834, None) == "below"
     )
+
+
+def test_rows_come_in_the_order_of_their_numbers(tmp_path):
+    metrics = {"test/acc": {"mean": 0.5, "std": None, "paper": None, "paper_std": None, "values": [0.5]}}
+    names = ["gamma = 1e-5", "gamma = 0.02", "gamma = 0.1", "K = 1", "K = 3", "K = 10", "raw", None]
+    for number, name in enumerate(names):
+        content = {"model": "galit", "data": "cora", "recipe": "galit/cora", "name": name, "seeds": [0]}
+        (tmp_path / f"row-{9 - number}").mkdir()
+        (tmp_path / f"row-{9 - number}" / "row.json").write_text(
+            json.dumps(content | {"splits": None, "metrics": metrics, "runs": [{"seed": 0}]})
+        )
+    found = [row["name"] for row in collect([tmp_path])]
+    assert found == [None, "K = 1", "K = 3", "K = 10", *names[:3], "raw"]
