@@ -40,7 +40,10 @@ def test_commands_and_nothing_else_first(offer):
         (["fit", "--model", "know"], ["knowformer"]),
         (["fit", "--model=know"], ["--model=knowformer"]),
         (["fit", "--data", "wn18rr-v"], [f"wn18rr-v{i}" for i in range(1, 5)]),
-        (["fit", "--model", "knowformer", "--recipe", "umls"], ["umls", "umls-both-ends", "umls-demo"]),
+        (
+            ["fit", "--model", "knowformer", "--recipe", "umls"],
+            ["umls", "umls-averaged", "umls-both-ends", "umls-demo"],
+        ),
         (["reproduce", "galit", "--data", "x"], []),
         (["reproduce", "galit", "citese"], ["citeseer", "citeseer-heuristics", "citeseer-link"]),
         (["reproduce", "galit", "citeseer", "--ablation", "atten"], ["attention"]),
