@@ -26,7 +26,7 @@ _PACKAGES = ("graphzoo", "lightning", "torch", "torchmetrics")
 _TEXT = {"path", "root", "name"}
 # Trainer arguments that stand for an object.
 _OBJECTS = {"callbacks", "logger", "plugins", "profiler", "strategy", "accelerator", "model_registry"}
-# Callbacks that shape the training, and whose arguments are numbers and words only.
+# Callbacks that shape the training. Their arguments are numbers and words; averaging is held to numbers.
 _AVERAGING = "lightning.pytorch.callbacks.EMAWeightAveraging"
 _CALLBACKS = {
     _AVERAGING,
@@ -227,6 +227,8 @@ def _is_structure(text: str) -> bool:
         return isinstance(yaml.safe_load(text), dict | list)
     except yaml.YAMLError:
         return False  # no more than text to the parser, too
+    except (ValueError, RecursionError):  # no such date, or lists without end: the parser may see more in it
+        return True
 
 
 def _check_keys(value: Any, origin: str) -> None:

@@ -328,6 +328,9 @@ HOSTILE = {
     "escaped rate": lambda config: config.update(
         optimizer={"class_path": "torch.optim.Adam", "init_args": {"lr": ESCAPED}}
     ),
+    "no such date": lambda config: config.update(
+        optimizer={"class_path": "torch.optim.Adam", "init_args": {"lr": "2001-99-99"}}
+    ),
     "another file": lambda config: config.update({"config": "dlr/evil.yaml"}),
     "interpolation": lambda config: config["model"]["init_args"].update(loss="${oc.env:HOME}"),
     "no mapping": lambda config: config.update(trainer=["dlr.evil.Payload"]),
