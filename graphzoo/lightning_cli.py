@@ -19,6 +19,7 @@ from lightning.pytorch.callbacks import (
     EarlyStopping,
     LearningRateMonitor,
     ProgressBar,
+    WeightAveraging,
 )
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
@@ -231,6 +232,11 @@ class GraphzooCLI(LightningCLI):
             config["default_root_dir"] = str(self.run_dir)
         given = config.get("callbacks") or []
         given = list(given) if isinstance(given, list) else [given]
+        if sum(isinstance(callback, WeightAveraging) for callback in given) > 1:
+            raise UsageError(
+                "the weights are averaged by two callbacks; the recipe may have one\n"
+                "Change its options instead, e.g. --trainer.callbacks.decay=0.99"
+            )
         if self.plan.dry_run:
             timer = DryRun(config, self.plan)
             extra = [Monitor(), own.Throughput(), own.NanGuard(), Began(self.plan), timer]

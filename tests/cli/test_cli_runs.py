@@ -225,6 +225,8 @@ def test_moving_averages_are_what_is_judged_and_kept(cli, fit, results):
         refused = cli("fit", "--ckpt_path", "run", "--trainer.max_epochs=3", f"--trainer.callbacks={others}")
         assert refused.status == 2
         assert "--trainer.callbacks: moving averages of the weights there, none here" in refused.err
+    twice = cli("fit", "--ckpt_path", "run", "--trainer.max_epochs=3", ema[0])
+    assert twice.status == 2 and "averaged by two callbacks" in twice.err and "decay" in twice.err
     longer = cli("fit", "--ckpt_path", "run", "--trainer.max_epochs=3")
     assert longer.status == 0, longer.err
     assert "current_model_state" in load("run/checkpoints/last.ckpt")
