@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from graphzoo.errors import UsageError, suggestion
 from graphzoo.pretrained import (
@@ -25,10 +25,14 @@ from graphzoo.results import SELECTED, selection_of
 from graphzoo.rows import SHOWN
 from graphzoo.runs import take_flag, take_option
 
+if TYPE_CHECKING:
+    from graphzoo.tasks import Task
+
 __all__ = ["export_main", "export_run"]
 
 USAGE = (
-    "usage: graphzoo export RUN --out DIR [--to safetensors|torch.export] [--license NAME] [--trust]\n\n"
+    "usage: graphzoo export RUN --out DIR [--to safetensors|torch.export] [--license NAME]\n"
+    "                       [--reverse-weight W] [--trust]\n\n"
     "safetensors    weights and settings, for graphzoo.load and Encoder.from_pretrained\n"
     "torch.export   a program that runs with torch alone, for torch.export.load"
 )
@@ -47,7 +51,7 @@ def export_main(argv: list[str]) -> int:
 
     Args:
         argv: RUN (a run directory, a checkpoint in one, `best` or `last`), `--out`, `--to`, `--license` (of
-            the weights, for the model card), `--trust`.
+            the weights, for the model card), `--reverse-weight`, `--trust`.
 
     Returns:
         0.
@@ -61,6 +65,7 @@ def export_main(argv: list[str]) -> int:
     out, rest = take_option(argv, "--out", "", USAGE)
     form, rest = take_option(rest, "--to", "safetensors", USAGE)
     licence, rest = take_option(rest, "--license", "", USAGE)
+    weight, rest = take_option(rest, "--reverse-weight", "", USAGE)
     trust, rest = take_flag(rest, "--trust")
     if odd := [word for word in rest if word.startswith("-")]:
         raise UsageError(f"unknown option {odd[0]}\n{USAGE}")
@@ -73,7 +78,8 @@ def export_main(argv: list[str]) -> int:
     from graphzoo.checkpoints import locate
 
     run = locate("predict", rest[0])[0] if rest[0] in ("best", "last") else Path(rest[0])
-    folder = export_run(run, out, to=form, licence=licence, trust=trust)
+    reverse_weight = _number(weight) if weight else None
+    folder = export_run(run, out, to=form, licence=licence, reverse_weight=reverse_weight, trust=trust)
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     size = sum(path.stat().st_size for path in files)
     use = f"graphzoo.load({str(folder)!r})"
@@ -83,12 +89,20 @@ def export_main(argv: list[str]) -> int:
     return 0
 
 
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError(f"--reverse-weight takes a number of at least 0, got {text!r}\n{USAGE}") from None
+
+
 def export_run(
     run: str | PathLike[str],
     folder: str | PathLike[str],
     *,
     to: str = "safetensors",
     licence: str = "",
+    reverse_weight: float | None = None,
     trust: bool = False,
 ) -> Path:
     """Write a trained model to a new folder.
@@ -99,14 +113,15 @@ def export_run(
         to: "safetensors": for `graphzoo.load` and `Encoder.from_pretrained`. "torch.export": a program for
             `torch.export.load`, with its inputs described in `inputs.json`.
         licence: Of the weights, for the model card.
+        reverse_weight: For knowledge graphs, instead of the run's; 0 asks from one end, as a program must.
         trust: Import classes that the checkpoint names even if they are neither registered nor imported.
 
     Returns:
         The folder.
 
     Raises:
-        UsageError: if the checkpoint cannot be used, its weights do not fit its settings, or something lies
-            in `folder`.
+        UsageError: if the checkpoint cannot be used, its weights do not fit its settings, something lies in
+            `folder`, or there is no reversed question to weigh.
     """
     # here, not above: help and mistakes are answered before anything heavy is imported
     from graphzoo.inference.checkpoint import build_task, find_checkpoint, read_checkpoint
@@ -120,6 +135,13 @@ def export_run(
     settings = dict(checkpoint.get("hyper_parameters") or {})
     settings.pop("encoder", None)
     results = _results(place, checkpoint.get("epoch"))
+    judged = settings.get("reverse_weight") or 0.0
+    if reverse_weight is not None:
+        _set_reverse_weight(task, reverse_weight)
+        settings["reverse_weight"] = reverse_weight
+    exported = settings.get("reverse_weight") or 0.0
+    if results and (judged or exported):
+        results["reverse_weight"] = {"judged": judged, "exported": exported}
     content = {"graphzoo": described, "hyper_parameters": settings, "results": results}
     with tempfile.TemporaryDirectory() as scratch:
         graph = None if place is None else _copy_graph(place / "graph", Path(scratch) / "graph")
@@ -141,6 +163,19 @@ def export_run(
         use = _USE.format(name=name, call=call, module=module, encoder=encoder)
         card = _card(described, results, type(task).__name__, use, licence)
         return write_pretrained(folder, checkpoint["state_dict"], content, card=card, graph=graph)
+
+
+def _set_reverse_weight(task: Task, weight: float) -> None:
+    from graphzoo.tasks import KGCompletion
+
+    if not isinstance(task, KGCompletion):
+        raise UsageError(
+            f"--reverse-weight is for knowledge graphs; this is a {type(task).__name__}\nLeave it out"
+        )
+    try:
+        task.reverse_weight = weight
+    except ValueError as error:
+        raise UsageError(str(error)) from None
 
 
 def _describe_program(part: Path, name: str, described: Mapping[str, Any]) -> str:
@@ -296,4 +331,17 @@ def _results_of_card(results: Mapping[str, Any]) -> str:
     chosen = told + ("" if epoch is None else f", epoch {epoch + 1}")
     rows = "\n".join(f"| {key} | {value:.4f} |" for key, value in metrics.items())
     seed = results.get("seed")
-    return f"| metric | value |\n|---|---|\n{rows}\n\nTest split, one run (seed {seed}); {chosen}."
+    ends = _ends_of_card(results.get("reverse_weight"))
+    return f"| metric | value |\n|---|---|\n{rows}\n\nTest split, one run (seed {seed}); {chosen}.{ends}"
+
+
+def _ends_of_card(weights: Mapping[str, float] | None) -> str:
+    """From which ends the model was judged, and asks; nothing where both are one end."""
+    if not weights:
+        return ""
+    judged, exported = weights["judged"], weights["exported"]
+    if judged == exported:
+        return f" Judged from both ends, `reverse_weight` {judged:g}."
+    asks = f"asks from both, `reverse_weight` {exported:g}" if exported else "asks from one end"
+    ends = f"both ends, `reverse_weight` {judged:g}" if judged else "one end"
+    return f" These figures are those of questions from {ends}; what was exported {asks}."

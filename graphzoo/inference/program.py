@@ -138,7 +138,7 @@ def make_program(task: Task, scale: int = 1) -> Program:
             raise UsageError(
                 f"a program asks from one end only; this model judges from both, reverse_weight "
                 f"{task.reverse_weight:g}\n"
-                "Export it with --to safetensors, or train with --model.reverse_weight 0"
+                "Export it with --to safetensors, or from one end with --reverse-weight 0"
             )
         return _of_queries(task.query_encoder, task.decoder, scale)
     if isinstance(task, LinkPrediction) and isinstance(encoder, QueryEncoder):

@@ -304,3 +304,60 @@ def test_what_fails_half_way_leaves_nothing(umls_run, tmp_path, monkeypatch):
     with pytest.raises(UsageError, match="cannot be written: No space left"):
         export_run(umls_run.path, tmp_path / "model")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def both_ends(umls_run, tmp_path):
+    """A run judged from both ends, as a fit with `reverse_weight` 0.4 leaves it."""
+    run = Path(shutil.copytree(umls_run.path, tmp_path / "both-ends"))
+    file = run / "checkpoints" / "best.ckpt"
+    checkpoint = torch.load(file, weights_only=True)
+    checkpoint["hyper_parameters"]["reverse_weight"] = 0.4
+    torch.save(checkpoint, file)
+    found = {"metrics": {"test/mrr": 0.9}, "checkpoint_epoch": checkpoint["epoch"], "seed": 0}
+    (run / "results.json").write_text(json.dumps(found))
+    return run
+
+
+@pytest.mark.parametrize(
+    ("options", "weight", "told"),
+    [
+        ([], 0.4, "Judged from both ends, `reverse_weight` 0.4."),
+        (["--reverse-weight", "0"], 0.0, "`reverse_weight` 0.4; what was exported asks from one end."),
+        (["--reverse-weight=0.2"], 0.2, "`reverse_weight` 0.4; what was exported asks from both, `reve"),
+    ],
+)
+def test_from_which_ends_an_export_asks(both_ends, tmp_path, options, weight, told):
+    """It has the weight that was asked for, and the card says where its figures are of another one."""
+    assert main(["export", str(both_ends), "--out", str(tmp_path / "out"), *options]) == 0
+    model, run = graphzoo.load(tmp_path / "out"), graphzoo.load(both_ends)
+    run.task.reverse_weight = weight
+    assert model.task.reverse_weight == weight
+    question = {"head": "virus", "relation": "isa", "k": 5}
+    pd.testing.assert_frame_equal(model.predict(**question), run.predict(**question))
+    assert told in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_a_program_of_both_ends_asks_from_one(both_ends, umls_run, tmp_path):
+    with pytest.raises(UsageError, match="from one end with --reverse-weight 0"):
+        export_run(both_ends, tmp_path / "refused", to="torch.export")
+    folder = export_run(both_ends, tmp_path / "program", to="torch.export", reverse_weight=0.0)
+    assert "what was exported asks from one end" in (folder / "README.md").read_text()
+    plain = export_run(umls_run.path, tmp_path / "plain", to="torch.export")
+    load = [torch.export.load(place / "model.pt2").state_dict for place in (folder, plain)]
+    assert all(torch.equal(value, load[1][name]) for name, value in load[0].items())
+
+
+@pytest.mark.parametrize(
+    ("weight", "told"),
+    [("-1", "at least 0, got -1.0"), ("nan", "at least 0, got nan"), ("much", "at least 0, got 'much'")],
+)
+def test_a_weight_that_is_none_is_refused(both_ends, tmp_path, capsys, weight, told):
+    assert main(["export", str(both_ends), "--out", str(tmp_path / "out"), "--reverse-weight", weight]) == 2
+    assert told in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_only_questions_about_facts_have_two_ends(link_runs, tmp_path):
+    with pytest.raises(UsageError, match="is for knowledge graphs; this is a LinkPrediction\nLeave it out"):
+        export_run(link_runs["galit"].path, tmp_path / "out", reverse_weight=0.0)
