@@ -22,6 +22,7 @@ from benchmarks.common import RESULTS, machine
 from graphzoo.cli import main as graphzoo
 from graphzoo.errors import UsageError
 from graphzoo.inference import export_run
+from graphzoo.inference.checkpoint import find_checkpoint, read_checkpoint
 from graphzoo.inference.program import DESCRIPTION
 from graphzoo.pretrained import CARD, SETTINGS
 
@@ -72,13 +73,20 @@ def best_run(row: Path, metric: str) -> Path:
     return max(runs, key=judged).parent
 
 
+def _asks_from_both_ends(run: Path) -> bool:
+    """Which a program cannot."""
+    settings = read_checkpoint(find_checkpoint(run)[0]).get("hyper_parameters") or {}
+    return bool(settings.get("reverse_weight"))
+
+
 def replace_model(run: Path, folder: Path, form: str, licence: str) -> None:
     """Export a run over an earlier export, which stays until the new one is there."""
     earlier = folder.is_dir() and any(folder.iterdir())
     if earlier and not ((folder / CARD).is_file() and any((folder / file).is_file() for file in MADE)):
         raise UsageError(f"{folder} holds no exported model and is left as it is\nGive another --out")
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-        made = export_run(run, Path(scratch) / folder.name, to=form, licence=licence)
+        weight = 0.0 if form == "torch.export" and _asks_from_both_ends(run) else None
+        made = export_run(run, Path(scratch) / folder.name, to=form, licence=licence, reverse_weight=weight)
         if earlier:
             folder.rename(Path(scratch) / "earlier")
         made.rename(folder)

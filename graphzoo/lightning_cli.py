@@ -26,6 +26,7 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from graphzoo import __version__, resume
 from graphzoo import callbacks as own
 from graphzoo.arguments import Plan, draw_seed
+from graphzoo.callbacks.averaging import WarmupEMAWeightAveraging  # noqa: F401  named by --trainer.callbacks
 from graphzoo.callbacks.wandb_run import without_folders
 from graphzoo.dry_run import DRY_SETTINGS, DryRun
 from graphzoo.errors import UsageError

@@ -17,6 +17,7 @@ __all__ = [
     "format_metric",
     "print_table",
     "selection_of",
+    "shaping_callbacks",
     "write_results",
     "write_rows",
 ]
@@ -45,6 +46,31 @@ _TRAINER = (
 )
 
 
+# Callbacks that look on, or keep what there is: no figure depends on them.
+_WATCHING = ("Checkpoint", "Monitor", "ProgressBar", "Summary", "PredictionWriter")
+
+
+def shaping_callbacks(config: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The callbacks of a run on which its figures depend, such as averages of the weights.
+
+    Args:
+        config: The whole configuration as plain values.
+
+    Returns:
+        `class_path` and `init_args` of each, without arguments that are None.
+    """
+    given: Any = (config.get("trainer") or {}).get("callbacks") or []
+    kept = []
+    for entry in given if isinstance(given, list) else [given]:
+        described: Any = entry if isinstance(entry, Mapping) else {"class_path": str(entry)}
+        path = str(described.get("class_path"))
+        if not path.endswith(_WATCHING):
+            arguments = sorted((described.get("init_args") or {}).items())
+            arguments = [(name, value) for name, value in arguments if value is not None]
+            kept.append({"class_path": path, "init_args": dict(arguments)})
+    return kept
+
+
 def config_hash(config: Mapping[str, Any]) -> str:
     """Twelve hexadecimal digits that runs with the same settings share, whatever their seed and machine.
 
@@ -56,6 +82,8 @@ def config_hash(config: Mapping[str, Any]) -> str:
         "data": _without(config.get("data"), _MACHINE),
         "trainer": {name: (config.get("trainer") or {}).get(name) for name in _TRAINER},
     }
+    if callbacks := shaping_callbacks(config):
+        kept["callbacks"] = callbacks
     return hashlib.sha256(json.dumps(kept, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
 

@@ -27,9 +27,12 @@ _TEXT = {"path", "root", "name"}
 # Trainer arguments that stand for an object.
 _OBJECTS = {"callbacks", "logger", "plugins", "profiler", "strategy", "accelerator", "model_registry"}
 # Callbacks that shape the training. Their arguments are numbers and words; averaging is held to numbers.
-_AVERAGING = "lightning.pytorch.callbacks.EMAWeightAveraging"
+_AVERAGING = {
+    "lightning.pytorch.callbacks.EMAWeightAveraging",
+    "graphzoo.callbacks.WarmupEMAWeightAveraging",
+}
 _CALLBACKS = {
-    _AVERAGING,
+    *_AVERAGING,
     *(f"lightning.pytorch.callbacks.{name}" for name in ("EarlyStopping", "LearningRateMonitor")),
 }
 
@@ -184,7 +187,7 @@ def _callbacks(value: Any, origin: str, *, fit: bool) -> list[Any] | None:
         if not known:
             raise _refused(origin, "trainer.callbacks", entry)
         check_class(entry, "trainer.callbacks", origin)
-        if entry["class_path"] == _AVERAGING:
+        if entry["class_path"] in _AVERAGING:
             _check_numbers(entry.get("init_args") or {}, origin)
     return entries
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from graphzoo.lazy import attach
 
 if TYPE_CHECKING:
+    from graphzoo.callbacks.averaging import WarmupEMAWeightAveraging as WarmupEMAWeightAveraging
     from graphzoo.callbacks.checkpoint import BestCheckpoint as BestCheckpoint
     from graphzoo.callbacks.checkpoint import Interrupted as Interrupted
     from graphzoo.callbacks.checkpoint import LastCheckpoint as LastCheckpoint
@@ -31,6 +32,7 @@ _LAZY = {
     "ProgressBar": "progress",
     "Throughput": "throughput",
     "WandbRun": "wandb_run",
+    "WarmupEMAWeightAveraging": "averaging",
 }
 
 __all__ = [
@@ -45,6 +47,7 @@ __all__ = [
     "ProgressBar",
     "Throughput",
     "WandbRun",
+    "WarmupEMAWeightAveraging",
 ]
 
 __getattr__, __dir__ = attach(__name__, _LAZY)

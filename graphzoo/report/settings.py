@@ -14,6 +14,7 @@ from graphzoo.errors import UsageError
 from graphzoo.presets import Preset, find_preset, list_presets
 from graphzoo.registry import load_class
 from graphzoo.report.records import TOLD, Record, flatten
+from graphzoo.results import shaping_callbacks
 from graphzoo.rows import find_recipe
 from graphzoo.runs import word_of
 from graphzoo.settings_file import read_settings
@@ -55,6 +56,8 @@ _SAME_PROTOCOL = (
     "data.max_valid_triples",
     "data.max_valid_pairs",
 )
+# Of the Trainer, beside what tells runs apart.
+_TRAINING = ("trainer.overfit_batches", "trainer.callbacks")
 _SECTIONS = ("model", "data", "trainer", "optimizer", "lr_scheduler")
 
 
@@ -74,6 +77,10 @@ def changed_settings(record: Record) -> dict[str, tuple[Any, Any]]:
     }
     usual = _of_presets(record)
     usual = _defaults(record.config) | usual
+    if record.config:
+        recipe = {"trainer": {"callbacks": usual.get("trainer.callbacks")}}
+        found["trainer.callbacks"] = _plain_callbacks(record.config)
+        usual["trainer.callbacks"] = _plain_callbacks(recipe)
     return {
         name: (value, usual.get(name))
         for name, value in found.items()
@@ -124,7 +131,7 @@ def changed_protocol(record: Record, *, ablation: bool = False) -> str:
     changed = {
         name: values
         for name, values in changed_settings(record).items()
-        if name.startswith((*TOLD, "optimizer", "lr_scheduler", "trainer.overfit_batches"))
+        if name.startswith((*TOLD, "optimizer", "lr_scheduler", *_TRAINING))
         and name not in _SAME_PROTOCOL
         and not (ablation and name.startswith("model."))
     }
@@ -255,6 +262,21 @@ def _defaults_of(classes: tuple[tuple[str, str], ...]) -> Mapping[str, Any]:
         except UsageError:
             continue
     return found
+
+
+def _plain_callbacks(config: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+    """The callbacks that shape a training, without the arguments that their classes have anyway."""
+    found = []
+    for entry in shaping_callbacks(config):
+        path = entry["class_path"]
+        try:
+            usual = _signature(load_class(path, "config.yaml"), path)
+        except UsageError:
+            usual = {}  # a class that nobody registered is not imported for a picture
+        given = entry["init_args"].items()
+        arguments = {name: value for name, value in given if usual.get(f"{path}.{name}") != value}
+        found.append({"class_path": path, **({"init_args": arguments} if arguments else {})})
+    return found or None
 
 
 def _signature(cls: type, prefix: str) -> dict[str, Any]:

@@ -319,6 +319,15 @@ HOSTILE = {
             }
         ],
     ),
+    "escaped decay": in_key(
+        "trainer",
+        callbacks=[
+            {
+                "class_path": "graphzoo.callbacks.WarmupEMAWeightAveraging",
+                "init_args": {"decay": ESCAPED},
+            }
+        ],
+    ),
     "escaped device": in_key(
         "trainer",
         callbacks=[

@@ -205,9 +205,10 @@ def test_user_callbacks_and_config_files_are_kept(fit):
     assert callback["init_args"]["monitor"] == "val/mrr" and callback["init_args"]["mode"] == "max"
 
 
-def test_moving_averages_are_what_is_judged_and_kept(cli, fit, results):
-    """Lightning's callback: best.ckpt and the test have the averages, and a run goes on with both weights."""
-    ema = ["--trainer.callbacks+=EMAWeightAveraging", "--trainer.callbacks.decay=0.9", "--seed=3"]
+@pytest.mark.parametrize("name", ["EMAWeightAveraging", "WarmupEMAWeightAveraging"])
+def test_moving_averages_are_what_is_judged_and_kept(cli, fit, results, name):
+    """best.ckpt and the test have the averages, and a run goes on with both weights."""
+    ema = [f"--trainer.callbacks+={name}", "--trainer.callbacks.decay=0.9", "--seed=3"]
     result = fit(*ema, "--run_dir=run")
     assert "WeightAveraging" not in result.err + result.out
     saved = load("run/checkpoints/best.ckpt")
@@ -219,6 +220,7 @@ def test_moving_averages_are_what_is_judged_and_kept(cli, fit, results):
     plain = fit("--seed=3", "--run_dir=plain")
     assert plain.status == 0
     assert results("plain")["metrics"]["test/mrr"] != results("run")["metrics"]["test/mrr"]
+    assert results("plain")["config_hash"] != results("run")["config_hash"]
 
     stopping = '[{"class_path": "EarlyStopping", "init_args": {"monitor": "val/mrr"}}]'
     for others in ("null", stopping):

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
 import graphzoo
 from benchmarks import pretrained
@@ -21,6 +22,9 @@ def rows(umls_run, tmp_path, monkeypatch):
         run = shutil.copytree(umls_run.path, tmp_path / "rows" / "knowformer-umls" / f"seed-{seed}")
         found = {"validation": {"best val/mrr": val}, "metrics": {"test/mrr": test}, "num_parameters": 7}
         (run / "results.json").write_text(json.dumps(found | {"seed": seed, "best_epoch": 0}))
+        checkpoint = torch.load(run / "checkpoints" / "best.ckpt", weights_only=True)
+        checkpoint["hyper_parameters"]["reverse_weight"] = seed / 2  # a program can only ask from one end
+        torch.save(checkpoint, run / "checkpoints" / "best.ckpt")
     asked = []
     monkeypatch.setattr(pretrained, "graphzoo", lambda argv: asked.append(argv) or 0)
     return tmp_path / "rows", asked
@@ -38,6 +42,8 @@ def test_the_run_that_is_best_on_validation_is_exported(rows, tmp_path, umls):
     (made,) = csv.DictReader(table.open())
     assert (made["run"], made["test"], made["validation"]) == ("seed-1", "0.8000", "0.6000")
     model = graphzoo.load(out / "knowformer-umls")
+    assert model.task.reverse_weight == 0.5
+    model.task.reverse_weight = 0.0
     answers = model.predict(head="steroid", relation="interacts_with", k=3)
     assert answers.equals(umls.predict(head="steroid", relation="interacts_with", k=3))
     assert (out / "knowformer-umls-program" / "model.pt2").is_file()

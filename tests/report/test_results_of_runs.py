@@ -1,5 +1,6 @@
 """`graphzoo results` of single runs: means over seeds, what differs from the paper, what repeats them."""
 
+import contextlib
 import csv
 import io
 import json
@@ -13,6 +14,7 @@ import pytest
 from report_runs import write_row, write_run
 
 from graphzoo import overview
+from graphzoo.cli import main
 from graphzoo.errors import UsageError
 from graphzoo.overview import collect, results_main, seeds_of
 from graphzoo.presets import list_presets
@@ -194,3 +196,73 @@ def test_recipes_say_shortly_what_differs_and_the_kept_rows_say_the_same():
         if preset.name.endswith("-cpu") and "paper" in preset.header
     ]
     assert short and all("differs" in preset.header for preset in short)
+
+
+EMA = "lightning.pytorch.callbacks.EMAWeightAveraging"
+WATCHER = {
+    "class_path": "lightning.pytorch.callbacks.LearningRateMonitor",
+    "init_args": {"logging_interval": None},
+}
+
+
+def averages(decay=0.999, **others):
+    return {
+        "class_path": EMA,
+        "init_args": {"device": None, "decay": decay, "update_every_n_steps": 1, **others},
+    }
+
+
+def test_averages_of_the_weights_are_a_setting(tmp_path, capsys):
+    """Runs with and without them are no seeds of one row; a callback that looks on makes no difference."""
+    kinds = {"plain": None, "watched": [WATCHER], "averaged": [averages()], "both": [WATCHER, averages()]}
+    for seed, (name, callbacks) in enumerate(kinds.items()):
+        write_run(tmp_path / name, seed=seed, changed={"trainer.callbacks": callbacks})
+    records = {record.path.name: record for record in find_records([tmp_path])}
+    assert records["plain"].hash == records["watched"].hash != records["averaged"].hash
+    assert records["averaged"].hash == records["both"].hash
+    lines = list(csv.DictReader(io.StringIO(printed(capsys, tmp_path, "--format=csv"))))
+    assert sorted(line["seeds"] for line in lines if line["metric"] == "acc") == ["0, 1", "2, 3"]
+    assert "trainer.callbacks" in what_differs(records["averaged"])
+    assert "callbacks" not in what_differs(records["watched"])
+
+
+@pytest.mark.parametrize(
+    "callbacks", [[averages()], [averages(0.9, update_starting_at_step=5), WATCHER], "own"]
+)
+def test_the_command_of_a_run_has_its_averages(tmp_path, callbacks):
+    """Only with what is not the class's own default, and without what looks on."""
+    callbacks = (
+        [{"class_path": "of.nobody.Callback", "init_args": {"x": 1}}] if callbacks == "own" else callbacks
+    )
+    (record,) = find_records([write_run(tmp_path / "run", changed={"trainer.callbacks": callbacks})])
+    (words,) = [
+        word for word in shlex.split(repeat_runs([record])) if word.startswith("--trainer.callbacks=")
+    ]
+    (entry,) = json.loads(words.partition("=")[2])
+    given = {key: value for key, value in callbacks[0]["init_args"].items() if value not in (None, 0.999)}
+    given.pop("update_every_n_steps", None)
+    assert entry.pop("init_args", {}) == given
+    assert entry == {"class_path": callbacks[0]["class_path"]}
+
+
+def test_a_run_without_the_averages_of_its_recipe_says_so(tmp_path):
+    words = ["fit", "--model=knowformer", "--data=umls", "--print_config"]
+    found = []
+    for name, extra in (
+        ("whole", []),
+        ("none", ["--trainer.callbacks=null"]),
+        ("wider", ["--trainer.callbacks.decay=0.9"]),
+    ):
+        text = io.StringIO()
+        with contextlib.redirect_stdout(text):
+            assert main([*words, *extra]) == 0
+        run = tmp_path / name
+        run.mkdir()
+        header = "# graphzoo 0.1.0\n# model: knowformer\n# data: umls\n# recipe: knowformer/umls\n"
+        (run / "config.yaml").write_text(header + text.getvalue())
+        (record,) = find_records([run])
+        found.append((what_differs(record), repeat_runs([record])))
+    (whole, whole_again), (none, none_again), (wider, wider_again) = found
+    assert "callbacks" not in whole + whole_again
+    assert "trainer.callbacks null" in none and "--trainer.callbacks=null" in none_again
+    assert "trainer.callbacks" in wider and '"decay": 0.9' in wider_again

@@ -15,7 +15,7 @@ from lightning.pytorch.callbacks import EMAWeightAveraging
 from link_graphs import make_link_graph
 from node_graphs import write_npz
 
-from graphzoo.callbacks import BestCheckpoint, LastCheckpoint, MetricsFile
+from graphzoo.callbacks import BestCheckpoint, LastCheckpoint, MetricsFile, WarmupEMAWeightAveraging
 from graphzoo.datamodules import KGDataModule, LinkDataModule, NodeDataModule
 from graphzoo.encoders import PENCIL, GALiT, KnowFormer, NodeFormer
 from graphzoo.tasks import HeuristicEstimation, KGCompletion, LinkPrediction, NodeClassification
@@ -108,6 +108,9 @@ CASES = {
     ),
     "kg-completion, KnowFormer, moving averages of the weights": Case(
         lambda: KGCompletion(knowformer, **RATES), kg, callbacks=lambda: [EMAWeightAveraging(decay=0.9)]
+    ),
+    "kg-completion, KnowFormer, averages that warm up": Case(
+        lambda: KGCompletion(knowformer, **RATES), kg, callbacks=lambda: [WarmupEMAWeightAveraging(decay=0.9)]
     ),
     "node-classification, NodeFormer, whole graph": Case(
         lambda: NodeClassification(nodeformer, decoder="mlp", dropout=0.2, **RATES), nodes

@@ -13,6 +13,7 @@ AVERAGED = {
     for name, case in CASES.items()
     if "averages" not in name and "sampled" not in name and "two validations" not in name
 }
+AVERAGED |= {name: case for name, case in CASES.items() if "warm up" in name}
 
 
 @pytest.mark.parametrize("name", AVERAGED)

@@ -1,0 +1,42 @@
+"""Moving averages of the weights that are of use from the first epochs on."""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+from lightning.pytorch.callbacks import WeightAveraging
+from torch import Tensor
+
+__all__ = ["WarmupEMAWeightAveraging"]
+
+
+class WarmupEMAWeightAveraging(WeightAveraging):
+    r"""Lightning's `EMAWeightAveraging` with a decay that rises to its value.
+
+    The average begins as the weights after the first step. After n more it becomes
+    :math:`d_n \bar\theta + (1 - d_n)\theta` with :math:`d_n = \min(d, \frac{n}{n + 1})`: the mean of all
+    weights up to step :math:`1 / (1 - d)`, exponential from then on. With a constant :math:`d` the first
+    weights would keep the share :math:`d^n`, two thirds after 400 steps of :math:`d = 0.999`.
+
+    Args:
+        decay: d, at least 0 and below 1.
+
+    Raises:
+        ValueError: for another decay.
+    """
+
+    def __init__(self, decay: float = 0.999) -> None:
+        if not 0 <= decay < 1:
+            raise ValueError(f"decay must be at least 0 and below 1, got {decay}")
+        super().__init__(avg_fn=functools.partial(_average, decay=decay))
+        self.decay = decay
+
+
+def _average(average: Tensor, latest: Tensor, updates: Tensor | int, *, decay: float) -> Tensor:
+    """The new average; whole numbers (counters among the buffers) are taken as they are."""
+    if not average.is_floating_point():
+        return latest
+    count = torch.as_tensor(updates, dtype=torch.float64, device=average.device)
+    share = (1 / (1 + count)).clamp(min=1 - decay)
+    return torch.lerp(average, latest.to(average.dtype), share.to(average.dtype))
