@@ -236,7 +236,7 @@ class GraphzooCLI(LightningCLI):
         if sum(isinstance(callback, WeightAveraging) for callback in given) > 1:
             raise UsageError(
                 "the weights are averaged by two callbacks; the recipe may have one\n"
-                "Change its options instead, e.g. --trainer.callbacks.decay=0.99"
+                "Change its options (--trainer.callbacks.decay=0.99) or begin with --trainer.callbacks=null"
             )
         if self.plan.dry_run:
             timer = DryRun(config, self.plan)

@@ -286,4 +286,6 @@ def _class_hint(option: str, value: str) -> str:
     path = value if "." in value else f"{_BY_NAME[name]}.{value}"
     if needed := [key for key in _required(path) if key not in ("params", "optimizer")]:
         return f"It needs {', '.join(f'{option}.{key}' for key in needed)}"
-    return suggestion(value, [known for known in import_module(_BY_NAME[name]).__all__ if known[0].isupper()])
+    packages = [_BY_NAME[name], *(["graphzoo.callbacks"] if name == "callbacks" else [])]
+    known = [known for package in packages for known in import_module(package).__all__ if known[0].isupper()]
+    return suggestion(value, known)

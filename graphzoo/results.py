@@ -63,12 +63,24 @@ def shaping_callbacks(config: Mapping[str, Any]) -> list[dict[str, Any]]:
     kept = []
     for entry in given if isinstance(given, list) else [given]:
         described: Any = entry if isinstance(entry, Mapping) else {"class_path": str(entry)}
-        path = str(described.get("class_path"))
+        path = _public_path(str(described.get("class_path")))
         if not path.endswith(_WATCHING):
-            arguments = sorted((described.get("init_args") or {}).items())
-            arguments = [(name, value) for name, value in arguments if value is not None]
-            kept.append({"class_path": path, "init_args": dict(arguments)})
+            given_arguments = described.get("init_args")
+            arguments = dict(given_arguments) if isinstance(given_arguments, Mapping) else {}
+            kept.append({"class_path": path, "init_args": _without_none(arguments)})
     return kept
+
+
+def _public_path(path: str) -> str:
+    """The name by which a package shows a class of one of its modules, so that both spellings are one."""
+    for package in ("graphzoo.callbacks", "lightning.pytorch.callbacks"):
+        if path.startswith(f"{package}."):
+            return f"{package}.{path.rpartition('.')[2]}"
+    return path
+
+
+def _without_none(arguments: dict[str, Any]) -> dict[str, Any]:
+    return {name: arguments[name] for name in sorted(arguments) if arguments[name] is not None}
 
 
 def config_hash(config: Mapping[str, Any]) -> str:

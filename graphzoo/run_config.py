@@ -29,7 +29,9 @@ _OBJECTS = {"callbacks", "logger", "plugins", "profiler", "strategy", "accelerat
 # Callbacks that shape the training. Their arguments are numbers and words; averaging is held to numbers.
 _AVERAGING = {
     "lightning.pytorch.callbacks.EMAWeightAveraging",
+    "lightning.pytorch.callbacks.weight_averaging.EMAWeightAveraging",
     "graphzoo.callbacks.WarmupEMAWeightAveraging",
+    "graphzoo.callbacks.averaging.WarmupEMAWeightAveraging",
 }
 _CALLBACKS = {
     *_AVERAGING,

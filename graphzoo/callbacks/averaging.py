@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 
 import torch
+from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import WeightAveraging
 from torch import Tensor
 
@@ -31,6 +32,11 @@ class WarmupEMAWeightAveraging(WeightAveraging):
             raise ValueError(f"decay must be at least 0 and below 1, got {decay}")
         super().__init__(avg_fn=functools.partial(_average, decay=decay))
         self.decay = decay
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Take the average to the weights, which are on their device only now."""
+        if self._average_model is not None:
+            self._average_model.to(pl_module.device)
 
 
 def _average(average: Tensor, latest: Tensor, updates: Tensor | int, *, decay: float) -> Tensor:

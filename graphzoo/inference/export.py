@@ -140,8 +140,7 @@ def export_run(
         _set_reverse_weight(task, reverse_weight)
         settings["reverse_weight"] = reverse_weight
     exported = settings.get("reverse_weight") or 0.0
-    if results and (judged or exported):
-        results["reverse_weight"] = {"judged": judged, "exported": exported}
+    ends = _ends_of_card(judged, exported, tested=bool(results))
     content = {"graphzoo": described, "hyper_parameters": settings, "results": results}
     with tempfile.TemporaryDirectory() as scratch:
         graph = None if place is None else _copy_graph(place / "graph", Path(scratch) / "graph")
@@ -155,13 +154,13 @@ def export_run(
                     if graph is not None:
                         copy_folder(graph, part / "graph")
                     use = _describe_program(part, name, described)
-                    card = _card(described, results, type(task).__name__, use, licence)
+                    card = _card(described, results, ends, type(task).__name__, use, licence)
                     (part / CARD).write_text(card, encoding="utf-8")
             return Path(folder)
         module, _, encoder = described["encoder"]["class_path"].rpartition(".")
         call = _TASKS.get(type(task).__name__, ("", "model.predict(...)"))[1]
         use = _USE.format(name=name, call=call, module=module, encoder=encoder)
-        card = _card(described, results, type(task).__name__, use, licence)
+        card = _card(described, results, ends, type(task).__name__, use, licence)
         return write_pretrained(folder, checkpoint["state_dict"], content, card=card, graph=graph)
 
 
@@ -292,7 +291,9 @@ _PROGRAM_USE = """```python
 `inputs.json` says what the tensors are.{names}"""
 
 
-def _card(described: Mapping[str, Any], results: Mapping[str, Any], task: str, use: str, licence: str) -> str:
+def _card(
+    described: Mapping[str, Any], results: Mapping[str, Any], ends: str, task: str, use: str, licence: str
+) -> str:
     """A model card: what it is, how it was made and judged, how to use it."""
     kind = _TASKS.get(task, (task, ""))[0]
     encoder = described["encoder"]["class_path"].rpartition(".")[2]
@@ -316,7 +317,7 @@ def _card(described: Mapping[str, Any], results: Mapping[str, Any], task: str, u
         encoder=encoder,
         data=data,
         use=use,
-        results=_results_of_card(results),
+        results=_results_of_card(results) + ends,
         facts=facts_table(facts),
         licence=licence or "Not stated by who exported it; the data may have a licence of their own.",
     )
@@ -331,17 +332,18 @@ def _results_of_card(results: Mapping[str, Any]) -> str:
     chosen = told + ("" if epoch is None else f", epoch {epoch + 1}")
     rows = "\n".join(f"| {key} | {value:.4f} |" for key, value in metrics.items())
     seed = results.get("seed")
-    ends = _ends_of_card(results.get("reverse_weight"))
-    return f"| metric | value |\n|---|---|\n{rows}\n\nTest split, one run (seed {seed}); {chosen}.{ends}"
+    return f"| metric | value |\n|---|---|\n{rows}\n\nTest split, one run (seed {seed}); {chosen}."
 
 
-def _ends_of_card(weights: Mapping[str, float] | None) -> str:
-    """From which ends the model was judged, and asks; nothing where both are one end."""
-    if not weights:
+def _ends_of_card(judged: float, exported: float, *, tested: bool) -> str:
+    """From which ends the run asks and its export does; nothing where both ask from one."""
+    if not (judged or exported):
         return ""
-    judged, exported = weights["judged"], weights["exported"]
+    run, export = (
+        f"both ends, `reverse_weight` {weight:g}" if weight else "one end" for weight in (judged, exported)
+    )
     if judged == exported:
-        return f" Judged from both ends, `reverse_weight` {judged:g}."
-    asks = f"asks from both, `reverse_weight` {exported:g}" if exported else "asks from one end"
-    ends = f"both ends, `reverse_weight` {judged:g}" if judged else "one end"
-    return f" These figures are those of questions from {ends}; what was exported {asks}."
+        return f" {'Judged, and asking,' if tested else 'It asks'} from {export}."
+    if not tested:
+        return f" It asks from {export}, where the run asks from {run}."
+    return f" These figures are those of questions from {run}; what was exported asks from {export}."

@@ -145,8 +145,17 @@ def changed_protocol(record: Record, *, ablation: bool = False) -> str:
 
 
 def _change(name: str, value: Any, usual: Any) -> str:
+    if name == "trainer.callbacks":
+        told = [" ".join(map(str, _words_of(entry))) for entry in value or []]
+        return ", ".join(told) or "no " + " ".join(map(str, _words_of(usual[0])))
     words = " ".join(filter(None, [name, _short(value)]))
     return words if usual is None or not _short(usual) else f"{words} (recipe {_short(usual)})"
+
+
+def _words_of(callback: Mapping[str, Any]) -> list[Any]:
+    """`EMAWeightAveraging decay 0.9`."""
+    given = callback.get("init_args", {}).items()
+    return [callback["class_path"].rpartition(".")[2], *(word for pair in given for word in pair)]
 
 
 def _short(value: Any) -> str:

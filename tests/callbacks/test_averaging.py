@@ -1,6 +1,7 @@
 """Averages of the weights that warm up, against the mean written out."""
 
 import pickle
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -63,3 +64,12 @@ def test_a_decay_that_is_none_is_refused(decay):
 
 def test_processes_that_are_spawned_can_take_it_along():
     assert pickle.loads(pickle.dumps(WarmupEMAWeightAveraging(0.9))).decay == 0.9
+
+
+def test_the_average_lies_where_the_weights_are():
+    """Lightning makes it before it moves them: every step would copy all weights to the host."""
+    callback = WarmupEMAWeightAveraging()
+    callback._average_model = AveragedModel(Weights(torch.float32), use_buffers=True)
+    callback.on_fit_start(None, SimpleNamespace(device=torch.device("meta")))
+    state = callback._average_model.state_dict()
+    assert {value.device.type for value in state.values()} == {"meta"} and "n_averaged" in state

@@ -46,6 +46,8 @@ WRONG = {
     "fit --model knowformer --data umls --seed -1": "--seed",
     "fit --model knowformer --data": "--data needs a value",
     "fit --model knowformer --data umls --optimizer SGDD": "Did you mean: SGD",
+    "fit --model knowformer --data umls --trainer.callbacks+=WarmupEmaAveraging": "WarmupEMAWeightAveraging",
+    "fit --model knowformer --data umls --trainer.callbacks+=EMAWeightAveraging": "--trainer.callbacks=null",
     "fit --model knowformer --data umls --optimizer SGD --lr_scheduler StepRL": "Did you mean: StepLR",
     "fit --model knowformer --data umls --optimizer SGD --lr_scheduler StepLR": "needs --lr_scheduler.step",
     "fit --model knowformer --data umls --optimizer SGD --optimizer.lrr 1": "Did you mean: --optimizer.lr",

@@ -319,33 +319,57 @@ def both_ends(umls_run, tmp_path):
     return run
 
 
+@pytest.mark.parametrize("tested", [True, False])
 @pytest.mark.parametrize(
-    ("options", "weight", "told"),
+    ("options", "weight", "judged", "not_judged"),
     [
-        ([], 0.4, "Judged from both ends, `reverse_weight` 0.4."),
-        (["--reverse-weight", "0"], 0.0, "`reverse_weight` 0.4; what was exported asks from one end."),
-        (["--reverse-weight=0.2"], 0.2, "`reverse_weight` 0.4; what was exported asks from both, `reve"),
+        ([], 0.4, "Judged, and asking, from both ends, `reverse_weight` 0.4.", "It asks from both ends"),
+        (
+            ["--reverse-weight", "0"],
+            0.0,
+            "0.4; what was exported asks from one end.",
+            "asks from one end, where",
+        ),
+        (
+            ["--reverse-weight=0.2"],
+            0.2,
+            "0.4; what was exported asks from both ends",
+            "0.2, where the run asks",
+        ),
     ],
 )
-def test_from_which_ends_an_export_asks(both_ends, tmp_path, options, weight, told):
+def test_from_which_ends_an_export_asks(both_ends, tmp_path, tested, options, weight, judged, not_judged):
     """It has the weight that was asked for, and the card says where its figures are of another one."""
+    if not tested:
+        (both_ends / "results.json").unlink()
     assert main(["export", str(both_ends), "--out", str(tmp_path / "out"), *options]) == 0
     model, run = graphzoo.load(tmp_path / "out"), graphzoo.load(both_ends)
     run.task.reverse_weight = weight
     assert model.task.reverse_weight == weight
     question = {"head": "virus", "relation": "isa", "k": 5}
     pd.testing.assert_frame_equal(model.predict(**question), run.predict(**question))
-    assert told in (tmp_path / "out" / "README.md").read_text()
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert (judged if tested else not_judged) in card and ("not tested" in card) is not tested
 
 
-def test_a_program_of_both_ends_asks_from_one(both_ends, umls_run, tmp_path):
+def test_a_program_of_both_ends_asks_from_one(both_ends, umls, tmp_path, monkeypatch):
+    """Its scores are those of the run with weight 0, which are others than the run's own."""
     with pytest.raises(UsageError, match="from one end with --reverse-weight 0"):
         export_run(both_ends, tmp_path / "refused", to="torch.export")
     folder = export_run(both_ends, tmp_path / "program", to="torch.export", reverse_weight=0.0)
     assert "what was exported asks from one end" in (folder / "README.md").read_text()
-    plain = export_run(umls_run.path, tmp_path / "plain", to="torch.export")
-    load = [torch.export.load(place / "model.pt2").state_dict for place in (folder, plain)]
-    assert all(torch.equal(value, load[1][name]) for name, value in load[0].items())
+    code = (folder / "README.md").read_text().split("```python\n")[1].split("```")[0]
+    monkeypatch.chdir(tmp_path)  # the card's example names the folder as it lies beside it
+    exec(code, found := {})
+    head, relation = int(found["head"][0]), int(found["relation"][0])
+    names, relations = umls.graph.entities, umls.graph.relations
+    run = graphzoo.load(both_ends)
+    for weight, same in ((0.0, True), (0.4, False)):
+        run.task.reverse_weight = weight
+        table = run.predict(head=names[head], relation=relations[relation], k=len(names))
+        scores = dict(zip(table["tail"], table["score"], strict=True))
+        expected = torch.tensor([scores[name] for name in names])
+        assert torch.allclose(found["scores"][0], expected, atol=1e-4) is same
 
 
 @pytest.mark.parametrize(

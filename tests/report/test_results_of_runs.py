@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from report_runs import write_row, write_run
 
 from graphzoo import overview
@@ -22,6 +23,7 @@ from graphzoo.report import settings
 from graphzoo.report.records import find_records, group_records
 from graphzoo.report.results import results_section
 from graphzoo.report.settings import presets_digest, repeat_runs, what_differs
+from graphzoo.results import config_hash
 from graphzoo.rows import find_recipe
 from graphzoo.rows import write_row as average
 from graphzoo.runs import runs_of
@@ -222,8 +224,8 @@ def test_averages_of_the_weights_are_a_setting(tmp_path, capsys):
     assert records["averaged"].hash == records["both"].hash
     lines = list(csv.DictReader(io.StringIO(printed(capsys, tmp_path, "--format=csv"))))
     assert sorted(line["seeds"] for line in lines if line["metric"] == "acc") == ["0, 1", "2, 3"]
-    assert "trainer.callbacks" in what_differs(records["averaged"])
-    assert "callbacks" not in what_differs(records["watched"])
+    assert what_differs(records["averaged"]) == what_differs(records["both"]) == "EMAWeightAveraging"
+    assert what_differs(records["watched"]) == what_differs(records["plain"]) == ""
 
 
 @pytest.mark.parametrize(
@@ -245,6 +247,58 @@ def test_the_command_of_a_run_has_its_averages(tmp_path, callbacks):
     assert entry == {"class_path": callbacks[0]["class_path"]}
 
 
+@pytest.mark.parametrize("package", ["lightning.pytorch.callbacks", "graphzoo.callbacks"])
+def test_both_spellings_of_a_callback_are_one(package):
+    entry = {"class_path": f"{package}.Of", "init_args": {"x": 1, "y": None}}
+    long = {"class_path": f"{package}.module.Of", "init_args": {"x": 1}}
+    assert config_hash({"trainer": {"callbacks": [entry]}}) == config_hash({"trainer": {"callbacks": long}})
+    other = {"class_path": f"{package}.Of", "init_args": {"x": 2}}
+    assert config_hash({"trainer": {"callbacks": [entry]}}) != config_hash(
+        {"trainer": {"callbacks": [other]}}
+    )
+
+
+@pytest.mark.parametrize(
+    "damaged", [[1], "text", [{"class_path": "a.B", "init_args": [1]}], [None], {"a": 1}]
+)
+def test_damaged_callbacks_are_no_crash(tmp_path, capsys, damaged):
+    write_run(tmp_path / "run", changed={"trainer.callbacks": damaged})
+    assert "galit" in printed(capsys, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ["--trainer.callbacks=null"],
+        ["--trainer.callbacks.decay=0.9"],
+        [
+            "--trainer.callbacks+=EarlyStopping",
+            "--trainer.callbacks.monitor=val/mrr",
+            "--trainer.callbacks.mode=max",
+        ],
+        [
+            "--trainer.callbacks=null",
+            "--trainer.callbacks+=EMAWeightAveraging",
+            "--trainer.callbacks.decay=0.5",
+        ],
+    ],
+)
+def test_the_printed_command_has_the_same_settings(tmp_path, asked):
+    def settings_of(words):
+        text = io.StringIO()
+        with contextlib.redirect_stdout(text):
+            assert main([*words, "--print_config"]) == 0
+        return text.getvalue()
+
+    config = settings_of(["fit", "--model=knowformer", "--data=umls", *asked])
+    header = "# graphzoo 0.1.0\n# model: knowformer\n# data: umls\n# recipe: knowformer/umls\n"
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.yaml").write_text(header + config)
+    (record,) = find_records([tmp_path / "run"])
+    again = settings_of(shlex.split(repeat_runs([record]))[1:])
+    assert config_hash(yaml.safe_load(again)) == record.hash
+
+
 def test_a_run_without_the_averages_of_its_recipe_says_so(tmp_path):
     words = ["fit", "--model=knowformer", "--data=umls", "--print_config"]
     found = []
@@ -263,6 +317,6 @@ def test_a_run_without_the_averages_of_its_recipe_says_so(tmp_path):
         (record,) = find_records([run])
         found.append((what_differs(record), repeat_runs([record])))
     (whole, whole_again), (none, none_again), (wider, wider_again) = found
-    assert "callbacks" not in whole + whole_again
-    assert "trainer.callbacks null" in none and "--trainer.callbacks=null" in none_again
-    assert "trainer.callbacks" in wider and '"decay": 0.9' in wider_again
+    assert "callbacks" not in whole_again
+    assert none == f"{whole}; no WarmupEMAWeightAveraging" and "--trainer.callbacks=null" in none_again
+    assert wider == f"{whole}; WarmupEMAWeightAveraging decay 0.9" and '"decay": 0.9' in wider_again
