@@ -26,6 +26,9 @@ SIZES = {
     "nell995-v1": ("nell995-v1", 64, 64),
     "wn18rr": ("wn18rr", 32, 32),
     "fb15k237": ("fb15k237", 96, 32),
+    # A batch is the sum of its micro-batches: what a query costs in ones of other sizes.
+    **{f"wn18rr-of-{count}": ("wn18rr", count, 32) for count in (16, 8, 4)},
+    **{f"fb15k237-of-{count}": ("fb15k237", count, 32) for count in (48, 24, 12)},
 }
 PROVIDERS = ("graphzoo", "plain")
 
