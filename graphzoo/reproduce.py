@@ -132,7 +132,21 @@ def reproduce_main(argv: list[str]) -> int:
     about = f"{title}: " if title else ""
     print_rows(f"{about}{plan.model} on {plan.data}: test, {len(runs)} {counted}", rows)
     sys.stderr.write(f"row{'s' * (len(rows) > 1)}: {base}\n")
+    _tell_left_out(base, runs)
     return 0
+
+
+def _tell_left_out(base: Path, runs: list[Run]) -> None:
+    """Name finished runs of the folder that the row leaves out: who asks for more seeds may miss them."""
+    pattern = "s*-*/results.json"
+    finished = {path.parent.name for path in [*base.glob(pattern), *base.glob(f"*/{pattern}")]}
+    if left_out := finished - {run.folder for run in runs}:
+        in_order = sorted(left_out, key=lambda name: [int(number) for number in re.findall(r"\d+", name)])
+        named = ", ".join(in_order[:5]) + (", ..." if len(in_order) > 5 else "")
+        sys.stderr.write(
+            f"not in it, finished there before: {named}\n"
+            "Name them in --seeds or --splits too to average over all; they are not run again.\n"
+        )
 
 
 def _read_ablation(name: str, plan: Plan) -> tuple[str, list[_Variant]]:

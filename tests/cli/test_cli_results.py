@@ -53,6 +53,15 @@ def test_a_run_does_not_depend_on_those_before_it_in_the_process(reproduce):
     assert figures[0] == figures[1]
 
 
+def test_a_row_of_some_seeds_names_the_finished_others(reproduce):
+    assert "not in it" not in reproduce("--seeds=0,10", "--out=row").err
+    told = reproduce("--seeds=2", "--out=row").err
+    assert "not in it, finished there before: seed-0, seed-10\n" in told
+    assert json.loads(Path("row/row.json").read_text())["seeds"] == [2]
+    all_of_them = reproduce("--seeds=0,2,10", "--out=row").err
+    assert "not in it" not in all_of_them and "starts" not in all_of_them
+
+
 def test_a_preset_that_cannot_be_read_costs_no_figure(reproduce, monkeypatch, caplog):
     """What differs from the recipe is left out, with the reason, when somebody is writing the recipe."""
 
