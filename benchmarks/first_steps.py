@@ -1,17 +1,19 @@
 """Keep the first steps of a run whose epochs are too long for the machine: losses, validation, speed, memory.
 
+    export OMP_NUM_THREADS=2
     graphzoo fit --model knowformer --data wn18rr --no-test --trainer.max_steps 1 --model.lr 1e-30 \\
-        --trainer.val_check_interval 8 --data.max_valid_triples 250 --run_dir runs/wn18rr-untrained
+        --trainer.val_check_interval 8 --trainer.log_every_n_steps 1 --data.max_valid_triples 250 \\
+        --run_dir runs/wn18rr-untrained
     graphzoo fit --model knowformer --data wn18rr --no-test --trainer.max_steps 200 \\
         --trainer.val_check_interval 400 --trainer.log_every_n_steps 1 --data.max_valid_triples 250 \\
         --run_dir runs/wn18rr-200
     python -m benchmarks.first_steps runs/wn18rr-200 --before runs/wn18rr-untrained --name wn18rr \\
         --epoch_steps 679
 
-`val_check_interval` counts micro-batches, eight a step here. Writes results/first_steps/<name>.csv (a line
-per step: loss over its whole batch, norm of the gradient, seconds, the process's peak memory; step 0 is the
-model before training) and docs/figures/first-steps-<name>.png, and prints the figures that the docs cite.
-Needs matplotlib.
+For knowledge graphs. `val_check_interval` counts micro-batches, eight a step here. Run it on the machine that
+trained: it names its own. Writes results/first_steps/<name>.csv (a line per step: loss over its whole batch,
+norm of the gradient, seconds, the process's peak memory; step 0 is the model before training) and
+docs/figures/first-steps-<name>.png, and prints the figures that the docs cite. Needs matplotlib.
 """
 
 import argparse
@@ -29,13 +31,22 @@ Steps = dict[int, dict[str, float]]
 
 
 def read_steps(folder: Path) -> Steps:
-    """The figures of every step, counted from 1; of a step that a resumed run repeated, the later ones."""
+    """The figures of every step, counted from 1; of a step that a resumed run repeated, the later ones.
+
+    Raises:
+        SystemExit: where steps are missing or a step has no loss.
+    """
     steps: Steps = {}
     with (folder / "metrics.csv").open(newline="", encoding="utf-8") as file:
         for line in csv.DictReader(file):
             found = {name: float(line[name]) for name in KEPT if line.get(name)}
             if found:
                 steps.setdefault(int(line["step"]) + 1, {}).update(found)
+    if not steps or sorted(steps) != list(range(1, len(steps) + 1)):
+        raise SystemExit(f"{folder}: not every step was logged\nTrain with --trainer.log_every_n_steps 1")
+    for step, row in steps.items():
+        if missing := [name for name in EVERY_STEP if name not in row]:
+            raise SystemExit(f"{folder}: step {step} has no {missing[0]}\nGo on with the run, or train anew")
     return steps
 
 
@@ -72,7 +83,7 @@ def plot(steps: Steps, name: str, path: Path) -> None:
     left.set_title("train/loss")
     judged = validated(steps)
     right.plot(list(judged), list(judged.values()), marker=".", lw=1)
-    right.set_title("val/mrr, fixed sample")
+    right.set_title("val/mrr")
     for axis in (left, right):
         axis.set_xlabel("step")
         axis.grid(alpha=0.3)
@@ -91,9 +102,12 @@ def main() -> None:
     parser.add_argument("--epoch_steps", type=int, required=True, help="steps an epoch, as `fit` prints them")
     arguments = parser.parse_args()
     steps = read_steps(arguments.run)
+    if not validated(steps):
+        raise SystemExit(f"{arguments.run}: was never validated\nTrain with a smaller val_check_interval")
     if arguments.before is not None:
         untrained = read_steps(arguments.before)[1]
-        steps[0] = {name: untrained[name] for name in KEPT if name.startswith("val/")}
+        steps[0] = {name: value for name, value in untrained.items() if name.startswith("val/")}
+    found = summary(steps, arguments.epoch_steps)  # before any file is written: it may fail
 
     target = RESULTS / "first_steps" / f"{arguments.name}.csv"
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -104,7 +118,7 @@ def main() -> None:
             shown = {name: f"{value:.6g}" for name, value in steps[step].items()}
             writer.writerow({"step": step} | shown | {"machine": machine()})
     plot(steps, arguments.name, FIGURES / f"first-steps-{arguments.name}.png")
-    print(json.dumps(summary(steps, arguments.epoch_steps), indent=1))
+    print(json.dumps(found, indent=1))
 
 
 if __name__ == "__main__":

@@ -132,20 +132,25 @@ def reproduce_main(argv: list[str]) -> int:
     about = f"{title}: " if title else ""
     print_rows(f"{about}{plan.model} on {plan.data}: test, {len(runs)} {counted}", rows)
     sys.stderr.write(f"row{'s' * (len(rows) > 1)}: {base}\n")
-    _tell_left_out(base, runs)
+    _tell_left_out([base / variant.folder if variant.name else base for variant in variants], runs)
     return 0
 
 
-def _tell_left_out(base: Path, runs: list[Run]) -> None:
-    """Name finished runs of the folder that the row leaves out: who asks for more seeds may miss them."""
-    pattern = "s*-*/results.json"
-    finished = {path.parent.name for path in [*base.glob(pattern), *base.glob(f"*/{pattern}")]}
+def _tell_left_out(folders: list[Path], runs: list[Run]) -> None:
+    """Name finished runs that the rows leave out: who asks for more seeds may miss them.
+
+    Args:
+        folders: Of the rows.
+        runs: What the rows average. Runs of the other kind, with or without splits, are no part of them.
+    """
+    kind = "seed-*" if runs[0].split is None else "split-*"
+    finished = {path.parent.name for folder in folders for path in folder.glob(f"{kind}/results.json")}
     if left_out := finished - {run.folder for run in runs}:
         in_order = sorted(left_out, key=lambda name: [int(number) for number in re.findall(r"\d+", name)])
         named = ", ".join(in_order[:5]) + (", ..." if len(in_order) > 5 else "")
         sys.stderr.write(
-            f"not in it, finished there before: {named}\n"
-            "Name them in --seeds or --splits too to average over all; they are not run again.\n"
+            f"finished there before, not averaged here: {named}\n"
+            "With their seeds and splits the same command averages over all, and runs what is missing.\n"
         )
 
 

@@ -12,8 +12,9 @@ from graphzoo.errors import UsageError
 from graphzoo.overview import collect
 from graphzoo.presets import list_presets
 from graphzoo.report import settings
+from graphzoo.reproduce import _tell_left_out
 from graphzoo.rows import compare, parse_published
-from graphzoo.runs import word_of
+from graphzoo.runs import runs_of, word_of
 
 ABLATIONS = [preset.name for preset in list_presets("ablation")]
 
@@ -54,12 +55,29 @@ def test_a_run_does_not_depend_on_those_before_it_in_the_process(reproduce):
 
 
 def test_a_row_of_some_seeds_names_the_finished_others(reproduce):
-    assert "not in it" not in reproduce("--seeds=0,10", "--out=row").err
-    told = reproduce("--seeds=2", "--out=row").err
-    assert "not in it, finished there before: seed-0, seed-10\n" in told
-    assert json.loads(Path("row/row.json").read_text())["seeds"] == [2]
+    assert "not averaged" not in reproduce("--seeds=2,10", "--out=row").err
+    told = reproduce("--seeds=0", "--out=row").err
+    assert "finished there before, not averaged here: seed-2, seed-10\n" in told
+    assert row("row")["seeds"] == [0]
     all_of_them = reproduce("--seeds=0,2,10", "--out=row").err
-    assert "not in it" not in all_of_them and "starts" not in all_of_them
+    assert "not averaged" not in all_of_them and "starts" not in all_of_them
+
+
+def test_left_out_are_runs_of_these_rows_alone(tmp_path, capsys):
+    def told(folders, runs):
+        _tell_left_out([tmp_path / folder for folder in folders], runs)
+        return capsys.readouterr().err.partition("\n")[0]
+
+    names = [f"row/seed-{k}" for k in range(7)]
+    for name in (*names, "row/split-1-seed-0", "row/other/seed-9", "none/seed-8", "full/seed-0"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "results.json").touch()
+    (tmp_path / "row/seed-11").mkdir()  # not finished
+    some = "finished there before, not averaged here: "
+    assert told(["row"], runs_of("0", "")) == some + "seed-1, seed-2, seed-3, seed-4, seed-5, ..."
+    assert told(["row"], runs_of("0-6", "")) == ""
+    assert told(["row"], runs_of("0", "0")) == some + "split-1-seed-0"
+    assert told(["none", "full"], runs_of("0", "")) == some + "seed-8"
 
 
 def test_a_preset_that_cannot_be_read_costs_no_figure(reproduce, monkeypatch, caplog):
