@@ -24,6 +24,8 @@ from pathlib import Path
 
 from benchmarks.common import RESULTS, machine
 from benchmarks.training_curves import FIGURES
+from graphzoo.errors import UsageError
+from graphzoo.report.curves import read_rows
 
 EVERY_STEP = ("train/loss", "train/grad_norm", "train/step_seconds", "train/peak_memory_gib")
 KEPT = (*EVERY_STEP, "val/mrr", "val/hits@1", "val/hits@10")
@@ -34,15 +36,17 @@ def read_steps(folder: Path) -> Steps:
     """The figures of every step, counted from 1; of a step that a resumed run repeated, the later ones.
 
     Raises:
-        SystemExit: where steps are missing or a step has no loss.
+        UsageError: naming the line that is damaged.
+        SystemExit: where there are no metrics, steps are missing, or a step has no loss.
     """
+    rows = read_rows(folder / "metrics.csv")
+    if not rows:
+        raise SystemExit(f"{folder}: no metrics.csv with values\nGive a run directory of `graphzoo fit`")
     steps: Steps = {}
-    with (folder / "metrics.csv").open(newline="", encoding="utf-8") as file:
-        for line in csv.DictReader(file):
-            found = {name: float(line[name]) for name in KEPT if line.get(name)}
-            if found:
-                steps.setdefault(int(line["step"]) + 1, {}).update(found)
-    if not steps or sorted(steps) != list(range(1, len(steps) + 1)):
+    for step, _, values in rows:
+        if found := {name: value for name, value in values.items() if name in KEPT}:
+            steps.setdefault(step + 1, {}).update(found)
+    if sorted(steps) != list(range(1, len(steps) + 1)):
         raise SystemExit(f"{folder}: not every step was logged\nTrain with --trainer.log_every_n_steps 1")
     for step, row in steps.items():
         if missing := [name for name in EVERY_STEP if name not in row]:
@@ -88,6 +92,7 @@ def plot(steps: Steps, name: str, path: Path) -> None:
         axis.set_xlabel("step")
         axis.grid(alpha=0.3)
     figure.suptitle(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
     pyplot.close(figure)
 
@@ -122,4 +127,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except UsageError as error:
+        raise SystemExit(str(error)) from error

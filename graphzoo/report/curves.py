@@ -11,9 +11,11 @@ from pathlib import Path
 
 from graphzoo.errors import UsageError
 
-__all__ = ["Curves", "mean_curve", "read_curves", "thin"]
+__all__ = ["Curves", "mean_curve", "read_curves", "read_rows", "thin"]
 
 Points = list[tuple[float, float]]
+# Step (from 0), epoch if it is known, name -> value.
+Row = tuple[int, int | None, dict[str, float]]
 # Runs of fewer epochs show every logged step, longer ones a mean per epoch.
 _FEW_EPOCHS = 5
 _MOST_POINTS = 240
@@ -45,7 +47,7 @@ class Curves:
 
 
 def read_curves(path: Path) -> Curves:
-    """Read metrics.csv; a last line that a killed process cut off is left out.
+    """The curves of a metrics.csv, see `read_rows`.
 
     Args:
         path: The file; if there is none, there are no curves.
@@ -53,8 +55,20 @@ def read_curves(path: Path) -> Curves:
     Raises:
         UsageError: naming the line that is damaged.
     """
+    return _place(read_rows(path))
+
+
+def read_rows(path: Path) -> list[Row]:
+    """Read metrics.csv; a last line that a killed process cut off is left out.
+
+    Args:
+        path: The file; if there is none, there are no rows.
+
+    Raises:
+        UsageError: naming the line that is damaged.
+    """
     if not path.is_file():
-        return Curves()
+        return []
     text = path.read_text(encoding="utf-8", errors="replace")
     if not text.endswith("\n"):
         text = text[: text.rfind("\n") + 1]
@@ -63,7 +77,7 @@ def read_curves(path: Path) -> Curves:
         raise UsageError(
             f"{path} has no column `step`: it is no file of graphzoo's\nMove it away, or give another run"
         )
-    rows: list[tuple[int, int | None, dict[str, float]]] = []
+    rows: list[Row] = []
     for row in reader:
         try:
             values = {
@@ -77,10 +91,10 @@ def read_curves(path: Path) -> Curves:
             raise UsageError(
                 f"{path}, line {reader.line_num}: {error}\nMend or remove that line; the run itself is whole"
             ) from error
-    return _place(rows)
+    return rows
 
 
-def _place(rows: Sequence[tuple[int, int | None, dict[str, float]]]) -> Curves:
+def _place(rows: Sequence[Row]) -> Curves:
     """Steps become fractions of epochs: the last step of an epoch lies at its end."""
     last: dict[int, int] = {}  # epoch -> its last step
     for step, epoch, values in rows:

@@ -18,7 +18,7 @@ def line(step, *, loss="", seconds=2.0, memory=1.0, mrr=""):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A run of 24 steps with the losses 24, 23, ..., 1; step 12 was repeated after an interruption."""
+    """A run of 24 steps with the losses 24, 23, ..., 1; step 12 was repeated, step 25 cut off."""
     monkeypatch.setattr(first_steps, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(first_steps, "FIGURES", tmp_path / "figures")
     lines = [line(k, loss=24 - k, seconds=1.0 + (k > 0)) for k in range(12)]
@@ -27,7 +27,7 @@ def folder(tmp_path, monkeypatch):
     run, before = tmp_path / "run", tmp_path / "before"
     run.mkdir()
     before.mkdir()
-    (run / "metrics.csv").write_text(HEAD + "0,0.1,,,,,,\n" + "".join(lines), encoding="utf-8")
+    (run / "metrics.csv").write_text(HEAD + "0,0.1,,,,,,\n" + "".join(lines) + "24,,0.1", encoding="utf-8")
     (before / "metrics.csv").write_text(HEAD + line(0, loss=9) + line(0, mrr=0.125), encoding="utf-8")
     return tmp_path
 
@@ -41,7 +41,6 @@ def test_steps_count_from_one_and_a_repeated_step_is_the_later(folder):
 
 def test_a_line_per_step_a_picture_and_a_summary(folder, monkeypatch, capsys):
     pytest.importorskip("matplotlib")
-    (folder / "figures").mkdir()
     runs = [f"{folder}/run", "--before", f"{folder}/before"]
     monkeypatch.setattr("sys.argv", ["first_steps", *runs, "--name=a", "--epoch_steps=1800"])
     first_steps.main()
@@ -61,7 +60,7 @@ def test_a_line_per_step_a_picture_and_a_summary(folder, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ("", "not every step was logged"),
+        ("", "no metrics.csv with values"),
         (line(9, loss=1) + line(19, loss=1), "log_every_n_steps 1"),
         (line(0, mrr=0.5), "step 1 has no train/loss"),
         (line(0, loss=1), "never validated"),
