@@ -120,7 +120,8 @@ def reproduce_main(argv: list[str]) -> int:
         for run in runs:
             status = _run_once(directory / run.folder, run, command, words, together=together)
             if status:
-                sys.stderr.write("The same reproduce command goes on from here.\n")
+                if status != 2:  # a wrong command line stays wrong
+                    sys.stderr.write("The same reproduce command goes on from here.\n")
                 return status
         names_of_row = {"model": plan.model, "data": plan.data, "recipe": plan.recipe, "name": variant.name}
         which = _which(seeds, splits, command)

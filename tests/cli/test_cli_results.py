@@ -63,6 +63,12 @@ def test_a_row_of_some_seeds_names_the_finished_others(reproduce):
     assert "not averaged" not in all_of_them and "starts" not in all_of_them
 
 
+def test_a_wrong_option_is_no_run_to_go_on_with(reproduce):
+    told = reproduce("--trainer.callbacks+=EarlyStoping", "--out=row", status=2).err
+    assert "Did you mean: EarlyStopping" in told and "goes on" not in told
+    assert not Path("row/seed-0").exists()
+
+
 def test_left_out_are_runs_of_these_rows_alone(tmp_path, capsys):
     def told(folders, runs):
         _tell_left_out([tmp_path / folder for folder in folders], runs)
