@@ -254,14 +254,14 @@ def dashboard_main(argv: Sequence[str]) -> int:
         argv: See `USAGE`.
 
     Returns:
-        0, or 2 without arguments.
+        0.
 
     Raises:
         UsageError: for wrong options, without wandb-workspaces, or where the server refuses.
     """
-    if not argv or "-h" in argv or "--help" in argv:
+    if "-h" in argv or "--help" in argv:
         sys.stdout.write(USAGE + "\n")
-        return 0 if argv else 2
+        return 0
     wanted = _options(list(argv))
     if not wanted.get("project"):
         raise UsageError(f"--project P says which project\n{USAGE.splitlines()[0]}")

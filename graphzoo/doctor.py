@@ -10,7 +10,7 @@ import tempfile
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from graphzoo.errors import existing_parent
+from graphzoo.errors import UsageError, existing_parent
 from graphzoo.memory import available_bytes
 
 __all__ = ["doctor_main"]
@@ -46,10 +46,15 @@ def doctor_main(argv: list[str]) -> int:
 
     Returns:
         0, or 1 when a required package is missing.
+
+    Raises:
+        UsageError: for anything else on the command line.
     """
-    if argv:
+    if "-h" in argv or "--help" in argv:
         sys.stdout.write("usage: graphzoo doctor\n")
-        return 0 if argv[0] in ("-h", "--help") else 2
+        return 0
+    if argv:
+        raise UsageError(f"doctor takes no arguments, got {argv[0]!r}\nusage: graphzoo doctor")
     missing = False
     _say("graphzoo", _version("graphzoo") or "not installed as a package (running from its folder)")
     _say("python", f"{platform.python_version()} on {platform.platform()}")

@@ -23,7 +23,7 @@ __all__ = ["collect", "results_main", "to_markdown"]
 
 USAGE = (
     "usage: graphzoo results [PATH...] [--format table|markdown|csv] [--metric NAME]\n"
-    "       [--data A,B] [--model A,B] [--commands]"
+    "       [--data A,B] [--model A,B] [--published] [--commands]"
 )
 _FORMATS = ("table", "markdown", "csv")
 _COLUMNS = ("data", "model", "metric", "ours", "runs", "seeds", "paper", "", "differs", "command")
@@ -47,7 +47,8 @@ def results_main(argv: list[str]) -> int:
     Args:
         argv: Files `row.json` or folders that hold some, at any depth (`runs` by default); single runs that
             belong to no row are averaged over seeds and splits. `--format`, `--metric` (the first of each row
-            by default), `--data` and `--model` (names, with commas), `--commands` (what makes a row again).
+            by default), `--data` and `--model` (names, with commas), `--published` (only rows that a paper
+            has a figure for), `--commands` (what makes a row again).
     """
     if "-h" in argv or "--help" in argv:
         sys.stdout.write(USAGE + "\n")
@@ -56,6 +57,7 @@ def results_main(argv: list[str]) -> int:
     metric, rest = take_option(rest, "--metric", "", USAGE)
     datas, rest = take_option(rest, "--data", "", USAGE)
     models, rest = take_option(rest, "--model", "", USAGE)
+    published, rest = take_flag(rest, "--published")
     commands, rest = take_flag(rest, "--commands")
     if form not in _FORMATS:
         hint = suggestion(form, _FORMATS) or f"There are: {', '.join(_FORMATS)}"
@@ -68,6 +70,8 @@ def results_main(argv: list[str]) -> int:
         if names:
             rows = [row for row in rows if row[key] in names.split(",")]
     rows = [row for row in rows if not wanted or wanted in row["metrics"]]
+    if published:
+        rows = [row for row in rows if row["metrics"][wanted or main_metric(row)].get("paper") is not None]
     if not rows:
         raise UsageError("there are no such results\nMake some: graphzoo reproduce galit cora --seeds 0,1,2")
     lines = [_line(row, wanted, commands=commands) for row in rows]

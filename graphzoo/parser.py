@@ -19,6 +19,7 @@ __all__ = ["GraphzooParser", "config_files", "explain", "innermost", "merged_set
 
 _NOT_ACCEPTED = re.compile(r"(?:Option|does not accept option) '([^']+)'(?: is not accepted)?")
 _UNRECOGNIZED = re.compile(r"unrecognized arguments?: (.+)", re.DOTALL)
+_NO_VALUE = re.compile(r"argument (?:-\w/)?(--[\w.+]+)[^:]*: expected (?:one|at least one) argument")
 _KEY = re.compile(r"Parser key \"([^\"]+)\":?\s*")
 _EXPECTED = re.compile(r"Expected (?:an? )?(.+?)\. Got value: (.+)", re.DOTALL)
 _NESTED = re.compile(r"NestedArg\(key='([^']+)', val=(.+)\)")
@@ -100,7 +101,9 @@ def explain(
     """
     if match := _UNRECOGNIZED.search(message):
         option = match.group(1).split()[0].partition("=")[0]
-        return _unknown(option, options)
+        return _second_value(option, command_line) or _unknown(option, options)
+    if match := _NO_VALUE.search(message):
+        return f"{match.group(1)} needs a value"
     if "parsing config" in message:
         return _bad_file(command_line) or message
     if match := _NOT_ACCEPTED.search(message):
@@ -160,6 +163,20 @@ def _unknown(option: str, options: list[str]) -> str:
         found = nearest(option, GROUPS)
     hint = f"Did you mean: {', '.join(found[:3])}?" if found else "The long list: add --help-all"
     return f"unknown option {option}\n{hint}"
+
+
+def _second_value(word: str, command_line: list[str]) -> str:
+    """What to write where a word is no option but one more value of the option before it."""
+    if word.startswith("-") or word not in command_line[1:]:
+        return ""
+    before = command_line[: command_line.index(word)]
+    place = max((i for i, token in enumerate(before) if token.startswith("--")), default=0)
+    if not before or "=" in before[place] or not before[place].startswith("--"):
+        return ""
+    option, values = before[place], ",".join([*before[place + 1 :], word])
+    return (
+        f"{option} takes one value, and {word!r} is left over\nWrite several as a list: {option} [{values}]"
+    )
 
 
 def _bad_file(command_line: list[str]) -> str:

@@ -13,9 +13,10 @@ from graphzoo.checkpoints import RUNS
 from graphzoo.errors import UsageError
 from graphzoo.presets import find_preset
 from graphzoo.rows import Published, parse_published, print_rows, published_values, write_row
-from graphzoo.run_directory import several_processes
+from graphzoo.run_directory import missing_folders, several_processes
 from graphzoo.runs import (
     Run,
+    check_splits,
     claim,
     one_device,
     refuse_options,
@@ -83,9 +84,9 @@ def reproduce_main(argv: list[str]) -> int:
     Returns:
         0, or the exit status of the run that failed.
     """
-    if not argv or "-h" in argv or "--help" in argv:
+    if "-h" in argv or "--help" in argv:
         sys.stdout.write(USAGE + "\n")
-        return 0 if argv else 2
+        return 0
     if len(argv) < 2 or argv[0].startswith("-") or argv[1].startswith("-"):
         raise UsageError(f"reproduce needs a model and a data set\n{USAGE}")
     if several_processes():
@@ -102,6 +103,7 @@ def reproduce_main(argv: list[str]) -> int:
     runs = runs_of(seeds, splits)
     options = ["--model", names[0], "--data", names[1], *rest]
     plan = make_plan(command, options)  # unknown names are told before any seed runs
+    check_splits(plan.data, splits)
     title, variants = _read_ablation(ablation, plan) if ablation else ("", [_Variant()])
     row = f"{plan.model}-{plan.data}"
     if plan.recipe and plan.recipe != f"{plan.model}/{plan.data}":
@@ -114,14 +116,17 @@ def reproduce_main(argv: list[str]) -> int:
         directory = base / variant.folder if variant.name else base
         words = [*options, *variant.words]
         begun = [*directory.glob("s*-*/results.json"), *directory.glob("s*-*/checkpoints/*.ckpt")]
+        missing = missing_folders(directory)
         claim(directory, {"options": words}, words, begun=bool(begun), what="seeds")
         if variant.name:
             sys.stderr.write(f"{variant.name}\n")
         for run in runs:
             status = _run_once(directory / run.folder, run, command, words, together=together)
             if status:
-                if status != 2:  # a wrong command line stays wrong
+                if status != 2:
                     sys.stderr.write("The same reproduce command goes on from here.\n")
+                else:  # a wrong command line stays wrong, and leaves nothing behind
+                    _take_back(directory, missing)
                 return status
         names_of_row = {"model": plan.model, "data": plan.data, "recipe": plan.recipe, "name": variant.name}
         which = _which(seeds, splits, command)
@@ -135,6 +140,14 @@ def reproduce_main(argv: list[str]) -> int:
     sys.stderr.write(f"row{'s' * (len(rows) > 1)}: {base}\n")
     _tell_left_out([base / variant.folder if variant.name else base for variant in variants], runs)
     return 0
+
+
+def _take_back(directory: Path, made: list[Path]) -> None:
+    """Remove a row in which nothing has run, and the folders that were made for it, the innermost first."""
+    if made and [path.name for path in directory.iterdir()] == ["command.json"]:
+        (directory / "command.json").unlink()
+        for folder in made:
+            folder.rmdir()
 
 
 def _tell_left_out(folders: list[Path], runs: list[Run]) -> None:

@@ -16,9 +16,11 @@ from types import FrameType
 from typing import Any
 
 from graphzoo.errors import UsageError
+from graphzoo.presets import list_presets
 
 __all__ = [
     "Run",
+    "check_splits",
     "claim",
     "one_device",
     "refuse_options",
@@ -100,6 +102,23 @@ def refuse_options(rest: list[str], command: str, *, splits: bool, usage: str) -
             raise UsageError(f"{command} cannot use {name}: such a run leaves no results\n{usage}")
         if splits and name.endswith(".split_index"):
             raise UsageError(f"--splits sets --data.split_index itself; leave it out\n{usage}")
+
+
+def check_splits(data: str, splits: str) -> None:
+    """Refuse `--splits` for data that have one split.
+
+    Args:
+        data: Name of a preset, or a class path, which only its own settings know.
+        splits: As typed.
+
+    Raises:
+        UsageError: naming the data.
+    """
+    presets = {preset.name: preset for preset in list_presets("data")}
+    if splits and data in presets and presets[data].header.get("task") == "kg-completion":
+        raise UsageError(
+            f"{data} has one split: leave --splits {splits} out; --seeds 0,1,2 makes several runs"
+        )
 
 
 def take_option(rest: list[str], option: str, default: str, usage: str) -> tuple[str, list[str]]:

@@ -43,6 +43,26 @@ FLAGS = {
 }
 LIGHTNING = ("config", "print_config", "help", "seed_everything", "optimizer", "lr_scheduler")
 GROUPS = ("trainer", "model", "data", "optimizer", "lr_scheduler")
+# What other commands call it, or its name without the group.
+_MEANT = {
+    **dict.fromkeys(("epochs", "max_epochs", "num_epochs"), "--trainer.max_epochs"),
+    **{
+        name: f"--trainer.{name}"
+        for name in ("max_steps", "max_time", "accelerator", "precision", "strategy")
+    },
+    **dict.fromkeys(("devices", "gpus", "num_gpus"), "--trainer.devices"),
+    **dict.fromkeys(("device", "gpu", "cuda"), "--trainer gpu"),
+    "cpu": "--trainer cpu",
+    **dict.fromkeys(("lr", "learning_rate"), "--model.lr"),
+    **{name: f"--model.{name}" for name in ("encoder", "loss", "weight_decay")},
+    **{name: f"--model.encoder.{name}" for name in ("hidden_channels", "num_layers", "num_heads", "dropout")},
+    **{name: f"--data.{name}" for name in ("path", "root", "batch_size", "micro_batch_size", "num_workers")},
+    **dict.fromkeys(("dataset", "data_set"), "--data"),
+    "wandb": "--logger wandb",
+    "tensorboard": "--logger tensorboard",
+    **dict.fromkeys(("checkpoint", "ckpt", "resume"), "--ckpt_path"),
+    **dict.fromkeys(("out", "output", "output_dir", "out_dir"), "--run_dir"),
+}
 
 
 def split_options(argv: list[str]) -> tuple[dict[str, str], set[str], list[str]]:
@@ -82,14 +102,21 @@ def check_options(command: str, rest: list[str]) -> None:
         raise UsageError(f"{command} takes options only, got {rest[0]!r}\nWrite: graphzoo {command} {meant}")
     known = [*OPTIONS, *FLAGS, *LIGHTNING]
     for token in rest:
-        name = token[2:].partition("=")[0].rstrip("+")
+        if re.match(r"-(?!c|h$|inf|nan)[a-zA-Z]", token):
+            meant = ", ".join(f"--{option}" for option in OPTIONS if option.startswith(token[1]))
+            told = f"unknown option {token}; options begin with two dashes" + (f": {meant}" if meant else "")
+            raise UsageError(join_lines(told, _help(command)))
+        name, equals, value = token[2:].partition("=")
+        name = name.rstrip("+")
         if not token.startswith("--") or name in known or name == "verbose":
             continue
         group, dot, key = name.partition(".")
         if not dot:
-            raise UsageError(
-                join_lines(f"unknown option --{name}", suggestion(name, known, prefix="--"), _help(command))
-            )
+            usual = _MEANT.get(name.lower().replace("-", "_"))
+            hint = f"Did you mean: {usual}?" if usual else suggestion(name, known, prefix="--")
+            raise UsageError(join_lines(f"unknown option --{name}", hint, _help(command)))
+        if group == "data" and equals and not value:
+            raise UsageError(f"--{name} is empty: give it a value, or leave it out")
         if group not in GROUPS:
             hint = suggestion(group, GROUPS, prefix="--")
             raise UsageError(

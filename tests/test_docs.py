@@ -281,7 +281,7 @@ def test_other_commands_are_accepted():
             *("--seeds", "--splits", "--recipe", "--space", "--trials", "--minutes", "--window"),
             *("--out", "--sweep"),
         },
-        "results": {"--format", "--data", "--metric", "--model", "--commands"},
+        "results": {"--format", "--data", "--metric", "--model", "--published", "--commands"},
     }
     for words in graphzoo_commands():
         command, *rest = words

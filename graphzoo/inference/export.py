@@ -59,9 +59,9 @@ def export_main(argv: list[str]) -> int:
     Raises:
         UsageError: for a wrong command line, run or folder.
     """
-    if not argv or "-h" in argv or "--help" in argv:
+    if "-h" in argv or "--help" in argv:
         sys.stdout.write(USAGE + "\n")
-        return 0 if argv else 2
+        return 0
     out, rest = take_option(argv, "--out", "", USAGE)
     form, rest = take_option(rest, "--to", "safetensors", USAGE)
     licence, rest = take_option(rest, "--license", "", USAGE)

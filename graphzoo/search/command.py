@@ -20,7 +20,17 @@ from graphzoo.errors import UsageError
 from graphzoo.presets import find_preset, list_presets
 from graphzoo.registry import TASKS
 from graphzoo.run_directory import several_processes
-from graphzoo.runs import Run, claim, one_device, refuse_options, runs_of, take_option, whole_numbers, word_of
+from graphzoo.runs import (
+    Run,
+    check_splits,
+    claim,
+    one_device,
+    refuse_options,
+    runs_of,
+    take_option,
+    whole_numbers,
+    word_of,
+)
 from graphzoo.search.space import Space, nested, read_space
 from graphzoo.settings_file import read_settings
 
@@ -62,9 +72,9 @@ def search_main(argv: list[str]) -> int:
     Returns:
         0; 1 if no trial could be judged; the exit status of a run that was stopped.
     """
-    if not argv or "-h" in argv or "--help" in argv:
+    if "-h" in argv or "--help" in argv:
         sys.stdout.write(USAGE + "\n")
-        return 0 if argv else 2
+        return 0
     if len(argv) < 2 or argv[0].startswith("-") or argv[1].startswith("-"):
         raise UsageError(f"search needs a model and a data set\n{USAGE}")
     if several_processes():
@@ -83,6 +93,7 @@ def search_main(argv: list[str]) -> int:
     if more_seeds:
         raise UsageError(f"--sampler_seed takes one number, got {wanted['sampler_seed']!r}")
     plan = make_plan("fit", ["--model", model, "--data", data, *rest])
+    check_splits(plan.data, wanted["splits"])
     space = _space(wanted["space"], plan)
     given = set(_options_of(rest)[0])
     left = space.without(given)

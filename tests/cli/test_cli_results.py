@@ -66,7 +66,7 @@ def test_a_row_of_some_seeds_names_the_finished_others(reproduce):
 def test_a_wrong_option_is_no_run_to_go_on_with(reproduce):
     told = reproduce("--trainer.callbacks+=EarlyStoping", "--out=row", status=2).err
     assert "Did you mean: EarlyStopping" in told and "goes on" not in told
-    assert not Path("row/seed-0").exists()
+    assert not Path("row").exists()
 
 
 def test_left_out_are_runs_of_these_rows_alone(tmp_path, capsys):
@@ -187,6 +187,7 @@ def test_results_show_single_runs_and_rows_once(reproduce, cli, fit_nodes):
     lines = list(csv.DictReader(io.StringIO(cli("results", "--format=csv", "--metric=acc").out)))
     assert sorted(line["runs"] for line in lines if line["metric"] == "acc") == ["1", "2"]
     assert cli("results", "--data=cora").status == 2
+    assert cli("results", "--published").status == 2, "no paper has figures for these nodes"
     table = cli("results", "--commands", "--format=markdown").out
     assert "`graphzoo reproduce galit nodes --data.path=" in table and " --seeds 0,1`" in table
     assert "--logger" not in table

@@ -10,9 +10,13 @@ import pytest
 import torch
 import yaml
 from cli_helpers import OwnModule
+from lightning import Callback, Trainer
 
-from graphzoo.callbacks import MetricsFile
+from graphzoo.callbacks import MetricsFile, ProgressBar, Throughput
+from graphzoo.datamodules import KGDataModule
+from graphzoo.encoders import KnowFormer
 from graphzoo.results import config_hash
+from graphzoo.tasks import KGCompletion
 
 
 def load(path):
@@ -253,6 +257,29 @@ def test_the_line_of_an_epoch_shows_that_epoch(request, task):
     shown = [line.split() for line in result.out.splitlines() if line.startswith("epoch ")]
     assert [line[1] for line in shown] == ["1/3", "2/3", "3/3"] and len(losses) == 3
     assert [line[line.index("train/loss") + 1] for line in shown] == [f"{x:.4f}" for x in losses.values()]
+    unit = {"fit": "queries/s", "fit_nodes": "nodes/s", "fit_links": "pairs/s"}[task]
+    assert all(line[-1] == unit and float(line[-2]) >= 0 for line in shown)
+
+
+class Counting(Callback):
+    """Something between the steps, as a bar has: what it would show after each."""
+
+    def __init__(self):
+        self.shown = []
+
+    def on_train_batch_end(self, trainer, pl_module, *_):
+        self.shown.append(ProgressBar().get_metrics(trainer, pl_module))
+
+
+def test_the_bar_shows_loss_and_rate():
+    seen = Counting()
+    task = KGCompletion(lambda spec: KnowFormer(spec, hidden_channels=8))
+    options = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    few = {"max_epochs": 2, "limit_train_batches": 2, "limit_val_batches": 1, "accelerator": "cpu"}
+    trainer = Trainer(**options, **few, callbacks=[Throughput(), seen], enable_model_summary=False)
+    trainer.fit(task, KGDataModule(name="umls", batch_size=4))
+    last = seen.shown[-1]
+    assert {"train/loss", "val/mrr", "queries/s"} <= set(last) and int(last["queries/s"]) > 0
 
 
 def test_an_optimiser_of_the_users_own(cli, fit_nodes):
@@ -298,12 +325,14 @@ def test_tensorboard_is_used_when_it_is_there(cli, tiny_kg):
     assert (Path("run") / "metrics.csv").is_file()
 
 
-def test_wandb_works_without_a_network(cli, tiny_kg, monkeypatch):
+@pytest.mark.parametrize("logger", ["--logger=wandb", "--trainer.logger=WandbLogger"])
+def test_wandb_works_without_a_network(cli, tiny_kg, monkeypatch, logger):
+    """By our own name, and by Lightning's option."""
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
     result = cli(
         "fit", "--model=knowformer", "--data=kg", "--data.path", tiny_kg, "--trainer=smoke", "--run_dir=run",
-        "--model.encoder.hidden_channels=8", "--trainer.accelerator=cpu", "--logger=wandb",
+        "--model.encoder.hidden_channels=8", "--trainer.accelerator=cpu", logger,
         "--trainer.log_every_n_steps=1",
     )  # fmt: skip
     assert result.status == 0, result.err

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
+import graphzoo
 from graphzoo.inference import predict_main, writers
 from graphzoo.tasks import KGCompletion
 
@@ -68,6 +69,18 @@ def test_printing(predict, umls, queries):
     assert status == 0
     assert lines[0].split("\t") == list(umls.predict(head="virus", relation="causes").columns)
     assert len(lines) == 1 + 3 * 2
+
+
+def test_asking_from_both_ends(predict, umls_run, queries, tmp_path):
+    """The option is the task's `reverse_weight`, and changes scores."""
+    out = tmp_path / "both.csv"
+    assert predict("--queries", queries, "--out", out, "--top-k", 4, "--reverse-weight", 0.5)[0] == 0
+    model = graphzoo.load(umls_run.path)
+    one_end = expected_answers(model, k=4)
+    model.task.reverse_weight = 0.5
+    both = expected_answers(model, k=4)
+    pd.testing.assert_frame_equal(read(out), both, check_dtype=False, rtol=1e-4)
+    assert list(one_end["score"]) != list(both["score"])
 
 
 def test_known_facts_dropped_or_not_looked_up(predict, umls, queries, tmp_path):

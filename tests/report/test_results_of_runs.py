@@ -170,6 +170,7 @@ def test_a_row_and_single_runs_are_told_apart(tmp_path, capsys):
     write_run(tmp_path / "second", seed=9)
     table = printed(capsys, tmp_path, "--format=markdown", "--commands")
     assert "`graphzoo reproduce galit cora --seeds 7,9" in table
+    assert printed(capsys, tmp_path, "--published").count("galit") == table.count("| galit") == 2
 
 
 def test_a_narrow_table_says_below_what_differs(tmp_path, capsys, monkeypatch):
