@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from graphzoo.metrics.links import LinkMetric as LinkMetric
     from graphzoo.metrics.links import link_figures as link_figures
     from graphzoo.metrics.links import link_ranks as link_ranks
+    from graphzoo.metrics.ranking import HitsAtK as HitsAtK
     from graphzoo.metrics.ranking import RankingMetric as RankingMetric
     from graphzoo.metrics.ranks import filtered_ranks as filtered_ranks
     from graphzoo.metrics.ranks import rank_targets as rank_targets
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 _LAZY = {
     "Accuracy": "classification",
+    "HitsAtK": "ranking",
     "LinkMetric": "links",
     "RankingMetric": "ranking",
     "RocAuc": "classification",
@@ -37,6 +39,7 @@ _LAZY = {
 
 __all__ = [
     "Accuracy",
+    "HitsAtK",
     "LinkMetric",
     "RankingMetric",
     "RocAuc",

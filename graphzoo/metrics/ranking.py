@@ -13,7 +13,7 @@ from torchmetrics.utilities.distributed import gather_all_tensors
 from graphzoo.metrics.ranks import Ties
 from graphzoo.metrics.summary import group_table, summarize_ranks, tie_share
 
-__all__ = ["RankingMetric"]
+__all__ = ["HitsAtK", "RankingMetric"]
 
 
 def _gather_rows(rows: Tensor, group: Any = None) -> list[Tensor]:
@@ -117,3 +117,33 @@ class RankingMetric(Metric):
                 "`index` must number the targets of the whole split, not of the batch"
             )
         return rows[:, 1], rows[:, 2], rows[:, 0]
+
+
+class HitsAtK(RankingMetric):
+    """One Hits@k as a number, for loops and callbacks that want a single value.
+
+    Args:
+        k: How many of the first ranks count.
+        ties: Tie rule of `compute`, as in `RankingMetric`.
+        **kwargs: Passed on to `torchmetrics.Metric`.
+
+    Raises:
+        ValueError: for a `k` below 1, or an unknown tie rule.
+
+    >>> metric = HitsAtK(3)
+    >>> metric.update(torch.tensor([1, 2]), torch.tensor([1, 4]), torch.tensor([0, 1]))
+    >>> metric.compute().item()
+    1.0
+    """
+
+    def __init__(self, k: int = 10, *, ties: Ties = "realistic", **kwargs: Any) -> None:
+        super().__init__(ties=ties, hits=(k,), **kwargs)
+        self.k = k
+
+    def compute(self) -> Tensor:  # type: ignore[override]  # one number where the other has several
+        """Share of targets ranked k or better, a float64 scalar on the CPU.
+
+        Raises:
+            ValueError: as `RankingMetric.compute`.
+        """
+        return super().compute()[f"hits@{self.k}"]

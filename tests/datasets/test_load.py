@@ -4,14 +4,22 @@ import hashlib
 import re
 import shutil
 import warnings
+from dataclasses import replace
 from importlib import resources
 
 import pytest
 import torch
 
-from graphzoo.datasets import DataError, find_source, list_knowledge_graphs, load_knowledge_graph
+from graphzoo.datasets import (
+    DataError,
+    GraphzooDataWarning,
+    find_source,
+    list_knowledge_graphs,
+    load_knowledge_graph,
+)
 from graphzoo.datasets.fetch import download
-from graphzoo.datasets.table import content_hash
+from graphzoo.datasets.table import FileFacts, KGSource, content_hash
+from graphzoo.datasets.verify import Broken, verify_triples
 
 NAMES = [name for name in list_knowledge_graphs() if name != "yago310"]
 
@@ -176,3 +184,46 @@ def test_a_partial_folder_does_not_fall_back_silently(copy_of_umls, tmp_path, mo
     (copy_of_umls / "test.txt").unlink()
     with pytest.raises(DataError, match="test.txt"):
         load_knowledge_graph("umls", root=tmp_path / "root")
+
+
+def test_a_file_of_which_only_the_count_is_sure(tmp_path, caplog):
+    """Its md5 tells damage apart from another version as well as anything can: it is said, not refused."""
+    source = KGSource("toy", "toy", (), "", "", note="counts and an md5")
+    content = b"a\tr\tb\nb\tr\tc\n"
+    part = tmp_path / "train.part"
+    part.write_bytes(content)
+    verify_triples(part, FileFacts(2, None, 0, md5=hashlib.md5(content).hexdigest()), source, "train")
+    assert caplog.messages == []
+    verify_triples(part, FileFacts(2, None, 0, md5="0" * 32), source, "train")
+    assert caplog.messages == ["toy train: counts and an md5"] and part.exists()
+    with pytest.raises(Broken, match="2 different lines instead of 3"):
+        verify_triples(part, FileFacts(3, None, 0), source, "train")
+    assert not part.exists()
+
+
+def test_a_reconstructed_reference_warns_where_another_refuses(tmp_path, monkeypatch):
+    folder = tmp_path / "root/kg/UMLS"
+    folder.mkdir(parents=True)
+    for split in ("train", "valid", "test"):
+        lines = (resources.files("graphzoo") / "data" / "umls" / f"{split}.txt").read_text().splitlines()
+        if split == "train":  # as many triples over the same names, one of them another
+            head, relation, tail = lines[0].split("\t")
+            lines[0] = f"{tail}\t{relation}\t{head}"
+        (folder / f"{split}.txt").write_text("\n".join(lines) + "\n")
+    source = KGSource("toy", "UMLS", (), "", "", note="drawn from memory")
+    facts = source.file("train", "UMLS")
+    for provisional in ((), ("train",)):
+        part = tmp_path / "train.part"
+        part.write_bytes((folder / "train.txt").read_bytes())
+        told = replace(source, provisional=provisional)
+        monkeypatch.setattr("graphzoo.datasets.load.find_source", lambda name, told=told: told)
+        if provisional:
+            verify_triples(part, facts, told, "train")
+            with pytest.warns(GraphzooDataWarning, match="itself a reconstruction: drawn from memory"):
+                graph, _ = load_knowledge_graph("toy", root=tmp_path / "root")
+            assert graph.split("train").size(0) == 5216
+        else:
+            with pytest.raises(Broken, match="wrong content"):
+                verify_triples(part, facts, told, "train")
+            with pytest.raises(DataError, match="delete it to fetch it again"):
+                load_knowledge_graph("toy", root=tmp_path / "root")

@@ -49,6 +49,18 @@ def attend(q, k, v, norm):
     return (v + weights @ v) / (1 + weights.sum(1, keepdim=True))
 
 
+def random_features(x, projection):
+    """phi of one head, [N, M]: phi(q) phi(k)^T / M tends to exp(q k^T / sqrt(D))."""
+    x = x / x.shape[1] ** 0.25
+    return torch.exp(x @ projection.t() - x.square().sum(1, keepdim=True) / 2)
+
+
+def attend_by_features(q, k, v, projection):
+    num_nodes, num_features = q.shape[0], projection.shape[0]
+    weights = random_features(q, projection) @ random_features(k, projection).t() / num_features / num_nodes
+    return (v + weights @ v) / (1 + weights.sum(1, keepdim=True))
+
+
 def encode(weights, edges, num_nodes, head, relation, noise, settings):
     """States [N, D] of one query; `noise` [L, N]; dropout off."""
     channels, num_heads = settings["hidden_channels"], settings["num_heads"]
@@ -73,9 +85,13 @@ def encode(weights, edges, num_nodes, head, relation, noise, settings):
                     vectors = linear(weights, f"{name}.query_net.relation", query).view(-1, channels)
                     z = message_layer(weights, f"{name}.query_net.layers.{j}", z, vectors, edges)
             q, k = linear(weights, f"{name}.query_key", z).chunk(2, dim=1)
-            norm = settings["norm"] if settings["attention"] == "prototype" else "exponential"
             heads = zip(*(part.chunk(num_heads, dim=1) for part in (q, k, value)), strict=True)
-            out = torch.cat([attend(*head_qkv, norm) for head_qkv in heads], dim=1)
+            if settings["attention"] == "random_features":
+                projection = weights[f"{name}.projection"]
+                out = torch.cat([attend_by_features(*head_qkv, projection) for head_qkv in heads], dim=1)
+            else:
+                norm = settings["norm"] if settings["attention"] == "prototype" else "exponential"
+                out = torch.cat([attend(*head_qkv, norm) for head_qkv in heads], dim=1)
         x = layer_norm(weights, f"{name}.norm1", x + out)
         hidden = torch.relu(linear(weights, f"{name}.ffn1", x))
         x = layer_norm(weights, f"{name}.norm2", x + linear(weights, f"{name}.ffn2", hidden))

@@ -19,6 +19,7 @@ VARIANTS = {
     "no query net": {"query_net": False},
     "no value net": {"value_net": False},
     "exponential": {"attention": "exponential"},
+    "random features": {"attention": "random_features", "num_random_features": 5},
     "one layer each": {"num_layers": 1, "num_query_layers": 1, "num_value_layers": 1},
     "no messages": {"num_query_layers": 0, "num_value_layers": 0},
     "one head": {"num_heads": 1},

@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-from graphzoo.metrics import RankingMetric, group_table, rank_targets, summarize_ranks, tie_share
+from graphzoo.metrics import HitsAtK, RankingMetric, group_table, rank_targets, summarize_ranks, tie_share
 
 
 def ints(*values):
@@ -40,7 +40,12 @@ def test_by_hand(ties, ranks):
     assert values["mrr"].item() == pytest.approx(sum(1 / rank for rank in ranks) / 4, rel=1e-15)
     for k in (1, 3, 10):
         assert values[f"hits@{k}"].item() == sum(rank <= k for rank in ranks) / 4
+        single = HitsAtK(k, ties=ties)
+        single.update(ints(1, 2, 4, 10), ints(1, 4, 4, 11), ints(0, 1, 2, 3))
+        assert torch.equal(single.compute(), values[f"hits@{k}"])
     assert metric.tie_share() == 0.5
+    with pytest.raises(ValueError, match="hits must be positive"):
+        HitsAtK(0)
 
 
 @pytest.mark.parametrize("num_entities", [1, 2, 7, 100])
