@@ -1,8 +1,12 @@
 """The relational SpMM, forwards and backwards, on the training graphs of UMLS, FB15k-237 and WN18RR.
 
     python -m benchmarks.ops.bench_relational_spmm [--sizes umls wn18rr] [--providers naive numba]
+    python -m benchmarks.ops.bench_relational_spmm --providers numba-64 numba-256 numba-1024 numba \
+        --out benchmarks/results/relational_spmm_blocks.csv
 
-Writes results/relational_spmm.csv. Inverse edges are included. `naive` multiplies gathered rows and
+Writes results/relational_spmm.csv. Inverse edges are included. `numba-masked` leaves out every hundredth edge
+by a mask, as training does with the facts of its batch; `numba-64` and so on pass over the edges with that
+many features at a time, where `numba` takes up to 2,048. `naive` multiplies gathered rows and
 index-adds them; `segment_csr` is torch-scatter on all gathered messages at once (edges sorted beforehand);
 `pyg` is a MessagePassing layer; `scatter` is the package's own blocked use of torch-scatter. Every provider
 runs in a process of its own, so that peak memory is its own, too. Ratios are over the median of `naive` in
@@ -28,7 +32,8 @@ SIZES = {
     "fb15k-237": ("fb15k-237", (16, 32)),
     "wn18rr": ("wn18rr", (32, 32)),
 }
-PROVIDERS = ("naive", "numba", "scatter", "segment_csr", "pyg", "triton")
+PROVIDERS = ("naive", "numba", "numba-masked", "scatter", "segment_csr", "pyg", "triton")
+BLOCKS = {f"numba-{width}": width for width in (64, 256, 1024)}
 MODES = ("forward", "backward", "both")
 
 
@@ -74,7 +79,15 @@ def setup_relational_spmm(
 
         layer = Layer(aggr="sum", node_dim=0)
         return lambda: layer(x, rel), [x, rel], problem
-    return lambda: relational_spmm(x, rel, graph, backend=provider), [x, rel], problem
+    mask = None
+    if provider in BLOCKS:
+        from graphzoo.ops.relational_spmm import numba
+
+        numba.MAX_BLOCK = BLOCKS[provider]
+    elif provider == "numba-masked":
+        mask = torch.arange(graph.num_edges, device=device) % 100 != 0
+    backend = provider.partition("-")[0]
+    return lambda: relational_spmm(x, rel, graph, edge_mask=mask, backend=backend), [x, rel], problem
 
 
 def run_one(size: str, provider: str, seconds: float) -> dict[str, object]:
@@ -105,7 +118,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
-    parser.add_argument("--providers", nargs="+", choices=PROVIDERS, default=None)
+    parser.add_argument("--providers", nargs="+", choices=[*PROVIDERS, *BLOCKS], default=None)
     parser.add_argument("--seconds", type=float, default=3.0, help="time per figure, of at least five calls")
     parser.add_argument("--out", default=str(RESULTS / "relational_spmm.csv"))
     parser.add_argument("--one", nargs=2, metavar=("SIZE", "PROVIDER"), help="measure here and print JSON")
@@ -114,7 +127,8 @@ def main() -> None:
         print(json.dumps(run_one(*arguments.one, arguments.seconds)))
         return
     on_gpu = torch.cuda.is_available()
-    providers = arguments.providers or [p for p in PROVIDERS if p != ("numba" if on_gpu else "triton")]
+    other = "numba" if on_gpu else "triton"
+    providers = arguments.providers or [name for name in PROVIDERS if not name.startswith(other)]
     rows: list[Row] = []
     for size in arguments.sizes:
         naive: dict[str, float] = {}
