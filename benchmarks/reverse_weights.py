@@ -18,6 +18,8 @@ from lightning import Trainer
 import graphzoo
 from benchmarks.common import RESULTS, machine
 from graphzoo.datamodules import KGDataModule
+from graphzoo.inference import KGModel
+from graphzoo.settings_file import read_settings
 
 WEIGHTS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
 COLUMNS = ("row", "run", "split", "reverse_weight", "mrr", "machine")
@@ -26,17 +28,19 @@ COLUMNS = ("row", "run", "split", "reverse_weight", "mrr", "machine")
 Line = dict[str, object]
 
 
-def judge(run: Path, data: str, *, test: bool, weights: tuple[float, ...] = WEIGHTS) -> list[Line]:
+def judge(run: Path, *, test: bool, weights: tuple[float, ...] = WEIGHTS) -> list[Line]:
     """Lines of one run: MRR on validation for every weight, and on test for weight 0 if wanted."""
     model = graphzoo.load(run)
-    assert isinstance(model, graphzoo.inference.KGModel)
+    if not isinstance(model, KGModel):
+        raise SystemExit(f"{run} is no run on a knowledge graph: it has no reversed questions")
+    settings = read_settings(run / "config.yaml")["data"]["init_args"]
     silent = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
     trainer = Trainer(accelerator="cpu", devices=1, **silent)  # type: ignore[arg-type]
     lines: list[Line] = []
     for split, weight in [*(("val", weight) for weight in weights), *([("test", 0.0)] if test else [])]:
         model.task.reverse_weight = weight
         start = trainer.validate if split == "val" else trainer.test
-        (found,) = start(model.task, datamodule=KGDataModule(name=data), verbose=False)
+        (found,) = start(model.task, datamodule=KGDataModule(**settings), verbose=False)
         names = {"row": run.parent.name, "run": run.name, "split": split, "machine": machine()}
         lines.append({**names, "reverse_weight": f"{weight:g}", "mrr": f"{found[f'{split}/mrr']:.6f}"})
     return lines
@@ -47,7 +51,6 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("row", type=Path, help="folder of a reproduced row")
-    parser.add_argument("--data", default="umls")
     parser.add_argument("--test_one_end", action="store_true")
     arguments = parser.parse_args()
     runs = sorted(path.parent for path in arguments.row.glob("seed-*/results.json"))
@@ -58,7 +61,7 @@ def main() -> None:
     if target.is_file():
         with target.open(newline="", encoding="utf-8") as file:
             lines += [line for line in csv.DictReader(file) if line["row"] != arguments.row.name]
-    new = [line for run in runs for line in judge(run, arguments.data, test=arguments.test_one_end)]
+    new = [line for run in runs for line in judge(run, test=arguments.test_one_end)]
     with target.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()

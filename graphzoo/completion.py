@@ -170,7 +170,11 @@ def _positional(command: str, before: Sequence[str]) -> list[str]:
 
 def _flags() -> set[str]:
     """Options that take no value."""
-    return {f"--{name}" for flag in FLAGS for name in (flag, flag.replace("_", "-"))} | {"--in-process"}
+    return {f"--{name}" for flag in FLAGS for name in (flag, flag.replace("_", "-"))} | {
+        "--in-process",
+        "--commands",
+        "--published",
+    }
 
 
 def _runs() -> list[str]:

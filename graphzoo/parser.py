@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import re
 from collections.abc import Sequence
 from importlib import import_module
@@ -100,10 +101,10 @@ def explain(
         At most a few lines.
     """
     if match := _UNRECOGNIZED.search(message):
-        option = match.group(1).split()[0].partition("=")[0]
-        return _second_value(option, command_line) or _unknown(option, options)
+        words = match.group(1).split()
+        return _left_over(words, command_line) or _unknown(words[0].partition("=")[0], options)
     if match := _NO_VALUE.search(message):
-        return f"{match.group(1)} needs a value"
+        return _without_value(match.group(1), command_line)
     if "parsing config" in message:
         return _bad_file(command_line) or message
     if match := _NOT_ACCEPTED.search(message):
@@ -165,18 +166,41 @@ def _unknown(option: str, options: list[str]) -> str:
     return f"unknown option {option}\n{hint}"
 
 
-def _second_value(word: str, command_line: list[str]) -> str:
-    """What to write where a word is no option but one more value of the option before it."""
-    if word.startswith("-") or word not in command_line[1:]:
+def _left_over(words: list[str], command_line: list[str]) -> str:
+    """What to write where words are no options: they stand behind an option that has its value already."""
+    if words[0].startswith("-"):
         return ""
-    before = command_line[: command_line.index(word)]
-    place = max((i for i, token in enumerate(before) if token.startswith("--")), default=0)
-    if not before or "=" in before[place] or not before[place].startswith("--"):
-        return ""
-    option, values = before[place], ",".join([*before[place + 1 :], word])
-    return (
-        f"{option} takes one value, and {word!r} is left over\nWrite several as a list: {option} [{values}]"
-    )
+    told = f"{words[0]!r} is left over: an option takes one value"
+
+    def complete(word: str) -> bool:
+        return not word.startswith("-") or (word.startswith("--") and "=" in word)
+
+    places = range(len(command_line) - 1, 0, -1)
+    place = next((i for i in places if command_line[i] == words[0] and complete(command_line[i - 1])), 0)
+    begin = next((i for i in range(place - 1, -1, -1) if command_line[i].startswith("-")), place)
+    option, equals, value = command_line[begin].partition("=")
+    values = [value] if equals else []
+    values += itertools.takewhile(lambda word: not word.startswith("-"), command_line[begin + 1 :])
+    if option in ("--config", "-c"):
+        several = " ".join(f"{option} {file}" for file in values)
+        return f"{told}\nEach file needs its own: {several}"
+    if option in ("--data.path", "--data.init_args.path"):
+        several = ",".join(values)
+        return f'{told}\nSeveral files are a list: {option} "[{several}]"'
+    return told
+
+
+def _without_value(name: str, command_line: list[str]) -> str:
+    """Name the option that lacks its value; the parser names only the group that it is in."""
+    for place, option in enumerate(command_line):
+        if option != name and not option.startswith(f"{name}."):
+            continue
+        after = command_line[place + 1] if place + 1 < len(command_line) else "--"
+        if "=" not in option and after.startswith("--"):
+            return f"{option} needs a value"
+        if "=" not in option and after.startswith("-"):
+            return f"{option}: a value that begins with a dash needs an equals sign: {option}={after}"
+    return f"{name} needs a value"
 
 
 def _bad_file(command_line: list[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
 from dataclasses import dataclass, field
@@ -123,10 +124,9 @@ def reproduce_main(argv: list[str]) -> int:
         for run in runs:
             status = _run_once(directory / run.folder, run, command, words, together=together)
             if status:
-                if status != 2:
+                _take_back(directory, missing)
+                if status != 2 or directory.is_dir():  # a wrong command line leaves nothing to go on from
                     sys.stderr.write("The same reproduce command goes on from here.\n")
-                else:  # a wrong command line stays wrong, and leaves nothing behind
-                    _take_back(directory, missing)
                 return status
         names_of_row = {"model": plan.model, "data": plan.data, "recipe": plan.recipe, "name": variant.name}
         which = _which(seeds, splits, command)
@@ -147,7 +147,8 @@ def _take_back(directory: Path, made: list[Path]) -> None:
     if made and [path.name for path in directory.iterdir()] == ["command.json"]:
         (directory / "command.json").unlink()
         for folder in made:
-            folder.rmdir()
+            with contextlib.suppress(OSError):  # something else was put there meanwhile
+                folder.rmdir()
 
 
 def _tell_left_out(folders: list[Path], runs: list[Run]) -> None:

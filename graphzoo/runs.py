@@ -92,6 +92,8 @@ def refuse_options(rest: list[str], command: str, *, splits: bool, usage: str) -
         name, _, value = token.partition("=")
         if name in ("--seed", "--seed_everything", "--run_dir", "--ckpt_path", "--model", "--data"):
             raise UsageError(f"{command} sets {name} itself; leave it out\n{usage}")
+        if name.replace("-", "_") in ("__output", "__output_dir", "__out_dir"):
+            raise UsageError(f"unknown option {name}\nDid you mean: --out?")
         if name.replace("-", "_") == "__dry_run":
             raise UsageError(
                 f"{command} cannot use {name}: it times one run\n"
@@ -105,7 +107,7 @@ def refuse_options(rest: list[str], command: str, *, splits: bool, usage: str) -
 
 
 def check_splits(data: str, splits: str) -> None:
-    """Refuse `--splits` for data that have one split.
+    """Refuse `--splits` for knowledge graphs, which have one; graphs of nodes and links know best themselves.
 
     Args:
         data: Name of a preset, or a class path, which only its own settings know.

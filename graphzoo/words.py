@@ -51,7 +51,8 @@ _MEANT = {
         for name in ("max_steps", "max_time", "accelerator", "precision", "strategy")
     },
     **dict.fromkeys(("devices", "gpus", "num_gpus"), "--trainer.devices"),
-    **dict.fromkeys(("device", "gpu", "cuda"), "--trainer gpu"),
+    **dict.fromkeys(("gpu", "cuda"), "--trainer gpu"),
+    "device": "--trainer.accelerator",
     "cpu": "--trainer cpu",
     **dict.fromkeys(("lr", "learning_rate"), "--model.lr"),
     **{name: f"--model.{name}" for name in ("encoder", "loss", "weight_decay")},
@@ -101,9 +102,12 @@ def check_options(command: str, rest: list[str]) -> None:
         meant = f"--ckpt_path {rest[0]}" if Path(rest[0]).exists() else "--model knowformer --data umls"
         raise UsageError(f"{command} takes options only, got {rest[0]!r}\nWrite: graphzoo {command} {meant}")
     known = [*OPTIONS, *FLAGS, *LIGHTNING]
-    for token in rest:
-        if re.match(r"-(?!c|h$|inf|nan)[a-zA-Z]", token):
-            meant = ", ".join(f"--{option}" for option in OPTIONS if option.startswith(token[1]))
+    for before, token in zip(["", *rest], rest, strict=False):
+        if not token and before.startswith("--data."):
+            raise UsageError(f"{before} is empty: give it a value, or leave it out")
+        if re.match(r"-[a-zA-Z]", token) and (token[1:] in known or not re.match("-(c|h$|inf|nan)", token)):
+            whole = [token[1:]] if token[1:] in known else [o for o in OPTIONS if o.startswith(token[1])]
+            meant = ", ".join(f"--{option}" for option in whole)
             told = f"unknown option {token}; options begin with two dashes" + (f": {meant}" if meant else "")
             raise UsageError(join_lines(told, _help(command)))
         name, equals, value = token[2:].partition("=")

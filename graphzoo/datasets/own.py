@@ -48,10 +48,10 @@ def from_files(
     paths = [Path(path)] if isinstance(path, str | os.PathLike) else [Path(part) for part in path]
     for part in paths:
         if not part.exists():
-            several = "; several files are a list: [train.tsv,valid.tsv,test.tsv]" if "," in str(part) else ""
+            lists = '; several files are a list: "[train.tsv,valid.tsv,test.tsv]"'
             raise DataError(
                 f"{part}: no such file or folder; give a folder with train.txt, or the files themselves"
-                + several
+                + (lists if "," in str(part) else "")
             )
     if all(part.is_dir() for part in paths) and 1 <= len(paths) <= 2:
         # nobody tests on the first graph of a pair, so no test set is drawn from it

@@ -16,7 +16,7 @@ from graphzoo.datasets.sources import find_row, read_facts
 __all__ = ["FileFacts", "KGSource", "content_hash", "find_source", "list_knowledge_graphs"]
 
 _RAW = "https://raw.githubusercontent.com"
-# pinned to commits where one could be found; of the others, `master`, the hashes below say what is meant
+# pinned to commits where one could be found; of `master` the hashes in kg_files.json say what is meant
 _KNOWFORMER = f"{_RAW}/jnanliu/KnowFormer/59880af1fd086a4bdea15cb9a174c09b5ada666e/data"
 _KGE = f"{_RAW}/DeepGraphLearning/KnowledgeGraphEmbedding/617062aaedf53bf4d6b44450a580a96dc30e0632/data"
 _PYKEEN = f"{_RAW}/pykeen/pykeen/master/src/pykeen/datasets"
