@@ -133,6 +133,12 @@ def make_plan(command: str, argv: list[str]) -> Plan:
     model = _model(values.get("model"))
     _locate_checkpoint(plan, values.get("ckpt_path"), data, model)
 
+    if plan.resume and plan.source_run is not None and plan.tests:
+        # asked for once, the test split is left alone to the end
+        plan.tests = read_header(plan.source_run / "config.yaml").get("test") != "no"
+        if not plan.tests:
+            plan.used.append("no test, as with the run so far")
+
     own_config = any(argument.partition("=")[0] in ("--config", "-c") for argument in rest)
     front: list[str] = []
     if plan.source_run is not None and not own_config and not (data and model):

@@ -392,7 +392,8 @@ def _parser_class(plan: Plan) -> type[GraphzooParser]:
 
 def _names_header(plan: Plan) -> list[str]:
     names = {"model": plan.model, "data": plan.data, "recipe": plan.recipe}
-    return [f"{key}: {name}" for key, name in names.items() if name]
+    untested = [] if plan.tests else ["test: no"]  # what a resumed run keeps to
+    return [f"{key}: {name}" for key, name in names.items() if name] + untested
 
 
 def _model_name(config: dict[str, Any]) -> str:

@@ -20,8 +20,8 @@ from graphzoo.ops.threads import run_pieces
 
 __all__ = ["segment_products"]
 
-# Features of one pass over the edges. Wide blocks win: rows are read as long streams, while narrow blocks of
-# rows whose stride is a power of two would share a few sets of the caches.
+# Features of one pass over the edges. Wide blocks win (docs/speed.md has the figures): rows are read as long
+# streams, while narrow blocks of rows whose stride is a power of two would share a few sets of the caches.
 MAX_BLOCK = 2048
 # Blocks are cut at multiples of this: vector and remainder code meet the same elements at any block width.
 BLOCK_UNIT = 64
