@@ -3,9 +3,9 @@
     graphzoo reproduce knowformer umls --seeds 0,1,2
     python -m benchmarks.reverse_weights runs/reproduce/knowformer-umls
 
-For each run the same as `graphzoo validate --ckpt_path RUN --model.reverse_weight W`. With `--test_one_end`
-the test MRR at weight 0 is added: what the other end is worth. Adds lines to results/reverse_weights.csv, in
-place of earlier ones of the same row.
+For each run the same as `graphzoo validate --ckpt_path RUN --model.reverse_weight W`, on the CPU. With
+`--test_one_end` the test MRR at weight 0 is added: what the other end is worth. Adds lines to
+results/reverse_weights.csv, in place of earlier ones of the same row.
 """
 
 import argparse

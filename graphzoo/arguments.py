@@ -136,8 +136,6 @@ def make_plan(command: str, argv: list[str]) -> Plan:
     if plan.resume and plan.source_run is not None and plan.tests:
         # asked for once, the test split is left alone to the end
         plan.tests = read_header(plan.source_run / "config.yaml").get("test") != "no"
-        if not plan.tests:
-            plan.used.append("no test, as with the run so far")
 
     own_config = any(argument.partition("=")[0] in ("--config", "-c") for argument in rest)
     front: list[str] = []
@@ -146,6 +144,8 @@ def make_plan(command: str, argv: list[str]) -> Plan:
         front += ["--config", str(plan.run_config)]
         _take_names(plan, read_header(plan.run_config))
         plan.used.append(f"the configuration of {plan.source_run}")
+        if plan.resume and not plan.tests:
+            plan.used.append("no test as so far")
     elif own_config:
         _take_names(plan, header_of_configs(rest))
     _check_complete(plan, data, model, own_config)

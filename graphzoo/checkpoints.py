@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from graphzoo.errors import UsageError, suggestion
+from graphzoo.presets import read_header
 
 __all__ = ["RUNS", "find_runs", "is_whole", "locate", "read_checkpoint"]
 
@@ -79,7 +80,8 @@ def locate(
             return path, _run_of(path)
     text = f"{run} holds no checkpoint: there is no {run / 'checkpoints' / names[0]}.ckpt"
     if (run / "config.yaml").is_file():  # killed in its first epoch
-        text += f"\nBegin anew with its settings: graphzoo fit --config {run / 'config.yaml'}"
+        untested = " --no-test" if read_header(run / "config.yaml").get("test") == "no" else ""
+        text += f"\nBegin anew with its settings: graphzoo fit --config {run / 'config.yaml'}{untested}"
     raise UsageError(text)
 
 

@@ -186,7 +186,8 @@ def _go_on(plan: Plan) -> str:
         return "Then give the same command again"
     good = [str(relative(path)) for path in sorted(run.glob("checkpoints/*.ckpt"))]
     if not good:
-        return f"There is no checkpoint yet. Begin anew: graphzoo fit --config {relative(run)}/config.yaml"
+        same = f"{relative(run)}/config.yaml" + ("" if plan.tests else " --no-test")
+        return f"There is no checkpoint yet. Begin anew: graphzoo fit --config {same}"
     again = f"graphzoo fit --ckpt_path {relative(run)}{_needs_trust(run)}"
     return f"Checkpoints: {', '.join(good)}\nGo on with: {again}"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import itertools
 import re
 from collections.abc import Sequence
 from importlib import import_module
@@ -21,6 +20,7 @@ __all__ = ["GraphzooParser", "config_files", "explain", "innermost", "merged_set
 _NOT_ACCEPTED = re.compile(r"(?:Option|does not accept option) '([^']+)'(?: is not accepted)?")
 _UNRECOGNIZED = re.compile(r"unrecognized arguments?: (.+)", re.DOTALL)
 _NO_VALUE = re.compile(r"argument (?:-\w/)?(--[\w.+]+)[^:]*: expected (?:one|at least one) argument")
+_NUMBER = re.compile(r"-\d+|-\d*\.\d+")  # what a parser takes for a value, dash or not
 _KEY = re.compile(r"Parser key \"([^\"]+)\":?\s*")
 _EXPECTED = re.compile(r"Expected (?:an? )?(.+?)\. Got value: (.+)", re.DOTALL)
 _NESTED = re.compile(r"NestedArg\(key='([^']+)', val=(.+)\)")
@@ -173,32 +173,28 @@ def _left_over(words: list[str], command_line: list[str]) -> str:
     told = f"{words[0]!r} is left over: an option takes one value"
 
     def complete(word: str) -> bool:
-        return not word.startswith("-") or (word.startswith("--") and "=" in word)
+        return not word.startswith("-") or bool(_NUMBER.fullmatch(word)) or "=" in word
 
     places = range(len(command_line) - 1, 0, -1)
     place = next((i for i in places if command_line[i] == words[0] and complete(command_line[i - 1])), 0)
-    begin = next((i for i in range(place - 1, -1, -1) if command_line[i].startswith("-")), place)
-    option, equals, value = command_line[begin].partition("=")
-    values = [value] if equals else []
-    values += itertools.takewhile(lambda word: not word.startswith("-"), command_line[begin + 1 :])
+    before = (word for word in reversed(command_line[:place]) if word.startswith("-"))
+    option = next(before, "").partition("=")[0]
     if option in ("--config", "-c"):
-        several = " ".join(f"{option} {file}" for file in values)
-        return f"{told}\nEach file needs its own: {several}"
+        return f"{told}\nSeveral files need an option each: {option} FILE {option} FILE"
     if option in ("--data.path", "--data.init_args.path"):
-        several = ",".join(values)
-        return f'{told}\nSeveral files are a list: {option} "[{several}]"'
+        return f'{told}\nSeveral files are a list: {option} "[FILE,FILE]"'
     return told
 
 
 def _without_value(name: str, command_line: list[str]) -> str:
     """Name the option that lacks its value; the parser names only the group that it is in."""
     for place, option in enumerate(command_line):
-        if option != name and not option.startswith(f"{name}."):
+        if option != name and not option.startswith(f"{name}.") or "=" in option:
             continue
         after = command_line[place + 1] if place + 1 < len(command_line) else "--"
-        if "=" not in option and after.startswith("--"):
+        if after.startswith(("--", "-c")) or after == "-h":
             return f"{option} needs a value"
-        if "=" not in option and after.startswith("-"):
+        if after.startswith("-") and not _NUMBER.fullmatch(after):
             return f"{option}: a value that begins with a dash needs an equals sign: {option}={after}"
     return f"{name} needs a value"
 

@@ -12,7 +12,7 @@ from typing import Any
 from graphzoo.arguments import Plan, make_plan
 from graphzoo.checkpoints import RUNS
 from graphzoo.errors import UsageError
-from graphzoo.presets import find_preset
+from graphzoo.presets import find_preset, read_header
 from graphzoo.rows import Published, parse_published, print_rows, published_values, write_row
 from graphzoo.run_directory import missing_folders, several_processes
 from graphzoo.runs import (
@@ -243,6 +243,8 @@ def _run_once(folder: Path, run: Run, command: str, options: list[str], *, toget
     if together:
         arguments, start = one_device(arguments), run_here
     if (folder / "checkpoints" / "last.ckpt").is_file():
+        if read_header(folder / "config.yaml").get("test") == "no":
+            raise UsageError(f"{folder} was begun with --no-test, and a row needs its test\nMove it away")
         sys.stderr.write(f"{run}: goes on from its last checkpoint\n")
         return start([*arguments, "--ckpt_path", str(folder)])
     if folder.exists():  # stopped before its first checkpoint: nothing in it can be used

@@ -100,6 +100,7 @@ def refuse_options(rest: list[str], command: str, *, splits: bool, usage: str) -
                 "See what one takes: graphzoo fit --dry-run with the same model, data and options"
             )
         unfit = name.startswith(("--print_config", "--help")) or name.endswith(".help")
+        unfit = unfit or (command == "reproduce" and name.replace("-", "_") == "__no_test")
         if unfit or (name == "--trainer.fast_dev_run" and value.lower() not in ("false", "0")):
             raise UsageError(f"{command} cannot use {name}: such a run leaves no results\n{usage}")
         if splits and name.endswith(".split_index"):

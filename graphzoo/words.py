@@ -105,8 +105,9 @@ def check_options(command: str, rest: list[str]) -> None:
     for before, token in zip(["", *rest], rest, strict=False):
         if not token and before.startswith("--data."):
             raise UsageError(f"{before} is empty: give it a value, or leave it out")
-        if re.match(r"-[a-zA-Z]", token) and (token[1:] in known or not re.match("-(c|h$|inf|nan)", token)):
-            whole = [token[1:]] if token[1:] in known else [o for o in OPTIONS if o.startswith(token[1])]
+        short = token[1:].partition("=")[0]
+        if re.match(r"-[a-zA-Z]", token) and (short in known or not re.match("-(c|h$|inf|nan)", token)):
+            whole = [short] if short in known else [o for o in OPTIONS if o.startswith(token[1])]
             meant = ", ".join(f"--{option}" for option in whole)
             told = f"unknown option {token}; options begin with two dashes" + (f": {meant}" if meant else "")
             raise UsageError(join_lines(told, _help(command)))

@@ -69,6 +69,15 @@ def test_a_wrong_option_is_no_run_to_go_on_with(reproduce):
     assert not Path("row").exists()
 
 
+def test_a_run_begun_without_a_test_is_no_run_of_a_row(reproduce):
+    run = Path("row/seed-0")
+    (run / "checkpoints").mkdir(parents=True)
+    (run / "checkpoints/last.ckpt").touch()
+    (run / "config.yaml").write_text("# graphzoo 0.1.0\n# test: no\n")
+    told = reproduce("--seeds=0", "--out=row", status=2).err
+    assert "row/seed-0 was begun with --no-test" in told and "Move it away" in told
+
+
 def test_left_out_are_runs_of_these_rows_alone(tmp_path, capsys):
     def told(folders, runs):
         _tell_left_out([tmp_path / folder for folder in folders], runs)

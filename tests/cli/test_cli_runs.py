@@ -374,7 +374,7 @@ def test_no_test_leaves_the_test_split_alone(fit, cli, monkeypatch):
     answered = cli("predict", "--ckpt_path=run", "--queries=queries.tsv", "--top-k=1", "--out=answers.csv")
     assert answered.status == 0, answered.err
     resumed = cli("fit", "--ckpt_path=run", "--trainer.max_epochs=2")
-    assert resumed.status == 0 and "no test, as with the run so far" in resumed.err, resumed.err
+    assert resumed.status == 0 and "the configuration of run, no test as so far;" in resumed.err, resumed.err
     assert not Path("run/results.json").exists() and len(list(Path("run").glob("config*.yaml"))) == 2
     refused = cli("test", "--ckpt_path=run", "--no-test")
     assert refused.status == 2 and "--no-test is for fit" in refused.err
