@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import Tensor, device
 
+    from graphzoo.ops import QueryGraph
+
 __all__ = ["GraphSpec", "NodeBatch", "PairBatch", "PairSubgraphs", "QueryBatch", "TripleBatch"]
 
 
@@ -83,6 +85,8 @@ class TripleBatch(_MovableBatch):
         removed: Positions of all facts of the global batch, [G], int64: hidden from message passing.
         num_global: G, the number of queries the optimiser step is made of.
         epoch: Epoch the batch belongs to.
+        graph: Neighbourhoods of the queries, each without its own fact; queries whose answer lies outside are
+            left out of the batch, but counted in `num_global`. None: all reason over the whole graph.
     """
 
     head: Tensor
@@ -92,6 +96,7 @@ class TripleBatch(_MovableBatch):
     removed: Tensor
     num_global: int
     epoch: int
+    graph: QueryGraph | None = None
 
     def __len__(self) -> int:
         return int(self.head.numel())

@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from lightning.pytorch import Trainer
@@ -21,6 +22,10 @@ from graphzoo.datamodules.prefetch import prefetch
 from graphzoo.datasets.answers import AnswerIndex
 from graphzoo.errors import UsageError
 from graphzoo.types import QueryBatch, TripleBatch
+
+if TYPE_CHECKING:
+    from graphzoo.sampling import NeighbourhoodSampler
+    from graphzoo.sampling.facts import RemoveFacts
 
 __all__ = [
     "EvaluationBatches",
@@ -113,17 +118,26 @@ class TrainingBatches(Dataset[TripleBatch]):
     Args:
         triples: Training split, [n, 3].
         num_relations: Forward relations R.
+        sampler: Makes the neighbourhoods of queries; None: they reason over the whole graph.
+        hides: What of a query's own fact its neighbourhood leaves out, see `NeighbourhoodSampler`.
     """
 
-    def __init__(self, triples: Tensor, num_relations: int) -> None:
+    def __init__(
+        self,
+        triples: Tensor,
+        num_relations: int,
+        sampler: NeighbourhoodSampler | None = None,
+        hides: RemoveFacts = "exact",
+    ) -> None:
         self.triples = triples
         self.num_relations = num_relations
+        self.sampler, self.hides = sampler, hides
 
     def __getitem__(self, item: Slice) -> TripleBatch:
         head, relation, tail = self.triples[item.position].unbind(1)
         place = item.begin + torch.arange(item.position.numel())
         inverse = place % 2 == 1
-        return TripleBatch(
+        batch = TripleBatch(
             head=torch.where(inverse, tail, head),
             relation=torch.where(inverse, relation + self.num_relations, relation),
             tail=torch.where(inverse, head, tail),
@@ -132,6 +146,11 @@ class TrainingBatches(Dataset[TripleBatch]):
             num_global=item.removed.numel(),
             epoch=item.epoch,
         )
+        if self.sampler is None:
+            return batch
+        graph, kept = self.sampler(batch.head, batch.relation, batch.tail, hides=self.hides, needs_own=True)
+        columns = {name: getattr(batch, name)[kept] for name in ("head", "relation", "tail", "index")}
+        return replace(batch, **columns, graph=graph)
 
 
 class WholeBatchSampler(DistributedSampler[int]):

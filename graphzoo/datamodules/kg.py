@@ -6,7 +6,7 @@ import hashlib
 import logging
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 from lightning.pytorch import LightningDataModule
@@ -33,11 +33,14 @@ from graphzoo.types import GraphSpec, QueryBatch
 
 if TYPE_CHECKING:
     from graphzoo.ops import RelationalGraph
+    from graphzoo.sampling import NeighbourhoodSampler
+    from graphzoo.sampling.facts import RemoveFacts
 
 __all__ = ["KGDataModule"]
 
 _log = logging.getLogger(__name__)
 _OWN = "kg"
+Protocol = Literal["neighbourhood", "whole_graph"]
 _STAGES = ("train", "valid", "test", "predict")
 
 
@@ -61,6 +64,12 @@ class KGDataModule(LightningDataModule):
         eval_batch_size: Distinct queries of an evaluation batch; None: `micro_batch_size` or `batch_size`.
         max_valid_triples: Validate on a fixed sample of so many triples (the same for every seed); None: on
             all.
+        neighbourhood: Entities K of the neighbourhood in which a training query is asked, see
+            `graphzoo.sampling.NeighbourhoodSampler`; None, or as many as there are: the whole graph.
+        eval_neighbourhood: The same where queries are evaluated and predicted; None: `neighbourhood`.
+        relation_share: Part of K for entities that are known to answer the relation.
+        protocol: How the model is evaluated and predicts: "neighbourhood" (entities outside rank behind all
+            inside) or "whole_graph"; the same without neighbourhoods.
         seed: Seed of the training order.
         num_workers: Loader processes; 0 is best unless the encoder waits for batches.
 
@@ -81,6 +90,10 @@ class KGDataModule(LightningDataModule):
         micro_batch_size: int | None = None,
         eval_batch_size: int | None = None,
         max_valid_triples: int | None = None,
+        neighbourhood: int | None = None,
+        eval_neighbourhood: int | None = None,
+        relation_share: float = 0.5,
+        protocol: Protocol = "neighbourhood",
         seed: int = 0,
         num_workers: int = 0,
     ) -> None:
@@ -112,11 +125,24 @@ class KGDataModule(LightningDataModule):
         self.micro_batch_size = micro_batch_size
         self.eval_batch_size = eval_batch_size or micro_batch_size or batch_size
         self.max_valid_triples = max_valid_triples
+        for argument, size in (("neighbourhood", neighbourhood), ("eval_neighbourhood", eval_neighbourhood)):
+            if size is not None and size < 2:
+                raise UsageError(f"{argument} must be at least 2 entities, got {size}")
+        if eval_neighbourhood is not None and neighbourhood is None:
+            raise UsageError("eval_neighbourhood needs neighbourhood: training asks in the whole graph")
+        if not 0 <= relation_share <= 1:
+            raise UsageError(f"relation_share must lie in 0..1, got {relation_share}")
+        if protocol not in get_args(Protocol):
+            raise UsageError(f"protocol must be one of {', '.join(get_args(Protocol))}, got {protocol!r}")
+        self.neighbourhood, self.eval_neighbourhood = neighbourhood, eval_neighbourhood or neighbourhood
+        self.relation_share, self.protocol = relation_share, protocol
+        self.hides: RemoveFacts = "exact"  # of a training query's own fact; the task says
         self.seed = seed
         self.num_workers = num_workers
         self._graphs: tuple[KnowledgeGraph, KnowledgeGraph | None] | None = None
         self._answers: dict[str, AnswerIndex] = {}
         self._message_graphs: dict[str, RelationalGraph] = {}
+        self._sampler: NeighbourhoodSampler | None = None
 
     def prepare_data(self) -> None:
         """Fetch and parse once per machine, so that `setup` finds everything in place."""
@@ -231,7 +257,9 @@ class KGDataModule(LightningDataModule):
             epoch = self.trainer.current_epoch if self.trainer is not None else 0
         sampler.set_epoch(epoch)
         graph = self.knowledge_graph
-        return ResumableLoader(TrainingBatches(graph.train, graph.num_relations), sampler, self.num_workers)
+        near = self._training_neighbourhoods()
+        batches = TrainingBatches(graph.train, graph.num_relations, near, self.hides)
+        return ResumableLoader(batches, sampler, self.num_workers, ahead=0 if near is None else 1)
 
     def val_dataloader(self) -> DataLoader[QueryBatch]:
         """Loader of the validation `QueryBatch`es of one rank, as many as every other rank has."""
@@ -240,6 +268,29 @@ class KGDataModule(LightningDataModule):
     def test_dataloader(self) -> DataLoader[QueryBatch]:
         """Loader of the test `QueryBatch`es of one rank, as many as every other rank has."""
         return self._evaluation_loader("test")
+
+    @property
+    def neighbourhoods(self) -> dict[str, Any] | None:
+        """How evaluated queries get their neighbourhoods, as plain values for a checkpoint; None without."""
+        if self.neighbourhood is None:
+            return None
+        return {
+            "num_nodes": self.eval_neighbourhood,
+            "relation_share": self.relation_share,
+            "protocol": self.protocol,
+        }
+
+    def _training_neighbourhoods(self) -> NeighbourhoodSampler | None:
+        from graphzoo.sampling import NeighbourhoodSampler
+
+        graph = self.graph("train")
+        if self.neighbourhood is None or self.neighbourhood >= graph.num_nodes:
+            return None
+        if self._sampler is None:
+            self._sampler = NeighbourhoodSampler(
+                graph, self.neighbourhood, relation_share=self.relation_share
+            )
+        return self._sampler
 
     def save_artifacts(self, directory: str | os.PathLike[str]) -> None:
         """Write what prediction needs: knowledge_graph.npz, for a pair inference_graph.npz, and meta.json."""

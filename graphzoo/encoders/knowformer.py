@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from graphzoo.encoders.base import QueryEncoder
 from graphzoo.errors import UsageError
 from graphzoo.layers import recorded_messages, row_entropy
-from graphzoo.ops import RelationalGraph, relational_spmm
+from graphzoo.ops import QueryGraph, RelationalGraph, relational_spmm
 from graphzoo.ops.attention import (
     AttentionNorm,
     exponential_attention,
@@ -28,6 +28,7 @@ from graphzoo.ops.attention import (
 from graphzoo.ops.message_update import message_update
 from graphzoo.ops.prototype_layer import RowDropout, prototype_layer
 from graphzoo.ops.prototype_layer.naive import feed_forward
+from graphzoo.ops.relational_spmm.query_graph import to_query_major
 from graphzoo.ops.state_mlp import state_mlp
 from graphzoo.sampling.random import hash_integers, normal_from_hash
 from graphzoo.types import GraphSpec
@@ -48,7 +49,7 @@ class MessageUpdate(nn.Module):
         self.norm = nn.LayerNorm(channels)
 
     def forward(
-        self, z: Tensor, relation: Tensor, graph: RelationalGraph, edge_mask: Tensor | None
+        self, z: Tensor, relation: Tensor, graph: RelationalGraph | QueryGraph, edge_mask: Tensor | None
     ) -> Tensor:
         """States [N, B, D] and relation vectors [2R, B, D] -> states [N, B, D]."""
         # On CUDA, autocast keeps LayerNorm, and so z, in float32, but not the relation vectors.
@@ -60,11 +61,12 @@ class MessageUpdate(nn.Module):
         return message_update(z, aggregated, tuple(self.parameters()))
 
 
-def relation_vectors(linear: nn.Linear, query: Tensor) -> Tensor:
+def relation_vectors(linear: nn.Linear, query: Tensor, graph: RelationalGraph | QueryGraph) -> Tensor:
     """Relation vectors conditioned on the query relation (Eq. 4): [B, D] -> [2R, B, D]."""
     vectors: Tensor = linear(query)
     num_types = linear.out_features // query.shape[1]
-    return vectors.view(query.shape[0], num_types, query.shape[1]).transpose(0, 1).contiguous()
+    turned = vectors.view(query.shape[0], num_types, query.shape[1]).transpose(0, 1)
+    return turned if isinstance(graph, QueryGraph) else turned.contiguous()
 
 
 class QueryNet(nn.Module):
@@ -79,13 +81,13 @@ class QueryNet(nn.Module):
         self.layers = nn.ModuleList(MessageUpdate(channels) for _ in range(num_layers))
 
     def forward(
-        self, x: Tensor | None, noise: Tensor, query: Tensor, graph: RelationalGraph, edge_mask: Tensor | None
+        self, x: Tensor | None, noise: Tensor, query: Tensor, graph: RelationalGraph | QueryGraph, edge_mask: Tensor | None
     ) -> Tensor:
         """Layer input [N, B, D] (None for zeros), noise [N, B, 1], query embedding [B, D] -> [N, B, D]."""
         w1 = self.lin1.weight
         z = state_mlp(x, noise, w1[:, :-1], w1[:, -1], (self.lin1.bias, self.lin2.weight, self.lin2.bias))
         if len(self.layers):
-            relation = relation_vectors(self.relation, query)
+            relation = relation_vectors(self.relation, query, graph)
             for layer in self.layers:
                 z = layer(z, relation, graph, edge_mask)
         return z
@@ -102,16 +104,16 @@ class ValueNet(nn.Module):
         self.layers = nn.ModuleList(MessageUpdate(channels) for _ in range(num_layers))
 
     def forward(
-        self, x: Tensor | None, head: Tensor, query: Tensor, graph: RelationalGraph, edge_mask: Tensor | None
+        self, x: Tensor | None, head: Tensor, query: Tensor, graph: RelationalGraph | QueryGraph, edge_mask: Tensor | None
     ) -> Tensor:
         """Layer input [N, B, D] (None for zeros), heads [B], query embedding [B, D] -> [N, B, D]."""
-        z = self._mark_head(x, head, graph.num_nodes)
+        z = self._mark_head(x, head, graph)
         for relation, layer in zip(self.relations, self.layers, strict=True):
             assert isinstance(relation, nn.Linear)
-            z = layer(z, relation_vectors(relation, query), graph, edge_mask)
+            z = layer(z, relation_vectors(relation, query, graph), graph, edge_mask)
         return z
 
-    def _mark_head(self, x: Tensor | None, head: Tensor, num_nodes: int) -> Tensor:
+    def _mark_head(self, x: Tensor | None, head: Tensor, graph: RelationalGraph | QueryGraph) -> Tensor:
         """MLP([x, 1_{u = h}]): the indicator changes one row per query, so only those rows see its
         weights.
         """
@@ -119,7 +121,8 @@ class ValueNet(nn.Module):
         w1, b1, w2, b2 = self.lin1.weight, self.lin1.bias, self.lin2.weight, self.lin2.bias
         batch = torch.arange(head.numel(), device=head.device)
         if x is None:
-            z = _mlp_rows(b1, w2, b2).expand(num_nodes, head.numel(), channels).clone()
+            z = _mlp_rows(b1, w2, b2).expand(graph.num_nodes, head.numel(), channels)
+            z = to_query_major(z) if isinstance(graph, QueryGraph) else z.clone()
             at_head = b1.expand(head.numel(), channels)
         else:
             z = state_mlp(x, None, w1[:, :channels], None, (b1, w2, b2))
@@ -171,7 +174,7 @@ class KnowFormerLayer(nn.Module):
         head: Tensor,
         noise: Tensor,
         keys: Tensor,
-        graph: RelationalGraph,
+        graph: RelationalGraph | QueryGraph,
         edge_mask: Tensor | None,
     ) -> Tensor:
         """One layer.
@@ -215,7 +218,7 @@ class KnowFormerLayer(nn.Module):
         head: Tensor,
         noise: Tensor,
         keys: Tensor,
-        graph: RelationalGraph,
+        graph: RelationalGraph | QueryGraph,
         edge_mask: Tensor | None,
     ) -> Tensor:
         """What queries and keys are made of, from the arguments of `forward`: [N, B, D]."""
@@ -311,7 +314,7 @@ class KnowFormer(QueryEncoder):
 
     def forward(
         self,
-        graph: RelationalGraph,
+        graph: RelationalGraph | QueryGraph,
         head: Tensor,
         relation: Tensor,
         *,
@@ -322,8 +325,9 @@ class KnowFormer(QueryEncoder):
         """Encode B queries.
 
         Args:
-            graph: Facts with inverses: 2R edge types.
-            head: [B], int64.
+            graph: Facts with inverses: 2R edge types. With a `QueryGraph` N below is K, and noise is still that
+                of the entity in the whole graph.
+            head: Node of the graph that is asked about, [B], int64.
             relation: [B], int64, in 0..2R-1.
             edge_mask: True where an edge may be used, [E], bool.
             noise_seed: Noise and dropout are functions of (noise_seed, layer, head, relation, entity).
@@ -343,11 +347,15 @@ class KnowFormer(QueryEncoder):
             )
         query = self.relation_embedding(relation)
         x: Tensor | None = None
-        entity = torch.arange(graph.num_nodes, device=head.device)
+        if isinstance(graph, QueryGraph):
+            entity = graph.entities  # [K, B]
+            asked = entity[head, torch.arange(head.numel(), device=head.device)]
+        else:
+            entity, asked = torch.arange(graph.num_nodes, device=head.device)[:, None], head
         for i, layer in enumerate(self.layers):
-            keys = hash_integers(noise_seed, i, head, relation)  # [B]
+            keys = hash_integers(noise_seed, i, asked, relation)  # [B]
             if noise is None:
-                drawn = self.noise_std * normal_from_hash(hash_integers(keys, entity[:, None]), query.dtype)
+                drawn = self.noise_std * normal_from_hash(hash_integers(keys, entity), query.dtype)
             else:
                 drawn = noise[i]
             x = layer(x, query, head, drawn[..., None], keys, graph, edge_mask)
@@ -356,7 +364,7 @@ class KnowFormer(QueryEncoder):
 
     def edge_gradients(
         self,
-        graph: RelationalGraph,
+        graph: RelationalGraph | QueryGraph,
         head: Tensor,
         relation: Tensor,
         score: Callable[[Tensor], Tensor],
@@ -373,7 +381,7 @@ class KnowFormer(QueryEncoder):
     @torch.no_grad()
     def attention(
         self,
-        graph: RelationalGraph,
+        graph: RelationalGraph | QueryGraph,
         head: Tensor,
         relation: Tensor,
         node: Tensor,
@@ -418,7 +426,7 @@ class KnowFormer(QueryEncoder):
     @torch.no_grad()
     def attention_entropy(
         self,
-        graph: RelationalGraph,
+        graph: RelationalGraph | QueryGraph,
         head: Tensor,
         relation: Tensor,
         node: Tensor,

@@ -21,10 +21,11 @@ from graphzoo.ops.kernelized_attention import (
     positive_random_features,
 )
 from graphzoo.ops.map_rows import map_rows
-from graphzoo.ops.relational_spmm import RelationalGraph, relational_spmm
+from graphzoo.ops.relational_spmm import QueryGraph, RelationalGraph, relational_spmm
 from graphzoo.ops.sparse import SparseMatrix
 
 __all__ = [
+    "QueryGraph",
     "RelationalGraph",
     "SparseAdjacency",
     "SparseMatrix",

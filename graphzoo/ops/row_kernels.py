@@ -83,11 +83,15 @@ def runs_compiled(*tensors: Tensor) -> bool:
 
 
 @jit
-def gather_rows(x: Any, start: int, num_rows: int, query: int, out: Any) -> None:
-    """`out[r] = x[start + r, query]`: the rows of one query of [N, B, D]."""
+def gather_rows(x: Any, grid: Any, start: int, num_rows: int, query: int, out: Any) -> None:
+    """`out[r] = x[start + r, query]`: the rows of one query of [N, B, D], which comes as rows [N B, D].
+
+    `grid` is (N, rows between two entities, rows between two queries).
+    """
     for r in range(num_rows):
-        for c in range(x.shape[2]):
-            out[r, c] = x[start + r, query, c]
+        row = (start + r) * grid[1] + query * grid[2]
+        for c in range(x.shape[1]):
+            out[r, c] = x[row, c]
 
 
 @jit

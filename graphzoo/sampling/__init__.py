@@ -4,6 +4,7 @@ from graphzoo.sampling.facts import FactRemover
 from graphzoo.sampling.hidden_links import LinkHider
 from graphzoo.sampling.negative_pairs import NegativePairs
 from graphzoo.sampling.negatives import sample_negatives
+from graphzoo.sampling.neighbourhoods import NeighbourhoodSampler
 from graphzoo.sampling.pair_subgraphs import PairGraph, PairSamples, PairSubgraphSampler
 from graphzoo.sampling.partition import induced_subgraph, partition
 from graphzoo.sampling.random import hash_integers, normal_from_hash, uniform_from_hash
@@ -12,6 +13,7 @@ __all__ = [
     "FactRemover",
     "LinkHider",
     "NegativePairs",
+    "NeighbourhoodSampler",
     "PairGraph",
     "PairSamples",
     "PairSubgraphSampler",

@@ -17,8 +17,8 @@ from graphzoo.errors import NonFiniteError
 from graphzoo.memory import Halves
 from graphzoo.metrics import RankingMetric, rank_targets, summarize_ranks, tie_share
 from graphzoo.metrics.ranks import Ties
-from graphzoo.ops import RelationalGraph
-from graphzoo.sampling import FactRemover, hash_integers, sample_negatives
+from graphzoo.ops import QueryGraph, RelationalGraph
+from graphzoo.sampling import FactRemover, NeighbourhoodSampler, hash_integers, sample_negatives
 from graphzoo.tasks.base import FEW_QUERIES, SMALLER, Task
 from graphzoo.tasks.reversed_queries import ReversedQueries
 from graphzoo.types import GraphSpec, QueryBatch, TripleBatch
@@ -33,6 +33,8 @@ EVALUATION_STEP = 0
 # States, their update, aggregation and attention temporaries alive at once, in [N, B, D] tensors, while
 # scoring.
 _LIVE_STATES = 8
+# Neighbourhoods of a part: more would only fill memory.
+_NEAR_QUERIES = 32
 
 
 class KGCompletion(Task):
@@ -149,11 +151,13 @@ class KGCompletion(Task):
         """Fit micro-batches to Lightning's accumulation, and index the facts that batches hide."""
         datamodule = self._datamodule()
         self.accumulate_micro_batches()
+        datamodule.hides = self.remove_facts
         share = math.ceil(
             min(datamodule.batch_size, len(datamodule.triples("train"))) / self.trainer.world_size
         )
         at_once = min(datamodule.micro_batch_size or share, share)
-        self.check_memory(at_once, datamodule.spec.num_nodes, option="--data.micro_batch_size")
+        num_nodes = min(datamodule.neighbourhood or datamodule.spec.num_nodes, datamodule.spec.num_nodes)
+        self.check_memory(at_once, num_nodes, option="--data.micro_batch_size")
         for split in ("train", "valid", "test"):  # before training, not after it
             self._check_reversed(split)
         self._remover = FactRemover(datamodule.triples("train"), datamodule.spec.num_nodes, self.remove_facts)
@@ -162,30 +166,39 @@ class KGCompletion(Task):
         """Loss of a part of the global batch, scaled so that gradients add up to the global mean's."""
         assert self._remover is not None
         step = self.trainer.global_step + 1
-        mask = self._remover.to(self.device).edge_mask(batch.removed)
-        logits = self._logits(self._graph("train"), batch.head, batch.relation, mask, self._noise_seed(step))
-        losses = self._ce(logits, batch) if self.loss == "ce" else self._bce(logits, batch)  # [B]
+        seed = self._noise_seed(step)
+        if batch.graph is None:
+            mask, answer = self._remover.to(self.device).edge_mask(batch.removed), batch.tail
+            logits = self._logits(self._graph("train"), batch.head, batch.relation, mask, seed)
+        else:
+            answer = batch.graph.find(batch.tail)
+            logits = self._logits(batch.graph, batch.graph.find(batch.head), batch.relation, None, seed)
+        losses = self._ce(logits, answer) if self.loss == "ce" else self._bce(logits, answer, batch)  # [B]
         self.collect_loss(losses, batch.num_global)
         return losses.sum() * (self.loss_scale * self.parts_of_batch / batch.num_global)
 
-    def _ce(self, logits: Tensor, batch: TripleBatch) -> Tensor:
-        return F.cross_entropy(logits.float(), batch.tail, reduction="none")
+    def _ce(self, logits: Tensor, answer: Tensor) -> Tensor:
+        return F.cross_entropy(logits.float(), answer, reduction="none")
 
-    def _bce(self, logits: Tensor, batch: TripleBatch) -> Tensor:
+    def _bce(self, logits: Tensor, answer: Tensor, batch: TripleBatch) -> Tensor:
         known_row, known_entity = (
-            self._datamodule().answers("train").lookup(batch.head.cpu(), batch.relation.cpu())
+            known.to(self.device)
+            for known in self._datamodule().answers("train").lookup(batch.head.cpu(), batch.relation.cpu())
         )
+        if batch.graph is not None:
+            known_entity = batch.graph.find(known_entity, known_row)
+            known_row, known_entity = known_row[known_entity >= 0], known_entity[known_entity >= 0]
         negatives, possible = sample_negatives(
             batch.index,
-            known_row.to(self.device),
-            known_entity.to(self.device),
+            known_row,
+            known_entity,
             num_entities=logits.shape[1],
             num_negatives=min(self.num_negatives, logits.shape[1]),
             seed=self.seed,
             epoch=batch.epoch,
         )
         logits = logits.float()
-        positive = logits.gather(1, batch.tail[:, None]).squeeze(1)
+        positive = logits.gather(1, answer[:, None]).squeeze(1)
         negative = logits.gather(1, negatives)  # [B, K]
         with torch.no_grad():
             weight = torch.softmax(negative / self.adversarial_temperature, dim=1) * possible[:, None]
@@ -336,7 +349,29 @@ class KGCompletion(Task):
         scores = self._score_in_parts(graph, head, relation)
         return self._reversed.join(scores, graph, head, relation, partial(self._score_in_parts, graph))
 
+    def _neighbourhoods(self) -> dict[str, Any] | None:
+        """How queries get their neighbourhoods, from the data or else the checkpoint; None: whole graph."""
+        if self._has_data():
+            found: dict[str, Any] | None = self._datamodule().neighbourhoods
+        else:
+            found = self._loaded_data.get("data", {}).get("neighbourhoods")
+        return found if found and found["protocol"] == "neighbourhood" else None
+
+    def _sampler(self, graph: RelationalGraph) -> NeighbourhoodSampler | None:
+        """The sampler of a graph; None where queries reason over all of it."""
+        settings = self._neighbourhoods()
+        if settings is None or settings["num_nodes"] >= graph.num_nodes:
+            return None
+        cached: tuple[Any, ...] = self.__dict__.get("_near", (None, None, None))
+        if cached[0] is not graph or cached[1] != settings:
+            share = settings["relation_share"]
+            sampler = NeighbourhoodSampler(graph, settings["num_nodes"], relation_share=share)
+            cached = self.__dict__["_near"] = (graph, settings, sampler)
+        return cached[2]
+
     def _score_in_parts(self, graph: RelationalGraph, head: Tensor, relation: Tensor) -> Tensor:
+        if (sampler := self._sampler(graph)) is not None:
+            return self._score_near(sampler, head, relation)
         channels = self.query_encoder.out_channels
         per_query = graph.num_nodes * channels * 4 * _LIVE_STATES
         if per_query > self.max_score_bytes:  # one query is the least there is
@@ -348,6 +383,26 @@ class KGCompletion(Task):
             self.max_score_bytes // max(1, per_query),
         )
         return torch.cat(scores) if scores else torch.empty(0, graph.num_nodes, device=head.device)
+
+    def _score_near(self, sampler: NeighbourhoodSampler, head: Tensor, relation: Tensor) -> Tensor:
+        """Logits in the neighbourhood; whole numbers below all of them for entities outside, nearest first."""
+        channels = self.query_encoder.out_channels
+        per_query = sampler.num_nodes * channels * 4 * _LIVE_STATES
+        seed = self._noise_seed(EVALUATION_STEP)
+
+        def score(start: int, stop: int) -> Tensor:
+            asked = head[start:stop], relation[start:stop]
+            graph = sampler(*asked)[0]
+            levels = sampler.levels(*asked, graph).to(head.device)
+            graph = graph.to(head.device)
+            inside = self._logits(graph, graph.find(asked[0]), asked[1], None, seed).float()
+            # floats hold whole numbers exactly up to 2^24, so that levels stay apart
+            scores = inside.amin(1, keepdim=True).floor() - levels
+            return scores.scatter_(1, graph.nodes, inside)
+
+        size = max(1, min(_NEAR_QUERIES, self.max_score_bytes // max(1, per_query)))
+        scores = self._halves(score, head.numel(), size)
+        return torch.cat(scores) if scores else torch.empty(0, sampler.num_entities, device=head.device)
 
     def edge_gradients(
         self,
@@ -393,7 +448,7 @@ class KGCompletion(Task):
 
     def _logits(
         self,
-        graph: RelationalGraph,
+        graph: RelationalGraph | QueryGraph,
         head: Tensor,
         relation: Tensor,
         edge_mask: Tensor | None,
@@ -418,5 +473,9 @@ class KGCompletion(Task):
         graph = datamodule.knowledge_graph
         return {
             "relations": list(graph.relations),
-            "data": {"name": graph.name, "fingerprint": datamodule.fingerprint},
+            "data": {
+                "name": graph.name,
+                "fingerprint": datamodule.fingerprint,
+                "neighbourhoods": datamodule.neighbourhoods,
+            },
         }

@@ -10,6 +10,7 @@ from importlib import import_module
 from torch import Tensor
 
 from graphzoo.ops.message_update import naive
+from graphzoo.ops.relational_spmm.query_graph import is_query_major
 
 __all__ = ["message_update"]
 
@@ -35,6 +36,9 @@ def message_update(
         backend = "numba" if runs_compiled(z, aggregated, *parameters) else "naive"
     if backend == "naive":
         return naive.message_update(z, aggregated, parameters)
+    if is_query_major(z):  # rows are alike: take them as they lie
+        turned = message_update(z.transpose(0, 1), aggregated.transpose(0, 1), parameters, backend=backend)
+        return turned.transpose(0, 1)
     updated: Tensor = import_module("graphzoo.ops.message_update.numba").message_update(
         z, aggregated, parameters
     )

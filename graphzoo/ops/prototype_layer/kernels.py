@@ -1,5 +1,7 @@
 """Compiled loops over the queries `first..last` of [N, B, D] states, block by block of entities.
 
+States come as rows [N B, D] with `grid` = (N, rows between two entities, rows between two queries).
+
 `blocks` [D, H] and `blocks_t` [H, D] say which head a channel belongs to: sums over heads are small products.
 """
 
@@ -86,7 +88,7 @@ def _unit_heads_gradient(
 @jit
 def _four(states: Any, block: int) -> Any:
     """Scratch: four times the rows of a block."""
-    shape = (block, states.shape[2])
+    shape = (block, states.shape[1])
     return (
         np.empty(shape, states.dtype),
         np.empty(shape, states.dtype),
@@ -97,11 +99,11 @@ def _four(states: Any, block: int) -> Any:
 
 @jit
 def _unit_rows(
-    states: Any, weight_t: Any, bias: Any, blocks: Any, blocks_t: Any, start: int, n: int, b: int,
+    states: Any, grid: Any, weight_t: Any, bias: Any, blocks: Any, blocks_t: Any, start: int, n: int, b: int,
     s: Any, out: Any, heads: Any, spread: Any,
 ) -> None:  # fmt: skip
     """A block of keys or queries with heads of norm 1, into `out`: states, into `s`, through a linear map."""
-    gather_rows(states, start, n, b, s)
+    gather_rows(states, grid, start, n, b, s)
     np.dot(s[:n], weight_t, out[:n])
     add_rows(out, bias, n)
     _unit_heads(out, blocks, blocks_t, heads, spread, n)
@@ -110,10 +112,10 @@ def _unit_rows(
 @jit
 def sums(
     states: Any, value: Any, weight_t: Any, bias: Any, key_sum: Any, product: Any, value_sum: Any,
-    blocks: Any, blocks_t: Any, block: int, first: int, last: int,
+    grid: Any, blocks: Any, blocks_t: Any, block: int, first: int, last: int,
 ) -> None:  # fmt: skip
     """Add up keys, key-value products and values over all entities."""
-    num_nodes, _, channels = states.shape
+    num_nodes, channels = grid[0], states.shape[1]
     dtype = states.dtype
     s, v, k, spread = _four(states, block)
     heads = np.empty((block, blocks.shape[1]), dtype)
@@ -121,8 +123,8 @@ def sums(
     for start in range(0, num_nodes, block):
         n = min(block, num_nodes - start)
         for b in range(first, last):
-            gather_rows(value, start, n, b, v)
-            _unit_rows(states, weight_t, bias, blocks, blocks_t, start, n, b, s, k, heads, spread)
+            gather_rows(value, grid, start, n, b, v)
+            _unit_rows(states, grid, weight_t, bias, blocks, blocks_t, start, n, b, s, k, heads, spread)
             np.dot(k[:n].T, v[:n], part)
             for i in range(channels):
                 for j in range(channels):
@@ -138,10 +140,10 @@ def sums_gradient(
     states: Any, value: Any, weight: Any, weight_t: Any, bias: Any,
     grad_key_sum: Any, grad_product: Any, grad_value_sum: Any,
     grad_states: Any, grad_value: Any, grad_weight: Any, grad_bias: Any,
-    blocks: Any, blocks_t: Any, block: int, first: int, last: int,
+    grid: Any, blocks: Any, blocks_t: Any, block: int, first: int, last: int,
 ) -> None:  # fmt: skip
     """Write the gradients of the rows, add those of weight and bias."""
-    num_nodes, _, channels = states.shape
+    num_nodes, channels = grid[0], states.shape[1]
     shape, dtype = (block, channels), states.dtype
     s, v, k, spread = _four(states, block)
     grad_k, out = np.empty(shape, dtype), np.empty(shape, dtype)
@@ -150,12 +152,12 @@ def sums_gradient(
     for start in range(0, num_nodes, block):
         n = min(block, num_nodes - start)
         for b in range(first, last):
-            gather_rows(value, start, n, b, v)
-            _unit_rows(states, weight_t, bias, blocks, blocks_t, start, n, b, s, k, heads, spread)
+            gather_rows(value, grid, start, n, b, v)
+            _unit_rows(states, grid, weight_t, bias, blocks, blocks_t, start, n, b, s, k, heads, spread)
             np.dot(k[:n], grad_product[b], out[:n])
             for r in range(n):
                 for c in range(channels):
-                    grad_value[start + r, b, c] = out[r, c] + grad_value_sum[b, c]
+                    grad_value[(start + r) * grid[1] + b * grid[2], c] = out[r, c] + grad_value_sum[b, c]
             np.dot(v[:n], grad_product[b].T, grad_k[:n])
             add_rows(grad_k, grad_key_sum[b], n)
             _unit_heads_gradient(grad_k, k, spread, blocks, blocks_t, heads, out, n)
@@ -165,18 +167,18 @@ def sums_gradient(
             for r in range(n):
                 for c in range(channels):
                     grad_bias[c] += grad_k[r, c]
-                    grad_states[start + r, b, c] = out[r, c]
+                    grad_states[(start + r) * grid[1] + b * grid[2], c] = out[r, c]
 
 
 @jit
 def _attention(
-    states: Any, value: Any, arrays: Any, blocks: Any, blocks_t: Any, start: int, n: int, b: int,
+    states: Any, value: Any, grid: Any, arrays: Any, blocks: Any, blocks_t: Any, start: int, n: int, b: int,
     s: Any, q: Any, attended: Any, spread: Any, spread_total: Any, heads: Any,
 ) -> None:  # fmt: skip
     """Eq. 10 with numerator and denominator times N: unit queries, output and 1 / denominator of a block."""
     _, weight_t, bias, key_sum, product, value_sum = arrays[:6]
-    one, count = states.dtype.type(1), states.dtype.type(states.shape[0])
-    _unit_rows(states, weight_t, bias, blocks, blocks_t, start, n, b, s, q, heads, spread)
+    one, count = states.dtype.type(1), states.dtype.type(grid[0])
+    _unit_rows(states, grid, weight_t, bias, blocks, blocks_t, start, n, b, s, q, heads, spread)
     np.dot(q[:n], product[b], attended[:n])
     for r in range(n):
         for c in range(q.shape[1]):
@@ -188,7 +190,7 @@ def _attention(
     np.dot(heads[:n], blocks_t, spread_total[:n])
     for r in range(n):
         for c in range(q.shape[1]):
-            numerator = attended[r, c] + value_sum[b, c] + count * value[start + r, b, c]
+            numerator = attended[r, c] + value_sum[b, c] + count * value[(start + r) * grid[1] + b * grid[2], c]
             attended[r, c] = numerator * spread_total[r, c]
 
 
@@ -214,11 +216,11 @@ def _feed_forward(
 
 
 @jit
-def _add_skip(attended: Any, skip: Any, start: int, n: int, b: int, out: Any) -> None:
+def _add_skip(attended: Any, skip: Any, grid: Any, start: int, n: int, b: int, out: Any) -> None:
     if skip.shape[0]:
         for r in range(n):
             for c in range(out.shape[1]):
-                out[r, c] = attended[r, c] + skip[start + r, b, c]
+                out[r, c] = attended[r, c] + skip[(start + r) * grid[1] + b * grid[2], c]
     else:
         for r in range(n):
             for c in range(out.shape[1]):
@@ -228,10 +230,10 @@ def _add_skip(attended: Any, skip: Any, start: int, n: int, b: int, out: Any) ->
 @jit
 def attend(
     states: Any, value: Any, skip: Any, out: Any, arrays: Any, masks: Any,
-    blocks: Any, blocks_t: Any, block: int, first: int, last: int,
+    grid: Any, blocks: Any, blocks_t: Any, block: int, first: int, last: int,
 ) -> None:  # fmt: skip
     """The layer's output."""
-    num_nodes, _, channels = states.shape
+    num_nodes, channels = grid[0], states.shape[1]
     shape, dtype = (block, channels), states.dtype
     s, q, a, x = _four(states, block)
     hidden, unit = np.empty(shape, dtype), np.empty(shape, dtype)
@@ -241,23 +243,23 @@ def attend(
     for start in range(0, num_nodes, block):
         n = min(block, num_nodes - start)
         for b in range(first, last):
-            _attention(states, value, arrays, blocks, blocks_t, start, n, b, s, q, a, x, hidden, heads)
-            _add_skip(a, skip, start, n, b, a)
+            _attention(states, value, grid, arrays, blocks, blocks_t, start, n, b, s, q, a, x, hidden, heads)
+            _add_skip(a, skip, grid, start, n, b, a)
             _feed_forward(arrays, masks, start, n, b, x, hidden, a, unit, inverse_std, bits)
             normalize_rows(a, unit, inverse_std, n)
             for r in range(n):
                 for c in range(channels):
-                    out[start + r, b, c] = unit[r, c] * n2w[c] + n2b[c]
+                    out[(start + r) * grid[1] + b * grid[2], c] = unit[r, c] * n2w[c] + n2b[c]
 
 
 @jit
 def attend_gradient(
     states: Any, value: Any, skip: Any, grad: Any, grad_states: Any, grad_value: Any, grad_skip: Any,
     arrays: Any, grad_sums: Any, grad_parameters: Any, masks: Any,
-    blocks: Any, blocks_t: Any, block: int, first: int, last: int,
+    grid: Any, blocks: Any, blocks_t: Any, block: int, first: int, last: int,
 ) -> None:  # fmt: skip
     """Write the gradients of the rows, add those of the sums (per query) and of the parameters."""
-    num_nodes, _, channels = states.shape
+    num_nodes, channels = grid[0], states.shape[1]
     shape, dtype = (block, channels), states.dtype
     s, q, attended, spread = _four(states, block)
     total, x, hidden, a = _four(states, block)
@@ -277,12 +279,13 @@ def attend_gradient(
         n = min(block, num_nodes - start)
         for b in range(first, last):
             _attention(
-                states, value, arrays, blocks, blocks_t, start, n, b, s, q, attended, spread, total, heads
+                states, value, grid, arrays, blocks, blocks_t, start, n, b, s, q, attended, spread, total,
+                heads,
             )
-            _add_skip(attended, skip, start, n, b, a)
+            _add_skip(attended, skip, grid, start, n, b, a)
             _feed_forward(arrays, masks, start, n, b, x, hidden, a, unit1, std1, bits)
             normalize_rows(a, unit2, std2, n)
-            gather_rows(grad, start, n, b, g)
+            gather_rows(grad, grid, start, n, b, g)
             normalize_rows_gradient(g, unit2, std2, n2w, a, grad_n2w, grad_n2b, n)  # a: of A + FFN(A)
             np.dot(a[:n].T, hidden[:n], part)
             grad_w2 += part
@@ -304,12 +307,12 @@ def attend_gradient(
             if skip.shape[0]:
                 for r in range(n):
                     for c in range(channels):
-                        grad_skip[start + r, b, c] = a[r, c]
+                        grad_skip[(start + r) * grid[1] + b * grid[2], c] = a[r, c]
             _head_sums(a, attended, blocks, x, heads, n)
             for r in range(n):
                 for c in range(channels):
                     a[r, c] *= total[r, c]  # of the numerator
-                    grad_value[start + r, b, c] = count * a[r, c]
+                    grad_value[(start + r) * grid[1] + b * grid[2], c] = count * a[r, c]
                     grad_value_sum[b, c] += a[r, c]
             np.dot(q[:n].T, a[:n], part)
             for i in range(channels):
@@ -329,4 +332,4 @@ def attend_gradient(
             for r in range(n):
                 for c in range(channels):
                     grad_b[c] += g[r, c]
-                    grad_states[start + r, b, c] = a[r, c]
+                    grad_states[(start + r) * grid[1] + b * grid[2], c] = a[r, c]

@@ -14,6 +14,7 @@ from torch.autograd.function import Function, once_differentiable
 
 from graphzoo.ops.prototype_layer import kernels
 from graphzoo.ops.prototype_layer.dropout import RowDropout
+from graphzoo.ops.relational_spmm.query_graph import is_query_major, to_query_major
 from graphzoo.ops.row_kernels import block_rows
 from graphzoo.ops.threads import run_pieces
 
@@ -54,7 +55,7 @@ class _Sums(Function):
     def forward(
         ctx: Any, states: Tensor, value: Tensor, weight: Tensor, bias: Tensor, num_heads: int
     ) -> tuple[Tensor, ...]:
-        states, value = states.contiguous(), value.contiguous()
+        states, value = _arranged(states, states), _arranged(value, states)
         ctx.save_for_backward(states, value, weight, bias)
         ctx.num_heads = num_heads
         _, num_queries, channels = states.shape
@@ -63,7 +64,7 @@ class _Sums(Function):
             states.new_zeros(num_queries, channels, channels),
             states.new_zeros(num_queries, channels),
         )
-        rows, settings = _arrays(states, value), _settings(states, num_heads)
+        rows, settings = _rows(states, value), _settings(states, num_heads)
         w, b = _arrays(weight, bias)
         w_t, outputs = _transposed(w), _arrays(*sums)
 
@@ -79,9 +80,9 @@ class _Sums(Function):
         states, value, weight, bias = ctx.saved_tensors
         grad_rows = torch.empty_like(states), torch.empty_like(value)
         partial = _partial(_num_pieces(states.shape[1]), (weight, bias))
-        rows, settings = _arrays(states, value), _settings(states, ctx.num_heads)
+        rows, settings = _rows(states, value), _settings(states, ctx.num_heads)
         w, b = _arrays(weight, bias)
-        w_t, given, outputs = _transposed(w), _arrays(*grads), _arrays(*grad_rows)
+        w_t, given, outputs = _transposed(w), _arrays(*grads), _rows(*grad_rows)
 
         def work(first: int, last: int, piece: int) -> None:
             parts = [part[piece] for part in partial]
@@ -104,15 +105,15 @@ class _Attend(Function):
         skip: Tensor | None,
         *shared: Tensor,
     ) -> Tensor:
-        states, value = states.contiguous(), value.contiguous()
+        states, value = _arranged(states, states), _arranged(value, states)
         # None of the loops reads a skip or a mask of length 0.
-        skip_rows = states.new_empty(0, *states.shape[1:]) if skip is None else skip.contiguous()
+        skip_rows = states.new_empty(0, *states.shape[1:]) if skip is None else _arranged(skip, states)
         ctx.save_for_backward(states, value, skip_rows, *shared)
         ctx.num_heads, ctx.has_skip = num_heads, skip is not None
         ctx.masks = _masks(dropout, states)
         out = torch.empty_like(states)
-        rows, arrays = _arrays(states, value, skip_rows), _parameters(shared, num_heads)
-        target = out.numpy()
+        rows, arrays = _rows(states, value, skip_rows), _parameters(shared, num_heads)
+        (target,) = _rows(out)
         settings = _settings(states, num_heads)
 
         def work(first: int, last: int, piece: int) -> None:
@@ -129,7 +130,7 @@ class _Attend(Function):
         weight, bias, key_sum, product, value_sum, *parameters = shared
         grad_sums = [torch.zeros_like(x) for x in (key_sum, product, value_sum)]
         partial = _partial(_num_pieces(states.shape[1]), (weight, bias, *parameters))
-        rows, outputs = _arrays(states, value, skip_rows, grad), _arrays(*grad_rows)
+        rows, outputs = _rows(states, value, skip_rows, _arranged(grad, states)), _rows(*grad_rows)
         arrays, sums = _parameters(shared, ctx.num_heads), _arrays(*grad_sums)
         settings = _settings(states, ctx.num_heads)
 
@@ -150,6 +151,17 @@ class _Attend(Function):
 
 def _arrays(*tensors: Tensor) -> list[_Array]:
     return [tensor.detach().contiguous().numpy() for tensor in tensors]
+
+
+def _arranged(x: Tensor, like: Tensor) -> Tensor:
+    """`x` node by node or query by query in memory, as `like` is; see `QueryGraph`."""
+    return to_query_major(x) if is_query_major(like) else x.contiguous()
+
+
+def _rows(*tensors: Tensor) -> list[_Array]:
+    """Each [N, B, D] as rows [N B, D] in the order of its memory."""
+    dense = (x.transpose(0, 1) if is_query_major(x) else x for x in tensors)
+    return [x.detach().reshape(-1, x.shape[-1]).numpy() for x in dense]
 
 
 def _transposed(array: _Array) -> _Array:
@@ -182,13 +194,16 @@ def _masks(dropout: RowDropout | None, states: Tensor) -> tuple[_Array, _Array, 
     return words, entities, np.int16(dropout.threshold), number(dropout.scale)
 
 
-def _settings(states: Tensor, num_heads: int) -> tuple[_Array, _Array, int]:
-    """Which head a channel belongs to, as [D, H] and [H, D] matrices, and the rows of a block."""
-    channels = states.shape[2]
+def _settings(
+    states: Tensor, num_heads: int
+) -> tuple[tuple[int, int, int], _Array, _Array, int]:
+    """How rows lie, which head a channel belongs to, as [D, H] and [H, D] matrices, and the rows of a block."""
+    num_nodes, num_queries, channels = states.shape
+    grid = (num_nodes, 1, num_nodes) if is_query_major(states) else (num_nodes, num_queries, 1)
     blocks = np.repeat(np.eye(num_heads, dtype=states.detach().numpy().dtype), channels // num_heads, axis=0)
     # Entities of a block, in blocks of nearly one size: a small rest would cost as many calls as a whole one.
     num_blocks = -(-states.shape[0] // min(block_rows(channels), _MAX_ENTITIES))
-    return np.ascontiguousarray(blocks), _transposed(blocks), -(-states.shape[0] // num_blocks)
+    return grid, np.ascontiguousarray(blocks), _transposed(blocks), -(-states.shape[0] // num_blocks)
 
 
 def _num_pieces(num_queries: int) -> int:

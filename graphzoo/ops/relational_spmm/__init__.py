@@ -18,8 +18,9 @@ from torch import Tensor
 from graphzoo.ops.relational_spmm import naive
 from graphzoo.ops.relational_spmm.function import RelationalSpMM
 from graphzoo.ops.relational_spmm.graph import RelationalGraph
+from graphzoo.ops.relational_spmm.query_graph import QueryGraph
 
-__all__ = ["Backend", "RelationalGraph", "relational_spmm"]
+__all__ = ["Backend", "QueryGraph", "RelationalGraph", "relational_spmm"]
 
 Backend = Literal["naive", "numba", "triton", "scatter"]
 _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -28,7 +29,7 @@ _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 def relational_spmm(
     x: Tensor,
     relation: Tensor,
-    graph: RelationalGraph,
+    graph: RelationalGraph | QueryGraph,
     *,
     edge_mask: Tensor | None = None,
     backend: Backend | None = None,
@@ -43,7 +44,8 @@ def relational_spmm(
     Args:
         x: Node states, [N, \*F], float32, float64, bfloat16 or float16; halves are summed in float32.
         relation: Relation vectors, [R, \*F], dtype and device of `x`.
-        graph: Edges, on the device of `x`.
+        graph: Edges, on the device of `x`. With a `QueryGraph` every query has edges of its own: `x` is
+            [K, B, \*F], `relation` [R, B, \*F], and there is no mask.
         edge_mask: True for edges that count, [E], bool, in the order of `graph.edge_index`; all by default.
         backend: "naive", "numba", "triton" or "scatter"; default by device.
 
@@ -59,6 +61,8 @@ def relational_spmm(
     >>> relational_spmm(torch.ones(3, 1), torch.tensor([[1.0], [10.0]]), graph, backend="naive").flatten()
     tensor([ 0.,  0., 11.])
     """
+    if isinstance(graph, QueryGraph):
+        return _by_query(x, relation, graph, edge_mask, backend)
     _check_arguments(x, relation, graph, edge_mask)
     if torch.compiler.is_exporting():
         backend = "naive"  # an exported program holds torch's own operations only
@@ -85,6 +89,27 @@ def relational_spmm(
         segment_products,
     )
     return flat.reshape(x.shape).to(dtype)
+
+
+def _by_query(
+    x: Tensor, relation: Tensor, graph: QueryGraph, edge_mask: Tensor | None, backend: Backend | None
+) -> Tensor:
+    """The op on the disjoint graph of all queries; the result lies query by query, as `x` had better do."""
+    if edge_mask is not None:
+        raise ValueError("a QueryGraph takes no edge_mask: its sampler leaves out what a query must not see")
+    if x.dim() < 3 or x.shape[:2] != (graph.num_nodes, graph.num_queries):
+        raise ValueError(
+            f"x must have shape [K={graph.num_nodes}, B={graph.num_queries}, *F], got {list(x.shape)}"
+        )
+    if relation.dim() < 3 or relation.shape[:2] != (graph.num_relations, graph.num_queries):
+        raise ValueError(
+            f"relation must have shape [R={graph.num_relations}, B={graph.num_queries}, *F], "
+            f"got {list(relation.shape)}"
+        )
+    flat = relational_spmm(
+        x.transpose(0, 1).flatten(0, 1), relation.transpose(0, 1).flatten(0, 1), graph.flat, backend=backend
+    )
+    return flat.unflatten(0, (graph.num_queries, graph.num_nodes)).transpose(0, 1)
 
 
 def _check_arguments(x: Tensor, relation: Tensor, graph: RelationalGraph, edge_mask: Tensor | None) -> None:

@@ -1,0 +1,145 @@
+"""A graph of its own for each query of a batch, all with the same number of nodes."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from graphzoo.ops.relational_spmm.graph import Ordering, RelationalGraph
+
+__all__ = ["QueryGraph", "is_query_major", "to_query_major"]
+
+
+class QueryGraph:
+    """B graphs of K nodes each, taken from one whole graph; `graphzoo.sampling.NeighbourhoodSampler` makes them.
+
+    Query encoders take it where they take a `RelationalGraph`: states are [K, B, D] in place of [N, B, D], and
+    `relational_spmm` lets every query pass messages along its own edges. As one disjoint graph, `flat`, node k
+    of query b is number b K + k and edge type r of query b is b 2R + r, so the states of a query lie together
+    in memory ("query-major", see `to_query_major`).
+
+    Args:
+        nodes: Number of each node in the whole graph, ascending in every row, [B, K], int64.
+        flat: The disjoint graph of B K nodes and B 2R edge types.
+        num_relations: 2R.
+        edge: Number of each edge of `flat` in the whole graph, [E], int64; None where nobody asked.
+    """
+
+    def __init__(
+        self, nodes: Tensor, flat: RelationalGraph, num_relations: int, edge: Tensor | None = None
+    ) -> None:
+        self.nodes, self.flat, self.num_relations, self.edge = nodes, flat, num_relations, edge
+
+    @property
+    def num_queries(self) -> int:
+        """B."""
+        return self.nodes.shape[0]
+
+    @property
+    def num_nodes(self) -> int:
+        """K."""
+        return self.nodes.shape[1]
+
+    @property
+    def num_edges(self) -> int:
+        """Edges of all queries together."""
+        return self.flat.num_edges
+
+    @property
+    def edge_index(self) -> Tensor:
+        """Edges of the disjoint graph, [2, E]: with one query its nodes' own numbers 0..K-1."""
+        return self.flat.edge_index
+
+    @property
+    def edge_type(self) -> Tensor:
+        """Types of these edges, [E]."""
+        return self.flat.edge_type
+
+    @property
+    def device(self) -> torch.device:
+        """Where the graphs live."""
+        return self.nodes.device
+
+    @property
+    def entities(self) -> Tensor:
+        """Numbers of the nodes in the whole graph, in the layout of states, [K, B]."""
+        return self.nodes.t()
+
+    def to(self, device: torch.device | str, *, non_blocking: bool = False) -> QueryGraph:
+        """The graphs on another device."""
+        if torch.empty(0, device=device).device == self.device:
+            return self
+        edge = None if self.edge is None else self.edge.to(device, non_blocking=non_blocking)
+        nodes = self.nodes.to(device, non_blocking=non_blocking)
+        return QueryGraph(nodes, self.flat.to(device), self.num_relations, edge)
+
+    def find(self, entity: Tensor, query: Tensor | None = None) -> Tensor:
+        """Where entities stand among the nodes of their query.
+
+        Args:
+            entity: Numbers in the whole graph, [n], int64.
+            query: The query that each is looked for in, [n], int64; None: entity i in query i.
+
+        Returns:
+            0..K-1, or -1 for an entity outside, [n], int64.
+        """
+        if not entity.numel():
+            return torch.empty_like(entity)
+        if query is None:
+            query = torch.arange(entity.numel(), device=entity.device)
+        # one ascending list for all queries: their rows are moved apart
+        span = int(torch.maximum(self.nodes.max(), entity.max())) + 1
+        shift = torch.arange(self.num_queries, device=self.device) * span
+        keys = (self.nodes + shift[:, None]).flatten()
+        wanted = entity + query * span
+        place = torch.searchsorted(keys, wanted).clamp_(max=keys.numel() - 1)
+        return torch.where(keys[place] == wanted, place - query * self.num_nodes, -1)
+
+    def __repr__(self) -> str:
+        return (
+            f"QueryGraph(num_queries={self.num_queries}, num_nodes={self.num_nodes}, "
+            f"num_relations={self.num_relations}, num_edges={self.num_edges}, device='{self.device}')"
+        )
+
+
+def flat_graph(
+    num_nodes: int,
+    num_relations: int,
+    edge_index: Tensor,
+    kinds: Tensor,
+    mirrored: Tensor,
+    offsets: Tensor,
+    by_kind: tuple[Tensor, Tensor, Tensor],
+) -> RelationalGraph:
+    """A disjoint graph whose orderings are known, so that nothing is sorted.
+
+    Every edge has its inverse, so the edges that leave a node are those that enter it, with inverse types.
+
+    Args:
+        num_nodes: Of all queries, B K.
+        num_relations: Edge types of all queries, B 2R.
+        edge_index: [2, E], int32, by target.
+        kinds: Type of each edge, [E], int32.
+        mirrored: Type of each edge's inverse, [E], int32.
+        offsets: Where each target's edges begin, [B K + 1], int32.
+        by_kind: Edges by type: where each type's begin [B 2R + 1], sources and targets [E], int32.
+    """
+    graph = RelationalGraph.unchecked(edge_index, kinds, num_nodes, num_relations)
+    none = kinds.new_empty(0)  # positions are for masks, which these graphs have no use for
+    longest = [int(o.diff().max()) if o.numel() > 1 else 0 for o in (offsets, by_kind[0])]
+    graph._orderings = {
+        "target": Ordering(offsets, edge_index[0], kinds, none, longest[0]),
+        "source": Ordering(offsets, edge_index[0], mirrored, none, longest[0]),
+        "relation": Ordering(*by_kind, none, longest[1]),
+    }
+    return graph
+
+
+def is_query_major(x: Tensor) -> bool:
+    """Whether states [N, B, ...] lie in memory query by query."""
+    return x.dim() > 2 and not x.is_contiguous() and x.transpose(0, 1).is_contiguous()
+
+
+def to_query_major(x: Tensor) -> Tensor:
+    """The same states [N, B, ...], in memory query by query: those of one query share a cache."""
+    return x.transpose(0, 1).contiguous().transpose(0, 1)

@@ -1,0 +1,413 @@
+"""Compiled loops of the neighbourhood sampler: personalised PageRank, the choice of entities, induced facts.
+
+One call serves one query and holds no lock, so threads share out the queries of a batch. `scratch` is a
+thread's own and is left as it was found: emptying it costs what the query touched, not the graph's size.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from graphzoo.ops.row_kernels import jit
+
+__all__ = ["assemble", "choose", "induce", "order_outside", "push", "undo"]
+
+
+@jit
+def _is_hidden(u: int, kind: int, v: int, hidden: Any) -> bool:
+    """Whether the edge u -kind-> v is the query's own fact, or its inverse; `hidden`: see `push`."""
+    head, tail, own, inverse = hidden[0], hidden[1], hidden[2], hidden[3]
+    if tail < 0:
+        return False
+    if u == head and v == tail and (own < 0 or kind == own):
+        return True
+    return u == tail and v == head and (own < 0 or kind == inverse)
+
+
+@jit
+def _degree(offsets: Any, neighbour: Any, kind: Any, u: int, hidden: Any) -> Any:
+    degree = offsets[u + 1] - offsets[u]
+    if hidden[1] >= 0 and (u == hidden[0] or u == hidden[1]):
+        for e in range(offsets[u], offsets[u + 1]):
+            if _is_hidden(u, kind[e], neighbour[e], hidden):
+                degree -= 1
+    return degree
+
+
+@jit
+def push(
+    offsets: Any, neighbour: Any, kind: Any, hidden: Any, teleport: float, tolerance: float,
+    score: Any, rest: Any, waiting: Any, touched: Any, queue: Any,
+) -> Any:  # fmt: skip
+    """Approximate personalised PageRank of the head by local pushes (Andersen, Chung and Lang, 2006).
+
+    Args:
+        offsets, neighbour, kind: Edges by their source.
+        hidden: Head, tail, type of the fact and of its inverse; tail -1 hides nothing, type -1 hides every
+            edge between the two.
+        teleport: Probability to begin again at the head.
+        tolerance: A node is pushed while it holds this much probability per edge.
+        score: Scratch [N], zeros: what has come to rest; on return the estimate.
+        rest: Scratch [N], zeros: what is still to be shared out.
+        waiting: Scratch [N], False.
+        touched: Scratch [N]: on return the nodes reached, in the order in which they were.
+        queue: Scratch [N], a ring.
+
+    Returns:
+        Number of nodes reached, the head included.
+    """
+    head = hidden[0]
+    size = queue.shape[0]
+    degree_head = _degree(offsets, neighbour, kind, head, hidden)
+    degree_tail = _degree(offsets, neighbour, kind, hidden[1], hidden) if hidden[1] >= 0 else 0
+    rest[head] = 1.0
+    touched[0] = head
+    score[head] = 1e-300  # marks what was touched
+    count = 1
+    queue[0] = head
+    waiting[head] = True
+    first, length = 0, 1
+    while length:
+        u = queue[first]
+        first = first + 1 if first + 1 < size else 0
+        length -= 1
+        waiting[u] = False
+        degree = offsets[u + 1] - offsets[u]
+        if u == head:
+            degree = degree_head
+        elif u == hidden[1]:
+            degree = degree_tail
+        held = rest[u]
+        rest[u] = 0.0
+        if degree == 0:
+            score[u] += held
+            continue
+        score[u] += teleport * held
+        share = (1.0 - teleport) * held / degree
+        special = hidden[1] >= 0 and (u == head or u == hidden[1])
+        for e in range(offsets[u], offsets[u + 1]):
+            v = neighbour[e]
+            if special and _is_hidden(u, kind[e], v, hidden):
+                continue
+            rest[v] += share
+            if score[v] == 0.0:
+                score[v] = 1e-300
+                touched[count] = v
+                count += 1
+            if not waiting[v] and rest[v] >= tolerance * (offsets[v + 1] - offsets[v]):
+                waiting[v] = True
+                last = first + length
+                queue[last if last < size else last - size] = v
+                length += 1
+    for i in range(count):
+        v = touched[i]
+        score[v] += teleport * rest[v]
+    return count
+
+
+@jit
+def undo(score: Any, rest: Any, touched: Any, count: int) -> None:
+    """Empty the scratch of `push`."""
+    for i in range(count):
+        score[touched[i]] = 0.0
+        rest[touched[i]] = 0.0
+
+
+@jit
+def _best(candidates: Any, score: Any, count: int, inside: Any, chosen: Any, filled: int) -> int:
+    """Add the `count` candidates of highest score, among equal ones those of lowest number; see `choose`."""
+    if candidates.shape[0] > count:
+        values = np.empty(candidates.shape[0], np.float64)
+        for i in range(candidates.shape[0]):
+            values[i] = score[candidates[i]]
+        bound = np.partition(values, candidates.shape[0] - count)[candidates.shape[0] - count]
+        above = 0
+        for i in range(candidates.shape[0]):
+            above += values[i] > bound
+        level = np.empty(candidates.shape[0] - above, candidates.dtype)
+        equal = 0
+        for i in range(candidates.shape[0]):
+            if values[i] == bound:
+                level[equal] = candidates[i]
+                equal += 1
+        level = np.sort(level[:equal])
+    else:
+        bound, above, level = -1.0, candidates.shape[0], candidates[:0].copy()
+    for i in range(candidates.shape[0]):
+        v = candidates[i]
+        if score[v] > bound:
+            inside[v] = 0
+            chosen[filled] = v
+            filled += 1
+    for i in range(min(count - above, level.shape[0])):
+        inside[level[i]] = 0
+        chosen[filled] = level[i]
+        filled += 1
+    return filled
+
+
+@jit
+def _answers(members: Any, counts: Any, begin: int, end: int, v: int) -> Any:
+    """How often `v` answers the relation whose answers are `members[begin:end]`, ascending."""
+    stop = end
+    while begin < stop:
+        middle = (begin + stop) // 2
+        if members[middle] < v:
+            begin = middle + 1
+        else:
+            stop = middle
+    return counts[begin] if begin < end and members[begin] == v else 0
+
+
+@jit
+def choose(
+    hidden: Any, own: int, relation: int, answers: Any, popular: Any, num_nodes: int, share: float,
+    score: Any, touched: Any, num_touched: int, inside: Any,
+) -> Any:  # fmt: skip
+    """The entities of a query: the head, the relation's answers, the nearest, and the most frequent to fill up.
+
+    Args:
+        hidden: As for `push`; only its head is looked at.
+        own: The query's own answer, which its fact must not recommend; -1 for none.
+        relation: Of the query, 0..2R-1.
+        answers: Of every relation: where its answers begin, they by number with their counts, and they by
+            falling count with their counts.
+        popular: Entities by falling degree, [N].
+        num_nodes: K.
+        share: Part of K that is taken from the relation's answers.
+        score, touched, num_touched: From `push`.
+        inside: Scratch [N], -1.
+
+    Returns:
+        K distinct entities, ascending; `inside` is -1 again.
+    """
+    starts, members, member_counts, frequent, frequent_counts = answers
+    begin, end = starts[relation], starts[relation + 1]
+    chosen = np.empty(num_nodes, np.int32)
+    chosen[0] = hidden[0]
+    inside[hidden[0]] = 0
+    filled = 1
+    wanted = min(int(share * num_nodes), num_nodes - 1)
+    if wanted and end > begin:
+        near = np.empty(num_touched, np.int32)
+        found = 0
+        for i in range(num_touched):
+            v = touched[i]
+            if inside[v] < 0 and _answers(members, member_counts, begin, end, v) > (v == own):
+                near[found] = v
+                found += 1
+        filled = _best(near[:found], score, min(wanted, found), inside, chosen, filled)
+        # Those out of reach, most frequent first. The own answer stands where it would without its fact.
+        late = -1
+        for i in range(begin, end):
+            if filled > wanted:
+                break
+            v = frequent[i]
+            if late > 0 and (
+                frequent_counts[i] < late or (frequent_counts[i] == late and own < v)
+            ):
+                late = -1
+                inside[own] = 0
+                chosen[filled] = own
+                filled += 1
+                if filled > wanted:
+                    break
+            if v == own:
+                late = frequent_counts[i] - 1 if inside[v] < 0 else -1
+            elif inside[v] < 0:
+                inside[v] = 0
+                chosen[filled] = v
+                filled += 1
+        if late > 0 and filled <= wanted:
+            inside[own] = 0
+            chosen[filled] = own
+            filled += 1
+    near = np.empty(num_touched, np.int32)
+    found = 0
+    for i in range(num_touched):
+        if inside[touched[i]] < 0:
+            near[found] = touched[i]
+            found += 1
+    filled = _best(near[:found], score, min(num_nodes - filled, found), inside, chosen, filled)
+    i = 0
+    while filled < num_nodes:
+        v = popular[i]
+        if inside[v] < 0:
+            inside[v] = 0
+            chosen[filled] = v
+            filled += 1
+        i += 1
+    for i in range(num_nodes):
+        inside[chosen[i]] = -1
+    return np.sort(chosen)
+
+
+@jit
+def induce(
+    offsets: Any, neighbour: Any, kind: Any, edge: Any, nodes: Any, hidden: Any, num_kinds: int, inside: Any
+) -> Any:
+    """The edges among some nodes, in the order of their targets.
+
+    Each fact is found from its end of lower degree: neighbours are sorted by falling degree, so a hub looks at
+    the few nodes that have more edges than itself.
+
+    Args:
+        offsets, neighbour, kind: Edges by their source; neighbours by falling (degree, number).
+        edge: Number of each edge in the user's order, by its source.
+        nodes: K nodes, ascending.
+        hidden: As for `push`.
+        num_kinds: 2R.
+        inside: Scratch [N], -1.
+
+    Returns:
+        Where each target's edges begin [K + 1], and of each edge its source and type, int32, and number.
+    """
+    half = num_kinds // 2
+    size = nodes.shape[0]
+    for k in range(size):
+        inside[nodes[k]] = k
+    room = 16 * size
+    low, high, types = np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room, np.int32)
+    numbers = np.empty(room, np.int64)
+    found = 0
+    starts = np.zeros(size + 1, np.int64)
+    for k in range(size):
+        v = nodes[k]
+        degree = offsets[v + 1] - offsets[v]
+        for e in range(offsets[v], offsets[v + 1]):
+            w = neighbour[e]
+            other = offsets[w + 1] - offsets[w]
+            if other < degree or (other == degree and w < v):
+                break
+            place = inside[w]
+            if place < 0 or _is_hidden(v, kind[e], w, hidden):
+                continue
+            if found == room:
+                room *= 2
+                low, high = _grown(low, room), _grown(high, room)
+                types, numbers = _grown(types, room), _grown(numbers, room)
+            low[found], high[found], types[found], numbers[found] = k, place, kind[e], edge[e]
+            found += 1
+            starts[place + 1] += 1  # v -kind-> w
+            if place != k:
+                starts[k + 1] += 1  # w -inverse-> v
+    for k in range(size):
+        inside[nodes[k]] = -1
+    starts = np.cumsum(starts)
+    total = starts[size]
+    source, second = np.empty(total, np.int32), np.empty(total, np.int32)
+    number = np.empty(total, np.int64)
+    facts = edge.shape[0] // 2
+    free = starts[:size].copy()
+    for i in range(found):
+        target = high[i]
+        e = free[target]
+        free[target] = e + 1
+        source[e], second[e], number[e] = low[i], types[i], numbers[i]
+        if low[i] != target:
+            target = low[i]
+            e = free[target]
+            free[target] = e + 1
+            source[e] = high[i]
+            second[e] = types[i] + half if types[i] < half else types[i] - half
+            number[e] = numbers[i] + facts if numbers[i] < facts else numbers[i] - facts
+    return starts, source, second, number
+
+
+@jit
+def _grown(array: Any, room: int) -> Any:
+    grown = np.empty(room, array.dtype)
+    grown[: array.shape[0]] = array
+    return grown
+
+
+@jit
+def assemble(
+    starts: Any, source: Any, second: Any, query: int, first_edge: int, num_kinds: int,
+    offsets: Any, sources: Any, kinds: Any, mirrored: Any, targets: Any,
+    by_kind: Any, kind_sources: Any, kind_targets: Any,
+) -> None:  # fmt: skip
+    """Copy the edges of one query into the arrays of a batch, grouped by target and by (query, type).
+
+    Args:
+        starts, source, second: From `induce`.
+        query: b; node k becomes b K + k, type r becomes b 2R + r.
+        first_edge: Edges of the queries before.
+        num_kinds: 2R.
+        offsets, sources, kinds, mirrored, targets: Of the batch, by target: begin of each target's edges, and
+            of each edge its source, its type, the type of its inverse, its target.
+        by_kind, kind_sources, kind_targets: Of the batch, by type.
+    """
+    size = starts.shape[0] - 1
+    half = num_kinds // 2
+    node, relation = query * size, query * num_kinds
+    free = np.zeros(num_kinds + 1, np.int64)
+    for e in range(source.shape[0]):
+        free[second[e] + 1] += 1
+    for r in range(num_kinds):
+        free[r + 1] += free[r]
+        by_kind[relation + r] = first_edge + free[r]
+    for k in range(size):
+        offsets[node + k] = first_edge + starts[k]
+        for e in range(starts[k], starts[k + 1]):
+            at = first_edge + e
+            sources[at] = node + source[e]
+            kinds[at] = relation + second[e]
+            mirrored[at] = relation + (second[e] + half if second[e] < half else second[e] - half)
+            targets[at] = node + k
+            place = first_edge + free[second[e]]
+            free[second[e]] += 1
+            kind_sources[place] = node + source[e]
+            kind_targets[place] = node + k
+
+
+@jit
+def order_outside(
+    relation: int, answers: Any, popularity: Any, score: Any, touched: Any, num_touched: int, nodes: Any,
+    level: Any,
+) -> None:  # fmt: skip
+    """How far behind the neighbourhood every entity stands, 1 for the nearest, equal where nothing tells.
+
+    First those that were reached, by falling score, then the relation's other answers, by falling count, then
+    the rest, by falling degree.
+
+    Args:
+        relation: Of the query, 0..2R-1.
+        answers: As for `choose`.
+        popularity: Place of every entity by degree, 0 for the most frequent, equal for equal degrees, [N].
+        score, touched, num_touched: From `push`.
+        nodes: The neighbourhood; its own places are left 0.
+        level: Written, [N].
+    """
+    starts, _, _, frequent, frequent_counts = answers
+    for v in range(level.shape[0]):
+        level[v] = -1
+    for k in range(nodes.shape[0]):
+        level[nodes[k]] = 0
+    reached = np.empty(num_touched, np.float64)
+    number = np.empty(num_touched, np.int32)
+    found = 0
+    for i in range(num_touched):
+        if level[touched[i]] < 0:
+            reached[found] = -score[touched[i]]
+            number[found] = touched[i]
+            found += 1
+    place = 0
+    order = np.argsort(reached[:found])
+    for i in range(found):
+        if i == 0 or reached[order[i]] != reached[order[i - 1]]:
+            place += 1
+        level[number[order[i]]] = place
+    before = -1
+    for i in range(starts[relation], starts[relation + 1]):
+        v = frequent[i]
+        if level[v] < 0:
+            if frequent_counts[i] != before:
+                place += 1
+                before = frequent_counts[i]
+            level[v] = place
+    for v in range(level.shape[0]):
+        if level[v] < 0:
+            level[v] = place + 1 + popularity[v]

@@ -1,0 +1,308 @@
+"""Neighbourhoods of queries: K entities by personalised PageRank and by relation, with the facts among them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphzoo.errors import UsageError
+from graphzoo.ops.relational_spmm.graph import RelationalGraph
+from graphzoo.ops.relational_spmm.query_graph import QueryGraph, flat_graph
+from graphzoo.ops.threads import run_pieces
+
+__all__ = ["NeighbourhoodSampler"]
+
+_Array = np.ndarray[Any, np.dtype[Any]]
+_MAX_PIECES = 16
+
+
+class NeighbourhoodSampler:
+    """Chooses for every query (head, relation, ?) the entities that are worth a look, and the facts among them.
+
+    A neighbourhood has exactly K entities: the head; up to `relation_share` of K that are known to answer the
+    relation, nearest first and then most frequent; the nearest of all; and, where the head reaches too few,
+    those with most facts. Near is what has a high personalised PageRank from the head, computed by local
+    pushes, so that the cost does not depend on the size of the graph. A training query's own fact is left out
+    of all of it, and only that: of the walk, of the answers and of the facts.
+
+    A neighbourhood is a function of graph and query alone: batches, threads and processes do not matter.
+
+    Args:
+        graph: Facts with inverses: edge i and edge i + E/2 are each other's inverse, type r and r + R.
+        num_nodes: K, at least 2; N and above take the whole graph.
+        relation_share: Part of K for entities that are known to answer the relation, 0 to 1.
+        teleport: Probability of the walk to begin again at the head.
+        tolerance: Pushes stop below this probability per edge; at most 1 / (teleport x tolerance) edges are
+            looked at for a query. None: 0.005 / K.
+
+    Raises:
+        UsageError: for a size below 2 or a graph whose edges do not come with their inverses.
+    """
+
+    def __init__(
+        self,
+        graph: RelationalGraph,
+        num_nodes: int,
+        *,
+        relation_share: float = 0.5,
+        teleport: float = 0.15,
+        tolerance: float | None = None,
+    ) -> None:
+        if num_nodes < 2:
+            raise UsageError(f"neighbourhood must be at least 2 entities, got {num_nodes}")
+        if not 0 <= relation_share <= 1:
+            raise UsageError(f"relation_share must lie in 0..1, got {relation_share}")
+        if not 0 < teleport < 1:
+            raise UsageError(f"teleport must lie between 0 and 1, got {teleport}")
+        if tolerance is not None and not tolerance > 0:
+            raise UsageError(f"tolerance must be above 0, got {tolerance}")
+        self.num_nodes = min(num_nodes, graph.num_nodes)
+        self.relation_share, self.teleport = relation_share, teleport
+        self.tolerance = 0.005 / self.num_nodes if tolerance is None else tolerance
+        self.num_entities, self.num_kinds = graph.num_nodes, graph.num_relations
+        source, target = (row.cpu().numpy() for row in graph.edge_index)
+        kind = graph.edge_type.cpu().numpy()
+        _check_inverses(source, target, kind, graph.num_relations)
+        degree = np.bincount(source, minlength=self.num_entities)
+        self._edges = _by_source(source, target, kind, degree)
+        self._answers = _answers_by_relation(target, kind, self.num_kinds)
+        self._popular = np.lexsort((np.arange(self.num_entities), -degree)).astype(np.int32)
+        falling = degree[self._popular]
+        level = np.zeros(self.num_entities, np.int32)
+        level[self._popular[1:]] = np.cumsum(falling[1:] != falling[:-1])
+        self._popularity = level
+        self._free: deque[tuple[_Array, ...]] = deque()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_free": deque()}  # another process makes its own
+
+    def __call__(
+        self,
+        head: Tensor,
+        relation: Tensor,
+        own: Tensor | None = None,
+        *,
+        hides: Literal["exact", "one_hop", "none"] = "exact",
+        needs_own: bool = False,
+        with_edges: bool = False,
+    ) -> tuple[QueryGraph, Tensor]:
+        """Neighbourhoods of B queries.
+
+        Args:
+            head: [B], int64.
+            relation: In 0..2R-1, [B], int64.
+            own: Answer of each query's own fact, which is left out, [B], int64, -1 for none; None: of no query.
+            hides: "exact": the fact and its inverse; "one_hop": every edge between the two; "none": nothing.
+            needs_own: Leave out queries whose own answer lies outside.
+            with_edges: Note the numbers of the edges in the whole graph.
+
+        Returns:
+            The graphs of the queries that are kept, and their rows, ascending, [B'], int64.
+        """
+        from graphzoo.sampling.neighbourhoods import kernels
+
+        count = head.numel()
+        heads, relations = head.cpu().numpy(), relation.cpu().numpy()
+        tails = np.full(count, -1, np.int64) if own is None else own.cpu().numpy()
+        found: list[Any] = [None] * count
+        offsets, neighbour, kind, edge = self._edges
+        num_pieces = min(_MAX_PIECES, count)
+
+        def work(piece: int) -> None:
+            with self._scratch() as scratch:
+                inside, score, touched = scratch[5], scratch[0], scratch[3]
+                for b in range(count * piece // num_pieces, count * (piece + 1) // num_pieces):
+                    hidden = self._hidden(heads[b], relations[b], tails[b], hides)
+                    reached = kernels.push(
+                        offsets, neighbour, kind, hidden, self.teleport, self.tolerance, *scratch[:5]
+                    )
+                    nodes = kernels.choose(
+                        hidden, tails[b] if hides != "none" else -1, relations[b], self._answers,
+                        self._popular, self.num_nodes, self.relation_share, score, touched, reached, inside,
+                    )  # fmt: skip
+                    kernels.undo(score, scratch[1], touched, reached)
+                    if needs_own and not _holds(nodes, tails[b]):
+                        continue
+                    found[b] = nodes, *kernels.induce(
+                        offsets, neighbour, kind, edge, nodes, hidden, self.num_kinds, inside
+                    )
+
+        run_pieces(work, num_pieces)
+        rows = [b for b in range(count) if found[b] is not None]
+        return self._join([found[b] for b in rows], with_edges), torch.tensor(rows, dtype=torch.int64)
+
+    def levels(self, head: Tensor, relation: Tensor, graph: QueryGraph) -> Tensor:
+        """How far behind its neighbourhood every entity stands for each query: 0 inside, 1 for the nearest.
+
+        Those reached from the head come first, by their PageRank, then the relation's known answers by their
+        frequency, then the rest by their number of facts; what nothing tells apart has one level.
+
+        Args:
+            head: [B], int64.
+            relation: [B], int64.
+            graph: The neighbourhoods of these queries.
+
+        Returns:
+            [B, N], int32.
+        """
+        from graphzoo.sampling.neighbourhoods import kernels
+
+        count = head.numel()
+        heads, relations, nodes = head.cpu().numpy(), relation.cpu().numpy(), graph.nodes.cpu().numpy()
+        levels = np.empty((count, self.num_entities), np.int32)
+        offsets, neighbour, kind, _ = self._edges
+        num_pieces = min(_MAX_PIECES, count)
+
+        def work(piece: int) -> None:
+            with self._scratch() as scratch:
+                score, touched = scratch[0], scratch[3]
+                for b in range(count * piece // num_pieces, count * (piece + 1) // num_pieces):
+                    hidden = self._hidden(heads[b], relations[b], -1, "none")
+                    reached = kernels.push(
+                        offsets, neighbour, kind, hidden, self.teleport, self.tolerance, *scratch[:5]
+                    )
+                    kernels.order_outside(
+                        relations[b], self._answers, self._popularity, score, touched, reached, nodes[b],
+                        levels[b],
+                    )  # fmt: skip
+                    kernels.undo(score, scratch[1], touched, reached)
+
+        run_pieces(work, num_pieces)
+        return torch.from_numpy(levels)
+
+    def pagerank(self, head: int) -> Tensor:
+        """The estimate of personalised PageRank that entities are chosen by, [N], float64, for one head."""
+        from graphzoo.sampling.neighbourhoods import kernels
+
+        offsets, neighbour, kind, _ = self._edges
+        with self._scratch() as scratch:
+            hidden = self._hidden(head, 0, -1, "none")
+            reached = kernels.push(
+                offsets, neighbour, kind, hidden, self.teleport, self.tolerance, *scratch[:5]
+            )
+            found = torch.from_numpy(scratch[0].copy())
+            kernels.undo(scratch[0], scratch[1], scratch[3], reached)
+        return found
+
+    def _hidden(self, head: int, relation: int, tail: int, hides: str) -> _Array:
+        if tail < 0 or hides == "none":
+            return np.array([head, -1, -1, -1], np.int64)
+        if hides == "one_hop":
+            return np.array([head, tail, -1, -1], np.int64)
+        half = self.num_kinds // 2
+        return np.array([head, tail, relation, (relation + half) % self.num_kinds], np.int64)
+
+    def _join(self, parts: list[Any], with_edges: bool) -> QueryGraph:
+        """The neighbourhoods of several queries as one batch."""
+        from graphzoo.sampling.neighbourhoods import kernels
+
+        count, size = len(parts), self.num_nodes
+        first = np.zeros(count + 1, np.int64)
+        np.cumsum([part[2].shape[0] for part in parts], out=first[1:])
+        total = int(first[-1])
+        if max(total, count * size, count * self.num_kinds) >= 2**31:
+            raise UsageError(
+                f"{count} neighbourhoods have {total:,} edges, too many for one batch\n"
+                "Take a smaller --data.batch_size, or a smaller --data.neighbourhood"
+            )
+        offsets = np.full(count * size + 1, total, np.int32)
+        by_kind = np.full(count * self.num_kinds + 1, total, np.int32)
+        columns = [np.empty(total, np.int32) for _ in range(6)]
+        sources, kinds, mirrored, targets, kind_sources, kind_targets = columns
+        edge_index = np.empty((2, total), np.int32)
+        sources, targets = edge_index
+        num_pieces = min(_MAX_PIECES, count)
+
+        def work(piece: int) -> None:
+            for b in range(count * piece // num_pieces, count * (piece + 1) // num_pieces):
+                _, starts, source, second, _ = parts[b]
+                kernels.assemble(
+                    starts, source, second, b, first[b], self.num_kinds,
+                    offsets, sources, kinds, mirrored, targets, by_kind, kind_sources, kind_targets,
+                )  # fmt: skip
+
+        run_pieces(work, num_pieces)
+        nodes = np.stack([part[0] for part in parts]) if parts else np.empty((0, size))
+        edge = None
+        if with_edges:
+            edge = torch.from_numpy(np.concatenate([part[4] for part in parts]) if parts else np.empty(0))
+        flat = flat_graph(
+            count * size,
+            count * self.num_kinds,
+            torch.from_numpy(edge_index),
+            torch.from_numpy(kinds),
+            torch.from_numpy(mirrored),
+            torch.from_numpy(offsets),
+            (torch.from_numpy(by_kind), torch.from_numpy(kind_sources), torch.from_numpy(kind_targets)),
+        )
+        return QueryGraph(torch.from_numpy(nodes.astype(np.int64)), flat, self.num_kinds, edge)
+
+    @contextmanager
+    def _scratch(self) -> Iterator[tuple[_Array, ...]]:
+        """(score, rest, waiting, touched, queue, inside) of the calling thread, empty.
+
+        What an error leaves behind may be dirty and is not used again.
+        """
+        try:
+            scratch = self._free.pop()
+        except IndexError:
+            n = self.num_entities
+            scratch = (
+                np.zeros(n), np.zeros(n), np.zeros(n, np.bool_), np.empty(n, np.int32),
+                np.empty(n, np.int32), np.full(n, -1, np.int32),
+            )  # fmt: skip
+        yield scratch
+        self._free.append(scratch)
+
+
+def _holds(nodes: _Array, node: int) -> bool:
+    place = int(np.searchsorted(nodes, node))
+    return place < nodes.shape[0] and int(nodes[place]) == node
+
+
+def _check_inverses(source: _Array, target: _Array, kind: _Array, num_kinds: int) -> None:
+    half, facts = num_kinds // 2, kind.shape[0] // 2
+    if not (
+        num_kinds % 2 == 0
+        and kind.shape[0] % 2 == 0
+        and np.array_equal(source[:facts], target[facts:])
+        and np.array_equal(target[:facts], source[facts:])
+        and np.array_equal(kind[:facts] + half, kind[facts:])
+    ):
+        raise UsageError(
+            "neighbourhoods need a graph whose second half holds the inverses of its first: edge i and edge "
+            "i + E/2, of types r and r + R"
+        )
+
+
+def _by_source(
+    source: _Array, target: _Array, kind: _Array, degree: _Array
+) -> tuple[_Array, _Array, _Array, _Array]:
+    """Offsets, neighbour, type and number of edges by source, neighbours by falling (degree, number)."""
+    # (degree, number) of every node as one place; then edges by (source, place of the target, type)
+    place = np.empty(degree.shape[0], np.int64)
+    place[np.lexsort((np.arange(degree.shape[0]), degree))] = np.arange(degree.shape[0])
+    order = np.argsort(kind, kind="stable")
+    order = order[np.argsort(-place[target[order]], kind="stable")]
+    order = order[np.argsort(source[order], kind="stable")]
+    offsets = np.zeros(degree.shape[0] + 1, np.int64)
+    np.cumsum(degree, out=offsets[1:])
+    return offsets, target[order].astype(np.int32), kind[order].astype(np.int32), order
+
+
+def _answers_by_relation(target: _Array, kind: _Array, num_kinds: int) -> tuple[_Array, ...]:
+    """Distinct answers of every relation: see `kernels.choose`."""
+    size = int(target.max(initial=0)) + 1
+    key, count = np.unique(kind.astype(np.int64) * size + target, return_counts=True)
+    relation, member = key // size, (key % size).astype(np.int32)
+    starts = np.zeros(num_kinds + 1, np.int64)
+    np.cumsum(np.bincount(relation, minlength=num_kinds), out=starts[1:])
+    order = np.lexsort((member, -count, relation))
+    count = count.astype(np.int32)
+    return starts, member, count, member[order], count[order]
