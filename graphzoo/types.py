@@ -9,14 +9,26 @@ dimensions.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 if TYPE_CHECKING:
     from torch import Tensor, device
 
     from graphzoo.ops import QueryGraph
 
-__all__ = ["GraphSpec", "NodeBatch", "PairBatch", "PairSubgraphs", "QueryBatch", "TripleBatch"]
+__all__ = [
+    "GraphSpec",
+    "NeighbourhoodSpec",
+    "NodeBatch",
+    "PairBatch",
+    "PairSubgraphs",
+    "Protocol",
+    "QueryBatch",
+    "TripleBatch",
+]
+
+Protocol = Literal["neighbourhood", "whole_graph"]
+"""Where a model that was trained in neighbourhoods is asked."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +72,44 @@ class GraphSpec:
                 f"unknown GraphSpec fields {sorted(unknown)}; this version knows {sorted(known)}"
             )
         return cls(**values)
+
+
+@dataclass(frozen=True)
+class NeighbourhoodSpec:
+    """How evaluated queries get their neighbourhoods; kept in checkpoints, so prediction needs no option.
+
+    Args:
+        num_nodes: K, entities of a neighbourhood.
+        relation_share: Part of K for entities that are known to answer the relation.
+        protocol: "neighbourhood": entities outside rank behind all inside; "whole_graph": the model, though
+            trained in neighbourhoods, reasons over the whole graph.
+    """
+
+    num_nodes: int
+    relation_share: float = 0.5
+    protocol: Protocol = "neighbourhood"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.num_nodes, bool) or not isinstance(self.num_nodes, int) or self.num_nodes < 2:
+            raise ValueError(f"a neighbourhood must be at least 2 entities, got {self.num_nodes!r}")
+        if not isinstance(self.relation_share, int | float) or not 0 <= self.relation_share <= 1:
+            raise ValueError(f"relation_share must lie in 0..1, got {self.relation_share!r}")
+        if self.protocol not in get_args(Protocol):
+            raise ValueError(
+                f"protocol must be one of {', '.join(get_args(Protocol))}, got {self.protocol!r}"
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as plain values, for checkpoints."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Any) -> NeighbourhoodSpec:
+        """The inverse of `to_dict`; anything else raises `ValueError`."""
+        try:
+            return cls(**values)
+        except TypeError as error:
+            raise ValueError(f"{values!r} describes no neighbourhoods") from error
 
 
 class _MovableBatch:

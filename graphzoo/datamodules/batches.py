@@ -148,7 +148,7 @@ class TrainingBatches(Dataset[TripleBatch]):
         )
         if self.sampler is None:
             return batch
-        graph, kept = self.sampler(batch.head, batch.relation, batch.tail, hides=self.hides, needs_own=True)
+        graph, kept = self.sampler(batch.head, batch.relation, batch.tail, hides=self.hides, outside="drop")
         columns = {name: getattr(batch, name)[kept] for name in ("head", "relation", "tail", "index")}
         return replace(batch, **columns, graph=graph)
 

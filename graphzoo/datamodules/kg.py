@@ -6,7 +6,7 @@ import hashlib
 import logging
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING
 
 import torch
 from lightning.pytorch import LightningDataModule
@@ -29,7 +29,7 @@ from graphzoo.datasets.load import load_knowledge_graph
 from graphzoo.datasets.own import from_files
 from graphzoo.datasets.table import find_source
 from graphzoo.errors import UsageError
-from graphzoo.types import GraphSpec, QueryBatch
+from graphzoo.types import GraphSpec, NeighbourhoodSpec, Protocol, QueryBatch
 
 if TYPE_CHECKING:
     from graphzoo.ops import RelationalGraph
@@ -40,7 +40,6 @@ __all__ = ["KGDataModule"]
 
 _log = logging.getLogger(__name__)
 _OWN = "kg"
-Protocol = Literal["neighbourhood", "whole_graph"]
 _STAGES = ("train", "valid", "test", "predict")
 
 
@@ -70,6 +69,7 @@ class KGDataModule(LightningDataModule):
         relation_share: Part of K for entities that are known to answer the relation.
         protocol: How the model is evaluated and predicts: "neighbourhood" (entities outside rank behind all
             inside) or "whole_graph"; the same without neighbourhoods.
+        test_both: Test under the other protocol too.
         seed: Seed of the training order.
         num_workers: Loader processes; 0 is best unless the encoder waits for batches.
 
@@ -94,6 +94,7 @@ class KGDataModule(LightningDataModule):
         eval_neighbourhood: int | None = None,
         relation_share: float = 0.5,
         protocol: Protocol = "neighbourhood",
+        test_both: bool = True,
         seed: int = 0,
         num_workers: int = 0,
     ) -> None:
@@ -129,13 +130,18 @@ class KGDataModule(LightningDataModule):
             if size is not None and size < 2:
                 raise UsageError(f"{argument} must be at least 2 entities, got {size}")
         if eval_neighbourhood is not None and neighbourhood is None:
-            raise UsageError("eval_neighbourhood needs neighbourhood: training asks in the whole graph")
-        if not 0 <= relation_share <= 1:
-            raise UsageError(f"relation_share must lie in 0..1, got {relation_share}")
-        if protocol not in get_args(Protocol):
-            raise UsageError(f"protocol must be one of {', '.join(get_args(Protocol))}, got {protocol!r}")
-        self.neighbourhood, self.eval_neighbourhood = neighbourhood, eval_neighbourhood or neighbourhood
-        self.relation_share, self.protocol = relation_share, protocol
+            raise UsageError(
+                f"eval_neighbourhood {eval_neighbourhood} is for models that train in neighbourhoods: "
+                "give --data.neighbourhood too, or leave it out"
+            )
+        self.neighbourhood = neighbourhood
+        self.neighbourhoods: NeighbourhoodSpec | None = None
+        """How evaluated queries get their neighbourhoods; None: they reason over the whole graph."""
+        if neighbourhood is not None:
+            self.neighbourhoods = NeighbourhoodSpec(
+                eval_neighbourhood or neighbourhood, relation_share, protocol
+            )
+        self.relation_share, self.test_both = relation_share, test_both
         self.hides: RemoveFacts = "exact"  # of a training query's own fact; the task says
         self.seed = seed
         self.num_workers = num_workers
@@ -268,17 +274,6 @@ class KGDataModule(LightningDataModule):
     def test_dataloader(self) -> DataLoader[QueryBatch]:
         """Loader of the test `QueryBatch`es of one rank, as many as every other rank has."""
         return self._evaluation_loader("test")
-
-    @property
-    def neighbourhoods(self) -> dict[str, Any] | None:
-        """How evaluated queries get their neighbourhoods, as plain values for a checkpoint; None without."""
-        if self.neighbourhood is None:
-            return None
-        return {
-            "num_nodes": self.eval_neighbourhood,
-            "relation_share": self.relation_share,
-            "protocol": self.protocol,
-        }
 
     def _training_neighbourhoods(self) -> NeighbourhoodSampler | None:
         from graphzoo.sampling import NeighbourhoodSampler

@@ -16,7 +16,7 @@ from graphzoo.errors import UsageError
 from graphzoo.registry import class_path, load_class
 
 if TYPE_CHECKING:
-    from graphzoo.ops import RelationalGraph
+    from graphzoo.ops import QueryGraph, RelationalGraph
     from graphzoo.types import GraphSpec, PairSubgraphs
 
 __all__ = ["Encoder", "NodeEncoder", "PairEncoder", "QueryEncoder"]
@@ -243,7 +243,7 @@ class QueryEncoder(Encoder):
     @abstractmethod
     def forward(
         self,
-        graph: RelationalGraph,
+        graph: RelationalGraph | QueryGraph,
         head: Tensor,
         relation: Tensor,
         *,
@@ -253,8 +253,9 @@ class QueryEncoder(Encoder):
         """Encode B queries at once.
 
         Args:
-            graph: Facts with their inverses; message passing follows its edges.
-            head: Entity asked about, [B], int64.
+            graph: Facts with their inverses; message passing follows its edges. A `QueryGraph` holds a part
+                of them for every query: then N is its K nodes, the same in number for all queries.
+            head: Node of the graph that is asked about, [B], int64.
             relation: Relation in 0..2R-1, [B], int64.
             edge_mask: True where an edge may be used, [E], bool; None for all.
             noise_seed: Names the draw of an encoder's noise; the same seed gives the same states.
@@ -265,7 +266,7 @@ class QueryEncoder(Encoder):
 
     def edge_gradients(
         self,
-        graph: RelationalGraph,
+        graph: RelationalGraph | QueryGraph,
         head: Tensor,
         relation: Tensor,
         score: Callable[[Tensor], Tensor],
@@ -293,7 +294,7 @@ class QueryEncoder(Encoder):
 
     def attention(
         self,
-        graph: RelationalGraph,
+        graph: RelationalGraph | QueryGraph,
         head: Tensor,
         relation: Tensor,
         node: Tensor,
@@ -310,7 +311,7 @@ class QueryEncoder(Encoder):
 
     def attention_entropy(
         self,
-        graph: RelationalGraph,
+        graph: RelationalGraph | QueryGraph,
         head: Tensor,
         relation: Tensor,
         node: Tensor,

@@ -35,6 +35,7 @@ from graphzoo.types import GraphSpec
 
 __all__ = ["KnowFormer"]
 
+AnyGraph = RelationalGraph | QueryGraph
 Attention = Literal["prototype", "random_features", "exponential", "none"]
 
 
@@ -48,9 +49,7 @@ class MessageUpdate(nn.Module):
         self.lin2 = nn.Linear(channels, channels)
         self.norm = nn.LayerNorm(channels)
 
-    def forward(
-        self, z: Tensor, relation: Tensor, graph: RelationalGraph | QueryGraph, edge_mask: Tensor | None
-    ) -> Tensor:
+    def forward(self, z: Tensor, relation: Tensor, graph: AnyGraph, edge_mask: Tensor | None) -> Tensor:
         """States [N, B, D] and relation vectors [2R, B, D] -> states [N, B, D]."""
         # On CUDA, autocast keeps LayerNorm, and so z, in float32, but not the relation vectors.
         aggregated = relational_spmm(z, relation.to(z.dtype), graph, edge_mask=edge_mask)
@@ -61,7 +60,7 @@ class MessageUpdate(nn.Module):
         return message_update(z, aggregated, tuple(self.parameters()))
 
 
-def relation_vectors(linear: nn.Linear, query: Tensor, graph: RelationalGraph | QueryGraph) -> Tensor:
+def relation_vectors(linear: nn.Linear, query: Tensor, graph: AnyGraph) -> Tensor:
     """Relation vectors conditioned on the query relation (Eq. 4): [B, D] -> [2R, B, D]."""
     vectors: Tensor = linear(query)
     num_types = linear.out_features // query.shape[1]
@@ -81,7 +80,12 @@ class QueryNet(nn.Module):
         self.layers = nn.ModuleList(MessageUpdate(channels) for _ in range(num_layers))
 
     def forward(
-        self, x: Tensor | None, noise: Tensor, query: Tensor, graph: RelationalGraph | QueryGraph, edge_mask: Tensor | None
+        self,
+        x: Tensor | None,
+        noise: Tensor,
+        query: Tensor,
+        graph: AnyGraph,
+        edge_mask: Tensor | None,
     ) -> Tensor:
         """Layer input [N, B, D] (None for zeros), noise [N, B, 1], query embedding [B, D] -> [N, B, D]."""
         w1 = self.lin1.weight
@@ -104,7 +108,12 @@ class ValueNet(nn.Module):
         self.layers = nn.ModuleList(MessageUpdate(channels) for _ in range(num_layers))
 
     def forward(
-        self, x: Tensor | None, head: Tensor, query: Tensor, graph: RelationalGraph | QueryGraph, edge_mask: Tensor | None
+        self,
+        x: Tensor | None,
+        head: Tensor,
+        query: Tensor,
+        graph: AnyGraph,
+        edge_mask: Tensor | None,
     ) -> Tensor:
         """Layer input [N, B, D] (None for zeros), heads [B], query embedding [B, D] -> [N, B, D]."""
         z = self._mark_head(x, head, graph)
@@ -113,7 +122,7 @@ class ValueNet(nn.Module):
             z = layer(z, relation_vectors(relation, query, graph), graph, edge_mask)
         return z
 
-    def _mark_head(self, x: Tensor | None, head: Tensor, graph: RelationalGraph | QueryGraph) -> Tensor:
+    def _mark_head(self, x: Tensor | None, head: Tensor, graph: AnyGraph) -> Tensor:
         """MLP([x, 1_{u = h}]): the indicator changes one row per query, so only those rows see its
         weights.
         """
@@ -174,7 +183,7 @@ class KnowFormerLayer(nn.Module):
         head: Tensor,
         noise: Tensor,
         keys: Tensor,
-        graph: RelationalGraph | QueryGraph,
+        graph: AnyGraph,
         edge_mask: Tensor | None,
     ) -> Tensor:
         """One layer.
@@ -218,7 +227,7 @@ class KnowFormerLayer(nn.Module):
         head: Tensor,
         noise: Tensor,
         keys: Tensor,
-        graph: RelationalGraph | QueryGraph,
+        graph: AnyGraph,
         edge_mask: Tensor | None,
     ) -> Tensor:
         """What queries and keys are made of, from the arguments of `forward`: [N, B, D]."""
@@ -314,7 +323,7 @@ class KnowFormer(QueryEncoder):
 
     def forward(
         self,
-        graph: RelationalGraph | QueryGraph,
+        graph: AnyGraph,
         head: Tensor,
         relation: Tensor,
         *,
@@ -325,8 +334,8 @@ class KnowFormer(QueryEncoder):
         """Encode B queries.
 
         Args:
-            graph: Facts with inverses: 2R edge types. With a `QueryGraph` N below is K, and noise is still that
-                of the entity in the whole graph.
+            graph: Facts with inverses: 2R edge types. With a `QueryGraph` N below is K, and noise is still
+                that of the entity in the whole graph.
             head: Node of the graph that is asked about, [B], int64.
             relation: [B], int64, in 0..2R-1.
             edge_mask: True where an edge may be used, [E], bool.
@@ -364,7 +373,7 @@ class KnowFormer(QueryEncoder):
 
     def edge_gradients(
         self,
-        graph: RelationalGraph | QueryGraph,
+        graph: AnyGraph,
         head: Tensor,
         relation: Tensor,
         score: Callable[[Tensor], Tensor],
@@ -381,7 +390,7 @@ class KnowFormer(QueryEncoder):
     @torch.no_grad()
     def attention(
         self,
-        graph: RelationalGraph | QueryGraph,
+        graph: AnyGraph,
         head: Tensor,
         relation: Tensor,
         node: Tensor,
@@ -426,7 +435,7 @@ class KnowFormer(QueryEncoder):
     @torch.no_grad()
     def attention_entropy(
         self,
-        graph: RelationalGraph | QueryGraph,
+        graph: AnyGraph,
         head: Tensor,
         relation: Tensor,
         node: Tensor,

@@ -13,6 +13,7 @@ from torch import Tensor
 from graphzoo.errors import UsageError
 from graphzoo.inference.graphs import PredictionGraph
 from graphzoo.inference.paths import best_paths
+from graphzoo.sampling import edges_of_fact
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -143,12 +144,11 @@ def explain_fact(
     )
     with torch.inference_mode(False):  # gradients are needed, whatever the caller is in
         graph = place.messages
-        hidden = _is_fact(place, head, relation, tail)
-        mask = None if not bool(hidden.any()) else ~hidden
-        query = (torch.tensor([asked], device=device), torch.tensor([kind], device=device))
-        score, gradient = task.edge_gradients(graph, *query, answer, edge_mask=mask)
-        attended = _attended(task, place, query, answer, mask, k)
-    usable = torch.arange(graph.num_edges, device=device)[slice(None) if mask is None else mask].cpu()
+        hidden = edges_of_fact(graph, asked, kind, answer)
+        query = [torch.tensor([number], device=device) for number in (asked, kind, answer)]
+        score, gradient = task.edge_gradients(graph, *query)
+        attended = _attended(task, place, query, k)
+    usable = (~hidden).nonzero().flatten().cpu()
     paths = best_paths(
         graph.edge_index.cpu()[:, usable].numpy(),
         gradient.double().cpu()[usable].numpy(),
@@ -164,22 +164,12 @@ def explain_fact(
         names.entities[tail],
         direction,
         float(score),
-        mask is not None,
+        bool(hidden.any()),
         pd.DataFrame(chains, columns=["weight", "length", "path"]),
         _facts(place, gradient, k),
         attended,
         names.entity_labels,
     )
-
-
-def _is_fact(place: PredictionGraph, head: int, relation: int, tail: int) -> Tensor:
-    """True for the edges of a fact and of its inverse, [E]."""
-    graph, num_relations = place.messages, place.knowledge_graph.num_relations
-    source, target = graph.edge_index
-    forward = (source == head) & (target == tail) & (graph.edge_type == relation)
-    backward = (source == tail) & (target == head) & (graph.edge_type == relation + num_relations)
-    found: Tensor = forward | backward
-    return found
 
 
 def _chain(place: PredictionGraph, edges: Tensor) -> str:
@@ -209,27 +199,18 @@ def _facts(place: PredictionGraph, gradient: Tensor, k: int) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["weight", "head", "relation", "tail"])
 
 
-def _attended(
-    task: KGCompletion,
-    place: PredictionGraph,
-    query: tuple[Tensor, Tensor],
-    answer: int,
-    mask: Tensor | None,
-    k: int,
-) -> pd.DataFrame:
-    """The entities, other than itself, that the answer attends to most."""
+def _attended(task: KGCompletion, place: PredictionGraph, query: list[Tensor], k: int) -> pd.DataFrame:
+    """The entities, other than itself, that the answer of (head, relation, answer) attends to most."""
     import pandas as pd
 
     names, rows = place.knowledge_graph.entities, []
     try:
-        weights = task.attention(place.messages, *query, torch.tensor([answer], device=task.device), mask)[
-            ..., 0
-        ]
+        weights = task.attention(place.messages, *query)[..., 0]
     except UsageError:  # an encoder without such attention; paths and facts are there all the same
         weights = torch.empty(0, len(names))
     for layer in reversed(range(len(weights))):
         own = weights[layer].clone()
-        own[answer] = -1
+        own[query[2]] = -1
         best = own.topk(min(k, len(names) - 1))
         rows += [(layer + 1, w, names[i]) for w, i in zip(*map(Tensor.tolist, best), strict=True)]
     return pd.DataFrame(rows, columns=["layer", "weight", "entity"])

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from graphzoo.ops.relational_spmm import RelationalGraph, relational_spmm
+from graphzoo.ops.relational_spmm import QueryGraph, RelationalGraph, relational_spmm
 
 __all__ = ["RecordedMessages", "recorded_messages"]
 
@@ -37,7 +37,9 @@ class RecordedMessages:
         """Forward hook of a message layer: `module(states, relation, graph, edge_mask)`."""
         self.calls.append(_Call(module, arguments[0].detach(), arguments[1].detach(), result))
 
-    def edge_gradients(self, score: Tensor, graph: RelationalGraph, edge_mask: Tensor | None) -> Tensor:
+    def edge_gradients(
+        self, score: Tensor, graph: RelationalGraph | QueryGraph, edge_mask: Tensor | None
+    ) -> Tensor:
         r"""Derivative of a score in the weight of every edge, summed over all recorded layers.
 
         .. math:: \frac{\partial s}{\partial w_{(u, r, v)}} = \sum_{\text{layers}}
@@ -45,7 +47,7 @@ class RecordedMessages:
 
         Args:
             score: Scalar made of the recorded calls' results.
-            graph: The graph of the calls.
+            graph: The graph of the calls; a `QueryGraph` of one query.
             edge_mask: The mask of the calls, [E] or None.
 
         Returns:
@@ -72,7 +74,7 @@ class RecordedMessages:
 
 
 def _add_products(
-    total: Tensor, states: Tensor, relation: Tensor, gradient: Tensor, graph: RelationalGraph
+    total: Tensor, states: Tensor, relation: Tensor, gradient: Tensor, graph: RelationalGraph | QueryGraph
 ) -> None:
     """Add <gradient_v, states_u * relation_r> of every edge, some edges at a time."""
     size = max(1, _CHUNK_ELEMENTS // max(1, states[0].numel()))

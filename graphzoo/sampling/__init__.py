@@ -1,6 +1,6 @@
 """Random choices of training: pure functions of seed, step and purpose, not of batch layout or rank."""
 
-from graphzoo.sampling.facts import FactRemover
+from graphzoo.sampling.facts import FactRemover, edges_of_fact
 from graphzoo.sampling.hidden_links import LinkHider
 from graphzoo.sampling.negative_pairs import NegativePairs
 from graphzoo.sampling.negatives import sample_negatives
@@ -17,6 +17,7 @@ __all__ = [
     "PairGraph",
     "PairSamples",
     "PairSubgraphSampler",
+    "edges_of_fact",
     "hash_integers",
     "induced_subgraph",
     "normal_from_hash",

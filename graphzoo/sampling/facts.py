@@ -2,14 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
 
-__all__ = ["FactRemover", "RemoveFacts"]
+if TYPE_CHECKING:
+    from graphzoo.ops import RelationalGraph
+
+__all__ = ["FactRemover", "RemoveFacts", "edges_of_fact"]
 
 RemoveFacts = Literal["exact", "one_hop", "none"]
+
+
+def edges_of_fact(graph: RelationalGraph, head: int, relation: int, tail: int) -> Tensor:
+    """Where a fact and its inverse are among the edges of a graph.
+
+    Args:
+        graph: Edges of types 0..2R-1, inverses included.
+        head: Entity.
+        relation: 0..2R-1.
+        tail: Entity.
+
+    Returns:
+        True for the edges of the fact and of its inverse, [E], bool; all False if it is no fact.
+    """
+    source, target = graph.edge_index
+    inverse = (relation + graph.num_relations // 2) % graph.num_relations
+    forward = (source == head) & (target == tail) & (graph.edge_type == relation)
+    backward = (source == tail) & (target == head) & (graph.edge_type == inverse)
+    found: Tensor = forward | backward
+    return found
 
 
 class FactRemover:

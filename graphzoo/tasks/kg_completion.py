@@ -18,10 +18,16 @@ from graphzoo.memory import Halves
 from graphzoo.metrics import RankingMetric, rank_targets, summarize_ranks, tie_share
 from graphzoo.metrics.ranks import Ties
 from graphzoo.ops import QueryGraph, RelationalGraph
-from graphzoo.sampling import FactRemover, NeighbourhoodSampler, hash_integers, sample_negatives
+from graphzoo.sampling import (
+    FactRemover,
+    NeighbourhoodSampler,
+    edges_of_fact,
+    hash_integers,
+    sample_negatives,
+)
 from graphzoo.tasks.base import FEW_QUERIES, SMALLER, Task
 from graphzoo.tasks.reversed_queries import ReversedQueries
-from graphzoo.types import GraphSpec, QueryBatch, TripleBatch
+from graphzoo.types import GraphSpec, NeighbourhoodSpec, Protocol, QueryBatch, TripleBatch
 
 if TYPE_CHECKING:
     from graphzoo.analysis import Table
@@ -113,9 +119,10 @@ class KGCompletion(Task):
         self.lr, self.weight_decay, self.lr_gamma = lr, weight_decay, lr_gamma
         self.lr_milestones = [10, 15] if lr_milestones is None else list(lr_milestones)
         self.max_score_bytes = max_score_bytes
-        self.metrics = nn.ModuleDict({"val": RankingMetric(ties=ties), "test": RankingMetric(ties=ties)})
+        self.metrics = nn.ModuleDict({name: RankingMetric(ties=ties) for name in ("val", "test", "other")})
         self.test_table: list[dict[str, Any]] = []
         self._remover: FactRemover | None = None
+        self._near: tuple[RelationalGraph, NeighbourhoodSpec, NeighbourhoodSampler] | None = None
         self._halves = Halves("scoring", "queries", SMALLER)
         self._reversed = ReversedQueries(reverse_weight, is_binary=loss == "bce", max_bytes=max_score_bytes)
 
@@ -244,8 +251,17 @@ class KGCompletion(Task):
         self._rank("val", "valid", batch)
 
     def test_step(self, batch: QueryBatch, batch_idx: int) -> None:
-        """Rank the targets of test queries."""
+        """Rank the targets of test queries, where it is asked for under both protocols."""
         self._rank("test", "test", batch)
+        if (other := self._other_protocol()) is not None:
+            self._rank("other", "test", batch, other)
+
+    def _other_protocol(self) -> Protocol | None:
+        """The protocol that a test reports beside its own; None without neighbourhoods."""
+        spec, datamodule = self.neighbourhoods, self._datamodule()
+        if spec is None or not datamodule.test_both or spec.num_nodes >= self._graph("test").num_nodes:
+            return None
+        return "whole_graph" if spec.protocol == "neighbourhood" else "neighbourhood"
 
     def on_validation_epoch_end(self) -> None:
         """Log val/mrr, val/mr and val/hits@k."""
@@ -276,6 +292,8 @@ class KGCompletion(Task):
             self.log(name, torch.tensor(figure, dtype=torch.float64), sync_dist=False)
         if self.trainer.is_global_zero:
             self.test_tables = self._tables(ranks)
+        if (other := self._other_protocol()) is not None:
+            self._report("other", f"test/{other}")
         self._report("test")
 
     def _tables(self, ranks: tuple[Tensor, Tensor, Tensor]) -> tuple[Table, ...]:
@@ -294,8 +312,8 @@ class KGCompletion(Task):
             labels=graph.entity_labels,
         )
 
-    def _rank(self, prefix: str, split: str, batch: QueryBatch) -> None:
-        scores = self.score_queries(self._graph(split), batch.head, batch.relation)
+    def _rank(self, prefix: str, split: str, batch: QueryBatch, protocol: Protocol | None = None) -> None:
+        scores = self.score_queries(self._graph(split), batch.head, batch.relation, protocol=protocol)
         try:
             optimistic, pessimistic = rank_targets(scores, batch)
         except NonFiniteError as error:
@@ -303,11 +321,11 @@ class KGCompletion(Task):
             return
         self._metric(prefix).update(optimistic, pessimistic, batch.target_index)
 
-    def _report(self, prefix: str) -> None:
+    def _report(self, prefix: str, shown: str = "") -> None:
         self.require_good_scores()
         metric = self._metric(prefix)
         for name, value in metric.compute().items():
-            self.log(f"{prefix}/{name}", value, prog_bar=name == "mrr", sync_dist=False)
+            self.log(f"{shown or prefix}/{name}", value, prog_bar=name == "mrr", sync_dist=False)
         metric.reset()
 
     def _metric(self, prefix: str) -> RankingMetric:
@@ -323,20 +341,31 @@ class KGCompletion(Task):
             return None
         node = batch.target[torch.searchsorted(batch.target_row, rows)]
         seed = self._noise_seed(EVALUATION_STEP)
-        return self.query_encoder.attention_entropy(
-            self._graph("valid"), batch.head[:count], batch.relation[:count], node, noise_seed=seed
-        )
+        graph: RelationalGraph | QueryGraph = self._graph("valid")
+        head, relation = batch.head[:count], batch.relation[:count]
+        if (sampler := self._sampler(self._graph("valid"))) is not None:
+            # an answer far away would attend to nothing that it is trained on
+            graph, rows = sampler(head, relation, node, hides="none", outside="drop")
+            if not rows.numel():
+                return None
+            rows, graph = rows.to(head.device), graph.to(head.device)
+            head, node, relation = graph.find(head[rows]), graph.find(node[rows]), relation[rows]
+        return self.query_encoder.attention_entropy(graph, head, relation, node, noise_seed=seed)
 
     # Scoring
 
     @torch.no_grad()
-    def score_queries(self, graph: RelationalGraph, head: Tensor, relation: Tensor) -> Tensor:
+    def score_queries(
+        self, graph: RelationalGraph, head: Tensor, relation: Tensor, *, protocol: Protocol | None = None
+    ) -> Tensor:
         """Logits of every entity for every query, in as many parts as `max_score_bytes` asks for.
 
         Args:
             graph: Facts to reason over, with inverses.
             head: [B], int64.
             relation: [B], int64, in 0..2R-1.
+            protocol: Of a model trained in neighbourhoods, another one than its own. Entities outside a
+                neighbourhood get whole numbers below all inside, the nearest first.
 
         Returns:
             [B, N]. A part that runs out of memory is halved and tried again; the scores are the same to the
@@ -346,31 +375,38 @@ class KGCompletion(Task):
         Raises:
             UsageError: where `reverse_weight` asks for more than `max_score_bytes`.
         """
-        scores = self._score_in_parts(graph, head, relation)
-        return self._reversed.join(scores, graph, head, relation, partial(self._score_in_parts, graph))
+        ask = partial(self._score_in_parts, graph, protocol=protocol)
+        return self._reversed.join(ask(head, relation), graph, head, relation, ask)
 
-    def _neighbourhoods(self) -> dict[str, Any] | None:
-        """How queries get their neighbourhoods, from the data or else the checkpoint; None: whole graph."""
+    @property
+    def neighbourhoods(self) -> NeighbourhoodSpec | None:
+        """How queries get their neighbourhoods: as the data say, or else as the checkpoint was trained."""
         if self._has_data():
-            found: dict[str, Any] | None = self._datamodule().neighbourhoods
-        else:
-            found = self._loaded_data.get("data", {}).get("neighbourhoods")
-        return found if found and found["protocol"] == "neighbourhood" else None
+            found: NeighbourhoodSpec | None = self._datamodule().neighbourhoods
+            return found
+        stored = self._loaded_data.get("data", {}).get("neighbourhoods")
+        return None if stored is None else NeighbourhoodSpec.from_dict(stored)
 
-    def _sampler(self, graph: RelationalGraph) -> NeighbourhoodSampler | None:
+    def _sampler(
+        self, graph: RelationalGraph, protocol: Protocol | None = None
+    ) -> NeighbourhoodSampler | None:
         """The sampler of a graph; None where queries reason over all of it."""
-        settings = self._neighbourhoods()
-        if settings is None or settings["num_nodes"] >= graph.num_nodes:
+        spec = self.neighbourhoods
+        if (
+            spec is None
+            or (protocol or spec.protocol) != "neighbourhood"
+            or spec.num_nodes >= graph.num_nodes
+        ):
             return None
-        cached: tuple[Any, ...] = self.__dict__.get("_near", (None, None, None))
-        if cached[0] is not graph or cached[1] != settings:
-            share = settings["relation_share"]
-            sampler = NeighbourhoodSampler(graph, settings["num_nodes"], relation_share=share)
-            cached = self.__dict__["_near"] = (graph, settings, sampler)
-        return cached[2]
+        if self._near is None or self._near[0] is not graph or self._near[1] != spec:
+            sampler = NeighbourhoodSampler(graph, spec.num_nodes, relation_share=spec.relation_share)
+            self._near = graph, spec, sampler
+        return self._near[2]
 
-    def _score_in_parts(self, graph: RelationalGraph, head: Tensor, relation: Tensor) -> Tensor:
-        if (sampler := self._sampler(graph)) is not None:
+    def _score_in_parts(
+        self, graph: RelationalGraph, head: Tensor, relation: Tensor, protocol: Protocol | None = None
+    ) -> Tensor:
+        if (sampler := self._sampler(graph, protocol)) is not None:
             return self._score_near(sampler, head, relation)
         channels = self.query_encoder.out_channels
         per_query = graph.num_nodes * channels * 4 * _LIVE_STATES
@@ -385,7 +421,7 @@ class KGCompletion(Task):
         return torch.cat(scores) if scores else torch.empty(0, graph.num_nodes, device=head.device)
 
     def _score_near(self, sampler: NeighbourhoodSampler, head: Tensor, relation: Tensor) -> Tensor:
-        """Logits in the neighbourhood; whole numbers below all of them for entities outside, nearest first."""
+        """Logits in the neighbourhood; outside whole numbers below all of them, nearest first."""
         channels = self.query_encoder.out_channels
         per_query = sampler.num_nodes * channels * 4 * _LIVE_STATES
         seed = self._noise_seed(EVALUATION_STEP)
@@ -405,46 +441,56 @@ class KGCompletion(Task):
         return torch.cat(scores) if scores else torch.empty(0, sampler.num_entities, device=head.device)
 
     def edge_gradients(
-        self,
-        graph: RelationalGraph,
-        head: Tensor,
-        relation: Tensor,
-        tail: int,
-        *,
-        edge_mask: Tensor | None = None,
+        self, graph: RelationalGraph, head: Tensor, relation: Tensor, tail: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Logit of one answer and its derivative in every edge's weight; see `QueryEncoder.edge_gradients`.
 
         Args:
-            graph: Facts to reason over, with inverses.
+            graph: Facts to reason over, with inverses; the fact itself and its inverse are hidden.
             head: [1], int64.
             relation: [1], int64, in 0..2R-1.
-            tail: The answer.
-            edge_mask: True for edges that count, [E], bool.
+            tail: The answer, [1], int64; brought into the neighbourhood where it lies outside.
 
         Returns:
             A scalar and [E].
         """
+        near, head, node, mask = self._around(graph, head, relation, tail)
 
         def score(states: Tensor) -> Tensor:
             logits: Tensor = self.decoder(states)
-            return logits[0, tail]
+            return logits[0, node[0]]
 
-        return self.query_encoder.edge_gradients(
-            graph, head, relation, score, edge_mask=edge_mask, noise_seed=self._noise_seed(EVALUATION_STEP)
-        )
-
-    def attention(
-        self,
-        graph: RelationalGraph,
-        head: Tensor,
-        relation: Tensor,
-        node: Tensor,
-        edge_mask: Tensor | None = None,
-    ) -> Tensor:
-        """Whom a node [B] of each query attends to, [L, N, B]; see `QueryEncoder.attention`."""
         seed = self._noise_seed(EVALUATION_STEP)
-        return self.query_encoder.attention(graph, head, relation, node, edge_mask=edge_mask, noise_seed=seed)
+        value, gradient = self.query_encoder.edge_gradients(
+            near, head, relation, score, edge_mask=mask, noise_seed=seed
+        )
+        if isinstance(near, QueryGraph):
+            assert near.edge is not None
+            gradient = gradient.new_zeros(graph.num_edges).index_put_((near.edge,), gradient)
+        return value, gradient
+
+    def attention(self, graph: RelationalGraph, head: Tensor, relation: Tensor, node: Tensor) -> Tensor:
+        """Whom the answer `node` of one query attends to, [L, N, 1]; see `QueryEncoder.attention`.
+
+        The fact itself is hidden, as in `edge_gradients`; entities outside a neighbourhood get nothing.
+        """
+        near, head, place, mask = self._around(graph, head, relation, node)
+        seed = self._noise_seed(EVALUATION_STEP)
+        weights = self.query_encoder.attention(near, head, relation, place, edge_mask=mask, noise_seed=seed)
+        if isinstance(near, QueryGraph):
+            whole = weights.new_zeros(weights.shape[0], graph.num_nodes, 1)
+            weights = whole.index_copy_(1, near.nodes[0], weights)
+        return weights
+
+    def _around(
+        self, graph: RelationalGraph, head: Tensor, relation: Tensor, node: Tensor
+    ) -> tuple[RelationalGraph | QueryGraph, Tensor, Tensor, Tensor | None]:
+        """What one query reasons over, its head and a node there, and the mask that hides their fact."""
+        if (sampler := self._sampler(graph)) is None:
+            hidden = edges_of_fact(graph, int(head), int(relation), int(node))
+            return graph, head, node, ~hidden if bool(hidden.any()) else None
+        near = sampler(head, relation, node, outside="bring", with_edges=True)[0].to(head.device)
+        return near, near.find(head), near.find(node), None
 
     def _logits(
         self,
@@ -470,12 +516,12 @@ class KGCompletion(Task):
 
     def describe_data(self, datamodule: Any) -> dict[str, Any]:
         """The relation vocabulary and the data's fingerprint: entities are free, relations are not."""
-        graph = datamodule.knowledge_graph
+        graph, near = datamodule.knowledge_graph, datamodule.neighbourhoods
         return {
             "relations": list(graph.relations),
             "data": {
                 "name": graph.name,
                 "fingerprint": datamodule.fingerprint,
-                "neighbourhoods": datamodule.neighbourhoods,
+                "neighbourhoods": near.to_dict() if near is not None else None,
             },
         }

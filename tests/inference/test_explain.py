@@ -258,10 +258,11 @@ def test_the_attended_are_those_of_the_layers_without_the_fact(small):
     place, names = small._default, small.graph
     ids = [names.entities.index("a"), names.relations.index("r"), names.entities.index("d")]
     source, target = place.messages.edge_index
-    forward = (source == ids[0]) & (target == ids[2])
-    backward = (source == ids[2]) & (target == ids[0])
-    query = (torch.tensor([ids[0]]), torch.tensor([ids[1]]), torch.tensor([ids[2]]))
-    weight = small.task.attention(place.messages, *query, ~(forward | backward))[..., 0]
+    there, back = ((source == u) & (target == v) for u, v in ((ids[0], ids[2]), (ids[2], ids[0])))
+    query = [torch.tensor([number]) for number in ids]
+    weight = small.task.query_encoder.attention(
+        place.messages, *query, edge_mask=~(there | back), noise_seed=0
+    )[..., 0]
     weight[:, ids[2]] = 0
     expected = [
         (layer + 1, names.entities[i]) for layer in (1, 0) for i in weight[layer].topk(2).indices.tolist()

@@ -116,7 +116,8 @@ def test_the_answer_attends_to_these_entities(real_runs):
     back = (source == tail) & (target == head) & (messages.edge_type == relation + len(model.graph.relations))
     assert there.sum() == back.sum() == 1
     ids = [torch.tensor([number]) for number in (head, relation, tail)]
-    weights = model.task.attention(messages, *ids, ~(there | back))[-1, :, 0].double()
+    encoder, mask = model.task.query_encoder, ~(there | back)
+    weights = encoder.attention(messages, *ids, edge_mask=mask, noise_seed=0)[-1, :, 0].double()
     own = float(weights[tail])
     weights[tail] = 0
     best = weights.topk(10)

@@ -190,7 +190,9 @@ def _attention(
     np.dot(heads[:n], blocks_t, spread_total[:n])
     for r in range(n):
         for c in range(q.shape[1]):
-            numerator = attended[r, c] + value_sum[b, c] + count * value[(start + r) * grid[1] + b * grid[2], c]
+            numerator = (
+                attended[r, c] + value_sum[b, c] + count * value[(start + r) * grid[1] + b * grid[2], c]
+            )
             attended[r, c] = numerator * spread_total[r, c]
 
 
@@ -279,7 +281,20 @@ def attend_gradient(
         n = min(block, num_nodes - start)
         for b in range(first, last):
             _attention(
-                states, value, grid, arrays, blocks, blocks_t, start, n, b, s, q, attended, spread, total,
+                states,
+                value,
+                grid,
+                arrays,
+                blocks,
+                blocks_t,
+                start,
+                n,
+                b,
+                s,
+                q,
+                attended,
+                spread,
+                total,
                 heads,
             )
             _add_skip(attended, skip, grid, start, n, b, a)

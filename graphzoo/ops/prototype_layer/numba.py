@@ -194,10 +194,8 @@ def _masks(dropout: RowDropout | None, states: Tensor) -> tuple[_Array, _Array, 
     return words, entities, np.int16(dropout.threshold), number(dropout.scale)
 
 
-def _settings(
-    states: Tensor, num_heads: int
-) -> tuple[tuple[int, int, int], _Array, _Array, int]:
-    """How rows lie, which head a channel belongs to, as [D, H] and [H, D] matrices, and the rows of a block."""
+def _settings(states: Tensor, num_heads: int) -> tuple[tuple[int, int, int], _Array, _Array, int]:
+    """How rows lie, the head of each channel as [D, H] and [H, D] matrices, and the rows of a block."""
     num_nodes, num_queries, channels = states.shape
     grid = (num_nodes, 1, num_nodes) if is_query_major(states) else (num_nodes, num_queries, 1)
     blocks = np.repeat(np.eye(num_heads, dtype=states.detach().numpy().dtype), channels // num_heads, axis=0)

@@ -109,7 +109,7 @@ def _by_query(
     flat = relational_spmm(
         x.transpose(0, 1).flatten(0, 1), relation.transpose(0, 1).flatten(0, 1), graph.flat, backend=backend
     )
-    return flat.unflatten(0, (graph.num_queries, graph.num_nodes)).transpose(0, 1)
+    return flat.view(graph.num_queries, graph.num_nodes, *x.shape[2:]).transpose(0, 1)
 
 
 def _check_arguments(x: Tensor, relation: Tensor, graph: RelationalGraph, edge_mask: Tensor | None) -> None:

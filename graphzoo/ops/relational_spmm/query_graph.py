@@ -11,12 +11,12 @@ __all__ = ["QueryGraph", "is_query_major", "to_query_major"]
 
 
 class QueryGraph:
-    """B graphs of K nodes each, taken from one whole graph; `graphzoo.sampling.NeighbourhoodSampler` makes them.
+    """B graphs of K nodes each, parts of one whole graph; from `graphzoo.sampling.NeighbourhoodSampler`.
 
-    Query encoders take it where they take a `RelationalGraph`: states are [K, B, D] in place of [N, B, D], and
-    `relational_spmm` lets every query pass messages along its own edges. As one disjoint graph, `flat`, node k
-    of query b is number b K + k and edge type r of query b is b 2R + r, so the states of a query lie together
-    in memory ("query-major", see `to_query_major`).
+    Query encoders take it where they take a `RelationalGraph`: states are [K, B, D] in place of [N, B, D],
+    and `relational_spmm` lets every query pass messages along its own edges. As one disjoint graph, `flat`,
+    node k of query b is number b K + k and edge type r of query b is b 2R + r, so the states of a query lie
+    together in memory ("query-major", see `to_query_major`).
 
     Args:
         nodes: Number of each node in the whole graph, ascending in every row, [B, K], int64.

@@ -50,8 +50,9 @@ def state_mlp(
     if backend == "naive":
         return naive.state_mlp(x, extra, weight, extra_weight, parameters)
     if is_query_major(x if x is not None else extra):  # type: ignore[arg-type]  # one of them is there
-        turned = [None if t is None else t.transpose(0, 1) for t in (x, extra)]
-        return state_mlp(*turned, weight, extra_weight, parameters, backend=backend).transpose(0, 1)
+        x, extra = (None if t is None else t.transpose(0, 1) for t in (x, extra))
+        turned = state_mlp(x, extra, weight, extra_weight, parameters, backend=backend)
+        return turned.transpose(0, 1)
     compiled = import_module("graphzoo.ops.state_mlp.numba").state_mlp
     out: Tensor = compiled(x, extra, weight, extra_weight, parameters)
     return out

@@ -82,15 +82,8 @@ def _some_facts(model: KGModel) -> list[tuple[int, int, int]]:
 def _attention(model: KGModel, head: int, relation: int, tail: int) -> torch.Tensor:
     """Weights of all entities in the last layer's row of the answer, [N]; a known fact is hidden for it."""
     place, device = model._default, model.task.device
-    graph = place.messages
-    source, target = graph.edge_index
-    num_relations = place.knowledge_graph.num_relations
-    forward = (source == head) & (target == tail) & (graph.edge_type == relation)
-    backward = (source == tail) & (target == head) & (graph.edge_type == relation + num_relations)
-    hidden = forward | backward
-    mask = ~hidden if bool(hidden.any()) else None
     one = [torch.tensor([number], device=device) for number in (head, relation, tail)]
-    weights = model.task.attention(graph, one[0], one[1], one[2], mask)
+    weights = model.task.attention(place.messages, *one)
     if not weights.numel():
         raise UsageError(f"{type(model.task.encoder).__name__} has no attention layer")
     return weights[-1, :, 0].double().cpu()

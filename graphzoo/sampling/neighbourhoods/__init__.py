@@ -1,4 +1,4 @@
-"""The part of a knowledge graph that decides a query: a few entities near its head, and the facts among them."""
+"""The part of a graph that decides a query: a few entities near its head, and the facts among them."""
 
 from graphzoo.sampling.neighbourhoods.sampler import NeighbourhoodSampler
 

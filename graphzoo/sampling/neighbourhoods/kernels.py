@@ -16,7 +16,7 @@ __all__ = ["assemble", "choose", "induce", "order_outside", "push", "undo"]
 
 
 @jit
-def _is_hidden(u: int, kind: int, v: int, hidden: Any) -> bool:
+def _is_hidden(u: int, kind: int, v: int, hidden: Any) -> Any:
     """Whether the edge u -kind-> v is the query's own fact, or its inverse; `hidden`: see `push`."""
     head, tail, own, inverse = hidden[0], hidden[1], hidden[2], hidden[3]
     if tail < 0:
@@ -43,7 +43,7 @@ def push(
 ) -> Any:  # fmt: skip
     """Approximate personalised PageRank of the head by local pushes (Andersen, Chung and Lang, 2006).
 
-    Args:
+    Given:
         offsets, neighbour, kind: Edges by their source.
         hidden: Head, tail, type of the fact and of its inverse; tail -1 hides nothing, type -1 hides every
             edge between the two.
@@ -56,7 +56,7 @@ def push(
         queue: Scratch [N], a ring.
 
     Returns:
-        Number of nodes reached, the head included.
+        Number of nodes reached, the head included, and of hidden edges of the tail.
     """
     head = hidden[0]
     size = queue.shape[0]
@@ -96,7 +96,12 @@ def push(
                 score[v] = 1e-300
                 touched[count] = v
                 count += 1
-            if not waiting[v] and rest[v] >= tolerance * (offsets[v + 1] - offsets[v]):
+            shares = offsets[v + 1] - offsets[v]
+            if v == head:
+                shares = degree_head
+            elif v == hidden[1]:
+                shares = degree_tail
+            if not waiting[v] and rest[v] >= tolerance * shares:
                 waiting[v] = True
                 last = first + length
                 queue[last if last < size else last - size] = v
@@ -104,7 +109,8 @@ def push(
     for i in range(count):
         v = touched[i]
         score[v] += teleport * rest[v]
-    return count
+    all_tail = offsets[hidden[1] + 1] - offsets[hidden[1]] if hidden[1] >= 0 else 0
+    return count, all_tail - degree_tail
 
 
 @jit
@@ -116,8 +122,10 @@ def undo(score: Any, rest: Any, touched: Any, count: int) -> None:
 
 
 @jit
-def _best(candidates: Any, score: Any, count: int, inside: Any, chosen: Any, filled: int) -> int:
+def _best(candidates: Any, score: Any, count: int, inside: Any, chosen: Any, filled: int) -> Any:
     """Add the `count` candidates of highest score, among equal ones those of lowest number; see `choose`."""
+    if count == 0:
+        return filled
     if candidates.shape[0] > count:
         values = np.empty(candidates.shape[0], np.float64)
         for i in range(candidates.shape[0]):
@@ -162,19 +170,56 @@ def _answers(members: Any, counts: Any, begin: int, end: int, v: int) -> Any:
 
 
 @jit
-def choose(
-    hidden: Any, own: int, relation: int, answers: Any, popular: Any, num_nodes: int, share: float,
-    score: Any, touched: Any, num_touched: int, inside: Any,
+def _fill(
+    entities: Any, counts: Any, begin: int, end: int, own: int, less: int, inside: Any, chosen: Any,
+    filled: int, wanted: int,
 ) -> Any:  # fmt: skip
-    """The entities of a query: the head, the relation's answers, the nearest, and the most frequent to fill up.
+    """Add entities by falling count until `wanted` are chosen; see `choose`.
 
-    Args:
+    Those of equal count come by number. `own` stands where it would with `less` taken off its count, and not
+    at all where nothing is left of it in a list that ends before it.
+    """
+    late = np.int64(-1)
+    for i in range(begin, end):
+        if filled >= wanted:
+            return filled
+        v, count = entities[i], counts[i]
+        if late >= 0 and (count < late or (count == late and own < v)):
+            inside[own] = 0
+            chosen[filled] = own
+            filled += 1
+            late = np.int64(-1)
+            if filled >= wanted:
+                return filled
+        if v == own:
+            if inside[v] < 0:
+                late = np.int64(count - less)
+        elif inside[v] < 0:
+            inside[v] = 0
+            chosen[filled] = v
+            filled += 1
+    if filled < wanted and late > 0:
+        inside[own] = 0
+        chosen[filled] = own
+        filled += 1
+    return filled
+
+
+@jit
+def choose(
+    hidden: Any, own: int, hidden_edges: int, relation: int, answers: Any, popular: Any, num_nodes: int,
+    share: float, score: Any, touched: Any, num_touched: int, inside: Any,
+) -> Any:  # fmt: skip
+    """The entities of a query: head, answers of the relation, the nearest, the most frequent to fill up.
+
+    Given:
         hidden: As for `push`; only its head is looked at.
         own: The query's own answer, which its fact must not recommend; -1 for none.
+        hidden_edges: Edges of `own` that are hidden.
         relation: Of the query, 0..2R-1.
         answers: Of every relation: where its answers begin, they by number with their counts, and they by
             falling count with their counts.
-        popular: Entities by falling degree, [N].
+        popular: Entities by falling degree, and their degrees, [N] each.
         num_nodes: K.
         share: Part of K that is taken from the relation's answers.
         score, touched, num_touched: From `push`.
@@ -199,31 +244,7 @@ def choose(
                 near[found] = v
                 found += 1
         filled = _best(near[:found], score, min(wanted, found), inside, chosen, filled)
-        # Those out of reach, most frequent first. The own answer stands where it would without its fact.
-        late = -1
-        for i in range(begin, end):
-            if filled > wanted:
-                break
-            v = frequent[i]
-            if late > 0 and (
-                frequent_counts[i] < late or (frequent_counts[i] == late and own < v)
-            ):
-                late = -1
-                inside[own] = 0
-                chosen[filled] = own
-                filled += 1
-                if filled > wanted:
-                    break
-            if v == own:
-                late = frequent_counts[i] - 1 if inside[v] < 0 else -1
-            elif inside[v] < 0:
-                inside[v] = 0
-                chosen[filled] = v
-                filled += 1
-        if late > 0 and filled <= wanted:
-            inside[own] = 0
-            chosen[filled] = own
-            filled += 1
+        filled = _fill(frequent, frequent_counts, begin, end, own, 1, inside, chosen, filled, wanted + 1)
     near = np.empty(num_touched, np.int32)
     found = 0
     for i in range(num_touched):
@@ -231,14 +252,10 @@ def choose(
             near[found] = touched[i]
             found += 1
     filled = _best(near[:found], score, min(num_nodes - filled, found), inside, chosen, filled)
-    i = 0
-    while filled < num_nodes:
-        v = popular[i]
-        if inside[v] < 0:
-            inside[v] = 0
-            chosen[filled] = v
-            filled += 1
-        i += 1
+    entities, degrees = popular
+    filled = _fill(
+        entities, degrees, 0, entities.shape[0], own, hidden_edges, inside, chosen, filled, num_nodes
+    )
     for i in range(num_nodes):
         inside[chosen[i]] = -1
     return np.sort(chosen)
@@ -250,10 +267,10 @@ def induce(
 ) -> Any:
     """The edges among some nodes, in the order of their targets.
 
-    Each fact is found from its end of lower degree: neighbours are sorted by falling degree, so a hub looks at
-    the few nodes that have more edges than itself.
+    Each fact is found from its end of lower degree: neighbours are sorted by falling degree, so a hub
+    looks at the few nodes that have more edges than itself.
 
-    Args:
+    Given:
         offsets, neighbour, kind: Edges by their source; neighbours by falling (degree, number).
         edge: Number of each edge in the user's order, by its source.
         nodes: K nodes, ascending.
@@ -331,7 +348,7 @@ def assemble(
 ) -> None:  # fmt: skip
     """Copy the edges of one query into the arrays of a batch, grouped by target and by (query, type).
 
-    Args:
+    Given:
         starts, source, second: From `induce`.
         query: b; node k becomes b K + k, type r becomes b 2R + r.
         first_edge: Edges of the queries before.
@@ -373,7 +390,7 @@ def order_outside(
     First those that were reached, by falling score, then the relation's other answers, by falling count, then
     the rest, by falling degree.
 
-    Args:
+    Given:
         relation: Of the query, 0..2R-1.
         answers: As for `choose`.
         popularity: Place of every entity by degree, 0 for the most frequent, equal for equal degrees, [N].

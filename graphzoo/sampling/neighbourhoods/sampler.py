@@ -1,4 +1,4 @@
-"""Neighbourhoods of queries: K entities by personalised PageRank and by relation, with the facts among them."""
+"""Neighbourhoods of queries: K entities by personalised PageRank and by relation, and their facts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MAX_PIECES = 16
 
 
 class NeighbourhoodSampler:
-    """Chooses for every query (head, relation, ?) the entities that are worth a look, and the facts among them.
+    """Chooses for every query (head, relation, ?) the entities worth a look, and the facts among them.
 
     A neighbourhood has exactly K entities: the head; up to `relation_share` of K that are known to answer the
     relation, nearest first and then most frequent; the nearest of all; and, where the head reaches too few,
@@ -72,10 +72,11 @@ class NeighbourhoodSampler:
         degree = np.bincount(source, minlength=self.num_entities)
         self._edges = _by_source(source, target, kind, degree)
         self._answers = _answers_by_relation(target, kind, self.num_kinds)
-        self._popular = np.lexsort((np.arange(self.num_entities), -degree)).astype(np.int32)
-        falling = degree[self._popular]
+        popular = np.lexsort((np.arange(self.num_entities), -degree)).astype(np.int32)
+        falling = degree[popular]
+        self._popular = popular, falling
         level = np.zeros(self.num_entities, np.int32)
-        level[self._popular[1:]] = np.cumsum(falling[1:] != falling[:-1])
+        level[popular[1:]] = np.cumsum(falling[1:] != falling[:-1])
         self._popularity = level
         self._free: deque[tuple[_Array, ...]] = deque()
 
@@ -89,7 +90,7 @@ class NeighbourhoodSampler:
         own: Tensor | None = None,
         *,
         hides: Literal["exact", "one_hop", "none"] = "exact",
-        needs_own: bool = False,
+        outside: Literal["keep", "drop", "bring"] = "keep",
         with_edges: bool = False,
     ) -> tuple[QueryGraph, Tensor]:
         """Neighbourhoods of B queries.
@@ -97,9 +98,10 @@ class NeighbourhoodSampler:
         Args:
             head: [B], int64.
             relation: In 0..2R-1, [B], int64.
-            own: Answer of each query's own fact, which is left out, [B], int64, -1 for none; None: of no query.
+            own: Answer of each query's own fact, which is left out, [B], int64, -1 for none; None: of none.
             hides: "exact": the fact and its inverse; "one_hop": every edge between the two; "none": nothing.
-            needs_own: Leave out queries whose own answer lies outside.
+            outside: What becomes of a query whose own answer lies outside: "keep" it, "drop" it, or "bring"
+                the answer in for the farthest entity.
             with_edges: Note the numbers of the edges in the whole graph.
 
         Returns:
@@ -119,18 +121,23 @@ class NeighbourhoodSampler:
                 inside, score, touched = scratch[5], scratch[0], scratch[3]
                 for b in range(count * piece // num_pieces, count * (piece + 1) // num_pieces):
                     hidden = self._hidden(heads[b], relations[b], tails[b], hides)
-                    reached = kernels.push(
+                    reached, own_edges = kernels.push(
                         offsets, neighbour, kind, hidden, self.teleport, self.tolerance, *scratch[:5]
                     )
                     nodes = kernels.choose(
-                        hidden, tails[b] if hides != "none" else -1, relations[b], self._answers,
-                        self._popular, self.num_nodes, self.relation_share, score, touched, reached, inside,
+                        hidden, hidden[1], own_edges, relations[b], self._answers, self._popular,
+                        self.num_nodes, self.relation_share, score, touched, reached, inside,
                     )  # fmt: skip
+                    if outside == "bring":
+                        _bring(nodes, heads[b], tails[b], score)
                     kernels.undo(score, scratch[1], touched, reached)
-                    if needs_own and not _holds(nodes, tails[b]):
+                    if outside == "drop" and not _holds(nodes, tails[b]):
                         continue
-                    found[b] = nodes, *kernels.induce(
-                        offsets, neighbour, kind, edge, nodes, hidden, self.num_kinds, inside
+                    found[b] = (
+                        nodes,
+                        *kernels.induce(
+                            offsets, neighbour, kind, edge, nodes, hidden, self.num_kinds, inside
+                        ),
                     )
 
         run_pieces(work, num_pieces)
@@ -164,7 +171,7 @@ class NeighbourhoodSampler:
                 score, touched = scratch[0], scratch[3]
                 for b in range(count * piece // num_pieces, count * (piece + 1) // num_pieces):
                     hidden = self._hidden(heads[b], relations[b], -1, "none")
-                    reached = kernels.push(
+                    reached, _ = kernels.push(
                         offsets, neighbour, kind, hidden, self.teleport, self.tolerance, *scratch[:5]
                     )
                     kernels.order_outside(
@@ -183,7 +190,7 @@ class NeighbourhoodSampler:
         offsets, neighbour, kind, _ = self._edges
         with self._scratch() as scratch:
             hidden = self._hidden(head, 0, -1, "none")
-            reached = kernels.push(
+            reached, _ = kernels.push(
                 offsets, neighbour, kind, hidden, self.teleport, self.tolerance, *scratch[:5]
             )
             found = torch.from_numpy(scratch[0].copy())
@@ -264,6 +271,13 @@ class NeighbourhoodSampler:
 def _holds(nodes: _Array, node: int) -> bool:
     place = int(np.searchsorted(nodes, node))
     return place < nodes.shape[0] and int(nodes[place]) == node
+
+
+def _bring(nodes: _Array, head: int, node: int, score: _Array) -> None:
+    """Put a node in the place of the one of lowest score that is not the head, in place."""
+    if not _holds(nodes, node):
+        nodes[np.argmin(np.where(nodes == head, np.inf, score[nodes]))] = node
+        nodes.sort()
 
 
 def _check_inverses(source: _Array, target: _Array, kind: _Array, num_kinds: int) -> None:

@@ -1,0 +1,306 @@
+"""Query neighbourhoods: which entities, which facts, and that nothing of a query's own fact gets in."""
+
+import pickle
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graphzoo.encoders import KnowFormer
+from graphzoo.errors import UsageError
+from graphzoo.ops import RelationalGraph, relational_spmm
+from graphzoo.sampling import FactRemover, NeighbourhoodSampler
+from graphzoo.types import GraphSpec
+
+
+def make_triples(num_entities=40, num_relations=3, num_facts=120, seed=0):
+    """Distinct facts with a hub (entity 0), a self-loop and an entity without facts (the last one)."""
+    generator = torch.Generator().manual_seed(seed)
+    head = (torch.rand(num_facts, generator=generator) ** 2 * (num_entities - 1)).long()
+    tail = torch.randint(num_entities - 1, (num_facts,), generator=generator)
+    relation = torch.randint(num_relations, (num_facts,), generator=generator)
+    triples = torch.stack([head, relation, tail], 1)
+    return torch.unique(torch.cat([triples, torch.tensor([[1, 0, 1]])]), dim=0)
+
+
+def make_graph(triples, num_entities=40, num_relations=3):
+    head, relation, tail = triples.unbind(1)
+    return RelationalGraph(
+        torch.stack([torch.cat([head, tail]), torch.cat([tail, head])]),
+        torch.cat([relation, relation + num_relations]),
+        num_entities,
+        2 * num_relations,
+    )
+
+
+def asked(triples, num_relations=3):
+    """Both directions of all triples: heads, relations, answers."""
+    head, relation, tail = triples.unbind(1)
+    return torch.cat([head, tail]), torch.cat([relation, relation + num_relations]), torch.cat([tail, head])
+
+
+def edges_of(graph, query):
+    """(source, type, target) of one query in numbers of the whole graph."""
+    size, types = graph.num_nodes, graph.num_relations
+    source, target = graph.edge_index.long()
+    chosen = target // size == query
+    nodes = graph.nodes[query]
+    return {
+        (int(nodes[u % size]), int(r % types), int(nodes[v % size]))
+        for u, r, v in zip(source[chosen], graph.edge_type.long()[chosen], target[chosen], strict=True)
+    }
+
+
+def all_edges(graph):
+    return {(int(u), int(r), int(v)) for (u, v), r in zip(graph.edge_index.t(), graph.edge_type, strict=True)}
+
+
+@pytest.fixture(scope="module")
+def triples():
+    return make_triples()
+
+
+@pytest.fixture(scope="module")
+def graph(triples):
+    return make_graph(triples)
+
+
+def test_pagerank_is_that_of_networkx(graph):
+    sampler = NeighbourhoodSampler(graph, 10, tolerance=1e-12)
+    weights = nx.DiGraph()
+    weights.add_nodes_from(range(40))
+    for u, v in graph.edge_index.t().tolist():
+        before = weights.get_edge_data(u, v, {"weight": 0})["weight"]
+        weights.add_edge(u, v, weight=before + 1)
+    for head in (0, 7, 20):
+        expected = nx.pagerank(weights, alpha=0.85, personalization={head: 1}, tol=1e-13, max_iter=1000)
+        found = sampler.pagerank(head)
+        np.testing.assert_allclose(found.numpy(), [expected[v] for v in range(40)], atol=1e-8)
+
+
+def test_pushes_stop_within_the_tolerance_that_is_promised(graph):
+    degree = torch.bincount(graph.edge_index[0], minlength=40)
+    exact = NeighbourhoodSampler(graph, 10, tolerance=1e-12).pagerank(3)
+    rough = NeighbourhoodSampler(graph, 10, tolerance=1e-2).pagerank(3)
+    assert bool((rough <= exact + 1e-9).all())
+    assert float((exact - rough).max()) > 1e-6  # it did stop early
+    # Andersen, Chung and Lang (2006): no node lacks more than the tolerance times its degree
+    assert bool((exact - rough <= 1e-2 * degree.clamp(min=1) + 1e-9).all())
+
+
+@pytest.mark.parametrize("size", [2, 5, 17, 39])
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_a_neighbourhood_is_k_distinct_entities_and_all_facts_among_them(graph, triples, size, share):
+    head, relation, answer = asked(triples)
+    found, rows = NeighbourhoodSampler(graph, size, relation_share=share)(head, relation, answer)
+    assert rows.tolist() == list(range(len(head)))
+    assert found.nodes.shape == (len(head), size)
+    assert bool((found.nodes.diff(dim=1) > 0).all())
+    assert bool((found.find(head) >= 0).all())
+    whole = all_edges(graph)
+    for b in range(len(head)):
+        inside = set(found.nodes[b].tolist())
+        own = (int(head[b]), int(relation[b]), int(answer[b]))
+        inverse = (own[2], (own[1] + 3) % 6, own[0])
+        expected = {(u, r, v) for u, r, v in whole if u in inside and v in inside} - {own, inverse}
+        assert edges_of(found, b) == expected
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10**6), size=st.integers(2, 20), hides=st.sampled_from(["exact", "one_hop"]))
+def test_whether_the_own_fact_is_in_the_graph_changes_nothing(seed, size, hides):
+    triples = make_triples(seed=seed, num_facts=60)
+    place = seed % len(triples)
+    own = triples[place]
+    without = torch.cat([triples[:place], triples[place + 1 :]])
+    if hides == "one_hop":  # all that joins the two
+        ends = {(int(own[0]), int(own[2])), (int(own[2]), int(own[0]))}
+        without = without[[(int(h), int(t)) not in ends for h, _, t in without]]
+    for head, relation, answer in zip(*asked(own[None]), strict=True):
+        query = head[None], relation[None], answer[None]
+        seen = NeighbourhoodSampler(make_graph(triples), size)(*query, hides=hides)[0]
+        blind = NeighbourhoodSampler(make_graph(without), size)(*query, hides="none")[0]
+        assert torch.equal(seen.nodes, blind.nodes)
+        assert edges_of(seen, 0) == edges_of(blind, 0)
+
+
+def test_queries_do_not_depend_on_their_batch_or_on_threads(graph, triples, monkeypatch):
+    head, relation, answer = asked(triples)
+    sampler = NeighbourhoodSampler(graph, 9)
+    together = sampler(head, relation, answer)[0]
+    order = torch.randperm(len(head), generator=torch.Generator().manual_seed(1))
+    shuffled = sampler(head[order], relation[order], answer[order])[0]
+    assert torch.equal(together.nodes[order], shuffled.nodes)
+    copy = pickle.loads(pickle.dumps(sampler))  # as loader processes get it
+    for b in range(0, len(head), 17):
+        alone = copy(head[b : b + 1], relation[b : b + 1], answer[b : b + 1])[0]
+        assert torch.equal(alone.nodes[0], together.nodes[b])
+        assert edges_of(alone, 0) == edges_of(together, b)
+
+
+def test_the_relations_answers_come_nearest_and_then_most_frequent_first(graph, triples):
+    sampler = NeighbourhoodSampler(graph, 12, relation_share=0.5)
+    head, relation, tail = triples.unbind(1)
+    counts = torch.bincount(tail[relation == 2], minlength=40)
+    found = sampler(torch.tensor([39]), torch.tensor([2]))[0]  # entity 39 has no facts: nothing is near
+    best = sorted(range(40), key=lambda v: (-int(counts[v]), v))[:6]
+    assert set(best) <= set(found.nodes[0].tolist())
+    assert 39 in found.nodes[0]
+    degree = torch.bincount(graph.edge_index[0], minlength=40)
+    rest = [v for v in sorted(range(40), key=lambda v: (-int(degree[v]), v)) if v not in {39, *best}][:5]
+    assert set(found.nodes[0].tolist()) == {39, *best, *rest}
+
+
+def test_answers_outside_are_kept_dropped_or_brought_in(graph, triples):
+    head, relation, answer = asked(triples)
+    sampler = NeighbourhoodSampler(graph, 4)
+    kept = sampler(head, relation, answer)[0]
+    outside = kept.find(answer) < 0
+    assert 0 < int(outside.sum()) < len(head)
+    dropped, rows = sampler(head, relation, answer, outside="drop")
+    assert rows.tolist() == (~outside).nonzero().flatten().tolist()
+    assert torch.equal(dropped.nodes, kept.nodes[~outside])
+    brought = sampler(head, relation, answer, outside="bring")[0]
+    assert bool((brought.find(answer) >= 0).all()) and bool((brought.find(head) >= 0).all())
+    assert torch.equal(brought.nodes[~outside], kept.nodes[~outside])
+    assert brought.nodes.shape == kept.nodes.shape
+
+
+def test_edges_know_their_numbers_in_the_whole_graph(graph, triples):
+    head, relation, answer = (column[:5] for column in asked(triples))
+    found = NeighbourhoodSampler(graph, 15)(head, relation, answer, with_edges=True)[0]
+    source, target = found.edge_index.long()
+    nodes = found.nodes.flatten()
+    assert torch.equal(nodes[source], graph.edge_index[0, found.edge])
+    assert torch.equal(nodes[target], graph.edge_index[1, found.edge])
+    assert torch.equal(found.edge_type.long() % 6, graph.edge_type[found.edge])
+
+
+def test_levels_order_all_that_is_outside(graph):
+    sampler = NeighbourhoodSampler(graph, 6, tolerance=1e-3)
+    head, relation = torch.tensor([7, 39]), torch.tensor([1, 1])
+    found = sampler(head, relation)[0]
+    levels = sampler.levels(head, relation, found)
+    for b in range(2):
+        inside = torch.zeros(40, dtype=torch.bool).index_fill_(0, found.nodes[b], True)
+        assert torch.equal(levels[b] == 0, inside)
+        near = sampler.pagerank(int(head[b]))
+        reached = ((near > 0) & ~inside).nonzero().flatten().tolist()
+        order = sorted(reached, key=lambda v: -float(near[v]))
+        assert sorted(reached, key=lambda v: (int(levels[b, v]), order.index(v))) == order
+        rest = levels[b][(near == 0) & ~inside]
+        assert not reached or int(rest.min()) > max(int(levels[b, v]) for v in reached)
+
+
+def test_messages_are_those_of_each_querys_own_graph(graph, triples):
+    head, relation, answer = (column[:6] for column in asked(triples))
+    found = NeighbourhoodSampler(graph, 8)(head, relation, answer)[0]
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(8, 6, 5, generator=generator, dtype=torch.float64, requires_grad=True)
+    vectors = torch.randn(6, 6, 5, generator=generator, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(8, 6, 5, generator=generator, dtype=torch.float64)
+    expected = torch.zeros_like(weight)
+    for b in range(6):
+        for u, r, v in edges_of(found, b):
+            at, to = (int(p) for p in found.find(torch.tensor([u, v]), torch.tensor([b, b])))
+            expected[to, b] = expected[to, b] + x[at, b] * vectors[r, b]
+    wanted = torch.autograd.grad((expected * weight).sum(), (x, vectors))
+    for backend in ("naive", "numba"):
+        out = relational_spmm(x, vectors, found, backend=backend)
+        torch.testing.assert_close(out, expected)
+        got = torch.autograd.grad((out * weight).sum(), (x, vectors))
+        torch.testing.assert_close(got, wanted)
+
+
+@pytest.mark.parametrize("attention", ["prototype", "none", "random_features"])
+@pytest.mark.parametrize("hides", ["none", "exact", "one_hop"])
+def test_with_all_entities_logits_and_gradients_are_those_of_the_whole_graph(
+    graph, triples, attention, hides
+):
+    torch.manual_seed(0)
+    encoder = KnowFormer(
+        GraphSpec(num_nodes=40, num_relations=3), hidden_channels=8, num_layers=2, num_heads=2,
+        attention=attention,
+    )  # fmt: skip
+    place = torch.tensor([3, 50, 80])
+    head, relation, tail = triples[place].unbind(1)
+    found = NeighbourhoodSampler(graph, 10**6)(head, relation, tail, hides=hides)[0]
+    assert torch.equal(found.nodes, torch.arange(40).expand(3, 40))
+    remover = FactRemover(triples, 40, hides)
+    weight = torch.randn(40, 3, 8)
+    near = encoder(found, found.find(head), relation, noise_seed=5)
+    gradients = torch.autograd.grad((near * weight).sum(), list(encoder.parameters()))
+    whole = torch.cat(
+        [
+            encoder(
+                graph,
+                head[i : i + 1],
+                relation[i : i + 1],
+                noise_seed=5,
+                edge_mask=remover.edge_mask(place[i : i + 1]),
+            )  # fmt: skip
+            for i in range(3)
+        ],
+        dim=1,
+    )
+    torch.testing.assert_close(near, whole, atol=1e-5, rtol=1e-5)
+    expected = torch.autograd.grad((whole * weight).sum(), list(encoder.parameters()))
+    for got, wanted in zip(gradients, expected, strict=True):
+        torch.testing.assert_close(got, wanted, atol=1e-4, rtol=1e-4)
+
+
+def test_states_of_a_query_do_not_depend_on_its_batch(graph, triples):
+    torch.manual_seed(0)
+    encoder = KnowFormer(GraphSpec(40, 3), hidden_channels=8, num_layers=2, num_heads=2).eval()
+    head, relation, answer = (column[:7] for column in asked(triples))
+    sampler = NeighbourhoodSampler(graph, 9)
+    found = sampler(head, relation, answer)[0]
+    together = encoder(found, found.find(head), relation)
+    for b in (0, 3, 6):
+        one = slice(b, b + 1)
+        alone = sampler(head[one], relation[one], answer[one])[0]
+        states = encoder(alone, alone.find(head[one]), relation[one])
+        torch.testing.assert_close(states[:, 0], together[:, b], atol=1e-6, rtol=1e-6)
+
+
+def test_no_queries_are_no_neighbourhoods(graph):
+    none = torch.empty(0, dtype=torch.int64)
+    found, rows = NeighbourhoodSampler(graph, 9)(none, none, none, outside="drop")
+    assert found.num_queries == 0 and rows.numel() == 0
+    assert found.find(none).numel() == 0
+    states = KnowFormer(GraphSpec(40, 3), hidden_channels=8, num_heads=2)(found, none, none)
+    assert states.shape == (9, 0, 8)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"num_nodes": 1}, "at least 2 entities, got 1"),
+        ({"num_nodes": 5, "relation_share": 1.5}, "0..1, got 1.5"),
+        ({"num_nodes": 5, "teleport": 0.0}, "between 0 and 1, got 0.0"),
+        ({"num_nodes": 5, "tolerance": 0.0}, "above 0, got 0.0"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(graph, wrong, told):
+    with pytest.raises(UsageError, match=told):
+        NeighbourhoodSampler(graph, **wrong)
+
+
+def test_a_graph_without_inverses_is_refused():
+    edges = torch.tensor([[0, 1], [1, 2]])
+    with pytest.raises(UsageError, match="inverses"):
+        NeighbourhoodSampler(RelationalGraph(edges, torch.tensor([0, 1]), 3, 2), 2)
+
+
+def test_query_graphs_take_no_mask_and_no_other_shape(graph):
+    found = NeighbourhoodSampler(graph, 5)(torch.tensor([1]), torch.tensor([0]))[0]
+    x, vectors = torch.ones(5, 1, 4), torch.ones(6, 1, 4)
+    with pytest.raises(ValueError, match="takes no edge_mask"):
+        relational_spmm(x, vectors, found, edge_mask=torch.ones(found.num_edges, dtype=torch.bool))
+    with pytest.raises(ValueError, match="x must have shape"):
+        relational_spmm(torch.ones(4, 1, 4), vectors, found)
+    with pytest.raises(ValueError, match="relation must have shape"):
+        relational_spmm(x, torch.ones(5, 1, 4), found)
