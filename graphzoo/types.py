@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from graphzoo.errors import UsageError
+
 if TYPE_CHECKING:
     from torch import Tensor, device
 
@@ -91,11 +93,11 @@ class NeighbourhoodSpec:
 
     def __post_init__(self) -> None:
         if isinstance(self.num_nodes, bool) or not isinstance(self.num_nodes, int) or self.num_nodes < 2:
-            raise ValueError(f"a neighbourhood must be at least 2 entities, got {self.num_nodes!r}")
+            raise UsageError(f"a neighbourhood must be at least 2 entities, got {self.num_nodes!r}")
         if not isinstance(self.relation_share, int | float) or not 0 <= self.relation_share <= 1:
-            raise ValueError(f"relation_share must lie in 0..1, got {self.relation_share!r}")
+            raise UsageError(f"relation_share must lie in 0..1, got {self.relation_share!r}")
         if self.protocol not in get_args(Protocol):
-            raise ValueError(
+            raise UsageError(
                 f"protocol must be one of {', '.join(get_args(Protocol))}, got {self.protocol!r}"
             )
 
@@ -109,7 +111,7 @@ class NeighbourhoodSpec:
         try:
             return cls(**values)
         except TypeError as error:
-            raise ValueError(f"{values!r} describes no neighbourhoods") from error
+            raise UsageError(f"{values!r} describes no neighbourhoods") from error
 
 
 class _MovableBatch:

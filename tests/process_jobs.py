@@ -21,6 +21,7 @@ FAMILIES = 15  # 15 validation and test triples, 30 queries
 # name -> what is judged; tests/tasks/test_processes.py asserts that every figure has the same bits
 JUDGED = {
     "kg": "knowledge graph: ranks of 14 triples in batches of 5 queries",
+    "kg-near": "knowledge graph: neighbourhoods of 20 entities, and the whole graph beside it",
     "kg-one": "knowledge graph: one triple, fewer batches than processes",
     "nodes": "nodes: accuracy",
     "nodes-auroc": "nodes: ROC-AUC of yes-no labels",
@@ -33,6 +34,7 @@ JUDGED = {
 TRAINED = {
     "kg-bce": "KnowFormer, `bce`, batches of 8, the last of one query",
     "kg-parts": "KnowFormer, `ce`, batches of 12 in micro-batches of 2",
+    "kg-near-parts": "KnowFormer, neighbourhoods of 8 entities, batches of 12 in micro-batches of 2",
     "kg-accumulated": "KnowFormer, two batches of 7 a step",
     "nodes-whole": "NodeFormer, whole graph",
     "nodes-parts": "NodeFormer, six parts a step",
@@ -97,6 +99,7 @@ def _links(
 
 _MAKE: dict[str, Callable[[Path, int], tuple[Any, Any]]] = {
     "kg": partial(_knowledge_graph, task={}, eval_batch_size=5),
+    "kg-near": partial(_knowledge_graph, task={}, eval_batch_size=5, neighbourhood=20),
     "kg-one": partial(_knowledge_graph, task={}, max_valid_triples=1),
     "nodes": _nodes,
     "nodes-auroc": partial(_nodes, labels=True),
@@ -106,6 +109,9 @@ _MAKE: dict[str, Callable[[Path, int], tuple[Any, Any]]] = {
     "links-rmse": partial(_links, encoder="pencil", rmse=True),
     "kg-bce": partial(_knowledge_graph, task={"loss": "bce", "num_negatives": 9}, batch_size=8),
     "kg-parts": partial(_knowledge_graph, task={"loss": "ce"}, batch_size=12, micro_batch_size=2),
+    "kg-near-parts": partial(
+        _knowledge_graph, task={}, batch_size=12, micro_batch_size=2, neighbourhood=8, relation_share=0.25
+    ),
     "kg-accumulated": partial(_knowledge_graph, task={}, batch_size=7),
     "nodes-whole": _nodes,
     "nodes-parts": partial(_nodes, batch_size=5),

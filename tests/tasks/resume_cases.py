@@ -18,6 +18,7 @@ from node_graphs import write_npz
 from graphzoo.callbacks import BestCheckpoint, LastCheckpoint, MetricsFile, WarmupEMAWeightAveraging
 from graphzoo.datamodules import KGDataModule, LinkDataModule, NodeDataModule
 from graphzoo.encoders import PENCIL, GALiT, KnowFormer, NodeFormer
+from graphzoo.ops import QueryGraph
 from graphzoo.tasks import HeuristicEstimation, KGCompletion, LinkPrediction, NodeClassification
 
 # name -> (epoch, batch, hook): the hook at which the process dies; the disk holds what it held then.
@@ -103,6 +104,10 @@ CASES = {
     "kg-completion, KnowFormer, sampled negatives": Case(
         lambda: KGCompletion(knowformer, loss="bce", num_negatives=4, **RATES), kg
     ),
+    "kg-completion, KnowFormer, neighbourhoods": Case(
+        lambda: KGCompletion(knowformer, loss="bce", num_negatives=4, **RATES),
+        lambda folder, workers: kg(folder, workers, neighbourhood=6, eval_neighbourhood=9),
+    ),
     "kg-completion, KnowFormer, two validations an epoch": Case(
         lambda: KGCompletion(knowformer, **RATES), kg, trainer={"val_check_interval": 0.5}
     ),
@@ -128,6 +133,7 @@ CASES = {
 # Cases whose loader takes processes, with which the stops inside an epoch are tried too.
 WITH_WORKERS = (
     "kg-completion, KnowFormer",
+    "kg-completion, KnowFormer, neighbourhoods",
     "node-classification, GALiT, parts",
     "link-prediction, PENCIL",
 )
@@ -163,10 +169,15 @@ def digest(value):
             if part.layout != torch.strided:
                 part = part.to_dense()
             found.update(repr((part.dtype, part.shape)).encode() + part.contiguous().numpy().tobytes())
+        elif isinstance(part, QueryGraph):
+            add([part.nodes, part.edge_index, part.edge_type])
         elif dataclasses.is_dataclass(part):
             for field in dataclasses.fields(part):
                 found.update(field.name.encode())
                 add(getattr(part, field.name))
+        elif isinstance(part, list):
+            for value in part:
+                add(value)
         else:
             found.update(repr(part).encode())
 

@@ -1,0 +1,193 @@
+"""KGCompletion in query neighbourhoods: what is trained, how it is evaluated, what a checkpoint keeps."""
+
+from functools import partial
+
+import lightning as L
+import pytest
+import torch
+from test_kg_completion import make_task, make_trainer, write_family
+
+import graphzoo
+from graphzoo.datamodules import KGDataModule
+from graphzoo.encoders import KnowFormer
+from graphzoo.errors import UsageError
+from graphzoo.inference import KGModel
+from graphzoo.metrics import filtered_ranks
+from graphzoo.sampling import NeighbourhoodSampler
+from graphzoo.tasks import KGCompletion
+from graphzoo.types import NeighbourhoodSpec
+
+
+@pytest.fixture
+def family(tmp_path):
+    return str(write_family(tmp_path, families=24))
+
+
+def fit(folder, path, task=None, *, epochs=1, **data):
+    task = task or make_task()
+    datamodule = KGDataModule(path=path, batch_size=16, **data)
+    trainer = make_trainer(folder, max_epochs=epochs)
+    trainer.fit(task, datamodule=datamodule)
+    return task, datamodule, trainer
+
+
+def test_neighbourhoods_of_everything_train_as_the_whole_graph_does(family, tmp_path):
+    whole = fit(tmp_path, family)[0].state_dict()
+    near = fit(tmp_path, family, neighbourhood=10**6)[0].state_dict()
+    assert all(torch.equal(near[name], whole[name]) for name in whole)
+
+
+def test_rules_of_grandparents_are_learned_in_neighbourhoods(family, tmp_path):
+    task, datamodule, trainer = fit(
+        tmp_path, family, make_task(lr=0.02), epochs=30, neighbourhood=8, eval_neighbourhood=12
+    )
+    figures = trainer.test(task, datamodule=datamodule, verbose=False)[0]
+    assert figures["test/mrr"] > 0.9
+    assert 0 < figures["test/whole_graph/mrr"] <= 1
+    assert "test/neighbourhood/mrr" not in figures
+
+
+@pytest.mark.parametrize("loss", ["ce", "bce"])
+def test_losses_are_those_of_the_answers_inside(family, tmp_path, loss):
+    task, datamodule, _ = fit(tmp_path, family, make_task(loss=loss, num_negatives=4), neighbourhood=5)
+    loader = datamodule.train_dataloader(epoch=0)
+    whole = KGDataModule(path=family, batch_size=16)
+    whole.setup()
+    for near, full in zip(loader, whole.train_dataloader(epoch=0), strict=True):
+        assert near.num_global == full.num_global == len(full)
+        assert bool((near.graph.find(near.tail) >= 0).all())
+        sampler = NeighbourhoodSampler(datamodule.graph("train"), 5)
+        _, kept = sampler(full.head, full.relation, full.tail, outside="drop")
+        assert torch.equal(near.index, full.index[kept])
+        # no query sees its own fact, in any batch of the loader
+        nodes = near.graph.nodes.flatten()
+        source, target = near.graph.edge_index.long()
+        query, kind = target // 5, near.graph.edge_type % near.graph.num_relations
+        is_own = (nodes[source] == near.head[query]) & (nodes[target] == near.tail[query])
+        assert not bool((is_own & (kind == near.relation[query])).any())
+    assert len(near) < len(full) or len(near) == len(full)
+
+
+def test_entities_outside_rank_behind_all_inside_and_are_never_dropped(family, tmp_path):
+    task, datamodule, _ = fit(tmp_path, family, neighbourhood=6)
+    graph = datamodule.graph("valid")
+    head, relation, _ = datamodule.triples("valid").unbind(1)
+    task._trainer.datamodule = datamodule
+    scores = task.eval().score_queries(graph, head, relation)
+    sampler = NeighbourhoodSampler(graph, 6)
+    near = sampler(head, relation)[0]
+    levels = sampler.levels(head, relation, near)
+    assert scores.shape == (len(head), graph.num_nodes) and bool(torch.isfinite(scores).all())
+    inside = torch.zeros_like(scores, dtype=torch.bool).scatter_(1, near.nodes, True)
+    low = scores.masked_fill(~inside, torch.inf).amin(1)
+    assert bool((scores.masked_fill(inside, -torch.inf).amax(1) < low).all())
+    for b in range(len(head)):
+        order = scores[b][~inside[b]].argsort(descending=True, stable=True)
+        assert bool((levels[b][~inside[b]][order].diff() >= 0).all())
+    # an answer outside is ranked among all entities
+    target = (~inside).float().argmax(1)
+    ranks = filtered_ranks(scores, target, torch.zeros_like(inside))
+    assert bool((ranks > 6).all())
+
+
+def test_one_query_has_the_scores_that_it_has_in_a_batch(family, tmp_path):
+    task, datamodule, _ = fit(tmp_path, family, neighbourhood=6)
+    graph = datamodule.graph("valid")
+    head, relation, _ = datamodule.triples("train")[:20].unbind(1)
+    task.eval()
+    together = task.score_queries(graph, head, relation)
+    task.max_score_bytes = 1
+    torch.testing.assert_close(task.score_queries(graph, head, relation), together, atol=1e-5, rtol=1e-5)
+
+
+def test_a_checkpoint_knows_its_neighbourhoods(family, tmp_path):
+    task, datamodule, trainer = fit(tmp_path, family, neighbourhood=6, eval_neighbourhood=9)
+    file = tmp_path / "model.ckpt"
+    trainer.save_checkpoint(file)
+    model = graphzoo.load(file, data=datamodule.knowledge_graph)
+    assert isinstance(model, KGModel)
+    assert model.task.neighbourhoods == NeighbourhoodSpec(9, 0.5, "neighbourhood")
+    head, relation, tail = datamodule.triples("valid")[0].tolist()
+    graph = datamodule.knowledge_graph
+    expected = task.eval().score_queries(
+        datamodule.graph("valid"), torch.tensor([head]), torch.tensor([relation])
+    )[0]
+    names = [graph.entities[head], graph.relations[relation]]
+    answers = model.predict(*names, k=5)
+    assert answers["tail"].tolist() == [graph.entities[i] for i in expected.topk(5).indices]
+    torch.testing.assert_close(
+        torch.from_numpy(model.score([(*names, graph.entities[tail])])), expected[tail : tail + 1]
+    )
+
+
+def test_explanations_are_of_the_neighbourhood(family, tmp_path):
+    _, datamodule, trainer = fit(tmp_path, family, make_task(lr=0.02), epochs=10, neighbourhood=8)
+    file = tmp_path / "model.ckpt"
+    trainer.save_checkpoint(file)
+    model = graphzoo.load(file, data=datamodule.knowledge_graph)
+    graph = datamodule.knowledge_graph
+    fact = [names[i] for names, i in zip(
+        (graph.entities, graph.relations, graph.entities), graph.valid[0].tolist(), strict=True
+    )]  # fmt: skip
+    found = model.explain(*fact, k=3)
+    assert len(found.paths) and found.paths["path"][0].count("parent") == 2
+    assert len(found.facts) and len(found.attended)
+    # a fact of the graph is hidden: its own edges carry nothing
+    known = [names[i] for names, i in zip(
+        (graph.entities, graph.relations, graph.entities), graph.train[0].tolist(), strict=True
+    )]  # fmt: skip
+    told = model.explain(*known, k=50)
+    assert told.known
+    assert tuple(known) not in told.facts[["head", "relation", "tail"]].itertuples(index=False, name=None)
+
+
+def test_the_whole_graph_may_be_asked_by_a_model_trained_near(family, tmp_path):
+    task, datamodule, trainer = fit(tmp_path, family, neighbourhood=6, protocol="whole_graph")
+    figures = trainer.test(task, datamodule=datamodule, verbose=False)[0]
+    graph = datamodule.graph("test")
+    head, relation, _ = datamodule.triples("test").unbind(1)
+    scores = task.eval().score_queries(graph, head, relation)
+    plain = KGDataModule(path=family, batch_size=16)
+    trainer.validate(task, datamodule=plain, verbose=False)
+    torch.testing.assert_close(task.score_queries(graph, head, relation), scores)
+    assert 0 < figures["test/neighbourhood/mrr"] <= 1
+
+
+def test_one_protocol_alone_is_tested_where_asked(family, tmp_path):
+    task, datamodule, trainer = fit(tmp_path, family, neighbourhood=6, test_both=False)
+    figures = trainer.test(task, datamodule=datamodule, verbose=False)[0]
+    assert not [name for name in figures if "whole_graph" in name]
+
+
+def test_a_batch_whose_answers_all_lie_outside_is_a_step_all_the_same(family, tmp_path):
+    datamodule = KGDataModule(path=family, batch_size=1, neighbourhood=2, relation_share=0.0)
+    task = KGCompletion(partial(KnowFormer, hidden_channels=8, num_layers=1, num_heads=2))
+    trainer = L.Trainer(
+        max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, limit_val_batches=0,
+        enable_progress_bar=False, enable_model_summary=False, default_root_dir=tmp_path,
+    )  # fmt: skip
+    trainer.fit(task, datamodule=datamodule)
+    batches = list(datamodule.train_dataloader(epoch=0))
+    assert any(len(batch) == 0 for batch in batches)
+    assert trainer.global_step == len(batches)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"neighbourhood": 1}, "neighbourhood must be at least 2 entities, got 1"),
+        ({"neighbourhood": 5, "eval_neighbourhood": 0}, "eval_neighbourhood must be at least 2"),
+        ({"eval_neighbourhood": 9}, "give --data.neighbourhood too"),
+        ({"neighbourhood": 5, "relation_share": -0.1}, "0..1, got -0.1"),
+        ({"neighbourhood": 5, "protocol": "both"}, "protocol must be one of"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(wrong, told):
+    with pytest.raises(UsageError, match=told):
+        KGDataModule(**wrong)
+
+
+@pytest.mark.parametrize("stored", [5, {"num_nodes": "x"}, {"num_nodes": 10, "else": 1}, {"num_nodes": True}])
+def test_what_a_damaged_checkpoint_says_of_neighbourhoods_is_refused(stored):
+    with pytest.raises(ValueError):
+        NeighbourhoodSpec.from_dict(stored)
