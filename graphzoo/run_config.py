@@ -35,6 +35,8 @@ _AVERAGING = {
 }
 _CALLBACKS = {
     *_AVERAGING,
+    "graphzoo.callbacks.QueryBudget",
+    "graphzoo.callbacks.budget.QueryBudget",
     *(f"lightning.pytorch.callbacks.{name}" for name in ("EarlyStopping", "LearningRateMonitor")),
 }
 

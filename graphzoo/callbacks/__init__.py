@@ -8,6 +8,7 @@ from graphzoo.lazy import attach
 
 if TYPE_CHECKING:
     from graphzoo.callbacks.averaging import WarmupEMAWeightAveraging as WarmupEMAWeightAveraging
+    from graphzoo.callbacks.budget import QueryBudget as QueryBudget
     from graphzoo.callbacks.checkpoint import BestCheckpoint as BestCheckpoint
     from graphzoo.callbacks.checkpoint import Interrupted as Interrupted
     from graphzoo.callbacks.checkpoint import LastCheckpoint as LastCheckpoint
@@ -30,6 +31,7 @@ _LAZY = {
     "MetricsFile": "metrics_file",
     "NanGuard": "nan_guard",
     "ProgressBar": "progress",
+    "QueryBudget": "budget",
     "Throughput": "throughput",
     "WandbRun": "wandb_run",
     "WarmupEMAWeightAveraging": "averaging",
@@ -45,6 +47,7 @@ __all__ = [
     "MetricsFile",
     "NanGuard",
     "ProgressBar",
+    "QueryBudget",
     "Throughput",
     "WandbRun",
     "WarmupEMAWeightAveraging",

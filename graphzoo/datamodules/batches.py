@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -118,7 +118,8 @@ class TrainingBatches(Dataset[TripleBatch]):
     Args:
         triples: Training split, [n, 3].
         num_relations: Forward relations R.
-        sampler: Makes the neighbourhoods of queries; None: they reason over the whole graph.
+        samplers: Make the neighbourhoods of queries, by the epoch from which on they do, ascending and from
+            0 on; empty: queries reason over the whole graph.
         hides: What of a query's own fact its neighbourhood leaves out, see `NeighbourhoodSampler`.
     """
 
@@ -126,12 +127,12 @@ class TrainingBatches(Dataset[TripleBatch]):
         self,
         triples: Tensor,
         num_relations: int,
-        sampler: NeighbourhoodSampler | None = None,
+        samplers: Mapping[int, NeighbourhoodSampler] | None = None,
         hides: RemoveFacts = "exact",
     ) -> None:
         self.triples = triples
         self.num_relations = num_relations
-        self.sampler, self.hides = sampler, hides
+        self.samplers, self.hides = samplers or {}, hides
 
     def __getitem__(self, item: Slice) -> TripleBatch:
         head, relation, tail = self.triples[item.position].unbind(1)
@@ -146,9 +147,10 @@ class TrainingBatches(Dataset[TripleBatch]):
             num_global=item.removed.numel(),
             epoch=item.epoch,
         )
-        if self.sampler is None:
+        if not self.samplers:
             return batch
-        graph, kept = self.sampler(batch.head, batch.relation, batch.tail, hides=self.hides, outside="drop")
+        sampler = self.samplers[max(epoch for epoch in self.samplers if epoch <= item.epoch)]
+        graph, kept = sampler(batch.head, batch.relation, batch.tail, hides=self.hides, outside="drop")
         columns = {name: getattr(batch, name)[kept] for name in ("head", "relation", "tail", "index")}
         return replace(batch, **columns, graph=graph)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from lightning.pytorch import LightningDataModule
@@ -40,6 +41,8 @@ __all__ = ["KGDataModule"]
 
 _log = logging.getLogger(__name__)
 _OWN = "kg"
+# "auto": of training, and of evaluation, which is also where graphs begin to be large
+_AUTO, _EVAL_AUTO, _AUTO_VALID = 300, 1000, 250
 _STAGES = ("train", "valid", "test", "predict")
 
 
@@ -64,7 +67,11 @@ class KGDataModule(LightningDataModule):
         max_valid_triples: Validate on a fixed sample of so many triples (the same for every seed); None: on
             all.
         neighbourhood: Entities K of the neighbourhood in which a training query is asked, see
-            `graphzoo.sampling.NeighbourhoodSampler`; None, or as many as there are: the whole graph.
+            `graphzoo.sampling.NeighbourhoodSampler`; None, or as many as there are: the whole graph. "auto":
+            300 on graphs of more than 1,000 entities, and then 1,000 in evaluation and 250 validation
+            triples, unless these are set.
+        later_neighbourhoods: Other sizes for later epochs, {epoch: K} with epochs counted from 0: training
+            may end on larger neighbourhoods.
         eval_neighbourhood: The same where queries are evaluated and predicted; None: `neighbourhood`.
         relation_share: Part of K for entities that are known to answer the relation.
         protocol: How the model is evaluated and predicts: "neighbourhood" (entities outside rank behind all
@@ -90,7 +97,8 @@ class KGDataModule(LightningDataModule):
         micro_batch_size: int | None = None,
         eval_batch_size: int | None = None,
         max_valid_triples: int | None = None,
-        neighbourhood: int | None = None,
+        neighbourhood: int | Literal["auto"] | None = None,
+        later_neighbourhoods: dict[int, int] | None = None,
         eval_neighbourhood: int | None = None,
         relation_share: float = 0.5,
         protocol: Protocol = "neighbourhood",
@@ -127,28 +135,34 @@ class KGDataModule(LightningDataModule):
         self.eval_batch_size = eval_batch_size or micro_batch_size or batch_size
         self.max_valid_triples = max_valid_triples
         for argument, size in (("neighbourhood", neighbourhood), ("eval_neighbourhood", eval_neighbourhood)):
-            if size is not None and size < 2:
+            if isinstance(size, int) and size < 2:
                 raise UsageError(f"{argument} must be at least 2 entities, got {size}")
+        self.later_neighbourhoods = dict(later_neighbourhoods or {})
+        for epoch, size in self.later_neighbourhoods.items():
+            if epoch < 1 or size < 2:
+                raise UsageError(
+                    f"later_neighbourhoods take epochs from 1 on and sizes from 2 on, got {epoch}: {size}"
+                )
+        if self.later_neighbourhoods and neighbourhood is None:
+            raise UsageError(
+                "later_neighbourhoods need a neighbourhood to begin with: give --data.neighbourhood"
+            )
         if eval_neighbourhood is not None and neighbourhood is None:
             raise UsageError(
                 f"eval_neighbourhood {eval_neighbourhood} is for models that train in neighbourhoods: "
                 "give --data.neighbourhood too, or leave it out"
             )
-        self.neighbourhood = neighbourhood
-        self.neighbourhoods: NeighbourhoodSpec | None = None
-        """How evaluated queries get their neighbourhoods; None: they reason over the whole graph."""
-        if neighbourhood is not None:
-            self.neighbourhoods = NeighbourhoodSpec(
-                eval_neighbourhood or neighbourhood, relation_share, protocol
-            )
-        self.relation_share, self.test_both = relation_share, test_both
+        self.test_both = test_both
+        self._asked = neighbourhood, eval_neighbourhood
+        # refuses what makes no sense now, not after the data are there
+        self._spec = NeighbourhoodSpec(_EVAL_AUTO, relation_share, protocol)
         self.hides: RemoveFacts = "exact"  # of a training query's own fact; the task says
         self.seed = seed
         self.num_workers = num_workers
         self._graphs: tuple[KnowledgeGraph, KnowledgeGraph | None] | None = None
         self._answers: dict[str, AnswerIndex] = {}
         self._message_graphs: dict[str, RelationalGraph] = {}
-        self._sampler: NeighbourhoodSampler | None = None
+        self._samplers: dict[int, NeighbourhoodSampler] = {}
 
     def prepare_data(self) -> None:
         """Fetch and parse once per machine, so that `setup` finds everything in place."""
@@ -201,6 +215,21 @@ class KGDataModule(LightningDataModule):
         sizes = {"entities": graph.num_entities, "relations": graph.num_relations}
         splits = {f"{split} triples": len(self.triples(split)) for split in ("train", "valid", "test")}
         return sizes | splits
+
+    @property
+    def asks_near(self) -> bool:
+        """Whether neighbourhoods were asked for, though the graph may be too small for them."""
+        return self._asked[0] is not None
+
+    def describe_queries(self) -> str:
+        """Where queries are asked, in words."""
+        spec = self.neighbourhoods
+        if spec is None:
+            size = self._asked[0]
+            few = f", which has fewer than {size:,} entities" if isinstance(size, int) else ""
+            return f"in the whole graph{few}"
+        where = f"among {spec.num_nodes:,}" if spec.protocol == "neighbourhood" else "in the whole graph"
+        return f"trained among {self.neighbourhood:,} entities near the head, evaluated {where}"
 
     @property
     def num_micro_batches(self) -> int:
@@ -265,27 +294,49 @@ class KGDataModule(LightningDataModule):
         graph = self.knowledge_graph
         near = self._training_neighbourhoods()
         batches = TrainingBatches(graph.train, graph.num_relations, near, self.hides)
-        return ResumableLoader(batches, sampler, self.num_workers, ahead=0 if near is None else 1)
+        return ResumableLoader(batches, sampler, self.num_workers, ahead=1 if near else 0)
 
     def val_dataloader(self) -> DataLoader[QueryBatch]:
         """Loader of the validation `QueryBatch`es of one rank, as many as every other rank has."""
-        return self._evaluation_loader("valid", self.max_valid_triples)
+        most = self.max_valid_triples
+        if most is None and self._asked[0] == "auto" and self.neighbourhood is not None:
+            most = _AUTO_VALID
+        return self._evaluation_loader("valid", most)
 
     def test_dataloader(self) -> DataLoader[QueryBatch]:
         """Loader of the test `QueryBatch`es of one rank, as many as every other rank has."""
         return self._evaluation_loader("test")
 
-    def _training_neighbourhoods(self) -> NeighbourhoodSampler | None:
+    @property
+    def neighbourhood(self) -> int | None:
+        """Entities of a training query's neighbourhood, below their number; None: the whole graph."""
+        size, num_entities = self._asked[0], self.knowledge_graph.num_entities
+        if size == "auto":
+            size = _AUTO if num_entities > _EVAL_AUTO else None
+        return None if size is None or size >= num_entities else size
+
+    @property
+    def neighbourhoods(self) -> NeighbourhoodSpec | None:
+        """How evaluated queries get their neighbourhoods; None: they reason over the whole graph."""
+        if self.neighbourhood is None:
+            return None
+        usual = _EVAL_AUTO if self._asked[0] == "auto" else self.neighbourhood
+        return replace(self._spec, num_nodes=self._asked[1] or usual)
+
+    def _training_neighbourhoods(self) -> dict[int, NeighbourhoodSampler]:
+        """Samplers by the epoch from which on they are used; empty without neighbourhoods."""
         from graphzoo.sampling import NeighbourhoodSampler
 
-        graph = self.graph("train")
-        if self.neighbourhood is None or self.neighbourhood >= graph.num_nodes:
-            return None
-        if self._sampler is None:
-            self._sampler = NeighbourhoodSampler(
-                graph, self.neighbourhood, relation_share=self.relation_share
-            )
-        return self._sampler
+        if self.neighbourhood is None:
+            return {}
+        if not self._samplers:
+            share, graph = self._spec.relation_share, self.graph("train")
+            sizes = {0: self.neighbourhood, **self.later_neighbourhoods}
+            self._samplers = {
+                epoch: NeighbourhoodSampler(graph, size, relation_share=share)
+                for epoch, size in sizes.items()
+            }
+        return self._samplers
 
     def save_artifacts(self, directory: str | os.PathLike[str]) -> None:
         """Write what prediction needs: knowledge_graph.npz, for a pair inference_graph.npz, and meta.json."""

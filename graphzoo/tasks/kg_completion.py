@@ -163,7 +163,9 @@ class KGCompletion(Task):
             min(datamodule.batch_size, len(datamodule.triples("train"))) / self.trainer.world_size
         )
         at_once = min(datamodule.micro_batch_size or share, share)
-        num_nodes = min(datamodule.neighbourhood or datamodule.spec.num_nodes, datamodule.spec.num_nodes)
+        num_nodes = datamodule.spec.num_nodes
+        if (near := datamodule.neighbourhood) is not None:
+            num_nodes = min(num_nodes, max(near, *datamodule.later_neighbourhoods.values(), 0))
         self.check_memory(at_once, num_nodes, option="--data.micro_batch_size")
         for split in ("train", "valid", "test"):  # before training, not after it
             self._check_reversed(split)

@@ -1,0 +1,55 @@
+"""A length of training that follows the size of the graph, for data that no recipe knows."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, cast
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import Timer
+
+from graphzoo.errors import UsageError
+
+__all__ = ["QueryBudget"]
+
+_MIN_ROUNDS, _MAX_ROUNDS = 10, 20
+
+
+class QueryBudget(Callback):
+    """Cuts the training of a graph of any size to about so many queries, in 10 to 20 epochs.
+
+    An epoch of a large graph asks a part of its triples, drawn anew each time; a small graph is asked 20
+    times, and the budget is not used up. The learning rate falls after half and after three quarters of the
+    epochs. What the user set stays: `--trainer.max_epochs` (or `max_steps`, `max_time`) and
+    `--trainer.limit_train_batches`.
+
+    Args:
+        queries: Training queries of the whole run.
+
+    Raises:
+        UsageError: if there are none.
+    """
+
+    def __init__(self, queries: int = 100_000) -> None:
+        if queries < 1:
+            raise UsageError(f"queries must be at least 1, got {queries}")
+        self.queries = queries
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Set the length before the optimiser and its schedule are made; see the class."""
+        if stage != "fit":
+            return
+        datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
+        num_triples, batch_size = len(datamodule.triples("train")), datamodule.batch_size
+        per_epoch = min(num_triples, max(batch_size, self.queries // _MIN_ROUNDS))
+        loop, task = trainer.fit_loop, cast(Any, pl_module)
+        is_timed = any(isinstance(callback, Timer) for callback in trainer.callbacks)  # type: ignore[attr-defined]
+        is_free = loop.max_epochs in (None, -1) and trainer.max_steps == -1 and not is_timed
+        if is_free:
+            loop.max_epochs = min(_MAX_ROUNDS, max(_MIN_ROUNDS, self.queries // max(1, per_epoch)))
+        if trainer.limit_train_batches == 1.0 and per_epoch < num_triples:
+            steps = math.ceil(per_epoch / batch_size)
+            trainer.limit_train_batches = steps * datamodule.num_micro_batches
+        epochs = loop.max_epochs
+        if is_free and epochs:
+            task.lr_milestones = [epochs // 2, 3 * epochs // 4]
