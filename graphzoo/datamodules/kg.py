@@ -144,9 +144,7 @@ class KGDataModule(LightningDataModule):
                     f"later_neighbourhoods take epochs from 1 on and sizes from 2 on, got {epoch}: {size}"
                 )
         if self.later_neighbourhoods and neighbourhood is None:
-            raise UsageError(
-                "later_neighbourhoods need a neighbourhood to begin with: give --data.neighbourhood"
-            )
+            raise UsageError("later_neighbourhoods follow a first one: give --data.neighbourhood too")
         if eval_neighbourhood is not None and neighbourhood is None:
             raise UsageError(
                 f"eval_neighbourhood {eval_neighbourhood} is for models that train in neighbourhoods: "

@@ -177,6 +177,9 @@ def test_a_batch_whose_answers_all_lie_outside_is_a_step_all_the_same(family, tm
     [
         ({"neighbourhood": 1}, "neighbourhood must be at least 2 entities, got 1"),
         ({"neighbourhood": 5, "eval_neighbourhood": 0}, "eval_neighbourhood must be at least 2"),
+        ({"neighbourhood": 5, "later_neighbourhoods": {0: 9}}, "epochs from 1 on"),
+        ({"neighbourhood": 5, "later_neighbourhoods": {3: 1}}, "sizes from 2 on, got 3: 1"),
+        ({"later_neighbourhoods": {3: 9}}, "give --data.neighbourhood too"),
         ({"eval_neighbourhood": 9}, "give --data.neighbourhood too"),
         ({"neighbourhood": 5, "relation_share": -0.1}, "0..1, got -0.1"),
         ({"neighbourhood": 5, "protocol": "both"}, "protocol must be one of"),
@@ -191,3 +194,28 @@ def test_settings_that_make_no_sense_are_refused(wrong, told):
 def test_what_a_damaged_checkpoint_says_of_neighbourhoods_is_refused(stored):
     with pytest.raises(ValueError):
         NeighbourhoodSpec.from_dict(stored)
+
+
+def test_later_epochs_look_farther(family):
+    data = KGDataModule(path=family, batch_size=16, neighbourhood=4, later_neighbourhoods={2: 9})
+    data.setup()
+    sizes = [next(iter(data.train_dataloader(epoch=epoch))).graph.num_nodes for epoch in range(4)]
+    assert sizes == [4, 4, 9, 9]
+
+
+def test_auto_takes_the_whole_of_a_small_graph_and_parts_of_a_large_one(family, tmp_path):
+    small = KGDataModule(path=family, neighbourhood="auto")
+    small.setup()
+    assert small.neighbourhood is None and small.neighbourhoods is None
+    assert small.describe_queries() == "in the whole graph"
+    folder = tmp_path / "large"
+    folder.mkdir()
+    chain = "".join(f"e{i}\tnext\te{i + 1}\n" for i in range(1200))
+    (folder / "train.txt").write_text(chain)
+    (folder / "valid.txt").write_text("".join(f"e{i}\tnext\te{i + 2}\n" for i in range(600)))
+    large = KGDataModule(path=str(folder), neighbourhood="auto", eval_batch_size=1)
+    large.setup()
+    assert large.neighbourhood == 300 and large.neighbourhoods == NeighbourhoodSpec(1000)
+    assert "300 entities" in large.describe_queries() and "1,000" in large.describe_queries()
+    asked = sum(batch.target.numel() for batch in large.val_dataloader())
+    assert asked == 2 * 250

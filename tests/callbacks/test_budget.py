@@ -1,0 +1,76 @@
+"""The length of a training that follows the size of the graph."""
+
+from functools import partial
+
+import lightning as L
+import pytest
+from lightning.pytorch.callbacks import Timer
+
+from graphzoo.callbacks import QueryBudget
+from graphzoo.datamodules import KGDataModule
+from graphzoo.encoders import KnowFormer
+from graphzoo.errors import UsageError
+from graphzoo.tasks import KGCompletion
+
+SMALL = {"hidden_channels": 4, "num_layers": 1, "num_heads": 1, "num_query_layers": 0, "num_value_layers": 0}
+
+
+def cut(tmp_path, budget, *, batch_size=64, more=(), **settings):
+    """A trainer and task as the callback leaves them, for UMLS with its 5,216 triples."""
+    task = KGCompletion(partial(KnowFormer, **SMALL))
+    data = KGDataModule(batch_size=batch_size)
+    defaults = {"max_epochs": -1, "accelerator": "cpu", "logger": False, "enable_checkpointing": False}
+    callback = QueryBudget(budget)
+    trainer = L.Trainer(
+        **{**defaults, **settings}, callbacks=[callback, *more], default_root_dir=tmp_path,
+        enable_progress_bar=False, enable_model_summary=False,
+    )  # fmt: skip
+    task.trainer = trainer
+    trainer.datamodule = data
+    data.trainer = trainer
+    data.setup()
+    callback.setup(trainer, task, "fit")
+    return trainer, task
+
+
+def test_a_small_graph_is_asked_twenty_times_and_wholly(tmp_path):
+    trainer, task = cut(tmp_path, 1_000_000)
+    assert trainer.max_epochs == 20 and trainer.limit_train_batches == 1.0
+    assert task.lr_milestones == [10, 15]
+
+
+def test_a_graph_between_has_the_epochs_that_the_budget_pays(tmp_path):
+    trainer, task = cut(tmp_path, 14 * 5216)
+    assert trainer.max_epochs == 14 and trainer.limit_train_batches == 1.0
+    assert task.lr_milestones == [7, 10]
+
+
+def test_a_large_graph_is_asked_in_parts(tmp_path):
+    trainer, task = cut(tmp_path, 10_000)
+    assert trainer.max_epochs == 10
+    assert trainer.limit_train_batches == 16  # of 64 queries: a thousand and a bit
+    assert task.lr_milestones == [5, 7]
+
+
+@pytest.mark.parametrize(
+    "settings", [{"max_epochs": 3}, {"max_steps": 40}, {"max_epochs": 20, "max_steps": 7}], ids=str
+)
+def test_what_the_user_sets_stays(tmp_path, settings):
+    trainer, task = cut(tmp_path, 10**9, **settings)
+    assert {name: getattr(trainer, name) for name in settings} == settings
+    assert task.lr_milestones == [10, 15]
+
+
+def test_a_time_of_the_users_stays(tmp_path):
+    trainer, _ = cut(tmp_path, 10**9, more=[Timer("00:01:00:00")])
+    assert trainer.max_epochs == -1
+
+
+def test_a_part_of_the_batches_of_the_users_stays(tmp_path):
+    trainer, _ = cut(tmp_path, 10_000, limit_train_batches=5)
+    assert trainer.limit_train_batches == 5
+
+
+def test_a_budget_of_nothing_is_refused():
+    with pytest.raises(UsageError, match="at least 1, got 0"):
+        QueryBudget(0)
