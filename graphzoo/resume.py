@@ -7,6 +7,7 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
+from graphzoo.checkpoint_paths import forget_foreign_paths
 from graphzoo.checkpoints import read_checkpoint
 from graphzoo.errors import UsageError
 
@@ -123,6 +124,12 @@ class ResumeGuard(Callback):
         self.data = data
         self.settings = settings
         self.previous = previous
+
+    def on_load_checkpoint(
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Before any callback takes its state: of another LightningModule's checkpoint, too."""
+        forget_foreign_paths(trainer, checkpoint)
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Compare the data."""

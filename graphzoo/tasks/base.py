@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.random import fork_rng
 
+from graphzoo.checkpoint_paths import forget_foreign_paths
 from graphzoo.encoders.base import Encoder
 from graphzoo.errors import NonFiniteError
 from graphzoo.finite import describe_weights, stopped, texts_of_processes
@@ -232,6 +233,7 @@ class Task(LightningModule):
         self.__dict__["_loaded_data"] = {key: value for key, value in described.items() if key not in own}
         if self._has_data():
             self._check_loaded()  # before weights are found to have other shapes
+            forget_foreign_paths(self.trainer, checkpoint)
             if self.trainer.state.fn == "fit":
                 sums = checkpoint.get("graphzoo_sums", {})
                 self._sums = {name: (total, int(count)) for name, (total, count) in sums.items()}
