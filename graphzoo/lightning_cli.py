@@ -28,6 +28,7 @@ from graphzoo import callbacks as own
 from graphzoo.arguments import Plan, draw_seed
 from graphzoo.callbacks.averaging import WarmupEMAWeightAveraging  # noqa: F401  named by --trainer.callbacks
 from graphzoo.callbacks.wandb_run import without_folders
+from graphzoo.checkpoint_checks import check_resumable
 from graphzoo.dry_run import DRY_SETTINGS, DryRun
 from graphzoo.errors import UsageError
 from graphzoo.parser import GraphzooParser
@@ -38,6 +39,7 @@ from graphzoo.run_directory import choose_run_directory, missing_folders, relati
 from graphzoo.run_results import Judged, report_results
 from graphzoo.settings_file import read_settings
 from graphzoo.summary import RunSummary
+from graphzoo.tasks.base import Task
 
 __all__ = ["GraphzooCLI"]
 
@@ -118,6 +120,7 @@ class GraphzooCLI(LightningCLI):
         if self.plan.command != "fit":
             resume.check_shape(found, self.plan.checkpoint)
             return
+        check_resumable(self.checkpoint, self.plan.checkpoint)
         resume.check_resume(found, self.plan.checkpoint, override=self.plan.override)
         self._guard = resume.make_guard(self.checkpoint, found, override=self.plan.override)
 
@@ -221,6 +224,12 @@ class GraphzooCLI(LightningCLI):
             "recipe": self.plan.recipe,
             "task": str(task).rpartition(".")[2],
         }
+
+    def instantiate_classes(self) -> None:
+        """Make model, data and trainer; the model no larger than the checkpoint that it is to get."""
+        super().instantiate_classes()
+        if self.checkpoint is not None and isinstance(self.model, Task):
+            self.model.expect_weights(self.checkpoint["state_dict"])
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """The Trainer with graphzoo's loggers and callbacks around the user's."""
