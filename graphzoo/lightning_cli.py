@@ -35,7 +35,15 @@ from graphzoo.parser import GraphzooParser
 from graphzoo.rows import published_values
 from graphzoo.run_callbacks import Artifacts, Began, Monitor
 from graphzoo.run_config import refuse_nulls
-from graphzoo.run_directory import choose_run_directory, missing_folders, relative, write_config
+from graphzoo.run_directory import (
+    choose_run_directory,
+    is_child,
+    missing_folders,
+    own_rank,
+    relative,
+    write_config,
+)
+from graphzoo.run_lock import RunLock
 from graphzoo.run_results import Judged, report_results
 from graphzoo.settings_file import read_settings
 from graphzoo.summary import RunSummary
@@ -171,7 +179,17 @@ class GraphzooCLI(LightningCLI):
         )
         self.plan.missing = missing_folders(self.run_dir)
         if not self.plan.dry_run:
+            if self.run_dir.is_dir():
+                self._lock()
             self._place_loggers()
+
+    def _lock(self) -> None:
+        """Become the one writer of the run directory; the first process does so for all of them."""
+        if is_child() or own_rank():
+            return
+        if self.plan.lock is None:
+            self.plan.lock = RunLock(self.run_dir)
+        self.plan.lock.take()
 
     def _place_loggers(self) -> None:
         loggers = self.config[self.plan.command].trainer.get("logger")
@@ -349,6 +367,7 @@ class GraphzooCLI(LightningCLI):
     def _begin(self) -> None:
         if self.plan.dry_run or not self.trainer.is_global_zero:
             return
+        self._lock()
         self.plan.wrote = write_config(self.run_dir, self._config_text)
         settings = {"model": self.plan.model, "data": self.plan.data, "recipe": self.plan.recipe}
         for logger in self.trainer.loggers:
