@@ -8,11 +8,12 @@ Importing this needs the standard library only.
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import stat
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 __all__ = [
     "MOST_TEXT",
@@ -66,7 +67,9 @@ def is_regular(path: str | os.PathLike[str], *, follow: bool = True) -> bool:
     return True
 
 
-def open_regular(path: str | os.PathLike[str], *, most: int | None = None, follow: bool = True) -> BinaryIO:
+def open_regular(
+    path: str | os.PathLike[str], *, most: int | None = None, follow: bool = True
+) -> io.BufferedReader:
     """Open a regular file for reading.
 
     Args:
@@ -91,7 +94,7 @@ def open_regular(path: str | os.PathLike[str], *, most: int | None = None, follo
         _check(found, path)
         if most is not None and found.st_size > most:
             raise OSError(errno.EINVAL, f"larger than {most:,} bytes ({found.st_size:,})", os.fspath(path))
-        return os.fdopen(descriptor, "rb")
+        return open(descriptor, "rb")
     except BaseException:
         os.close(descriptor)
         raise

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from graphzoo.checkpoints import RUNS
 from graphzoo.errors import UsageError
+from graphzoo.regular_files import read_regular_text
 from graphzoo.run_lock import LOCK
 
 __all__ = [
@@ -91,7 +92,7 @@ def write_config(run: Path, text: str) -> Path | None:
     run.mkdir(parents=True, exist_ok=True)
     path = run / "config.yaml"
     if path.is_file():
-        if path.read_text(encoding="utf-8") == text:
+        if read_regular_text(path, errors="replace") == text:
             return None
         number = 1
         while (kept := run / f"config.{number}.yaml").exists():
@@ -125,7 +126,7 @@ def _check_free(wanted: Path) -> None:
 
 def _is_run_config(folder: Path) -> bool:
     path = folder / "config.yaml"
-    return path.is_file() and "graphzoo" in path.read_text(encoding="utf-8", errors="replace")[:100]
+    return path.is_file() and "graphzoo" in read_regular_text(path, errors="replace")[:100]
 
 
 def own_rank() -> int:

@@ -2,9 +2,9 @@
 
 The lock is the kernel's (`flock`) on `RUN/run.lock`, so it ends with its process whatever ends that. The file
 says who holds it. Between machines it holds where the file system passes locks on: NFS with its lock
-service, CephFS, GPFS, and Lustre mounted with `flock`. Where it does not (FUSE, shares mounted with local locks alone),
-the file itself is the lock between machines, and stays behind when a machine dies. Without any locks two
-processes that begin in the same instant can still both begin.
+service, CephFS, GPFS, and Lustre mounted with `flock`. Where it does not (FUSE, shares mounted with local
+locks alone), the file itself is the lock between machines, and stays behind when a machine dies. Without any
+locks two processes that begin in the same instant can still both begin.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def _may_live(record: dict[str, Any]) -> bool:
     """Whether the process of a record may be there still; only those of this machine can be looked for."""
     if record.get("boot") != _boot() or not record.get("process", "").isdecimal():
         return True
-    return _started(int(record["process"])) == record.get("started", "")
+    return bool(_started(int(record["process"])) == record.get("started", ""))
 
 
 def _boot() -> str:

@@ -1,5 +1,6 @@
 """Runs and checkpoints of strangers: nothing is removed, begun anew in silence, or waited for without end."""
 
+import os
 import re
 import shutil
 import zipfile
@@ -250,3 +251,60 @@ def test_no_model_checkpoint_takes_a_path_of_others(tmp_path, name):
     checkpoint = {"callbacks": {callback.state_key: {**state, "best_k_models": {own: 1.0}}}}
     forget_foreign_paths(trainer, checkpoint)
     assert checkpoint["callbacks"][callback.state_key]["best_k_models"] == {own: 1.0}
+
+
+@pytest.mark.fault(
+    "the graph folder of a run holds links: to a secret, to itself, to a device",
+    "export copies the files that a run writes, by their names, and follows no link",
+)
+@pytest.mark.parametrize("name", ["letters.txt", "knowledge_graph.npz"])
+def test_an_export_follows_no_links(trained, cli, name):
+    shutil.copytree(trained, "run")
+    Path("secret").write_text("a key")
+    for number in range(2):
+        Path(f"run/graph/again{number}").symlink_to(".")
+    Path("run/graph/zeros").symlink_to("/dev/zero")
+    Path("run/graph", name).unlink(missing_ok=True)
+    Path("run/graph", name).symlink_to(Path("secret").absolute())
+    result = cli("export", "run", "--out", "shared")
+    if name == "letters.txt":
+        assert result.status == 0, result.err
+        assert sorted(path.name for path in Path("shared/graph").iterdir()) == [
+            "knowledge_graph.npz",
+            "meta.json",
+        ]
+    else:
+        assert result.status == 2 and "it is a link, not a regular file" in result.err, result.err
+        assert not Path("shared").exists()
+
+
+@pytest.mark.fault(
+    "a named pipe or a device in the place of data",
+    "refused by name and kind; nothing waits for it or reads it to its end",
+)
+@pytest.mark.parametrize("data", ["kg", "nodes", "links"])
+@pytest.mark.parametrize("suffix", [".tsv", ".csv", ".npz", ".pt"])
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_data_are_regular_files(cli, data, suffix, kind):
+    path = Path(f"x{suffix}")
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+    model = {"kg": "knowformer", "nodes": "galit", "links": "galit"}[data]
+    result = cli("fit", "--model", model, "--data", data, "--data.path", path, "--logger=csv")
+    assert result.status == 2 and f"x{suffix}" in result.err, result.err
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "results.json", "metrics.csv", "checkpoints/best.ckpt"])
+def test_a_named_pipe_in_a_run_is_not_waited_for(trained, cli, name):
+    shutil.copytree(trained, "run")
+    Path("run", name).unlink()
+    os.mkfifo(Path("run", name))
+    for command in (
+        ["plot", "run", "--out", "x.html"],
+        ["results", "run"],
+        ["predict", "--ckpt_path", "run"],
+    ):
+        assert cli(*command).status in (0, 1, 2)
+    assert cli("fit", "--ckpt_path", "run", "--trainer.max_epochs=2").status in (0, 2)
