@@ -15,6 +15,7 @@ import torch
 from lightning.pytorch import LightningModule
 from lightning.pytorch.callbacks import WeightAveraging
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.optim import Optimizer
 from torch.random import fork_rng
 
@@ -123,6 +124,29 @@ class Task(LightningModule):
             raise TypeError(f"{type(self).__name__} needs a {kinds}; {type(encoder).__name__} is none")
         self.spec, self.encoder = spec, encoder
         self.decoder = self.build_decoder(encoder)
+
+    def decode(self, *states: Tensor, **more: Any) -> Tensor:
+        """Logits of states in single precision at least, whatever precision the states and weights have.
+
+        bfloat16 has a few hundred numbers where scores lie: most of fourteen thousand answers would tie, and
+        ranks, and the checkpoint that they choose, would be those of the rule for ties.
+
+        Args:
+            states: What the decoder takes.
+            more: Its other arguments.
+        """
+        weights = dict(self.decoder.named_parameters())
+        dtype = torch.float32
+        for value in (*states, *weights.values()):
+            dtype = torch.promote_types(dtype, value.dtype)
+        states = tuple(state.to(dtype) for state in states)
+        with torch.autocast(self.device.type, enabled=False):
+            if all(value.dtype == dtype for value in weights.values()):
+                logits: Tensor = self.decoder(*states, **more)
+            else:  # "bf16-true"
+                wide = {name: value.to(dtype) for name, value in weights.items()}
+                logits = functional_call(self.decoder, wide, states, more)
+        return logits
 
     def setup(self, stage: str) -> None:
         """Let a checkpoint bring its averaged weights where it is judged.

@@ -372,8 +372,7 @@ class KGCompletion(Task):
         """
 
         def score(states: Tensor) -> Tensor:
-            logits: Tensor = self.decoder(states)
-            return logits[0, tail]
+            return self.decode(states)[0, tail]
 
         return self.query_encoder.edge_gradients(
             graph, head, relation, score, edge_mask=edge_mask, noise_seed=self._noise_seed(EVALUATION_STEP)
@@ -400,8 +399,7 @@ class KGCompletion(Task):
         noise_seed: int,
     ) -> Tensor:
         states = self.query_encoder(graph, head, relation, edge_mask=edge_mask, noise_seed=noise_seed)
-        logits: Tensor = self.decoder(states)
-        return logits
+        return self.decode(states)
 
     def _noise_seed(self, step: int) -> int:
         # Evaluation does not depend on the run's seed: a checkpoint has one result.
