@@ -25,6 +25,7 @@ from graphzoo.registry import (
     nearest_model,
 )
 from graphzoo.run_directory import is_child, several_processes
+from graphzoo.run_lock import RunLock
 from graphzoo.words import (
     check_options,
     header_of_configs,
@@ -65,6 +66,7 @@ class Plan:
         typed: The user's own arguments, presets and checkpoint left out.
         missing: Folders that were not there when the run directory was chosen, the innermost first.
         wrote: The config.yaml that this process wrote.
+        lock: Makes this process the one writer of the run directory.
         began: Whether training or judging has begun: what fails then is no wrong setting, unless it says so.
         tests: Whether `fit` ends with the test split.
         leaves_graph: Whether `fit` leaves what prediction needs beside the weights; trials do not.
@@ -92,6 +94,7 @@ class Plan:
     typed: list[str] = field(default_factory=list)
     missing: list[Path] = field(default_factory=list)
     wrote: Path | None = None
+    lock: RunLock | None = None
     began: bool = False
     tests: bool = True
     leaves_graph: bool = True

@@ -5,14 +5,16 @@ Importing this needs the standard library only.
 
 from __future__ import annotations
 
+import os
 import pickle
 import re
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from graphzoo.errors import UsageError, suggestion
 from graphzoo.presets import read_header
+from graphzoo.regular_files import open_regular
 
 __all__ = ["RUNS", "find_runs", "is_whole", "locate", "read_checkpoint"]
 
@@ -97,7 +99,15 @@ def is_whole(path: Path) -> bool:
     torch packs nothing, so what is packed is none of its files, and unpacked it might fill the memory.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_regular(path) as file:
+            return _is_whole(file)
+    except OSError:
+        return False
+
+
+def _is_whole(file: BinaryIO) -> bool:
+    try:
+        with zipfile.ZipFile(file) as archive:
             stored = all(member.compress_type == zipfile.ZIP_STORED for member in archive.infolist())
             return stored and archive.testzip() is None
     except Exception:  # zipfile raises anything over a damaged directory
@@ -107,25 +117,50 @@ def is_whole(path: Path) -> bool:
 def read_checkpoint(path: Path) -> dict[str, Any]:
     """Load a checkpoint's plain values and tensors; code in it is never run.
 
+    Its size bounds what it may hold: nothing is made of a file that speaks of more.
+
     Args:
         path: The file.
 
     Raises:
-        UsageError: for a damaged file, naming a whole one beside it, and for one that holds code.
+        UsageError: for a damaged file, naming a whole one beside it, and for one that holds code, or more
+            than its bytes.
     """
     # here, not above: names are looked up before anything heavy is imported
-    import torch
+    from graphzoo.checkpoint_values import RefusedError, check_numbers, check_values
 
     try:
-        with path.open("rb"):
-            pass
+        with open_regular(path) as file:
+            checkpoint = _load(file, path)
+            num_bytes = os.fstat(file.fileno()).st_size
     except OSError as error:
         raise UsageError(f"checkpoint {path} cannot be read: {error.strerror}") from error
+    if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get("state_dict"), dict):
+        raise UsageError(f"{path} is no checkpoint of a training run: it holds no weights (no state_dict)")
+    try:
+        check_values(checkpoint, num_bytes)
+        described = checkpoint.get("graphzoo")
+        written = described.get("format") if isinstance(described, dict) else None
+        check_numbers({name: checkpoint.get(name) for name in ("epoch", "global_step")} | {"format": written})
+    except RefusedError as error:
+        raise UsageError(_refused(path, error)) from error
+    return {str(name): value for name, value in checkpoint.items()}
+
+
+def _load(file: BinaryIO, path: Path) -> Any:
+    import torch
+
+    from graphzoo.checkpoint_values import RefusedError, check_archive
+
     # torch itself compares no check sums: a changed byte would be a changed weight.
-    if not is_whole(path):
+    if not _is_whole(file):
         raise UsageError(_damaged(path))
     try:
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+        check_archive(file)
+        file.seek(0)
+        return torch.load(file, map_location="cpu", weights_only=True)
+    except RefusedError as error:
+        raise UsageError(_refused(path, error)) from error
     except pickle.UnpicklingError as error:
         named = re.search(r"GLOBAL ([\w.]+)", str(error))
         what = f" ({named[1][:100]})" if named else ""
@@ -135,9 +170,10 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         ) from error
     except Exception as error:  # a pickle that makes no sense can raise anything
         raise UsageError(_damaged(path)) from error
-    if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get("state_dict"), dict):
-        raise UsageError(f"{path} is no checkpoint of a training run: it holds no weights (no state_dict)")
-    return {str(name): value for name, value in checkpoint.items()}
+
+
+def _refused(path: Path, error: Exception) -> str:
+    return f"checkpoint {path} is refused: {error}\nNo training run writes such a file"
 
 
 def _damaged(path: Path) -> str:

@@ -94,6 +94,8 @@ def run_plan(plan: Plan) -> int:
     except KeyboardInterrupt:
         return _tell(f"stopped at once. {_go_on(plan)}", 130)
     except Exception as error:
+        if plan.lock is not None:
+            plan.lock.release()  # before the folder that was made for it is taken back
         _forget_unstarted(plan)
         if plan.debug:
             raise
@@ -104,6 +106,8 @@ def run_plan(plan: Plan) -> int:
             wandb.finish()
         if added and here in sys.path:
             sys.path.remove(here)
+        if plan.lock is not None:
+            plan.lock.release()
         scratch.close()
     return 0
 

@@ -28,16 +28,26 @@ from graphzoo import callbacks as own
 from graphzoo.arguments import Plan, draw_seed
 from graphzoo.callbacks.averaging import WarmupEMAWeightAveraging  # noqa: F401  named by --trainer.callbacks
 from graphzoo.callbacks.wandb_run import without_folders
+from graphzoo.checkpoint_checks import check_resumable
 from graphzoo.dry_run import DRY_SETTINGS, DryRun
 from graphzoo.errors import UsageError
 from graphzoo.parser import GraphzooParser
 from graphzoo.rows import published_values
 from graphzoo.run_callbacks import Artifacts, Began, Monitor
 from graphzoo.run_config import refuse_nulls
-from graphzoo.run_directory import choose_run_directory, missing_folders, relative, write_config
+from graphzoo.run_directory import (
+    choose_run_directory,
+    is_child,
+    missing_folders,
+    own_rank,
+    relative,
+    write_config,
+)
+from graphzoo.run_lock import RunLock
 from graphzoo.run_results import Judged, report_results
 from graphzoo.settings_file import read_settings
 from graphzoo.summary import RunSummary
+from graphzoo.tasks.base import Task
 
 __all__ = ["GraphzooCLI"]
 
@@ -118,6 +128,7 @@ class GraphzooCLI(LightningCLI):
         if self.plan.command != "fit":
             resume.check_shape(found, self.plan.checkpoint)
             return
+        check_resumable(self.checkpoint, self.plan.checkpoint)
         resume.check_resume(found, self.plan.checkpoint, override=self.plan.override)
         self._guard = resume.make_guard(self.checkpoint, found, override=self.plan.override)
 
@@ -168,7 +179,17 @@ class GraphzooCLI(LightningCLI):
         )
         self.plan.missing = missing_folders(self.run_dir)
         if not self.plan.dry_run:
+            if self.run_dir.is_dir():
+                self._lock()
             self._place_loggers()
+
+    def _lock(self) -> None:
+        """Become the one writer of the run directory; the first process does so for all of them."""
+        if is_child() or own_rank():
+            return
+        if self.plan.lock is None:
+            self.plan.lock = RunLock(self.run_dir)
+        self.plan.lock.take()
 
     def _place_loggers(self) -> None:
         loggers = self.config[self.plan.command].trainer.get("logger")
@@ -221,6 +242,12 @@ class GraphzooCLI(LightningCLI):
             "recipe": self.plan.recipe,
             "task": str(task).rpartition(".")[2],
         }
+
+    def instantiate_classes(self) -> None:
+        """Make model, data and trainer; the model no larger than the checkpoint that it is to get."""
+        super().instantiate_classes()
+        if self.checkpoint is not None and isinstance(self.model, Task):
+            self.model.expect_weights(self.checkpoint["state_dict"])
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """The Trainer with graphzoo's loggers and callbacks around the user's."""
@@ -340,6 +367,7 @@ class GraphzooCLI(LightningCLI):
     def _begin(self) -> None:
         if self.plan.dry_run or not self.trainer.is_global_zero:
             return
+        self._lock()
         self.plan.wrote = write_config(self.run_dir, self._config_text)
         settings = {"model": self.plan.model, "data": self.plan.data, "recipe": self.plan.recipe}
         for logger in self.trainer.loggers:

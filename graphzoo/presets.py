@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from graphzoo.errors import UsageError, normalise, suggestion
+from graphzoo.regular_files import open_regular
 
 __all__ = ["KINDS", "Preset", "find_preset", "list_presets", "preset_roots", "read_header"]
 
@@ -42,16 +43,20 @@ class Preset:
         return self.header.get("title", "")
 
 
+_MOST_HEADER = 1 << 16
+
+
 def read_header(path: str | os.PathLike[str]) -> dict[str, str]:
     """The `# key: value` lines a file begins with; other comments are skipped, any other line ends it."""
     header: dict[str, str] = {}
-    with open(path, encoding="utf-8", errors="replace") as lines:
-        for line in lines:
-            if not line.startswith("#"):
-                break
-            key, colon, value = line[1:].strip().partition(": ")
-            if colon and key.replace("_", "").isalnum():
-                header[key] = value.strip()
+    with open_regular(path) as file:
+        lines = file.read(_MOST_HEADER).decode("utf-8", errors="replace").splitlines()
+    for line in lines:
+        if not line.startswith("#"):
+            break
+        key, colon, value = line[1:].strip().partition(": ")
+        if colon and key.replace("_", "").isalnum():
+            header[key] = value.strip()
     return header
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphzoo.errors import UsageError
+from graphzoo.regular_files import copy_regular, read_json, require_regular
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -87,7 +88,7 @@ def write_pretrained(
 
 
 def copy_folder(source: Path, target: Path) -> None:
-    """Copy a folder's files and folders with the usual modes: `shutil.copytree` keeps those of the folders.
+    """Copy a folder's files and folders with the usual modes; links and what is no file are refused.
 
     Args:
         source: The folder.
@@ -98,7 +99,10 @@ def copy_folder(source: Path, target: Path) -> None:
     """
     target.mkdir()
     for path in sorted(source.iterdir()):
-        (copy_folder if path.is_dir() else shutil.copyfile)(path, target / path.name)
+        if path.is_dir() and not path.is_symlink():
+            copy_folder(path, target / path.name)
+        else:
+            copy_regular(path, target / path.name)
 
 
 def card_header(tags: Iterable[str], licence: str = "") -> str:
@@ -207,11 +211,7 @@ def read_pretrained(path: str | os.PathLike[str]) -> dict[str, Any]:
     if not weights.is_file():
         raise UsageError(f"{place} holds no {WEIGHTS}\nMake one with graphzoo export RUN --out DIR")
     try:
-        with file.open("rb") as content:
-            text = content.read(_MOST_BYTES + 1)
-        if len(text) > _MOST_BYTES:
-            raise ValueError(f"larger than {_MOST_BYTES:,} bytes")
-        settings = json.loads(text)
+        settings = read_json(file, most=_MOST_BYTES)
         if not isinstance(settings, dict) or not isinstance(settings.get("graphzoo"), dict):
             raise ValueError("no `graphzoo` entry")
         if not isinstance(settings.get("hyper_parameters", {}), dict):
@@ -223,6 +223,7 @@ def read_pretrained(path: str | os.PathLike[str]) -> dict[str, Any]:
     if not isinstance(found, int) or not 1 <= found <= FORMAT:
         raise UsageError(f"{file}: format {found!r}, this graphzoo reads {FORMAT}\nInstall a newer version")
     try:
+        require_regular(weights)
         state = load_file(weights)
     except (OSError, SafetensorError, ValueError) as error:
         raise UsageError(f"{weights} is damaged ({error})\nExport the model again") from error

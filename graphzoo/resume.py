@@ -7,6 +7,8 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
+from graphzoo.checkpoint_checks import check_training_state
+from graphzoo.checkpoint_paths import forget_foreign_paths
 from graphzoo.checkpoints import read_checkpoint
 from graphzoo.errors import UsageError
 
@@ -123,9 +125,20 @@ class ResumeGuard(Callback):
         self.data = data
         self.settings = settings
         self.previous = previous
+        self._checkpoint: dict[str, Any] | None = None
+
+    def on_load_checkpoint(
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Before any callback takes its state: of another LightningModule's checkpoint, too."""
+        forget_foreign_paths(trainer, checkpoint)
+        self._checkpoint = checkpoint
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Compare the data."""
+        """Compare optimiser, schedule and progress, which come after this, and the data."""
+        if self._checkpoint is not None:
+            check_training_state(trainer, self._checkpoint)
+            self._checkpoint = None
         datamodule = trainer.datamodule  # type: ignore[attr-defined]
         found, trained = getattr(datamodule, "fingerprint", None), self.data.get("fingerprint")
         if trained is not None and found is not None and found != trained:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shlex
 from collections.abc import Mapping, Sequence
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple
 
 from graphzoo.errors import UsageError
 from graphzoo.presets import Preset, find_preset
+from graphzoo.regular_files import read_json
 from graphzoo.runs import Run
 
 __all__ = [
@@ -124,7 +124,7 @@ def read_results(directory: Path, runs: list[Run]) -> list[dict[str, Any]]:
     for run in runs:
         path = directory / run.folder / "results.json"
         try:
-            result = json.loads(path.read_text(encoding="utf-8"))
+            result = read_json(path)
             result["metrics"].items()
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UsageError(
@@ -308,7 +308,7 @@ def read_row(path: Path) -> dict[str, Any]:
         UsageError: if it is none.
     """
     try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        content: dict[str, Any] = read_json(path)
         if not content["metrics"]:
             raise ValueError("no metrics")
         for found in content["metrics"].values():

@@ -9,18 +9,22 @@ from pathlib import Path
 
 from graphzoo.checkpoints import RUNS
 from graphzoo.errors import UsageError
+from graphzoo.regular_files import read_regular_text
+from graphzoo.run_lock import LOCK
 
 __all__ = [
     "choose_run_directory",
     "is_child",
     "missing_folders",
+    "own_rank",
     "relative",
     "several_processes",
     "write_config",
 ]
 
 _VARIABLE = "GRAPHZOO_RUN_DIR"
-_LOGGERS = ("tensorboard", "wandb", "lightning_logs")
+# What lies there before a run does: of loggers, which begin to write before it, and of one that was killed.
+_EARLY = ("tensorboard", "wandb", "lightning_logs", LOCK)
 
 
 def choose_run_directory(model: str, data: str, *, wanted: Path | None = None, resume: bool = False) -> Path:
@@ -48,7 +52,7 @@ def choose_run_directory(model: str, data: str, *, wanted: Path | None = None, r
         wanted = RUNS / f"{_plain(model)}-{_plain(data)}" / f"{stamp}-{secrets.token_hex(2)}"
     elif wanted.exists() and not wanted.is_dir():
         raise UsageError(f"--run_dir {wanted} is a file; give a folder that does not exist yet")
-    elif not resume and _rank() == 0:  # the other processes see what the first has begun to write
+    elif not resume and own_rank() == 0:  # the other processes see what the first has begun to write
         _check_free(wanted)
     os.environ[_VARIABLE] = str(wanted.absolute())
     return wanted
@@ -88,7 +92,7 @@ def write_config(run: Path, text: str) -> Path | None:
     run.mkdir(parents=True, exist_ok=True)
     path = run / "config.yaml"
     if path.is_file():
-        if path.read_text(encoding="utf-8") == text:
+        if read_regular_text(path, errors="replace") == text:
             return None
         number = 1
         while (kept := run / f"config.{number}.yaml").exists():
@@ -113,8 +117,7 @@ def _check_free(wanted: Path) -> None:
             f"--run_dir {wanted} holds a run already, and runs are never overwritten\n"
             f"Choose another folder, or go on with it: graphzoo fit --ckpt_path {wanted}"
         )
-    # Loggers may have begun to write before a run failed.
-    if others := [name for name in found if name not in _LOGGERS]:
+    if others := [name for name in found if name not in _EARLY]:
         raise UsageError(
             f"--run_dir {wanted} is no run directory and not empty: it holds {', '.join(others[:3])}\n"
             "Give a folder that does not exist yet"
@@ -123,10 +126,10 @@ def _check_free(wanted: Path) -> None:
 
 def _is_run_config(folder: Path) -> bool:
     path = folder / "config.yaml"
-    return path.is_file() and "graphzoo" in path.read_text(encoding="utf-8", errors="replace")[:100]
+    return path.is_file() and "graphzoo" in read_regular_text(path, errors="replace")[:100]
 
 
-def _rank() -> int:
+def own_rank() -> int:
     """The number of this process among those that a launcher such as torchrun or SLURM has started."""
     found = os.environ.get("RANK") or os.environ.get("SLURM_PROCID") or "0"
     return int(found) if found.isdecimal() else 0

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from graphzoo.errors import UsageError
+from graphzoo.regular_files import open_regular
 
 __all__ = ["read_settings"]
 
@@ -42,7 +43,7 @@ def read_settings(path: Path) -> Any:
             or whose anchors or `${...}` stand for more than any configuration has.
     """
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             data = file.read(_MOST_BYTES + 1)
         if len(data) > _MOST_BYTES:
             raise _Refused(f"larger than {_MOST_BYTES:,} bytes")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import io
 import json
 import math
 import os
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from graphzoo.errors import UsageError
+from graphzoo.regular_files import read_json, read_regular
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -182,7 +184,7 @@ class Evaluation:
         if not path.is_file():
             raise UsageError(f"{directory} holds no evaluation: {INDEX} is missing\n{_ANEW}")
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = read_json(path)
             if content["format"] > FORMAT:
                 raise UsageError(
                     f"{path} has format {content['format']}, this graphzoo reads up to {FORMAT}: "
@@ -216,11 +218,11 @@ def _read_table(directory: Path, described: dict[str, Any]) -> Table:
         raise ValueError(f"{name!r} is no name of a table")
     path = directory / f"{name}.csv"
     try:
-        if hashlib.sha256(path.read_bytes()).hexdigest() != described["sha256"]:
+        data_bytes = read_regular(path)
+        if hashlib.sha256(data_bytes).hexdigest() != described["sha256"]:
             raise ValueError("its sha256 is not the one that the index names")
         types: dict[str, str] = described["columns"]
-        with path.open(newline="", encoding="utf-8") as file:
-            header, *rows = csv.reader(file)
+        header, *rows = csv.reader(io.StringIO(data_bytes.decode("utf-8"), newline=""))
         if header != list(types) or len(rows) != described["rows"]:
             raise ValueError("its rows and columns are not those that the index names")
         columns = zip(*rows, strict=True) if rows else [()] * len(header)

@@ -144,18 +144,19 @@ class BestCheckpoint(ModelCheckpoint):
                 logger.after_save_checkpoint(proxy(self))
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the best score; a run directory that was moved keeps its best checkpoint."""
-        here = os.path.join(str(self.dirpath), "best.ckpt")
-        if state_dict.get("best_model_path") and os.path.isfile(here):
-            scores = list(state_dict["best_k_models"].values())
-            state_dict = {
-                **state_dict,
-                "dirpath": self.dirpath,
-                "best_model_path": here,
-                "kth_best_model_path": here,
-                "best_k_models": dict.fromkeys([here], scores[0]) if scores else {},
-            }
-        super().load_state_dict(state_dict)
+        """Restore the best score, and no path: the file is this run's own, wherever the run lies today.
+
+        Where that is not there, the best of the epochs to come is kept.
+        """
+        here, score = os.path.join(str(self.dirpath), "best.ckpt"), state_dict.get("best_model_score")
+        if score is None or not os.path.isfile(here):
+            return
+        self.best_model_path = self.kth_best_model_path = here
+        self.best_model_score = self.kth_value = score
+        self.best_k_models = {here: score}
+
+    def _remove_checkpoint(self, trainer: Trainer, filepath: str) -> None:
+        """Remove nothing: the one file there is gets replaced."""
 
 
 class LastCheckpoint(Checkpoint):

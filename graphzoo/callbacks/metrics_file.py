@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import os
 from argparse import Namespace
 from collections.abc import Mapping
@@ -11,6 +12,8 @@ from typing import Any
 
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
+
+from graphzoo.regular_files import read_regular
 
 __all__ = ["MetricsFile"]
 
@@ -82,7 +85,7 @@ class MetricsFile(Logger):
         """
         columns, rows = self._read()
         self._columns = list(columns)
-        whole = not columns or self.path.read_bytes().endswith(b"\n")
+        whole = not columns or read_regular(self.path).endswith(b"\n")
         kept = rows if whole else rows[:-1]
         kept = [row for row in kept if not row.get("step") or int(row["step"]) <= step]
         if not whole or len(kept) < len(rows):
@@ -91,9 +94,9 @@ class MetricsFile(Logger):
     def _read(self) -> tuple[list[str], list[dict[str, Any]]]:
         if not self.path.is_file():
             return [], []
-        if b"\n" not in self.path.read_bytes():
+        if b"\n" not in read_regular(self.path):
             return [], []  # not even the line of names is whole
-        with self.path.open(newline="", encoding="utf-8") as file:
+        with io.StringIO(read_regular(self.path).decode("utf-8"), newline="") as file:
             reader = csv.DictReader(file)
             rows = list(reader)
             return list(reader.fieldnames or []), rows

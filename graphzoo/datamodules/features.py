@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from graphzoo.errors import UsageError
+from graphzoo.regular_files import open_regular
 
 __all__ = ["FeatureTransform", "normalize_rows", "select_rows"]
 
@@ -124,7 +125,8 @@ class FeatureTransform:
                     "give the run directory instead of a lone checkpoint"
                 )
             try:
-                projection = torch.from_numpy(np.load(path, allow_pickle=False))
+                with open_regular(path) as file:
+                    projection = torch.from_numpy(np.load(file, allow_pickle=False))
             except Exception as error:  # a damaged header can raise anything
                 raise UsageError(
                     f"{path} is damaged ({str(error)[:200]}); copy it from the run again"

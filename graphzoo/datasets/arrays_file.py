@@ -12,6 +12,7 @@ import numpy as np
 
 from graphzoo.datasets.errors import DataError, reason
 from graphzoo.datasets.files import check_growth, write_atomically
+from graphzoo.regular_files import open_regular
 
 __all__ = ["check_fingerprint", "reading_arrays", "to_bytes", "to_text", "write_arrays"]
 
@@ -61,7 +62,7 @@ def reading_arrays(
     """
     try:
         # opened here: numpy leaves a damaged file open
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+        with open_regular(path) as stream, np.load(stream, allow_pickle=False) as file:
             check_growth(path, path.stat().st_size, sum(part.file_size for part in file.zip.infolist()))
             meta = json.loads(to_text(file["meta"]))
             if meta["format"] != file_format:

@@ -17,6 +17,7 @@ from graphzoo.datasets.kg import KnowledgeGraph
 from graphzoo.datasets.roots import cache_root
 from graphzoo.datasets.triples import read_bytes
 from graphzoo.progress import progress
+from graphzoo.regular_files import open_regular
 
 __all__ = ["LOCK_TIMEOUT", "find_split", "label_files", "remember", "remember_as", "with_labels"]
 
@@ -112,7 +113,7 @@ def _remember(
         return parse()
     digest = hashlib.sha256(f"{_VERSION}\n{purpose}\n".encode())
     for path in files:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     target = cache_root() / "parsed" / f"{digest.hexdigest()}.npz"
     parsed = None

@@ -21,6 +21,7 @@ import numpy as np
 
 from graphzoo.datasets.errors import DataError, reason
 from graphzoo.datasets.files import check_growth
+from graphzoo.regular_files import read_regular
 
 __all__ = ["Column", "Columns", "clean", "parse_triples", "read_bytes", "read_triples", "triples_from_table"]
 
@@ -109,7 +110,7 @@ def read_bytes(path: Path) -> bytes:
         DataError: if the file cannot be read, or is a truncated or corrupt gzip file.
     """
     try:
-        raw = path.read_bytes()
+        raw = read_regular(path)
     except OSError as error:
         raise DataError(
             f"{path}: cannot be read ({error.strerror}); check the path and its permissions"

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from graphzoo import checkpoints
+from graphzoo.checkpoint_checks import MisfitError, TooLargeError, build_bounded, outlined
 from graphzoo.errors import UsageError
 from graphzoo.pretrained import WEIGHTS, read_pretrained
 from graphzoo.registry import load_class
@@ -53,6 +54,9 @@ _TASK_PARTS: dict[str, dict[str, Any]] = {
 }
 # The kind of a task made from one of these shows in what only that one describes.
 _MARKS = {"classes": "NodeClassification", "relations": "KGCompletion", "data": "LinkPrediction"}
+
+
+_MOST_ALTERNATIVES = 20
 
 
 def find_checkpoint(path: str | PathLike[str]) -> tuple[Path, Path | None]:
@@ -119,6 +123,9 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
             value = value.get(key)
         if not isinstance(value, type_):
             raise UsageError(_unusable(path, name))
+    for name in ("relations", "classes"):
+        if not all(isinstance(text, str) for text in described.get(name, ())):
+            raise UsageError(_unusable(path, name))
     try:
         GraphSpec.from_dict(described["spec"])
     except (TypeError, ValueError) as error:
@@ -163,7 +170,14 @@ def build_task(
 
     def factory(spec: GraphSpec) -> Encoder:
         try:
-            encoder = encoder_class(spec, **settings)
+            outline = outlined(lambda: encoder_class(spec, **settings), len(weights))
+            if outline is not None and _differences(outline, weights):
+                raise UsageError(f"{source}: {_explain(encoder_class, spec, settings, weights)}")
+            encoder = build_bounded(lambda: encoder_class(spec, **settings), weights)
+        except TooLargeError as error:
+            raise UsageError(f"{source}: the weights do not fit {encoder_path}: {error}") from error
+        except UsageError:
+            raise
         except (TypeError, ValueError) as error:
             raise UsageError(
                 f"{source}: {encoder_path} of this version refuses the settings that graphzoo "
@@ -182,6 +196,8 @@ def build_task(
                 checkpoint, factory
             )
             return task
+        except MisfitError as error:
+            raise UsageError(f"{source}: the weights do not fit: {error.reason}") from error
         except (AttributeError, TypeError, ValueError) as error:
             if isinstance(error, UsageError):
                 raise
@@ -238,14 +254,14 @@ def _alternatives(
         if built_size != stored_size and built_size
     }
     # A different number of layers shows in the numbers inside the names.
-    found |= {int(number) + 1 for name in stored for number in re.findall(r"\.(\d+)\.", name)}
-    return sorted(found - {0, value})
+    found |= {int(number) + 1 for name in stored for number in re.findall(r"\.(\d{1,4})\.", name)}
+    return sorted(found - {0, value})[:_MOST_ALTERNATIVES]
 
 
 def _fits(encoder_class: Any, spec: GraphSpec, settings: dict[str, Any], weights: dict[str, Tensor]) -> bool:
     try:
-        with torch.device("meta"):
-            return not _differences(encoder_class(spec, **settings), weights)
+        outline = outlined(lambda: encoder_class(spec, **settings), len(weights))
+        return outline is not None and not _differences(outline, weights)
     except (TypeError, ValueError, RuntimeError):
         # Settings that cannot be built are not the ones the weights were trained with.
         return False

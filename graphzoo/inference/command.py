@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from graphzoo.errors import OutOfMemoryError, UsageError, shorten, suggestion
 from graphzoo.memory import is_out_of_memory
+from graphzoo.regular_files import read_regular_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -224,7 +225,7 @@ def _kind_beside(checkpoint: Path) -> str | None:
     if (folder / "knowledge_graph.npz").is_file():
         return "kg"
     if (folder / "meta.json").is_file():
-        text = (folder / "meta.json").read_text(encoding="utf-8", errors="replace")
+        text = read_regular_text(folder / "meta.json", errors="replace")
         return next((kind for kind in _KINDS if f'"kind": "{kind}"' in text), None)
     return None
 

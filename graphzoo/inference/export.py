@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -21,6 +22,7 @@ from graphzoo.pretrained import (
     write_pretrained,
     writing,
 )
+from graphzoo.regular_files import copy_regular, read_json
 from graphzoo.results import SELECTED, selection_of
 from graphzoo.rows import SHOWN
 from graphzoo.runs import take_flag, take_option
@@ -39,6 +41,16 @@ USAGE = (
 _FORMATS = ("safetensors", "torch.export")
 # What the settings of a task must not carry to others.
 _PRIVATE = ("root", "path")
+# What `save_artifacts` of the data modules writes beside meta.json; nothing else is copied.
+GRAPH_FILES = (
+    "knowledge_graph.npz",
+    "inference_graph.npz",
+    "node_graph.npz",
+    "link_graph.npz",
+    "projection.npy",
+)
+# Far above any graph that a run keeps a copy of.
+_MOST_GRAPH = 1 << 36
 _TASKS = {
     "KGCompletion": ("knowledge-graph-completion", 'model.predict(head="...", relation="...", k=10)'),
     "LinkPrediction": ("link-prediction", 'model.predict(["..."], k=10)'),
@@ -207,13 +219,19 @@ def _copy_graph(source: Path, target: Path) -> Path | None:
     """
     meta = target / "meta.json"
     try:
-        found = json.loads((source / "meta.json").read_bytes())
+        found = read_json(source / "meta.json")
         if found.get("graph", "") is None and found.get("path") is not None:
             return None
         found |= {key: None for key in _PRIVATE if key in found}
-        copy_folder(source, target)
+        target.mkdir()
+        for name in GRAPH_FILES:
+            if os.path.lexists(source / name):
+                copy_regular(source / name, target / name, most=_MOST_GRAPH)
         meta.write_text(json.dumps(found, indent=1), encoding="utf-8")
     except (OSError, ValueError, AttributeError) as error:
+        if isinstance(error, OSError) and error.filename not in (None, str(source / "meta.json")):
+            what = f"{error.filename} cannot be exported: {error.strerror}"
+            raise UsageError(f"{what}\nA run holds the files that it wrote itself, and no links") from error
         raise UsageError(f"{source / 'meta.json'} is damaged ({error})\nTrain the run again") from error
     return target
 
@@ -230,7 +248,7 @@ def _results(place: Path | None, epoch: int | None) -> dict[str, Any]:
     if path is None or not path.is_file():
         return {}
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = read_json(path)
         tested_epoch = found.get("checkpoint_epoch", found.get("best_epoch"))
         if tested_epoch != epoch:
             return {}

@@ -162,7 +162,7 @@ class LinkPlace:
                 source, target = task.encoder(part.subgraphs, x).chunk(2, dim=-1)  # type: ignore[misc]
             else:
                 source, target = (states[nodes] for nodes in part.edge_label_index)
-            logits: Tensor = task.decoder(source, target)
+            logits = task.decode(source, target)
             return logits
 
         return torch.cat([torch.empty(0, device=device), *self._halves(score, len(batch))])
@@ -196,7 +196,7 @@ class LinkPlace:
             index = order[first_of[start] : first_of[stop]]
             states = encoder(graph, head, torch.zeros_like(head))
             picked = states[v[index].to(device), (row[index] - start).to(device)]
-            return index, self._task.decoder(picked[:, None]).squeeze(0)
+            return index, self._task.decode(picked[:, None]).squeeze(0)
 
         return self._halves(answer, heads.numel(), size)
 

@@ -185,7 +185,7 @@ class _Place:
                 task.node_encoder, self._x, self.graph.edge_index, task.device, cache_root() / "precomputed"
             )
             states = task.node_encoder(prepared.x, prepared.edge_index, **prepared.precomputed)
-            logits = task.decoder(states)
+            logits = task.decode(states)
         if not torch.isfinite(logits).all():
             raise UsageError(f"{self.graph.name}: some predictions are NaN or infinite; look at its features")
         return states.float().cpu(), logits.float().cpu()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from graphzoo.errors import UsageError
+from graphzoo.regular_files import read_json
 
 __all__ = ["Paths", "from_source", "stored"]
 
@@ -70,8 +70,8 @@ def stored(
 def _read_meta(path: Path) -> dict[str, Any]:
     """What a run says of its graph; the file may come from anywhere."""
     try:
-        meta = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
+        meta = read_json(path)
+    except (OSError, ValueError) as error:
         raise _damaged(path, str(error)) from error
     if not isinstance(meta, dict):
         raise _damaged(path, "it holds no settings")

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from graphzoo.errors import UsageError
+from graphzoo.regular_files import read_regular_text
 
 __all__ = ["Curves", "mean_curve", "read_curves", "read_rows", "thin"]
 
@@ -58,6 +59,10 @@ def read_curves(path: Path) -> Curves:
     return _place(read_rows(path))
 
 
+# A row has some hundred bytes: ten million steps.
+_MOST_BYTES = 1 << 30
+
+
 def read_rows(path: Path) -> list[Row]:
     """Read metrics.csv; a last line that a killed process cut off is left out.
 
@@ -69,7 +74,10 @@ def read_rows(path: Path) -> list[Row]:
     """
     if not path.is_file():
         return []
-    text = path.read_text(encoding="utf-8", errors="replace")
+    try:
+        text = read_regular_text(path, most=_MOST_BYTES, errors="replace")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}\nMove it away") from error
     if not text.endswith("\n"):
         text = text[: text.rfind("\n") + 1]
     reader = csv.DictReader(text.splitlines())

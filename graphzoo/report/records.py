@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,6 +11,7 @@ from typing import Any
 from graphzoo.checkpoints import RUNS
 from graphzoo.errors import UsageError, suggestion
 from graphzoo.presets import read_header
+from graphzoo.regular_files import open_regular, read_json
 from graphzoo.report.curves import Curves, read_curves
 from graphzoo.results import SELECTED, config_hash, selection_of
 from graphzoo.rows import (
@@ -214,8 +214,8 @@ def _is_run(folder: Path) -> bool:
 
 def read_header_line(path: Path) -> str:
     """The first line of a file."""
-    with path.open(encoding="utf-8", errors="replace") as file:
-        return file.readline(200)
+    with open_regular(path) as file:
+        return file.readline(200).decode("utf-8", errors="replace")
 
 
 def _runs_below(folder: Path) -> set[Path]:
@@ -259,7 +259,7 @@ def read_record(run: Path) -> Record:
     path = run / "results.json"
     if path.is_file():
         try:
-            result = json.loads(path.read_text(encoding="utf-8"))
+            result = read_json(path)
             for value in result["metrics"].values():
                 float(value)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

@@ -15,9 +15,18 @@ import torch
 from lightning.pytorch import LightningModule
 from lightning.pytorch.callbacks import WeightAveraging
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.optim import Optimizer
 from torch.random import fork_rng
 
+from graphzoo.checkpoint_checks import (
+    OPTIMIZER_ENTRIES,
+    build_bounded,
+    check_callback_states,
+    check_loaded_weights,
+    optimizer_entries,
+)
+from graphzoo.checkpoint_paths import forget_foreign_paths
 from graphzoo.encoders.base import Encoder
 from graphzoo.errors import NonFiniteError
 from graphzoo.finite import describe_weights, stopped, texts_of_processes
@@ -116,6 +125,29 @@ class Task(LightningModule):
         self.spec, self.encoder = spec, encoder
         self.decoder = self.build_decoder(encoder)
 
+    def decode(self, *states: Tensor, **more: Any) -> Tensor:
+        """Logits of states in single precision at least, whatever precision the states and weights have.
+
+        bfloat16 has a few hundred numbers where scores lie: most of fourteen thousand answers would tie, and
+        ranks, and the checkpoint that they choose, would be those of the rule for ties.
+
+        Args:
+            states: What the decoder takes.
+            more: Its other arguments.
+        """
+        weights = dict(self.decoder.named_parameters())
+        dtype = torch.float32
+        for value in (*states, *weights.values()):
+            dtype = torch.promote_types(dtype, value.dtype)
+        states = tuple(state.to(dtype) for state in states)
+        with torch.autocast(self.device.type, enabled=False):
+            if all(value.dtype == dtype for value in weights.values()):
+                logits: Tensor = self.decoder(*states, **more)
+            else:  # "bf16-true"
+                wide = {name: value.to(dtype) for name, value in weights.items()}
+                logits = functional_call(self.decoder, wide, states, more)
+        return logits
+
     def setup(self, stage: str) -> None:
         """Let a checkpoint bring its averaged weights where it is judged.
 
@@ -209,6 +241,8 @@ class Task(LightningModule):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add the description, see `describe`, and the sums of an epoch that is not over."""
         checkpoint["graphzoo"] = self.describe()
+        if "optimizer_states" in checkpoint:
+            checkpoint[OPTIMIZER_ENTRIES] = optimizer_entries(checkpoint)
         if self._sums:
             checkpoint["graphzoo_sums"] = {name: [*pair] for name, pair in self._sums.items()}
 
@@ -226,15 +260,38 @@ class Task(LightningModule):
                 + str(described["versions"].get("graphzoo"))
             )
         if self.encoder is None:
-            self.build(GraphSpec.from_dict(described["spec"]))
+            self._build_for(GraphSpec.from_dict(described["spec"]), checkpoint["state_dict"])
         own = {"format", "task", "encoder", "spec", "versions"}
         # Past nn.Module's __setattr__: Lightning calls this on modules that are only half made.
         self.__dict__["_loaded_data"] = {key: value for key, value in described.items() if key not in own}
         if self._has_data():
             self._check_loaded()  # before weights are found to have other shapes
+            forget_foreign_paths(self.trainer, checkpoint)
             if self.trainer.state.fn == "fit":
+                check_callback_states(self.trainer, checkpoint)
                 sums = checkpoint.get("graphzoo_sums", {})
                 self._sums = {name: (total, int(count)) for name, (total, count) in sums.items()}
+        check_loaded_weights(self, checkpoint)
+
+    def _build_for(self, spec: GraphSpec, weights: dict[str, Any]) -> None:
+        """`build`, but nothing far larger than the weights that are to be loaded."""
+
+        def make() -> Task:
+            self.build(spec)
+            return self
+
+        build_bounded(make, weights)
+
+    def expect_weights(self, weights: dict[str, Any]) -> None:
+        """Build no encoder that is far larger than the weights which it is to get; call it before a fit.
+
+        Args:
+            weights: The `state_dict` of the checkpoint.
+        """
+        factory = self._factory
+        if factory is not None:
+            own = {name: value for name, value in weights.items() if str(name).startswith("encoder.")}
+            self._factory = lambda spec: build_bounded(lambda: factory(spec), own)
 
     @classmethod
     def from_checkpoint_dict(

@@ -459,8 +459,7 @@ class KGCompletion(Task):
         near, head, node, mask = self._around(graph, head, relation, tail)
 
         def score(states: Tensor) -> Tensor:
-            logits: Tensor = self.decoder(states)
-            return logits[0, node[0]]
+            return self.decode(states)[0, node[0]]
 
         seed = self._noise_seed(EVALUATION_STEP)
         value, gradient = self.query_encoder.edge_gradients(
@@ -503,8 +502,7 @@ class KGCompletion(Task):
         noise_seed: int,
     ) -> Tensor:
         states = self.query_encoder(graph, head, relation, edge_mask=edge_mask, noise_seed=noise_seed)
-        logits: Tensor = self.decoder(states)
-        return logits
+        return self.decode(states)
 
     def _noise_seed(self, step: int) -> int:
         # Evaluation does not depend on the run's seed: a checkpoint has one result.

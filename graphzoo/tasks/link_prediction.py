@@ -332,7 +332,7 @@ class LinkPrediction(Task):
             assert batch.subgraphs is not None
             states = encoder(batch.subgraphs, self._features(), noise_seed=noise_seed)
             source, target = states.chunk(2, dim=-1)
-            return self._decode(source, target, noise_seed=noise_seed), None
+            return self.decode(source, target, noise_seed=noise_seed), None
         if isinstance(encoder, QueryEncoder):
             return self._answers(encoder, batch, split, noise_seed), None
         if isinstance(encoder, GraphPairScorer):
@@ -340,11 +340,11 @@ class LinkPrediction(Task):
         assert isinstance(encoder, NodeEncoder)
         if noise_seed is None:
             assert self._states is not None
-            return self._decode(self._states[u], self._states[v]), None
+            return self.decode(self._states[u], self._states[v]), None
         states, auxiliary = self._encode_hidden(encoder, batch, noise_seed)
         # The encoder has one draw per step; each pair has its own in the decoder.
         part = int(hash_integers(self.seed, batch.epoch, batch.number))
-        return self._decode(states[u], states[v], noise_seed=part), auxiliary
+        return self.decode(states[u], states[v], noise_seed=part), auxiliary
 
     def _answers(self, encoder: QueryEncoder, batch: PairBatch, split: str, noise_seed: int | None) -> Tensor:
         graph = self.to_device_once(f"graph/{split}", self._datamodule().relational_graph(split))
@@ -357,15 +357,7 @@ class LinkPrediction(Task):
                 mask = torch.cat([mask, mask])
         relation = torch.zeros_like(head)
         states = encoder(graph, head, relation, edge_mask=mask, noise_seed=noise_seed or 0)
-        return self._decode(states[v, row][:, None]).squeeze(0)
-
-    def _decode(self, *states: Tensor, **more: Any) -> Tensor:
-        """Logits in the decoder's own precision: rounded to bfloat16 by autocast, most of them would tie."""
-        weight = next(self.decoder.parameters(), None)
-        dtype = torch.float32 if weight is None else weight.dtype
-        with torch.autocast(self.device.type, enabled=False):
-            logits: Tensor = self.decoder(*(state.to(dtype) for state in states), **more)
-        return logits
+        return self.decode(states[v, row][:, None]).squeeze(0)
 
     def _prepare(self, encoder: NodeEncoder, split: str) -> PreparedGraph:
         x, edge_index = self._cast(self._datamodule().x), self._datamodule().edge_index(split)

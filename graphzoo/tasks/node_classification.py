@@ -188,7 +188,7 @@ class NodeClassification(Task):
         states, auxiliary = self.node_encoder.forward_with_auxiliary(
             x, edge_index, noise_seed=noise_seed, **precomputed
         )
-        logits = self.decoder(states, noise_seed=noise_seed)[batch.target]
+        logits = self.decode(states, noise_seed=noise_seed)[batch.target]
         weights = None if self._weights is None else self.to_device_once("class weights", self._weights)
         losses = self._losses(logits, batch.y[batch.target], weights)  # [T]
         self.collect_loss(losses, batch.num_global)
@@ -321,7 +321,7 @@ class NodeClassification(Task):
         with explain_out_of_memory("encoding the whole graph, which has to be done at once", SMALLER):
             x, edge_index, precomputed = self._inputs(batch)
             states = self.node_encoder(x, edge_index, **precomputed)
-            logits = self.decoder(states)[batch.target].float()
+            logits = self.decode(states)[batch.target].float()
         if not len(batch):
             log.warning("the %s split is empty, nothing is evaluated", prefix)
             return

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -67,6 +68,23 @@ def fit(cli, tiny_kg):
         return result
 
     return run
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory, tiny_kg):
+    """A finished run of two epochs."""
+    from graphzoo.cli import main
+
+    run = tmp_path_factory.mktemp("finished") / "run"
+    names = ["--model=knowformer", "--data=kg", f"--data.path={tiny_kg}"]
+    assert main(["fit", *names, *SMALL, "--trainer.max_epochs=2", f"--run_dir={run}"]) == 0
+    return run
+
+
+@pytest.fixture
+def trained(finished, workplace):
+    """A copy of the finished run outside the current folder."""
+    return Path(shutil.copytree(finished, workplace.parent / f"{workplace.name}-trained"))
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from cli_helpers import SMALL
 from same_runs import figures, load, same_training
 
 from graphzoo.checkpoints import find_runs, locate
@@ -18,23 +17,6 @@ from graphzoo.resume import read_checkpoint
 from graphzoo.run_config import plain_settings
 
 MICRO = ["--data.batch_size=16", "--data.micro_batch_size=4"]
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory, tiny_kg):
-    """A finished run of two epochs."""
-    from graphzoo.cli import main
-
-    run = tmp_path_factory.mktemp("finished") / "run"
-    names = ["--model=knowformer", "--data=kg", f"--data.path={tiny_kg}"]
-    assert main(["fit", *names, *SMALL, "--trainer.max_epochs=2", f"--run_dir={run}"]) == 0
-    return run
-
-
-@pytest.fixture
-def trained(finished, workplace):
-    """A copy of the finished run outside the current folder."""
-    return Path(shutil.copytree(finished, workplace.parent / f"{workplace.name}-trained"))
 
 
 @pytest.mark.fault(

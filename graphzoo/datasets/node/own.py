@@ -22,6 +22,7 @@ from graphzoo.datasets.node.graph import NodeGraph, read_graph, write_graph
 from graphzoo.datasets.node.own_csv import read_tables
 from graphzoo.datasets.node.splits import PARTS, is_labelled
 from graphzoo.datasets.store import remember_as
+from graphzoo.regular_files import open_regular, require_regular
 
 __all__ = ["node_graph_from_files"]
 
@@ -170,7 +171,7 @@ def _check_labels(source: str, parsed: Parsed) -> None:
 
 def _read_npz(path: Path) -> Mapping[str, Any] | NodeGraph:
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             # numpy takes anything that is no archive for a pickle, and would advise to allow it
             is_archive = stream.read(2) == _ZIP
         if not is_archive:
@@ -178,7 +179,7 @@ def _read_npz(path: Path) -> Mapping[str, Any] | NodeGraph:
                 f"{path}: not a readable .npz file (no archive); write it with numpy.savez(PATH, x=..., ...)"
             )
         # opened here: numpy leaves a damaged file open
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+        with open_regular(path) as stream, np.load(stream, allow_pickle=False) as file:
             check_growth(path, path.stat().st_size, sum(part.file_size for part in file.zip.infolist()))
             if "meta" in file.files:
                 return read_graph(path)[0]
@@ -194,6 +195,7 @@ def _read_npz(path: Path) -> Mapping[str, Any] | NodeGraph:
 def _read_torch(path: Path) -> Mapping[str, Any]:
     """A dictionary of tensors; no code of the file is run."""
     try:
+        require_regular(path)
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
                 unpacked = sum(part.file_size for part in archive.infolist())

@@ -1,0 +1,47 @@
+"""What a checkpoint may not decide: which files a run removes."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from lightning.pytorch import Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint
+
+__all__ = ["forget_foreign_paths"]
+
+
+def forget_foreign_paths(trainer: Trainer, checkpoint: dict[str, Any]) -> None:
+    """Take paths out of the states of `ModelCheckpoint`s that are no files of their own folders.
+
+    Lightning removes what such a state calls a worse checkpoint: a folder with all that is in it, and a path
+    with `..` in it counts as one inside.
+
+    Args:
+        trainer: Whose callbacks are about to take their states.
+        checkpoint: As loaded; changed in place.
+    """
+    states = checkpoint.get("callbacks")
+    if not isinstance(states, dict):
+        return
+    for callback in trainer.checkpoint_callbacks:
+        state = states.get(callback.state_key)
+        if not isinstance(callback, ModelCheckpoint) or not isinstance(state, dict):
+            continue
+        models = state.get("best_k_models")
+        models = models if isinstance(models, dict) else {}
+        single = [state.get(f"{name}_model_path") for name in ("best", "kth_best", "last")]
+        if all(path in ("", None) or _is_own(callback, path) for path in [*models, *single]):
+            continue
+        # without paths the scores would speak of files that nobody has
+        empty = dict.fromkeys(["best_model_path", "kth_best_model_path", "last_model_path"], "")
+        states[callback.state_key] = {**state, **empty, "best_k_models": {}}
+
+
+def _is_own(callback: ModelCheckpoint, path: Any) -> bool:
+    """Whether it is a checkpoint file right in the callback's folder, or could become one."""
+    folder = str(callback.dirpath or "")
+    if not folder or not isinstance(path, str) or not path.endswith(callback.FILE_EXTENSION):
+        return False
+    folder = folder if "://" in folder else os.path.abspath(folder)
+    return os.path.dirname(path) == folder and not os.path.islink(path) and not os.path.isdir(path)

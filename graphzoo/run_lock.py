@@ -1,0 +1,211 @@
+"""One writer for each run directory: a second one is told who writes there, and how to go on.
+
+The lock is the kernel's (`flock`) on `RUN/run.lock`, so it ends with its process whatever ends that. The file
+says who holds it. Between machines it holds where the file system passes locks on: NFS with its lock
+service, CephFS, GPFS, and Lustre mounted with `flock`. Where it does not (FUSE, shares mounted with local
+locks alone), the file itself is the lock between machines, and stays behind when a machine dies. Without any
+locks two processes that begin in the same instant can still both begin.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import shlex
+import socket
+import stat
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from graphzoo.errors import UsageError, shorten
+
+try:
+    import fcntl
+except ImportError:  # Windows: the file alone
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["LOCK", "RunLock"]
+
+LOCK = "run.lock"
+_MOST_BYTES = 4096
+_NO_LOCKS = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL}
+_MOUNTS = Path("/proc/self/mountinfo")
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+# File systems of several machines, and the options with which they pass locks on (None: always) or do not.
+_SHARED: dict[str, tuple[set[str] | None, set[str]]] = {
+    "nfs": (None, {"nolock", "local_lock=flock", "local_lock=all"}),
+    "nfs4": (None, {"nolock", "local_lock=flock", "local_lock=all"}),
+    "ceph": (None, set()),
+    "gpfs": (None, set()),
+    "lustre": ({"flock"}, {"localflock"}),
+    "cifs": (None, {"nobrl"}),
+    "smb3": (None, {"nobrl"}),
+}
+_LOCAL_ONLY = ("fuse", "9p", "virtiofs", "afs", "beegfs")
+
+
+class RunLock:
+    """The lock of one run directory.
+
+    Args:
+        run: The directory; made when the lock is taken.
+    """
+
+    def __init__(self, run: Path) -> None:
+        self.path = run.absolute() / LOCK
+        self._shown = run
+        self._descriptor: int | None = None
+
+    def take(self) -> None:
+        """Take the lock; nothing happens when it is held already.
+
+        Raises:
+            UsageError: if another process holds it, naming that.
+            OSError: if the directory cannot be written.
+        """
+        if self._descriptor is not None:
+            return
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        for _ in range(10):
+            descriptor, is_new = self._open()
+            try:
+                self._lock(descriptor, is_new=is_new)
+                if not self._is_there(descriptor):
+                    continue  # the one before took its file along; what was locked is no lock
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, json.dumps(_own_record()).encode(), 0)
+                self._descriptor, descriptor = descriptor, -1
+                # A worker that outlives its run would hold the lock for it.
+                os.register_at_fork(after_in_child=self._forget)
+                return
+            finally:
+                if descriptor >= 0:
+                    os.close(descriptor)
+        raise UsageError(f"{self.path} comes and goes: several processes begin to write {self._shown}")
+
+    def release(self) -> None:
+        """Give it back; nothing happens when it is not held."""
+        if self._descriptor is None:
+            return
+        with contextlib.suppress(OSError):  # the directory may be gone
+            if self._is_there(self._descriptor):
+                self.path.unlink()
+        self._forget()
+
+    def _forget(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _open(self) -> tuple[int, bool]:
+        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
+        with contextlib.suppress(FileExistsError):
+            return os.open(self.path, flags | os.O_EXCL, 0o666), True
+        if not stat.S_ISREG(os.lstat(self.path).st_mode):
+            raise UsageError(f"{self.path} is no file that a run writes\nLook at it, and remove it")
+        return os.open(self.path, flags, 0o666), False
+
+    def _lock(self, descriptor: int, *, is_new: bool) -> None:
+        before = None if is_new else _record(descriptor)
+        try:
+            if fcntl is None:
+                raise OSError(errno.ENOSYS, "no locks")
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(self._held(before or {})) from None
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+            if before is not None and _may_live(before):
+                raise UsageError(self._held(before)) from None
+            return
+        elsewhere = before is not None and before.get("boot") not in (None, _boot())
+        if before is not None and elsewhere and not _passes_locks_on(self.path.parent):
+            raise UsageError(self._held(before))
+
+    def _is_there(self, descriptor: int) -> bool:
+        try:
+            return bool(os.path.samestat(os.fstat(descriptor), os.stat(self.path)))
+        except FileNotFoundError:
+            return False
+
+    def _held(self, record: dict[str, Any]) -> str:
+        number, host, since = (record.get(key, "unknown") for key in ("process", "host", "since"))
+        began = shorten(str(record.get("command", "")), lines=1, width=120)
+        return (
+            f"{self._shown} is being written by process {number} on {host}, since {since}: {began}\n"
+            "A run has one writer. Let that one end, or begin another with a --run_dir of its own\n"
+            f"If it is dead, and its machine with it: rm {shlex.quote(str(self.path))}"
+        )
+
+
+def _own_record() -> dict[str, Any]:
+    return {
+        "process": os.getpid(),
+        "host": socket.gethostname(),
+        "since": time.strftime("%Y-%m-%d %H:%M:%S %z"),
+        "command": " ".join(["graphzoo", *sys.argv[1:]])[:1000],
+        "boot": _boot(),
+        "started": _started(os.getpid()),
+    }
+
+
+def _record(descriptor: int) -> dict[str, Any] | None:
+    """What the file says; None for one that is empty."""
+    try:
+        data = os.pread(descriptor, _MOST_BYTES, 0)
+        found = json.loads(data) if data else None
+    except (ValueError, RecursionError):
+        found = ""  # cut off: who wrote it died, or is just writing
+    if found is None:
+        return None
+    return {key: str(value)[:1000] for key, value in found.items()} if isinstance(found, dict) else {}
+
+
+def _may_live(record: dict[str, Any]) -> bool:
+    """Whether the process of a record may be there still; only those of this machine can be looked for."""
+    if record.get("boot") != _boot() or not record.get("process", "").isdecimal():
+        return True
+    return bool(_started(int(record["process"])) == record.get("started", ""))
+
+
+def _boot() -> str:
+    """What tells this start of this machine from all others; its name, where the system has no such thing."""
+    try:
+        return _BOOT.read_text(encoding="ascii").strip()
+    except OSError:
+        return socket.gethostname()
+
+
+def _started(process: int) -> str:
+    """When a process began, in ticks since the machine did: numbers of processes come again."""
+    try:
+        text = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
+        return text.rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
+
+
+def _passes_locks_on(folder: Path) -> bool:
+    """Whether a lock taken here is seen by every machine that can see the folder."""
+    try:
+        lines = _MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return True  # another system: most folders are on its own disk
+    where = os.path.realpath(folder)
+    best, kind, options = "", "", set[str]()
+    for line in lines:
+        before, _, after = line.partition(" - ")
+        place = before.split()[4].encode().decode("unicode_escape")
+        inside = where == place or where.startswith(place.rstrip("/") + "/")
+        if inside and len(place) >= len(best):
+            best, kind = place, after.split()[0]
+            options = {*before.split()[5].split(","), *after.split()[-1].split(",")}
+    if kind.startswith(_LOCAL_ONLY):
+        return False
+    needed, harmful = _SHARED.get(kind, (None, set()))
+    return not options & harmful and (needed is None or bool(options & needed))

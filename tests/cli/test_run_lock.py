@@ -1,0 +1,153 @@
+"""One writer for each run directory."""
+
+import errno
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from graphzoo import run_lock
+from graphzoo.errors import UsageError
+from graphzoo.run_lock import LOCK, RunLock
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from graphzoo.run_lock import RunLock
+lock = RunLock(Path(sys.argv[1]))
+lock.take()
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def holder():
+    """`holder(run)`: another process that holds a run's lock until it is killed."""
+    begun = []
+
+    def hold(run):
+        command = [sys.executable, "-c", HOLD, str(run)]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        begun.append(process)
+        assert process.stdout.readline() == "held\n"
+        return process
+
+    yield hold
+    for process in begun:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.fault(
+    "two processes go on with one run at once",
+    "the second is refused, and told process, host and time of the first and how to go on if that is dead",
+)
+def test_the_second_writer_of_a_run_is_told_who_is_the_first(trained, cli, holder):
+    shutil.copytree(trained, "run")
+    before = {path.name: path.read_bytes() for path in Path("run").glob("*.*")}
+    process = holder("run")
+    refused = cli("fit", "--ckpt_path", "run", "--trainer.max_epochs=3")
+    assert refused.status == 2
+    for told in (f"process {process.pid} on ", "since 2", f"rm {Path('run').absolute() / LOCK}", "--run_dir"):
+        assert told in refused.err, refused.err
+    Path("run", LOCK).rename("left-behind")
+    assert {path.name: path.read_bytes() for path in Path("run").glob("*.*")} == before
+    Path("left-behind").rename(Path("run", LOCK))
+    process.kill()
+    process.wait()
+    assert Path("run", LOCK).is_file(), "a killed process leaves its file, not its lock"
+    done = cli("fit", "--ckpt_path", "run", "--trainer.max_epochs=3")
+    assert done.status == 0, done.err
+    assert not Path("run", LOCK).exists()
+
+
+def test_a_run_that_fails_leaves_no_lock_and_no_folder(fit):
+    fit("--run_dir=new", "--trainer.callbacks+=cli_helpers.BreakBegin", status=1)
+    assert not Path("new").exists()
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    """`recorded(**changes)`: the lock of a run whose file was left behind, with changes in what it says."""
+
+    def write(**changes):
+        lock = RunLock(tmp_path)
+        lock.take()
+        record = json.loads(lock.path.read_text())
+        lock.release()
+        assert not lock.path.exists()
+        lock.path.write_text(json.dumps({**record, **changes}))
+        return lock
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "is_held"),
+    [
+        ("ext4", "rw", False),
+        ("nfs4", "rw,vers=4.2", False),
+        ("nfs", "rw,nolock", True),
+        ("nfs", "rw,local_lock=all", True),
+        ("lustre", "rw", True),
+        ("lustre", "rw,flock", False),
+        ("fuse.sshfs", "rw", True),
+    ],
+)
+def test_other_machines_count_where_locks_do_not_reach_them(
+    recorded, tmp_path, monkeypatch, kind, options, is_held
+):
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(
+        f"1 0 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 0:50 / {tmp_path} rw - {kind} server:/x {options}\n"
+    )
+    monkeypatch.setattr(run_lock, "_MOUNTS", mounts)
+    lock = recorded(boot="of another machine", host="far-away", process=1)
+    if is_held:
+        with pytest.raises(UsageError, match="process 1 on far-away"):
+            lock.take()
+        lock.path.unlink()
+    lock.take()
+    lock.release()
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_held"),
+    [({}, True), ({"started": "1"}, False), ({"boot": "another"}, True), ({"process": 2**22 + 1}, False)],
+)
+def test_without_locks_the_file_counts(recorded, monkeypatch, changes, is_held):
+    """The process is this one: it lives, unless it began at another time or has another number."""
+
+    def refuse(*arguments):
+        raise OSError(errno.ENOLCK, "no locks available")
+
+    monkeypatch.setattr(run_lock.fcntl, "flock", refuse)
+    lock = recorded(**changes)
+    if is_held:
+        with pytest.raises(UsageError, match="is being written by process"):
+            lock.take()
+    else:
+        lock.take()
+        lock.release()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", "null", '{"process": {"a": []}}', "\xff" * 9000])
+def test_a_damaged_lock_file_is_no_lock(tmp_path, text):
+    (tmp_path / LOCK).write_text(text)
+    lock = RunLock(tmp_path)
+    lock.take()
+    with pytest.raises(UsageError, match="is being written by process"):
+        RunLock(tmp_path).take()
+    lock.release()
+
+
+def test_a_link_in_place_of_the_lock_is_not_followed(tmp_path):
+    (tmp_path / "victim").write_text("kept")
+    (tmp_path / LOCK).symlink_to(tmp_path / "victim")
+    with pytest.raises(UsageError, match="no file that a run writes"):
+        RunLock(tmp_path).take()
+    assert (tmp_path / "victim").read_text() == "kept"

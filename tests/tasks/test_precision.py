@@ -1,0 +1,80 @@
+"""Scores are decoded in single precision at least, whatever precision a run has."""
+
+import dataclasses
+
+import pytest
+import torch
+from resume_cases import CASES, train
+from torch import nn
+
+from graphzoo.decoders import EntityDecoder, NodeDecoder, PairDecoder
+from graphzoo.tasks.base import Task
+
+NAMES = [
+    "kg-completion, KnowFormer",
+    "node-classification, GALiT, parts",
+    "link-prediction, GALiT",
+    "link-prediction, PENCIL",
+    "link-prediction, KnowFormer",
+    "heuristic-estimation, PENCIL",
+]
+
+
+@pytest.mark.fault(
+    "a run in bf16-mixed, whose scores would be rounded until most of them tie",
+    "scores are decoded in float32, in training and in judging",
+)
+@pytest.mark.parametrize("name", NAMES)
+def test_every_task_decodes_in_single_precision(tmp_path, monkeypatch, name):
+    found = {True: set(), False: set()}
+    for kind in (EntityDecoder, NodeDecoder, PairDecoder):
+        forward = kind.forward
+
+        def note(self, *states, forward=forward, **more):
+            logits = forward(self, *states, **more)
+            found[self.training].add(logits.dtype)
+            return logits
+
+        monkeypatch.setattr(kind, "forward", note)
+    case = CASES[name]
+    case = dataclasses.replace(case, trainer={**case.trainer, "precision": "bf16-mixed"})
+    train(case, tmp_path / "run", epochs=1)
+    assert found == {True: {torch.float32}, False: {torch.float32}}
+
+
+DECODERS = {
+    "entity": lambda: EntityDecoder(8),
+    "linear": lambda: NodeDecoder(8, 3),
+    "mlp": lambda: NodeDecoder(8, 3, kind="mlp"),
+    **{
+        f"pairs, {kind}": lambda kind=kind: PairDecoder(8, kind=kind)
+        for kind in ("hadamard", "dot", "concat", "linear")
+    },
+}
+
+
+@pytest.mark.parametrize("weights", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize("name", DECODERS)
+def test_every_decoder_in_every_precision(name, weights):
+    """States in bfloat16 under autocast; the weights of "bf16-true" are as narrow as the states."""
+    torch.manual_seed(0)
+    task: Task = Task()
+    task.decoder = DECODERS[name]().to(weights)
+    shape = (5000, 2, 8) if name == "entity" else (5000, 8)
+    states = [torch.randn(shape).bfloat16() for _ in range(2 if name.startswith("pairs") else 1)]
+    with torch.autocast("cpu", torch.bfloat16):
+        logits = task.decode(*states)
+    has_weights = bool(list(task.decoder.parameters()))
+    wide = torch.promote_types(torch.float32, weights) if has_weights else torch.float32
+    assert logits.dtype == wide
+    plain: nn.Module = task.decoder.to(wide)
+    torch.testing.assert_close(logits, plain(*(state.to(wide) for state in states)))
+    assert logits.flatten().unique().numel() > 4000, "few of them tie"
+
+
+def test_gradients_reach_narrow_weights():
+    task = Task()
+    task.decoder = NodeDecoder(8, 3).bfloat16()
+    states = torch.randn(5, 8, dtype=torch.bfloat16, requires_grad=True)
+    task.decode(states).sum().backward()
+    assert states.grad is not None and task.decoder.out.weight.grad.dtype == torch.bfloat16
