@@ -150,6 +150,10 @@ def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
         writer.writerows(rows)
 
 
+# The other protocol of a model that trains in neighbourhoods, in words.
+_PROTOCOLS = {"whole_graph": "on the whole graph", "neighbourhood": "in neighbourhoods"}
+
+
 def print_table(title: str, metrics: Mapping[str, float], rows: list[dict[str, Any]], split: str) -> None:
     """Print the figures of a split: of nodes or links, or of both directions, then of head and tail queries.
 
@@ -193,6 +197,10 @@ def print_table(title: str, metrics: Mapping[str, float], rows: list[dict[str, A
             left.remove(row["direction"])
             cells = [format_metric(name, row[name]) if name in row else "" for name in names]
             table.add_row(row["direction"], *cells)
+    for other in _PROTOCOLS:
+        if f"{split}/{other}/mrr" in metrics:
+            cells = [format_metric(name, metrics[f"{split}/{other}/{name}"]) for name in names]
+            table.add_row(f"both, {_PROTOCOLS[other]}", *cells)
     get_console().print(table)
 
 

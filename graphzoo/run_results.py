@@ -86,6 +86,7 @@ def report_results(
         "config_hash": config_hash(config),
         "data_fingerprint": getattr(data, "fingerprint", None),
         "split": data.describe_split() if hasattr(data, "describe_split") else None,
+        "protocol": getattr(data, "protocol_in_words", None),
         "trained_on": content.get("graphzoo", {}).get("data"),
         "versions": versions(),
     }
@@ -98,6 +99,8 @@ def report_results(
         title += f", {judged.path.name}"
     if epoch is not None:
         title += f" of epoch {epoch + 1}"
+    if found["protocol"]:
+        title += f", {found['protocol']}"
     if selection == SELECTED[2]:
         title += ", never validated"
     print_table(title, metrics, rows, split)

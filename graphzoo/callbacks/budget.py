@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any, cast
 
-from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.callbacks import Timer
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import EarlyStopping, Timer
 
 from graphzoo.errors import UsageError
 
@@ -15,28 +16,33 @@ __all__ = ["QueryBudget"]
 _MIN_ROUNDS, _MAX_ROUNDS = 10, 20
 
 
-class QueryBudget(Callback):
+class QueryBudget(EarlyStopping):
     """Cuts the training of a graph of any size to about so many queries, in 10 to 20 epochs.
 
     An epoch of a large graph asks a part of its triples, drawn anew each time; a small graph is asked 20
     times, and the budget is not used up. The learning rate falls after half and after three quarters of the
-    epochs. What the user set stays: `--trainer.max_epochs` (or `max_steps`, `max_time`) and
+    epochs, and training ends early after `patience` validations without a better MRR. A length that the user
+    set stays, and is not ended early: `--trainer.max_epochs` (or `max_steps`, `max_time`); so does
     `--trainer.limit_train_batches`.
 
     Args:
         queries: Training queries of the whole run.
+        patience: Validations without a better one after which training ends.
 
     Raises:
-        UsageError: if there are none.
+        UsageError: for numbers below 1.
     """
 
-    def __init__(self, queries: int = 100_000) -> None:
-        if queries < 1:
-            raise UsageError(f"queries must be at least 1, got {queries}")
+    def __init__(self, queries: int = 100_000, patience: int = 4) -> None:
+        for name, value in (("queries", queries), ("patience", patience)):
+            if value < 1:
+                raise UsageError(f"{name} must be at least 1, got {value}")
+        super().__init__("val/mrr", mode="max", patience=patience, strict=False)
         self.queries = queries
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Set the length before the optimiser and its schedule are made; see the class."""
+        super().setup(trainer, pl_module, stage)
         if stage != "fit":
             return
         datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
@@ -45,7 +51,9 @@ class QueryBudget(Callback):
         loop, task = trainer.fit_loop, cast(Any, pl_module)
         is_timed = any(isinstance(callback, Timer) for callback in trainer.callbacks)  # type: ignore[attr-defined]
         is_free = loop.max_epochs in (None, -1) and trainer.max_steps == -1 and not is_timed
-        if is_free:
+        if not is_free:
+            self.patience = sys.maxsize
+        else:
             loop.max_epochs = min(_MAX_ROUNDS, max(_MIN_ROUNDS, self.queries // max(1, per_epoch)))
         if trainer.limit_train_batches == 1.0 and per_epoch < num_triples:
             steps = math.ceil(per_epoch / batch_size)

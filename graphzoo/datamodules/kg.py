@@ -215,6 +215,15 @@ class KGDataModule(LightningDataModule):
         return sizes | splits
 
     @property
+    def protocol_in_words(self) -> str | None:
+        """Where a model that trains in neighbourhoods is evaluated; None for one that does not."""
+        spec = self.neighbourhoods
+        if spec is None:
+            return None
+        near = f"in neighbourhoods of {spec.num_nodes:,} entities"
+        return near if spec.protocol == "neighbourhood" else "on the whole graph"
+
+    @property
     def asks_near(self) -> bool:
         """Whether neighbourhoods were asked for, though the graph may be too small for them."""
         return self._asked[0] is not None

@@ -52,6 +52,13 @@ def test_a_large_graph_is_asked_in_parts(tmp_path):
     assert task.lr_milestones == [5, 7]
 
 
+def test_training_ends_without_a_better_validation_unless_the_user_says_how_long(tmp_path):
+    trainer, _ = cut(tmp_path, 10_000)
+    assert (trainer.callbacks[0].patience, trainer.callbacks[0].mode) == (4, "max")
+    trainer, _ = cut(tmp_path, 10_000, max_epochs=300)
+    assert trainer.callbacks[0].patience > 10**6
+
+
 @pytest.mark.parametrize(
     "settings", [{"max_epochs": 3}, {"max_steps": 40}, {"max_epochs": 20, "max_steps": 7}], ids=str
 )

@@ -49,7 +49,7 @@ def test_a_run_directory_holds_everything(fit, results, workplace):
         found["data_fingerprint"]
         == load(run / "checkpoints" / "best.ckpt")["graphzoo"]["data"]["fingerprint"]
     )
-    assert result.err.startswith("graphzoo fit: data kg, model knowformer, no recipe")
+    assert result.err.startswith("graphzoo fit: data kg, model knowformer, recipe knowformer/kg")
     assert "both directions" in result.out and "tail" in result.out and "head" in result.out
 
 
@@ -205,7 +205,8 @@ def test_user_callbacks_and_config_files_are_kept(fit):
     fit("--config", "mine.yaml", "--trainer.callbacks+=EarlyStopping", "--run_dir=run", epochs=1)
     config = yaml.safe_load(Path("run/config.yaml").read_text())
     assert config["trainer"]["gradient_clip_val"] == 0.5 and config["model"]["init_args"]["lr"] == 0.001
-    (callback,) = config["trainer"]["callbacks"]
+    recipes, callback = config["trainer"]["callbacks"]
+    assert recipes["class_path"] == "graphzoo.callbacks.QueryBudget"
     assert callback["init_args"]["monitor"] == "val/mrr" and callback["init_args"]["mode"] == "max"
 
 
@@ -413,3 +414,17 @@ def test_config_hash_depends_on_settings_alone():
     assert config_hash(config) == config_hash(other)
     other["trainer"]["max_epochs"] = 2
     assert config_hash(config) != config_hash(other)
+
+
+def test_a_test_in_neighbourhoods_reports_both_protocols_by_name(cli, tmp_path):
+    run = tmp_path / "near"
+    done = cli(
+        "fit", "--model", "knowformer", "--data", "umls", "--recipe", "none", "--trainer", "smoke",
+        "--data.neighbourhood", "20", "--data.eval_neighbourhood", "30", "--run_dir", str(run),
+    )  # fmt: skip
+    assert done.status == 0, done.err
+    result = json.loads((run / "results.json").read_text())
+    assert result["protocol"] == "in neighbourhoods of 30 entities"
+    assert {"test/mrr", "test/whole_graph/mrr"} <= set(result["metrics"])
+    assert "in neighbourhoods of 30 entities" in done.out.replace("\n", " ")
+    assert "both, on the whole graph" in done.out
