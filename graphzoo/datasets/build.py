@@ -13,6 +13,7 @@ from torch import Tensor
 
 from graphzoo.datasets.errors import DataError, GraphzooDataWarning
 from graphzoo.datasets.kg import KnowledgeGraph
+from graphzoo.datasets.lookalikes import lookalikes
 from graphzoo.datasets.triples import Columns, triples_from_table
 from graphzoo.errors import suggestion
 
@@ -81,7 +82,10 @@ def build(
     relation_ids = dict(zip(vocabulary, range(len(vocabulary)), strict=True))
     entity_ids = dict(zip(entities, range(len(entities)), strict=True))
 
-    notices: list[str] = []
+    notices = [
+        *lookalikes(entities, "entities"),
+        *lookalikes(vocabulary, "relations"),
+    ]
     encoded: dict[str, Tensor] = {}
     lines: dict[str, _Ids] = {}
     keys: dict[str, _Ids] = {}

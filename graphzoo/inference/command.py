@@ -39,6 +39,8 @@ graphzoo predict --ckpt_path runs/knowformer-umls/RUN --score facts.tsv --explai
 graphzoo predict --ckpt_path runs/pencil-citeseer/RUN --nodes nodes.txt --top-k 10 --out partners.csv
 graphzoo predict --ckpt_path runs/galit-cora/RUN --out labels.parquet
 """
+_OF_DATA = ("train", "valid", "test", "valid_neg", "test_neg", "nodes", "edges")
+"""What files of a folder of data are called, without their endings."""
 _RANKING = ("top_k", "known", "candidates")
 _KINDS = {
     "kg": (
@@ -229,11 +231,21 @@ def _kind_beside(checkpoint: Path) -> str | None:
     return None
 
 
+def _inputs(arguments: argparse.Namespace) -> list[Path]:
+    """The files that are read, those of a folder of data among them."""
+    given = (arguments.queries, arguments.score, arguments.nodes, arguments.candidates, arguments.ckpt_path)
+    paths = [Path(path) for path in (*given, *(arguments.data or ())) if path is not None]
+    folders = [Path(path) for path in arguments.data or () if Path(path).is_dir()]
+    return paths + [
+        path for folder in folders for path in folder.iterdir() if path.name.partition(".")[0] in _OF_DATA
+    ]
+
+
 def _run(arguments: argparse.Namespace) -> int:
     from graphzoo.checkpoints import locate
     from graphzoo.inference.writers import STANDARD_OUTPUT, check_output, write_tables
 
-    check_output(arguments.out, overwrite=arguments.overwrite)
+    check_output(arguments.out, overwrite=arguments.overwrite, inputs=_inputs(arguments))
     checkpoint, _ = locate("predict", arguments.ckpt_path)
     kind = _kind_beside(checkpoint)
     if kind is not None:

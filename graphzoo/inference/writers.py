@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -21,15 +21,17 @@ STANDARD_OUTPUT = "-"
 _FORMATS = {".parquet": "parquet", ".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl"}
 
 
-def check_output(path: str, *, overwrite: bool = False) -> None:
+def check_output(path: str, *, overwrite: bool = False, inputs: Sequence[Path] = ()) -> None:
     """Refuse what could not be written, before hours of work are spent on it.
 
     Args:
         path: A file, or "-" for tab-separated lines on standard output.
         overwrite: Whether an existing file may be replaced.
+        inputs: What is read: none of these files may be, by whatever name.
 
     Raises:
-        UsageError: for an unknown ending, an existing or unwritable file, or Parquet without pyarrow.
+        UsageError: for an unknown ending, an existing or unwritable file, one that is read, or Parquet
+            without pyarrow.
     """
     if path == STANDARD_OUTPUT:
         return
@@ -46,6 +48,8 @@ def check_output(path: str, *, overwrite: bool = False) -> None:
             ) from error
     if target.is_dir():
         raise UsageError(f"--out {path}: is a folder; give a file")
+    if target.exists() and any(_same_file(target, source) for source in inputs):
+        raise UsageError(f"--out {path}: is read by this command and would be lost; give another name")
     if target.exists() and not overwrite:
         raise UsageError(f"--out {path}: exists already; give --overwrite to replace it, or another name")
     try:
@@ -54,6 +58,13 @@ def check_output(path: str, *, overwrite: bool = False) -> None:
         raise UsageError(f"--out {path}: {target.parent} cannot be made ({error.strerror})") from error
     if not os.access(target.parent, os.W_OK):
         raise UsageError(f"--out {path}: {target.parent} is not writable")
+
+
+def _same_file(one: Path, other: Path) -> bool:
+    try:
+        return os.path.samefile(one, other)
+    except OSError:  # the other is no file: a name of a data set
+        return False
 
 
 def write_tables(tables: Iterable[pd.DataFrame], path: str) -> int:

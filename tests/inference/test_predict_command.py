@@ -233,6 +233,24 @@ def test_an_existing_file_stays(predict, queries, tmp_path):
     assert len(read(out)) == 30
 
 
+@pytest.mark.fault(
+    "the answers would replace the queries", "refused, with --overwrite too, by any name of the file"
+)
+def test_inputs_are_never_overwritten(predict, tmp_path):
+    path, link = tmp_path / "q.csv", tmp_path / "link.csv"
+    path.write_text(QUERIES.replace("\t", ","))
+    link.symlink_to(path)
+    (tmp_path / "data").mkdir()
+    facts = tmp_path / "data" / "train.csv"
+    facts.write_text("a,b,c\n")
+    for out in (path, tmp_path / "data" / ".." / "q.csv", link, facts):
+        status, _, error = predict(
+            "--queries", path, "--data.path", facts.parent, "--out", out, "--overwrite"
+        )
+        assert status == 2 and "is read by this command" in error
+    assert path.read_text() == QUERIES.replace("\t", ",") and facts.read_text() == "a,b,c\n"
+
+
 @pytest.mark.fault("prediction is interrupted", "no file and no rest of one")
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
 def test_an_interrupted_run_leaves_no_file_and_no_rest(tmp_path, kind):
