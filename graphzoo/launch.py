@@ -24,7 +24,7 @@ from graphzoo import resume
 from graphzoo.arguments import Plan
 from graphzoo.callbacks import Interrupted
 from graphzoo.dry_run import limited_memory
-from graphzoo.errors import NonFiniteError, OutOfMemoryError, UsageError, shorten
+from graphzoo.errors import NonFiniteError, OutOfMemoryError, UsageError, of_system, shorten
 from graphzoo.lightning_cli import GraphzooCLI
 from graphzoo.memory import is_out_of_memory, keep_freed_memory
 from graphzoo.own_code import own_code
@@ -34,6 +34,7 @@ from graphzoo.progress import set_quiet
 from graphzoo.run_config import check_class, plain_settings
 from graphzoo.run_directory import relative
 from graphzoo.settings_file import read_settings
+from graphzoo.shown import visible
 
 __all__ = ["run_plan", "show_class_help", "show_help"]
 
@@ -89,6 +90,8 @@ def run_plan(plan: Plan) -> int:
         return 128 + stopped.signum
     except KeyboardInterrupt:
         return _tell(f"stopped at once. {_go_on(plan)}", 130)
+    except BrokenPipeError:
+        raise  # of standard output, whose reader has left: the command's end deals with it
     except Exception as error:
         _forget_unstarted(plan)
         if plan.debug:
@@ -125,7 +128,7 @@ def _forget_unstarted(plan: Plan) -> None:
 
 def _tell_error(error: BaseException, plan: Plan) -> int:
     """Six lines for any error; 2 when the command line, a file or a setting is wrong, 1 for a failed run."""
-    text = shorten(str(error), lines=4) or type(error).__name__
+    text = "\n".join(map(visible, shorten(str(error), lines=4).splitlines())) or type(error).__name__
     more = "\n--debug shows the traceback"
     if lost_a_process(error):
         return _tell("another process of the run has ended; it said why, or was killed", 1)
@@ -143,6 +146,9 @@ def _tell_error(error: BaseException, plan: Plan) -> int:
         return _tell(f"Weights & Biases: {text}\n{remedy}", 1 if plan.began else 2)
     if plan.began:
         return _tell(f"{type(error).__name__}: {text}{more}", 1)
+    if isinstance(error, OSError) and error.filename is not None:
+        told, status = of_system(error)
+        return _tell(told + more, status)
     if isinstance(error, OmegaConfBaseException):
         line = text.splitlines()[0]
         return _tell(f"{line}\nCheck the ${{...}} in the configuration files and options", 2)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from graphzoo.errors import UsageError
+from graphzoo.json_file import read_json
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -182,7 +183,7 @@ class Evaluation:
         if not path.is_file():
             raise UsageError(f"{directory} holds no evaluation: {INDEX} is missing\n{_ANEW}")
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = read_json(path)
             if content["format"] > FORMAT:
                 raise UsageError(
                     f"{path} has format {content['format']}, this graphzoo reads up to {FORMAT}: "

@@ -16,6 +16,7 @@ from lightning.pytorch.loggers import WandbLogger
 from graphzoo.analysis.evaluation import Table
 from graphzoo.callbacks.diagnostics import is_milestone
 from graphzoo.callbacks.evaluation_files import EvaluationFiles
+from graphzoo.json_file import read_json
 from graphzoo.stored_metrics import BEST_VALIDATION
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def remembered_id(run: Path, project: str, entity: str | None) -> str | None:
         entity: User or team; None for the default one.
     """
     try:
-        found = json.loads((run / "wandb" / _ID_FILE).read_text(encoding="utf-8"))
+        found = read_json(run / "wandb" / _ID_FILE)
         same = (found["project"], found["entity"]) == (project, entity)
         return str(found["id"]) if same else None
     except (OSError, ValueError, KeyError, TypeError):

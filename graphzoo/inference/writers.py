@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from graphzoo.errors import UsageError, suggestion
 from graphzoo.progress import progress
+from graphzoo.shown import visible
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["STANDARD_OUTPUT", "check_output", "write_tables"]
 
 STANDARD_OUTPUT = "-"
+# What Excel, LibreOffice and Google take for the begin of a formula.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 _FORMATS = {".parquet": "parquet", ".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl"}
 
 
@@ -67,7 +70,7 @@ def _same_file(one: Path, other: Path) -> bool:
         return False
 
 
-def write_tables(tables: Iterable[pd.DataFrame], path: str) -> int:
+def write_tables(tables: Iterable[pd.DataFrame], path: str, *, spreadsheet: bool = False) -> int:
     """Write tables one below the other; memory holds one at a time.
 
     The file is written under another name and put in place when it is complete.
@@ -75,14 +78,31 @@ def write_tables(tables: Iterable[pd.DataFrame], path: str) -> int:
     Args:
         tables: Tables with the same columns, at least one.
         path: A file by `check_output`'s rules, or "-".
+        spreadsheet: Whether text that a spreadsheet would run as a formula gets a ' before it.
 
     Returns:
         Number of rows.
     """
-    if path == STANDARD_OUTPUT:
-        return _write_text(tables, sys.stdout, "tsv")
+    if path == STANDARD_OUTPUT:  # a terminal, at once or behind a pipe
+        return _write_text((_changed(table, visible) for table in tables), sys.stdout, "tsv")
+    if spreadsheet:
+        tables = (_changed(table, _no_formula) for table in tables)
     with progress("answering") as advance:
         return _write_file(_counted(tables, advance), path)
+
+
+def _changed(table: pd.DataFrame, change: Callable[[str], str]) -> pd.DataFrame:
+    """The table with its names and texts changed; numbers and what is missing stay."""
+    shown = table.rename(columns=lambda name: change(str(name)))
+    for place, kind in enumerate(table.dtypes):
+        if kind.kind == "O" or str(kind) in ("string", "str", "category"):
+            values = [change(value) if isinstance(value, str) else value for value in table.iloc[:, place]]
+            shown.isetitem(place, values)
+    return shown
+
+
+def _no_formula(text: str) -> str:
+    return f"'{text}" if text.startswith(_FORMULA) else text
 
 
 def _counted(tables: Iterable[pd.DataFrame], advance: Callable[[float], None]) -> Iterator[pd.DataFrame]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from graphzoo.errors import UsageError
+from graphzoo.json_file import read_text
 
 __all__ = ["Curves", "mean_curve", "read_curves", "read_rows", "thin"]
 
@@ -19,6 +20,8 @@ Row = tuple[int, int | None, dict[str, float]]
 # Runs of fewer epochs show every logged step, longer ones a mean per epoch.
 _FEW_EPOCHS = 5
 _MOST_POINTS = 240
+# A line per ten steps has about a hundred bytes.
+_MOST_BYTES = 1 << 28
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,10 @@ def read_rows(path: Path) -> list[Row]:
     """
     if not path.is_file():
         return []
-    text = path.read_text(encoding="utf-8", errors="replace")
+    try:
+        text = read_text(path, most_bytes=_MOST_BYTES)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} cannot be read: {error}\nMove it away, or give another run") from error
     if not text.endswith("\n"):
         text = text[: text.rfind("\n") + 1]
     reader = csv.DictReader(text.splitlines())
@@ -87,7 +93,7 @@ def read_rows(path: Path) -> list[Row]:
             }
             epoch = int(float(row["epoch"])) if row.get("epoch") else None
             rows.append((int(row["step"] or 0), epoch, values))
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, OverflowError) as error:
             raise UsageError(
                 f"{path}, line {reader.line_num}: {error}\nMend or remove that line; the run itself is whole"
             ) from error
