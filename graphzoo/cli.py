@@ -10,8 +10,9 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from graphzoo.errors import UsageError, shorten, suggestion
+from graphzoo.errors import UsageError, of_system, shorten, suggestion
 from graphzoo.openmp import shorten_waits
+from graphzoo.streams import Unread, drop_output, open_streams
 
 __all__ = ["main"]
 
@@ -31,6 +32,10 @@ COMMANDS = {
     "doctor": "versions, devices, fast paths and what is missing",
     "completion": "names and options by the Tab key, for bash, zsh and fish",
 }
+_TRAINING = ("fit", "validate", "test")
+# They hand the flag on themselves.
+_OWN_DEBUG = (*_TRAINING, "predict", "reproduce", "search")
+_ANYWHERE = ("list", "doctor", "completion", "download")
 LINES = 6
 """No error takes more lines than this."""
 
@@ -46,17 +51,54 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
+    if debug and arguments[0] not in _OWN_DEBUG:
+        arguments.remove("--debug")
+    open_streams()
     shorten_waits()
     try:
-        return _dispatch(arguments)
-    except UsageError as error:
-        if debug:
-            raise
-        return fail(str(error))
+        if arguments[:1] and arguments[0] in COMMANDS and arguments[0] not in _ANYWHERE:
+            _check_folder()
+        status = _dispatch(arguments)
+        if not status:
+            sys.stdout.flush()
     except BrokenPipeError:
         # The reader of a pipe such as `graphzoo list | head` has left; nothing is wrong.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_output()
         return 0
+    except KeyboardInterrupt:
+        return fail("stopped", 130)
+    except Exception as error:
+        drop_output()
+        if debug:
+            raise
+        return _explain(error)
+    if status:
+        drop_output()  # it has said why it failed
+    elif isinstance(sys.stdout, Unread) and sys.stdout.lost and arguments[0] not in _TRAINING:
+        return fail("standard output is closed: nobody could read the answer", 1)
+    return status
+
+
+def _check_folder() -> None:
+    """Refuse a current folder that was deleted: nothing relative to it can be found or written."""
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise UsageError("the current folder is no longer there\nGo to one that is: cd DIR") from error
+
+
+def _explain(error: Exception) -> int:
+    """The last place that an error comes to: one line for what nobody foresaw, too."""
+    if isinstance(error, UsageError):
+        return fail(str(error))
+    more = "--debug shows the traceback"
+    if isinstance(error, OSError):
+        told, status = of_system(error)
+        return fail(f"{told}\n{more}", status)
+    if isinstance(error, UnicodeError):
+        remedy = "Set the locale to UTF-8, such as LC_ALL=C.UTF-8, or PYTHONUTF8=1"
+        return fail(f"{error}\n{remedy}; {more}", 1)
+    return fail(f"{type(error).__name__}: {UsageError(shorten(str(error), lines=3))}\n{more}", 1)
 
 
 def fail(message: str, status: int = 2) -> int:

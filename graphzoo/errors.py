@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import sys
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 __all__ = ["NonFiniteError", "OutOfMemoryError", "UsageError", "nearest", "normalise", "suggestion"]
 
 
 _LONGEST = 1000
+_TOLD = 3
+_WRONG_PATH = {
+    *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG),
+    *(errno.ELOOP, errno.EEXIST, errno.EINVAL),
+}
 
 
 class UsageError(ValueError):
@@ -79,6 +86,44 @@ def shorten(text: str, *, lines: int = 6, width: int = 400) -> str:
     if len(kept) > lines:
         kept = [*kept[: lines - 1], "..."]
     return "\n".join(line if len(line) <= width else line[: width - 3] + "..." for line in kept)
+
+
+def tell_damaged(command: str, damaged: Sequence[UsageError]) -> int:
+    """Say what a command has left out, after it has shown the rest.
+
+    Args:
+        command: Its name.
+        damaged: What is wrong with each part.
+
+    Returns:
+        The exit status: 1 if there is any, else 0.
+    """
+    for error in damaged[:_TOLD]:
+        first = shorten(str(error).partition("\n")[0])
+        sys.stderr.write(f"graphzoo {command}: left out: {first}\n")
+    if len(damaged) > _TOLD:
+        sys.stderr.write(f"graphzoo {command}: and {len(damaged) - _TOLD:,} more like these\n")
+    return int(bool(damaged))
+
+
+def of_system(error: OSError) -> tuple[str, int]:
+    """What an error of the system says on one line, and the exit status: 2 for a path that was named wrong.
+
+    Args:
+        error: Without a file it is the output's, which alone is written to without a name.
+    """
+    where = "the output" if error.filename is None else os.fsdecode(error.filename)
+    text = UsageError(f"{shorten_path(where)}: {error.strerror or str(error) or type(error).__name__}")
+    return str(text), 2 if error.errno in _WRONG_PATH else 1
+
+
+def shorten_path(path: str, *, width: int = 200) -> str:
+    """A path of any length on one line, its begin and its end.
+
+    >>> shorten_path("a" * 300, width=11)
+    'aaaa...aaaa'
+    """
+    return path if len(path) <= width else f"{path[: (width - 3) // 2]}...{path[-((width - 3) // 2) :]}"
 
 
 def existing_parent(path: str | os.PathLike[str]) -> str:

@@ -24,15 +24,17 @@ from graphzoo import resume
 from graphzoo.arguments import Plan
 from graphzoo.callbacks import Interrupted
 from graphzoo.dry_run import limited_memory
-from graphzoo.errors import NonFiniteError, OutOfMemoryError, UsageError, shorten
+from graphzoo.errors import NonFiniteError, OutOfMemoryError, UsageError, of_system, shorten
 from graphzoo.lightning_cli import GraphzooCLI
 from graphzoo.memory import is_out_of_memory, keep_freed_memory
+from graphzoo.own_code import own_code
 from graphzoo.parser import innermost
 from graphzoo.processes import lost_a_process, rank
 from graphzoo.progress import set_quiet
-from graphzoo.run_config import check_class, names_class, plain_settings
+from graphzoo.run_config import check_class, plain_settings
 from graphzoo.run_directory import relative
 from graphzoo.settings_file import read_settings
+from graphzoo.shown import visible
 
 __all__ = ["run_plan", "show_class_help", "show_help"]
 
@@ -56,8 +58,6 @@ def run_plan(plan: Plan) -> int:
     if "LOCAL_RANK" not in os.environ:
         os.environ.pop("GRAPHZOO_RUN_DIR", None)
     jsonargparse.set_parsing_settings(omegaconf_absolute_to_relative_paths=True)
-    here = os.getcwd()
-    added = False
     scratch = contextlib.ExitStack()
     if plan.quiet:
         scratch.callback(set_quiet, set_quiet(True))
@@ -65,16 +65,13 @@ def run_plan(plan: Plan) -> int:
             os.environ["WANDB_SILENT"] = "true"
             scratch.callback(os.environ.pop, "WANDB_SILENT", None)
     try:
+        without: list[Path] = []
         if plan.run_config is not None and not plan.trust:
-            _keep_plain_settings(plan, Path(scratch.enter_context(tempfile.TemporaryDirectory())))
+            folder = Path(scratch.enter_context(tempfile.TemporaryDirectory()))
+            without.append(_keep_plain_settings(plan, folder))
         if plan.encoder_from_checkpoint:
             _take_encoder(plan)
-        # Class paths may name the user's own files here, as with `python -m`; last, so that they shadow
-        # nothing, and only where the user's own words can have named one.
-        own_words = plan.run_config is None or plan.trust or names_class(plan.typed)
-        if own_words and here not in sys.path and "" not in sys.path:
-            sys.path.append(here)
-            added = True
+        scratch.enter_context(own_code(plan.arguments, without=without))
         if plan.dry_run:
             scratch.enter_context(limited_memory())
         GraphzooCLI(plan)
@@ -93,6 +90,8 @@ def run_plan(plan: Plan) -> int:
         return 128 + stopped.signum
     except KeyboardInterrupt:
         return _tell(f"stopped at once. {_go_on(plan)}", 130)
+    except BrokenPipeError:
+        raise  # of standard output, whose reader has left: the command's end deals with it
     except Exception as error:
         if plan.lock is not None:
             plan.lock.release()  # before the folder that was made for it is taken back
@@ -104,8 +103,6 @@ def run_plan(plan: Plan) -> int:
         # Lightning leaves the W&B run open; the next run of this process would write into it.
         if (wandb := sys.modules.get("wandb")) and getattr(wandb, "run", None) is not None:
             wandb.finish()
-        if added and here in sys.path:
-            sys.path.remove(here)
         if plan.lock is not None:
             plan.lock.release()
         scratch.close()
@@ -135,7 +132,7 @@ def _forget_unstarted(plan: Plan) -> None:
 
 def _tell_error(error: BaseException, plan: Plan) -> int:
     """Six lines for any error; 2 when the command line, a file or a setting is wrong, 1 for a failed run."""
-    text = shorten(str(error), lines=4) or type(error).__name__
+    text = "\n".join(map(visible, shorten(str(error), lines=4).splitlines())) or type(error).__name__
     more = "\n--debug shows the traceback"
     if lost_a_process(error):
         return _tell("another process of the run has ended; it said why, or was killed", 1)
@@ -153,6 +150,9 @@ def _tell_error(error: BaseException, plan: Plan) -> int:
         return _tell(f"Weights & Biases: {text}\n{remedy}", 1 if plan.began else 2)
     if plan.began:
         return _tell(f"{type(error).__name__}: {text}{more}", 1)
+    if isinstance(error, OSError) and error.filename is not None:
+        told, status = of_system(error)
+        return _tell(told + more, status)
     if isinstance(error, OmegaConfBaseException):
         line = text.splitlines()[0]
         return _tell(f"{line}\nCheck the ${{...}} in the configuration files and options", 2)
@@ -205,8 +205,8 @@ def _tell(text: str, status: int = 2) -> int:
     return status
 
 
-def _keep_plain_settings(plan: Plan, scratch: Path) -> None:
-    """Let the parser read a run's config.yaml without what could import code."""
+def _keep_plain_settings(plan: Plan, scratch: Path) -> Path:
+    """Let the parser read a run's config.yaml without what could import code; the file that it reads then."""
     assert plan.run_config is not None
     found = read_settings(plan.run_config)
     kept, dropped = plain_settings(found, str(plan.run_config), fit=plan.command == "fit")
@@ -216,6 +216,7 @@ def _keep_plain_settings(plan: Plan, scratch: Path) -> None:
     path = scratch / "config.yaml"
     path.write_text(yaml.safe_dump(kept, sort_keys=False), encoding="utf-8")
     plan.arguments[plan.arguments.index(str(plan.run_config))] = str(path)
+    return path
 
 
 def _needs_trust(run: Path) -> str:

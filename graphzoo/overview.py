@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graphzoo.checkpoints import RUNS
-from graphzoo.errors import UsageError, suggestion
+from graphzoo.errors import UsageError, suggestion, tell_damaged
 from graphzoo.results import PERCENT, selection_of
 from graphzoo.rows import SHOWN, compare, main_metric, mean_and_deviation, published_values, read_row, spread
 from graphzoo.runs import take_flag, take_option
+from graphzoo.shown import cell, visible
 
 if TYPE_CHECKING:
     from graphzoo.report.records import Record
@@ -64,7 +66,8 @@ def results_main(argv: list[str]) -> int:
         raise UsageError(f"unknown format {form!r}\n{hint}")
     if odd := [word for word in rest if word.startswith("-")]:
         raise UsageError(f"unknown option {odd[0]}\n{USAGE}")
-    rows = collect([Path(word) for word in rest] or [RUNS], commands=commands)
+    damaged: list[UsageError] = []
+    rows = collect([Path(word) for word in rest] or [RUNS], commands=commands, damaged=damaged)
     wanted = f"test/{metric.removeprefix('test/')}" if metric else ""
     for key, names in (("data", datas), ("model", models)):
         if names:
@@ -72,6 +75,8 @@ def results_main(argv: list[str]) -> int:
     rows = [row for row in rows if not wanted or wanted in row["metrics"]]
     if published:
         rows = [row for row in rows if row["metrics"][wanted or main_metric(row)].get("paper") is not None]
+    if not rows and damaged:
+        raise damaged[0]
     if not rows:
         raise UsageError("there are no such results\nMake some: graphzoo reproduce galit cora --seeds 0,1,2")
     lines = [_line(row, wanted, commands=commands) for row in rows]
@@ -79,15 +84,19 @@ def results_main(argv: list[str]) -> int:
         _print(lines)
     else:
         sys.stdout.write(to_markdown(lines) if form == "markdown" else _to_csv(rows))
-    return 0
+    return tell_damaged("results", damaged)
 
 
-def collect(paths: Sequence[Path], *, commands: bool = False) -> list[dict[str, Any]]:
+def collect(
+    paths: Sequence[Path], *, commands: bool = False, damaged: list[UsageError] | None = None
+) -> list[dict[str, Any]]:
     """Rows in files and below folders, and means of single runs over seeds and splits; sorted by data.
 
     Args:
         paths: Files `row.json` or folders.
         commands: Whether single runs get the command that makes them again, as rows have it.
+        damaged: Gets what is wrong with each file below a folder that is left out for it; None: the first is
+            refused.
 
     Raises:
         UsageError: for a path that is not there, a file that is no row, and a damaged run.
@@ -98,16 +107,35 @@ def collect(paths: Sequence[Path], *, commands: bool = False) -> list[dict[str, 
         if path.is_file():
             files[path] = read_row(path)
         elif path.is_dir():
-            files |= {file: read_row(file) for file in sorted(path.rglob("row.json"))}
+            for file in sorted(path.rglob("row.json")):
+                with _left_out(damaged):
+                    files[file] = read_row(file)
             for file in sorted(path.rglob("results.json")):
-                if record := _finished(file):
-                    records[file] = record
+                with _left_out(damaged):
+                    if record := _finished(file):
+                        records[file] = record
         elif path != RUNS:
             raise UsageError(f"there is no {path}\nGive a folder of runs or a row.json")
-    entries = [_Entry(row, _config_of_row(file), file.parent, single=False) for file, row in files.items()]
+    entries: list[_Entry] = []
+    for file, row in files.items():
+        config: dict[str, Any] = {}  # of a row whose settings are damaged the figures are shown all the same
+        with _left_out(damaged):
+            config = _config_of_row(file)
+        entries.append(_Entry(row, config, file.parent, single=False))
     entries += _averaged(list(records.values()), commands=commands)
     _tell_apart(entries)
     return sorted((entry.row for entry in entries), key=lambda row: [_in_order(row.get(key)) for key in _WHO])
+
+
+@contextlib.contextmanager
+def _left_out(damaged: list[UsageError] | None) -> Iterator[None]:
+    """What is wrong with one file keeps no other from being shown."""
+    try:
+        yield
+    except UsageError as error:
+        if damaged is None:
+            raise
+        damaged.append(error)
 
 
 def _in_order(name: Any) -> list[tuple[float, str]]:
@@ -270,7 +298,6 @@ def _print(lines: list[list[str]]) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
     console = get_console()
     if not console.is_terminal:
@@ -289,10 +316,10 @@ def _print(lines: list[list[str]]) -> None:
         whole = name in ("metric", "ours", "paper")
         table.add_column(name, justify="right" if right else "left", overflow="fold", no_wrap=whole)
     for line in lines:
-        table.add_row(*(Text(line[place]) for place in kept))
+        table.add_row(*(cell(line[place]) for place in kept))
     console.print(table)
     for number, note in enumerate(notes, 1):
-        console.print(f"({number}) {note}", markup=False, highlight=False)
+        console.print(cell(f"({number}) {note}"))
 
 
 def _kept(lines: Sequence[Sequence[str]]) -> list[int]:
@@ -309,7 +336,7 @@ def to_markdown(lines: Sequence[Sequence[str]]) -> str:
     kept = _kept(lines)
 
     def row(cells: Sequence[str]) -> str:
-        return "| " + " | ".join(cells[place].replace("|", "\\|") for place in kept) + " |\n"
+        return "| " + " | ".join(visible(cells[place]).replace("|", "\\|") for place in kept) + " |\n"
 
     return row(_COLUMNS) + "|" + "---|" * len(kept) + "\n" + "".join(map(row, lines))
 
@@ -329,6 +356,7 @@ def _to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
                 compare(found["mean"], paper, paper_std),
                 row.get("differs") if paper is not None else None,
             ]
-            who = [row.get(key) for key in _WHO]
+            # a terminal may be what reads it
+            who = [visible(row[key]) if row.get(key) else None for key in _WHO]
             writer.writerow([*who, metric.removeprefix("test/"), *figures, *told])
     return text.getvalue()

@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphzoo.errors import UsageError
-from graphzoo.regular_files import copy_regular, read_json, require_regular
+from graphzoo.json_file import read_json
+from graphzoo.regular_files import copy_regular, require_regular
 
 if TYPE_CHECKING:
     from torch import Tensor

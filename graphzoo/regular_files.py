@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import errno
 import io
-import json
 import os
 import stat
 from pathlib import Path
-from typing import Any
 
 __all__ = [
     "MOST_TEXT",
     "copy_regular",
     "is_regular",
     "open_regular",
-    "read_json",
     "read_regular",
     "read_regular_text",
     "require_regular",
@@ -139,23 +136,6 @@ def read_regular_text(path: str | os.PathLike[str], *, most: int = MOST_TEXT, er
     """
     text = read_regular(path, most=most).decode("utf-8", errors)
     return text.replace("\r\n", "\n").replace("\r", "\n")
-
-
-def read_json(path: str | os.PathLike[str], *, most: int = MOST_TEXT) -> Any:
-    """The value in a JSON file.
-
-    Args:
-        path: The file.
-        most: Bytes that it may have.
-
-    Raises:
-        OSError: as `open_regular`.
-        ValueError: for what is no JSON, or nested without end.
-    """
-    try:
-        return json.loads(read_regular(path, most=most))
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
 
 
 def copy_regular(source: Path, target: Path, *, most: int | None = None) -> None:

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from graphzoo.shown import cell
+
 __all__ = [
     "FORMAT",
     "PERCENT",
@@ -172,7 +174,7 @@ def print_table(title: str, metrics: Mapping[str, float], rows: list[dict[str, A
     elif f"{split}/rmse" in metrics:
         judged, columns = "pairs", _ERRORS
     names = [name for name in columns if f"{split}/{name}" in metrics]
-    table = Table(title=title, title_justify="left", min_width=len(title) + 2)
+    table = Table(title=cell(title), title_justify="left", min_width=len(title) + 2)
     if judged == "links":  # too many figures for one line
         table.add_column("links")
         table.add_column({"val": "validation"}.get(split, split), justify="right")
@@ -184,7 +186,7 @@ def print_table(title: str, metrics: Mapping[str, float], rows: list[dict[str, A
     if names and judged == "nodes":
         names.append("loss")
     for name in names or metrics:
-        table.add_column(columns.get(name, name), justify="right")
+        table.add_column(cell(columns.get(name, name)), justify="right")
     if names:
         label = "both directions" if judged == "queries" else {"val": "validation"}.get(split, split)
         table.add_row(label, *(format_metric(name, metrics[f"{split}/{name}"]) for name in names))

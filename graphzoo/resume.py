@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,8 @@ __all__ = ["ResumeGuard", "differences", "read_checkpoint"]
 _HARMLESS = {"root", "download", "num_workers", "eval_batch_size", "micro_batch_size", "path"}
 # Settings whose old values sit in the restored schedule or weights: new ones would be ignored, or not fit.
 _FROZEN = {"lr_milestones", "lr_gamma", "decoder"}
+# Settings that shape no weight, but the figure by which a checkpoint is chosen.
+_JUDGING = {"--model.reverse_weight"}
 _REPLACED_IN_OPTIMISER = {"lr", "weight_decay"}
 
 
@@ -35,28 +40,59 @@ def differences(
         {option: (the checkpoint's value, the command's)}; options as written on the command line.
     """
     found: dict[str, tuple[Any, Any]] = {}
-    model = config.get("model", {}).get("init_args", {})
-    for name, value in checkpoint.get("hyper_parameters", {}).items():
-        if name in model and name != "encoder" and not name.startswith("_") and model[name] != value:
-            found[f"--model.{name}"] = (value, model[name])
+    task = config.get("model") or {}
+    model = task.get("init_args") or {}
+    if saved := checkpoint.get("hyper_parameters") or {}:
+        found |= _compare("--model", saved, model, task.get("class_path"), {"encoder"})
     described = checkpoint.get("graphzoo", {}).get("encoder", {})
     encoder = model.get("encoder") or {}
     if described and encoder:
         if _public(described["class_path"]) != _public(encoder.get("class_path", described["class_path"])):
             found["--model.encoder"] = (described["class_path"], encoder["class_path"])
-        for name, value in (encoder.get("init_args") or {}).items():
-            if name in described["init_args"] and described["init_args"][name] != value:
-                found[f"--model.encoder.{name}"] = (described["init_args"][name], value)
-    old = ((trained or {}).get("data") or {}).get("init_args") or {}
-    new = (config.get("data") or {}).get("init_args") or {}
-    for name in sorted((set(old) & set(new)) - _HARMLESS):
-        if old[name] != new[name]:
-            found[f"--data.{name}"] = (old[name], new[name])
+        else:
+            arguments = encoder.get("init_args") or {}
+            path = described["class_path"]
+            found |= _compare("--model.encoder", described["init_args"], arguments, path)
+    before, now = (trained or {}).get("data") or {}, config.get("data") or {}
+    if before:
+        old, new = before.get("init_args") or {}, now.get("init_args") or {}
+        found |= _compare("--data", old, new, now.get("class_path"), _HARMLESS)
     # Without the callback the averages would be taken for the weights that the optimiser was moving.
     if "averaging_state" in checkpoint and "Averaging" not in str(
         (config.get("trainer") or {}).get("callbacks")
     ):
         found["--trainer.callbacks"] = ("moving averages of the weights", "none")
+    return found
+
+
+def _compare(
+    group: str, old: Any, new: Any, class_path: str | None, harmless: Collection[str] = ()
+) -> dict[str, tuple[Any, Any]]:
+    """Options with two values; one that a side does not name has its usual value there.
+
+    An option may be younger than the checkpoint, or be gone since: then nothing else says that it differs.
+    """
+    usual = _usual_values(class_path)
+    found = {}
+    for name in dict.fromkeys([*old, *new]):
+        if name.startswith("_") or name in harmless:
+            continue
+        there, here = (side.get(name, usual.get(name)) for side in (old, new))
+        if there != here:
+            found[f"{group}.{name}"] = (there, here)
+    return found
+
+
+def _usual_values(class_path: str | None) -> dict[str, Any]:
+    """Defaults of a class that is imported already, as plain values."""
+    module, _, name = (class_path or "").rpartition(".")
+    cls = getattr(sys.modules.get(module), name, None)
+    if not isinstance(cls, type):
+        return {}
+    found = {}
+    for parameter in inspect.signature(cls).parameters.values():
+        value = None if parameter.default is parameter.empty else parameter.default
+        found[parameter.name] = list(value) if isinstance(value, tuple) else value
     return found
 
 
@@ -84,6 +120,11 @@ def check_resume(found: dict[str, tuple[Any, Any]], path: Path, *, override: boo
     if not blocking:
         return
     lines = [f"{name}: {old} there, {new} here" for name, (old, new) in list(blocking.items())[:3]]
+    if set(blocking) <= _JUDGING:
+        name, (_, new) = next(iter(blocking.items()))
+        command = f"graphzoo test --ckpt_path {path} {name}={new}"
+        remedy = f"Judge it alone: {command}; or add --override to choose checkpoints by the new value"
+        raise UsageError("\n".join([f"{path} was validated with other settings", *lines, remedy]))
     if len(blocking) > 3:
         lines[-1] += f" (and {len(blocking) - 3} more)"
     remedy = (

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from graphzoo.errors import UsageError
+from graphzoo.json_file import read_json
 from graphzoo.presets import Preset, find_preset
-from graphzoo.regular_files import read_json
 from graphzoo.runs import Run
+from graphzoo.shown import cell
 
 __all__ = [
     "SHOWN",
     "Published",
+    "check_figures",
+    "check_names",
     "compare",
     "find_recipe",
     "main_metric",
@@ -46,6 +49,10 @@ SHOWN = tuple(
         "rmse",
     )  # fmt: skip
 )
+
+
+_LONGEST_NAME = 200
+_LARGEST = 1e100
 
 
 class Published(NamedTuple):
@@ -277,7 +284,7 @@ def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
 
     from graphzoo.results import PERCENT, format_metric
 
-    table = Table(title=title, title_justify="left", min_width=50)
+    table = Table(title=cell(title), title_justify="left", min_width=50)
     named = len(rows) > 1 or rows[0]["name"]
     if named:
         table.add_column("")
@@ -292,10 +299,41 @@ def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
                 difference = sign + format_metric(name, abs(found["mean"] - published))
             paper = "" if published is None else spread(name, published, found["paper_std"])
             cells = [PERCENT.get(name, name), spread(name, found["mean"], found["std"]), paper, difference]
-            table.add_row(*([row["name"] or ""] if named else []), *cells)
+            table.add_row(*map(cell, [*([row["name"] or ""] if named else []), *cells]))
     get_console().print(table)
     if not named and rows[0].get("differs") and any(found["paper"] for found in rows[0]["metrics"].values()):
-        get_console().print(f"differs from the paper: {rows[0]['differs']}", markup=False, highlight=False)
+        get_console().print(cell(f"differs from the paper: {rows[0]['differs']}"))
+
+
+def check_figures(figures: Iterable[Any]) -> None:
+    """Refuse figures of which no mean and deviation can be made.
+
+    Args:
+        figures: Of metrics; NaN stands for one that could not be had.
+
+    Raises:
+        ValueError: for no number, or one that is too large.
+        TypeError: for no number either.
+    """
+    for figure in figures:
+        if not (math.isnan(value := float(figure)) or abs(value) <= _LARGEST):
+            raise ValueError(f"{value} is no figure of a test")
+
+
+def check_names(content: Mapping[str, Any]) -> None:
+    """Refuse names of a run or a row that no table could show.
+
+    Args:
+        content: Of a results.json or row.json.
+
+    Raises:
+        ValueError: for a name that is too long, or none at all.
+    """
+    for key in ("model", "data", "recipe", "name"):
+        if not isinstance(found := content.get(key), str | None) or len(found or "") > _LONGEST_NAME:
+            raise ValueError(f"{key} is no name of at most {_LONGEST_NAME} letters")
+    if any(len(name) > _LONGEST_NAME for name in content["metrics"]):
+        raise ValueError(f"the name of a metric has more than {_LONGEST_NAME} letters")
 
 
 def read_row(path: Path) -> dict[str, Any]:
@@ -316,8 +354,10 @@ def read_row(path: Path) -> dict[str, Any]:
             figures = [found["mean"], *found["values"], *others]
             if not all(isinstance(figure, int | float | None) for figure in figures):
                 raise TypeError("a figure that is no number")
+            check_figures(figure for figure in figures if figure is not None)
         if not isinstance(content["model"], str) or not isinstance(content["data"], str):
             raise TypeError("model and data are words")
+        check_names(content)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(
             f"{path} is no row of results ({error})\nMake it again with graphzoo reproduce"

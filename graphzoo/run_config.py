@@ -17,7 +17,7 @@ import yaml
 from graphzoo.errors import UsageError
 from graphzoo.registry import is_trusted
 
-__all__ = ["check_class", "names_class", "plain_settings", "refuse_nulls"]
+__all__ = ["check_class", "plain_settings", "refuse_nulls"]
 
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 _WORD = re.compile(r"[\w@+-]*")
@@ -156,16 +156,6 @@ def _hints(class_path: str) -> dict[str, Any]:
         return typing.get_type_hints(getattr(import_module(module), name).__init__)
     except (ImportError, AttributeError, NameError, TypeError):
         return {}  # what it takes cannot be known; the class itself will say
-
-
-def names_class(words: list[str]) -> bool:
-    """Whether the user's own words name a class, which may lie in the current folder.
-
-    Args:
-        words: Arguments as typed.
-    """
-    values = [word.partition("=")[2] if word.startswith("--") else word for word in words]
-    return any(_DOTTED.search(value) and not value.endswith((".ckpt", "config.yaml")) for value in values)
 
 
 def _is_own_class(class_path: str) -> bool:

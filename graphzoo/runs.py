@@ -16,6 +16,7 @@ from types import FrameType
 from typing import Any
 
 from graphzoo.errors import UsageError
+from graphzoo.json_file import read_json
 from graphzoo.presets import list_presets
 
 __all__ = [
@@ -173,11 +174,11 @@ def claim(folder: Path, record: Mapping[str, Any], words: Sequence[str], *, begu
     now = json.loads(json.dumps({**record, "files": files}))
     if path.is_file() and begun:
         try:
-            before = json.loads(path.read_text(encoding="utf-8"))
+            before = read_json(path)
             if isinstance(before, list):  # of earlier versions
                 before = {"options": before}
             before = {"files": files, **before}
-        except (ValueError, TypeError) as error:
+        except (OSError, ValueError, TypeError) as error:
             raise UsageError(f"{path} is damaged ({error})\nGive another folder with --out DIR") from error
         changed = [key for key in now if before.get(key) != now[key]]
         if changed == ["files"]:

@@ -7,6 +7,7 @@ import functools
 import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import WeightAveraging
+from lightning.pytorch.plugins import DoublePrecision
 from torch import Tensor
 
 __all__ = ["WarmupEMAWeightAveraging"]
@@ -32,6 +33,19 @@ class WarmupEMAWeightAveraging(WeightAveraging):
             raise ValueError(f"decay must be at least 0 and below 1, got {decay}")
         super().__init__(avg_fn=functools.partial(_average, decay=decay))
         self.decay = decay
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Make the average, under `64-true` in double precision: Lightning takes the model alone to it."""
+        precision = trainer.precision_plugin
+        if not isinstance(precision, DoublePrecision):
+            super().setup(trainer, pl_module, stage)
+            return
+        # before weights are restored: what is loaded into single precision has lost its last bits
+        with precision.module_init_context():
+            super().setup(trainer, pl_module, stage)
+        precision.convert_module(pl_module)
+        if self._average_model is not None:
+            precision.convert_module(self._average_model)
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Take the average to the weights, which are on their device only now."""

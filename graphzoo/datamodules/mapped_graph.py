@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from filelock import FileLock, Timeout
+from filelock import Timeout
 from torch import Tensor
 
 from graphzoo.datasets import LinkGraph
@@ -17,6 +17,7 @@ from graphzoo.datasets.errors import DataError
 from graphzoo.datasets.roots import cache_root
 from graphzoo.datasets.store import LOCK_TIMEOUT
 from graphzoo.sampling import PairSubgraphSampler
+from graphzoo.waiting import TellingLock
 
 __all__ = ["MAPPED_LINKS", "subgraph_sampler"]
 
@@ -67,7 +68,7 @@ def _mapped(name: str, make: Callable[[], PairSubgraphSampler], **settings: Any)
     made: PairSubgraphSampler | None = None
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{target}.lock", timeout=LOCK_TIMEOUT):
+        with TellingLock(f"{target}.lock", timeout=LOCK_TIMEOUT):
             with suppress(DataError):  # another process may have made it meanwhile
                 return PairSubgraphSampler.from_file(target, **settings)
             made = make()

@@ -13,8 +13,10 @@ from torch import Tensor
 
 from graphzoo.datasets.errors import DataError, GraphzooDataWarning
 from graphzoo.datasets.kg import KnowledgeGraph
+from graphzoo.datasets.lookalikes import lookalikes
 from graphzoo.datasets.triples import Columns, triples_from_table
 from graphzoo.errors import suggestion
+from graphzoo.shown import visible
 
 __all__ = ["build", "from_triples", "times", "triple_keys", "warn"]
 
@@ -81,7 +83,10 @@ def build(
     relation_ids = dict(zip(vocabulary, range(len(vocabulary)), strict=True))
     entity_ids = dict(zip(entities, range(len(entities)), strict=True))
 
-    notices: list[str] = []
+    notices = [
+        *lookalikes(entities, "entities"),
+        *lookalikes(vocabulary, "relations"),
+    ]
     encoded: dict[str, Tensor] = {}
     lines: dict[str, _Ids] = {}
     keys: dict[str, _Ids] = {}
@@ -111,7 +116,7 @@ def build(
 
 def warn(notice: str, *, stacklevel: int = 2) -> None:
     """One line as a `GraphzooDataWarning`."""
-    warnings.warn(notice, GraphzooDataWarning, stacklevel=stacklevel + 1)
+    warnings.warn(visible(notice), GraphzooDataWarning, stacklevel=stacklevel + 1)
 
 
 def triple_keys(ids: _Ids, num_entities: int, num_relations: int) -> _Ids:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from filelock import FileLock, Timeout
+from filelock import Timeout
 
 from graphzoo import __version__
 from graphzoo.datasets.errors import DownloadError
@@ -32,6 +32,7 @@ from graphzoo.datasets.table import KGSource, find_source, list_knowledge_graphs
 from graphzoo.datasets.verify import Broken, Refused, verify_not_html, verify_triples
 from graphzoo.errors import UsageError, normalise, suggestion
 from graphzoo.progress import progress
+from graphzoo.waiting import TellingLock
 
 __all__ = [
     "RemoteFile",
@@ -268,7 +269,7 @@ def is_writable(folder: Path) -> bool:
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Hold a lock that all processes of the machine respect."""
-    lock = FileLock(path, timeout=_LOCK_TIMEOUT)
+    lock = TellingLock(path, timeout=_LOCK_TIMEOUT)
     try:
         lock.acquire()
     except Timeout as error:

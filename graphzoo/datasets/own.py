@@ -105,7 +105,7 @@ def _load_own(
         return with_labels(graph, labels), [*duplicates, *notices]
 
     paths = sorted((split, str(path)) for split, path in files.items())
-    key = f"{name}\n{drawn} {split_seed}\n{relations}\n{paths}"
+    key = f"2\n{name}\n{drawn} {split_seed}\n{relations}\n{paths}"
     graph = remember([*files.values(), *labels.values()], key, parse)
     drawn_from = f"{key}\n{graph.fingerprint}"
     if graph.split_name != "given" and drawn_from not in _told:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from filelock import FileLock, Timeout
+from filelock import Timeout
 
 from graphzoo.datasets.build import warn
 from graphzoo.datasets.errors import DataError
@@ -18,6 +18,7 @@ from graphzoo.datasets.roots import cache_root
 from graphzoo.datasets.triples import read_bytes
 from graphzoo.progress import progress
 from graphzoo.regular_files import open_regular
+from graphzoo.waiting import TellingLock
 
 __all__ = ["LOCK_TIMEOUT", "find_split", "label_files", "remember", "remember_as", "with_labels"]
 
@@ -119,7 +120,7 @@ def _remember(
     parsed = None
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{target}.lock", timeout=LOCK_TIMEOUT):
+        with TellingLock(f"{target}.lock", timeout=LOCK_TIMEOUT):
             if target.exists():
                 try:
                     return read(target)

@@ -25,6 +25,7 @@ from graphzoo.regular_files import read_regular
 
 __all__ = ["Column", "Columns", "clean", "parse_triples", "read_bytes", "read_triples", "triples_from_table"]
 
+_MARK = b"\xef\xbb\xbf"
 _HEADER = ("head", "relation", "tail")
 _HEADERS = (_HEADER, ("subject", "predicate", "object"))
 
@@ -219,7 +220,14 @@ def clean(data: bytes, source: str) -> bytes:
             f"{source}, line {line}: not UTF-8 (byte 0x{data[error.start]:02x} at offset {error.start}); "
             "convert the file to UTF-8"
         ) from error
-    data = data.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n")
+    data = data.removeprefix(_MARK).replace(b"\r\n", b"\n")
+    if _MARK in data:
+        # files put together have one each; nobody sees it, and the name behind it would be another one
+        line = data.count(b"\n", 0, data.index(_MARK)) + 1
+        raise DataError(
+            f"{source}, line {line}: holds a byte order mark (U+FEFF), which belongs at the begin of a file; "
+            "remove it there"
+        )
     if b"\r" in data:
         line = data.count(b"\n", 0, data.index(b"\r")) + 1
         raise DataError(f"{source}, line {line}: holds a lone carriage return; end lines with LF or CRLF")

@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from graphzoo.errors import OutOfMemoryError, UsageError, shorten, suggestion
+from graphzoo.errors import OutOfMemoryError, UsageError, of_system, shorten, suggestion
 from graphzoo.memory import is_out_of_memory
 from graphzoo.regular_files import read_regular_text
+from graphzoo.shown import visible
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,6 +41,8 @@ graphzoo predict --ckpt_path runs/knowformer-umls/RUN --score facts.tsv --explai
 graphzoo predict --ckpt_path runs/pencil-citeseer/RUN --nodes nodes.txt --top-k 10 --out partners.csv
 graphzoo predict --ckpt_path runs/galit-cora/RUN --out labels.parquet
 """
+_OF_DATA = ("train", "valid", "test", "valid_neg", "test_neg", "nodes", "edges")
+"""What files of a folder of data are called, without their endings."""
 _RANKING = ("top_k", "known", "candidates")
 _KINDS = {
     "kg": (
@@ -72,18 +75,27 @@ def predict_main(argv: Sequence[str] | None = None) -> int:
 
     Returns:
         0; 1 if scoring or writing failed; 2 for wrong arguments, files or names (nothing was computed then);
-        130 after Ctrl-C.
+        130 after Ctrl-C. With `--debug` the error itself.
     """
+    words = list(sys.argv[1:] if argv is None else argv)
     try:
-        return _run(_parse(list(sys.argv[1:] if argv is None else argv)))
-    except UsageError as error:
+        return _run(_parse([word for word in words if word != "--debug"]))
+    except BrokenPipeError:
+        raise  # the reader of `graphzoo predict ... | head` has left, which is no failure
+    except (UsageError, OSError, MemoryError, RuntimeError, KeyboardInterrupt) as error:
+        if "--debug" in words:
+            raise
+        return _answer(error)
+
+
+def _answer(error: BaseException) -> int:
+    if isinstance(error, UsageError):
         return _fail(str(error), 2)
-    except OSError as error:
-        return _fail(str(error), 1)
-    except (MemoryError, RuntimeError) as error:
+    if isinstance(error, OSError):
+        return _fail(*of_system(error))
+    if isinstance(error, MemoryError | RuntimeError):
         return _fail(_explain(error), 1)
-    except KeyboardInterrupt:
-        return _fail("stopped; no output file was written or changed", 130)
+    return _fail("stopped; no output file was written or changed", 130)
 
 
 def _fail(message: str, status: int) -> int:
@@ -97,7 +109,7 @@ def _explain(error: MemoryError | RuntimeError) -> str:
         return str(error)
     if is_out_of_memory(error):
         return f"out of memory ({text or 'no details'})\nGive a smaller --batch-size, or --device cpu"
-    return f"{type(error).__name__}: {text}"
+    return f"{type(error).__name__}: {visible(text)}"
 
 
 def _parser() -> _Parser:
@@ -122,6 +134,11 @@ def _parser() -> _Parser:
     add("--probabilities", action="store_true", help="a column with the probability of every class")
     add("--embeddings", action="store_true", help="a column for every channel of the nodes' states")
     add("--out", default="-", metavar="FILE", help=".parquet, .csv, .tsv or .jsonl (default: print)")
+    add(
+        "--spreadsheet",
+        action="store_true",
+        help="in .csv and .tsv put a ' before names that Excel and others would run as formulas",
+    )
     add("--overwrite", action="store_true", help="replace the output file if it exists")
     add("--top-k", "--top_k", type=_positive, metavar="K", help="answers per query or node (default 10)")
     add(
@@ -154,6 +171,7 @@ def _parser() -> _Parser:
         help="weight of (t, r^-1, ?) beside (h, r, ?) in the scores of facts (default: that of the run)",
     )
     add("--device", default="auto", help="auto (default), cpu, cuda, cuda:1, ...")
+    add("--debug", action="store_true", help="show the traceback of an error")
     add("--trust", action="store_true", help="import unregistered classes that the checkpoint names")
     return parser
 
@@ -195,6 +213,8 @@ def _parse(argv: list[str]) -> argparse.Namespace:
                     f"{_option(name)} belongs to --queries and --nodes; --score takes facts and pairs as they"
                     " are"
                 )
+    if arguments.spreadsheet and not arguments.out.lower().endswith((".csv", ".tsv")):
+        raise UsageError(f"--spreadsheet is for --out FILE.csv or FILE.tsv, not {arguments.out}")
     for path in (arguments.queries, arguments.score, arguments.candidates, arguments.nodes):
         if path is not None and not path.exists():
             raise UsageError(f"{path}: no such file")
@@ -230,11 +250,21 @@ def _kind_beside(checkpoint: Path) -> str | None:
     return None
 
 
+def _inputs(arguments: argparse.Namespace) -> list[Path]:
+    """The files that are read, those of a folder of data among them."""
+    given = (arguments.queries, arguments.score, arguments.nodes, arguments.candidates, arguments.ckpt_path)
+    paths = [Path(path) for path in (*given, *(arguments.data or ())) if path is not None]
+    folders = [Path(path) for path in arguments.data or () if Path(path).is_dir()]
+    return paths + [
+        path for folder in folders for path in folder.iterdir() if path.name.partition(".")[0] in _OF_DATA
+    ]
+
+
 def _run(arguments: argparse.Namespace) -> int:
     from graphzoo.checkpoints import locate
     from graphzoo.inference.writers import STANDARD_OUTPUT, check_output, write_tables
 
-    check_output(arguments.out, overwrite=arguments.overwrite)
+    check_output(arguments.out, overwrite=arguments.overwrite, inputs=_inputs(arguments))
     checkpoint, _ = locate("predict", arguments.ckpt_path)
     kind = _kind_beside(checkpoint)
     if kind is not None:
@@ -255,7 +285,7 @@ def _run(arguments: argparse.Namespace) -> int:
         if arguments.reverse_weight is not None:
             model.task.reverse_weight = arguments.reverse_weight
         tables = _answers(model, arguments) if arguments.score is None else _scores(model, arguments)
-    count = write_tables(tables, arguments.out)
+    count = write_tables(tables, arguments.out, spreadsheet=arguments.spreadsheet)
     if arguments.out != STANDARD_OUTPUT:
         sys.stderr.write(f"graphzoo predict: {count:,} rows in {arguments.out}\n")
     return 0

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphzoo.errors import UsageError, suggestion
+from graphzoo.json_file import read_json
 from graphzoo.pretrained import (
     CARD,
     WEIGHTS,
@@ -22,7 +23,7 @@ from graphzoo.pretrained import (
     write_pretrained,
     writing,
 )
-from graphzoo.regular_files import copy_regular, read_json
+from graphzoo.regular_files import copy_regular
 from graphzoo.results import SELECTED, selection_of
 from graphzoo.rows import SHOWN
 from graphzoo.runs import take_flag, take_option

@@ -126,6 +126,8 @@ def _device(name: str) -> torch.device:
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
+        if device.type == "meta":
+            raise RuntimeError("it holds shapes and no numbers")
     except (RuntimeError, AssertionError) as error:
         reason = str(error).partition("\n")[0]
         raise UsageError(f"device {name!r} is not available here ({reason}); take cpu or auto") from error

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from graphzoo.errors import UsageError, suggestion
 from graphzoo.progress import progress
+from graphzoo.shown import visible
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,18 +19,22 @@ if TYPE_CHECKING:
 __all__ = ["STANDARD_OUTPUT", "check_output", "write_tables"]
 
 STANDARD_OUTPUT = "-"
+# What Excel, LibreOffice and Google take for the begin of a formula.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 _FORMATS = {".parquet": "parquet", ".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl"}
 
 
-def check_output(path: str, *, overwrite: bool = False) -> None:
+def check_output(path: str, *, overwrite: bool = False, inputs: Sequence[Path] = ()) -> None:
     """Refuse what could not be written, before hours of work are spent on it.
 
     Args:
         path: A file, or "-" for tab-separated lines on standard output.
         overwrite: Whether an existing file may be replaced.
+        inputs: What is read: none of these files may be, by whatever name.
 
     Raises:
-        UsageError: for an unknown ending, an existing or unwritable file, or Parquet without pyarrow.
+        UsageError: for an unknown ending, an existing or unwritable file, one that is read, or Parquet
+            without pyarrow.
     """
     if path == STANDARD_OUTPUT:
         return
@@ -46,6 +51,8 @@ def check_output(path: str, *, overwrite: bool = False) -> None:
             ) from error
     if target.is_dir():
         raise UsageError(f"--out {path}: is a folder; give a file")
+    if target.exists() and any(_same_file(target, source) for source in inputs):
+        raise UsageError(f"--out {path}: is read by this command and would be lost; give another name")
     if target.exists() and not overwrite:
         raise UsageError(f"--out {path}: exists already; give --overwrite to replace it, or another name")
     try:
@@ -56,7 +63,14 @@ def check_output(path: str, *, overwrite: bool = False) -> None:
         raise UsageError(f"--out {path}: {target.parent} is not writable")
 
 
-def write_tables(tables: Iterable[pd.DataFrame], path: str) -> int:
+def _same_file(one: Path, other: Path) -> bool:
+    try:
+        return os.path.samefile(one, other)
+    except OSError:  # the other is no file: a name of a data set
+        return False
+
+
+def write_tables(tables: Iterable[pd.DataFrame], path: str, *, spreadsheet: bool = False) -> int:
     """Write tables one below the other; memory holds one at a time.
 
     The file is written under another name and put in place when it is complete.
@@ -64,14 +78,31 @@ def write_tables(tables: Iterable[pd.DataFrame], path: str) -> int:
     Args:
         tables: Tables with the same columns, at least one.
         path: A file by `check_output`'s rules, or "-".
+        spreadsheet: Whether text that a spreadsheet would run as a formula gets a ' before it.
 
     Returns:
         Number of rows.
     """
-    if path == STANDARD_OUTPUT:
-        return _write_text(tables, sys.stdout, "tsv")
+    if path == STANDARD_OUTPUT:  # a terminal, at once or behind a pipe
+        return _write_text((_changed(table, visible) for table in tables), sys.stdout, "tsv")
+    if spreadsheet:
+        tables = (_changed(table, _no_formula) for table in tables)
     with progress("answering") as advance:
         return _write_file(_counted(tables, advance), path)
+
+
+def _changed(table: pd.DataFrame, change: Callable[[str], str]) -> pd.DataFrame:
+    """The table with its names and texts changed; numbers and what is missing stay."""
+    shown = table.rename(columns=lambda name: change(str(name)))
+    for place, kind in enumerate(table.dtypes):
+        if kind.kind == "O" or str(kind) in ("string", "str", "category"):
+            values = [change(value) if isinstance(value, str) else value for value in table.iloc[:, place]]
+            shown.isetitem(place, values)
+    return shown
+
+
+def _no_formula(text: str) -> str:
+    return f"'{text}" if text.startswith(_FORMULA) else text
 
 
 def _counted(tables: Iterable[pd.DataFrame], advance: Callable[[float], None]) -> Iterator[pd.DataFrame]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from graphzoo.errors import UsageError, suggestion
+from graphzoo.errors import UsageError, suggestion, tell_damaged
 
 if TYPE_CHECKING:
     from graphzoo.report.content import Report
@@ -44,10 +44,11 @@ def plot_main(argv: Sequence[str] | None = None) -> int:
         argv: Arguments after the command's name; those of the process by default.
 
     Returns:
-        0.
+        0; 1 where a damaged run was left out.
 
     Raises:
-        UsageError: for wrong arguments, damaged or missing files, and a file that would be overwritten.
+        UsageError: for wrong arguments, missing files, a single run that is damaged, and a file that would be
+            overwritten.
     """
     arguments = parse(list(sys.argv[1:] if argv is None else argv))
     from graphzoo.report.records import find_records, group_records
@@ -55,7 +56,8 @@ def plot_main(argv: Sequence[str] | None = None) -> int:
     if missing := [path for path in arguments.run if not path.exists()]:
         find_records(missing)  # tells which, and the nearest
     target = _target(arguments)
-    groups = group_records(find_records(arguments.run))
+    damaged: list[UsageError] = []
+    groups = group_records(find_records(arguments.run, damaged), damaged)
     from graphzoo.report.build import Options, build_report
 
     facts = tuple((head, relation, tail) for head, relation, tail in arguments.fact or ())
@@ -72,7 +74,7 @@ def plot_main(argv: Sequence[str] | None = None) -> int:
             f"cannot write {error.filename or target}: {error.strerror}\nChoose another --out"
         ) from error
     sys.stderr.write(f"graphzoo plot: {written}\n")
-    return 0
+    return tell_damaged("plot", damaged)
 
 
 def parse(argv: list[str]) -> argparse.Namespace:

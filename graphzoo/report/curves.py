@@ -20,6 +20,8 @@ Row = tuple[int, int | None, dict[str, float]]
 # Runs of fewer epochs show every logged step, longer ones a mean per epoch.
 _FEW_EPOCHS = 5
 _MOST_POINTS = 240
+# A line per ten steps has about a hundred bytes.
+_MOST_BYTES = 1 << 28
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,8 @@ def read_rows(path: Path) -> list[Row]:
     try:
         text = read_regular_text(path, most=_MOST_BYTES, errors="replace")
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}\nMove it away") from error
+        told = f"{path} cannot be read: {error.strerror}\nMove it away, or give another run"
+        raise UsageError(told) from error
     if not text.endswith("\n"):
         text = text[: text.rfind("\n") + 1]
     reader = csv.DictReader(text.splitlines())
@@ -95,7 +98,7 @@ def read_rows(path: Path) -> list[Row]:
             }
             epoch = int(float(row["epoch"])) if row.get("epoch") else None
             rows.append((int(row["step"] or 0), epoch, values))
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, OverflowError) as error:
             raise UsageError(
                 f"{path}, line {reader.line_num}: {error}\nMend or remove that line; the run itself is whole"
             ) from error

@@ -10,13 +10,16 @@ from typing import Any
 
 from graphzoo.checkpoints import RUNS
 from graphzoo.errors import UsageError, suggestion
+from graphzoo.json_file import read_json
 from graphzoo.presets import read_header
-from graphzoo.regular_files import open_regular, read_json
+from graphzoo.regular_files import open_regular
 from graphzoo.report.curves import Curves, read_curves
 from graphzoo.results import SELECTED, config_hash, selection_of
 from graphzoo.rows import (
     SHOWN,
     Published,
+    check_figures,
+    check_names,
     mean_and_deviation,
     published_values,
     read_row,
@@ -174,14 +177,16 @@ class Group:
             return {}  # a recipe that is no longer there
 
 
-def find_records(paths: Sequence[Path]) -> list[Record]:
+def find_records(paths: Sequence[Path], damaged: list[UsageError] | None = None) -> list[Record]:
     """The runs that are run directories themselves or lie below the given folders.
 
     Args:
         paths: Folders.
+        damaged: Gets what is wrong with each run that is left out for it; None: the first is refused.
 
     Raises:
-        UsageError: for a path that is not there or holds no run, and for damaged files.
+        UsageError: for a path that is not there or holds no run, and for damaged files; for the first of them
+            where nothing else is left.
     """
     found: dict[Path, Record] = {}
     for path in paths:
@@ -197,7 +202,17 @@ def find_records(paths: Sequence[Path]) -> list[Record]:
                 "Give the folder that graphzoo fit named, such as runs/galit-cora/20260101-120000-ab12"
             )
         for run in runs:
-            found.setdefault(run.absolute(), read_record(run))
+            try:
+                found.setdefault(run.absolute(), record := read_record(run))
+                if damaged is not None:
+                    _ = record.curves  # read now: later they would stop the whole report
+            except UsageError as error:
+                if damaged is None:
+                    raise
+                found.pop(run.absolute(), None)
+                damaged.append(error)
+    if damaged and not found:
+        raise damaged[0]
     if len(found) > _MOST_RUNS:
         raise UsageError(
             f"{len(found)} runs are more than one report can show ({_MOST_RUNS})\nName some of them"
@@ -260,8 +275,8 @@ def read_record(run: Path) -> Record:
     if path.is_file():
         try:
             result = read_json(path)
-            for value in result["metrics"].values():
-                float(value)
+            check_figures(result["metrics"].values())
+            check_names(result)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UsageError(
                 f"{path} is damaged ({type(error).__name__}: {error})\n"
@@ -271,7 +286,15 @@ def read_record(run: Path) -> Record:
     if path.is_file():
         config = read_config(path)
         header = read_header(path)
-    return Record(run, result, config, header)
+    record = Record(run, result, config, header)
+    try:
+        _ = record.hash, record.name, record.tested, record.best_epoch, _graph(record)
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        raise UsageError(
+            f"{run} is damaged ({type(error).__name__}: {error})\n"
+            f"Move it away, or write its results again: graphzoo test --ckpt_path {run}"
+        ) from error
+    return record
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -291,16 +314,18 @@ def read_config(path: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def group_records(records: Sequence[Record]) -> list[Group]:
+def group_records(records: Sequence[Record], damaged: list[UsageError] | None = None) -> list[Group]:
     """Runs that differ in nothing but seed and split together; the others apart, each with a name of its own.
 
     Args:
         records: At least one.
+        damaged: Gets what is wrong with each row.json that is left out for it; None: the first is refused.
 
     Raises:
         UsageError: for a damaged row.json beside a run.
     """
     found: dict[tuple[str, ...], Group] = {}
+    refused: set[Path] = set()
     for record in records:
         row_file = record.path.absolute().parent / "row.json"
         is_row = (row_file.parent / "command.json").is_file()
@@ -308,8 +333,14 @@ def group_records(records: Sequence[Record]) -> list[Group]:
         key = (place, record.model, record.data, record.recipe, record.hash, "" if place else _graph(record))
         group = found.setdefault(key, Group([]))
         group.records.append(record)
-        if is_row and row_file.is_file():
-            group.row = read_row(row_file)
+        if is_row and row_file.is_file() and not group.row and row_file not in refused:
+            try:
+                group.row = read_row(row_file)
+            except UsageError as error:
+                if damaged is None:
+                    raise
+                damaged.append(error)
+                refused.add(row_file)
     groups = list(found.values())
     for group in groups:
         group.label = _plain_label(group)

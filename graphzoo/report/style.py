@@ -11,6 +11,8 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
+from graphzoo.shown import DIRECTIONS, visible
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -82,8 +84,9 @@ _SETTINGS: Any = {
 }
 _NAMESPACE = "{http://www.w3.org/2000/svg}"
 _LINK = "{http://www.w3.org/1999/xlink}href"
-# Everything but XML's Char: no page and no SVG may hold it, however it is escaped.
-_NO_CHARACTER = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+# Everything but XML's Char, and the controls behind ASCII: no page and no SVG may hold it, however escaped.
+_DIRECTION = re.compile(f"[{DIRECTIONS}]")
+_NO_CHARACTER = re.compile("[^\t\n\r\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 @contextmanager
@@ -144,12 +147,12 @@ def fitted(text: object, most: int = 46) -> str:
 
 
 def printable(text: str) -> str:
-    r"""The text without control characters and others that XML forbids.
+    r"""The text without characters that XML forbids; those that turn the direction of writing are spelt out.
 
-    >>> printable("a\x1b[1mb\x00")
-    'a[1mb'
+    >>> printable("a\x1b[1mb\x00\u202ec")
+    'a[1mb\\u202ec'
     """
-    return _NO_CHARACTER.sub("", text)
+    return _DIRECTION.sub(lambda match: visible(match.group()), _NO_CHARACTER.sub("", text))
 
 
 def short_name(text: object, most: int = 28) -> str:

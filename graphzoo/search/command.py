@@ -269,12 +269,13 @@ def _report(
 
     from graphzoo.results import write_results
     from graphzoo.rows import mean_and_deviation
+    from graphzoo.shown import cell
 
     judged = study.judged
     best = judged[0]
     monitor = _monitor(study, best.number, runs[0])
     table = Table(
-        title=f"{plan.model} on {plan.data}: best of {len(study.trials)} trials, {monitor}",
+        title=cell(f"{plan.model} on {plan.data}: best of {len(study.trials)} trials, {monitor}"),
         title_justify="left",
     )
     shown = judged[:_SHOWN]
@@ -287,7 +288,7 @@ def _report(
         table.add_row("std", *("" if deviation is None else f"{deviation:.4f}" for _, deviation in figures))
     table.add_section()
     for name in study.space.choices:
-        table.add_row(name, *(_shown(trial.params[name]) for trial in shown))
+        table.add_row(*map(cell, [name, *(_shown(trial.params[name]) for trial in shown)]))
     get_console().print(table)
     recipe = study.folder / "best.yaml"
     part = recipe.with_name("best.yaml.part")

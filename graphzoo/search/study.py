@@ -24,6 +24,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from graphzoo.errors import UsageError
 from graphzoo.search.space import Choice, Range, Space
+from graphzoo.waiting import TellingLock
 
 __all__ = ["SAMPLERS", "TrialStudy", "gate_of"]
 
@@ -33,7 +34,7 @@ _AGAIN = "interrupted"  # attribute of a trial whose settings wait to be tried a
 
 def gate_of(folder: Path) -> BaseFileLock:
     """The lock of a search's folder, one object per process."""
-    return FileLock(str(folder.absolute() / "lock"), is_singleton=True)
+    return TellingLock(str(folder.absolute() / "lock"), is_singleton=True)
 
 
 class TrialStudy:

@@ -5,8 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import nn
 from torch.optim.swa_utils import AveragedModel
+from torch.utils.data import DataLoader
 
 from graphzoo.callbacks import WarmupEMAWeightAveraging
 
@@ -73,3 +76,44 @@ def test_the_average_lies_where_the_weights_are():
     callback.on_fit_start(None, SimpleNamespace(device=torch.device("meta")))
     state = callback._average_model.state_dict()
     assert {value.device.type for value in state.values()} == {"meta"} and "n_averaged" in state
+
+
+class Task(LightningModule):
+    """One weight that is made late, and one that is made at once."""
+
+    def __init__(self):
+        super().__init__()
+        self.early = nn.Linear(2, 2)
+
+    def configure_model(self):
+        if not hasattr(self, "late"):
+            self.late = nn.Linear(2, 1)
+
+    def training_step(self, batch, _):
+        return self.late(self.early(batch)).square().mean()
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+def test_under_double_precision_averages_are_double(tmp_path):
+    def fit(folder, epochs, ckpt_path=None):
+        # inside the training: at its end the average becomes the model
+        kept = ModelCheckpoint(folder, filename="{epoch}", save_top_k=-1, save_on_train_epoch_end=True)
+        trainer = Trainer(
+            precision="64-true", max_epochs=epochs, callbacks=[WarmupEMAWeightAveraging(0.5), kept],
+            accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False,
+        )  # fmt: skip
+        torch.manual_seed(1)
+        batches = torch.rand(4, 3, 2, dtype=torch.float64)
+        trainer.fit(Task(), DataLoader(batches, batch_size=None), ckpt_path=ckpt_path)
+        return torch.load(folder / f"epoch={epochs - 1}.ckpt", weights_only=True)
+
+    fit(tmp_path / "a", 1)
+    resumed = fit(tmp_path / "a", 2, tmp_path / "a" / "epoch=0.ckpt")
+    whole = fit(tmp_path / "b", 2)
+    for key in ("state_dict", "current_model_state"):
+        assert {value.dtype for value in whole[key].values()} == {torch.float64}
+        for name, value in whole[key].items():
+            assert torch.equal(resumed[key][name], value), (key, name)
+            assert not torch.equal(value.float().double(), value), "not single precision in disguise"

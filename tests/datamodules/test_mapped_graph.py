@@ -112,7 +112,7 @@ def test_processes_that_start_together_build_it_once(edges: Path, monkeypatch: p
     kept = file.with_suffix(".kept")
     file.rename(kept)
 
-    class Waits(mapped_graph.FileLock):  # type: ignore[misc]
+    class Waits(mapped_graph.TellingLock):  # type: ignore[misc]
         def __enter__(self) -> object:
             kept.rename(file)
             return super().__enter__()
@@ -120,7 +120,7 @@ def test_processes_that_start_together_build_it_once(edges: Path, monkeypatch: p
     def never(*_: object, **__: object) -> None:
         raise AssertionError("built again")
 
-    monkeypatch.setattr(mapped_graph, "FileLock", Waits)
+    monkeypatch.setattr(mapped_graph, "TellingLock", Waits)
     monkeypatch.setattr(pair_graph.PairGraph, "from_edge_index", never)
     again, is_mapped = subgraphs(edges)
     assert is_mapped
@@ -175,7 +175,7 @@ def test_a_file_that_is_there_is_read_without_its_lock(edges: Path, monkeypatch:
     def refused(*_: object, **__: object) -> None:
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr(mapped_graph, "FileLock", refused)
+    monkeypatch.setattr(mapped_graph, "TellingLock", refused)
     again, is_mapped = subgraphs(edges)
     assert is_mapped
     assert_same(again, first)

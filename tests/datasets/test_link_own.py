@@ -158,6 +158,11 @@ def test_what_is_counted(write):
     assert {warning.filename for warning in caught} == {__file__}
 
 
+def test_names_that_look_the_same_are_told(write, recwarn):
+    link_graph_from_files(write("edges.tsv", [*RING, ("n1\u200b", "n3")]))
+    assert any(r"'n1\u200b'" in str(warning.message) for warning in recwarn)
+
+
 def test_directed(write, quiet):
     rows = [*RING, *[pair[::-1] for pair in RING[:5]]]
     graph = link_graph_from_files(write("edges.tsv", rows), directed=True)

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from graphzoo.datasets import DataError, node_graph_from_files
+from graphzoo.datasets.node import own_csv
 
 NODES = "id,label,age,split,income\nann,yes,30,train,1.5\nbob,no,41,valid,-2\ncy,yes,52,test,1e3\ndee,,7,,0\n"
 EDGES = "source,target\nann,bob\nbob,cy\ndee,ann\n"
@@ -186,3 +187,51 @@ def test_files_in_the_wrong_place(tables, tmp_path):
     (folder / "nodes.csv").write_bytes(NODES.encode("utf-16"))
     with pytest.raises(DataError, match="UTF-16"):
         node_graph_from_files(folder)
+
+
+@pytest.mark.fault(
+    "a table of edges has more columns than source and target", "a warning names what is ignored"
+)
+def test_other_columns_of_edges_are_named(tables, recwarn):
+    graph = node_graph_from_files(tables(NODES, "target,weight,Source,since\nbob,1,ann,2\nann,9,dee,3\n"))
+    assert graph.edge_index.size(1) == 4
+    (said,) = [str(warning.message) for warning in recwarn]
+    assert "edges.csv: columns ignored" in said and said.endswith(": weight, since")
+    node_graph_from_files(tables())
+    assert len(recwarn) == 1
+
+
+@pytest.mark.fault(
+    "a table of nodes has tens of thousands of columns", "no work that grows with their square"
+)
+def test_wide_tables_are_no_square(tables, monkeypatch):
+    compared = []
+
+    class Name(str):
+        __slots__ = ()
+
+        def __eq__(self, other):
+            compared.append(other)
+            return str.__eq__(self, other)
+
+        __hash__ = str.__hash__
+
+        def strip(self, *_):
+            return self
+
+    def split(line, path):
+        return [Name(part) for part in line.split(",")]
+
+    monkeypatch.setattr(own_csv, "_split_line", split)
+    wide = 500
+    names = [*(f"f{i}" for i in range(wide)), *(f"label_{i}" for i in range(wide))]
+    text = "\n".join([f"id,{','.join(names)}", *(f"n{row}" + ",1,0" * wide for row in range(3))])
+    graph = node_graph_from_files(tables(text, "source,target\nn0,n1\n"), require_labels=False)
+    assert graph.x.shape == (3, wide) and graph.y.shape == (3, wide)
+    assert len(compared) < 20 * 2 * wide
+
+
+def test_names_that_look_the_same_are_told(tables, recwarn):
+    node_graph_from_files(tables(NODES.replace("bob", "a\u200bnn"), "source,target\nann,cy\n"))
+    (said,) = [str(warning.message) for warning in recwarn]
+    assert r"'a\u200bnn'" in said and "1 pair of nodes looks the same" in said

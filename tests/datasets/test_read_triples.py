@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from graphzoo.datasets import DataError, read_triples
+from graphzoo.datasets.build import from_triples
 from graphzoo.datasets.triples import triples_from_table
 
 ROWS = [("a", "r", "b"), ("NA", "null", "1.0"), ("ä b", "r", '"q"'), ("a", "r", "b")]
@@ -139,3 +140,23 @@ def test_tables_of_any_kind_agree():
 def test_bad_tables(table, message):
     with pytest.raises(DataError, match=message):
         triples_from_table(table)
+
+
+@pytest.mark.fault("a byte order mark inside a file of names", "refused with its line; no second entity")
+def test_a_mark_inside_a_file_is_refused(write):
+    part = b"\xef\xbb\xbfa\tr\tb\n"  # as an editor saves it; two of them put together
+    with pytest.raises(DataError, match="line 2: holds a byte order mark"):
+        read_triples(write("t.txt", part + part))
+    with pytest.raises(DataError, match="line 1: holds a byte order mark"):
+        read_triples(write("t.csv", b"a,r,b\xef\xbb\xbf\n"))
+
+
+@pytest.mark.fault("names that differ only in what cannot be seen", "a warning with both, spelt out")
+def test_names_that_look_the_same_are_told(recwarn):
+    from_triples(
+        [("ab", "r", "c"), ("a\u200bb", "r", "c"), ("caf\u00e9", "r", "cafe\u0301 "), ("x", "r", "y")]
+    )
+    (said,) = [str(warning.message) for warning in recwarn]
+    assert "2 pairs of entities look the same" in said and r"'a\u200bb'" in said
+    from_triples([("\u0646\u0627\u0645", "r", "\u00e9"), ("e", "\u00df", "\u00c9")])
+    assert len(recwarn) == 1

@@ -3,8 +3,10 @@
 import gzip
 import json
 import os
+import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -14,6 +16,7 @@ import graphzoo
 from graphzoo.inference import predict_main, writers
 from graphzoo.tasks import KGCompletion
 
+ROOT = Path(__file__).resolve().parents[2]
 QUERIES = "steroid\tinteracts_with\t?\n?\ttreats\tdisease_or_syndrome\nvirus\tcauses\n"
 
 
@@ -231,6 +234,24 @@ def test_an_existing_file_stays(predict, queries, tmp_path):
     assert out.read_text() == "precious"
     assert predict("--queries", queries, "--out", out, "--overwrite")[0] == 0
     assert len(read(out)) == 30
+
+
+@pytest.mark.fault(
+    "the answers would replace the queries", "refused, with --overwrite too, by any name of the file"
+)
+def test_inputs_are_never_overwritten(predict, tmp_path):
+    path, link = tmp_path / "q.csv", tmp_path / "link.csv"
+    path.write_text(QUERIES.replace("\t", ","))
+    link.symlink_to(path)
+    (tmp_path / "data").mkdir()
+    facts = tmp_path / "data" / "train.csv"
+    facts.write_text("a,b,c\n")
+    for out in (path, tmp_path / "data" / ".." / "q.csv", link, facts):
+        status, _, error = predict(
+            "--queries", path, "--data.path", facts.parent, "--out", out, "--overwrite"
+        )
+        assert status == 2 and "is read by this command" in error
+    assert path.read_text() == QUERIES.replace("\t", ",") and facts.read_text() == "a,b,c\n"
 
 
 @pytest.mark.fault("prediction is interrupted", "no file and no rest of one")
@@ -514,3 +535,35 @@ def test_help_and_mistakes_need_no_torch(tmp_path):
         env={**os.environ, "PYTHONPATH": os.getcwd()},
     )
     assert "--queries FILE" in done.stdout
+
+
+@pytest.mark.fault("a device that holds no numbers", "refused before anything is computed")
+def test_a_device_without_numbers(predict, queries):
+    status, _, error = predict("--queries", queries, "--device", "meta")
+    assert status == 2 and "device 'meta' is not available here (it holds shapes" in error
+
+
+@pytest.mark.fault(
+    "the reader of the answers leaves, or their disk is full", "no word; or one line and status 1"
+)
+def test_where_printed_answers_go(umls_run, tmp_path):
+    queries = tmp_path / "many.tsv"
+    queries.write_text("steroid\tinteracts_with\t?\n" * 200)
+    code = "import sys; from graphzoo.cli import main; sys.exit(main())"
+    words = ["predict", "--ckpt_path", umls_run.path, "--queries", queries, "--top-k", "100"]
+    command = shlex.join([sys.executable, "-c", code, *map(str, words)])
+    for line, status in (("set -o pipefail; {} | head -1", 0), ("{} > /dev/full", 1), ("{} >&-", 1)):
+        line = line.format(command)
+        result = subprocess.run(["bash", "-c", line], cwd=ROOT, capture_output=True, text=True, timeout=120)
+        assert result.returncode == status, result.stderr
+        assert len(result.stderr.splitlines()) == status, result.stderr
+        assert "Traceback" not in result.stderr and "Exception" not in result.stderr
+
+
+def test_debug_shows_the_traceback(predict, queries, monkeypatch):
+    def fail(*_, **__):
+        raise RuntimeError("on purpose")
+
+    monkeypatch.setattr(KGCompletion, "score_queries", fail)
+    with pytest.raises(RuntimeError, match="on purpose"):
+        predict("--queries", queries, "--debug")

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from filelock import FileLock, Timeout
+from filelock import Timeout
 from torch import Tensor
 
 from graphzoo.datasets.arrays_file import check_fingerprint, reading_arrays, write_arrays
@@ -33,6 +33,7 @@ from graphzoo.datasets.store import LOCK_TIMEOUT
 from graphzoo.errors import UsageError
 from graphzoo.ops.threads import run_pieces
 from graphzoo.progress import progress
+from graphzoo.waiting import TellingLock
 
 __all__ = ["hard_negatives"]
 
@@ -73,7 +74,7 @@ def hard_negatives(
     target = cache_root() / "negatives" / f"{hashlib.sha256(settings.encode()).hexdigest()}.npz"
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{target}.lock", timeout=LOCK_TIMEOUT):
+        with TellingLock(f"{target}.lock", timeout=LOCK_TIMEOUT):
             if target.exists():
                 try:
                     return _read(graph, target)

@@ -17,6 +17,7 @@ from graphzoo.datasets.link.edge_list import EdgeList, number_nodes, read_edge_l
 from graphzoo.datasets.link.graph import SPLITS, LinkGraph, LinkSplit, read_link_graph, write_link_graph
 from graphzoo.datasets.link.pairs import distinct_links, in_keys, pair_keys
 from graphzoo.datasets.link.splits import draw_link_split, draw_non_links
+from graphzoo.datasets.lookalikes import lookalikes
 from graphzoo.datasets.node.own_csv import read_features
 from graphzoo.datasets.store import find_split, remember_as
 
@@ -68,7 +69,7 @@ def link_graph_from_files(
         return _parse(files, name, split_index, directed)
 
     listed = [(part, str(file)) for part, file in files.items()]
-    purpose = f"own links 1\n{name}\n{split_index} {directed}\n{listed}"
+    purpose = f"own links 2\n{name}\n{split_index} {directed}\n{listed}"
     graph = remember_as(list(files.values()), purpose, parse, read_link_graph, write_link_graph)
     if _EDGES in files:
         sizes = ", ".join(f"{split} {graph.positive(split).size(0):,}" for split in SPLITS)
@@ -124,6 +125,7 @@ def _parse(
             notices.append(f"{files[_NODES]}: columns {', '.join(left_out)} are no features, left out")
     node_names, pairs = number_nodes(lists, names, files.get(_NODES))
     num_nodes = len(node_names)
+    notices += [f"{next(iter(files.values()))}: {notice}" for notice in lookalikes(node_names, "nodes")]
     links = {}
     for part in (_EDGES, *SPLITS):
         if part in pairs:

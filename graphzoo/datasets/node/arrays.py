@@ -19,6 +19,8 @@ _ALIASES = {"node_features": "x", "node_labels": "y"}
 _MASKS = ("train_mask", "val_mask", "test_mask")
 # more numbered classes than this, and than nodes, are ids that somebody took for classes
 _MOST_CLASSES = 10_000
+# what PyG calls values that belong to edges
+_ON_EDGES = {"edge_attr", "edge_weight", "edge_type"}
 _Array = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -53,6 +55,10 @@ def graph_parts(content: Mapping[str, Any], source: str, class_names: tuple[str,
         class_names=names,
         splits=_splits(parts, num_nodes, source),
         node_names=_strings(parts.get("node_names")),
+        notices=[
+            f"{name} ignored, edges have no weights and no kinds here"
+            for name in sorted(_ON_EDGES.intersection(parts))
+        ],
     )
 
 

@@ -52,7 +52,7 @@ def node_graph_from_files(
             - a folder with `nodes.csv` and `edges.csv` (.gz allowed), or a list of the two files. Nodes: the
               first column is the node's name, `label` its class (empty: unknown) or `label_NAME` columns of
               0/1, `split` may say train, valid or test; every other column is a numeric feature. Edges:
-              `source` and `target`, node names; other columns are ignored.
+              `source` and `target`, node names; other columns are ignored, and a warning names them.
         directed: Whether edges stay as they are; else both directions of each are stored.
         require_labels: Whether a graph without labels, with a single class or with an empty part of a split
             is refused; False for a graph to predict on.
@@ -71,7 +71,7 @@ def node_graph_from_files(
     def parse() -> tuple[NodeGraph, list[str]]:
         return _parse(files, name, directed=directed, require_labels=require_labels, class_names=names)
 
-    purpose = f"own nodes 2\n{name}\n{directed} {require_labels}\n{names}\n{[str(file) for file in files]}"
+    purpose = f"own nodes 3\n{name}\n{directed} {require_labels}\n{names}\n{[str(file) for file in files]}"
     return remember_as(files, purpose, parse, read_graph, write_graph)
 
 

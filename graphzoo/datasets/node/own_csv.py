@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from graphzoo.datasets.errors import DataError, reason
+from graphzoo.datasets.lookalikes import lookalikes
 from graphzoo.datasets.node.arrays import number_classes
 from graphzoo.datasets.node.build import Parsed
 from graphzoo.datasets.node.splits import NodeSplit, is_labelled
@@ -45,9 +47,15 @@ def read_tables(nodes: Path, edges: Path, class_names: tuple[str, ...] | None) -
     x = _features(table, features, nodes)
     y, classes = _labels(table, labels, nodes, len(names), class_names)
     splits = _splits(table[_SPLIT].to_pylist(), y, nodes) if _SPLIT in table else {}
+    edge_index, ignored = _edges(edges, names, nodes)
+    notices = lookalikes(names, "nodes")
+    if ignored:
+        shown = ", ".join(ignored[:5]) + (", ..." if len(ignored) > 5 else "")
+        notices.append(f"{edges.name}: columns ignored, edges have no weights and no kinds here: {shown}")
     return Parsed(
         x=x,
-        edge_index=_edges(edges, names, nodes),
+        edge_index=edge_index,
+        notices=notices,
         y=y,
         class_names=classes,
         splits=splits,
@@ -69,7 +77,7 @@ def read_features(path: Path) -> tuple[list[str], Tensor | None, list[str]]:
         DataError: something cannot be used.
     """
     table, names, labels, features = _read_nodes(path)
-    left_out = [column for column in table if column in labels or column == _SPLIT]
+    left_out = [*labels, *([_SPLIT] if _SPLIT in table else [])]
     return names, _features(table, features, path) if features else None, left_out
 
 
@@ -81,9 +89,13 @@ def _read_nodes(path: Path) -> tuple[_Columns, list[str], list[str], list[str]]:
     if not names:
         raise DataError(f"{path}: no nodes behind the names of the columns")
     _check_names(names, path, columns[0])
-    labels = [column for column in columns[1:] if column == _LABEL or column.startswith(f"{_LABEL}_")]
-    features = [column for column in columns[1:] if column not in labels and column != _SPLIT]
+    labels = [column for column in columns[1:] if _is_label(column)]
+    features = [column for column in columns[1:] if not _is_label(column) and column != _SPLIT]
     return table, names, labels, features
+
+
+def _is_label(column: str) -> bool:
+    return column == _LABEL or column.startswith(f"{_LABEL}_")
 
 
 def _features(table: _Columns, columns: Sequence[str], path: Path) -> Tensor:
@@ -99,7 +111,7 @@ def _read(path: Path, *, header: bool = True) -> tuple[_Columns, list[str]]:
     names = [name.strip() for name in _split_line(first, path)]
     if len(names) == 1 and (other := next((mark for mark in ";\t|" if mark in first), None)):
         raise DataError(f"{path}, line 1: the columns are separated by {other!r}; separate them by commas")
-    if header and (repeated := [name for name in names if names.count(name) > 1]):
+    if header and (repeated := [name for name, count in Counter(names).items() if count > 1]):
         raise DataError(f"{path}, line 1: column {repeated[0]!r} occurs twice; rename one")
     keys = names if header else [str(number) for number in range(len(names))]
     return parse_columns(data, path, keys, skipped=int(header)), names
@@ -269,7 +281,8 @@ def _splits(marks: Sequence[str], y: Tensor, path: Path) -> dict[str, tuple[Node
     return {"given": (NodeSplit("given", 0, train, valid, test),)}
 
 
-def _edges(path: Path, names: Sequence[str], nodes: Path) -> Tensor:
+def _edges(path: Path, names: Sequence[str], nodes: Path) -> tuple[Tensor, list[str]]:
+    """The edges, and the columns that say nothing of their ends."""
     import pyarrow
     from pyarrow import compute
 
@@ -280,8 +293,9 @@ def _edges(path: Path, names: Sequence[str], nodes: Path) -> Tensor:
         raise DataError(
             f"{path}, line 1: expected the columns source and target, got {', '.join(first)[:80]}"
         )
+    ignored = [name.strip() for name in first if name.strip().lower() not in _ENDS] if has_header else []
     if has_header and b"\n" not in read_bytes(path).strip():
-        return torch.empty(2, 0, dtype=torch.int64)
+        return torch.empty(2, 0, dtype=torch.int64), ignored
     table, _ = _read(path, header=has_header)
     keys = list(table)
     ends = [keys[header.index(end)] for end in _ENDS] if has_header else keys[:2]
@@ -299,4 +313,4 @@ def _edges(path: Path, names: Sequence[str], nodes: Path) -> Tensor:
                 problem, remedy = f"the {end} is empty", "Name a node or drop the line."
             raise DataError(f"{path}, line {position + 1 + has_header}: {problem}. {remedy}")
         rows.append(torch.from_numpy(numbers.to_numpy().astype(np.int64)))
-    return torch.stack(rows)
+    return torch.stack(rows), ignored

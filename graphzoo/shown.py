@@ -1,0 +1,45 @@
+r"""Names of others as a terminal, a table or a page may show them: what steers is spelt out.
+
+An escape sequence can clear the screen or name the window, a control of the direction of writing makes one
+name look like another. Joiners (U+200C, U+200D) stay: Persian, Hindi and many emoji are written with them.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+__all__ = ["DIRECTIONS", "cell", "visible"]
+
+# soft hyphen, Arabic letter mark, Mongolian separator, widths and directions, invisible operators, byte order
+# mark, annotations, tags
+DIRECTIONS = (
+    "\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f"
+)
+_STEERS = re.compile(f"[\x00-\x1f\x7f-\x9f{DIRECTIONS}\ud800-\udfff]")
+
+
+def visible(text: str) -> str:
+    r"""The text on one line, with everything that steers a terminal or cannot be seen spelt out.
+
+    Args:
+        text: From anybody.
+
+    >>> visible("a\x1b[2J\u202eb"), visible("caf\u00e9")
+    ('a\\x1b[2J\\u202eb', 'café')
+    """
+    return _STEERS.sub(lambda match: match.group().encode("unicode_escape").decode("ascii"), text)
+
+
+def cell(text: object) -> Text:
+    """The text for a table on the screen: spelt out, and no markup.
+
+    Args:
+        text: Anything; its `str` is shown.
+    """
+    from rich.text import Text
+
+    return Text(visible(str(text)))

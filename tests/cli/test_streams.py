@@ -1,0 +1,127 @@
+"""Where the answer goes may be closed, full, left by its reader or ASCII alone; the folder may be gone."""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+COMMAND = f"{shlex.quote(sys.executable)} -P -c 'import sys; from graphzoo.cli import main; sys.exit(main())'"
+
+
+@pytest.fixture
+def shell():
+    """`shell("graphzoo list > file")` -> the ended process."""
+
+    def run(line, **environment):
+        return subprocess.run(
+            ["bash", "-c", line.replace("graphzoo", COMMAND, 1)],
+            capture_output=True,
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY), **environment},
+            timeout=120,
+        )
+
+    return run
+
+
+def lines(result):
+    assert b"Traceback" not in result.stderr and b"Exception ignored" not in result.stderr, result.stderr
+    return result.stderr.decode().splitlines()
+
+
+@pytest.mark.fault("standard output is a full disk", "status 1 and one line, no second one when Python ends")
+def test_a_full_disk_behind_standard_output(shell):
+    result = shell("graphzoo list models > /dev/full")
+    assert result.returncode == 1
+    assert lines(result)[0] == "graphzoo: the output: No space left on device"
+
+
+@pytest.mark.fault("standard output is closed", "status 1: nobody could read the answer")
+def test_a_closed_standard_output(shell):
+    result = shell("graphzoo list models >&-")
+    assert result.returncode == 1
+    assert lines(result) == ["graphzoo: standard output is closed: nobody could read the answer"]
+    assert shell("graphzoo list nonsense 2>&-").returncode == 2
+
+
+@pytest.mark.fault("the reader of a pipe leaves early", "no word, status 0")
+def test_a_reader_who_leaves(shell):
+    result = shell("set -o pipefail; graphzoo list | head -1")
+    assert result.returncode == 0 and not lines(result)
+
+
+@pytest.mark.fault("a locale of ASCII alone", "other letters are written as numbers; nothing stops")
+def test_an_ascii_locale(shell, tmp_path):
+    metrics = {"test/acc": {"mean": 0.5, "std": 0.1, "values": [0.5]}}
+    row = {"model": "m\u00fcller", "data": "d", "metrics": metrics}
+    (tmp_path / "row.json").write_text(json.dumps(row))
+    ascii_alone = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": ""}
+    for form in ("table", "markdown", "csv"):
+        result = shell(f"graphzoo results row.json --format={form}", **ascii_alone)
+        assert result.returncode == 0 and not lines(result), result.stderr
+        assert rb"m\xfcller" in result.stdout, result.stdout
+
+
+@pytest.mark.fault("the current folder was deleted", "told so; status 2")
+@pytest.mark.parametrize(
+    "command", ["results", "fit --model=knowformer --data=umls", "predict --ckpt_path=x"]
+)
+def test_a_deleted_folder(shell, command):
+    result = shell(f"mkdir gone && cd gone && rmdir ../gone && graphzoo {command}")
+    assert result.returncode == 2
+    assert lines(result) == ["graphzoo: the current folder is no longer there", "Go to one that is: cd DIR"]
+
+
+LONG = "x" * 300
+
+
+@pytest.mark.fault("a path of more letters than the system takes", "status 2, its begin and end, and why")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["results", LONG],
+        ["plot", LONG],
+        ["plot", "run", "--out", f"{LONG}.html"],
+        ["export", LONG, "--out", "there"],
+        ["predict", "--ckpt_path", "RUN", "--queries", LONG],
+        ["predict", "--ckpt_path", LONG, "--queries", "q"],
+        ["fit", "--model=knowformer", "--data=kg", f"--data.path={LONG}"],
+        ["fit", "--model=knowformer", "--data=umls", f"--run_dir={LONG}"],
+        ["fit", "--ckpt_path", LONG],
+        ["fit", "--config", LONG],
+        ["reproduce", "knowformer", "umls", "--out", LONG],
+        ["search", "nodeformer", "cora", "--out", LONG],
+    ],
+    ids=lambda words: " ".join(words)[:40].replace(LONG[:10], ""),
+)
+def test_paths_without_end(cli, words):
+    Path("q").write_text("a\tb\t?\n")
+    Path("run").mkdir()
+    Path("run/results.json").write_text('{"metrics": {"test/acc": 0.5}}')
+    result = cli(*words)
+    assert result.status == 2, result
+    assert "x" * 50 in result.err and len(result.err.splitlines()) <= 6
+
+
+@pytest.mark.fault("an error that nobody foresaw", "one line with its kind; --debug shows the traceback")
+@pytest.mark.parametrize("command", ["results", "plot run", "list", "doctor", "export x", "completion bash"])
+def test_the_last_place_an_error_comes_to(cli, monkeypatch, command):
+    name, *rest = command.split()
+
+    def broken(rest):
+        assert "--debug" not in rest
+        raise LookupError("broken on \x1b[2J purpose")
+
+    monkeypatch.setitem(sys.modules["graphzoo.cli"]._HANDLERS, name, broken)
+    result = cli(name, *rest)
+    assert result.status == 1
+    assert result.err.splitlines() == [
+        r"graphzoo: LookupError: broken on \x1b[2J purpose",
+        "--debug shows the traceback",
+    ]
+    with pytest.raises(LookupError):
+        cli(name, *rest, "--debug")

@@ -1,0 +1,82 @@
+"""One damaged run, row or curve hides no other, in `results` and in `plot`."""
+
+import json
+import os
+
+import pytest
+from report_runs import write_row, write_run
+
+from graphzoo.cli import main
+
+GOOD = {"model": "galit", "data": "cora", "command": "fit", "num_parameters": 1, "metrics": {"test/acc": 0.5}}
+DAMAGED = {
+    "cut short": b'{"metr',
+    "empty": b"",
+    "no text": bytes(range(256)),
+    "lists in lists": b"[" * 100_000,
+    "nested values": json.dumps(GOOD).encode()[:-1] + b', "split": ' + b'{"a":' * 200 + b"1" + b"}" * 201,
+    "a number of 400 digits": json.dumps({**GOOD, "metrics": {"test/acc": 10**400}}).encode(),
+    "a number of 5000 digits": b'{"metrics": {"test/acc": ' + b"9" * 5000 + b"}}",
+    "an infinite figure": json.dumps({**GOOD, "metrics": {"test/acc": 1e308}}).encode(),
+    "a long metric": json.dumps({**GOOD, "metrics": {"x" * 100_000: 0.5}}).encode(),
+    "a long name": json.dumps({**GOOD, "model": "x" * 100_000}).encode(),
+    "a name that is none": json.dumps({**GOOD, "data": {"a": 1}}).encode(),
+    "a seed of many digits": json.dumps({**GOOD, "seed": 10**300}).encode(),
+}
+
+
+def write_bad(run, content):
+    write_run(run, seed=7)
+    (run / "results.json").write_bytes(content)
+
+
+@pytest.mark.fault(
+    "one run of many has a results.json that is cut, nested, huge or no JSON",
+    "the others are shown; it is named on standard error, status 1",
+)
+@pytest.mark.parametrize("damage", DAMAGED)
+@pytest.mark.parametrize("command", ["results", "plot"])
+def test_a_damaged_run_hides_no_other(tmp_path, monkeypatch, capsys, command, damage):
+    monkeypatch.chdir(tmp_path)
+    write_run(tmp_path / "runs" / "a", seed=0, test=0.8)
+    write_bad(tmp_path / "runs" / "b", DAMAGED[damage])
+    words = [command, "runs", *(["--no-model"] if command == "plot" else [])]
+    assert main(words) == 1
+    said = capsys.readouterr()
+    told = [line for line in said.err.splitlines() if "left out" in line]
+    assert len(told) == 1 and "results.json is damaged" in told[0] and len(told[0]) < 500
+    shown = said.out if command == "results" else (tmp_path / "report.html").read_text()
+    assert "80.00" in shown
+    assert main([command, "runs/b", *(["--no-model", "--overwrite"] if command == "plot" else [])]) == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.fault("a results.json of 20 GB, or a pipe in its place", "refused before it is read")
+def test_huge_files_and_pipes(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    write_run(tmp_path / "runs" / "a", seed=0, test=0.8)
+    for name in ("results.json", "metrics.csv", "config.yaml"):
+        write_run(run := tmp_path / "runs" / f"of-{name}", seed=1)
+        os.truncate(run / name, 20 << 30)
+    os.mkfifo(tmp_path / "runs" / "row.json")
+    assert main(["results", "runs"]) == 1
+    said = capsys.readouterr()
+    assert "80.00" in said.out or "40.00" in said.out
+    assert said.err.count("left out") == 3, "the pipe, but not metrics.csv, at which nobody looks"
+    assert main(["plot", "runs", "--no-model"]) == 1
+    assert capsys.readouterr().err.count("left out") == 3
+
+
+def test_a_damaged_row_or_curve_hides_no_other(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    write_run(tmp_path / "runs" / "a", seed=0, test=0.8)
+    row = write_row(tmp_path / "runs" / "row")
+    (row / "row.json").write_text("[]")
+    write_run(tmp_path / "runs" / "c", seed=2)
+    with (tmp_path / "runs" / "c" / "metrics.csv").open("a") as file:
+        file.write("1e400,x,y\n")
+    assert main(["results", "runs"]) == 1
+    assert "row.json is no row" in capsys.readouterr().err
+    assert main(["plot", "runs", "--no-model"]) == 1
+    told = capsys.readouterr().err
+    assert "row.json is no row" in told and "metrics.csv, line" in told

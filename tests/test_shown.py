@@ -1,0 +1,90 @@
+"""No name of others reaches a terminal, a table or a report raw."""
+
+import csv
+import io
+import json
+import re
+
+import pandas as pd
+import pytest
+
+from graphzoo.cli import main
+from graphzoo.datasets.build import warn
+from graphzoo.inference import writers
+from graphzoo.report.content import Code, Note, Report, Section, TableBlock
+from graphzoo.report.page import to_html
+from graphzoo.results import print_table
+from graphzoo.rows import print_rows
+from graphzoo.shown import visible
+
+# clears the screen, names the window, turns the direction, hides itself, is markup of rich
+NASTY = "a\x1b[2Jb\x1b]0;owned\x07c\x9bm\u202ed\u2066e\u200bf\ufeffg\r\x00[bold]h[/x]"
+SPELT = r"a\x1b[2Jb\x1b]0;owned\x07c\x9bm\u202ed\u2066e\u200bf\ufeffg\r\x00[bold]h[/x]"
+RAW = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b\u202a-\u202e\u2066-\u2069\ufeff]")
+METRICS = {"test/acc": {"mean": 0.5, "std": 0.1, "paper": None, "values": [0.5]}}
+ROW = {"model": NASTY, "data": NASTY, "recipe": None, "name": NASTY, "differs": NASTY, "metrics": METRICS}
+
+
+def test_what_is_spelt_out():
+    assert visible(NASTY) == SPELT
+    plain = "café 数据 می\u200cخواهم 👩\u200d🔬 $x$ <b>"
+    assert visible(plain) == plain
+    assert visible("\ud800") == r"\ud800"
+
+
+@pytest.mark.fault(
+    "a name steers the terminal: clears it, names the window, turns the direction of writing",
+    "spelt out in answers and tables, on standard output and in messages",
+)
+@pytest.mark.parametrize("form", ["table", "markdown", "csv"])
+def test_tables_of_results(tmp_path, capsys, form):
+    (tmp_path / "row.json").write_text(json.dumps(ROW))
+    assert main(["results", str(tmp_path), f"--format={form}", "--commands"]) == 0
+    shown = capsys.readouterr().out
+    assert not RAW.search(shown), RAW.findall(shown)
+    assert r"\x1b[2Jb" in shown.replace("\n", "")
+
+
+def test_tables_of_runs(capsys):
+    print_rows(NASTY, [ROW, ROW])
+    row = {"relation": "all", "direction": "head", "acc": 0.5}
+    print_table(NASTY, {"test/acc": 0.5, "test/loss": 1.0}, [row], "test")
+    print_table("own", {f"test/{NASTY}": 0.5}, [], "test")
+    shown = capsys.readouterr().out
+    assert not RAW.search(shown) and r"\x1b[2Jb" in shown
+
+
+def test_answers(capsys, tmp_path):
+    table = pd.DataFrame({"head": [NASTY, None], NASTY: ["x\ty", "z"], "score": [-1.5, 2.0]})
+    assert writers.write_tables([table, table[:0], table], "-") == 4
+    shown = capsys.readouterr().out
+    assert not RAW.search(shown.replace("\t", ""))
+    rows = list(csv.reader(io.StringIO(shown), delimiter="\t"))
+    assert rows[1] == [SPELT, r"x\ty", "-1.5"] and rows[2] == ["", "z", "2.0"] and len(rows) == 5
+    # a file keeps what it was given
+    writers.write_tables([table], str(tmp_path / "a.jsonl"))
+    assert json.loads((tmp_path / "a.jsonl").read_text().splitlines()[0])["head"] == NASTY
+
+
+@pytest.mark.fault("a name that a spreadsheet would run as a formula", "--spreadsheet puts a ' before it")
+@pytest.mark.parametrize("kind", ["csv", "tsv"])
+def test_formulas(tmp_path, kind):
+    names = ["=1+2", "+1", "-1", "@SUM(A1)", "\t=1", "plain", "'quoted", "1-2"]
+    table = pd.DataFrame({"=head": names, "score": [-1.5] * len(names)})
+    out = tmp_path / f"a.{kind}"
+    for spreadsheet in (False, True):
+        writers.write_tables([table], str(out), spreadsheet=spreadsheet)
+        rows = list(csv.reader(out.open(newline=""), delimiter="\t" if kind == "tsv" else ","))
+        mark = "'" if spreadsheet else ""
+        assert rows[0] == [f"{mark}=head", "score"]
+        assert [row[0] for row in rows[1:]] == [*(mark + name for name in names[:5]), *names[5:]]
+        assert {row[1] for row in rows[1:]} == {"-1.5"}
+
+
+def test_warnings_and_reports():
+    with pytest.warns(UserWarning) as said:
+        warn(f"{NASTY} was dropped")
+    assert not RAW.search(str(said[0].message))
+    blocks = [TableBlock(NASTY, [NASTY], [[NASTY]]), Note(NASTY), Code(NASTY, NASTY)]
+    page = to_html(Report(NASTY, NASTY, [Section(NASTY, blocks)]))
+    assert not RAW.search(page.replace("\t", "").replace("\r", "")) and r"\u202e" in page

@@ -1,0 +1,59 @@
+"""Who waits for another process says so."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+from filelock import Timeout
+
+from graphzoo import waiting
+from graphzoo.datasets import fetch
+from graphzoo.datasets.errors import DownloadError
+
+HOLDER = """
+import sys, time
+from filelock import FileLock
+with FileLock(sys.argv[1]):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def holder(tmp_path):
+    """A process that has the lock `one.lock`."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path / "one.lock")], stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdout.readline() == "held\n"
+    yield child
+    child.kill()
+    child.communicate()
+
+
+@pytest.mark.fault(
+    "the process that others wait for is stopped",
+    "after five seconds they name it, say that it is stopped, and name the lock",
+)
+def test_waiting_for_a_stopped_process_is_told(holder, tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(waiting, "NOTICE", 0.05)
+    lock = waiting.TellingLock(tmp_path / "one.lock", timeout=0.2)
+    with pytest.raises(Timeout):
+        lock.acquire()
+    said = capfd.readouterr().err
+    assert said.count("\n") == 1 and f"process {holder.pid}, which has the lock" in said
+    assert str(tmp_path / "one.lock") in said and ", stopped" not in said
+    holder.send_signal(signal.SIGSTOP)
+    while "stopped" not in open(f"/proc/{holder.pid}/status").read():
+        pass
+    monkeypatch.setattr(fetch, "_LOCK_TIMEOUT", 0.2)
+    with pytest.raises(DownloadError, match="has held this lock"), fetch.locked(tmp_path / "one.lock"):
+        raise AssertionError("two have it")
+    assert f"process {holder.pid}, stopped (kill -CONT {holder.pid}" in capfd.readouterr().err
+
+
+def test_a_lock_that_is_free_is_taken_without_a_word(tmp_path, capfd):
+    with waiting.TellingLock(tmp_path / "free.lock"), pytest.raises(Timeout):
+        waiting.TellingLock(tmp_path / "free.lock").acquire(timeout=0)
+    assert capfd.readouterr().err == ""
