@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from graphzoo.json_file import read_json
 from graphzoo.regular_files import (
     copy_regular,
     is_regular,
     open_regular,
-    read_json,
     read_regular,
     read_regular_text,
 )
