@@ -4,8 +4,9 @@
     python -m benchmarks.neighbourhood_curves runs/wn18rr-local --name wn18rr
 
 Writes results/neighbourhood_runs/<name>.csv, a line per validation: optimiser steps, queries asked, hours of
-training and validation so far, MRR, Hits@1 and Hits@10 on the fixed validation triples, peak memory; and
-docs/figures/neighbourhoods-<name>.png with the kept curve of results/first_steps/<name>.csv, if there is one.
+steps so far (without validation, and without what an epoch lost to a stop), MRR, Hits@1 and Hits@10 on the
+fixed validation triples, peak memory; and docs/figures/neighbourhoods-<name>.png with the kept curve of
+results/first_steps/<name>.csv, if there is one.
 """
 
 import argparse

@@ -270,7 +270,8 @@ class GraphzooCLI(LightningCLI):
             extra = [Monitor(), own.Throughput(), own.NanGuard(), Began(self.plan), timer]
             # What would stop it, write, or need the logger or the bar that a dry run has not.
             unfit = EarlyStopping | Checkpoint | LearningRateMonitor | DeviceStatsMonitor | ProgressBar
-            given = [callback for callback in given if not isinstance(callback, unfit)]
+            # The budget says how long the run is; it stops no dry run before its end.
+            given = [c for c in given if isinstance(c, own.QueryBudget) or not isinstance(c, unfit)]
             return self._instantiate_trainer({**config, **DRY_SETTINGS, "callbacks": given}, extra)
         extra = self._callbacks(config, given)
         return self._instantiate_trainer({**config, "callbacks": given}, extra)

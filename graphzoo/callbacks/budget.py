@@ -30,7 +30,7 @@ class QueryBudget(EarlyStopping):
         patience: Validations without a better one after which training ends.
 
     Raises:
-        UsageError: for numbers below 1.
+        UsageError: for numbers below 1, and in a training of anything but a knowledge graph.
     """
 
     def __init__(self, queries: int = 100_000, patience: int = 4) -> None:
@@ -38,26 +38,36 @@ class QueryBudget(EarlyStopping):
             if value < 1:
                 raise UsageError(f"{name} must be at least 1, got {value}")
         super().__init__("val/mrr", mode="max", patience=patience, strict=False)
-        self.queries = queries
+        self.queries, self._patience = queries, patience
+        self._chosen: int | None = None
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Set the length before the optimiser and its schedule are made; see the class."""
         super().setup(trainer, pl_module, stage)
         if stage != "fit":
             return
-        datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
+        datamodule: Any = getattr(trainer, "datamodule", None)
+        if not hasattr(datamodule, "num_micro_batches") or not hasattr(pl_module, "lr_milestones"):
+            raise UsageError("QueryBudget is for knowledge graphs: KGCompletion with a KGDataModule")
         num_triples, batch_size = len(datamodule.triples("train")), datamodule.batch_size
         per_epoch = min(num_triples, max(batch_size, self.queries // _MIN_ROUNDS))
         loop, task = trainer.fit_loop, cast(Any, pl_module)
         is_timed = any(isinstance(callback, Timer) for callback in trainer.callbacks)  # type: ignore[attr-defined]
-        is_free = loop.max_epochs in (None, -1) and trainer.max_steps == -1 and not is_timed
-        if not is_free:
-            self.patience = sys.maxsize
-        else:
-            loop.max_epochs = min(_MAX_ROUNDS, max(_MIN_ROUNDS, self.queries // max(1, per_epoch)))
-        if trainer.limit_train_batches == 1.0 and per_epoch < num_triples:
+        is_unset = loop.max_epochs in (None, -1) or loop.max_epochs == self._chosen  # of an earlier fit
+        is_free = is_unset and trainer.max_steps == -1 and not is_timed
+        self.patience = self._patience if is_free else sys.maxsize
+        if is_free:
+            self._chosen = loop.max_epochs = min(
+                _MAX_ROUNDS, max(_MIN_ROUNDS, self.queries // max(1, per_epoch))
+            )
+        limit = trainer.limit_train_batches
+        if isinstance(limit, float) and limit == 1.0 and per_epoch < num_triples:  # 1 is one batch
             steps = math.ceil(per_epoch / batch_size)
             trainer.limit_train_batches = steps * datamodule.num_micro_batches
         epochs = loop.max_epochs
-        if is_free and epochs:
+        if is_free and epochs and task.hparams.get("lr_milestones") is None:
             task.lr_milestones = [epochs // 2, 3 * epochs // 4]
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on with the best score and the waiting so far; the patience is this run's."""
+        super().load_state_dict({**state_dict, "patience": self.patience})

@@ -220,8 +220,9 @@ class KGDataModule(LightningDataModule):
         spec = self.neighbourhoods
         if spec is None:
             return None
-        near = f"in neighbourhoods of {spec.num_nodes:,} entities"
-        return near if spec.protocol == "neighbourhood" else "on the whole graph"
+        if spec.protocol == "whole_graph" or spec.num_nodes >= self._graph_of("test").num_entities:
+            return "on the whole graph"
+        return f"in neighbourhoods of {spec.num_nodes:,} entities"
 
     @property
     def asks_near(self) -> bool:
@@ -235,8 +236,11 @@ class KGDataModule(LightningDataModule):
             size = self._asked[0]
             few = f", which has fewer than {size:,} entities" if isinstance(size, int) else ""
             return f"in the whole graph{few}"
-        where = f"among {spec.num_nodes:,}" if spec.protocol == "neighbourhood" else "in the whole graph"
-        return f"trained among {self.neighbourhood:,} entities near the head, evaluated {where}"
+        later = "".join(
+            f", {size:,} from epoch {epoch + 1} on" for epoch, size in self.later_neighbourhoods.items()
+        )
+        trained = f"trained in neighbourhoods of {self.neighbourhood:,} entities{later}"
+        return f"{trained}; evaluated {self.protocol_in_words}"
 
     @property
     def num_micro_batches(self) -> int:

@@ -16,7 +16,7 @@ from graphzoo.checkpoint_checks import MisfitError, TooLargeError, build_bounded
 from graphzoo.errors import UsageError
 from graphzoo.pretrained import WEIGHTS, read_pretrained
 from graphzoo.registry import load_class
-from graphzoo.types import GraphSpec
+from graphzoo.types import GraphSpec, NeighbourhoodSpec
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -130,6 +130,14 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         GraphSpec.from_dict(described["spec"])
     except (TypeError, ValueError) as error:
         raise UsageError(f"{_unusable(path, 'spec')} ({error})") from error
+    data = described.get("data")
+    if data is not None and not isinstance(data, dict):
+        raise UsageError(_unusable(path, "data"))
+    if (near := (data or {}).get("neighbourhoods")) is not None:
+        try:
+            NeighbourhoodSpec.from_dict(near)
+        except ValueError as error:
+            raise UsageError(f"{_unusable(path, 'data.neighbourhoods')} ({error})") from error
     return checkpoint
 
 

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from graphzoo.decoders import EntityDecoder
 from graphzoo.encoders.base import Encoder, QueryEncoder
-from graphzoo.errors import NonFiniteError
+from graphzoo.errors import NonFiniteError, UsageError
 from graphzoo.memory import Halves
 from graphzoo.metrics import RankingMetric, rank_targets, summarize_ranks, tie_share
 from graphzoo.metrics.ranks import Ties
@@ -246,7 +246,16 @@ class KGCompletion(Task):
         if not self.reverse_weight:
             return  # a second graph is not built before it is needed
         graph = self._datamodule().graph(split)
+        self._refuse_reversed_near(graph)
         self._reversed.check(graph.num_nodes, graph.num_relations)
+
+    def _refuse_reversed_near(self, graph: RelationalGraph) -> None:
+        if self._sampler(graph, "neighbourhood") is not None:
+            raise UsageError(
+                f"reverse_weight {self.reverse_weight} asks every entity for every relation; this model asks "
+                "in neighbourhoods, where most have no score\n"
+                "Take reverse_weight 0, or a model that was trained without --data.neighbourhood"
+            )
 
     def validation_step(self, batch: QueryBatch, batch_idx: int) -> None:
         """Rank the targets of validation queries."""
@@ -377,6 +386,8 @@ class KGCompletion(Task):
         Raises:
             UsageError: where `reverse_weight` asks for more than `max_score_bytes`.
         """
+        if self.reverse_weight:
+            self._refuse_reversed_near(graph)
         ask = partial(self._score_in_parts, graph, protocol=protocol)
         return self._reversed.join(ask(head, relation), graph, head, relation, ask)
 
@@ -435,7 +446,8 @@ class KGCompletion(Task):
             graph = graph.to(head.device)
             inside = self._logits(graph, graph.find(asked[0]), asked[1], None, seed).float()
             # floats hold whole numbers exactly up to 2^24, so that levels stay apart
-            scores = inside.amin(1, keepdim=True).floor() - levels
+            # and below -20 no entity outside has a probability to speak of
+            scores = inside.amin(1, keepdim=True).floor().clamp(max=-20) - levels
             return scores.scatter_(1, graph.nodes, inside)
 
         size = max(1, min(_NEAR_QUERIES, self.max_score_bytes // max(1, per_query)))
@@ -490,7 +502,11 @@ class KGCompletion(Task):
         if (sampler := self._sampler(graph)) is None:
             hidden = edges_of_fact(graph, int(head), int(relation), int(node))
             return graph, head, node, ~hidden if bool(hidden.any()) else None
-        near = sampler(head, relation, node, outside="bring", with_edges=True)[0].to(head.device)
+        # What is no fact takes nothing away: its neighbourhood is that of the prediction.
+        is_fact = bool(edges_of_fact(graph, int(head), int(relation), int(node)).any())
+        near = sampler(
+            head, relation, node, hides="exact" if is_fact else "none", outside="bring", with_edges=True
+        )[0].to(head.device)
         return near, near.find(head), near.find(node), None
 
     def _logits(

@@ -78,6 +78,30 @@ def test_a_part_of_the_batches_of_the_users_stays(tmp_path):
     assert trainer.limit_train_batches == 5
 
 
+def test_one_batch_is_no_share(tmp_path):
+    trainer, _ = cut(tmp_path, 10_000, limit_train_batches=1)
+    assert trainer.limit_train_batches == 1 and isinstance(trainer.limit_train_batches, int)
+
+
+def test_patience_is_this_runs_after_a_resume(tmp_path):
+    trainer, _ = cut(tmp_path, 10_000)
+    state = trainer.callbacks[0].state_dict()
+    resumed, _ = cut(tmp_path, 10_000, max_epochs=50)
+    resumed.callbacks[0].load_state_dict({**state, "wait_count": 3})
+    assert resumed.callbacks[0].patience > 10**6 and resumed.callbacks[0].wait_count == 3
+
+
+def test_a_second_fit_is_cut_like_the_first(tmp_path):
+    trainer, task = cut(tmp_path, 10_000)
+    trainer.callbacks[0].setup(trainer, task, "fit")
+    assert trainer.max_epochs == 10 and trainer.callbacks[0].patience == 4
+
+
+def test_anything_but_a_knowledge_graph_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="knowledge graphs"):
+        QueryBudget().setup(L.Trainer(logger=False, enable_checkpointing=False), L.LightningModule(), "fit")
+
+
 def test_a_budget_of_nothing_is_refused():
     with pytest.raises(UsageError, match="at least 1, got 0"):
         QueryBudget(0)

@@ -352,3 +352,13 @@ def test_one_batch_is_one_batch(fit):
     half = shown(dry(fit, "--trainer.max_steps=1"))
     assert " for 1 step, then the test" in half["the whole run"] and "median" not in half["a step"]
     assert counted(1000, "epoch") == "1,000 epochs"
+
+
+def test_own_triples_are_told_the_time_of_the_whole_run(cli, tiny_kg):
+    """Their length follows the graph, which a dry run has to know of too."""
+    done = cli(
+        "fit", "--dry-run", "--model", "knowformer", "--data", "kg", "--data.path", tiny_kg,
+        "--model.encoder.hidden_channels=8", "--model.encoder.num_heads=2",
+    )  # fmt: skip
+    assert done.status == 0, done.err
+    assert "for 20 epochs" in done.out and "as long as it is let" not in done.out

@@ -252,6 +252,31 @@ def test_with_all_entities_logits_and_gradients_are_those_of_the_whole_graph(
         torch.testing.assert_close(got, wanted, atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("facts", [[(0, 0, 1)], [(0, 0, 1), (0, 0, 2)], [(0, 0, 1), (1, 0, 0), (2, 0, 2)]])
+@pytest.mark.parametrize("hides", ["exact", "one_hop"])
+def test_an_answer_that_loses_its_only_fact_is_still_an_entity(facts, hides):
+    """With K = N everything is inside, also what has no fact left but the hidden one."""
+    triples = torch.tensor(facts)
+    count = int(triples[:, [0, 2]].max()) + 1
+    sampler = NeighbourhoodSampler(make_graph(triples, count, 1), count)
+    head, relation, answer = asked(triples, 1)
+    found = sampler(head, relation, answer, hides=hides)[0]
+    assert torch.equal(found.nodes, torch.arange(count).expand(len(head), count))
+
+
+def test_numbers_out_of_range_are_refused(graph):
+    sampler = NeighbourhoodSampler(graph, 5)
+    one, none = torch.tensor([1]), torch.tensor([-1])
+    for wrong in ((torch.tensor([40]), one, None), (none, one, None), (one, torch.tensor([6]), None)):
+        with pytest.raises(ValueError, match="must lie in"):
+            sampler(*wrong)
+    with pytest.raises(ValueError, match="own must lie in"):
+        sampler(one, one, torch.tensor([40]))
+    for outside in ("drop", "bring"):
+        with pytest.raises(ValueError, match="give own"):
+            sampler(one, one, outside=outside)
+
+
 def test_states_of_a_query_do_not_depend_on_its_batch(graph, triples):
     torch.manual_seed(0)
     encoder = KnowFormer(GraphSpec(40, 3), hidden_channels=8, num_layers=2, num_heads=2).eval()

@@ -153,6 +153,52 @@ def test_the_whole_graph_may_be_asked_by_a_model_trained_near(family, tmp_path):
     assert 0 < figures["test/neighbourhood/mrr"] <= 1
 
 
+def test_reversed_questions_are_refused_in_neighbourhoods(family, tmp_path):
+    with pytest.raises(UsageError, match="Take reverse_weight 0"):
+        fit(tmp_path, family, make_task(reverse_weight=0.5), neighbourhood=6)
+    task, datamodule, _ = fit(tmp_path, family, neighbourhood=6)
+    task.reverse_weight = 0.5
+    with pytest.raises(UsageError, match="in neighbourhoods"):
+        task.score_queries(datamodule.graph("valid"), torch.tensor([0]), torch.tensor([0]))
+    fit(tmp_path, family, make_task(reverse_weight=0.5), neighbourhood=10**6)  # the whole graph
+
+
+def test_entities_outside_have_no_probability_to_speak_of(family, tmp_path):
+    _, datamodule, trainer = fit(tmp_path, family, make_task(loss="bce", num_negatives=4), neighbourhood=6)
+    file = tmp_path / "model.ckpt"
+    trainer.save_checkpoint(file)
+    graph = datamodule.knowledge_graph
+    model = graphzoo.load(file, data=graph)
+    answers = model.predict(head=graph.entities[0], relation=graph.relations[0], k=graph.num_entities)
+    assert len(answers) == graph.num_entities
+    assert float(answers["probability"][6:].max()) < 1e-8 < float(answers["probability"][:6].min())
+
+
+def test_explanations_of_what_is_no_fact_have_the_score_of_the_prediction(family, tmp_path):
+    _, datamodule, trainer = fit(tmp_path, family, neighbourhood=12)
+    file = tmp_path / "model.ckpt"
+    trainer.save_checkpoint(file)
+    graph = datamodule.knowledge_graph
+    model = graphzoo.load(file, data=graph)
+    answers = model.predict(head=graph.entities[0], relation=graph.relations[0], k=12)
+    unknown = answers[~answers["known"]]
+    assert len(unknown) > 3
+    for row in unknown.itertuples():
+        assert model.explain(row.head, row.relation, row.tail).score == pytest.approx(row.score, abs=1e-5)
+
+
+def test_the_protocol_is_named_after_what_is_done(family):
+    def words(**settings):
+        data = KGDataModule(path=family, **settings)
+        data.setup()
+        return data.protocol_in_words
+
+    assert words() is None and words(neighbourhood=10**6) is None
+    assert words(neighbourhood=6) == "in neighbourhoods of 6 entities"
+    assert words(neighbourhood=6, eval_neighbourhood=10**6) == "on the whole graph"
+    assert words(neighbourhood=6, protocol="whole_graph") == "on the whole graph"
+
+
 def test_one_protocol_alone_is_tested_where_asked(family, tmp_path):
     task, datamodule, trainer = fit(tmp_path, family, neighbourhood=6, test_both=False)
     figures = trainer.test(task, datamodule=datamodule, verbose=False)[0]

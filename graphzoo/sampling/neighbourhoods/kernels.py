@@ -172,12 +172,12 @@ def _answers(members: Any, counts: Any, begin: int, end: int, v: int) -> Any:
 @jit
 def _fill(
     entities: Any, counts: Any, begin: int, end: int, own: int, less: int, inside: Any, chosen: Any,
-    filled: int, wanted: int,
+    filled: int, wanted: int, least: int,
 ) -> Any:  # fmt: skip
     """Add entities by falling count until `wanted` are chosen; see `choose`.
 
     Those of equal count come by number. `own` stands where it would with `less` taken off its count, and not
-    at all where nothing is left of it in a list that ends before it.
+    at all with a count below `least`: 1 in a list of answers, 0 in one of all entities.
     """
     late = np.int64(-1)
     for i in range(begin, end):
@@ -198,7 +198,7 @@ def _fill(
             inside[v] = 0
             chosen[filled] = v
             filled += 1
-    if filled < wanted and late > 0:
+    if filled < wanted and late >= least:
         inside[own] = 0
         chosen[filled] = own
         filled += 1
@@ -244,7 +244,7 @@ def choose(
                 near[found] = v
                 found += 1
         filled = _best(near[:found], score, min(wanted, found), inside, chosen, filled)
-        filled = _fill(frequent, frequent_counts, begin, end, own, 1, inside, chosen, filled, wanted + 1)
+        filled = _fill(frequent, frequent_counts, begin, end, own, 1, inside, chosen, filled, wanted + 1, 1)
     near = np.empty(num_touched, np.int32)
     found = 0
     for i in range(num_touched):
@@ -254,7 +254,7 @@ def choose(
     filled = _best(near[:found], score, min(num_nodes - filled, found), inside, chosen, filled)
     entities, degrees = popular
     filled = _fill(
-        entities, degrees, 0, entities.shape[0], own, hidden_edges, inside, chosen, filled, num_nodes
+        entities, degrees, 0, entities.shape[0], own, hidden_edges, inside, chosen, filled, num_nodes, 0
     )
     for i in range(num_nodes):
         inside[chosen[i]] = -1

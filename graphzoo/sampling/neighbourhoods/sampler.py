@@ -106,10 +106,18 @@ class NeighbourhoodSampler:
 
         Returns:
             The graphs of the queries that are kept, and their rows, ascending, [B'], int64.
+
+        Raises:
+            ValueError: for numbers out of range, or where an answer outside matters and none is given.
         """
         from graphzoo.sampling.neighbourhoods import kernels
 
+        if own is None and outside != "keep":
+            raise ValueError(f"outside={outside!r} is about the queries' own answers: give own")
         count = head.numel()
+        self._check(head, relation)
+        if own is not None:
+            _check_range("own", own, -1, self.num_entities)
         heads, relations = head.cpu().numpy(), relation.cpu().numpy()
         tails = np.full(count, -1, np.int64) if own is None else own.cpu().numpy()
         found: list[Any] = [None] * count
@@ -160,6 +168,7 @@ class NeighbourhoodSampler:
         """
         from graphzoo.sampling.neighbourhoods import kernels
 
+        self._check(head, relation)
         count = head.numel()
         heads, relations, nodes = head.cpu().numpy(), relation.cpu().numpy(), graph.nodes.cpu().numpy()
         levels = np.empty((count, self.num_entities), np.int32)
@@ -196,6 +205,11 @@ class NeighbourhoodSampler:
             found = torch.from_numpy(scratch[0].copy())
             kernels.undo(scratch[0], scratch[1], scratch[3], reached)
         return found
+
+    def _check(self, head: Tensor, relation: Tensor) -> None:
+        """The compiled loops look at no bound."""
+        _check_range("head", head, 0, self.num_entities)
+        _check_range("relation", relation, 0, self.num_kinds)
 
     def _hidden(self, head: int, relation: int, tail: int, hides: str) -> _Array:
         if tail < 0 or hides == "none":
@@ -266,6 +280,13 @@ class NeighbourhoodSampler:
             )  # fmt: skip
         yield scratch
         self._free.append(scratch)
+
+
+def _check_range(name: str, values: Tensor, low: int, high: int) -> None:
+    if values.numel() and not low <= int(values.min()) <= int(values.max()) < high:
+        raise ValueError(
+            f"{name} must lie in {low}..{high - 1}, got {int(values.min())}..{int(values.max())}"
+        )
 
 
 def _holds(nodes: _Array, node: int) -> bool:
