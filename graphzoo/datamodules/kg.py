@@ -226,8 +226,8 @@ class KGDataModule(LightningDataModule):
 
     @property
     def asks_near(self) -> bool:
-        """Whether neighbourhoods were asked for, though the graph may be too small for them."""
-        return self._asked[0] is not None
+        """Whether to speak of neighbourhoods: there are some, or the graph is too small for them."""
+        return self.neighbourhood is not None or isinstance(self._asked[0], int)
 
     def describe_queries(self) -> str:
         """Where queries are asked, in words."""
