@@ -148,9 +148,10 @@ def run_session(blocks, folder):
 
 
 def is_like(shown, printed):
-    """Whether a line says what another one says: words the same, numbers with a point to 0.05 or three twentieths.
+    """Whether a line says what another one says: words the same, numbers with a point to 0.05 or 15 %.
 
-    Training differs in the last bits from processor to processor, and one relation's MRR by a tenth; rates (`1860 queries/s`) differ anyway.
+    Training differs in the last bits from processor to processor, so that one relation's MRR differs by a
+    tenth; rates (`1860 queries/s`) differ anyway.
     """
     one, other = shown.split(), printed.split()
     if len(one) != len(other):

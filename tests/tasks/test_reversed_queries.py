@@ -99,7 +99,9 @@ def test_a_relation_is_asked_once(data, monkeypatch):
     task, graph = built(data), data.graph("valid")
     asked = []
     ask = task._score_in_parts
-    monkeypatch.setattr(task, "_score_in_parts", lambda g, h, r, **k: asked.append(len(h)) or ask(g, h, r, **k))
+    monkeypatch.setattr(
+        task, "_score_in_parts", lambda g, h, r, **k: asked.append(len(h)) or ask(g, h, r, **k)
+    )
     for _ in range(2):
         task.score_queries(graph, torch.tensor([0, 1, 2]), torch.tensor([0, 0, 0]))
     assert asked == [3, graph.num_nodes, 3]
