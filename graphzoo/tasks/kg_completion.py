@@ -48,8 +48,10 @@ class KGCompletion(Task):
 
     Args:
         encoder: `GraphSpec -> QueryEncoder`.
-        loss: "ce": softmax over all entities; "bce": the answer against sampled negatives (KnowFormer,
-            Eq. 12), the negatives weighted by a softmax of their logits (self-adversarial).
+        loss: "ce": softmax over all entities; "filtered_ce": the same without the question's other training
+            answers (ours, not the paper's; for relations with many answers); "bce": the answer against
+            sampled negatives (KnowFormer, Eq. 12), the negatives weighted by a softmax of their logits
+            (self-adversarial).
         num_negatives: K of "bce"; at most the number of entities is used.
         adversarial_temperature: Divides the logits inside the weights' softmax.
         loss_scale: Fixed factor on the mean loss of the global batch. It matters beside weight decay alone,
@@ -80,7 +82,7 @@ class KGCompletion(Task):
         self,
         encoder: Callable[[GraphSpec], QueryEncoder] | None = None,
         *,
-        loss: Literal["ce", "bce"] = "ce",
+        loss: Literal["ce", "filtered_ce", "bce"] = "ce",
         num_negatives: int = 256,
         adversarial_temperature: float = 0.5,
         loss_scale: float = 1.0,
@@ -95,8 +97,8 @@ class KGCompletion(Task):
         seed: int = 0,
     ) -> None:
         super().__init__(encoder)
-        if loss not in ("ce", "bce"):
-            raise ValueError(f"loss must be 'ce' or 'bce', got {loss!r}")
+        if loss not in ("ce", "filtered_ce", "bce"):
+            raise ValueError(f"loss must be 'ce', 'filtered_ce' or 'bce', got {loss!r}")
         if remove_facts not in ("exact", "one_hop", "none"):
             raise ValueError(f"remove_facts must be 'exact', 'one_hop' or 'none', got {remove_facts!r}")
         for name, value in (("num_negatives", num_negatives), ("max_score_bytes", max_score_bytes)):
@@ -182,21 +184,31 @@ class KGCompletion(Task):
         else:
             answer = batch.graph.find(batch.tail)
             logits = self._logits(batch.graph, batch.graph.find(batch.head), batch.relation, None, seed)
-        losses = self._ce(logits, answer) if self.loss == "ce" else self._bce(logits, answer, batch)  # [B]
+        losses = self._bce(logits, answer, batch) if self.loss == "bce" else self._ce(logits, answer, batch)
         self.collect_loss(losses, batch.num_global)
         return losses.sum() * (self.loss_scale * self.parts_of_batch / batch.num_global)
 
-    def _ce(self, logits: Tensor, answer: Tensor) -> Tensor:
-        return F.cross_entropy(logits.float(), answer, reduction="none")
-
-    def _bce(self, logits: Tensor, answer: Tensor, batch: TripleBatch) -> Tensor:
-        known_row, known_entity = (
+    def _known_answers(self, batch: TripleBatch) -> tuple[Tensor, Tensor]:
+        """Training answers of every question of the batch: its row and the column of its logits, [A] each."""
+        row, entity = (
             known.to(self.device)
             for known in self._datamodule().answers("train").lookup(batch.head.cpu(), batch.relation.cpu())
         )
         if batch.graph is not None:
-            known_entity = batch.graph.find(known_entity, known_row)
-            known_row, known_entity = known_row[known_entity >= 0], known_entity[known_entity >= 0]
+            entity = batch.graph.find(entity, row)
+            row, entity = row[entity >= 0], entity[entity >= 0]
+        return row, entity
+
+    def _ce(self, logits: Tensor, answer: Tensor, batch: TripleBatch) -> Tensor:
+        logits = logits.float()
+        if self.loss == "filtered_ce":
+            row, entity = self._known_answers(batch)
+            other = entity != answer[row]
+            logits = logits.index_put((row[other], entity[other]), logits.new_tensor(float("-inf")))
+        return F.cross_entropy(logits, answer, reduction="none")
+
+    def _bce(self, logits: Tensor, answer: Tensor, batch: TripleBatch) -> Tensor:
+        known_row, known_entity = self._known_answers(batch)
         negatives, possible = sample_negatives(
             batch.index,
             known_row,

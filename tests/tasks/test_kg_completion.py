@@ -167,7 +167,38 @@ def test_losses_equal_their_definitions(family, monkeypatch):
         )
         torch.testing.assert_close(found[b], expected)
     expected = torch.stack([logits[b].logsumexp(0) - logits[b, batch.tail[b]] for b in range(len(batch))])
-    torch.testing.assert_close(task._ce(logits, batch.tail), expected)
+    torch.testing.assert_close(make_task(loss="ce")._ce(logits, batch.tail, batch), expected)
+
+
+@pytest.mark.parametrize("neighbourhood", [None, 12])
+def test_other_training_answers_leave_the_softmax(tmp_path, neighbourhood):
+    facts = [f"a{i % 7}\tr{i % 2}\tb{i * i % 11}\n" for i in range(60)]  # many answers to a question
+    for split in ("train", "valid", "test"):
+        (tmp_path / f"{split}.txt").write_text("".join(facts if split == "train" else facts[:1]))
+    task = make_task(loss="filtered_ce")
+    datamodule = attach(task, tmp_path, neighbourhood=neighbourhood)
+    train = {tuple(fact) for fact in datamodule.triples("train").tolist()}
+    num_relations, others = len(datamodule.knowledge_graph.relations), 0
+    for batch in datamodule.train_dataloader():
+        answer = batch.tail if batch.graph is None else batch.graph.find(batch.tail)
+        columns = datamodule.spec.num_nodes if batch.graph is None else batch.graph.nodes.shape[1]
+        logits = torch.randn(len(batch), columns, requires_grad=True)
+        found = task._ce(logits, answer, batch)
+        for b in range(len(batch)):
+            head, relation = int(batch.head[b]), int(batch.relation[b])
+            kept = []
+            for column in range(columns):
+                entity = column if batch.graph is None else int(batch.graph.nodes[b, column])
+                fact = (head, relation, entity)
+                if relation >= num_relations:
+                    fact = (entity, relation - num_relations, head)
+                if fact not in train or column == int(answer[b]):
+                    kept.append(column)
+            others += columns - len(kept)
+            torch.testing.assert_close(found[b], logits[b, kept].logsumexp(0) - logits[b, answer[b]])
+        (gradient,) = torch.autograd.grad(found.sum(), logits)
+        assert gradient.isfinite().all()
+    assert others  # or nothing was tested
 
 
 def test_negatives_never_answer_the_query_in_training(family, monkeypatch):
