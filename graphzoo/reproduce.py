@@ -104,8 +104,9 @@ def reproduce_main(argv: list[str]) -> int:
     runs = runs_of(seeds, splits)
     options = ["--model", names[0], "--data", names[1], *rest]
     plan = make_plan(command, options)  # unknown names are told before any seed runs
-    check_splits(plan.data, splits)
     title, variants = _read_ablation(ablation, plan) if ablation else ("", [_Variant()])
+    for changed in {tuple(word for word in each.words if word.startswith("--data.")) for each in variants}:
+        check_splits(command, plan.data, splits, [*options, *changed])
     row = f"{plan.model}-{plan.data}"
     if plan.recipe and plan.recipe != f"{plan.model}/{plan.data}":
         row += "-" + plan.recipe.rpartition("/")[2]
