@@ -59,7 +59,7 @@ class Plan:
         encoder_from_checkpoint: Whether the checkpoint alone says which encoder is meant.
         override: Whether settings may differ from the checkpoint's.
         trust: Whether classes named by a run's files may be imported whatever they are.
-        debug: Whether errors show their traceback.
+        debug: Whether errors that are no wrong setting show their traceback.
         dry_run: Whether a few steps are timed and nothing is written.
         quiet: Whether nothing is said but the result and what went wrong.
         used: What was taken, for the line printed at the start.

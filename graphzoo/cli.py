@@ -52,8 +52,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
-    if debug and arguments[0] not in _OWN_DEBUG:
-        arguments.remove("--debug")
+    if debug:  # wherever it stands, words that are told by their place keep it
+        arguments = [word for word in arguments if word != "--debug"]
+        arguments += ["--debug"] if arguments[:1] and arguments[0] in _OWN_DEBUG else []
     open_streams()
     shorten_waits()
     try:
@@ -70,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return fail("stopped", 130)
     except Exception as error:
         drop_output()
-        if debug:
+        if debug and not isinstance(error, UsageError):
             raise
         return _explain(error)
     if status:

@@ -96,7 +96,7 @@ def run_plan(plan: Plan) -> int:
         if plan.lock is not None:
             plan.lock.release()  # before the folder that was made for it is taken back
         _forget_unstarted(plan)
-        if plan.debug:
+        if plan.debug and not isinstance(innermost(error), UsageError):
             raise
         return _tell_error(innermost(error), plan)
     finally:

@@ -19,6 +19,7 @@ from graphzoo.runs import (
     Run,
     check_splits,
     claim,
+    lasting_words,
     one_device,
     refuse_options,
     run_command,
@@ -119,7 +120,7 @@ def reproduce_main(argv: list[str]) -> int:
         words = [*options, *variant.words]
         begun = [*directory.glob("s*-*/results.json"), *directory.glob("s*-*/checkpoints/*.ckpt")]
         missing = missing_folders(directory)
-        claim(directory, {"options": words}, words, begun=bool(begun), what="seeds")
+        claim(directory, {"options": lasting_words(words)}, words, begun=bool(begun), what="seeds")
         if variant.name:
             sys.stderr.write(f"{variant.name}\n")
         for run in runs:
@@ -218,7 +219,7 @@ def _lasting(words: list[str]) -> list[str]:
     """The options without those that say where and how it is shown, which change no figure."""
     for option in ("--logger", "--data.root", "--trainer.enable_progress_bar"):
         words = take_option(words, option, "", USAGE)[1]
-    return take_flag(words, "--quiet")[1]
+    return take_flag(lasting_words(words), "--quiet")[1]
 
 
 def _which(seeds: str, splits: str, command: str) -> list[str]:

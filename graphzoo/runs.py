@@ -25,6 +25,7 @@ __all__ = [
     "Run",
     "check_splits",
     "claim",
+    "lasting_words",
     "one_device",
     "refuse_options",
     "run_command",
@@ -257,6 +258,11 @@ def claim(folder: Path, record: Mapping[str, Any], words: Sequence[str], *, begu
 def take_flag(rest: list[str], flag: str) -> tuple[bool, list[str]]:
     """Whether `flag` is there, and the other words."""
     return flag in rest, [word for word in rest if word != flag]
+
+
+def lasting_words(words: list[str]) -> list[str]:
+    """The words without `--debug`, which makes no other run."""
+    return take_flag(words, "--debug")[1]
 
 
 def one_device(words: list[str]) -> list[str]:

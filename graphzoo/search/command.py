@@ -22,6 +22,7 @@ from graphzoo.runs import (
     Run,
     check_splits,
     claim,
+    lasting_words,
     one_device,
     refuse_options,
     runs_of,
@@ -110,7 +111,7 @@ def search_main(argv: list[str]) -> int:
     folder = Path(wanted["out"]) if wanted["out"] else RUNS / "search" / row
     typed = ["--model", plan.model, "--data", plan.data, *rest]
     record = {
-        "options": typed,
+        "options": lasting_words(typed),
         "runs": [str(run) for run in runs],
         "sampler": [sampler, sampler_seed],
         "window": window,
