@@ -6,7 +6,7 @@ import contextlib
 import math
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from itertools import islice
 from pathlib import Path
@@ -177,7 +177,7 @@ class DryRun(Callback):
         Questions asked in reverse are asked when their relation is first met: the first batches ask most.
         """
         module, loaders = trainer.lightning_module, trainer.val_dataloaders
-        loader = loaders[0] if isinstance(loaders, list) else loaders
+        loader: Iterable[Any] = loaders[0] if isinstance(loaders, list) else loaders or ()
         count = module.num_questions(islice(loader, batches)) if isinstance(module, Task) else None
         if count is None:
             return min(seconds for seconds, _ in self._validations) * batches, ""
