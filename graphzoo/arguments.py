@@ -59,13 +59,14 @@ class Plan:
         encoder_from_checkpoint: Whether the checkpoint alone says which encoder is meant.
         override: Whether settings may differ from the checkpoint's.
         trust: Whether classes named by a run's files may be imported whatever they are.
-        debug: Whether errors show their traceback.
+        debug: Whether errors that are no wrong setting show their traceback.
         dry_run: Whether a few steps are timed and nothing is written.
         quiet: Whether nothing is said but the result and what went wrong.
         used: What was taken, for the line printed at the start.
         typed: The user's own arguments, presets and checkpoint left out.
         missing: Folders that were not there when the run directory was chosen, the innermost first.
         wrote: The config.yaml that this process wrote.
+        events: TensorBoard's files that a resumed run had before; None until it is known.
         lock: Makes this process the one writer of the run directory.
         began: Whether training or judging has begun: what fails then is no wrong setting, unless it says so.
         tests: Whether `fit` ends with the test split.
@@ -94,6 +95,7 @@ class Plan:
     typed: list[str] = field(default_factory=list)
     missing: list[Path] = field(default_factory=list)
     wrote: Path | None = None
+    events: set[Path] | None = None
     lock: RunLock | None = None
     began: bool = False
     tests: bool = True

@@ -30,12 +30,13 @@ COMMANDS = {
     "list": "models, data sets, recipes, trainer settings and loggers",
     "download": "fetch data sets, for machines without a network later on",
     "doctor": "versions, devices, fast paths and what is missing",
+    "clean": "remove cached files that are made again when needed",
     "completion": "names and options by the Tab key, for bash, zsh and fish",
 }
 _TRAINING = ("fit", "validate", "test")
 # They hand the flag on themselves.
 _OWN_DEBUG = (*_TRAINING, "predict", "reproduce", "search")
-_ANYWHERE = ("list", "doctor", "completion", "download")
+_ANYWHERE = ("list", "doctor", "clean", "completion", "download")
 LINES = 6
 """No error takes more lines than this."""
 
@@ -51,8 +52,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
-    if debug and arguments[0] not in _OWN_DEBUG:
-        arguments.remove("--debug")
+    if debug:  # wherever it stands, words that are told by their place keep it
+        arguments = [word for word in arguments if word != "--debug"]
+        arguments += ["--debug"] if arguments[:1] and arguments[0] in _OWN_DEBUG else []
     open_streams()
     shorten_waits()
     try:
@@ -69,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return fail("stopped", 130)
     except Exception as error:
         drop_output()
-        if debug:
+        if debug and not isinstance(error, UsageError):
             raise
         return _explain(error)
     if status:
@@ -210,6 +212,12 @@ def _doctor(rest: list[str]) -> int:
     return doctor_main(rest)
 
 
+def _clean(rest: list[str]) -> int:
+    from graphzoo.clean import clean_main
+
+    return clean_main(rest)
+
+
 def _completion(rest: list[str]) -> int:
     from graphzoo.completion import completion_main
 
@@ -230,6 +238,7 @@ _HANDLERS: dict[str, Callable[[list[str]], int]] = {
     "list": _list,
     "download": _download,
     "doctor": _doctor,
+    "clean": _clean,
     "completion": _completion,
 }
 

@@ -172,6 +172,7 @@ def _flags() -> set[str]:
     """Options that take no value."""
     return {f"--{name}" for flag in FLAGS for name in (flag, flag.replace("_", "-"))} | {
         "--in-process",
+        "--yes",
         "--commands",
         "--published",
     }

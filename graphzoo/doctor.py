@@ -28,8 +28,6 @@ _REQUIRED = (
     "pyarrow",
     "rich",
 )
-# Folders of the cache; what is missing there is made again, unlike the downloads beside them.
-_MADE_AGAIN = ("parsed", "precomputed", "negatives", "pair-graphs")
 _OPTIONAL = {
     "triton": "fast path on NVIDIA GPUs; comes with torch for CUDA: pip install torch",
     "torch-scatter": "backend `scatter`: pip install torch-scatter -f https://data.pyg.org/whl/torch-{torch}.html",
@@ -121,6 +119,7 @@ def _default_backend(device: str) -> str:
 
 
 def _data_root() -> None:
+    from graphzoo.clean import MADE_AGAIN
     from graphzoo.datasets.roots import cache_root, data_root
 
     for what, folder in (("data root", data_root()), ("cache", cache_root())):
@@ -131,10 +130,10 @@ def _data_root() -> None:
         except OSError as error:
             state = f"read-only ({error.strerror}): never written to"
         _say(what, f"{folder} ({exists}, {state})")
-    for name in _MADE_AGAIN:
+    for name in MADE_AGAIN:
         if sizes := _sizes(cache_root() / name):
             files = "1 file" if len(sizes) == 1 else f"{len(sizes):,} files"
-            _say(f"cache, {name}", f"{sum(sizes) / 2**20:,.1f} MiB in {files}; if deleted, made again")
+            _say(f"cache, {name}", f"{sum(sizes) / 2**20:,.1f} MiB in {files}; graphzoo clean removes them")
 
 
 def _sizes(folder: Path) -> list[int]:

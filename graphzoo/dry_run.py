@@ -6,8 +6,9 @@ import contextlib
 import math
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from graphzoo.callbacks.diagnostics import peak_memory_gib
 from graphzoo.errors import UsageError
 from graphzoo.memory import available_bytes
 from graphzoo.summary import counted, describe_run, duration, size
+from graphzoo.tasks.base import Task
 from graphzoo.tasks.room import refuse_untrainable
 
 __all__ = ["DRY_SETTINGS", "DryRun", "limited_memory"]
@@ -65,7 +67,8 @@ class DryRun(Callback):
         if isinstance(interval, str | timedelta | dict):
             self._interval_seconds = _seconds(interval)
         self._steps: list[float] = []
-        self._validations: list[float] = []
+        self._validations: list[tuple[float, int]] = []  # seconds and questions of a batch
+        self._asked = 0
         self._first = self._began = 0.0
         self._most_seconds = math.inf
         self._place: tuple[int, int, int] | None = None  # epoch, batch and step where it begins
@@ -76,14 +79,16 @@ class DryRun(Callback):
             pl_module.configure_model()
         refuse_untrainable(trainer, pl_module)
 
-    def on_validation_batch_start(self, *_: Any) -> None:
+    def on_validation_batch_start(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         """Start the clock."""
+        self._asked = _questions(pl_module)
         self._began = time.perf_counter()
 
     def on_validation_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         """Note the time."""
         _finish(pl_module.device)
-        self._validations.append(time.perf_counter() - self._began)
+        seconds = time.perf_counter() - self._began
+        self._validations.append((seconds, _questions(pl_module) - self._asked))
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Time validation where a resumed run has left it out, and start the clock of the first step."""
@@ -157,11 +162,26 @@ class DryRun(Callback):
         if self._validations:
             batches = sum(trainer.num_val_batches)
             if batches < math.inf:
-                validation = min(self._validations) * batches
-                yield "validation", f"{duration(validation)} in {counted(batches, 'batch', 'batches')}"
+                validation, questions = self._validation(trainer, int(batches))
+                yield (
+                    "validation",
+                    f"{duration(validation)} in {counted(batches, 'batch', 'batches')}{questions}",
+                )
             else:
                 yield "validation", "nobody can say: its number of batches is not known"
         yield "still to go" if any(self._begin) else "the whole run", self._whole(trainer, step, validation)
+
+    def _validation(self, trainer: Trainer, batches: int) -> tuple[float, str]:
+        """Seconds of a validation, and its questions where these do not grow with the batches.
+
+        Questions asked in reverse are asked when their relation is first met: the first batches ask most.
+        """
+        module, loaders = trainer.lightning_module, trainer.val_dataloaders
+        loader: Iterable[Any] = loaders[0] if isinstance(loaders, list) else loaders or ()
+        count = module.num_questions(islice(loader, batches)) if isinstance(module, Task) else None
+        if count is None:
+            return min(seconds for seconds, _ in self._validations) * batches, ""
+        return min(seconds / asked for seconds, asked in self._validations) * count, f", {count:,} questions"
 
     def _whole(self, trainer: Trainer, step: float, validation: float) -> str:
         """The time of all that is left: training, validation, within the time that the run is given."""
@@ -217,6 +237,10 @@ class DryRun(Callback):
 
         start = epoch * per_epoch + batch // parts
         return until(start + left) - until(start)
+
+
+def _questions(module: LightningModule) -> int:
+    return module.questions_asked if isinstance(module, Task) else 0
 
 
 def _steps_per_epoch(trainer: Trainer) -> int | None:

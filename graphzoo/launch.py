@@ -96,7 +96,7 @@ def run_plan(plan: Plan) -> int:
         if plan.lock is not None:
             plan.lock.release()  # before the folder that was made for it is taken back
         _forget_unstarted(plan)
-        if plan.debug:
+        if plan.debug and not isinstance(innermost(error), UsageError):
             raise
         return _tell_error(innermost(error), plan)
     finally:
@@ -111,7 +111,12 @@ def run_plan(plan: Plan) -> int:
 
 def _forget_unstarted(plan: Plan) -> None:
     """Take back the files and folders that this process itself made when nothing was computed."""
-    if plan.resume or "LOCAL_RANK" in os.environ:
+    if "LOCAL_RANK" in os.environ:
+        return
+    if plan.resume:
+        if plan.run_dir is not None and plan.events is not None and not plan.began:
+            for path in _own_events(plan.run_dir) - plan.events:  # Lightning makes them before it compares
+                path.unlink()
         return
     empty = plan.missing
     if plan.wrote is not None:
@@ -119,8 +124,7 @@ def _forget_unstarted(plan: Plan) -> None:
         if any((run / name).exists() for name in ("checkpoints", "metrics.csv", "results.json", "graph")):
             return
         plan.wrote.unlink(missing_ok=True)
-        # TensorBoard's files carry the number of the process that wrote them.
-        for path in (run / "tensorboard").glob(f"events.out.tfevents.*.{os.getpid()}.*"):
+        for path in _own_events(run):
             path.unlink()
         if run in plan.missing:  # in a folder of ours, this one is ours too
             (run / "tensorboard" / "hparams.yaml").unlink(missing_ok=True)
@@ -128,6 +132,11 @@ def _forget_unstarted(plan: Plan) -> None:
     for folder in empty:
         with contextlib.suppress(OSError):  # not empty: what else lies there stays
             folder.rmdir()
+
+
+def _own_events(run: Path) -> set[Path]:
+    """TensorBoard's files of a run that carry the number of this process."""
+    return set((run / "tensorboard").glob(f"events.out.tfevents.*.{os.getpid()}.*"))
 
 
 def _tell_error(error: BaseException, plan: Plan) -> int:

@@ -33,7 +33,7 @@ from graphzoo.dry_run import DRY_SETTINGS, DryRun
 from graphzoo.errors import UsageError
 from graphzoo.parser import GraphzooParser
 from graphzoo.rows import published_values
-from graphzoo.run_callbacks import Artifacts, Began, Monitor
+from graphzoo.run_callbacks import Artifacts, Began, GoesOn, Monitor
 from graphzoo.run_config import refuse_nulls
 from graphzoo.run_directory import (
     choose_run_directory,
@@ -74,6 +74,7 @@ class GraphzooCLI(LightningCLI):
         self._guard: resume.ResumeGuard | None = None
         self._config_text = ""
         self._began = time.perf_counter()
+        self._wrote = False
         header = [f"graphzoo {__version__}", *_names_header(plan)]
         settings = {"parser_mode": "omegaconf+", "allow_abbrev": False, "dump_header": header}
         super().__init__(
@@ -178,6 +179,8 @@ class GraphzooCLI(LightningCLI):
             self.plan.model, self.plan.data, wanted=wanted, resume=self.plan.resume
         )
         self.plan.missing = missing_folders(self.run_dir)
+        if self.plan.resume:
+            self.plan.events = set((self.run_dir / "tensorboard").glob("events.*"))
         if not self.plan.dry_run:
             if self.run_dir.is_dir():
                 self._lock()
@@ -293,6 +296,7 @@ class GraphzooCLI(LightningCLI):
 
     def _callbacks(self, config: dict[str, Any], given: list[Callback]) -> list[Callback]:
         found: list[Callback] = [
+            GoesOn(self._write),
             Monitor(),
             own.Throughput(),
             own.NanGuard(),
@@ -342,10 +346,6 @@ class GraphzooCLI(LightningCLI):
     def before_fit(self) -> None:
         """Begin the run directory."""
         self._begin()
-        if self.plan.resume and self.checkpoint is not None:
-            for logger in self.trainer.loggers:
-                if isinstance(logger, own.MetricsFile):
-                    logger.forget_after(int(self.checkpoint.get("global_step", 0)) - 1)
 
     def before_validate(self) -> None:
         """Begin the run directory."""
@@ -369,17 +369,31 @@ class GraphzooCLI(LightningCLI):
         if self.plan.dry_run or not self.trainer.is_global_zero:
             return
         self._lock()
-        self.plan.wrote = write_config(self.run_dir, self._config_text)
-        settings = {"model": self.plan.model, "data": self.plan.data, "recipe": self.plan.recipe}
-        for logger in self.trainer.loggers:
-            logger.log_hyperparams({**settings, "config": without_folders(self.plain_config())})
+        if not self.plan.resume:
+            self._write()
         used = ", ".join(self.plan.used) or "your configuration"
         if self.plan.quiet:
             return
         sys.stderr.write(f"graphzoo {self.plan.command}: {used}; writes {relative(self.run_dir)}\n")
 
+    def _write(self) -> None:
+        """Write the settings; of a run that goes on, drop the figures that it is about to log again.
+
+        That one is left as it was until its checkpoint, data and optimiser have been found to fit.
+        """
+        if self._wrote or self.plan.dry_run or not self.trainer.is_global_zero:
+            return
+        self._wrote = True
+        self.plan.wrote = write_config(self.run_dir, self._config_text)
+        settings = {"model": self.plan.model, "data": self.plan.data, "recipe": self.plan.recipe}
+        for logger in self.trainer.loggers:
+            logger.log_hyperparams({**settings, "config": without_folders(self.plain_config())})
+            if self.plan.resume and self.checkpoint is not None and isinstance(logger, own.MetricsFile):
+                logger.forget_after(int(self.checkpoint.get("global_step", 0)) - 1)
+
     def after_fit(self) -> None:
         """Test the best checkpoint and write results.json."""
+        self._write()  # a resumed run that had come to its end has not trained
         if getattr(self.trainer, "fast_dev_run", False) or not self.plan.tests or self.plan.dry_run:
             return
         validated = {k: float(v) for k, v in self.trainer.callback_metrics.items() if k.startswith("val/")}

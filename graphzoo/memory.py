@@ -88,6 +88,12 @@ def available_bytes(device: torch.device) -> int | None:
 
         free, _ = torch.cuda.mem_get_info(device)
         return int(free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device))
+    free_here = free_bytes()
+    return None if free_here is None else free_here + (_figure("/proc/self/status", "VmRSS:") or 0) * 1024
+
+
+def free_bytes() -> int | None:
+    """The free memory of the machine, within the limit of a container; None where the system does not say."""
     found = []
     if (machine := _figure("/proc/meminfo", "MemAvailable:")) is not None:
         found.append(machine * 1024)
@@ -95,8 +101,7 @@ def available_bytes(device: torch.device) -> int | None:
         most, now = (_read(f"/sys/fs/cgroup/{name}").strip() for name in (limit, used))
         if most.isdecimal() and now.isdecimal():
             found.append(int(most) - int(now) + (_figure(f"/sys/fs/cgroup/{parts}", cached) or 0))
-    held = (_figure("/proc/self/status", "VmRSS:") or 0) * 1024
-    return max(0, min(found)) + held if found else None
+    return max(0, min(found)) if found else None
 
 
 def refuse_what_cannot_fit(num_bytes: int, device: torch.device, what: str, remedy: str) -> None:

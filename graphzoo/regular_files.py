@@ -13,6 +13,8 @@ import os
 import stat
 from pathlib import Path
 
+from graphzoo.memory import free_bytes
+
 __all__ = [
     "MOST_TEXT",
     "copy_regular",
@@ -102,8 +104,8 @@ def read_regular(path: str | os.PathLike[str], *, most: int | None = None) -> by
 
     Args:
         path: The file.
-        most: Bytes that it may have. None for any number: then a file with holes is refused, which takes no
-            room on its disk but would take all memory.
+        most: Bytes that it may have. None for as many as memory is free; a file with holes is refused then,
+            which takes no room on its disk but would take all memory.
 
     Raises:
         OSError: as `open_regular`.
@@ -116,6 +118,11 @@ def read_regular(path: str | os.PathLike[str], *, most: int | None = None) -> by
             raise OSError(
                 errno.EINVAL, f"almost all of its {found.st_size:,} bytes are holes", os.fspath(path)
             )
+        if most is None and found.st_size > MOST_TEXT:
+            free = free_bytes()
+            if free is not None and found.st_size > free:
+                sizes = f"{found.st_size / 2**30:,.1f} GiB, and {free / 2**30:,.1f} GiB of memory are free"
+                raise OSError(errno.ENOMEM, f"it has {sizes}: give a smaller file", os.fspath(path))
         data = file.read(found.st_size + 1)
     if len(data) > found.st_size:
         raise OSError(errno.EINVAL, "it grows while it is read", os.fspath(path))

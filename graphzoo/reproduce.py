@@ -19,6 +19,7 @@ from graphzoo.runs import (
     Run,
     check_splits,
     claim,
+    lasting_words,
     one_device,
     refuse_options,
     run_command,
@@ -104,8 +105,9 @@ def reproduce_main(argv: list[str]) -> int:
     runs = runs_of(seeds, splits)
     options = ["--model", names[0], "--data", names[1], *rest]
     plan = make_plan(command, options)  # unknown names are told before any seed runs
-    check_splits(plan.data, splits)
     title, variants = _read_ablation(ablation, plan) if ablation else ("", [_Variant()])
+    for changed in {tuple(word for word in each.words if word.startswith("--data.")) for each in variants}:
+        check_splits(command, plan.data, splits, [*options, *changed])
     row = f"{plan.model}-{plan.data}"
     if plan.recipe and plan.recipe != f"{plan.model}/{plan.data}":
         row += "-" + plan.recipe.rpartition("/")[2]
@@ -118,7 +120,7 @@ def reproduce_main(argv: list[str]) -> int:
         words = [*options, *variant.words]
         begun = [*directory.glob("s*-*/results.json"), *directory.glob("s*-*/checkpoints/*.ckpt")]
         missing = missing_folders(directory)
-        claim(directory, {"options": words}, words, begun=bool(begun), what="seeds")
+        claim(directory, {"options": lasting_words(words)}, words, begun=bool(begun), what="seeds")
         if variant.name:
             sys.stderr.write(f"{variant.name}\n")
         for run in runs:
@@ -217,7 +219,7 @@ def _lasting(words: list[str]) -> list[str]:
     """The options without those that say where and how it is shown, which change no figure."""
     for option in ("--logger", "--data.root", "--trainer.enable_progress_bar"):
         words = take_option(words, option, "", USAGE)[1]
-    return take_flag(words, "--quiet")[1]
+    return take_flag(lasting_words(words), "--quiet")[1]
 
 
 def _which(seeds: str, splits: str, command: str) -> list[str]:

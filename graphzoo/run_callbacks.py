@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -15,7 +16,7 @@ from graphzoo.processes import lost_a_process
 from graphzoo.tasks.base import Task
 from graphzoo.tasks.room import refuse_untrainable, what_takes_less
 
-__all__ = ["Artifacts", "Began", "Monitor"]
+__all__ = ["Artifacts", "Began", "GoesOn", "Monitor"]
 
 
 class Began(Callback):
@@ -49,6 +50,21 @@ class Began(Callback):
         failed = isinstance(exception, Exception) and not isinstance(exception, Interrupted)
         if failed and isinstance(launcher, _SubprocessScriptLauncher) and not lost_a_process(exception):
             launcher.kill(signal.SIGKILL)  # no other reaches a process that waits; the first one writes all
+
+
+class GoesOn(Callback):
+    """Writes to the directory of a resumed run when nothing can refuse its checkpoint any more.
+
+    Args:
+        write: Does so, once.
+    """
+
+    def __init__(self, write: Callable[[], None]) -> None:
+        self.write = write
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Weights, callbacks, data and optimiser have been compared; nothing is logged yet."""
+        self.write()
 
 
 class Monitor(Callback):

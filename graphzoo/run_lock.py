@@ -4,7 +4,7 @@ The lock is the kernel's (`flock`) on `RUN/run.lock`, so it ends with its proces
 says who holds it. Between machines it holds where the file system passes locks on: NFS with its lock
 service, CephFS, GPFS, and Lustre mounted with `flock`. Where it does not (FUSE, shares mounted with local
 locks alone), the file itself is the lock between machines, and stays behind when a machine dies. Without any
-locks two processes that begin in the same instant can still both begin.
+locks the run is that of the process that made the file; what a dead one left is removed by one at a time.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ __all__ = ["LOCK", "RunLock"]
 
 LOCK = "run.lock"
 _MOST_BYTES = 4096
+_SECONDS_TO_WRITE = 2.0
 _NO_LOCKS = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL}
 _MOUNTS = Path("/proc/self/mountinfo")
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -73,8 +74,7 @@ class RunLock:
         for _ in range(10):
             descriptor, is_new = self._open()
             try:
-                self._lock(descriptor, is_new=is_new)
-                if not self._is_there(descriptor):
+                if not self._lock(descriptor, is_new=is_new) or not self._is_there(descriptor):
                     continue  # the one before took its file along; what was locked is no lock
                 os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, json.dumps(_own_record()).encode(), 0)
@@ -109,7 +109,8 @@ class RunLock:
             raise UsageError(f"{self.path} is no file that a run writes\nLook at it, and remove it")
         return os.open(self.path, flags, 0o666), False
 
-    def _lock(self, descriptor: int, *, is_new: bool) -> None:
+    def _lock(self, descriptor: int, *, is_new: bool) -> bool:
+        """Whether the file is now locked by this process; if not, it has to be opened anew."""
         before = None if is_new else _record(descriptor)
         try:
             if fcntl is None:
@@ -120,12 +121,39 @@ class RunLock:
         except OSError as error:
             if error.errno not in _NO_LOCKS:
                 raise
-            if before is not None and _may_live(before):
-                raise UsageError(self._held(before)) from None
-            return
+            if not is_new:
+                self._remove_dead(descriptor)
+            return is_new  # made by this process alone: nobody else may take it
         elsewhere = before is not None and before.get("boot") not in (None, _boot())
         if before is not None and elsewhere and not _passes_locks_on(self.path.parent):
             raise UsageError(self._held(before))
+        return True
+
+    def _remove_dead(self, descriptor: int) -> None:
+        """Without locks: make room for a file of one's own where the process that made this one is dead."""
+        until = time.monotonic() + _SECONDS_TO_WRITE
+        while (record := _record(descriptor)) is None and time.monotonic() < until:
+            time.sleep(0.05)  # made, and its maker is about to say who it is
+        if record is None or _may_live(record):
+            raise UsageError(self._held(record or {}))
+        # Another may have looked as well, removed it, and made its own by now: that one has to stay.
+        guard, age = self.path.with_name(f"{LOCK}.removing"), 0.0
+        try:
+            os.close(os.open(guard, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+        except FileExistsError:
+            with contextlib.suppress(FileNotFoundError):
+                age = time.time() - guard.stat().st_mtime
+            if age > _SECONDS_TO_WRITE:
+                raise UsageError(
+                    f"{guard} was left by a process that died\nRemove it: rm {shlex.quote(str(guard))}"
+                ) from None
+            time.sleep(0.1)
+            return
+        try:
+            if self._is_there(descriptor):
+                self.path.unlink()
+        finally:
+            guard.unlink()
 
     def _is_there(self, descriptor: int) -> bool:
         try:

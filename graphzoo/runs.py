@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import io
 import json
 import os
 import signal
@@ -23,11 +25,13 @@ __all__ = [
     "Run",
     "check_splits",
     "claim",
+    "lasting_words",
     "one_device",
     "refuse_options",
     "run_command",
     "run_here",
     "runs_of",
+    "settings_of",
     "take_flag",
     "take_option",
     "whole_numbers",
@@ -108,21 +112,72 @@ def refuse_options(rest: list[str], command: str, *, splits: bool, usage: str) -
             raise UsageError(f"--splits sets --data.split_index itself; leave it out\n{usage}")
 
 
-def check_splits(data: str, splits: str) -> None:
-    """Refuse `--splits` for knowledge graphs, which have one; graphs of nodes and links know best themselves.
+def check_splits(command: str, data: str, splits: str, options: list[str]) -> None:
+    """Refuse splits that the data have not, before a run begins.
 
     Args:
+        command: Of the runs, fit or test.
         data: Name of a preset, or a class path, which only its own settings know.
         splits: As typed.
+        options: Of all runs: the whole command line but for seed and split.
 
     Raises:
-        UsageError: naming the data.
+        UsageError: naming the data and how many splits they have.
     """
+    if not splits:
+        return
     presets = {preset.name: preset for preset in list_presets("data")}
-    if splits and data in presets and presets[data].header.get("task") == "kg-completion":
+    if data in presets and presets[data].header.get("task") == "kg-completion":
         raise UsageError(
             f"{data} has one split: leave --splits {splits} out; --seeds 0,1,2 makes several runs"
         )
+    last = max(whole_numbers(splits, "--splits"))
+    count = _num_splits(settings_of(command, options).get("data") or {}) if last else None
+    if count is not None and last >= count:
+        have = "one split, 0" if count == 1 else f"{count} splits, 0 to {count - 1}"
+        remedy = "--splits 0" if count == 1 else f"--splits 0-{count - 1}"
+        raise UsageError(
+            f"{data} has {have}: there is no split {last} of --splits {splits}\n"
+            f"Give {remedy}, or choose a split that is drawn (--data.split, --data.protocol)"
+        )
+
+
+def _num_splits(section: Mapping[str, Any]) -> int | None:
+    """How many splits the data of a configuration have; None: as many as are wanted, or nobody can say."""
+    from graphzoo import datamodules
+
+    module, _, name = str(section.get("class_path")).rpartition(".")
+    if not module.startswith("graphzoo.") or name not in ("NodeDataModule", "LinkDataModule"):
+        return None
+    wanted = ("name", "path", "root", "download", "split", "protocol", "num_neighbors")
+    given = section.get("init_args") or {}
+    arguments = {key: given[key] for key in wanted if given.get(key) is not None}
+    found: int | None = getattr(datamodules, name)(**arguments).num_splits
+    return found
+
+
+def settings_of(command: str, options: list[str]) -> dict[str, Any]:
+    """The whole configuration of a training command with these options, defaults included.
+
+    Args:
+        command: fit or test.
+        options: Words after it.
+
+    Raises:
+        UsageError: for options that the command would refuse.
+    """
+    import yaml
+
+    from graphzoo.arguments import make_plan
+    from graphzoo.launch import run_plan
+
+    said, refused = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(refused):
+        status = run_plan(make_plan(command, [*options, "--print_config"]))
+    if status:
+        raise UsageError(refused.getvalue().strip().removeprefix("graphzoo: "))
+    found: dict[str, Any] = yaml.safe_load(said.getvalue())
+    return found
 
 
 def take_option(rest: list[str], option: str, default: str, usage: str) -> tuple[str, list[str]]:
@@ -203,6 +258,11 @@ def claim(folder: Path, record: Mapping[str, Any], words: Sequence[str], *, begu
 def take_flag(rest: list[str], flag: str) -> tuple[bool, list[str]]:
     """Whether `flag` is there, and the other words."""
     return flag in rest, [word for word in rest if word != flag]
+
+
+def lasting_words(words: list[str]) -> list[str]:
+    """The words without `--debug`, which makes no other run."""
+    return take_flag(words, "--debug")[1]
 
 
 def one_device(words: list[str]) -> list[str]:

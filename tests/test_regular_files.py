@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from graphzoo.datasets.errors import DataError
+from graphzoo.datasets.triples import read_bytes
 from graphzoo.json_file import read_json
+from graphzoo.memory import free_bytes
 from graphzoo.regular_files import (
     copy_regular,
     is_regular,
@@ -124,6 +127,28 @@ def test_sizes_are_bounded(tmp_path):
     for read in (read_regular, read_regular_text, read_json):
         with pytest.raises(OSError, match="larger than|are holes"):
             read(path)
+
+
+@pytest.mark.fault(
+    "a data file is larger than the memory that is free", "refused before it is read, with both sizes"
+)
+def test_what_memory_cannot_hold_is_not_read(tmp_path, monkeypatch):
+    path = tmp_path / "train.txt"
+    path.write_bytes(b"a\tb\tc\n" * 1000)
+    monkeypatch.setattr("graphzoo.regular_files.MOST_TEXT", 100)
+    monkeypatch.setattr("graphzoo.regular_files.free_bytes", lambda: 6000)
+    assert len(read_regular(path)) == 6000
+    monkeypatch.setattr("graphzoo.regular_files.free_bytes", lambda: 5999)
+    with pytest.raises(DataError, match=r"train.txt: .*it has 0.0 GiB, and 0.0 GiB of memory are free"):
+        read_bytes(path)
+    assert read_regular(path, most=6000), "a bound of its own is enough"
+    monkeypatch.setattr("graphzoo.regular_files.free_bytes", lambda: None)
+    assert len(read_regular(path)) == 6000
+
+
+def test_the_machine_says_what_is_free():
+    free = free_bytes()
+    assert free is None or 2**20 < free < 2**50
 
 
 def test_a_copy_follows_no_link(tmp_path):

@@ -26,6 +26,7 @@ from graphzoo.datamodules.link_batches import (
 from graphzoo.datamodules.mapped_graph import subgraph_sampler
 from graphzoo.datamodules.source import absolute, check_source, loaded, write_meta
 from graphzoo.datasets import LinkGraph, LinkSplit, link_graph_from_files, load_link_graph
+from graphzoo.datasets.link.table import find_link_source
 from graphzoo.errors import UsageError
 from graphzoo.sampling import NegativePairs, PairSubgraphSampler
 from graphzoo.types import GraphSpec
@@ -210,6 +211,14 @@ class LinkDataModule(LightningDataModule):
             root=self.root,
             download=download,
         )
+
+    @property
+    def num_splits(self) -> int | None:
+        """How many splits there are; None where something is drawn by the index."""
+        if self.path is not None:
+            return None
+        source = find_link_source(self.name)
+        return None if source.is_drawn(source.protocol(self.protocol)) else 1
 
     @property
     def graph(self) -> LinkGraph:

@@ -163,6 +163,11 @@ class NodeDataModule(LightningDataModule):
         return load_node_graph(self.name, root=self.root, download=download, num_neighbors=self.num_neighbors)
 
     @property
+    def num_splits(self) -> int | None:
+        """How many splits of the chosen name there are; None where they are drawn. Loads the graph."""
+        return self._load(self.download).num_splits(self.split_name)
+
+    @property
     def graph(self) -> NodeGraph:
         """The graph with the features that the encoder sees."""
         return loaded(self._graph)

@@ -75,7 +75,8 @@ def predict_main(argv: Sequence[str] | None = None) -> int:
 
     Returns:
         0; 1 if scoring or writing failed; 2 for wrong arguments, files or names (nothing was computed then);
-        130 after Ctrl-C. With `--debug` the error itself.
+        130 after Ctrl-C. With `--debug` the error itself, unless that is
+        a mistake of the command line, a file or a name.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     try:
@@ -83,7 +84,7 @@ def predict_main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         raise  # the reader of `graphzoo predict ... | head` has left, which is no failure
     except (UsageError, OSError, MemoryError, RuntimeError, KeyboardInterrupt) as error:
-        if "--debug" in words:
+        if "--debug" in words and not isinstance(error, UsageError):
             raise
         return _answer(error)
 
@@ -171,7 +172,7 @@ def _parser() -> _Parser:
         help="weight of (t, r^-1, ?) beside (h, r, ?) in the scores of facts (default: that of the run)",
     )
     add("--device", default="auto", help="auto (default), cpu, cuda, cuda:1, ...")
-    add("--debug", action="store_true", help="show the traceback of an error")
+    add("--debug", action="store_true", help="show the traceback of an error that is no wrong setting")
     add("--trust", action="store_true", help="import unregistered classes that the checkpoint names")
     return parser
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import sys
 import time
@@ -24,9 +22,11 @@ from graphzoo.runs import (
     Run,
     check_splits,
     claim,
+    lasting_words,
     one_device,
     refuse_options,
     runs_of,
+    settings_of,
     take_option,
     whole_numbers,
     word_of,
@@ -93,7 +93,7 @@ def search_main(argv: list[str]) -> int:
     if more_seeds:
         raise UsageError(f"--sampler_seed takes one number, got {wanted['sampler_seed']!r}")
     plan = make_plan("fit", ["--model", model, "--data", data, *rest])
-    check_splits(plan.data, wanted["splits"])
+    check_splits("fit", plan.data, wanted["splits"], ["--model", model, "--data", data, *rest])
     space = _space(wanted["space"], plan)
     given = set(_options_of(rest)[0])
     left = space.without(given)
@@ -111,7 +111,7 @@ def search_main(argv: list[str]) -> int:
     folder = Path(wanted["out"]) if wanted["out"] else RUNS / "search" / row
     typed = ["--model", plan.model, "--data", plan.data, *rest]
     record = {
-        "options": typed,
+        "options": lasting_words(typed),
         "runs": [str(run) for run in runs],
         "sampler": [sampler, sampler_seed],
         "window": window,
@@ -120,7 +120,7 @@ def search_main(argv: list[str]) -> int:
     fixed = [f"--{name}={word_of(value)}" for name, value in space.options.items()]
     quiet = [] if any(word.partition("=")[0] == "--logger" for word in rest) else ["--logger=csv"]
     options = [*typed[:4], *_LEAN, *quiet, *fixed, *one_device(rest)]
-    settings = _settings(options)
+    settings = settings_of("fit", options)
     if absent := space.absent(settings):
         raise UsageError(
             f"{space.path}: {plan.model} on {plan.data} has no option {absent[0]}\n"
@@ -351,23 +351,6 @@ def _recipe_file(plan: Plan) -> Path:
         if option == "--config"
     ]
     return next(path for path in reversed(files) if path.stem == plan.recipe.rpartition("/")[2])
-
-
-def _settings(options: list[str]) -> dict[str, Any]:
-    """The whole configuration of `graphzoo fit` with these options, defaults included.
-
-    Raises:
-        UsageError: for options that fit would refuse.
-    """
-    from graphzoo.launch import run_plan
-
-    said, refused = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(refused):
-        status = run_plan(make_plan("fit", [*options, "--print_config"]))
-    if status:
-        raise UsageError(refused.getvalue().strip().removeprefix("graphzoo: "))
-    found: dict[str, Any] = yaml.safe_load(said.getvalue())
-    return found
 
 
 def _options_of(words: list[str]) -> tuple[dict[str, Any], list[str]]:

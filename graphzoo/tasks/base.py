@@ -7,7 +7,7 @@ import logging
 import math
 import platform
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -73,6 +73,7 @@ class Task(LightningModule):
         accepts: Kinds of encoder the task can use.
         mode: "max" or "min" of the monitored metric.
         unit: What a batch is made of, for rates.
+        questions_asked: Questions asked so far while judging, by tasks with a `num_questions` of their own.
         test_tables: What the last test showed beside its figures, in the first process only; see
             `graphzoo.analysis`.
     """
@@ -80,6 +81,7 @@ class Task(LightningModule):
     accepts: ClassVar[tuple[type[Encoder], ...]]
     mode: ClassVar[str] = "max"
     unit: ClassVar[str] = "queries"
+    questions_asked: int = 0
 
     def __init__(self, encoder: Callable[[GraphSpec], Encoder] | None = None) -> None:
         super().__init__()
@@ -98,6 +100,14 @@ class Task(LightningModule):
     def monitor(self) -> str:
         """Validation metric that selects the checkpoint."""
         raise AttributeError(f"{type(self).__name__} must define monitor")
+
+    def num_questions(self, batches: Iterable[Any]) -> int | None:
+        """Questions that judging asks, where they do not grow with the batches alone; else None.
+
+        Args:
+            batches: Of one evaluation.
+        """
+        return None
 
     def build_decoder(self, encoder: Encoder) -> nn.Module:
         """The decoder that fits the encoder's states."""

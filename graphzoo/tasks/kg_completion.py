@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -269,6 +269,16 @@ class KGCompletion(Task):
                 "Take reverse_weight 0, or a model that was trained without --data.neighbourhood"
             )
 
+    def num_questions(self, batches: Iterable[QueryBatch]) -> int | None:
+        """With `reverse_weight` a relation is asked from every entity, once in an evaluation."""
+        if not self.reverse_weight:
+            return None
+        count, relations = 0, set[int]()
+        for batch in batches:
+            count += batch.head.numel()
+            relations.update(batch.relation.tolist())
+        return count + len(relations) * self._graph("valid").num_nodes
+
     def validation_step(self, batch: QueryBatch, batch_idx: int) -> None:
         """Rank the targets of validation queries."""
         self._rank("val", "valid", batch)
@@ -431,6 +441,7 @@ class KGCompletion(Task):
     def _score_in_parts(
         self, graph: RelationalGraph, head: Tensor, relation: Tensor, protocol: Protocol | None = None
     ) -> Tensor:
+        self.questions_asked += head.numel()
         if (sampler := self._sampler(graph, protocol)) is not None:
             return self._score_near(sampler, head, relation)
         channels = self.query_encoder.out_channels

@@ -11,7 +11,7 @@ from graphzoo import dry_run
 from graphzoo.arguments import Plan
 from graphzoo.dry_run import DryRun, limited_memory
 from graphzoo.summary import RunSummary, counted, describe_run, duration, size
-from graphzoo.tasks import room
+from graphzoo.tasks import KGCompletion, room
 from graphzoo.tasks.room import SMALLER_MODEL
 
 
@@ -76,6 +76,25 @@ def test_the_estimate_is_steps_times_time(fit, monkeypatch):
     whole = found["the whole run"]
     expected = 6 * step * int(steps.split()[0]) + 2 * float(validation.split(" ")[0])
     assert whole.startswith(duration(expected)), (whole, found)
+
+
+@pytest.mark.parametrize("limit", [[], ["--trainer.limit_val_batches=2"]])
+def test_questions_in_reverse_are_counted_once_a_relation(fit, monkeypatch, limit):
+    """A clock that ticks with every question: the estimate is the number that a validation then asks."""
+    asked = []
+    ask = KGCompletion._score_in_parts
+
+    def counting(self, graph, head, *rest, **options):
+        asked.append(head.numel())
+        return ask(self, graph, head, *rest, **options)
+
+    monkeypatch.setattr(KGCompletion, "_score_in_parts", counting)
+    options = ["--model.reverse_weight=0.5", "--data.eval_batch_size=4", *limit]
+    fit("--run_dir=run", "--no-test", *options, epochs=1)
+    really = sum(asked)
+    monkeypatch.setattr(dry_run.time, "perf_counter", lambda: float(sum(asked)))
+    told = shown(dry(fit, *options))["validation"]
+    assert told.endswith(f", {really:,} questions") and told.startswith(duration(really)), (told, really)
 
 
 def test_what_cannot_fit_is_refused(fit, workplace, monkeypatch):

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from cli_helpers import SMALL
 
 from graphzoo.arguments import draw_seed
 from graphzoo.run_directory import choose_run_directory
@@ -282,10 +283,61 @@ def test_a_run_that_fails_before_training_takes_back_the_folders_that_it_made(fi
     assert not Path("one").exists()
 
 
+@pytest.mark.fault("--debug beside a wrong argument, setting, file or name", "the same few lines as without")
+@pytest.mark.parametrize(
+    "line",
+    [
+        "fti",
+        "doctor x",
+        "clean x",
+        "list x",
+        "download x",
+        "completion x",
+        "results x",
+        "plot x",
+        "dashboard x",
+        "export x",
+        "predict --x",
+        "predict --ckpt_path=x",
+        "reproduce knowformer x",
+        "reproduce knowformer umls --seeds 0 --in-process --model.lrr=1",
+        "search galit x",
+        "fit x",
+        "validate --x",
+        "test --data x",
+        f"{RUN} --model.lrr=1",
+        "fit --model knowformer --data kg --data.path nowhere --run_dir run",
+    ],
+)
+def test_debug_changes_nothing_about_mistakes(cli, line):
+    words = line.split()
+    without = cli(*words)
+    assert without.status == 2 and "Traceback" not in without.err, without.err
+    for place in (0, 1, len(words)):
+        with_it = cli(*words[:place], "--debug", *words[place:])
+        assert (with_it.status, with_it.err) == (2, without.err)
+
+
 def test_debug_shows_the_traceback(cli):
+    """A class refuses its arguments as it likes: what it says, and where."""
     with pytest.raises(ValueError, match="lr must be above 0") as caught:
         cli(*RUN.split(), "--model.lr=-1", "--debug")
     assert len(caught.traceback) > 3
+
+
+def test_debug_shows_the_traceback_of_all_else(fit):
+    with pytest.raises(TypeError, match="broken on purpose") as caught:
+        fit("--trainer.callbacks+=cli_helpers.BreakStep", "--trainer.callbacks.kind=TypeError", "--debug")
+    assert len(caught.traceback) > 3
+
+
+def test_debug_makes_no_other_row(cli, tiny_kg):
+    """It is no setting: the same command with it goes on with the same row."""
+    command = ["reproduce", "knowformer", "kg", f"--data.path={tiny_kg}", *SMALL, "--trainer.max_epochs=1"]
+    command += ["--seeds=0", "--in-process"]
+    assert cli(*command).status == 0
+    again = cli(*command, "--debug")
+    assert again.status == 0 and "finished before" in again.err, again.err
 
 
 def test_a_failed_run_is_status_1_with_the_step_and_the_layer(fit):

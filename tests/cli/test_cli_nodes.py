@@ -329,6 +329,45 @@ def test_recipe_runs_a_step(cli, tiny_graph, results, model, name):
     assert make_plan("fit", ["--model", model, "--data", data, "--recipe", name]).recipe == recipe.name
 
 
+@pytest.mark.fault(
+    "--splits of reproduce or search beyond what the data have",
+    "refused before a run begins; how many there are",
+)
+@pytest.mark.parametrize(("count", "told"), [(1, "one split, 0"), (3, "3 splits, 0 to 2")])
+@pytest.mark.parametrize("command", ["reproduce", "search"])
+def test_splits_that_are_not_there_are_refused_up_front(cli, tmp_path, monkeypatch, command, count, told):
+    import numpy as np
+    from node_graphs import write_npz
+
+    def begin(*arguments, **options):
+        raise AssertionError("a run begins")
+
+    monkeypatch.setattr("graphzoo.reproduce.run_command", begin)
+    monkeypatch.setattr("graphzoo.search.command._work", begin)
+    path = write_npz(tmp_path / "graph.npz")
+    with np.load(path) as file:
+        arrays = dict(file)
+    for name in ("train_mask", "val_mask", "test_mask"):
+        arrays[name] = np.stack([arrays[name]] * count, 1)
+    np.savez(path, **arrays)
+    words = [command, "galit", "nodes", f"--data.path={path}", f"--splits=0,{count}"]
+    refused = cli(*words)
+    assert refused.status == 2 and not Path("runs").exists()
+    assert refused.err.startswith(
+        f"graphzoo: nodes has {told}: there is no split {count} of --splits 0,{count}\n"
+    ), refused.err
+    assert f"Give --splits 0{'-2' * (count > 1)}, or" in refused.err
+    for fine in ([f"--splits={count - 1}"], [f"--splits=0,{count}", "--data.split=random-50-25-25"]):
+        with pytest.raises(AssertionError, match="a run begins"):
+            cli(*words[:4], *fine, f"--out=fine-{len(fine)}", "--debug")
+
+
+def test_splits_of_links_are_known_by_their_protocol(cli):
+    words = ["reproduce", "heuristic.cn", "cora-link", "--data.protocol=original", "--splits=1"]
+    refused = cli(*words)
+    assert refused.status == 2 and "cora-link has one split, 0: there is no split 1" in refused.err
+
+
 def test_reproduce_averages_over_splits(cli, results, tiny_graph, monkeypatch):
     from graphzoo.cli import main
 

@@ -191,7 +191,7 @@ def test_doctor_says_what_the_cache_holds(cli, monkeypatch, tmp_path):
     (tmp_path / "graphzoo" / "pair-graphs" / "gone").symlink_to("nowhere")
     report = cli("doctor").out.splitlines()
     (line,) = [line for line in report if line.startswith("cache, ")]
-    assert line.split() == "cache, pair-graphs 3.5 MiB in 2 files; if deleted, made again".split()
+    assert line.split() == "cache, pair-graphs 3.5 MiB in 2 files; graphzoo clean removes them".split()
 
 
 def test_doctor_names_the_remedy_for_what_is_missing(cli, monkeypatch):

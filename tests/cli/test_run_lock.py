@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -133,6 +134,79 @@ def test_without_locks_the_file_counts(recorded, monkeypatch, changes, is_held):
     else:
         lock.take()
         lock.release()
+
+
+RACE = """
+import errno, os, sys, time
+from pathlib import Path
+from graphzoo import run_lock
+from graphzoo.errors import UsageError
+
+def refuse(*arguments):
+    raise OSError(errno.ENOLCK, "no locks available")
+
+def slow(call):
+    def late(*arguments):
+        found = call(*arguments)
+        time.sleep(0.4)
+        return found
+    return late
+
+def late_write(*arguments, write=os.pwrite):
+    time.sleep(0.4)
+    return write(*arguments)
+
+run_lock.fcntl.flock = refuse
+run_lock.os.pwrite = late_write
+run_lock._may_live = slow(run_lock._may_live)
+print("ready", flush=True)
+sys.stdin.readline()
+try:
+    run_lock.RunLock(Path(sys.argv[1])).take()
+    print("held", flush=True)
+except UsageError as error:
+    print(error, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.fault(
+    "two processes begin one run at once where the file system has no locks",
+    "one begins, the other is refused",
+)
+@pytest.mark.parametrize("left", ["nothing", "of a dead process"])
+def test_without_locks_one_of_two_gets_the_run(recorded, tmp_path, left):
+    """Between looking and taking each waits as long as the other needs to look."""
+    if left != "nothing":
+        recorded(started="1")
+    command = [sys.executable, "-c", RACE, str(tmp_path)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    both = [subprocess.Popen(command, **pipes) for _ in range(2)]
+    assert [process.stdout.readline() for process in both] == ["ready\n"] * 2
+    for process in both:
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    said = [process.stdout.readline() for process in both]
+    for process in both:
+        process.communicate()
+    assert said.count("held\n") == 1, said
+    holder = both[said.index("held\n")]
+    (refused,) = [line for line in said if line != "held\n"]
+    assert f"is being written by process {holder.pid} on " in refused
+    assert [path.name for path in tmp_path.iterdir()] == [LOCK]
+
+
+def test_what_a_dead_process_was_about_to_remove_is_told(recorded, tmp_path, monkeypatch):
+    def refuse(*arguments):
+        raise OSError(errno.ENOLCK, "no locks available")
+
+    monkeypatch.setattr(run_lock.fcntl, "flock", refuse)
+    monkeypatch.setattr(run_lock, "_SECONDS_TO_WRITE", 0)
+    lock = recorded(started="1")
+    (tmp_path / f"{LOCK}.removing").touch()
+    os.utime(tmp_path / f"{LOCK}.removing", (1, 1))
+    with pytest.raises(UsageError, match="was left by a process that died\nRemove it: rm "):
+        lock.take()
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", "null", '{"process": {"a": []}}', "\xff" * 9000])

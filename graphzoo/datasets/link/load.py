@@ -17,7 +17,7 @@ from graphzoo.datasets.link.graph import LinkGraph, read_link_graph, write_link_
 from graphzoo.datasets.link.ogb import read_ogb_links
 from graphzoo.datasets.link.pairs import in_keys, pair_keys
 from graphzoo.datasets.link.splits import draw_link_split
-from graphzoo.datasets.link.table import DRAWN, LinkSource, find_link_source
+from graphzoo.datasets.link.table import LinkSource, find_link_source
 from graphzoo.datasets.node.load import load_node_graph
 from graphzoo.datasets.source_files import check_hashes, provide_source_files
 from graphzoo.datasets.store import remember_as
@@ -62,7 +62,7 @@ def load_link_graph(
     """
     source = find_link_source(name)
     protocol = source.protocol(protocol)
-    is_drawn = protocol in DRAWN or (protocol == "heart-ours" and DRAWN[0] == source.protocols[0])
+    is_drawn = source.is_drawn(protocol)
     if split_index < 0 or (split_index and not is_drawn):
         allowed = "0 or above" if is_drawn else f"0: protocol {protocol} has one fixed split"
         raise UsageError(f"{source.name}: split_index must be {allowed}, got {split_index}")

@@ -92,6 +92,10 @@ class LinkSource:
         values = read_facts("graphzoo.datasets.link", "link_files.json").get(f"{self.folder}/{file.path}", {})
         return values.get("sha256"), int(values.get("bytes", 0))
 
+    def is_drawn(self, protocol: str) -> bool:
+        """Whether a protocol of this row draws its split, so that there are as many as are asked for."""
+        return protocol in DRAWN or (protocol == "heart-ours" and self.protocols[0] == DRAWN[0])
+
     def protocol(self, name: str | None) -> str:
         """A protocol by name, the usual one for None.
 

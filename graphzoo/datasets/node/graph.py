@@ -141,6 +141,15 @@ class NodeGraph:
         hint = suggestion(name, known) or f"There are: {', '.join(known)} (any shares or number)."
         raise UsageError(f"{self.name}: unknown split {name!r}. {hint}")
 
+    def num_splits(self, name: str | None = None) -> int | None:
+        """How many splits of a name there are; None where they are drawn, as many as are asked for.
+
+        Args:
+            name: As for `split`.
+        """
+        fixed = self.splits.get(name or self.default_split)
+        return None if fixed is None else len(fixed)
+
     def save(self, path: str | Path) -> None:
         """Write everything into one .npz file without pickle, replacing it at once."""
         write_graph(self, Path(path))
