@@ -6,15 +6,12 @@ import contextlib
 import math
 import statistics
 import time
-from collections.abc import Iterable, Iterator
-from datetime import timedelta
-from itertools import islice
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.callbacks import Timer
 from lightning.pytorch.utilities.seed import isolate_rng
 from rich import get_console
 from rich.table import Table
@@ -23,8 +20,16 @@ from graphzoo.arguments import Plan
 from graphzoo.callbacks.diagnostics import peak_memory_gib
 from graphzoo.errors import UsageError
 from graphzoo.memory import available_bytes
+from graphzoo.run_length import (
+    Place,
+    Remaining,
+    ValidationClock,
+    finish,
+    interval_seconds,
+    seconds_allowed,
+    steps_per_epoch,
+)
 from graphzoo.summary import counted, describe_run, duration, size
-from graphzoo.tasks.base import Task
 from graphzoo.tasks.room import refuse_untrainable
 
 __all__ = ["DRY_SETTINGS", "DryRun", "limited_memory"]
@@ -61,17 +66,13 @@ class DryRun(Callback):
         self._plan = plan
         self._after = ", then the test" if plan.tests else ""
         self._every: int | None = asked.get("check_val_every_n_epoch", 1)
-        interval = asked.get("val_check_interval")
-        self._interval: float = 1.0 if interval is None else interval
-        self._interval_seconds: float | None = None
-        if isinstance(interval, str | timedelta | dict):
-            self._interval_seconds = _seconds(interval)
+        self._interval = asked.get("val_check_interval")
+        interval_seconds(self._interval)  # refused before anything is timed
         self._steps: list[float] = []
-        self._validations: list[tuple[float, int]] = []  # seconds and questions of a batch
-        self._asked = 0
+        self._validation = ValidationClock()
         self._first = self._began = 0.0
         self._most_seconds = math.inf
-        self._place: tuple[int, int, int] | None = None  # epoch, batch and step where it begins
+        self._place: Place | None = None  # where it begins
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Refuse a model that cannot be trained here with its decoder; `Began` has counted the encoder."""
@@ -81,20 +82,16 @@ class DryRun(Callback):
 
     def on_validation_batch_start(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         """Start the clock."""
-        self._asked = _questions(pl_module)
-        self._began = time.perf_counter()
+        self._validation.start(pl_module)
 
     def on_validation_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         """Note the time."""
-        _finish(pl_module.device)
-        seconds = time.perf_counter() - self._began
-        self._validations.append((seconds, _questions(pl_module) - self._asked))
+        self._validation.stop(pl_module)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Time validation where a resumed run has left it out, and start the clock of the first step."""
-        remaining = (c.time_remaining() for c in trainer.callbacks if isinstance(c, Timer))  # type: ignore[attr-defined]
-        self._most_seconds = min((left for left in remaining if left is not None), default=math.inf)
-        if not self._validations:
+        self._most_seconds = seconds_allowed(trainer)
+        if not self._validation:
             trainer.fit_loop.epoch_loop.val_loop.restarting = False
             with isolate_rng():
                 trainer._run_sanity_check()
@@ -105,13 +102,13 @@ class DryRun(Callback):
     ) -> None:
         """Note where a resumed run stands."""
         if self._place is None:
-            self._place = (trainer.current_epoch, batch_idx, trainer.global_step)
+            self._place = Place(trainer.current_epoch, batch_idx, trainer.global_step)
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         """Note the time of a step, all its micro-batches and the loading of data included."""
         if trainer.fit_loop._should_accumulate():
             return
-        _finish(pl_module.device)
+        finish(pl_module.device)
         now = time.perf_counter()
         self._steps.append(now - self._began)
         self._began = now
@@ -146,121 +143,42 @@ class DryRun(Callback):
             "Give a larger --trainer.max_epochs (max_steps, max_time, limit_train_batches), or no --ckpt_path"
         )
 
-    @property
-    def _begin(self) -> tuple[int, int, int]:
-        return self._place or (0, 0, 0)
-
     def _times(self, trainer: Trainer) -> Iterator[tuple[str, str]]:
         steps = self._steps[1:] or self._steps  # the first compiles, and fills caches
         step = statistics.median(steps)
         yield "first step", f"{self._steps[0]:.3g} s, compiling and loading included"
         yield "a step", f"{step:.3g} s" + (f", the median of {len(steps)}" if len(steps) > 1 else "")
-        per_epoch = _steps_per_epoch(trainer)
+        per_epoch = steps_per_epoch(trainer)
         if per_epoch is not None:
             yield "training, an epoch", f"{duration(step * per_epoch)} in {counted(per_epoch, 'step')}"
         validation = 0.0
-        if self._validations:
-            batches = sum(trainer.num_val_batches)
-            if batches < math.inf:
-                validation, questions = self._validation(trainer, int(batches))
-                yield (
-                    "validation",
-                    f"{duration(validation)} in {counted(batches, 'batch', 'batches')}{questions}",
-                )
-            else:
-                yield "validation", "nobody can say: its number of batches is not known"
-        yield "still to go" if any(self._begin) else "the whole run", self._whole(trainer, step, validation)
-
-    def _validation(self, trainer: Trainer, batches: int) -> tuple[float, str]:
-        """Seconds of a validation, and its questions where these do not grow with the batches.
-
-        Questions asked in reverse are asked when their relation is first met: the first batches ask most.
-        """
-        module, loaders = trainer.lightning_module, trainer.val_dataloaders
-        loader: Iterable[Any] = loaders[0] if isinstance(loaders, list) else loaders or ()
-        count = module.num_questions(islice(loader, batches)) if isinstance(module, Task) else None
-        if count is None:
-            return min(seconds for seconds, _ in self._validations) * batches, ""
-        return min(seconds / asked for seconds, asked in self._validations) * count, f", {count:,} questions"
+        if (whole := self._validation.whole(trainer)) is not None:
+            validation, questions = whole
+            batches = counted(sum(trainer.num_val_batches), "batch", "batches")
+            asked = "" if questions is None else f", {questions:,} questions"
+            yield "validation", f"{duration(validation)} in {batches}{asked}"
+        elif self._validation:
+            yield "validation", "nobody can say: its number of batches is not known"
+        yield "still to go" if self._place else "the whole run", self._whole(trainer, step, validation)
 
     def _whole(self, trainer: Trainer, step: float, validation: float) -> str:
         """The time of all that is left: training, validation, within the time that the run is given."""
         limit = self._most_seconds
-        left, per_epoch = self._left(trainer), _steps_per_epoch(trainer)
+        remaining = Remaining(trainer, self._place or Place(), self._every, self._interval)
+        left, per_epoch = remaining.steps, steps_per_epoch(trainer)
         if left is None:
             if limit < math.inf:
                 return f"{duration(limit)}, when --trainer.max_time ends it{self._after}"
             if per_epoch is None and (trainer.max_epochs or 0) >= 0:
                 return "nobody can say: the length of an epoch is not known"
             return "as long as it is let: --trainer.max_epochs is not set"
-        if self._interval_seconds is not None:
-            rounds = step * left // max(self._interval_seconds, step)
-        else:
-            rounds = self._rounds(trainer, left)
-        seconds = step * left + rounds * validation
+        seconds = remaining.seconds(step, validation)
         whole_epochs = per_epoch is not None and left % per_epoch == 0
         amount = counted(left // per_epoch, "epoch") if per_epoch and whole_epochs else counted(left, "step")
         if limit < seconds:
             other = f"without it {duration(seconds)} for {amount}"
             return f"{duration(limit)}, when --trainer.max_time ends it ({other}){self._after}"
         return f"{duration(seconds)} for {amount}{self._after}"
-
-    def _left(self, trainer: Trainer) -> int | None:
-        """Steps from where the run stands to its end; None without an end."""
-        epoch, batch, step = self._begin
-        ends = []
-        per_epoch = _steps_per_epoch(trainer)
-        if trainer.max_epochs is not None and trainer.max_epochs >= 0 and per_epoch is not None:
-            ends.append((trainer.max_epochs - epoch) * per_epoch - batch // trainer.accumulate_grad_batches)
-        if trainer.max_steps > 0:
-            ends.append(trainer.max_steps - step)
-        return min(ends, default=None)
-
-    def _rounds(self, trainer: Trainer, left: int) -> float:
-        """Validations within so many steps, when Lightning counts them in batches."""
-        epoch, batch, _ = self._begin
-        parts, batches = trainer.accumulate_grad_batches, trainer.num_training_batches
-        per_epoch = _steps_per_epoch(trainer)
-        interval = max(1, self._interval) if isinstance(self._interval, int) else self._interval
-        if isinstance(interval, float):  # a share of an epoch
-            interval = max(1, int(batches * interval)) if per_epoch is not None else math.inf
-        if per_epoch is None:
-            return left * parts // interval
-        if self._every is None:
-            return (left / per_epoch) * batches // interval
-        every, within = self._every, batches // interval
-
-        def until(steps: int) -> float:
-            epochs, rest = divmod(steps, per_epoch)
-            begun = min(within, rest * parts // interval) if (epochs + 1) % every == 0 else 0
-            return epochs // every * within + begun
-
-        start = epoch * per_epoch + batch // parts
-        return until(start + left) - until(start)
-
-
-def _questions(module: LightningModule) -> int:
-    return module.questions_asked if isinstance(module, Task) else 0
-
-
-def _steps_per_epoch(trainer: Trainer) -> int | None:
-    """Steps of the optimiser; None where the length of an epoch is not known."""
-    batches = trainer.num_training_batches
-    return None if batches == math.inf else math.ceil(batches / trainer.accumulate_grad_batches)
-
-
-def _seconds(interval: str | timedelta | dict[str, int]) -> float:
-    try:
-        if isinstance(interval, str):
-            days, hours, minutes, seconds = map(int, interval.split(":"))
-            interval = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
-        elif isinstance(interval, dict):
-            interval = timedelta(**interval)
-    except (ValueError, TypeError) as error:
-        raise UsageError(
-            f"--trainer.val_check_interval: {interval!r} is no time\nWrite DD:HH:MM:SS, such as 00:00:30:00"
-        ) from error
-    return interval.total_seconds()
 
 
 def _memory(device: torch.device) -> Iterator[tuple[str, str]]:
@@ -270,12 +188,6 @@ def _memory(device: torch.device) -> Iterator[tuple[str, str]]:
     available = available_bytes(device)
     of = "" if available is None else f" of {size(available)} that the process can have"
     yield "peak memory", f"{size(peak)}{of}, so far"
-
-
-def _finish(device: torch.device) -> None:
-    """Wait for what a GPU has still to do."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 @contextlib.contextmanager

@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_only
 from rich import get_console
+
+from graphzoo.run_length import Place, Remaining, ValidationClock, seconds_allowed
 
 __all__ = ["RunSummary", "counted", "describe_run", "duration", "size"]
 
@@ -22,8 +25,19 @@ class RunSummary(Callback):
     """Prints what `describe_run` says before the first step, and how long the run will take soon after it."""
 
     def __init__(self) -> None:
-        self._began: tuple[float, int] | None = None  # when, and after how many steps
+        self._began: tuple[float, Place] | None = None  # when, and where
         self._told = False
+        self._validation = ValidationClock()
+
+    def on_validation_batch_start(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+        """Start the clock, in the check before training."""
+        if trainer.sanity_checking:
+            self._validation.start(pl_module)
+
+    def on_validation_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+        """Note the time."""
+        if trainer.sanity_checking:
+            self._validation.stop(pl_module)
 
     @rank_zero_only
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -32,34 +46,40 @@ class RunSummary(Callback):
             get_console().print(f"{name:<12}{value}", highlight=False, soft_wrap=True)
 
     @rank_zero_only
-    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
         """Print the time of the whole run once, when steps have been timed for some seconds."""
         if self._told or trainer.fit_loop._should_accumulate():
             return
-        now = time.perf_counter()
+        now, place = time.perf_counter(), Place(trainer.current_epoch, batch_idx + 1, trainer.global_step)
         if self._began is None:  # the first step compiles
-            self._began = now, trainer.global_step
+            self._began = now, place
             return
-        steps, seconds = trainer.global_step - self._began[1], now - self._began[0]
+        steps, seconds = place.step - self._began[1].step, now - self._began[0]
         if steps < 3 or seconds < _TIMED:
             return
         self._told = True
-        left = steps_left(trainer)
-        if left is not None and left * seconds / steps >= _WORTH_TELLING:
-            time_left = duration(left * seconds / steps)
-            text = f"about {time_left} for {counted(left, 'step')}, validation not counted"
+        if text := self._remaining(trainer, place, seconds / steps):
             get_console().print(f"{'still to go':<12}{text}", highlight=False, soft_wrap=True)
 
+    def _remaining(self, trainer: Trainer, place: Place, step: float) -> str:
+        """The time that is left, validation included, in words; empty where it is short or unknown."""
+        remaining = Remaining(trainer, place, trainer.check_val_every_n_epoch, _interval(trainer))
+        limit, validation = seconds_allowed(trainer), self._validation.whole(trainer)
+        needed = math.inf if remaining.steps is None else remaining.seconds(step, (validation or (0.0,))[0])
+        if min(limit, needed) < _WORTH_TELLING or limit == needed == math.inf:
+            return ""
+        if limit < needed:
+            return f"about {duration(limit)}, when --trainer.max_time ends it"
+        counts = "validation counted" if validation else "validation not counted"
+        return f"about {duration(needed)} for {counted(remaining.steps or 0, 'step')}, {counts}"
 
-def steps_left(trainer: Trainer) -> int | None:
-    """Steps of the optimiser until the run ends by itself; None where nobody can say."""
-    ends = []
-    if trainer.max_epochs is not None and trainer.max_epochs >= 0 and trainer.num_training_batches < math.inf:
-        per_epoch = math.ceil(trainer.num_training_batches / trainer.accumulate_grad_batches)
-        ends.append(trainer.max_epochs * per_epoch - trainer.global_step)
-    if trainer.max_steps > 0:
-        ends.append(trainer.max_steps - trainer.global_step)
-    return min(ends, default=None)
+
+def _interval(trainer: Trainer) -> Any:
+    """The Trainer's `val_check_interval` as it was given; a time is kept apart from the number."""
+    seconds: float | None = getattr(trainer, "_val_check_time_interval", None)
+    return trainer.val_check_interval if seconds is None else timedelta(seconds=seconds)
 
 
 def describe_run(trainer: Trainer, pl_module: LightningModule) -> Iterator[tuple[str, str]]:

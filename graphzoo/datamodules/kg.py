@@ -43,6 +43,8 @@ _log = logging.getLogger(__name__)
 _OWN = "kg"
 # "auto": of training, and of evaluation, which is also where graphs begin to be large
 _AUTO, _EVAL_AUTO, _AUTO_VALID = 300, 1000, 250
+# of `step_costs`
+_COUNTED_QUERIES, _FACTS_OF_A_STATE = 32, 20
 _STAGES = ("train", "valid", "test", "predict")
 
 
@@ -234,8 +236,11 @@ class KGDataModule(LightningDataModule):
         spec = self.neighbourhoods
         if spec is None:
             size = self._asked[0]
-            few = f", which has fewer than {size:,} entities" if isinstance(size, int) else ""
-            return f"in the whole graph{few}"
+            few = f", which has no more than {size:,} entities" if isinstance(size, int) else ""
+            others = {"eval_neighbourhood": self._asked[1], "later_neighbourhoods": self.later_neighbourhoods}
+            unused = [name for name, value in others.items() if value]
+            unused_words = f"; {' and '.join(unused)} {'is' if len(unused) == 1 else 'are'} not used"
+            return f"in the whole graph{few}{unused_words if unused else ''}"
         later = "".join(
             f", {size:,} from epoch {epoch + 1} on" for epoch, size in self.later_neighbourhoods.items()
         )
@@ -348,6 +353,22 @@ class KGDataModule(LightningDataModule):
                 for epoch, size in sizes.items()
             }
         return self._samplers
+
+    def step_costs(self) -> dict[int, float]:
+        """What a training step costs from an epoch on, as a multiple of one in the first epoch.
+
+        Counted for a few training queries: message passing over a fact, and about twenty times as much for
+        the state of an entity. Empty where all epochs cost the same.
+        """
+        samplers = self._training_neighbourhoods()
+        if len(samplers) < 2:
+            return {}
+        head, relation, tail = self.triples("train")[:_COUNTED_QUERIES].unbind(1)
+        costs = {}
+        for epoch, sampler in samplers.items():
+            near = sampler(head, relation, tail)[0]
+            costs[epoch] = near.num_edges + _FACTS_OF_A_STATE * near.nodes.numel()
+        return {epoch: cost / costs[0] for epoch, cost in costs.items()}
 
     def save_artifacts(self, directory: str | os.PathLike[str]) -> None:
         """Write what prediction needs: knowledge_graph.npz, for a pair inference_graph.npz, and meta.json."""

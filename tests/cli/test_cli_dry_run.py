@@ -1,15 +1,13 @@
 """`fit --dry-run`: what a run will take, and nothing on the disk; `--quiet`; what a run says at its start."""
 
 import sys
-from datetime import timedelta
 from types import FunctionType, SimpleNamespace
 
 import pytest
 import torch
 
 from graphzoo import dry_run
-from graphzoo.arguments import Plan
-from graphzoo.dry_run import DryRun, limited_memory
+from graphzoo.dry_run import limited_memory
 from graphzoo.summary import RunSummary, counted, describe_run, duration, size
 from graphzoo.tasks import KGCompletion, room
 from graphzoo.tasks.room import SMALLER_MODEL
@@ -281,30 +279,6 @@ def test_validation_by_the_clock(fit, interval, monkeypatch):
 
 def test_a_wrong_time_is_refused(fit):
     assert "is no time" in dry(fit, "--trainer.val_check_interval=soon", status=2).err
-
-
-@pytest.mark.parametrize(
-    "asked, left, rounds",
-    [
-        ({}, 30, 3),
-        ({"val_check_interval": 0.5}, 25, 5),
-        ({"val_check_interval": 8}, 20, 4),  # batches, two in a step
-        ({"check_val_every_n_epoch": 2}, 50, 2),
-        ({"check_val_every_n_epoch": None, "val_check_interval": 70}, 30, 0),
-        ({"check_val_every_n_epoch": None, "val_check_interval": 30}, 50, 3),
-        ({"check_val_every_n_epoch": None}, 30, 3),
-    ],
-)
-def test_validations_are_those_of_lightning(asked, left, rounds):
-    trainer = SimpleNamespace(num_training_batches=20, accumulate_grad_batches=2)
-    assert DryRun(asked, Plan("fit", []))._rounds(trainer, left) == rounds
-
-
-def test_validations_of_an_endless_loader():
-    trainer = SimpleNamespace(num_training_batches=float("inf"), accumulate_grad_batches=2)
-    assert DryRun({}, Plan("fit", []))._rounds(trainer, 50) == 0
-    assert DryRun({"val_check_interval": 30}, Plan("fit", []))._rounds(trainer, 50) == 3
-    assert DryRun({"val_check_interval": timedelta(hours=1)}, Plan("fit", []))._interval_seconds == 3600
 
 
 @pytest.mark.parametrize("command", ["reproduce", "search"])

@@ -329,3 +329,13 @@ def test_query_graphs_take_no_mask_and_no_other_shape(graph):
         relational_spmm(torch.ones(4, 1, 4), vectors, found)
     with pytest.raises(ValueError, match="relation must have shape"):
         relational_spmm(x, torch.ones(5, 1, 4), found)
+
+
+def test_samplers_of_one_graph_share_their_index(graph):
+    first, second = NeighbourhoodSampler(graph, 4), NeighbourhoodSampler(graph, 12)
+    assert all(a is b for a, b in zip(first._edges, second._edges, strict=True))
+    alone = NeighbourhoodSampler(pickle.loads(pickle.dumps(graph)), 12)
+    assert alone._edges[0] is not second._edges[0]
+    head, relation = torch.arange(5), torch.zeros(5, dtype=torch.int64)
+    first(head, relation)  # leaves scratch memory that the other takes
+    assert torch.equal(second(head, relation)[0].nodes, alone(head, relation)[0].nodes)

@@ -265,3 +265,24 @@ def test_auto_takes_the_whole_of_a_small_graph_and_parts_of_a_large_one(family, 
     assert "300 entities" in large.describe_queries() and "1,000" in large.describe_queries()
     asked = sum(batch.target.numel() for batch in large.val_dataloader())
     assert asked == 2 * 250
+
+
+def test_larger_neighbourhoods_cost_more_and_equal_ones_the_same(family, tmp_path):
+    datamodule = KGDataModule(path=family, batch_size=16, neighbourhood=5, later_neighbourhoods={2: 5, 3: 20})
+    datamodule.setup()
+    costs = datamodule.step_costs()
+    assert list(costs) == [0, 2, 3]
+    assert costs[0] == costs[2] == 1
+    assert 3 < costs[3] < 8
+    same = KGDataModule(path=family, neighbourhood=5)
+    same.setup()
+    assert same.step_costs() == {}
+
+
+def test_a_graph_that_fits_says_which_sizes_are_not_used(family):
+    datamodule = KGDataModule(path=family, neighbourhood=10**6, eval_neighbourhood=5)
+    datamodule.setup()
+    assert datamodule.asks_near
+    assert datamodule.describe_queries() == (
+        "in the whole graph, which has no more than 1,000,000 entities; eval_neighbourhood is not used"
+    )

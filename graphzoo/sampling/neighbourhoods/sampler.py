@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -20,6 +21,13 @@ __all__ = ["NeighbourhoodSampler"]
 
 _Array = np.ndarray[Any, np.dtype[Any]]
 _MAX_PIECES = 16
+
+
+_Index = tuple[
+    tuple[_Array, _Array, _Array, _Array], tuple[_Array, ...], tuple[_Array, _Array], _Array,
+    deque[tuple[_Array, ...]],
+]  # fmt: skip
+_indices: WeakKeyDictionary[RelationalGraph, _Index] = WeakKeyDictionary()
 
 
 class NeighbourhoodSampler:
@@ -66,19 +74,10 @@ class NeighbourhoodSampler:
         self.relation_share, self.teleport = relation_share, teleport
         self.tolerance = 0.005 / self.num_nodes if tolerance is None else tolerance
         self.num_entities, self.num_kinds = graph.num_nodes, graph.num_relations
-        source, target = (row.cpu().numpy() for row in graph.edge_index)
-        kind = graph.edge_type.cpu().numpy()
-        _check_inverses(source, target, kind, graph.num_relations)
-        degree = np.bincount(source, minlength=self.num_entities)
-        self._edges = _by_source(source, target, kind, degree)
-        self._answers = _answers_by_relation(target, kind, self.num_kinds)
-        popular = np.lexsort((np.arange(self.num_entities), -degree)).astype(np.int32)
-        falling = degree[popular]
-        self._popular = popular, falling
-        level = np.zeros(self.num_entities, np.int32)
-        level[popular[1:]] = np.cumsum(falling[1:] != falling[:-1])
-        self._popularity = level
-        self._free: deque[tuple[_Array, ...]] = deque()
+        index = _indices.get(graph)  # samplers of several sizes share it
+        if index is None:
+            index = _indices[graph] = _index_of(graph)
+        self._edges, self._answers, self._popular, self._popularity, self._free = index
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_free": deque()}  # another process makes its own
@@ -299,6 +298,21 @@ def _bring(nodes: _Array, head: int, node: int, score: _Array) -> None:
     if not _holds(nodes, node):
         nodes[np.argmin(np.where(nodes == head, np.inf, score[nodes]))] = node
         nodes.sort()
+
+
+def _index_of(graph: RelationalGraph) -> _Index:
+    """Edges by source, answers by relation, entities by their number of facts, and free scratch memory."""
+    source, target = (row.cpu().numpy() for row in graph.edge_index)
+    kind = graph.edge_type.cpu().numpy()
+    _check_inverses(source, target, kind, graph.num_relations)
+    degree = np.bincount(source, minlength=graph.num_nodes)
+    popular = np.lexsort((np.arange(graph.num_nodes), -degree)).astype(np.int32)
+    falling = degree[popular]
+    level = np.zeros(graph.num_nodes, np.int32)
+    level[popular[1:]] = np.cumsum(falling[1:] != falling[:-1])
+    edges = _by_source(source, target, kind, degree)
+    answers = _answers_by_relation(target, kind, graph.num_relations)
+    return edges, answers, (popular, falling), level, deque()
 
 
 def _check_inverses(source: _Array, target: _Array, kind: _Array, num_kinds: int) -> None:

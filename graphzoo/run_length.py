@@ -1,0 +1,211 @@
+"""How long a run takes: steps and validations until its end, and the seconds they cost."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import islice
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import Timer
+
+from graphzoo.errors import UsageError
+
+__all__ = ["Place", "Remaining", "ValidationClock", "finish", "seconds_allowed", "steps_per_epoch"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a run stands.
+
+    Args:
+        epoch: Counted from 0.
+        batch: Of the loader within the epoch.
+        step: Of the optimiser, of all epochs.
+    """
+
+    epoch: int = 0
+    batch: int = 0
+    step: int = 0
+
+    def __bool__(self) -> bool:
+        return self != Place()
+
+
+class Remaining:
+    """Steps and validations from a place to the end of a run.
+
+    Args:
+        trainer: In `fit`, its loaders set up.
+        place: Where to count from.
+        every: The Trainer's `check_val_every_n_epoch`.
+        interval: The Trainer's `val_check_interval`: batches, a share of an epoch, or a time.
+
+    Raises:
+        UsageError: for an `interval` that is no time.
+    """
+
+    def __init__(self, trainer: Trainer, place: Place, every: int | None, interval: Any) -> None:
+        self._trainer, self._place, self._every = trainer, place, every
+        self._interval: float = 1.0
+        self._interval_seconds = interval_seconds(interval)
+        if interval is not None and self._interval_seconds is None:
+            self._interval = interval
+
+    @property
+    def steps(self) -> int | None:
+        """Steps of the optimiser; None without an end."""
+        trainer, place, ends = self._trainer, self._place, []
+        per_epoch = steps_per_epoch(trainer)
+        if trainer.max_epochs is not None and trainer.max_epochs >= 0 and per_epoch is not None:
+            steps = (trainer.max_epochs - place.epoch) * per_epoch
+            ends.append(steps - place.batch // trainer.accumulate_grad_batches)
+        if trainer.max_steps > 0:
+            ends.append(trainer.max_steps - place.step)
+        return min(ends, default=None)
+
+    def seconds(self, step: float, validation: float) -> float:
+        """Seconds of all that remains.
+
+        Args:
+            step: Seconds of a step where the run stands; steps of later epochs may cost more, as the
+                datamodule says.
+            validation: Seconds of a validation.
+        """
+        assert self.steps is not None
+        training = step * self._cost()
+        if self._interval_seconds is not None:
+            rounds = training // max(self._interval_seconds, step)
+        else:
+            rounds = self._rounds(self.steps)
+        return training + rounds * validation
+
+    def _cost(self) -> float:
+        """Steps that remain, each counted as so many of the present epoch."""
+        steps, per_epoch = self.steps, steps_per_epoch(self._trainer)
+        assert steps is not None
+        datamodule: Any = self._trainer.datamodule  # type: ignore[attr-defined]
+        costs: dict[int, float] = getattr(datamodule, "step_costs", dict)()
+        if per_epoch is None or len(costs) < 2:
+            return steps
+        place = self._place
+        first = place.epoch * per_epoch + place.batch // self._trainer.accumulate_grad_batches
+        begins = [*sorted(costs), math.inf]
+        total = now = 0.0
+        for begin, end in zip(begins, begins[1:], strict=False):
+            inside = min(end * per_epoch, first + steps) - max(begin * per_epoch, first)
+            total += max(0.0, inside) * costs[int(begin)]
+            if begin <= place.epoch:
+                now = costs[int(begin)]
+        return total / now
+
+    def _rounds(self, steps: int) -> float:
+        """Validations within so many steps, when Lightning counts them in batches."""
+        trainer, place = self._trainer, self._place
+        parts, batches = trainer.accumulate_grad_batches, trainer.num_training_batches
+        per_epoch = steps_per_epoch(trainer)
+        interval = max(1, self._interval) if isinstance(self._interval, int) else self._interval
+        if isinstance(interval, float):  # a share of an epoch
+            interval = max(1, int(batches * interval)) if per_epoch is not None else math.inf
+        if per_epoch is None:
+            return steps * parts // interval
+        if self._every is None:
+            return (steps / per_epoch) * batches // interval
+        every, within = self._every, batches // interval
+
+        def until(end: int) -> float:
+            epochs, rest = divmod(end, per_epoch)
+            begun = min(within, rest * parts // interval) if (epochs + 1) % every == 0 else 0
+            return epochs // every * within + begun
+
+        start = place.epoch * per_epoch + place.batch // parts
+        return until(start + steps) - until(start)
+
+
+class ValidationClock:
+    """Times batches of validation, to say what a whole one takes."""
+
+    def __init__(self) -> None:
+        self._batches: list[tuple[float, int]] = []  # seconds and questions
+        self._began, self._asked = 0.0, 0
+
+    def __bool__(self) -> bool:
+        return bool(self._batches)
+
+    def start(self, module: LightningModule) -> None:
+        """A batch begins."""
+        self._asked = _questions(module)
+        self._began = time.perf_counter()
+
+    def stop(self, module: LightningModule) -> None:
+        """A batch ends."""
+        finish(module.device)
+        self._batches.append((time.perf_counter() - self._began, _questions(module) - self._asked))
+
+    def whole(self, trainer: Trainer) -> tuple[float, int | None] | None:
+        """Seconds of a validation, and its questions where these do not grow with its batches.
+
+        Questions asked in reverse are asked when their relation is first met: the first batches ask most.
+
+        Returns:
+            None where no batch was timed, or their number is not known.
+        """
+        batches = sum(trainer.num_val_batches)
+        if not self._batches or batches == math.inf:
+            return None
+        module, loaders = trainer.lightning_module, trainer.val_dataloaders
+        loader: Iterable[Any] = loaders[0] if isinstance(loaders, list) else loaders or ()
+        count_questions: Any = getattr(module, "num_questions", None)  # of graphzoo's tasks
+        count = count_questions(islice(loader, int(batches))) if count_questions else None
+        if count is None:
+            return min(seconds for seconds, _ in self._batches) * batches, None
+        return min(seconds / asked for seconds, asked in self._batches) * count, count
+
+
+def _questions(module: LightningModule) -> int:
+    return int(getattr(module, "questions_asked", 0))
+
+
+def steps_per_epoch(trainer: Trainer) -> int | None:
+    """Steps of the optimiser; None where the length of an epoch is not known."""
+    batches = trainer.num_training_batches
+    return None if batches == math.inf else math.ceil(batches / trainer.accumulate_grad_batches)
+
+
+def seconds_allowed(trainer: Trainer) -> float:
+    """What `--trainer.max_time` leaves; infinite without it."""
+    callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
+    remaining = (one.time_remaining() for one in callbacks if isinstance(one, Timer))
+    return min((left for left in remaining if left is not None), default=math.inf)
+
+
+def interval_seconds(interval: Any) -> float | None:
+    """A `val_check_interval` that is a time, in seconds; None for any other.
+
+    Raises:
+        UsageError: for text that is no time.
+    """
+    if not isinstance(interval, str | timedelta | dict):
+        return None
+    try:
+        if isinstance(interval, str):
+            days, hours, minutes, seconds = map(int, interval.split(":"))
+            interval = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+        elif isinstance(interval, dict):
+            interval = timedelta(**interval)
+    except (ValueError, TypeError) as error:
+        raise UsageError(
+            f"--trainer.val_check_interval: {interval!r} is no time\nWrite DD:HH:MM:SS, such as 00:00:30:00"
+        ) from error
+    return float(interval.total_seconds())
+
+
+def finish(device: torch.device) -> None:
+    """Wait for what a GPU has still to do."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
