@@ -35,6 +35,7 @@ from graphzoo.run_config import check_class, plain_settings
 from graphzoo.run_directory import relative
 from graphzoo.settings_file import read_settings
 from graphzoo.shown import visible
+from graphzoo.streams import refuses_output
 
 __all__ = ["run_plan", "show_class_help", "show_help"]
 
@@ -149,6 +150,8 @@ def _tell_error(error: BaseException, plan: Plan) -> int:
         return _tell(_no_memory(error, plan), 1)
     if isinstance(error, NonFiniteError):
         return _tell(f"{'training stopped' if plan.command == 'fit' else 'stopped'}: {text}", 1)
+    if isinstance(error, OSError) and error.filename is None and refuses_output():
+        return _tell(f"{of_system(error)[0]}\n{_go_on(plan)}", 1)
     if isinstance(error, OSError) and error.errno in _NO_ROOM and plan.began:
         return _tell(_no_room(error, plan), 1)
     if isinstance(error, UsageError):

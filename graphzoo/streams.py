@@ -8,7 +8,7 @@ import os
 import sys
 from typing import Any
 
-__all__ = ["Unread", "drop_output", "open_streams"]
+__all__ = ["Unread", "drop_output", "open_streams", "refuses_output"]
 
 
 class Unread(io.StringIO):
@@ -42,6 +42,16 @@ def open_streams() -> None:
 
 def _is_gone(stream: Any) -> bool:
     return stream is None or stream.closed
+
+
+def refuses_output() -> bool:
+    """Whether standard output cannot take the end of a line, as on a full disk; else that is written."""
+    try:
+        sys.stdout.write("\n")
+        sys.stdout.flush()
+    except OSError:
+        return True
+    return False
 
 
 def drop_output() -> None:

@@ -5,11 +5,13 @@ import subprocess
 import sys
 
 import pytest
+import torch
 from filelock import Timeout
 
 from graphzoo import waiting
 from graphzoo.datasets import fetch
 from graphzoo.datasets.errors import DownloadError
+from graphzoo.ops.tensor_file import TensorFile
 
 HOLDER = """
 import sys, time
@@ -51,6 +53,22 @@ def test_waiting_for_a_stopped_process_is_told(holder, tmp_path, monkeypatch, ca
     with pytest.raises(DownloadError, match="has held this lock"), fetch.locked(tmp_path / "one.lock"):
         raise AssertionError("two have it")
     assert f"process {holder.pid}, stopped (kill -CONT {holder.pid}" in capfd.readouterr().err
+
+
+def test_waiting_for_a_result_that_another_process_computes_is_told(tmp_path, monkeypatch, capfd):
+    path = tmp_path / "denoised.bin"
+    file = TensorFile(path, "key", torch.Size([2, 2]), torch.float32, is_mapped=False)
+    monkeypatch.setattr(waiting, "NOTICE", 0.05)
+    monkeypatch.setattr("graphzoo.ops.tensor_file._LOCK_TIMEOUT", 0.2)
+    command = [sys.executable, "-c", HOLDER, f"{path}.lock"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout.readline() == "held\n"
+        with pytest.raises(OSError):
+            file.provide(lambda out: torch.ones(2, 2))
+        child.kill()
+    said = capfd.readouterr().err
+    assert f"waits for process {child.pid}, which has the lock {path}.lock" in said
+    assert file.provide(lambda out: torch.ones(2, 2)).sum() == 4
 
 
 def test_a_lock_that_is_free_is_taken_without_a_word(tmp_path, capfd):

@@ -12,8 +12,10 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from filelock import FileLock, Timeout
+from filelock import Timeout
 from torch import Tensor
+
+from graphzoo.waiting import TellingLock
 
 __all__ = ["TensorFile"]
 
@@ -58,7 +60,7 @@ class TensorFile:
             return found
         self.path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with FileLock(f"{self.path}.lock", timeout=_LOCK_TIMEOUT):
+            with TellingLock(f"{self.path}.lock", timeout=_LOCK_TIMEOUT):
                 # another process may have made it while this one waited
                 found = self._read()
                 return self._write(compute) if found is None else found

@@ -40,6 +40,21 @@ def test_a_full_disk_behind_standard_output(shell):
     assert lines(result)[0] == "graphzoo: the output: No space left on device"
 
 
+@pytest.mark.fault(
+    "standard output of a training is a full disk",
+    "status 1, told so and not as a file of the run; how to go on",
+)
+@pytest.mark.parametrize("more", ["", "--dry-run", "--print_config"])
+def test_a_full_disk_behind_a_training(shell, tmp_path, monkeypatch, more):
+    monkeypatch.chdir(tmp_path)
+    names = "--model knowformer --data umls --trainer smoke --run_dir run"
+    result = shell(f"graphzoo fit {names} {more} > /dev/full")
+    assert result.returncode == 1
+    said = [line for line in lines(result) if not line.startswith("graphzoo fit: ")]
+    assert said[0] == "graphzoo: the output: No space left on device", said
+    assert len(said) == 2 and ("graphzoo fit --config run/config.yaml" in said[1]) == (not more), said
+
+
 @pytest.mark.fault("standard output is closed", "status 1: nobody could read the answer")
 def test_a_closed_standard_output(shell):
     result = shell("graphzoo list models >&-")
