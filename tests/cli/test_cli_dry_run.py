@@ -323,14 +323,21 @@ def test_times_and_sizes_for_people():
         (20, 1, -1, 5, "20 steps an epoch, at most 5 steps"),
         (20, 1, 3, 5, "20 steps an epoch, at most 3 epochs or 5 steps"),
         (float("inf"), 1, 3, -1, "epochs of unknown length, at most 3 epochs"),
-        (float("inf"), 2, -1, -1, "epochs of unknown length, each step in 2 parts"),
+        (
+            float("inf"),
+            2,
+            -1,
+            -1,
+            "epochs of unknown length, each step in 2 parts, "
+            "without an end: set --trainer.max_epochs or --trainer.max_time",
+        ),
     ],
 )
 def test_the_line_of_training_reads_well(capsys, batches, parts, max_epochs, max_steps, line):
     trainer = SimpleNamespace(
         datamodule=None, world_size=1, strategy=SimpleNamespace(root_device="cpu"), precision="32-true",
         num_training_batches=batches, accumulate_grad_batches=parts, max_epochs=max_epochs,
-        max_steps=max_steps,
+        max_steps=max_steps, callbacks=[], early_stopping_callbacks=[],
     )  # fmt: skip
     model = torch.nn.Linear(2, 1)
     assert dict(describe_run(trainer, model))["training"] == line
