@@ -7,12 +7,13 @@ name look like another. Joiners (U+200C, U+200D) stay: Persian, Hindi and many e
 from __future__ import annotations
 
 import re
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-__all__ = ["DIRECTIONS", "cell", "visible"]
+__all__ = ["DIRECTIONS", "cell", "say", "tell", "visible"]
 
 # soft hyphen, Arabic letter mark, Mongolian separator, widths and directions, invisible operators, byte order
 # mark, annotations, tags
@@ -43,3 +44,21 @@ def cell(text: object) -> Text:
     from rich.text import Text
 
     return Text(visible(str(text)))
+
+
+def say(text: str) -> None:
+    """Write lines to standard output: names and paths in them are spelt out.
+
+    Args:
+        text: Lines with their ends.
+    """
+    sys.stdout.write("\n".join(map(visible, text.split("\n"))))
+
+
+def tell(text: str) -> None:
+    """Write lines to standard error: names and paths in them are spelt out.
+
+    Args:
+        text: Lines with their ends.
+    """
+    sys.stderr.write("\n".join(map(visible, text.split("\n"))))

@@ -150,6 +150,22 @@ def test_a_damaged_state_is_refused_by_name(trained, cli, kind):
     assert kept == before
 
 
+@pytest.mark.fault(
+    "a checkpoint names no version of Lightning, or one whose form would first be changed",
+    "refused; its form is not taken for granted",
+)
+@pytest.mark.parametrize("version", [None, "1.5.0", "2.x", 10**20, "2." + "9" * 5000])
+def test_a_version_of_lightning_that_graphzoo_never_had(trained, cli, version):
+    shutil.copytree(trained, "run")
+    key = "pytorch-lightning_version"
+    change("run/checkpoints/best.ckpt", lambda c: c.pop(key) if version is None else c.update({key: version}))
+    result = cli("test", "--ckpt_path", "run")
+    assert result.status == 2 and f"refused: {key} is" in result.err.replace("does not fit", "refused"), (
+        result.err
+    )
+    assert len(result.err.splitlines()) <= 6
+
+
 def test_a_storage_is_not_larger_than_its_part_of_the_file(tmp_path):
     """torch takes the number in the description for the size of a storage, and reads beyond its end."""
     path = tmp_path / "x.ckpt"

@@ -101,3 +101,11 @@ def test_concurrent_processes_leave_one_whole_entry(folder, own_cache):
     assert len(outputs) == 1
     assert len(stored(own_cache)) == 1
     assert not list((own_cache / "parsed").glob(".*.tmp"))
+
+
+@pytest.mark.fault("a data file of twenty gigabytes of holes", "refused before it is read, for the cache too")
+def test_holes_are_not_read_for_the_key(folder):
+    with (folder / "train.txt").open("r+b") as file:
+        file.truncate(20 << 30)
+    with pytest.raises((OSError, ValueError), match="are holes"):
+        from_files(folder)
