@@ -321,19 +321,30 @@ def check_figures(figures: Iterable[Any]) -> None:
 
 
 def check_names(content: Mapping[str, Any]) -> None:
-    """Refuse names of a run or a row that no table could show.
+    """Refuse names, notes and seeds of a run or a row that no table could show.
 
     Args:
         content: Of a results.json or row.json.
 
     Raises:
-        ValueError: for a name that is too long, or none at all.
+        ValueError: for a name that is too long, or none at all, and for seeds that are no numbers.
     """
     for key in ("model", "data", "recipe", "name"):
         if not isinstance(found := content.get(key), str | None) or len(found or "") > _LONGEST_NAME:
             raise ValueError(f"{key} is no name of at most {_LONGEST_NAME} letters")
+    for key in ("differs", "command"):
+        if not isinstance(content.get(key), str | None):
+            raise ValueError(f"{key} is no text")
+    for key in ("seeds", "splits"):
+        listed = content.get(key)
+        if listed is not None and not (isinstance(listed, list) and all(map(_is_seed, listed))):
+            raise ValueError(f"{key} is no list of whole numbers")
     if any(len(name) > _LONGEST_NAME for name in content["metrics"]):
         raise ValueError(f"the name of a metric has more than {_LONGEST_NAME} letters")
+
+
+def _is_seed(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 64
 
 
 def read_row(path: Path) -> dict[str, Any]:
