@@ -333,7 +333,9 @@ def spoil_tree(draw: random.Random, tree: Any, *, plain: bool) -> None:
 
 
 def put_odd(draw: random.Random, path: Path) -> None:
-    """Something in the place of a file that is not the file."""
+    """Something in the place of a file that is not the file; nothing below what is no folder any more."""
+    if not path.parent.is_dir() and path.parent.exists():
+        return
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -601,7 +603,7 @@ def options(draw: random.Random, base: Path) -> Attempt:
                 words.insert(draw.randrange(1, len(words) + 1), value)
             case 1 if len(words) > 1:
                 words[draw.randrange(1, len(words))] = value
-            case 2 if len(words) > 2:
+            case 2 if len(words) > 2 and words != REPRODUCE:  # which would begin other processes
                 del words[draw.randrange(1, len(words))]
             case _:
                 name = draw.choice(names)

@@ -263,8 +263,8 @@ def conclude(attempt: Running, status: int) -> tuple[object, ...]:
         outcome, message = "signal", f"signal {-code}: {err[-_TOLD:]}"
     elif code in (129, 130, 143) and described["kind"] == "surroundings":
         outcome = "stopped"
-    elif code and not err and described["kind"] == "streams":
-        outcome = "failed"  # nobody could read why
+    elif code and not err and described["kind"] in ("streams", "surroundings"):
+        outcome = "failed"  # nobody could read why, or no file may have a byte
     else:
         outcome, message = judge(code, "", err)
         if (

@@ -15,13 +15,13 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import Timer
 from lightning.pytorch.utilities.seed import isolate_rng
-from rich import get_console
 from rich.table import Table
 
 from graphzoo.arguments import Plan
 from graphzoo.callbacks.diagnostics import peak_memory_gib
 from graphzoo.errors import UsageError
 from graphzoo.memory import available_bytes
+from graphzoo.shown import console
 from graphzoo.summary import counted, describe_run, duration, size
 from graphzoo.tasks.room import refuse_untrainable
 
@@ -124,7 +124,7 @@ class DryRun(Callback):
             table = Table(title=_TITLE, show_header=False, title_justify="left")
             for row in rows:
                 table.add_row(*row)
-            get_console().print(table)
+            console().print(table)
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Refuse settings with which nothing is trained.

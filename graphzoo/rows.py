@@ -12,7 +12,7 @@ from graphzoo.errors import UsageError
 from graphzoo.json_file import read_json
 from graphzoo.presets import Preset, find_preset
 from graphzoo.runs import Run
-from graphzoo.shown import cell
+from graphzoo.shown import cell, console
 
 __all__ = [
     "SHOWN",
@@ -279,7 +279,6 @@ def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
         title: Above the table.
         rows: From `write_row`.
     """
-    from rich import get_console
     from rich.table import Table
 
     from graphzoo.results import PERCENT, format_metric
@@ -300,9 +299,9 @@ def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
             paper = "" if published is None else spread(name, published, found["paper_std"])
             cells = [PERCENT.get(name, name), spread(name, found["mean"], found["std"]), paper, difference]
             table.add_row(*map(cell, [*([row["name"] or ""] if named else []), *cells]))
-    get_console().print(table)
+    console().print(table)
     if not named and rows[0].get("differs") and any(found["paper"] for found in rows[0]["metrics"].values()):
-        get_console().print(cell(f"differs from the paper: {rows[0]['differs']}"))
+        console().print(cell(f"differs from the paper: {rows[0]['differs']}"))
 
 
 def check_figures(figures: Iterable[Any]) -> None:
@@ -361,7 +360,7 @@ def read_row(path: Path) -> dict[str, Any]:
         if not content["metrics"]:
             raise ValueError("no metrics")
         for found in content["metrics"].values():
-            others = [found.get(key) for key in ("std", "paper", "paper_std")]
+            others = [found["std"], found.get("paper"), found.get("paper_std")]
             figures = [found["mean"], *found["values"], *others]
             if not all(isinstance(figure, int | float | None) for figure in figures):
                 raise TypeError("a figure that is no number")

@@ -11,15 +11,17 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.text import Text
 
-__all__ = ["DIRECTIONS", "cell", "say", "tell", "visible"]
+__all__ = ["DIRECTIONS", "cell", "console", "say", "tell", "visible"]
 
 # soft hyphen, Arabic letter mark, Mongolian separator, widths and directions, invisible operators, byte order
 # mark, annotations, tags
 DIRECTIONS = (
     "\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f"
 )
+_NARROW = 40
 _STEERS = re.compile(f"[\x00-\x1f\x7f-\x9f{DIRECTIONS}\ud800-\udfff]")
 
 
@@ -44,6 +46,16 @@ def cell(text: object) -> Text:
     from rich.text import Text
 
     return Text(visible(str(text)))
+
+
+def console() -> Console:
+    """Where tables and lines go: never so narrow that rich finds no room for a column, and fails."""
+    from rich import get_console
+
+    found = get_console()
+    if found.width < _NARROW:
+        found.width = _NARROW
+    return found
 
 
 def say(text: str) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_only
-from rich import get_console
+
+from graphzoo.shown import console
 
 __all__ = ["RunSummary", "counted", "describe_run", "duration", "size"]
 
@@ -29,7 +30,7 @@ class RunSummary(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Print the lines."""
         for name, value in describe_run(trainer, pl_module):
-            get_console().print(f"{name:<12}{value}", highlight=False, soft_wrap=True)
+            console().print(f"{name:<12}{value}", highlight=False, soft_wrap=True)
 
     @rank_zero_only
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
@@ -48,7 +49,7 @@ class RunSummary(Callback):
         if left is not None and left * seconds / steps >= _WORTH_TELLING:
             time_left = duration(left * seconds / steps)
             text = f"about {time_left} for {counted(left, 'step')}, validation not counted"
-            get_console().print(f"{'still to go':<12}{text}", highlight=False, soft_wrap=True)
+            console().print(f"{'still to go':<12}{text}", highlight=False, soft_wrap=True)
 
 
 def steps_left(trainer: Trainer) -> int | None:

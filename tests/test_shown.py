@@ -16,7 +16,7 @@ from graphzoo.report.content import Code, Note, Report, Section, TableBlock
 from graphzoo.report.page import to_html
 from graphzoo.results import print_table
 from graphzoo.rows import print_rows
-from graphzoo.shown import say, tell, visible
+from graphzoo.shown import console, say, tell, visible
 
 PACKAGE = Path(__file__).resolve().parents[1] / "graphzoo"
 # clears the screen, names the window, turns the direction, hides itself, is markup of rich
@@ -67,6 +67,19 @@ def test_names_of_folders(capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a\x1b[2J"))
     main(["doctor"])
     assert r"a\x1b[2J" in (shown := capsys.readouterr().out) and not RAW.search(shown)
+
+
+@pytest.mark.fault("a terminal of one column", "tables are as wide as forty; nothing stops")
+@pytest.mark.parametrize("width", ["1", "2", "7"])
+def test_a_narrow_terminal(capsys, monkeypatch, width):
+    from rich import get_console
+
+    monkeypatch.setattr(get_console(), "_width", int(width))
+    row = {"relation": "all", "direction": "head", "acc": 0.5}
+    print_table("own", {"test/acc": 0.5, "test/loss": 1.0}, [row], "test")
+    print_rows("own", [ROW, ROW])
+    console().print("50.00")
+    assert "50.00" in capsys.readouterr().out
 
 
 def test_nothing_else_writes_to_the_terminal():

@@ -33,7 +33,7 @@ from graphzoo.runs import (
 )
 from graphzoo.search.space import Space, nested, read_space
 from graphzoo.settings_file import read_settings
-from graphzoo.shown import say, tell
+from graphzoo.shown import console, say, tell
 
 if TYPE_CHECKING:
     from optuna.trial import Trial
@@ -265,7 +265,6 @@ def _report(
     study: TrialStudy, plan: Plan, rest: list[str], runs: list[Run], record: Mapping[str, Any]
 ) -> None:
     """The best trials as a table, and the best one as a recipe."""
-    from rich import get_console
     from rich.table import Table
 
     from graphzoo.results import write_results
@@ -290,7 +289,7 @@ def _report(
     table.add_section()
     for name in study.space.choices:
         table.add_row(*map(cell, [name, *(_shown(trial.params[name]) for trial in shown)]))
-    get_console().print(table)
+    console().print(table)
     recipe = study.folder / "best.yaml"
     part = recipe.with_name("best.yaml.part")
     part.write_text(_recipe(study, plan, rest, runs, monitor, record["window"]), encoding="utf-8")

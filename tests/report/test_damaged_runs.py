@@ -104,3 +104,13 @@ def test_a_row_of_other_kinds_of_values(tmp_path, capsys, key, value, form):
     assert main(["results", str(tmp_path / "runs"), f"--format={form}", "--commands"]) == 1
     said = capsys.readouterr()
     assert said.err.count("left out") == 1 and key in said.err and said.out
+
+
+def test_a_row_without_deviations(tmp_path, capsys):
+    path = write_row(tmp_path / "row") / "row.json"
+    row = json.loads(path.read_text())
+    for found in row["metrics"].values():
+        del found["std"]
+    path.write_text(json.dumps(row))
+    assert main(["results", str(path)]) == 2
+    assert "is no row of results ('std')" in capsys.readouterr().err
