@@ -1,4 +1,4 @@
-"""The attempts of `benchmarks.hostile_campaign`: what is laid before the program, and what is asked of it then.
+"""The attempts of `benchmarks.hostile_campaign`: what is laid before the program, and what is asked of it.
 
 Every kind takes a generator of random numbers and an empty folder that is current, and leaves files there.
 What it returns is the command, or a call of the library.
@@ -15,10 +15,9 @@ import random
 import shutil
 import signal
 import socket
-import threading
 import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,9 +30,27 @@ __all__ = ["KINDS", "MARKS", "Attempt", "make_bases"]
 # Steers a terminal, turns the direction of writing, ends a text.
 MARKS = ("\x1b]0;owned\x07", "\x1b[2J", "\x9b2J", "\u202e", "\u2066", "\x00")
 NAMES = [
-    *(f"a{mark}b" for mark in MARKS), "", " ", "a b", "?", "=1+2", "@SUM(A1)", "[bold]x[/]", "<script>", "$x^$",
-    "../../victim", "C:\\run\\con", "nul", "\ufeffa1", "a1\u200b", "a" * 5000, "\ud800", "e\u0301", "A1", "é" * 300,
-]  # fmt: skip
+    *(f"a{mark}b" for mark in MARKS),
+    "",
+    " ",
+    "a b",
+    "?",
+    "=1+2",
+    "@SUM(A1)",
+    "[bold]x[/]",
+    "<script>",
+    "$x^$",
+    "../../victim",
+    "C:\\run\\con",
+    "nul",
+    "\ufeffa1",
+    "a1\u200b",
+    "a" * 5000,
+    "\ud800",
+    "e\u0301",
+    "A1",
+    "é" * 300,
+]
 NUMBERS = [
     "0",
     "-1",
@@ -50,10 +67,33 @@ NUMBERS = [
     "1_0",
 ]
 PATHS = [
-    "victim", "../victim", "../victim/letters.txt", "/dev/full", "/dev/null", "/proc/self/mem", "x/" * 300 + "y",
-    "y" * 300, "C:\\data\\run", "..\\victim", "con", "aux.csv", "a:b", "~", "$HOME", "-", "--", "\x1b[2J", "\udc80",
-    "https://example.org/x", "s3://bucket/x", "file:///etc/passwd", ".", "/", "out/..", "out/\x00",
-]  # fmt: skip
+    "victim",
+    "../victim",
+    "../victim/letters.txt",
+    "/dev/full",
+    "/dev/null",
+    "/proc/self/mem",
+    "x/" * 300 + "y",
+    "y" * 300,
+    "C:\\data\\run",
+    "..\\victim",
+    "con",
+    "aux.csv",
+    "a:b",
+    "~",
+    "$HOME",
+    "-",
+    "--",
+    "\x1b[2J",
+    "\udc80",
+    "https://example.org/x",
+    "s3://bucket/x",
+    "file:///etc/passwd",
+    ".",
+    "/",
+    "out/..",
+    "out/\x00",
+]
 KG_FIT = ["fit", "--model", "knowformer", "--data", "kg", "--data.path", "data", "--trainer.max_epochs=1"]
 KG_FIT += ["--model.encoder.num_layers=1", "--model.encoder.hidden_channels=8", "--trainer.accelerator=cpu"]
 NODE_FIT = [
@@ -221,7 +261,7 @@ def spoil_text(draw: random.Random, content: bytes) -> bytes:
                 )
                 content = b"\n".join(lines)
             case 12:
-                lines[at] = (lines[at] + separator) * draw.choice([100, 20_000])
+                lines[at] = ((lines[at] + separator) * draw.choice([100, 20_000]))[: 1 << 22]  # one huge line
                 content = b"\n".join(lines)
             case 13:
                 content = content.replace(
@@ -246,10 +286,33 @@ def hostile_value(draw: random.Random, *, plain: bool) -> Any:
     for _ in range(60):
         wide = [wide, wide]
     many = [
-        None, True, -1, 0, 1, 10**8, 10**20, -(10**20), 10**400, float("nan"), float("inf"), 1e-320, 0.5, "x",
-        *NAMES, *PATHS, [], {}, [1], {"a": 1}, [[]], {"class_path": "os.system", "init_args": {"command": "touch OWNED"}},
-        {"class_path": "graphzoo.encoders.KnowFormer"}, "os.system", "torch.load", list(range(1000)),
-    ]  # fmt: skip
+        None,
+        True,
+        -1,
+        0,
+        1,
+        10**8,
+        10**20,
+        -(10**20),
+        10**400,
+        float("nan"),
+        float("inf"),
+        1e-320,
+        0.5,
+        "x",
+        *NAMES,
+        *PATHS,
+        [],
+        {},
+        [1],
+        {"a": 1},
+        [[]],
+        {"class_path": "os.system", "init_args": {"command": "touch OWNED"}},
+        {"class_path": "graphzoo.encoders.KnowFormer"},
+        "os.system",
+        "torch.load",
+        list(range(1000)),
+    ]
     if plain:
         return draw.choice([*many, deep])
     itself: list[Any] = []
@@ -285,7 +348,10 @@ def hostile_tensor(draw: random.Random, like: torch.Tensor) -> object:
         lambda: torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)]),
         lambda: like * 1e30,
     ]
-    return draw.choice(choices)()
+    try:
+        return draw.choice(choices)()
+    except (RuntimeError, TypeError, NotImplementedError):  # not of every tensor
+        return torch.empty(0)
 
 
 def places(tree: Any, most: int = 20_000) -> list[tuple[Any, Any]]:
@@ -567,20 +633,64 @@ def data(kind: str) -> Kind:
 def options(draw: random.Random, base: Path) -> Attempt:
     kind = lay_run(draw, base)
     commands: list[list[str]] = [
-        [*FIT[kind], "--run_dir", "out"], ["test", "--ckpt_path", "run", "--run_dir", "out"], ["list", "models"],
-        ["predict", "--ckpt_path", "run", "--queries", "queries.tsv"], ["export", "run", "--out", "out"],
-        ["results", "run"], ["plot", "run", "--no-model", "--out", "out.html"], ["doctor"], ["download", "umls"],
-        ["completion", "bash"], ["dashboard", "--project", "p", "--out", "out"], [*SEARCH, "--sweep", "out"],
-        REPRODUCE, ["_complete", "3", "fit", "--model", "k"],
-    ]  # fmt: skip
+        [*FIT[kind], "--run_dir", "out"],
+        ["test", "--ckpt_path", "run", "--run_dir", "out"],
+        ["list", "models"],
+        ["predict", "--ckpt_path", "run", "--queries", "queries.tsv"],
+        ["export", "run", "--out", "out"],
+        ["results", "run"],
+        ["plot", "run", "--no-model", "--out", "out.html"],
+        ["doctor"],
+        ["download", "umls"],
+        ["completion", "bash"],
+        ["dashboard", "--project", "p", "--out", "out"],
+        [*SEARCH, "--sweep", "out"],
+        REPRODUCE,
+        ["_complete", "3", "fit", "--model", "k"],
+    ]
     names = [
-        "--model.lr", "--model.encoder.num_layers", "--model.encoder.hidden_channels", "--data.batch_size", "--seed",
-        "--trainer.max_epochs", "--trainer.devices", "--trainer.precision", "--trainer.callbacks", "--config",
-        "--run_dir", "--ckpt_path", "--recipe", "--trainer", "--logger", "--model", "--data", "--data.path", "--out",
-        "--format", "--queries", "--top-k", "--device", "--explain", "--candidates", "--batch-size", "--score",
-        "--data.root", "--data.cache", "--trainer.default_root_dir", "--model.encoder", "--trials", "--to", "--debug",
-        "--trainer.logger", "--trainer.strategy", "--data.num_workers", "--trainer.max_time", "--help", "-h", "--",
-    ]  # fmt: skip
+        "--model.lr",
+        "--model.encoder.num_layers",
+        "--model.encoder.hidden_channels",
+        "--data.batch_size",
+        "--seed",
+        "--trainer.max_epochs",
+        "--trainer.devices",
+        "--trainer.precision",
+        "--trainer.callbacks",
+        "--config",
+        "--run_dir",
+        "--ckpt_path",
+        "--recipe",
+        "--trainer",
+        "--logger",
+        "--model",
+        "--data",
+        "--data.path",
+        "--out",
+        "--format",
+        "--queries",
+        "--top-k",
+        "--device",
+        "--explain",
+        "--candidates",
+        "--batch-size",
+        "--score",
+        "--data.root",
+        "--data.cache",
+        "--trainer.default_root_dir",
+        "--model.encoder",
+        "--trials",
+        "--to",
+        "--debug",
+        "--trainer.logger",
+        "--trainer.strategy",
+        "--data.num_workers",
+        "--trainer.max_time",
+        "--help",
+        "-h",
+        "--",
+    ]
     words = list(draw.choice(commands))
     for _ in range(draw.choice([1, 1, 2, 3])):
         value = draw.choice(
@@ -666,10 +776,18 @@ def queries(draw: random.Random, base: Path) -> Attempt:
 
 def streams(draw: random.Random, base: Path) -> Attempt:
     kind = lay_run(draw, base)
-    attempt = draw.choice([
-        ask(draw, kind), Attempt(["list", "data"]), Attempt(["results", "run"]), Attempt(["doctor"]), Attempt(["--help"]),
-        Attempt(["predict", "--ckpt_path", "run", *(["--queries", "queries.tsv"] if kind == "kg" else [])]),
-    ])  # fmt: skip
+    attempt = draw.choice(
+        [
+            ask(draw, kind),
+            Attempt(["list", "data"]),
+            Attempt(["results", "run"]),
+            Attempt(["doctor"]),
+            Attempt(["--help"]),
+            Attempt(
+                ["predict", "--ckpt_path", "run", *(["--queries", "queries.tsv"] if kind == "kg" else [])]
+            ),
+        ]
+    )
     if callable(attempt.todo):
         attempt = Attempt(["list", "models"])
 
@@ -738,10 +856,16 @@ def names(draw: random.Random, base: Path) -> Attempt:
 def surroundings(draw: random.Random, base: Path) -> Attempt:
     """A good command in a bad place: users, HOME, clock, links, locks, room, handles, folders."""
     kind = lay_run(draw, base)
-    attempt = draw.choice([
-        ask(draw, kind), ask(draw, kind), Attempt([*FIT[kind], "--run_dir", "out", "--quiet"], ("out",)), Attempt(["doctor"]),
-        Attempt(["list", "data"]), Attempt(["download", "umls"]),
-    ])  # fmt: skip
+    attempt = draw.choice(
+        [
+            ask(draw, kind),
+            ask(draw, kind),
+            Attempt([*FIT[kind], "--run_dir", "out", "--quiet"], ("out",)),
+            Attempt(["doctor"]),
+            Attempt(["list", "data"]),
+            Attempt(["download", "umls"]),
+        ]
+    )
     attempt.writes += ("home", ".cache")
 
     def refused(*_: object, **__: object) -> None:
@@ -796,16 +920,29 @@ def surroundings(draw: random.Random, base: Path) -> Attempt:
         [lambda: os.environ.update(XDG_CACHE_HOME="/dev/full/x")],
         [lambda: os.environ.update(XDG_CACHE_HOME="relative\x1b[2J")],
         [lambda: os.environ.update(TMPDIR="/nowhere")],
-        [nobody], [nobody, lambda: os.environ.update(HOME="/root")],
+        [nobody],
+        [nobody, lambda: os.environ.update(HOME="/root")],
         [lambda: shutil.chown("run", 65534), nobody],
-        [backwards], [lambda: setattr(os, "link", refused)], [lambda: setattr(os, "symlink", refused)],
-        [no_locks], [no_locks, lambda: setattr(os, "link", refused)],
-        [limit(resource.RLIMIT_NOFILE, draw.choice([8, 16, 40]))], [file_size], [file_size], [gone],
-        [lambda: os.umask(0o777)], [lambda: os.chmod(".", 0o555), nobody],
-        [lambda: os.environ.update(COLUMNS="1", LINES="1")], [lambda: os.environ.update(COLUMNS="x")],
-        [lambda: os.environ.update(GRAPHZOO_DATA="\udc80")], [lambda: os.environ.update(GRAPHZOO_DATA="/dev/zero")],
-        [send(signal.SIGHUP)], [send(signal.SIGSTOP)], [send(signal.SIGTERM)], [send(signal.SIGINT)],
-    ]  # fmt: skip
+        [backwards],
+        [lambda: setattr(os, "link", refused)],
+        [lambda: setattr(os, "symlink", refused)],
+        [no_locks],
+        [no_locks, lambda: setattr(os, "link", refused)],
+        [limit(resource.RLIMIT_NOFILE, draw.choice([8, 16, 40]))],
+        [file_size],
+        [file_size],
+        [gone],
+        [lambda: os.umask(0o777)],
+        [lambda: os.chmod(".", 0o555), nobody],
+        [lambda: os.environ.update(COLUMNS="1", LINES="1")],
+        [lambda: os.environ.update(COLUMNS="x")],
+        [lambda: os.environ.update(GRAPHZOO_DATA="\udc80")],
+        [lambda: os.environ.update(GRAPHZOO_DATA="/dev/zero")],
+        [send(signal.SIGHUP)],
+        [send(signal.SIGSTOP)],
+        [send(signal.SIGTERM)],
+        [send(signal.SIGINT)],
+    ]
     attempt.around += draw.choice(choices)
     return attempt
 

@@ -151,6 +151,16 @@ def test_a_damaged_state_is_refused_by_name(trained, cli, kind):
 
 
 @pytest.mark.fault(
+    "a setting of the task in a checkpoint is of another kind", "refused with its name and value"
+)
+def test_a_setting_of_another_kind_is_named(trained):
+    shutil.copytree(trained, "run")
+    change("run/checkpoints/best.ckpt", lambda c: c["hyper_parameters"].update(lr="fast"))
+    with pytest.raises(UsageError, match="of another kind than the task takes .*lr='fast'"):
+        graphzoo.load("run")
+
+
+@pytest.mark.fault(
     "a checkpoint names no version of Lightning, or one whose form would first be changed",
     "refused; its form is not taken for granted",
 )
