@@ -151,7 +151,7 @@ def copy_regular(source: Path, target: Path, *, most: int | None = None) -> None
     Raises:
         OSError: as `open_regular`, and where the target cannot be written.
     """
-    with open_regular(source, most=most, follow=False) as file, target.open("xb") as copy:
+    with open_regular(source, most=most, follow=False, holes=False) as file, target.open("xb") as copy:
         left = os.fstat(file.fileno()).st_size
         while left > 0 and (piece := file.read(min(left, _PIECE))):
             copy.write(piece)

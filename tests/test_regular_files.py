@@ -54,6 +54,17 @@ def test_a_copy_follows_no_link(tmp_path):
     assert not (tmp_path / "copy").exists()
 
 
+@pytest.mark.fault(
+    "a file of holes in the graph of a run to export", "refused; twenty gigabytes are not copied"
+)
+def test_holes_are_not_copied(tmp_path):
+    (tmp_path / "x").touch()
+    os.truncate(tmp_path / "x", 1 << 30)
+    with pytest.raises(OSError, match="are holes"):
+        copy_regular(tmp_path / "x", tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+
+
 def test_nesting_without_end_is_no_json(tmp_path):
     (tmp_path / "x").write_text("[" * 200_000)
     with pytest.raises(ValueError, match="deep"):
