@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import logging
 import math
+import re
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -35,6 +36,7 @@ __all__ = [
     "TooLargeError",
     "build_bounded",
     "check_callback_states",
+    "check_lightning_version",
     "check_loaded_weights",
     "check_resumable",
     "check_training_state",
@@ -51,6 +53,7 @@ OPTIMIZER_ENTRIES = "graphzoo_optimizer_entries"
 _PARTS_PER_WEIGHT, _SPARE = 40, 1000
 # How much larger than the weights a model may be built, for the message that says what differs.
 _LARGER = 16
+_LIGHTNING = re.compile(r"[2-9]\d{0,3}(\.\d{1,6}){1,3}(\.?(a|b|rc|dev|post)\d{1,9})?(\+[a-z0-9.]{1,40})?")
 _Module = TypeVar("_Module", bound=nn.Module)
 _GATHERED = SingleDeviceStrategy | DDPStrategy
 
@@ -167,6 +170,25 @@ def check_loaded_weights(module: LightningModule, checkpoint: Mapping[str, Any])
         for part in ("state_dict", "current_model_state"):
             if part in checkpoint:
                 _check_weights(module, checkpoint[part])
+
+
+def check_lightning_version(checkpoint: Mapping[str, Any], path: Path) -> None:
+    """Refuse a checkpoint that Lightning would first turn into one of today's.
+
+    It does so with those of before 2.0, which no graphzoo has written, and takes their form for granted.
+
+    Args:
+        checkpoint: From `read_checkpoint`.
+        path: Its file.
+
+    Raises:
+        UsageError: naming the version.
+    """
+    found = checkpoint.get("pytorch-lightning_version")
+    with _refusing(str(path)):
+        if not isinstance(found, str) or not _LIGHTNING.fullmatch(found):
+            shown = "missing" if found is None else repr(str(found)[:100])
+            raise RefusedError(f"pytorch-lightning_version is {shown}, not one from 2.0 on")
 
 
 def check_resumable(checkpoint: Mapping[str, Any], path: Path) -> None:

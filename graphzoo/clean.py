@@ -19,6 +19,7 @@ from typing import NamedTuple
 from graphzoo.datasets.roots import cache_root
 from graphzoo.errors import UsageError
 from graphzoo.runs import take_flag, take_option
+from graphzoo.shown import say, tell
 
 __all__ = ["MADE_AGAIN", "clean_main"]
 
@@ -77,13 +78,13 @@ def clean_main(argv: list[str]) -> int:
     root = cache_root()
     files = _find(root, time.time() - _DAY * _days(days))
     if not files:
-        sys.stdout.write(f"nothing to remove in {root}\n")
+        say(f"nothing to remove in {root}\n")
         return 0
     for file in files:
         age = max(0.0, time.time() - file.used) / _DAY
-        told = f"{file.facts.st_size / 2**20:12,.1f} MiB  unused for {age:5,.1f} days  "
-        sys.stdout.write(f"{told}{file.path.relative_to(root)}\n")
-    sys.stdout.write(f"{_sum(files)} in {root}; what is needed is made again\n")
+        about = f"{file.facts.st_size / 2**20:12,.1f} MiB  unused for {age:5,.1f} days  "
+        say(f"{about}{file.path.relative_to(root)}\n")
+    say(f"{_sum(files)} in {root}; what is needed is made again\n")
     if not yes and not _agreed():
         return 0
     removed = []
@@ -92,8 +93,8 @@ def clean_main(argv: list[str]) -> int:
             _remove(file)
             removed.append(file)
         except OSError as error:
-            sys.stderr.write(f"graphzoo clean: left {file.path}: {error.strerror or error}\n")
-    sys.stdout.write(f"removed {_sum(removed)}\n")
+            tell(f"graphzoo clean: left {file.path}: {error.strerror or error}\n")
+    say(f"removed {_sum(removed)}\n")
     return int(len(removed) < len(files))
 
 
@@ -115,7 +116,7 @@ def _find(root: Path, before: float) -> list[_File]:
         if not folder.is_dir():
             continue
         if link := next((path for path in (root, folder) if path.is_symlink()), None):
-            sys.stderr.write(f"graphzoo clean: left {folder}: {link} is a link, and none is followed\n")
+            tell(f"graphzoo clean: left {folder}: {link} is a link, and none is followed\n")
             continue
         for entry in os.scandir(folder):
             named = re.fullmatch(pattern, entry.name) or re.fullmatch(_PART.format(name=pattern), entry.name)
@@ -132,13 +133,13 @@ def _find(root: Path, before: float) -> list[_File]:
 def _agreed() -> bool:
     """Whether somebody at a terminal says yes; where there is none, say how to go on."""
     if not (sys.stdin and sys.stdin.isatty() and sys.stdout.isatty()):
-        sys.stdout.write("nothing removed: add --yes\n")
+        say("nothing removed: add --yes\n")
         return False
-    sys.stdout.write("Remove them? [y/N] ")
+    say("Remove them? [y/N] ")
     sys.stdout.flush()
     if sys.stdin.readline().strip().lower() in ("y", "yes"):
         return True
-    sys.stdout.write("nothing removed\n")
+    say("nothing removed\n")
     return False
 
 

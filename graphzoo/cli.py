@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from graphzoo.errors import UsageError, of_system, shorten, suggestion
 from graphzoo.openmp import shorten_waits
+from graphzoo.shown import tell
 from graphzoo.streams import Unread, drop_output, open_streams
 
 __all__ = ["main"]
@@ -105,7 +107,8 @@ def _explain(error: Exception) -> int:
 
 def fail(message: str, status: int = 2) -> int:
     """Print an error in at most six lines and return the exit status."""
-    sys.stderr.write(shorten(f"graphzoo: {message}", lines=LINES) + "\n")
+    with contextlib.suppress(OSError):  # nobody can read it: the status alone tells
+        tell(shorten(f"graphzoo: {message}", lines=LINES) + "\n")
     return status
 
 

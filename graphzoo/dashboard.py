@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from graphzoo.errors import UsageError, suggestion
+from graphzoo.shown import say
 
 if TYPE_CHECKING:
     from wandb_workspaces.workspaces import Workspace
@@ -279,7 +280,7 @@ def dashboard_main(argv: Sequence[str]) -> int:
         _refusing(
             out, lambda: out.write_text(json.dumps(json.loads(text), indent=1) + "\n", encoding="utf-8")
         )
-        sys.stdout.write(f"{out}: {len(panels(task))} panels in {len(SECTIONS)} sections\n")
+        say(f"{out}: {len(panels(task))} panels in {len(SECTIONS)} sections\n")
         return 0
     try:
         made.save()  # type: ignore[no-untyped-call]
@@ -288,7 +289,7 @@ def dashboard_main(argv: Sequence[str]) -> int:
             f"Weights & Biases did not take the dashboard: {str(error) or type(error).__name__}\n"
             "Check wandb login, --entity and --project, or write it to a file with --out FILE"
         ) from error
-    sys.stdout.write(f"{made.url}\n")
+    say(f"{made.url}\n")
     return 0
 
 

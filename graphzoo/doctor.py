@@ -12,6 +12,7 @@ from pathlib import Path
 
 from graphzoo.errors import UsageError, existing_parent
 from graphzoo.memory import available_bytes
+from graphzoo.shown import say
 
 __all__ = ["doctor_main"]
 
@@ -154,4 +155,4 @@ def _version(name: str) -> str | None:
 
 
 def _say(what: str, text: str) -> None:
-    sys.stdout.write(f"{what:26}{text}\n")
+    say(f"{what:26}{text}\n")

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.utilities.seed import isolate_rng
-from rich import get_console
 from rich.table import Table
 
 from graphzoo.arguments import Plan
@@ -29,6 +28,7 @@ from graphzoo.run_length import (
     seconds_allowed,
     steps_per_epoch,
 )
+from graphzoo.shown import console
 from graphzoo.summary import counted, describe_run, duration, size
 from graphzoo.tasks.room import refuse_untrainable
 
@@ -126,7 +126,7 @@ class DryRun(Callback):
             table = Table(title=_TITLE, show_header=False, title_justify="left")
             for row in rows:
                 table.add_row(*row)
-            get_console().print(table)
+            console().print(table)
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Refuse settings with which nothing is trained.

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
-import sys
 import unicodedata
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+
+from graphzoo.shown import tell
 
 __all__ = ["NonFiniteError", "OutOfMemoryError", "UsageError", "nearest", "normalise", "suggestion"]
 
@@ -100,9 +101,9 @@ def tell_damaged(command: str, damaged: Sequence[UsageError]) -> int:
     """
     for error in damaged[:_TOLD]:
         first = shorten(str(error).partition("\n")[0])
-        sys.stderr.write(f"graphzoo {command}: left out: {first}\n")
+        tell(f"graphzoo {command}: left out: {first}\n")
     if len(damaged) > _TOLD:
-        sys.stderr.write(f"graphzoo {command}: and {len(damaged) - _TOLD:,} more like these\n")
+        tell(f"graphzoo {command}: and {len(damaged) - _TOLD:,} more like these\n")
     return int(bool(damaged))
 
 

@@ -34,7 +34,7 @@ from graphzoo.progress import set_quiet
 from graphzoo.run_config import check_class, plain_settings
 from graphzoo.run_directory import relative
 from graphzoo.settings_file import read_settings
-from graphzoo.shown import visible
+from graphzoo.shown import tell, visible
 from graphzoo.streams import refuses_output
 
 __all__ = ["run_plan", "show_class_help", "show_help"]
@@ -198,7 +198,7 @@ def _no_memory(error: BaseException, plan: Plan) -> str:
 def _go_on(plan: Plan) -> str:
     """How a run that ended early is gone on with, or begun anew when it left no checkpoint."""
     run = plan.run_dir or (Path(found) if (found := os.environ.get("GRAPHZOO_RUN_DIR")) else None)
-    if plan.command != "fit" or plan.dry_run or run is None:
+    if plan.command != "fit" or plan.dry_run or run is None or not (run / "config.yaml").is_file():
         return "Then give the same command again"
     good = [str(relative(path)) for path in sorted(run.glob("checkpoints/*.ckpt"))]
     if not good:
@@ -213,7 +213,7 @@ def _tell(text: str, status: int = 2) -> int:
         time.sleep(_PATIENCE)
         text = f"process {number}: {text}"
     # One line of the six may have told already where the run writes.
-    sys.stderr.write(shorten(f"graphzoo: {text}", lines=5) + "\n")
+    tell(shorten(f"graphzoo: {text}", lines=5) + "\n")
     return status
 
 
@@ -224,7 +224,7 @@ def _keep_plain_settings(plan: Plan, scratch: Path) -> Path:
     kept, dropped = plain_settings(found, str(plan.run_config), fit=plan.command == "fit")
     if dropped:
         names = ", ".join(dropped)
-        sys.stderr.write(f"graphzoo: without --trust {plan.run_config} does not set {names}\n")
+        tell(f"graphzoo: without --trust {plan.run_config} does not set {names}\n")
     path = scratch / "config.yaml"
     path.write_text(yaml.safe_dump(kept, sort_keys=False), encoding="utf-8")
     plan.arguments[plan.arguments.index(str(plan.run_config))] = str(path)

@@ -28,7 +28,7 @@ from graphzoo import callbacks as own
 from graphzoo.arguments import Plan, draw_seed
 from graphzoo.callbacks.averaging import WarmupEMAWeightAveraging  # noqa: F401  named by --trainer.callbacks
 from graphzoo.callbacks.wandb_run import without_folders
-from graphzoo.checkpoint_checks import check_resumable
+from graphzoo.checkpoint_checks import check_lightning_version, check_resumable
 from graphzoo.dry_run import DRY_SETTINGS, DryRun
 from graphzoo.errors import UsageError
 from graphzoo.parser import GraphzooParser
@@ -46,6 +46,7 @@ from graphzoo.run_directory import (
 from graphzoo.run_lock import RunLock
 from graphzoo.run_results import Judged, report_results
 from graphzoo.settings_file import read_settings
+from graphzoo.shown import tell
 from graphzoo.summary import RunSummary
 from graphzoo.tasks.base import Task
 
@@ -120,6 +121,7 @@ class GraphzooCLI(LightningCLI):
         if self.plan.checkpoint is None:
             return
         self.checkpoint = resume.read_checkpoint(self.plan.checkpoint)
+        check_lightning_version(self.checkpoint, self.plan.checkpoint)
         trained = None
         if self.plan.source_run is not None:
             trained = read_settings(self.plan.source_run / "config.yaml")
@@ -361,9 +363,7 @@ class GraphzooCLI(LightningCLI):
         """Say so where nothing was trained that is judged; a heuristic has nothing to train."""
         heuristic = self.plan.model.startswith("heuristic.")
         if self.plan.checkpoint is None and not heuristic and self.trainer.is_global_zero:
-            sys.stderr.write(
-                f"graphzoo {self.plan.command}: no --ckpt_path, so these are untrained weights\n"
-            )
+            tell(f"graphzoo {self.plan.command}: no --ckpt_path, so these are untrained weights\n")
 
     def _begin(self) -> None:
         if self.plan.dry_run or not self.trainer.is_global_zero:
@@ -374,7 +374,7 @@ class GraphzooCLI(LightningCLI):
         used = ", ".join(self.plan.used) or "your configuration"
         if self.plan.quiet:
             return
-        sys.stderr.write(f"graphzoo {self.plan.command}: {used}; writes {relative(self.run_dir)}\n")
+        tell(f"graphzoo {self.plan.command}: {used}; writes {relative(self.run_dir)}\n")
 
     def _write(self) -> None:
         """Write the settings; of a run that goes on, drop the figures that it is about to log again.

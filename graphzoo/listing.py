@@ -8,6 +8,7 @@ import sys
 from graphzoo.errors import UsageError, suggestion
 from graphzoo.presets import KINDS, find_preset, list_presets
 from graphzoo.registry import encoder_plugins
+from graphzoo.shown import say
 
 __all__ = ["download_main", "list_main"]
 
@@ -40,12 +41,12 @@ def list_main(argv: list[str]) -> int:
         sys.stdout.write(json.dumps(tables, indent=2, ensure_ascii=False) + "\n")
         return 0
     for kind, rows in tables.items():
-        sys.stdout.write(f"{kind}\n")
+        say(f"{kind}\n")
         width = max((len(row["name"]) for row in rows), default=0) + 2
         for row in rows:
             size = f" [{row['size']}]" if "size" in row and kind == "data" else ""
             paper = f" [paper: {row['paper']}]" if "paper" in row else ""
-            sys.stdout.write(f"  {row['name']:{width}}{row.get('title', '')}{size}{paper}\n")
+            say(f"  {row['name']:{width}}{row.get('title', '')}{size}{paper}\n")
     return 0
 
 
@@ -88,5 +89,5 @@ def download_main(argv: list[str]) -> int:
     from graphzoo.datasets import download
 
     for name in names:
-        sys.stdout.write(f"{name}: {download(name, root=root)}\n")
+        say(f"{name}: {download(name, root=root)}\n")
     return 0

@@ -16,7 +16,7 @@ from graphzoo.errors import UsageError, suggestion, tell_damaged
 from graphzoo.results import PERCENT, selection_of
 from graphzoo.rows import SHOWN, compare, main_metric, mean_and_deviation, published_values, read_row, spread
 from graphzoo.runs import take_flag, take_option
-from graphzoo.shown import cell, visible
+from graphzoo.shown import cell, console, visible
 
 if TYPE_CHECKING:
     from graphzoo.report.records import Record
@@ -294,17 +294,16 @@ def _ranges(numbers: Sequence[int]) -> str:
 
 
 def _print(lines: list[list[str]]) -> None:
-    from rich import get_console
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
 
-    console = get_console()
-    if not console.is_terminal:
-        console = Console(width=_FILE_WIDTH)  # a file has no edge to fold at
+    screen = console()
+    if not screen.is_terminal:
+        screen = Console(width=_FILE_WIDTH)  # a file has no edge to fold at
     kept = _kept(lines)
     notes: list[str] = []
-    if sum(max(len(line[place]) for line in [*lines, list(_COLUMNS)]) + 3 for place in kept) >= console.width:
+    if sum(max(len(line[place]) for line in [*lines, list(_COLUMNS)]) + 3 for place in kept) >= screen.width:
         # long words beside narrow figures would fold to columns of single syllables
         notes = list(dict.fromkeys(line[_DIFFERS] for line in lines if line[_DIFFERS]))
         numbers = {text: f"({number})" for number, text in enumerate(notes, 1)} | {"": ""}
@@ -317,9 +316,9 @@ def _print(lines: list[list[str]]) -> None:
         table.add_column(name, justify="right" if right else "left", overflow="fold", no_wrap=whole)
     for line in lines:
         table.add_row(*(cell(line[place]) for place in kept))
-    console.print(table)
+    screen.print(table)
     for number, note in enumerate(notes, 1):
-        console.print(cell(f"({number}) {note}"))
+        screen.print(cell(f"({number}) {note}"))
 
 
 def _kept(lines: Sequence[Sequence[str]]) -> list[int]:

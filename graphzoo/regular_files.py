@@ -67,7 +67,7 @@ def is_regular(path: str | os.PathLike[str], *, follow: bool = True) -> bool:
 
 
 def open_regular(
-    path: str | os.PathLike[str], *, most: int | None = None, follow: bool = True
+    path: str | os.PathLike[str], *, most: int | None = None, follow: bool = True, holes: bool = True
 ) -> io.BufferedReader:
     """Open a regular file for reading.
 
@@ -75,6 +75,8 @@ def open_regular(
         path: The file.
         most: Bytes that it may have; None for any number.
         follow: Whether a link may stand for the file that it leads to.
+        holes: Whether it may consist of holes alone. They take no room on the disk, but who reads all of them
+            needs minutes, and memory.
 
     Returns:
         The file, opened.
@@ -93,6 +95,12 @@ def open_regular(
         _check(found, path)
         if most is not None and found.st_size > most:
             raise OSError(errno.EINVAL, f"larger than {most:,} bytes ({found.st_size:,})", os.fspath(path))
+        blocks = getattr(found, "st_blocks", None)
+        # packed and network file systems count blocks in ways of their own: only gross holes are refused
+        if not holes and blocks is not None and found.st_size > MOST_TEXT + 1024 * 512 * blocks:
+            raise OSError(
+                errno.EINVAL, f"almost all of its {found.st_size:,} bytes are holes", os.fspath(path)
+            )
         return open(descriptor, "rb")
     except BaseException:
         os.close(descriptor)
@@ -110,14 +118,8 @@ def read_regular(path: str | os.PathLike[str], *, most: int | None = None) -> by
     Raises:
         OSError: as `open_regular`.
     """
-    with open_regular(path, most=most) as file:
+    with open_regular(path, most=most, holes=most is not None) as file:
         found = os.fstat(file.fileno())
-        blocks = getattr(found, "st_blocks", None)
-        # packed and network file systems count blocks in ways of their own: only gross holes are refused
-        if most is None and blocks is not None and found.st_size > MOST_TEXT + 1024 * 512 * blocks:
-            raise OSError(
-                errno.EINVAL, f"almost all of its {found.st_size:,} bytes are holes", os.fspath(path)
-            )
         if most is None and found.st_size > MOST_TEXT:
             free = free_bytes()
             if free is not None and found.st_size > free:
@@ -156,7 +158,7 @@ def copy_regular(source: Path, target: Path, *, most: int | None = None) -> None
     Raises:
         OSError: as `open_regular`, and where the target cannot be written.
     """
-    with open_regular(source, most=most, follow=False) as file, target.open("xb") as copy:
+    with open_regular(source, most=most, follow=False, holes=False) as file, target.open("xb") as copy:
         left = os.fstat(file.fileno()).st_size
         while left > 0 and (piece := file.read(min(left, _PIECE))):
             copy.write(piece)

@@ -31,6 +31,7 @@ from graphzoo.runs import (
     word_of,
 )
 from graphzoo.settings_file import read_settings
+from graphzoo.shown import tell
 
 __all__ = ["reproduce_main"]
 
@@ -122,13 +123,13 @@ def reproduce_main(argv: list[str]) -> int:
         missing = missing_folders(directory)
         claim(directory, {"options": lasting_words(words)}, words, begun=bool(begun), what="seeds")
         if variant.name:
-            sys.stderr.write(f"{variant.name}\n")
+            tell(f"{variant.name}\n")
         for run in runs:
             status = _run_once(directory / run.folder, run, command, words, together=together)
             if status:
                 _take_back(directory, missing)
                 if status != 2 or directory.is_dir():  # a wrong command line leaves nothing to go on from
-                    sys.stderr.write("The same reproduce command goes on from here.\n")
+                    tell("The same reproduce command goes on from here.\n")
                 return status
         names_of_row = {"model": plan.model, "data": plan.data, "recipe": plan.recipe, "name": variant.name}
         which = _which(seeds, splits, command)
@@ -139,7 +140,7 @@ def reproduce_main(argv: list[str]) -> int:
     counted = ("run" if splits else "seed") + ("s" if len(runs) > 1 else "")
     about = f"{title}: " if title else ""
     print_rows(f"{about}{plan.model} on {plan.data}: test, {len(runs)} {counted}", rows)
-    sys.stderr.write(f"row{'s' * (len(rows) > 1)}: {base}\n")
+    tell(f"row{'s' * (len(rows) > 1)}: {base}\n")
     _tell_left_out([base / variant.folder if variant.name else base for variant in variants], runs)
     return 0
 
@@ -165,7 +166,7 @@ def _tell_left_out(folders: list[Path], runs: list[Run]) -> None:
     if left_out := finished - {run.folder for run in runs}:
         in_order = sorted(left_out, key=lambda name: [int(number) for number in re.findall(r"\d+", name)])
         named = ", ".join(in_order[:5]) + (", ..." if len(in_order) > 5 else "")
-        sys.stderr.write(
+        tell(
             f"finished there before, not averaged here: {named}\n"
             "With their seeds and splits the same command averages over all, and runs what is missing.\n"
         )
@@ -238,7 +239,7 @@ def _is_heuristic(model: str) -> bool:
 
 def _run_once(folder: Path, run: Run, command: str, options: list[str], *, together: bool) -> int:
     if (folder / "results.json").is_file():
-        sys.stderr.write(f"{run}: finished before\n")
+        tell(f"{run}: finished before\n")
         return 0
     arguments = [command, *options, *run.options, "--run_dir", str(folder)]
     start = run_command
@@ -247,12 +248,12 @@ def _run_once(folder: Path, run: Run, command: str, options: list[str], *, toget
     if (folder / "checkpoints" / "last.ckpt").is_file():
         if read_header(folder / "config.yaml").get("test") == "no":
             raise UsageError(f"{folder} was begun with --no-test, and a row needs its test\nMove it away")
-        sys.stderr.write(f"{run}: goes on from its last checkpoint\n")
+        tell(f"{run}: goes on from its last checkpoint\n")
         return start([*arguments, "--ckpt_path", str(folder)])
     if folder.exists():  # stopped before its first checkpoint: nothing in it can be used
         number = 1
         while (kept := folder.with_name(f"{folder.name}.stopped-{number}")).exists():
             number += 1
         folder.rename(kept)
-    sys.stderr.write(f"{run}: starts\n")
+    tell(f"{run}: starts\n")
     return start(arguments)

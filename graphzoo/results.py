@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from graphzoo.shown import cell
+from graphzoo.shown import cell, console
 
 __all__ = [
     "FORMAT",
@@ -165,7 +165,6 @@ def print_table(title: str, metrics: Mapping[str, float], rows: list[dict[str, A
         rows: Table per relation and direction, as `task.test_table`; rows of all relations are shown.
         split: "val" or "test".
     """
-    from rich import get_console
     from rich.table import Table
 
     judged, columns = "nodes", PERCENT
@@ -180,7 +179,7 @@ def print_table(title: str, metrics: Mapping[str, float], rows: list[dict[str, A
         table.add_column({"val": "validation"}.get(split, split), justify="right")
         for name in names:
             table.add_row(columns[name], format_metric(name, metrics[f"{split}/{name}"]))
-        get_console().print(table)
+        console().print(table)
         return
     table.add_column(judged)
     if names and judged == "nodes":
@@ -203,7 +202,7 @@ def print_table(title: str, metrics: Mapping[str, float], rows: list[dict[str, A
         if f"{split}/{other}/mrr" in metrics:
             cells = [format_metric(name, metrics[f"{split}/{other}/{name}"]) for name in names]
             table.add_row(f"both, {_PROTOCOLS[other]}", *cells)
-    get_console().print(table)
+    console().print(table)
 
 
 def format_metric(name: str, value: float) -> str:

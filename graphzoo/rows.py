@@ -12,7 +12,7 @@ from graphzoo.errors import UsageError
 from graphzoo.json_file import read_json
 from graphzoo.presets import Preset, find_preset
 from graphzoo.runs import Run
-from graphzoo.shown import cell
+from graphzoo.shown import cell, console
 
 __all__ = [
     "SHOWN",
@@ -279,7 +279,6 @@ def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
         title: Above the table.
         rows: From `write_row`.
     """
-    from rich import get_console
     from rich.table import Table
 
     from graphzoo.results import PERCENT, format_metric
@@ -300,9 +299,9 @@ def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
             paper = "" if published is None else spread(name, published, found["paper_std"])
             cells = [PERCENT.get(name, name), spread(name, found["mean"], found["std"]), paper, difference]
             table.add_row(*map(cell, [*([row["name"] or ""] if named else []), *cells]))
-    get_console().print(table)
+    console().print(table)
     if not named and rows[0].get("differs") and any(found["paper"] for found in rows[0]["metrics"].values()):
-        get_console().print(cell(f"differs from the paper: {rows[0]['differs']}"))
+        console().print(cell(f"differs from the paper: {rows[0]['differs']}"))
 
 
 def check_figures(figures: Iterable[Any]) -> None:
@@ -321,19 +320,30 @@ def check_figures(figures: Iterable[Any]) -> None:
 
 
 def check_names(content: Mapping[str, Any]) -> None:
-    """Refuse names of a run or a row that no table could show.
+    """Refuse names, notes and seeds of a run or a row that no table could show.
 
     Args:
         content: Of a results.json or row.json.
 
     Raises:
-        ValueError: for a name that is too long, or none at all.
+        ValueError: for a name that is too long, or none at all, and for seeds that are no numbers.
     """
     for key in ("model", "data", "recipe", "name"):
         if not isinstance(found := content.get(key), str | None) or len(found or "") > _LONGEST_NAME:
             raise ValueError(f"{key} is no name of at most {_LONGEST_NAME} letters")
+    for key in ("differs", "command"):
+        if not isinstance(content.get(key), str | None):
+            raise ValueError(f"{key} is no text")
+    for key in ("seeds", "splits"):
+        listed = content.get(key)
+        if listed is not None and not (isinstance(listed, list) and all(map(_is_seed, listed))):
+            raise ValueError(f"{key} is no list of whole numbers")
     if any(len(name) > _LONGEST_NAME for name in content["metrics"]):
         raise ValueError(f"the name of a metric has more than {_LONGEST_NAME} letters")
+
+
+def _is_seed(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 64
 
 
 def read_row(path: Path) -> dict[str, Any]:
@@ -350,7 +360,7 @@ def read_row(path: Path) -> dict[str, Any]:
         if not content["metrics"]:
             raise ValueError("no metrics")
         for found in content["metrics"].values():
-            others = [found.get(key) for key in ("std", "paper", "paper_std")]
+            others = [found["std"], found.get("paper"), found.get("paper_std")]
             figures = [found["mean"], *found["values"], *others]
             if not all(isinstance(figure, int | float | None) for figure in figures):
                 raise TypeError("a figure that is no number")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from graphzoo.arguments import Plan
 from graphzoo.callbacks import BestCheckpoint, Throughput
 from graphzoo.results import FORMAT, SELECTED, config_hash, print_table, write_results, write_rows
 from graphzoo.run_directory import relative
+from graphzoo.shown import tell
 from graphzoo.tasks.base import versions
 
 __all__ = ["Judged", "report_results"]
@@ -104,7 +104,7 @@ def report_results(
     if selection == SELECTED[2]:
         title += ", never validated"
     print_table(title, metrics, rows, split)
-    sys.stderr.write(f"results: {relative(run_dir / 'results.json')}\n")
+    tell(f"results: {relative(run_dir / 'results.json')}\n")
 
 
 def _changed(run_dir: Path, result: dict[str, Any], config: Mapping[str, Any]) -> dict[str, str]:

@@ -7,18 +7,21 @@ name look like another. Joiners (U+200C, U+200D) stay: Persian, Hindi and many e
 from __future__ import annotations
 
 import re
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.text import Text
 
-__all__ = ["DIRECTIONS", "cell", "visible"]
+__all__ = ["DIRECTIONS", "cell", "console", "say", "tell", "visible"]
 
 # soft hyphen, Arabic letter mark, Mongolian separator, widths and directions, invisible operators, byte order
 # mark, annotations, tags
 DIRECTIONS = (
     "\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f"
 )
+_NARROW = 40
 _STEERS = re.compile(f"[\x00-\x1f\x7f-\x9f{DIRECTIONS}\ud800-\udfff]")
 
 
@@ -43,3 +46,31 @@ def cell(text: object) -> Text:
     from rich.text import Text
 
     return Text(visible(str(text)))
+
+
+def console() -> Console:
+    """Where tables and lines go: never so narrow that rich finds no room for a column, and fails."""
+    from rich import get_console
+
+    found = get_console()
+    if found.width < _NARROW:
+        found.width = _NARROW
+    return found
+
+
+def say(text: str) -> None:
+    """Write lines to standard output: names and paths in them are spelt out.
+
+    Args:
+        text: Lines with their ends.
+    """
+    sys.stdout.write("\n".join(map(visible, text.split("\n"))))
+
+
+def tell(text: str) -> None:
+    """Write lines to standard error: names and paths in them are spelt out.
+
+    Args:
+        text: Lines with their ends.
+    """
+    sys.stderr.write("\n".join(map(visible, text.split("\n"))))

@@ -10,9 +10,9 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_only
-from rich import get_console
 
 from graphzoo.run_length import Place, Remaining, ValidationClock, seconds_allowed
+from graphzoo.shown import console
 
 __all__ = ["RunSummary", "counted", "describe_run", "duration", "size"]
 
@@ -43,7 +43,7 @@ class RunSummary(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Print the lines."""
         for name, value in describe_run(trainer, pl_module):
-            get_console().print(f"{name:<12}{value}", highlight=False, soft_wrap=True)
+            console().print(f"{name:<12}{value}", highlight=False, soft_wrap=True)
 
     @rank_zero_only
     def on_train_batch_end(
@@ -61,7 +61,7 @@ class RunSummary(Callback):
             return
         self._told = True
         if text := self._remaining(trainer, place, seconds / steps):
-            get_console().print(f"{'still to go':<12}{text}", highlight=False, soft_wrap=True)
+            console().print(f"{'still to go':<12}{text}", highlight=False, soft_wrap=True)
 
     def _remaining(self, trainer: Trainer, place: Place, step: float) -> str:
         """The time that is left, validation included, in words; empty where it is short or unknown."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
+
+from graphzoo.shown import tell
 
 __all__ = ["TellingLock"]
 
@@ -37,7 +38,7 @@ class TellingLock(FileLock):
         except Timeout:
             limit = "" if wanted < 0 else f" (for at most {wanted / 60:.0f} minutes)"
             path = Path(self.lock_file)
-            sys.stderr.write(f"graphzoo: waits for {_holder(path)}, which has the lock {path}{limit}\n")
+            tell(f"graphzoo: waits for {_holder(path)}, which has the lock {path}{limit}\n")
         return super().acquire(wanted - NOTICE if wanted >= 0 else wanted, *args, **options)
 
 

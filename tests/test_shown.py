@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -15,8 +16,9 @@ from graphzoo.report.content import Code, Note, Report, Section, TableBlock
 from graphzoo.report.page import to_html
 from graphzoo.results import print_table
 from graphzoo.rows import print_rows
-from graphzoo.shown import visible
+from graphzoo.shown import console, say, tell, visible
 
+PACKAGE = Path(__file__).resolve().parents[1] / "graphzoo"
 # clears the screen, names the window, turns the direction, hides itself, is markup of rich
 NASTY = "a\x1b[2Jb\x1b]0;owned\x07c\x9bm\u202ed\u2066e\u200bf\ufeffg\r\x00[bold]h[/x]"
 SPELT = r"a\x1b[2Jb\x1b]0;owned\x07c\x9bm\u202ed\u2066e\u200bf\ufeffg\r\x00[bold]h[/x]"
@@ -52,6 +54,48 @@ def test_tables_of_runs(capsys):
     print_table("own", {f"test/{NASTY}": 0.5}, [], "test")
     shown = capsys.readouterr().out
     assert not RAW.search(shown) and r"\x1b[2Jb" in shown
+
+
+@pytest.mark.fault(
+    "the name of a folder steers the terminal", "spelt out where the command says what it reads and writes"
+)
+def test_names_of_folders(capsys, monkeypatch, tmp_path):
+    say(f"{NASTY}\n")
+    tell(f"{NASTY}\n")
+    said = capsys.readouterr()
+    assert said.out == said.err == f"{SPELT}\n"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a\x1b[2J"))
+    main(["doctor"])
+    assert r"a\x1b[2J" in (shown := capsys.readouterr().out) and not RAW.search(shown)
+
+
+@pytest.mark.fault("a terminal of one column", "tables are as wide as forty; nothing stops")
+@pytest.mark.parametrize("width", ["1", "2", "7"])
+def test_a_narrow_terminal(capsys, monkeypatch, width):
+    from rich import get_console
+
+    monkeypatch.setattr(get_console(), "_width", int(width))
+    row = {"relation": "all", "direction": "head", "acc": 0.5}
+    print_table("own", {"test/acc": 0.5, "test/loss": 1.0}, [row], "test")
+    print_rows("own", [ROW, ROW])
+    console().print("50.00")
+    assert "50.00" in capsys.readouterr().out
+
+
+def test_nothing_else_writes_to_the_terminal():
+    """Texts that no value of the user is in may be written as they are."""
+    found = {
+        path.relative_to(PACKAGE).as_posix(): re.findall(r"std(?:err|out)\.write\((.*)", path.read_text())
+        for path in sorted(PACKAGE.rglob("*.py"))
+    }
+    plain = re.compile(r"(USAGE|usage) \+ |\"usage: graphzoo doctor")
+    assert {n: t for n, calls in found.items() if (t := [c for c in calls if not plain.match(c)])} == {
+        "shown.py": [r'"\n".join(map(visible, text.split("\n"))))'] * 2,
+        "cli.py": [r'text.rstrip() + "\n")'],  # help
+        "completion.py": ["SCRIPTS[argv[0]])", r'"".join(word + "\n" for word in found))'],  # for a shell
+        "listing.py": [r'json.dumps(tables, indent=2, ensure_ascii=False) + "\n")'],
+        "overview.py": ['to_markdown(lines) if form == "markdown" else _to_csv(rows))'],  # made visible there
+    }
 
 
 def test_answers(capsys, tmp_path):

@@ -9,10 +9,10 @@ from typing import Any
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import RichProgressBar
 from lightning.pytorch.utilities import rank_zero_only
-from rich import get_console
 
 from graphzoo.callbacks.checkpoint import is_last_epoch
 from graphzoo.callbacks.throughput import Throughput
+from graphzoo.shown import console
 
 __all__ = ["EpochLines", "ProgressBar"]
 
@@ -66,7 +66,7 @@ class EpochLines(Callback):
                 shown.append(f"{name} {float(logged[name]):.4f}")
         if rate := _rate(trainer):
             shown.append(f"{rate:.0f} {_unit(pl_module)}/s")
-        get_console().print("  ".join(shown), highlight=False)
+        console().print("  ".join(shown), highlight=False)
 
 
 def _unit(pl_module: LightningModule) -> str:

@@ -32,6 +32,7 @@ from graphzoo.datasets.table import KGSource, find_source, list_knowledge_graphs
 from graphzoo.datasets.verify import Broken, Refused, verify_not_html, verify_triples
 from graphzoo.errors import UsageError, normalise, suggestion
 from graphzoo.progress import progress
+from graphzoo.shown import tell
 from graphzoo.waiting import TellingLock
 
 __all__ = [
@@ -388,5 +389,5 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _say(text: str) -> None:
-    sys.stderr.write(text + "\n")
+    tell(text + "\n")
     sys.stderr.flush()

@@ -114,7 +114,7 @@ def _remember(
         return parse()
     digest = hashlib.sha256(f"{_VERSION}\n{purpose}\n".encode())
     for path in files:
-        with open_regular(path) as file:
+        with open_regular(path, holes=False) as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     target = cache_root() / "parsed" / f"{digest.hexdigest()}.npz"
     parsed = None

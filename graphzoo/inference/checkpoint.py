@@ -4,6 +4,7 @@ says.
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -209,7 +210,8 @@ def build_task(
         except (AttributeError, TypeError, ValueError) as error:
             if isinstance(error, UsageError):
                 raise
-            raise UsageError(f"{source}: the settings of the task cannot be used: {error}") from error
+            why = str(error) if isinstance(error, ValueError) else _of_another_kind(task_class, checkpoint)
+            raise UsageError(f"{source}: the settings of the task cannot be used: {why}") from error
         except RuntimeError as error:
             lines = [line.strip() for line in str(error).splitlines() if line.strip()]
             raise UsageError(f"{source}: the weights do not fit: {' '.join(lines[:2])}") from error
@@ -273,6 +275,20 @@ def _fits(encoder_class: Any, spec: GraphSpec, settings: dict[str, Any], weights
     except (TypeError, ValueError, RuntimeError):
         # Settings that cannot be built are not the ones the weights were trained with.
         return False
+
+
+def _of_another_kind(task_class: Any, checkpoint: dict[str, Any]) -> str:
+    """The settings whose values are of another kind than those that the task has by default."""
+    usual = inspect.signature(task_class).parameters
+    settings = checkpoint.get("hyper_parameters")
+    odd = [
+        f"{name}={value!r}"[:100]
+        for name, value in (settings.items() if isinstance(settings, dict) else ())
+        if name in usual
+        and isinstance(usual[name].default, int | float | str)
+        and isinstance(value, str | int | float) != isinstance(value, type(usual[name].default) | int)
+    ]
+    return f"a value is of another kind than the task takes ({', '.join(odd) or 'which, nobody knows'})"
 
 
 def _unusable(path: Path, name: str) -> str:

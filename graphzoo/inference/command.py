@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from graphzoo.errors import OutOfMemoryError, UsageError, of_system, shorten, suggestion
 from graphzoo.memory import is_out_of_memory
 from graphzoo.regular_files import read_regular_text
-from graphzoo.shown import visible
+from graphzoo.shown import tell, visible
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -100,7 +100,7 @@ def _answer(error: BaseException) -> int:
 
 
 def _fail(message: str, status: int) -> int:
-    sys.stderr.write(shorten(f"graphzoo predict: {message}", lines=_LINES) + "\n")
+    tell(shorten(f"graphzoo predict: {message}", lines=_LINES) + "\n")
     return status
 
 
@@ -288,7 +288,7 @@ def _run(arguments: argparse.Namespace) -> int:
         tables = _answers(model, arguments) if arguments.score is None else _scores(model, arguments)
     count = write_tables(tables, arguments.out, spreadsheet=arguments.spreadsheet)
     if arguments.out != STANDARD_OUTPUT:
-        sys.stderr.write(f"graphzoo predict: {count:,} rows in {arguments.out}\n")
+        tell(f"graphzoo predict: {count:,} rows in {arguments.out}\n")
     return 0
 
 

@@ -27,6 +27,7 @@ from graphzoo.regular_files import copy_regular
 from graphzoo.results import SELECTED, selection_of
 from graphzoo.rows import SHOWN
 from graphzoo.runs import take_flag, take_option
+from graphzoo.shown import tell
 
 if TYPE_CHECKING:
     from graphzoo.tasks import Task
@@ -98,7 +99,7 @@ def export_main(argv: list[str]) -> int:
     use = f"graphzoo.load({str(folder)!r})"
     if form == "torch.export":
         use = f"torch.export.load({str(folder / 'model.pt2')!r}).module()"
-    sys.stderr.write(f"{folder}: {len(files)} files, {size / 2**20:.1f} MiB; {use}\n")
+    tell(f"{folder}: {len(files)} files, {size / 2**20:.1f} MiB; {use}\n")
     return 0
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from graphzoo.errors import UsageError, suggestion, tell_damaged
+from graphzoo.shown import tell
 
 if TYPE_CHECKING:
     from graphzoo.report.content import Report
@@ -73,7 +74,7 @@ def plot_main(argv: Sequence[str] | None = None) -> int:
         raise UsageError(
             f"cannot write {error.filename or target}: {error.strerror}\nChoose another --out"
         ) from error
-    sys.stderr.write(f"graphzoo plot: {written}\n")
+    tell(f"graphzoo plot: {written}\n")
     return tell_damaged("plot", damaged)
 
 

@@ -33,6 +33,7 @@ from graphzoo.runs import (
 )
 from graphzoo.search.space import Space, nested, read_space
 from graphzoo.settings_file import read_settings
+from graphzoo.shown import console, say, tell
 
 if TYPE_CHECKING:
     from optuna.trial import Trial
@@ -98,7 +99,7 @@ def search_main(argv: list[str]) -> int:
     given = set(_options_of(rest)[0])
     left = space.without(given)
     for name in [name for name in space.choices if name not in left.choices]:
-        sys.stderr.write(f"{name} is set on the command line: not searched\n")
+        tell(f"{name} is set on the command line: not searched\n")
     space = left
     if wanted["sweep"]:
         return _write_sweep(wanted, plan, space, runs, rest)
@@ -143,7 +144,7 @@ def search_main(argv: list[str]) -> int:
             num_runs=len(runs),
         )
         if orphans := study.take_back_orphans():
-            sys.stderr.write(f"{orphans} interrupted trial{'s' * (orphans > 1)} to be run again\n")
+            tell(f"{orphans} interrupted trial{'s' * (orphans > 1)} to be run again\n")
         if sampler == "grid":
             budget = min(budget, study.propose_all())
         elif not study.trials:
@@ -180,7 +181,7 @@ def _write_sweep(wanted: dict[str, str], plan: Plan, space: Space, runs: list[Ru
     )
     path = Path(wanted["sweep"])
     write_sweep(path, sweep)
-    sys.stdout.write(f"{path}: {len(space.choices)} options; begin with: wandb sweep {path}\n")
+    say(f"{path}: {len(space.choices)} options; begin with: wandb sweep {path}\n")
     return 0
 
 
@@ -217,7 +218,7 @@ def _work(
             except TrialFailed as failed:
                 if failed.stopped:
                     study.interrupt(trial)
-                    sys.stderr.write(f"trial {trial.number}: stopped. The same command goes on from here.\n")
+                    tell(f"trial {trial.number}: stopped. The same command goes on from here.\n")
                     return failed.status
                 note, state = str(failed), TrialState.FAIL
             except BaseException:
@@ -238,7 +239,7 @@ def _work(
             study.write_table()
         states = [found.state for found in study.trials]
         if len(states) >= _FAILURES and set(states) == {TrialState.FAIL}:
-            sys.stderr.write(f"The first {len(states)} trials failed; see {study.place(trial.number)}\n")
+            tell(f"The first {len(states)} trials failed; see {study.place(trial.number)}\n")
             return 1
     return 0
 
@@ -257,14 +258,13 @@ def _tell(
     line += f"  {note}" if note else ""
     best = study.judged[:1]
     line += f"  best {best[0].value:.4f} (trial {best[0].number})" if best else ""
-    sys.stderr.write(line + "\n")
+    tell(line + "\n")
 
 
 def _report(
     study: TrialStudy, plan: Plan, rest: list[str], runs: list[Run], record: Mapping[str, Any]
 ) -> None:
     """The best trials as a table, and the best one as a recipe."""
-    from rich import get_console
     from rich.table import Table
 
     from graphzoo.results import write_results
@@ -289,7 +289,7 @@ def _report(
     table.add_section()
     for name in study.space.choices:
         table.add_row(*map(cell, [name, *(_shown(trial.params[name]) for trial in shown)]))
-    get_console().print(table)
+    console().print(table)
     recipe = study.folder / "best.yaml"
     part = recipe.with_name("best.yaml.part")
     part.write_text(_recipe(study, plan, rest, runs, monitor, record["window"]), encoding="utf-8")
@@ -310,9 +310,7 @@ def _report(
             },
         },
     )
-    sys.stderr.write(
-        f"{recipe}: judge it once with graphzoo reproduce {plan.model} {plan.data} --recipe {recipe}\n"
-    )
+    tell(f"{recipe}: judge it once with graphzoo reproduce {plan.model} {plan.data} --recipe {recipe}\n")
 
 
 def _shown(value: Any) -> str:

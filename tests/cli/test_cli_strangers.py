@@ -156,6 +156,32 @@ def test_a_damaged_state_is_refused_by_name(trained, cli, kind):
     assert files_of("run") == before, "a refused resume writes nothing"
 
 
+@pytest.mark.fault(
+    "a setting of the task in a checkpoint is of another kind", "refused with its name and value"
+)
+def test_a_setting_of_another_kind_is_named(trained):
+    shutil.copytree(trained, "run")
+    change("run/checkpoints/best.ckpt", lambda c: c["hyper_parameters"].update(lr="fast"))
+    with pytest.raises(UsageError, match="of another kind than the task takes .*lr='fast'"):
+        graphzoo.load("run")
+
+
+@pytest.mark.fault(
+    "a checkpoint names no version of Lightning, or one whose form would first be changed",
+    "refused; its form is not taken for granted",
+)
+@pytest.mark.parametrize("version", [None, "1.5.0", "2.x", 10**20, "2." + "9" * 5000])
+def test_a_version_of_lightning_that_graphzoo_never_had(trained, cli, version):
+    shutil.copytree(trained, "run")
+    key = "pytorch-lightning_version"
+    change("run/checkpoints/best.ckpt", lambda c: c.pop(key) if version is None else c.update({key: version}))
+    result = cli("test", "--ckpt_path", "run")
+    assert result.status == 2 and f"refused: {key} is" in result.err.replace("does not fit", "refused"), (
+        result.err
+    )
+    assert len(result.err.splitlines()) <= 6
+
+
 def test_a_storage_is_not_larger_than_its_part_of_the_file(tmp_path):
     """torch takes the number in the description for the size of a storage, and reads beyond its end."""
     path = tmp_path / "x.ckpt"

@@ -63,6 +63,12 @@ def test_a_closed_standard_output(shell):
     assert shell("graphzoo list nonsense 2>&-").returncode == 2
 
 
+@pytest.mark.fault("standard error cannot be written to", "the status alone tells that the command failed")
+def test_nobody_reads_the_error(shell):
+    for line, status in (("graphzoo list nonsense", 2), ("graphzoo list models >&-", 1)):
+        assert shell(f"{line} 2> /dev/full").returncode == status
+
+
 @pytest.mark.fault("the reader of a pipe leaves early", "no word, status 0")
 def test_a_reader_who_leaves(shell):
     result = shell("set -o pipefail; graphzoo list | head -1")

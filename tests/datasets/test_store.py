@@ -101,3 +101,18 @@ def test_concurrent_processes_leave_one_whole_entry(folder, own_cache):
     assert len(outputs) == 1
     assert len(stored(own_cache)) == 1
     assert not list((own_cache / "parsed").glob(".*.tmp"))
+
+
+@pytest.mark.fault("a data file of twenty gigabytes of holes", "refused before it is read, for the cache too")
+def test_holes_are_not_read_for_the_key(folder, monkeypatch):
+    digest = store.hashlib.file_digest
+
+    def small(file, name):
+        assert os.fstat(file.fileno()).st_size < 1 << 20, "it takes minutes"
+        return digest(file, name)
+
+    monkeypatch.setattr(store.hashlib, "file_digest", small)
+    with (folder / "train.txt").open("r+b") as file:
+        file.truncate(20 << 30)
+    with pytest.raises((OSError, ValueError), match="are holes"):
+        from_files(folder)

@@ -80,3 +80,37 @@ def test_a_damaged_row_or_curve_hides_no_other(tmp_path, monkeypatch, capsys):
     assert main(["plot", "runs", "--no-model"]) == 1
     told = capsys.readouterr().err
     assert "row.json is no row" in told and "metrics.csv, line" in told
+
+
+@pytest.mark.fault(
+    "seeds, splits or notes of a row.json are of another kind", "the row is left out and named"
+)
+@pytest.mark.parametrize("form", ["table", "csv", "markdown"])
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("seeds", [0, "x"]),
+        ("seeds", "01"),
+        ("splits", [None]),
+        ("seeds", [True]),
+        ("differs", 5),
+        ("command", []),
+    ],
+)
+def test_a_row_of_other_kinds_of_values(tmp_path, capsys, key, value, form):
+    write_run(tmp_path / "runs" / "a", seed=0, test=0.8)
+    path = write_row(tmp_path / "runs" / "row") / "row.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
+    assert main(["results", str(tmp_path / "runs"), f"--format={form}", "--commands"]) == 1
+    said = capsys.readouterr()
+    assert said.err.count("left out") == 1 and key in said.err and said.out
+
+
+def test_a_row_without_deviations(tmp_path, capsys):
+    path = write_row(tmp_path / "row") / "row.json"
+    row = json.loads(path.read_text())
+    for found in row["metrics"].values():
+        del found["std"]
+    path.write_text(json.dumps(row))
+    assert main(["results", str(path)]) == 2
+    assert "is no row of results ('std')" in capsys.readouterr().err

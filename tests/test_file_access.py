@@ -1,0 +1,230 @@
+"""Which functions read, write, remove and print: a new one uses the modules made for it, or says why."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[1] / "graphzoo"
+MODULES = {"torch", "np", "numpy", "shutil", "gzip", "tarfile", "zipfile", "os", "io"}
+READS = {
+    "open",
+    "read_text",
+    "read_bytes",
+    "load",
+    "loadtxt",
+    "copytree",
+    "copyfile",
+    "copy",
+    "copy2",
+    "fromfile",
+}
+WRITES = {"write_text", "write_bytes", "symlink_to", "hardlink_to", "touch"}
+
+# Why a function does so -> module::function, and what it does.
+MAY = {
+    "the one place that opens and copies files of others": """
+        regular_files.py::open_regular read
+        regular_files.py::copy_regular write
+    """,
+    "a library's loader, over a file that regular_files has opened or looked at": """
+        checkpoints.py::_load read
+        datamodules/features.py::FeatureTransform.load read
+        datasets/arrays_file.py::reading_arrays read
+        datasets/node/own.py::_read_data_object read
+        datasets/node/own.py::_read_npz read
+        datasets/node/own.py::_read_torch read
+        datasets/triples.py::read_bytes read
+    """,
+    "what the system says of itself, and the null device": """
+        dry_run.py::limited_memory read
+        memory.py::_read read
+        run_lock.py::_boot read
+        run_lock.py::_passes_locks_on read
+        run_lock.py::_started read
+        streams.py::drop_output read
+        streams.py::open_streams read
+        waiting.py::_holder read
+    """,
+    "files of the package": """
+        cli.py::_summary read
+        datasets/load.py::_load_folder read
+        datasets/sources.py::read_facts read
+    """,
+    "downloads: begun by this process, checked by sha256, removed if they are wrong": """
+        datasets/fetch.py::_fetch remove write
+        datasets/fetch.py::_sync_folder read
+        datasets/fetch.py::_transfer read remove
+        datasets/link/fixed.py::read_heart read
+        datasets/link/fixed.py::read_pairs read
+        datasets/link/ogb.py::_node_names read
+        datasets/node/actor.py::_read_nodes read
+        datasets/node/actor.py::read_actor read
+        datasets/node/build.py::read_gzipped read
+        datasets/node/build.py::read_mask_file read
+        datasets/node/deezer.py::read_deezer read
+        datasets/node/masked.py::read_masked read
+        datasets/node/ogb.py::_class_names read
+        datasets/node/ogb.py::read_table read
+        datasets/node/planetoid.py::read_planetoid read
+        datasets/node/points.py::read_mini_imagenet read
+        datasets/node/points.py::read_newsgroups read
+        datasets/node/unpickle.py::_load_storage read
+        datasets/node/unpickle.py::_load_tensors read
+        datasets/node/unpickle.py::read_pickle read
+        datasets/node/unpickle.py::read_pickled_array read
+        datasets/node/unpickle.py::read_torch_file read
+        datasets/source_files.py::_content_sha256 read
+        datasets/source_files.py::_provide_archive remove
+        datasets/source_files.py::_unpack read
+        datasets/verify.py::verify_not_html read remove
+        datasets/verify.py::verify_sha256 read remove
+        datasets/verify.py::verify_triples read remove
+        datasets/verify.py::verify_zip remove
+    """,
+    "the user's own cache": """
+        ops/tensor_file.py::TensorFile._read read
+        ops/tensor_file.py::TensorFile._write remove write
+        ops/tensor_file.py::_reserve write
+        sampling/pair_subgraphs/file.py::map_arrays read
+        sampling/pair_subgraphs/sampler.py::PairSubgraphSampler.from_file read
+    """,
+    "a new file of this run or answer: written beside its place and renamed, or into a new folder": """
+        analysis/evaluation.py::Evaluation._write write
+        analysis/evaluation.py::Evaluation.save remove write
+        callbacks/checkpoint_file.py::CheckpointFile.save_checkpoint remove write
+        callbacks/metrics_file.py::MetricsFile._write write
+        callbacks/metrics_file.py::MetricsFile.log_metrics write
+        callbacks/wandb_run.py::WandbRun.setup write
+        dashboard.py::dashboard_main write
+        datamodules/features.py::FeatureTransform.save write
+        datasets/arrays_file.py::write_arrays.write write
+        datasets/files.py::write_atomically remove write
+        inference/export.py::_copy_graph write
+        inference/export.py::export_run write
+        inference/plain_names.py::_write write
+        inference/program.py::write_program write
+        inference/writers.py::_write_file remove write
+        launch.py::_keep_plain_settings write
+        pretrained.py::new_folder remove write
+        pretrained.py::write_pretrained write
+        report/command.py::_write_page remove write
+        report/style.py::save_figure write
+        results.py::write_results write
+        results.py::write_rows write
+        run_directory.py::write_config write
+        search/command.py::_report print write
+        search/study.py::TrialStudy.write_table write
+        search/sweep.py::write_sweep write
+        search/trial.py::_fit write
+    """,
+    "files of graphzoo's own cache by their exact names, their locks held": """
+        clean.py::_remove remove
+    """,
+    "what this process has just written, or a process that it has begun": """
+        inference/export.py::_describe_program read write
+        launch.py::_forget_unstarted remove
+        reproduce.py::_run_once write
+        reproduce.py::_take_back remove
+        run_lock.py::RunLock.release remove
+        search/command.py::_monitor read
+        search/trial.py::_last_words read
+    """,
+    "the lock, and the command that claims a folder of rows": """
+        run_lock.py::RunLock._open read
+        run_lock.py::RunLock._remove_dead read remove
+        runs.py::claim read write
+    """,
+    "rich tables and lines of names that `shown.cell` or `shown.visible` has spelt out": """
+        callbacks/progress.py::EpochLines.on_train_epoch_end print
+        dry_run.py::DryRun.on_train_end print
+        overview.py::_print print
+        results.py::print_table print
+        rows.py::print_rows print
+        summary.py::RunSummary.on_train_batch_end print
+        summary.py::RunSummary.on_train_start print
+    """,
+}
+
+
+def deed(call):
+    """What a call does to files or to the screen, as far as its text tells."""
+    name = call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
+    owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+    module = owner.id if isinstance(owner, ast.Name) and owner.id in MODULES else ""
+    if name == "print":
+        return "print"
+    if module == "shutil":
+        return "remove" if name in ("rmtree", "move") else "read"
+    if name in ("unlink", "rmdir") or (module == "os" and name in ("remove", "removedirs")):
+        return "remove"
+    if name in WRITES or (module == "os" and name in ("replace", "rename", "link", "symlink", "truncate")):
+        return "write"
+    if module in ("np", "numpy", "torch") and name in ("save", "savez", "savez_compressed"):
+        return "write"
+    # str.replace takes two texts, pandas' rename keywords
+    if name in ("rename", "replace") and owner is not None and len(call.args) == 1 and not call.keywords:
+        return "write"
+    if name == "open":
+        given = [*call.args[owner is None :], *(word.value for word in call.keywords if word.arg == "mode")]
+        modes = [value.value for value in given if isinstance(value, ast.Constant)]
+        return "write" if any(isinstance(m, str) and set(m) <= set("wax+bt") for m in modes) else "read"
+    if name in READS and (module or name in ("read_text", "read_bytes")) and owner is not None:
+        return "read"
+    return None
+
+
+def deeds(tree):
+    """(function, deed) of a module."""
+    found = set()
+
+    def walk(node, names):
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.Call) and (done := deed(child)):
+                found.add((".".join(names) or "-", done))
+            named = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+            walk(child, [*names, child.name] if named else names)
+
+    walk(tree, [])
+    return found
+
+
+def listed():
+    """(module::function, deed) that may be."""
+    rows = [line.split() for lines in MAY.values() for line in lines.split("\n") if line.strip()]
+    return [(name, done) for name, *all_done in rows for done in all_done]
+
+
+def test_nothing_else_touches_files_or_the_screen():
+    found = {
+        (f"{path.relative_to(PACKAGE).as_posix()}::{function}", done)
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for function, done in deeds(ast.parse(path.read_text()))
+    }
+    assert sorted(found - set(listed())) == [], (
+        "use regular_files, shown or files.write_atomically, or say why"
+    )
+    assert sorted(set(listed()) - found) == [], "no longer there"
+    assert len(listed()) == len(set(listed()))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("open(path)", "read"), ("path.open('w')", "write"), ("open(path, mode='ab')", "write"),
+        ("print(1)", "print"), ("open('x')", "read"),
+        ("console.print(table)", "print"), ("shutil.rmtree(x)", "remove"), ("shutil.copy(x, y)", "read"),
+        ("path.unlink()", "remove"), ("os.replace(a, b)", "write"), ("part.replace(path)", "write"),
+        ("text.replace('a', 'b')", None), ("torch.load(f)", "read"), ("torch.save(x, f)", "write"),
+        ("table.rename(columns=c)", None), ("load(path)", None), ("path.read_text()", "read"),
+        ("np.load(f)", "read"), ("graph.save(path)", None),
+    ],
+)  # fmt: skip
+def test_what_a_call_does(text, expected):
+    (call,) = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
+    assert deed(call) == expected
+
+
+def test_functions_are_told_apart():
+    tree = ast.parse("class A:\n    def b(self):\n        print(1)\n\nopen('file')\n")
+    assert deeds(tree) == {("A.b", "print"), ("-", "read")}
