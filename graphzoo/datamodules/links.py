@@ -33,6 +33,7 @@ from graphzoo.types import GraphSpec
 
 if TYPE_CHECKING:
     from graphzoo.ops import RelationalGraph
+    from graphzoo.sampling import NeighbourhoodSampler
 
 __all__ = ["Batching", "LinkDataModule"]
 
@@ -79,6 +80,11 @@ class LinkDataModule(LightningDataModule):
             shape of PENCIL's projection.
         num_relabelings: In evaluation each pair is scored with its nodes in so many orders, and averaged.
         both_directions: In evaluation each pair is also scored as (v, u), and averaged.
+        neighbourhood: K: a query encoder sees K nodes near the source of a pair, by personalised PageRank,
+            in place of the whole graph. A training pair has its own, with its target in it and its own link
+            hidden; see `NeighbourhoodSampler`. None: the whole graph.
+        eval_neighbourhood: K in evaluation and prediction; None: `neighbourhood`. Nodes outside score below
+            all inside, the nearest first.
         seed: Seed of training order, negatives and training subgraphs.
         num_workers: Loader processes; 0 samples the next batch in a thread.
 
@@ -115,6 +121,8 @@ class LinkDataModule(LightningDataModule):
         max_nodes: int | None = None,
         num_relabelings: int = 1,
         both_directions: bool = False,
+        neighbourhood: int | None = None,
+        eval_neighbourhood: int | None = None,
         seed: int = 0,
         num_workers: int = 0,
     ) -> None:
@@ -144,6 +152,12 @@ class LinkDataModule(LightningDataModule):
             )
         if max_nodes is not None and max_nodes < 2:
             raise UsageError(f"max_nodes must be at least 2, the pair itself, got {max_nodes}")
+        for argument, value in (("neighbourhood", neighbourhood), ("eval_neighbourhood", eval_neighbourhood)):
+            if value is not None and value < 2:
+                raise UsageError(f"{argument} must be at least 2 nodes, got {value}")
+        if eval_neighbourhood is not None and neighbourhood is None:
+            raise UsageError("eval_neighbourhood is for models trained so: give --data.neighbourhood too")
+        self.neighbourhood, self.eval_neighbourhood = neighbourhood, eval_neighbourhood
         self.path, self.root, self.download = path, root, download
         if path is None and directed:
             raise UsageError(
@@ -175,6 +189,7 @@ class LinkDataModule(LightningDataModule):
         self._edges: dict[bool, Tensor] = {}
         self._samplers: dict[bool, PairSubgraphSampler] = {}
         self._relational: dict[bool, RelationalGraph] = {}
+        self._paired: dict[bool, RelationalGraph] = {}
         self._validated: LinkSplit | None = None
 
     def prepare_data(self) -> None:
@@ -326,6 +341,45 @@ class LinkDataModule(LightningDataModule):
             self._relational[late] = RelationalGraph(edge_index, edge_type, self.graph.num_nodes, 2)
         return self._relational[late]
 
+    def neighbourhoods(self, split: str, *, training: bool = False) -> NeighbourhoodSampler | None:
+        """Makes the neighbourhoods of query encoders; None where they see the whole graph.
+
+        Args:
+            split: Whose message graph.
+            training: Whether of `neighbourhood` nodes; else of `eval_neighbourhood`.
+        """
+        from graphzoo.ops import RelationalGraph
+        from graphzoo.sampling import NeighbourhoodSampler
+
+        trained, num_nodes = self.neighbourhood, self.graph.num_nodes
+        size = trained if training else self.eval_neighbourhood or trained
+        if trained is None or size is None or trained >= num_nodes or size >= num_nodes:
+            return None
+        late = self._is_late(split)
+        if late not in self._paired:
+            graph = self.relational_graph(split)
+            if not self.graph.is_directed:  # each link beside itself turned round, half the edges apart
+                forward = graph.edge_index[:, graph.edge_index[0] < graph.edge_index[1]]
+                edges = torch.cat([forward, forward.flip(0)], dim=1)
+                graph = RelationalGraph(edges, torch.zeros_like(edges[0]), num_nodes, 2)
+            self._paired[late] = graph
+        # one relation: nearly every node answers it, so that nearness alone chooses
+        return NeighbourhoodSampler(self._paired[late], size, relation_share=0.0)
+
+    @property
+    def asks_near(self) -> bool:
+        """Whether to speak of neighbourhoods."""
+        return self.neighbourhood is not None and self.batching == "sources"
+
+    def describe_queries(self) -> str:
+        """Where queries are asked, in words."""
+        size = self.neighbourhood
+        if size is None or size >= self.graph.num_nodes:
+            few = "" if size is None else f", which has no more than {size:,} nodes"
+            return f"in the whole graph{few}"
+        judged = self.eval_neighbourhood or size
+        return f"trained in neighbourhoods of {size:,} nodes; evaluated in neighbourhoods of {judged:,} nodes"
+
     def subgraph_sampler(self, split: str) -> PairSubgraphSampler:
         """Samples subgraphs around pairs from the edges of `edge_index(split)`; many edges are mapped."""
         late = self._is_late(split)
@@ -419,6 +473,8 @@ class LinkDataModule(LightningDataModule):
             "max_nodes": self.max_nodes,
             "num_relabelings": self.num_relabelings,
             "both_directions": self.both_directions,
+            "neighbourhood": self.neighbourhood,
+            "eval_neighbourhood": self.eval_neighbourhood,
         }
 
     @property

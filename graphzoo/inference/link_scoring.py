@@ -19,6 +19,7 @@ from graphzoo.errors import UsageError
 from graphzoo.inference.names import NodeNames
 from graphzoo.inference.scoring import Columns, FilterKnown, check_finite
 from graphzoo.memory import Halves, explain_out_of_memory
+from graphzoo.tasks.near import NEAR_QUERIES
 from graphzoo.tasks.prepared_graph import PreparedGraph
 from graphzoo.types import PairBatch
 
@@ -29,6 +30,7 @@ __all__ = ["LinkPlace", "best_partners"]
 
 # The split whose message graph and settings are those of `graphzoo test`.
 _SPLIT = "test"
+_NEAR = ("neighbourhood", "eval_neighbourhood")
 _SETTINGS = ("depth", "num_neighbors", "num_relabelings", "both_directions")
 # Pairs that are looked at together: their numbers, scores and order take some ten MB.
 _PAIRS = 2**18
@@ -88,6 +90,7 @@ class LinkPlace:
             x,
             max_nodes=task.spec.max_subgraph_nodes or None,
             **{name: settings[name] for name in _SETTINGS},
+            **{name: settings.get(name) for name in _NEAR},  # older checkpoints know of none
         )
         self._data.batching = task.batching
         units = "nodes" if task.batching == "sources" else "pairs"
@@ -186,6 +189,7 @@ class LinkPlace:
     def _answers_from(self, u: Tensor, v: Tensor, size: int) -> list[tuple[Tensor, Tensor]]:
         encoder, device = self._task.encoder, self._task.device
         assert isinstance(encoder, QueryEncoder)
+        sampler = self._data.neighbourhoods(_SPLIT)
         graph = self._task.to_device_once("relational", self._data.relational_graph(_SPLIT))
         heads, row = torch.unique(u, return_inverse=True)
         order = row.argsort(stable=True)
@@ -194,11 +198,13 @@ class LinkPlace:
         def answer(start: int, stop: int) -> tuple[Tensor, Tensor]:
             head = heads[start:stop].to(device)
             index = order[first_of[start] : first_of[stop]]
+            node, place = v[index].to(device), (row[index] - start).to(device)
+            if sampler is not None:
+                return index, self._task.score_near(sampler, head)[place, node]
             states = encoder(graph, head, torch.zeros_like(head))
-            picked = states[v[index].to(device), (row[index] - start).to(device)]
-            return index, self._task.decode(picked[:, None]).squeeze(0)
+            return index, self._task.decode(states[node, place][:, None]).squeeze(0)
 
-        return self._halves(answer, heads.numel(), size)
+        return self._halves(answer, heads.numel(), size if sampler is None else min(size, NEAR_QUERIES))
 
 
 def best_partners(

@@ -26,6 +26,7 @@ from graphzoo.sampling import (
     sample_negatives,
 )
 from graphzoo.tasks.base import FEW_QUERIES, SMALLER, Task
+from graphzoo.tasks.near import NEAR_QUERIES, score_near
 from graphzoo.tasks.reversed_queries import ReversedQueries
 from graphzoo.types import GraphSpec, NeighbourhoodSpec, Protocol, QueryBatch, TripleBatch
 
@@ -39,8 +40,6 @@ EVALUATION_STEP = 0
 # States, their update, aggregation and attention temporaries alive at once, in [N, B, D] tensors, while
 # scoring.
 _LIVE_STATES = 8
-# Neighbourhoods of a part: more would only fill memory.
-_NEAR_QUERIES = 32
 
 
 class KGCompletion(Task):
@@ -457,23 +456,18 @@ class KGCompletion(Task):
         return torch.cat(scores) if scores else torch.empty(0, graph.num_nodes, device=head.device)
 
     def _score_near(self, sampler: NeighbourhoodSampler, head: Tensor, relation: Tensor) -> Tensor:
-        """Logits in the neighbourhood; outside whole numbers below all of them, nearest first."""
+        """As `score_near`, in parts."""
         channels = self.query_encoder.out_channels
         per_query = sampler.num_nodes * channels * 4 * _LIVE_STATES
         seed = self._noise_seed(EVALUATION_STEP)
 
-        def score(start: int, stop: int) -> Tensor:
-            asked = head[start:stop], relation[start:stop]
-            graph = sampler(*asked)[0]
-            levels = sampler.levels(*asked, graph).to(head.device)
-            graph = graph.to(head.device)
-            inside = self._logits(graph, graph.find(asked[0]), asked[1], None, seed).float()
-            # floats hold whole numbers exactly up to 2^24, so that levels stay apart
-            # and below -20 no entity outside has a probability to speak of
-            scores = inside.amin(1, keepdim=True).floor().clamp(max=-20) - levels
-            return scores.scatter_(1, graph.nodes, inside)
+        def logits(graph: QueryGraph, head: Tensor, relation: Tensor) -> Tensor:
+            return self._logits(graph, head, relation, None, seed)
 
-        size = max(1, min(_NEAR_QUERIES, self.max_score_bytes // max(1, per_query)))
+        def score(start: int, stop: int) -> Tensor:
+            return score_near(sampler, head[start:stop], relation[start:stop], logits)
+
+        size = max(1, min(NEAR_QUERIES, self.max_score_bytes // max(1, per_query)))
         scores = self._halves(score, head.numel(), size)
         return torch.cat(scores) if scores else torch.empty(0, sampler.num_entities, device=head.device)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -22,11 +22,14 @@ from graphzoo.metrics import LinkMetric
 from graphzoo.metrics.links import HITS, check_name
 from graphzoo.sampling import LinkHider, hash_integers
 from graphzoo.tasks.base import FEW_PAIRS, FEW_QUERIES, SMALLER, Task
+from graphzoo.tasks.near import NEAR_QUERIES, score_near
 from graphzoo.tasks.prepared_graph import PreparedGraph
 from graphzoo.types import GraphSpec, PairBatch
 
 if TYPE_CHECKING:
     from graphzoo.datamodules.links import Batching
+    from graphzoo.ops import QueryGraph
+    from graphzoo.sampling import NeighbourhoodSampler
 
 __all__ = ["LinkPrediction"]
 
@@ -38,7 +41,9 @@ class LinkPrediction(Task):
 
     A `PairEncoder` sees the subgraph around each pair, without the pair's own link. A `NodeEncoder` or
     `QueryEncoder` sees the whole graph; while training the links of the global batch are hidden from it. For
-    a `QueryEncoder` the pair (u, v) is the answer v to the query (u, relation 0). A `GraphPairScorer`, such
+    a `QueryEncoder` the pair (u, v) is the answer v to the query (u, relation 0); with
+    `LinkDataModule(neighbourhood=K)` it sees K nodes around u, and of a training pair its own link is hidden.
+    A `GraphPairScorer`, such
     as a heuristic, scores pairs itself and is only judged.
 
     Args:
@@ -179,9 +184,14 @@ class LinkPrediction(Task):
             share = math.ceil(num_links / self.trainer.world_size)
             # each a source to be asked; so may be its negatives, unless they have the link's
             each = 1 if datamodule.structured_negatives else 1 + datamodule.num_negatives
+            near = datamodule.neighbourhoods("train", training=True)
+            if near is not None:  # every pair has its own
+                each = 1 + datamodule.num_negatives
+            num_nodes = datamodule.graph.num_nodes if near is None else near.num_nodes
             at_once = each * min(datamodule.micro_batch_size or share, share)
-            num_nodes = datamodule.graph.num_nodes
-            self.check_memory(min(at_once, num_nodes), num_nodes, option="--data.micro_batch_size")
+            if near is None:
+                at_once = min(at_once, num_nodes)
+            self.check_memory(at_once, num_nodes, option="--data.micro_batch_size")
         if self.hide_positives and self.batching != "subgraphs":
             self._hider = LinkHider(self._edges("train"), datamodule.graph.num_nodes).to(self.device)
 
@@ -250,9 +260,13 @@ class LinkPrediction(Task):
             return encoder.attention_entropy(few.subgraphs, self._features())
         u, v = batch.edge_label_index
         if isinstance(encoder, QueryEncoder):
-            graph = self.to_device_once("graph/valid", self._datamodule().relational_graph("valid"))
             head, node = u[:FEW_QUERIES], v[:FEW_QUERIES]
-            return encoder.attention_entropy(graph, head, torch.zeros_like(head), node)
+            relation = torch.zeros_like(head)
+            if (sampler := self._datamodule().neighbourhoods("valid")) is not None:
+                near = sampler(head, relation, node, hides="none", outside="bring")[0].to(head.device)
+                return encoder.attention_entropy(near, near.find(head), relation, near.find(node))
+            graph = self.to_device_once("graph/valid", self._datamodule().relational_graph("valid"))
+            return encoder.attention_entropy(graph, head, relation, node)
         if isinstance(encoder, NodeEncoder):
             graph = self._prepare(encoder, "valid")
             few_nodes = self.few_nodes(u, graph.x.shape[0])
@@ -347,9 +361,15 @@ class LinkPrediction(Task):
         return self.decode(states[u], states[v], noise_seed=part), auxiliary
 
     def _answers(self, encoder: QueryEncoder, batch: PairBatch, split: str, noise_seed: int | None) -> Tensor:
-        graph = self.to_device_once(f"graph/{split}", self._datamodule().relational_graph(split))
         u, v = batch.edge_label_index
         head, row = torch.unique(u, return_inverse=True)
+        near = self._datamodule().neighbourhoods(split, training=noise_seed is not None)
+        if near is not None:
+            if noise_seed is not None:
+                return self._answers_near(encoder, near, u, v, noise_seed)
+            parts = [self.score_near(near, part) for part in head.split(NEAR_QUERIES)]
+            return torch.cat(parts)[row, v] if parts else torch.empty(0, device=self.device)
+        graph = self.to_device_once(f"graph/{split}", self._datamodule().relational_graph(split))
         mask = None
         if noise_seed is not None and self._hider is not None:
             mask = self._hider.keep(batch.removed)
@@ -358,6 +378,27 @@ class LinkPrediction(Task):
         relation = torch.zeros_like(head)
         states = encoder(graph, head, relation, edge_mask=mask, noise_seed=noise_seed or 0)
         return self.decode(states[v, row][:, None]).squeeze(0)
+
+    def _answers_near(
+        self, encoder: QueryEncoder, sampler: NeighbourhoodSampler, u: Tensor, v: Tensor, noise_seed: int
+    ) -> Tensor:
+        """Logits of training pairs, [B]: links and negatives alike have their target in the neighbourhood."""
+        relation = torch.zeros_like(u)
+        hides: Literal["exact", "none"] = "exact" if self.hide_positives else "none"
+        graph = sampler(u, relation, v, hides=hides, outside="bring")[0].to(u.device)
+        states = encoder(graph, graph.find(u), relation, noise_seed=noise_seed)
+        place = torch.arange(u.numel(), device=u.device)
+        return self.decode(states[graph.find(v), place][:, None]).squeeze(0)
+
+    def score_near(self, sampler: NeighbourhoodSampler, head: Tensor) -> Tensor:
+        """Logits of all nodes as partners of each head, [B, N]; see `graphzoo.tasks.near.score_near`."""
+        encoder = self.encoder
+        assert isinstance(encoder, QueryEncoder)
+
+        def logits(graph: QueryGraph, place: Tensor, relation: Tensor) -> Tensor:
+            return self.decode(encoder(graph, place, relation, noise_seed=0))
+
+        return score_near(sampler, head, torch.zeros_like(head), logits)
 
     def _prepare(self, encoder: NodeEncoder, split: str) -> PreparedGraph:
         x, edge_index = self._cast(self._datamodule().x), self._datamodule().edge_index(split)
@@ -415,7 +456,7 @@ class LinkPrediction(Task):
         """Refuse other settings of the sampler, and links that it may have been trained on."""
         before, now = trained["data"]["settings"], datamodule.describe_settings()
         fixed = ("use_features", "normalize_features", "depth", "num_neighbors", "max_nodes")
-        for option in fixed:
+        for option in (*fixed, *(name for name in ("neighbourhood", "eval_neighbourhood") if name in before)):
             if before[option] != now[option]:
                 raise UsageError(
                     f"the model was trained with {option} {before[option]}, here it is {now[option]}\n"

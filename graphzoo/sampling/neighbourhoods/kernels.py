@@ -263,8 +263,9 @@ def choose(
 
 @jit
 def induce(
-    offsets: Any, neighbour: Any, kind: Any, edge: Any, nodes: Any, hidden: Any, num_kinds: int, inside: Any
-) -> Any:
+    offsets: Any, neighbour: Any, kind: Any, edge: Any, nodes: Any, hidden: Any, num_kinds: int, shift: int,
+    inside: Any,
+) -> Any:  # fmt: skip
     """The edges among some nodes, in the order of their targets.
 
     Each fact is found from its end of lower degree: neighbours are sorted by falling degree, so a hub
@@ -276,12 +277,12 @@ def induce(
         nodes: K nodes, ascending.
         hidden: As for `push`.
         num_kinds: 2R.
+        shift: What makes a type that of its inverse, modulo 2R: R, or 0 where edges have no direction.
         inside: Scratch [N], -1.
 
     Returns:
         Where each target's edges begin [K + 1], and of each edge its source and type, int32, and number.
     """
-    half = num_kinds // 2
     size = nodes.shape[0]
     for k in range(size):
         inside[nodes[k]] = k
@@ -328,7 +329,7 @@ def induce(
             e = free[target]
             free[target] = e + 1
             source[e] = high[i]
-            second[e] = types[i] + half if types[i] < half else types[i] - half
+            second[e] = (types[i] + shift) % num_kinds
             number[e] = numbers[i] + facts if numbers[i] < facts else numbers[i] - facts
     return starts, source, second, number
 
@@ -342,7 +343,7 @@ def _grown(array: Any, room: int) -> Any:
 
 @jit
 def assemble(
-    starts: Any, source: Any, second: Any, query: int, first_edge: int, num_kinds: int,
+    starts: Any, source: Any, second: Any, query: int, first_edge: int, num_kinds: int, shift: int,
     offsets: Any, sources: Any, kinds: Any, mirrored: Any, targets: Any,
     by_kind: Any, kind_sources: Any, kind_targets: Any,
 ) -> None:  # fmt: skip
@@ -352,13 +353,12 @@ def assemble(
         starts, source, second: From `induce`.
         query: b; node k becomes b K + k, type r becomes b 2R + r.
         first_edge: Edges of the queries before.
-        num_kinds: 2R.
+        num_kinds, shift: As for `induce`.
         offsets, sources, kinds, mirrored, targets: Of the batch, by target: begin of each target's edges, and
             of each edge its source, its type, the type of its inverse, its target.
         by_kind, kind_sources, kind_targets: Of the batch, by type.
     """
     size = starts.shape[0] - 1
-    half = num_kinds // 2
     node, relation = query * size, query * num_kinds
     free = np.zeros(num_kinds + 1, np.int64)
     for e in range(source.shape[0]):
@@ -372,7 +372,7 @@ def assemble(
             at = first_edge + e
             sources[at] = node + source[e]
             kinds[at] = relation + second[e]
-            mirrored[at] = relation + (second[e] + half if second[e] < half else second[e] - half)
+            mirrored[at] = relation + (second[e] + shift) % num_kinds
             targets[at] = node + k
             place = first_edge + free[second[e]]
             free[second[e]] += 1

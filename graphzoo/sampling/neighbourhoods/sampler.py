@@ -24,7 +24,7 @@ _MAX_PIECES = 16
 
 
 _Index = tuple[
-    tuple[_Array, _Array, _Array, _Array], tuple[_Array, ...], tuple[_Array, _Array], _Array,
+    tuple[_Array, _Array, _Array, _Array], tuple[_Array, ...], tuple[_Array, _Array], _Array, int,
     deque[tuple[_Array, ...]],
 ]  # fmt: skip
 _indices: WeakKeyDictionary[RelationalGraph, _Index] = WeakKeyDictionary()
@@ -42,7 +42,8 @@ class NeighbourhoodSampler:
     A neighbourhood is a function of graph and query alone: batches, threads and processes do not matter.
 
     Args:
-        graph: Facts with inverses: edge i and edge i + E/2 are each other's inverse, type r and r + R.
+        graph: Facts with inverses: edge i and edge i + E/2 are each other's inverse, type r and r + R; or
+            both of one type, where edges have no direction.
         num_nodes: K, at least 2; N and above take the whole graph.
         relation_share: Part of K for entities that are known to answer the relation, 0 to 1.
         teleport: Probability of the walk to begin again at the head.
@@ -77,7 +78,7 @@ class NeighbourhoodSampler:
         index = _indices.get(graph)  # samplers of several sizes share it
         if index is None:
             index = _indices[graph] = _index_of(graph)
-        self._edges, self._answers, self._popular, self._popularity, self._free = index
+        self._edges, self._answers, self._popular, self._popularity, self._shift, self._free = index
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_free": deque()}  # another process makes its own
@@ -143,7 +144,7 @@ class NeighbourhoodSampler:
                     found[b] = (
                         nodes,
                         *kernels.induce(
-                            offsets, neighbour, kind, edge, nodes, hidden, self.num_kinds, inside
+                            offsets, neighbour, kind, edge, nodes, hidden, self.num_kinds, self._shift, inside
                         ),
                     )
 
@@ -215,8 +216,7 @@ class NeighbourhoodSampler:
             return np.array([head, -1, -1, -1], np.int64)
         if hides == "one_hop":
             return np.array([head, tail, -1, -1], np.int64)
-        half = self.num_kinds // 2
-        return np.array([head, tail, relation, (relation + half) % self.num_kinds], np.int64)
+        return np.array([head, tail, relation, (relation + self._shift) % self.num_kinds], np.int64)
 
     def _join(self, parts: list[Any], with_edges: bool) -> QueryGraph:
         """The neighbourhoods of several queries as one batch."""
@@ -243,7 +243,7 @@ class NeighbourhoodSampler:
             for b in range(count * piece // num_pieces, count * (piece + 1) // num_pieces):
                 _, starts, source, second, _ = parts[b]
                 kernels.assemble(
-                    starts, source, second, b, first[b], self.num_kinds,
+                    starts, source, second, b, first[b], self.num_kinds, self._shift,
                     offsets, sources, kinds, mirrored, targets, by_kind, kind_sources, kind_targets,
                 )  # fmt: skip
 
@@ -304,7 +304,7 @@ def _index_of(graph: RelationalGraph) -> _Index:
     """Edges by source, answers by relation, entities by their number of facts, and free scratch memory."""
     source, target = (row.cpu().numpy() for row in graph.edge_index)
     kind = graph.edge_type.cpu().numpy()
-    _check_inverses(source, target, kind, graph.num_relations)
+    shift = _inverse_shift(source, target, kind, graph.num_relations)
     degree = np.bincount(source, minlength=graph.num_nodes)
     popular = np.lexsort((np.arange(graph.num_nodes), -degree)).astype(np.int32)
     falling = degree[popular]
@@ -312,22 +312,25 @@ def _index_of(graph: RelationalGraph) -> _Index:
     level[popular[1:]] = np.cumsum(falling[1:] != falling[:-1])
     edges = _by_source(source, target, kind, degree)
     answers = _answers_by_relation(target, kind, graph.num_relations)
-    return edges, answers, (popular, falling), level, deque()
+    return edges, answers, (popular, falling), level, shift, deque()
 
 
-def _check_inverses(source: _Array, target: _Array, kind: _Array, num_kinds: int) -> None:
+def _inverse_shift(source: _Array, target: _Array, kind: _Array, num_kinds: int) -> int:
+    """What makes a type its inverse's: R more, or 0 where every edge is its own inverse turned round."""
     half, facts = num_kinds // 2, kind.shape[0] // 2
-    if not (
+    if (
         num_kinds % 2 == 0
         and kind.shape[0] % 2 == 0
         and np.array_equal(source[:facts], target[facts:])
         and np.array_equal(target[:facts], source[facts:])
-        and np.array_equal(kind[:facts] + half, kind[facts:])
     ):
-        raise UsageError(
-            "neighbourhoods need a graph whose second half holds the inverses of its first: edge i and edge "
-            "i + E/2, of types r and r + R"
-        )
+        for shift in (half, 0):
+            if np.array_equal(kind[:facts] + shift, kind[facts:]):
+                return shift
+    raise UsageError(
+        "neighbourhoods need a graph whose second half holds the inverses of its first: edge i and edge "
+        "i + E/2, of types r and r + R, or of one type where edges have no direction"
+    )
 
 
 def _by_source(

@@ -1,0 +1,45 @@
+"""Scores of all entities where a query reasons in its neighbourhood."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from graphzoo.ops import QueryGraph
+    from graphzoo.sampling import NeighbourhoodSampler
+
+__all__ = ["NEAR_QUERIES", "score_near"]
+
+NEAR_QUERIES = 32
+"""Neighbourhoods that are scored together: more would only fill memory."""
+# Nothing outside has a probability to speak of.
+_UNLIKELY = -20
+
+
+def score_near(
+    sampler: NeighbourhoodSampler,
+    head: Tensor,
+    relation: Tensor,
+    logits: Callable[[QueryGraph, Tensor, Tensor], Tensor],
+) -> Tensor:
+    """Logits inside the neighbourhood; outside whole numbers below all of them, the nearest first.
+
+    Args:
+        sampler: Makes the neighbourhoods.
+        head: [B], int64.
+        relation: [B], int64.
+        logits: Of the nodes of a graph, [B, K], for its heads' places and the relations.
+
+    Returns:
+        [B, N], float32.
+    """
+    graph = sampler(head, relation)[0]
+    levels = sampler.levels(head, relation, graph).to(head.device)
+    graph = graph.to(head.device)
+    inside = logits(graph, graph.find(head), relation).float()
+    # floats hold whole numbers exactly up to 2^24, so that levels stay apart
+    scores = inside.amin(1, keepdim=True).floor().clamp(max=_UNLIKELY) - levels
+    return scores.scatter_(1, graph.nodes, inside)

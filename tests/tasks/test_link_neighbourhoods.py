@@ -1,0 +1,144 @@
+"""Links by an encoder of queries that sees the neighbourhood of each source."""
+
+import pytest
+import torch
+from link_graphs import make_link_graph
+from test_link_prediction import build, data, fit, gradient
+
+from graphzoo.errors import UsageError
+from graphzoo.inference.link_scoring import LinkPlace
+from graphzoo.sampling import NeighbourhoodSampler
+
+
+def everything(datamodule, monkeypatch):
+    """Neighbourhoods that hold the whole graph."""
+    datamodule.setup()
+    few = datamodule.neighbourhoods("train")
+    assert few is not None
+    sampler = NeighbourhoodSampler(datamodule._paired[False], datamodule.graph.num_nodes)
+    monkeypatch.setattr(datamodule, "neighbourhoods", lambda *a, **k: sampler)
+
+
+def batches_of(datamodule):
+    return list(datamodule.train_dataloader())
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_neighbourhoods_of_everything_are_the_whole_graph(directed, monkeypatch):
+    graph = make_link_graph(is_directed=directed)
+    whole = build("knowformer", data(graph, batch_size=1))
+    near_data = data(graph, batch_size=1, neighbourhood=8)
+    near = build("knowformer", near_data)
+    everything(near_data, monkeypatch)
+    for batch in batches_of(near_data)[:3]:
+        torch.testing.assert_close(
+            near.score_batch(batch, "valid"), whole.score_batch(batch, "valid"), atol=1e-5, rtol=1e-5
+        )
+        # what hides the links of a batch, from all its pairs, hides the one link from itself
+        link = batch.part(0, 1)
+        assert link.edge_label.tolist() == [1]
+        found, expected = (task._logits(link, "train", 5)[0] for task in (near, whole))
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(gradient(near, [link]), gradient(whole, [link]), atol=1e-5, rtol=1e-4)
+
+
+def test_no_pair_sees_its_own_link_and_all_see_their_target(monkeypatch):
+    datamodule = data(neighbourhood=8, num_negatives=2)
+    task = build("knowformer", datamodule)
+    seen = []
+    forward = type(task.encoder).forward
+
+    def watched(self, graph, head, relation, **settings):
+        seen.append(graph)
+        return forward(self, graph, head, relation, **settings)
+
+    monkeypatch.setattr(type(task.encoder), "forward", watched)
+    links = {tuple(link) for link in datamodule.edge_index("train").t().tolist()}
+    for batch in batches_of(datamodule):
+        task.training_step(batch, 0)
+        near = seen.pop()
+        rows = {(u, v): b for b, (u, v) in enumerate(batch.edge_label_index.t().tolist())}
+        assert all((near.nodes[b] == v).any() for (_, v), b in rows.items())
+        source, target = near.flat.edge_index
+        row = source // near.nodes.shape[1]
+        flat = near.nodes.flatten()
+        edges = set(zip(row.tolist(), flat[source].tolist(), flat[target].tolist(), strict=True))
+        assert edges
+        assert not any((b, u, v) in edges or (b, v, u) in edges for (u, v), b in rows.items())
+        assert all((u, v) in links for _, u, v in edges)
+        assert {bool(label) for label in batch.edge_label} == {True, False}
+
+
+def test_parts_and_order_of_a_batch_do_not_show():
+    whole = data(neighbourhood=8)
+    cut = data(neighbourhood=8, micro_batch_size=16)
+    one = gradient(build("knowformer", whole), batches_of(whole)[:1])
+    four = gradient(build("knowformer", cut, accumulate=4), batches_of(cut)[:4])
+    torch.testing.assert_close(one, four, atol=1e-6, rtol=1e-4)
+
+    task = build("knowformer", whole)
+    batch = batches_of(whole)[0]
+    scores = task.score_batch(batch.part(0, len(batch)), "valid")
+    halves = [task.score_batch(batch.part(*ends), "valid") for ends in ((0, 9), (9, len(batch)))]
+    torch.testing.assert_close(torch.cat(halves), scores, atol=1e-6, rtol=1e-6)
+
+
+def test_outside_is_behind_all_inside():
+    datamodule = data(neighbourhood=8, eval_neighbourhood=10)
+    task = build("knowformer", datamodule)
+    head = torch.arange(6)
+    sampler = datamodule.neighbourhoods("test")
+    near = sampler(head, torch.zeros_like(head))[0]
+    assert near.nodes.shape == (6, 10)
+    scores = task.score_near(sampler, head)
+    inside = torch.zeros_like(scores, dtype=torch.bool).scatter_(1, near.nodes, True)
+    lowest = scores.masked_fill(~inside, float("inf")).amin(1)
+    assert (scores.masked_fill(inside, -float("inf")).amax(1) < lowest).all()
+
+
+def test_it_learns_and_a_loaded_model_scores_as_it_did():
+    datamodule = data(batch_size=32, neighbourhood=12)
+    task, trainer = fit("knowformer", datamodule, 12)
+    figures = trainer.test(task, datamodule=datamodule, verbose=False)[0]
+    assert figures["test/mrr"] > 0.8, figures
+    settings = task.describe_data(datamodule)["data"]["settings"]
+    assert settings["neighbourhood"] == 12
+    place = LinkPlace(task, datamodule.graph, datamodule.transform, settings)
+    pairs = datamodule.graph.test.positive[:20]
+    (batch,) = (datamodule.scoring_batches(pairs)[0],)
+    expected = torch.empty(len(batch))
+    expected[batch.index] = task.score_batch(batch)
+    torch.testing.assert_close(place.score(pairs[: len(batch)]), expected, atol=1e-5, rtol=1e-5)
+    del settings["neighbourhood"], settings["eval_neighbourhood"]  # as older checkpoints have it
+    assert LinkPlace(task, datamodule.graph, datamodule.transform, settings).score(pairs).isfinite().all()
+
+
+def test_other_settings_than_the_checkpoint_has_are_refused():
+    datamodule = data(neighbourhood=12)
+    task = build("knowformer", datamodule)
+    trained = task.describe_data(datamodule)
+    task.check_data(trained, datamodule)
+    other = data(neighbourhood=8)
+    other.setup()
+    with pytest.raises(UsageError, match=r"Give --data\.neighbourhood 12"):
+        task.check_data(trained, other)
+
+
+def test_a_graph_that_fits_is_taken_whole():
+    datamodule = data(neighbourhood=10**6)
+    datamodule.setup()
+    datamodule.batching = "sources"
+    assert datamodule.neighbourhoods("train", training=True) is None
+    assert datamodule.describe_queries() == "in the whole graph, which has no more than 1,000,000 nodes"
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"neighbourhood": 1}, "at least 2 nodes, got 1"),
+        ({"eval_neighbourhood": 9}, "give --data.neighbourhood"),
+    ],
+)
+def test_sizes_that_make_no_sense_are_refused(settings, said):
+    with pytest.raises(UsageError, match=said):
+        data(**settings)
