@@ -366,7 +366,7 @@ class LinkPrediction(Task):
         near = self._datamodule().neighbourhoods(split, training=noise_seed is not None)
         if near is not None:
             if noise_seed is not None:
-                return self._answers_near(encoder, near, u, v, noise_seed)
+                return self._answers_near(encoder, near, batch, noise_seed)
             parts = [self.score_near(near, part) for part in head.split(NEAR_QUERIES)]
             return torch.cat(parts)[row, v] if parts else torch.empty(0, device=self.device)
         graph = self.to_device_once(f"graph/{split}", self._datamodule().relational_graph(split))
@@ -380,12 +380,19 @@ class LinkPrediction(Task):
         return self.decode(states[v, row][:, None]).squeeze(0)
 
     def _answers_near(
-        self, encoder: QueryEncoder, sampler: NeighbourhoodSampler, u: Tensor, v: Tensor, noise_seed: int
+        self, encoder: QueryEncoder, sampler: NeighbourhoodSampler, batch: PairBatch, noise_seed: int
     ) -> Tensor:
         """Logits of training pairs, [B]: links and negatives alike have their target in the neighbourhood."""
+        u, v = batch.edge_label_index
+        hidden = v
+        if self._datamodule().structured_negatives:
+            # a negative stands behind the link of its source, and sees it no more than that link itself does
+            assert batch.edge_label is not None
+            is_link = batch.edge_label > 0
+            hidden = v[is_link][is_link.cumsum(0) - 1]
         relation = torch.zeros_like(u)
         hides: Literal["exact", "none"] = "exact" if self.hide_positives else "none"
-        graph = sampler(u, relation, v, hides=hides, outside="bring")[0].to(u.device)
+        graph = sampler(u, relation, hidden, hides=hides, outside="bring", target=v)[0].to(u.device)
         states = encoder(graph, graph.find(u), relation, noise_seed=noise_seed)
         place = torch.arange(u.numel(), device=u.device)
         return self.decode(states[graph.find(v), place][:, None]).squeeze(0)

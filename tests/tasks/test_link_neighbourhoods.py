@@ -42,8 +42,9 @@ def test_neighbourhoods_of_everything_are_the_whole_graph(directed, monkeypatch)
         torch.testing.assert_close(gradient(near, [link]), gradient(whole, [link]), atol=1e-5, rtol=1e-4)
 
 
-def test_no_pair_sees_its_own_link_and_all_see_their_target(monkeypatch):
-    datamodule = data(neighbourhood=8, num_negatives=2)
+@pytest.mark.parametrize("structured", [False, True])
+def test_no_pair_sees_its_own_link_and_all_see_their_target(structured, monkeypatch):
+    datamodule = data(neighbourhood=8, num_negatives=2, structured_negatives=structured)
     task = build("knowformer", datamodule)
     seen = []
     forward = type(task.encoder).forward
@@ -66,6 +67,10 @@ def test_no_pair_sees_its_own_link_and_all_see_their_target(monkeypatch):
         assert edges
         assert not any((b, u, v) in edges or (b, v, u) in edges for (u, v), b in rows.items())
         assert all((u, v) in links for _, u, v in edges)
+        if structured:  # nor do the negatives beside it, or the link would be known by its absence
+            link = (batch.edge_label_index[:, ::3]).t().tolist()
+            assert batch.edge_label[::3].all() and not batch.edge_label[1::3].any()
+            assert not any((b, *link[b // 3]) in edges for b in range(len(batch)))
         assert {bool(label) for label in batch.edge_label} == {True, False}
 
 
@@ -139,6 +144,6 @@ def test_a_graph_that_fits_is_taken_whole():
         ({"eval_neighbourhood": 9}, "give --data.neighbourhood"),
     ],
 )
-def test_sizes_that_make_no_sense_are_refused(settings, said):
+def test_settings_that_make_no_sense_are_refused(settings, said):
     with pytest.raises(UsageError, match=said):
         data(**settings)

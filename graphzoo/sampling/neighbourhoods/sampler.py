@@ -91,6 +91,7 @@ class NeighbourhoodSampler:
         *,
         hides: Literal["exact", "one_hop", "none"] = "exact",
         outside: Literal["keep", "drop", "bring"] = "keep",
+        target: Tensor | None = None,
         with_edges: bool = False,
     ) -> tuple[QueryGraph, Tensor]:
         """Neighbourhoods of B queries.
@@ -102,6 +103,7 @@ class NeighbourhoodSampler:
             hides: "exact": the fact and its inverse; "one_hop": every edge between the two; "none": nothing.
             outside: What becomes of a query whose own answer lies outside: "keep" it, "drop" it, or "bring"
                 the answer in for the farthest entity.
+            target: The answers that `outside` is about, where they are not the own ones, [B], int64.
             with_edges: Note the numbers of the edges in the whole graph.
 
         Returns:
@@ -112,7 +114,7 @@ class NeighbourhoodSampler:
         """
         from graphzoo.sampling.neighbourhoods import kernels
 
-        if own is None and outside != "keep":
+        if own is None and target is None and outside != "keep":
             raise ValueError(f"outside={outside!r} is about the queries' own answers: give own")
         count = head.numel()
         self._check(head, relation)
@@ -120,6 +122,10 @@ class NeighbourhoodSampler:
             _check_range("own", own, -1, self.num_entities)
         heads, relations = head.cpu().numpy(), relation.cpu().numpy()
         tails = np.full(count, -1, np.int64) if own is None else own.cpu().numpy()
+        wanted = tails
+        if target is not None:
+            _check_range("target", target, 0, self.num_entities)
+            wanted = target.cpu().numpy()
         found: list[Any] = [None] * count
         offsets, neighbour, kind, edge = self._edges
         num_pieces = min(_MAX_PIECES, count)
@@ -137,9 +143,9 @@ class NeighbourhoodSampler:
                         self.num_nodes, self.relation_share, score, touched, reached, inside,
                     )  # fmt: skip
                     if outside == "bring":
-                        _bring(nodes, heads[b], tails[b], score)
+                        _bring(nodes, heads[b], wanted[b], score)
                     kernels.undo(score, scratch[1], touched, reached)
-                    if outside == "drop" and not _holds(nodes, tails[b]):
+                    if outside == "drop" and not _holds(nodes, wanted[b]):
                         continue
                     found[b] = (
                         nodes,
