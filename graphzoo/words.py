@@ -39,7 +39,7 @@ FLAGS = {
     "quiet": "nothing but the result and what went wrong",
     "override": "resume with other settings than the checkpoint's",
     "trust": "allow unregistered classes that a run's files name",
-    "debug": "show the traceback of an error that is no wrong setting",
+    "debug": "show the traceback of unexpected errors",
 }
 LIGHTNING = ("config", "print_config", "help", "seed_everything", "optimizer", "lr_scheduler")
 GROUPS = ("trainer", "model", "data", "optimizer", "lr_scheduler")

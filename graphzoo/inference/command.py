@@ -172,7 +172,7 @@ def _parser() -> _Parser:
         help="weight of (t, r^-1, ?) beside (h, r, ?) in the scores of facts (default: that of the run)",
     )
     add("--device", default="auto", help="auto (default), cpu, cuda, cuda:1, ...")
-    add("--debug", action="store_true", help="show the traceback of an error that is no wrong setting")
+    add("--debug", action="store_true", help="show the traceback of unexpected errors")
     add("--trust", action="store_true", help="import unregistered classes that the checkpoint names")
     return parser
 

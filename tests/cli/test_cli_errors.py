@@ -102,7 +102,7 @@ WRONG = {
     f"{RUN} --data.batch_siz 3": "Did you mean: --data.batch_size",
     f"{RUN} --model.lr abc": "--model.lr: expected float, got 'abc'",
     f"{RUN} --model.encoder.num_layers abc": "--model.encoder.num_layers: expected int",
-    f"{RUN} --model.loss foo": "'ce', 'bce'",
+    f"{RUN} --model.loss foo": "'ce', 'filtered_ce', 'bce'",
     f"{RUN} --trainer.precision foo": "bf16-mixed",
     f"{RUN} --trainer.accelerator foo": "cpu",
     f"{RUN} --trainer.callbacks+=EarlyStoping": "Did you mean: EarlyStopping?",
