@@ -11,6 +11,7 @@ import fcntl
 import io
 import json
 import os
+import pwd
 import random
 import shutil
 import signal
@@ -921,7 +922,7 @@ def surroundings(draw: random.Random, base: Path) -> Attempt:
         [lambda: os.environ.update(XDG_CACHE_HOME="relative\x1b[2J")],
         [lambda: os.environ.update(TMPDIR="/nowhere")],
         [nobody],
-        [nobody, lambda: os.environ.update(HOME="/root")],
+        [nobody, lambda: os.environ.update(HOME=pwd.getpwuid(0).pw_dir)],
         [lambda: shutil.chown("run", 65534), nobody],
         [backwards],
         [lambda: setattr(os, "link", refused)],
