@@ -14,8 +14,8 @@ left out, visibly, if they are not there. `arxiv` is a random graph of ogbn-arxi
 `10k` to `1000k` have 14 entries of `edge_index` per node.
 
 Modes: `epoch` under the C library's own way with memory, as a script gets it; `epoch-kept` under
-`graphzoo.memory.keep_freed_memory`, which the graphzoo command runs with, for all providers alike, and the
-only one where graphs grow; `denoise` is what GALiT does once. Each figure has a process of its own.
+`graphzoo.system.memory.keep_freed_memory`, which the graphzoo command runs with, for all providers alike, and
+the only one where graphs grow; `denoise` is what GALiT does once. Each figure has a process of its own.
 `cpu_time` is the processor time of all threads: where others share the cores it says more than the time on
 the clock. `did_not_fit` is the limit in GiB.
 """
@@ -70,7 +70,7 @@ def limit_memory(gib: float) -> None:
 
 def measure(figure: Figure, seconds: float, limit: float) -> dict[str, object]:
     graph, provider, mode, device, dtype = figure
-    from graphzoo.memory import is_out_of_memory, keep_freed_memory
+    from graphzoo.system.memory import is_out_of_memory, keep_freed_memory
 
     if mode != "epoch":
         keep_freed_memory()
@@ -183,7 +183,7 @@ def main() -> None:
     for figure in wanted(args):
         if figure in done:
             continue
-        from graphzoo.memory import available_bytes
+        from graphzoo.system.memory import available_bytes
 
         free = available_bytes(torch.device("cpu"))
         limit = args.limit_gib or (0.0 if free is None else round(0.8 * free / 2**30, 1))

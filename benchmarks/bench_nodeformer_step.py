@@ -78,7 +78,7 @@ def load(size: str) -> tuple[Tensor, Tensor, Tensor]:
 
 def setup_step(size: str, provider: str) -> tuple[Callable[[], float], str]:
     """The step to be timed and a line on the problem."""
-    from graphzoo.memory import keep_freed_memory
+    from graphzoo.system.memory import keep_freed_memory
 
     if provider == "plain":
         use_plain_operations()

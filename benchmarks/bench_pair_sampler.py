@@ -37,8 +37,8 @@ import torch
 
 from benchmarks.common import RESULTS, Row, peak_mib, write_rows
 from benchmarks.pair_samplers import PROVIDERS, SETTINGS, is_available, load, make_pairs
-from graphzoo.memory import keep_freed_memory
-from graphzoo.openmp import shorten_waits
+from graphzoo.system.memory import keep_freed_memory
+from graphzoo.system.openmp import shorten_waits
 
 MODES = {
     "graphzoo": ("one_tensor", "micro_batches"),

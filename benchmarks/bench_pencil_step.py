@@ -261,7 +261,7 @@ def setup(case: Case, provider: str) -> tuple[Callable[[bool], None], dict[str, 
 
 
 def measure(name: str, provider: str, seconds: float) -> dict[str, object]:
-    from graphzoo.memory import keep_freed_memory
+    from graphzoo.system.memory import keep_freed_memory
 
     keep_freed_memory()
     case = CASES[name]

@@ -57,8 +57,8 @@ def setup_step(size: str, provider: str) -> tuple[Callable[[], float], str]:
     from graphzoo.datamodules import KGDataModule
     from graphzoo.decoders import EntityDecoder
     from graphzoo.encoders import KnowFormer
-    from graphzoo.memory import keep_freed_memory
     from graphzoo.sampling import FactRemover
+    from graphzoo.system.memory import keep_freed_memory
 
     if provider == "plain":
         use_plain_operations()

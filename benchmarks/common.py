@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from graphzoo.openmp import shorten_waits
+from graphzoo.system.openmp import shorten_waits
 
 RESULTS = Path(__file__).parent / "results"
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from benchmarks.common import RESULTS, machine
 from benchmarks.training_curves import FIGURES
 from graphzoo.errors import UsageError
-from graphzoo.report.curves import read_rows
+from graphzoo.runs.curves import read_rows
 
 EVERY_STEP = ("train/loss", "train/grad_norm", "train/step_seconds", "train/peak_memory_gib")
 KEPT = (*EVERY_STEP, "val/mrr", "val/hits@1", "val/hits@10")

@@ -137,7 +137,7 @@ def open_anew() -> None:
 
 def make(attempt: Attempt) -> int:
     """Do what the attempt asks for, as the command line would."""
-    from graphzoo import cli
+    from graphzoo.cli import commands as cli
 
     for surround in attempt.around:
         surround()

@@ -79,7 +79,7 @@ TRAINER = {
 
 def recipes() -> list[tuple[str, str, str]]:
     """Model, recipe and data of every recipe."""
-    from graphzoo.presets import list_presets
+    from graphzoo.catalog.presets import list_presets
 
     found = []
     for preset in list_presets("recipe"):
@@ -90,7 +90,7 @@ def recipes() -> list[tuple[str, str, str]]:
 
 def class_paths(model: str, data: str) -> dict[str, str]:
     """Option prefix -> class, as far as the presets name one."""
-    from graphzoo.presets import find_preset
+    from graphzoo.catalog.presets import find_preset
 
     found: dict[str, str] = {}
     for kind, name in (("data", data), ("model", model)):
@@ -188,7 +188,7 @@ def command(
 
 def task_of(data: str) -> str:
     """The task of a data set."""
-    from graphzoo.presets import find_preset
+    from graphzoo.catalog.presets import find_preset
 
     return find_preset("data", data).header["task"]
 
@@ -283,7 +283,7 @@ def main() -> int:
     last = arguments.first + arguments.runs
     if arguments.only is None and arguments.runs > PART:
         return in_parts(arguments, last)
-    import graphzoo.launch  # noqa: F401  # what every run needs, so that no run's seconds hold it
+    import graphzoo.training.launch  # noqa: F401  # what every run needs, so that no run's seconds hold it
 
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     most = pages * resource.getpagesize() + int(arguments.gigabytes * (1 << 30))

@@ -17,7 +17,7 @@ import yaml
 
 from benchmarks.common import RESULTS, machine
 from benchmarks.training_curves import FIGURES
-from graphzoo.report.curves import read_rows
+from graphzoo.runs.curves import read_rows
 
 SHOWN = ("val/mrr", "val/hits@1", "val/hits@10")
 Line = dict[str, float | str]

@@ -25,9 +25,9 @@ from benchmarks.training_curves import FIGURES
 from graphzoo.datamodules import KGDataModule
 from graphzoo.decoders import EntityDecoder
 from graphzoo.encoders import KnowFormer
-from graphzoo.memory import keep_freed_memory
 from graphzoo.ops import RelationalGraph
 from graphzoo.sampling import FactRemover, NeighbourhoodSampler
+from graphzoo.system.memory import keep_freed_memory
 from graphzoo.types import GraphSpec
 
 # micro-batch of the published recipe; batch and sizes of the local one

@@ -20,11 +20,11 @@ from pathlib import Path
 
 from benchmarks.common import RESULTS, machine
 from graphzoo.cli import main as graphzoo
+from graphzoo.encoders.pretrained import CARD, SETTINGS
 from graphzoo.errors import UsageError
 from graphzoo.inference import export_run
 from graphzoo.inference.checkpoint import find_checkpoint, read_checkpoint
 from graphzoo.inference.program import DESCRIPTION
-from graphzoo.pretrained import CARD, SETTINGS
 
 MADE = (SETTINGS, DESCRIPTION)
 

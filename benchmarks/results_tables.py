@@ -23,7 +23,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.common import RESULTS
-from graphzoo.overview import results_main
+from graphzoo.cli.results import results_main
 
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(

@@ -17,9 +17,9 @@ from lightning import Trainer
 
 import graphzoo
 from benchmarks.common import RESULTS, machine
+from graphzoo.catalog.settings import read_settings
 from graphzoo.datamodules import KGDataModule
 from graphzoo.inference import KGModel
-from graphzoo.settings_file import read_settings
 
 WEIGHTS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
 COLUMNS = ("row", "run", "split", "reverse_weight", "mrr", "machine")

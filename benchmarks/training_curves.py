@@ -18,7 +18,7 @@ import json
 from pathlib import Path
 
 from benchmarks.common import RESULTS, machine
-from graphzoo.results import write_results
+from graphzoo.runs.results_file import write_results
 
 FIGURES = Path(__file__).parent.parent / "docs" / "figures"
 JUDGES = ("val/mrr", "val/acc", "val/auroc", "val/rmse")

@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
-from graphzoo.shown import tell
+from graphzoo.system.shown import tell
 
 __all__ = ["NonFiniteError", "OutOfMemoryError", "UsageError", "nearest", "normalise", "suggestion"]
 

@@ -21,7 +21,7 @@ def attach(
 
     Args:
         package: `__name__` of the package, which has an `__all__`.
-        names: Name -> the module below the package that defines it.
+        names: Name -> the module that defines it, below the package, or beside it after a further dot.
         subpackages: Modules below the package that are names themselves.
 
     Returns:
@@ -30,7 +30,7 @@ def attach(
 
     def get(name: str) -> Any:
         if name in names:
-            return getattr(import_module(f"{package}.{names[name]}"), name)
+            return getattr(import_module(f".{names[name]}", package), name)
         if name in subpackages:
             return import_module(f"{package}.{name}")
         raise AttributeError(f"module {package!r} has no attribute {name!r}")

@@ -203,15 +203,15 @@ def _read_torch_file(path: Path) -> object:
 
 
 def _read_config(path: Path) -> object:
-    from graphzoo.run_config import plain_settings
-    from graphzoo.settings_file import read_settings
+    from graphzoo.catalog.settings import read_settings
+    from graphzoo.training.trust import plain_settings
 
     kept, _ = plain_settings(read_settings(path), str(path), fit=True)
     return yaml.safe_dump(kept)
 
 
 def _read_preset(path: Path) -> object:
-    from graphzoo.presets import read_header
+    from graphzoo.catalog.presets import read_header
 
     return read_header(path)
 

@@ -25,10 +25,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from graphzoo import dashboard
-from graphzoo.cli import main
-from graphzoo.presets import find_preset, list_presets
-from graphzoo.report.command import parse as parse_plot
+from graphzoo.catalog.presets import find_preset, list_presets
+from graphzoo.cli import dashboard, main
+from graphzoo.cli.plot import parse as parse_plot
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md")] + sorted((ROOT / "docs").rglob("*.md"))

@@ -24,37 +24,37 @@ WRITES = {"write_text", "write_bytes", "symlink_to", "hardlink_to", "touch"}
 # Why a function does so -> module::function, and what it does.
 MAY = {
     "the one place that opens and copies files of others": """
-        regular_files.py::open_regular read
-        regular_files.py::copy_regular write
+        system/regular_files.py::open_regular read
+        system/regular_files.py::copy_regular write
     """,
     "a library's loader, over a file that regular_files has opened or looked at": """
-        checkpoints.py::_load read
+        runs/checkpoints.py::_load read
         datamodules/features.py::FeatureTransform.load read
-        datasets/arrays_file.py::reading_arrays read
+        datasets/files/arrays.py::reading_arrays read
         datasets/node/own.py::_read_data_object read
         datasets/node/own.py::_read_npz read
         datasets/node/own.py::_read_torch read
-        datasets/triples.py::read_bytes read
+        datasets/kg/triples.py::read_bytes read
     """,
     "what the system says of itself, and the null device": """
-        dry_run.py::limited_memory read
-        memory.py::_read read
-        run_lock.py::_boot read
-        run_lock.py::_passes_locks_on read
-        run_lock.py::_started read
-        streams.py::drop_output read
-        streams.py::open_streams read
-        waiting.py::_holder read
+        training/dry_run.py::limited_memory read
+        system/memory.py::_read read
+        runs/lock.py::_boot read
+        runs/lock.py::_passes_locks_on read
+        runs/lock.py::_started read
+        system/streams.py::drop_output read
+        system/streams.py::open_streams read
+        system/waiting.py::_holder read
     """,
     "files of the package": """
-        cli.py::_summary read
-        datasets/load.py::_load_folder read
-        datasets/sources.py::read_facts read
+        cli/commands.py::_summary read
+        datasets/kg/load.py::_load_folder read
+        datasets/files/sources.py::read_facts read
     """,
     "downloads: begun by this process, checked by sha256, removed if they are wrong": """
-        datasets/fetch.py::_fetch remove write
-        datasets/fetch.py::_sync_folder read
-        datasets/fetch.py::_transfer read remove
+        datasets/files/fetch.py::_fetch remove write
+        datasets/files/fetch.py::_sync_folder read
+        datasets/files/fetch.py::_transfer read remove
         datasets/link/fixed.py::read_heart read
         datasets/link/fixed.py::read_pairs read
         datasets/link/ogb.py::_node_names read
@@ -74,13 +74,13 @@ MAY = {
         datasets/node/unpickle.py::read_pickle read
         datasets/node/unpickle.py::read_pickled_array read
         datasets/node/unpickle.py::read_torch_file read
-        datasets/source_files.py::_content_sha256 read
-        datasets/source_files.py::_provide_archive remove
-        datasets/source_files.py::_unpack read
-        datasets/verify.py::verify_not_html read remove
-        datasets/verify.py::verify_sha256 read remove
-        datasets/verify.py::verify_triples read remove
-        datasets/verify.py::verify_zip remove
+        datasets/files/provide.py::_content_sha256 read
+        datasets/files/provide.py::_provide_archive remove
+        datasets/files/provide.py::_unpack read
+        datasets/files/verify.py::verify_not_html read remove
+        datasets/files/verify.py::verify_sha256 read remove
+        datasets/files/verify.py::verify_triples read remove
+        datasets/files/verify.py::verify_zip remove
     """,
     "the user's own cache": """
         ops/tensor_file.py::TensorFile._read read
@@ -96,53 +96,53 @@ MAY = {
         callbacks/metrics_file.py::MetricsFile._write write
         callbacks/metrics_file.py::MetricsFile.log_metrics write
         callbacks/wandb_run.py::WandbRun.setup write
-        dashboard.py::dashboard_main write
+        cli/dashboard.py::dashboard_main write
         datamodules/features.py::FeatureTransform.save write
-        datasets/arrays_file.py::write_arrays.write write
-        datasets/files.py::write_atomically remove write
+        datasets/files/arrays.py::write_arrays.write write
+        system/files.py::write_atomically remove write
         inference/export.py::_copy_graph write
         inference/export.py::export_run write
         inference/plain_names.py::_write write
         inference/program.py::write_program write
         inference/writers.py::_write_file remove write
-        launch.py::_keep_plain_settings write
-        pretrained.py::new_folder remove write
-        pretrained.py::write_pretrained write
-        report/command.py::_write_page remove write
+        training/launch.py::_keep_plain_settings write
+        encoders/pretrained.py::new_folder remove write
+        encoders/pretrained.py::write_pretrained write
+        cli/plot.py::_write_page remove write
         report/style.py::save_figure write
-        results.py::write_results write
-        results.py::write_rows write
-        run_directory.py::write_config write
-        search/command.py::_report print write
+        runs/results_file.py::write_results write
+        runs/results_file.py::write_rows write
+        runs/directory.py::write_config write
+        cli/search.py::_report print write
         search/study.py::TrialStudy.write_table write
         search/sweep.py::write_sweep write
         search/trial.py::_fit write
     """,
     "files of graphzoo's own cache by their exact names, their locks held": """
-        clean.py::_remove remove
+        cli/clean.py::_remove remove
     """,
     "what this process has just written, or a process that it has begun": """
         inference/export.py::_describe_program read write
-        launch.py::_forget_unstarted remove
-        reproduce.py::_run_once write
-        reproduce.py::_take_back remove
-        run_lock.py::RunLock.release remove
-        search/command.py::_monitor read
+        training/launch.py::_forget_unstarted remove
+        cli/reproduce.py::_run_once write
+        cli/reproduce.py::_take_back remove
+        runs/lock.py::RunLock.release remove
+        cli/search.py::_monitor read
         search/trial.py::_last_words read
     """,
     "the lock, and the command that claims a folder of rows": """
-        run_lock.py::RunLock._open read
-        run_lock.py::RunLock._remove_dead read remove
-        runs.py::claim read write
+        runs/lock.py::RunLock._open read
+        runs/lock.py::RunLock._remove_dead read remove
+        runs/series.py::claim read write
     """,
     "rich tables and lines of names that `shown.cell` or `shown.visible` has spelt out": """
         callbacks/progress.py::EpochLines.on_train_epoch_end print
-        dry_run.py::DryRun.on_train_end print
-        overview.py::_print print
-        results.py::print_table print
-        rows.py::print_rows print
-        summary.py::RunSummary.on_train_batch_end print
-        summary.py::RunSummary.on_train_start print
+        training/dry_run.py::DryRun.on_train_end print
+        cli/results.py::_print print
+        runs/results_file.py::print_table print
+        runs/published.py::print_rows print
+        callbacks/summary.py::RunSummary.on_train_batch_end print
+        callbacks/summary.py::RunSummary.on_train_start print
     """,
 }
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from graphzoo import memory
 from graphzoo.errors import UsageError
+from graphzoo.system import memory
 
 CPU = torch.device("cpu")
 MEMINFO = "MemTotal:  8000 kB\nMemFree:  1 kB\nMemAvailable:    4000 kB\n"

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from graphzoo.catalog.presets import KINDS, find_preset, list_presets
 from graphzoo.errors import UsageError, nearest, normalise
-from graphzoo.presets import KINDS, find_preset, list_presets
 
 NAMES = [(kind, preset.name.rpartition("/")[2]) for kind in KINDS for preset in list_presets(kind)]
 

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from graphzoo.openmp import shorten_waits
+from graphzoo.system.openmp import shorten_waits
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_what_the_user_has_set_stays(environment, name, value):
 def test_the_command_says_so_before_torch_is_there(environment):
     code = """
 import os, sys
-from graphzoo import cli
+from graphzoo.cli import commands as cli
 cli.main(["version"])
 assert os.environ["GOMP_SPINCOUNT"] == "1000" and "torch" not in sys.modules
 """

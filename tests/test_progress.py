@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 import rich.progress
 
-from graphzoo import progress as module
-from graphzoo.progress import progress, set_quiet
+from graphzoo.system import progress as module
+from graphzoo.system.progress import progress, set_quiet
 
 
 class Terminal(io.StringIO):

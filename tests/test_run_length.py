@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from graphzoo import run_length, summary
+from graphzoo.callbacks import run_length, summary
+from graphzoo.callbacks.run_length import Place, Remaining, interval_seconds
 from graphzoo.errors import UsageError
-from graphzoo.run_length import Place, Remaining, interval_seconds
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,13 @@ import pandas as pd
 import pytest
 
 from graphzoo.cli import main
-from graphzoo.datasets.build import warn
+from graphzoo.datasets.kg.build import warn
 from graphzoo.inference import writers
 from graphzoo.report.content import Code, Note, Report, Section, TableBlock
 from graphzoo.report.page import to_html
-from graphzoo.results import print_table
-from graphzoo.rows import print_rows
-from graphzoo.shown import console, say, tell, visible
+from graphzoo.runs.published import print_rows
+from graphzoo.runs.results_file import print_table
+from graphzoo.system.shown import console, say, tell, visible
 
 PACKAGE = Path(__file__).resolve().parents[1] / "graphzoo"
 # clears the screen, names the window, turns the direction, hides itself, is markup of rich
@@ -90,12 +90,12 @@ def test_nothing_else_writes_to_the_terminal():
     }
     plain = re.compile(r"(USAGE|usage) \+ |\"usage: graphzoo doctor")
     assert {n: t for n, calls in found.items() if (t := [c for c in calls if not plain.match(c)])} == {
-        "shown.py": [r'"\n".join(map(visible, text.split("\n"))))'] * 2,
-        "cli.py": [r'text.rstrip() + "\n")'],  # help
-        "completion.py": ["SCRIPTS[argv[0]])", r'"".join(word + "\n" for word in found))'],  # for a shell
-        "listing.py": [r'json.dumps(tables, indent=2, ensure_ascii=False) + "\n")'],
-        "streams.py": [r'"\n")'],  # nothing but the end of a line
-        "overview.py": ['to_markdown(lines) if form == "markdown" else _to_csv(rows))'],  # made visible there
+        "system/shown.py": [r'"\n".join(map(visible, text.split("\n"))))'] * 2,
+        "cli/commands.py": [r'text.rstrip() + "\n")'],  # help
+        "cli/completion.py": ["SCRIPTS[argv[0]])", r'"".join(word + "\n" for word in found))'],  # for a shell
+        "cli/lists.py": [r'json.dumps(tables, indent=2, ensure_ascii=False) + "\n")'],
+        "system/streams.py": [r'"\n")'],  # nothing but the end of a line
+        "cli/results.py": ['to_markdown(lines) if form == "markdown" else _to_csv(rows))'],  # visible there
     }
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from graphzoo.cli import COMMANDS
-from graphzoo.words import FLAGS, OPTIONS
+from graphzoo.cli.commands import COMMANDS
+from graphzoo.training.options import FLAGS, OPTIONS
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"

@@ -8,10 +8,10 @@ import pytest
 import torch
 from filelock import Timeout
 
-from graphzoo import waiting
 from graphzoo.datasets import fetch
 from graphzoo.datasets.errors import DownloadError
 from graphzoo.ops.tensor_file import TensorFile
+from graphzoo.system import waiting
 
 HOLDER = """
 import sys, time

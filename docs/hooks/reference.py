@@ -1,7 +1,8 @@
 """The command's reference as Markdown: every command's help, every class's options as the parser has them.
 
-Nothing is written down twice: commands and their help come from `graphzoo.cli`, our options from
-`graphzoo.words`, those of tasks, data and encoders from jsonargparse, which reads signatures and docstrings.
+Nothing is written down twice: commands and their help come from `graphzoo.cli.commands`, our options from
+`graphzoo.training.options`, those of tasks, data and encoders from jsonargparse, which reads signatures and
+docstrings.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from unittest import mock
 
 import yaml
 
-from graphzoo import cli
-from graphzoo.presets import list_presets
-from graphzoo.registry import TASKS
-from graphzoo.words import FLAGS, OPTIONS
+from graphzoo.catalog.classes import TASKS
+from graphzoo.catalog.presets import list_presets
+from graphzoo.cli import commands as cli
+from graphzoo.training.options import FLAGS, OPTIONS
 
 __all__ = ["command_reference", "help_of", "options_of"]
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from graphzoo.errors import UsageError
-from graphzoo.json_file import read_json
-from graphzoo.regular_files import read_regular
+from graphzoo.system.json_file import read_json
+from graphzoo.system.regular_files import read_regular
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from graphzoo.callbacks.checkpoint_file import use_checkpoint_file
 from graphzoo.callbacks.nan_guard import is_guarded
-from graphzoo.finite import require_finite_weights
+from graphzoo.tasks.finite import require_finite_weights
 
 __all__ = ["BestCheckpoint", "Interrupted", "LastCheckpoint", "is_last_epoch"]
 

@@ -13,7 +13,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.profilers import PassThroughProfiler
 from torch.optim import Optimizer
 
-from graphzoo.memory import is_out_of_memory
+from graphzoo.system.memory import is_out_of_memory
 
 __all__ = ["Diagnostics", "FetchTimer", "is_milestone", "peak_memory_gib"]
 

@@ -13,7 +13,7 @@ from typing import Any
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 
-from graphzoo.regular_files import read_regular
+from graphzoo.system.regular_files import read_regular
 
 __all__ = ["MetricsFile"]
 

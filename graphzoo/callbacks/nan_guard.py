@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from graphzoo.errors import NonFiniteError
-from graphzoo.finite import (
+from graphzoo.tasks.finite import (
     describe_weights,
     listed,
     not_finite,

@@ -12,7 +12,7 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from graphzoo.callbacks.checkpoint import is_last_epoch
 from graphzoo.callbacks.throughput import Throughput
-from graphzoo.shown import console
+from graphzoo.system.shown import console
 
 __all__ = ["EpochLines", "ProgressBar"]
 

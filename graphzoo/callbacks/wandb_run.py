@@ -16,8 +16,8 @@ from lightning.pytorch.loggers import WandbLogger
 from graphzoo.analysis.evaluation import Table
 from graphzoo.callbacks.diagnostics import is_milestone
 from graphzoo.callbacks.evaluation_files import EvaluationFiles
-from graphzoo.json_file import read_json
 from graphzoo.stored_metrics import BEST_VALIDATION
+from graphzoo.system.json_file import read_json
 
 if TYPE_CHECKING:
     from wandb import Run

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
 
 from graphzoo.datamodules.prefetch import prefetch
-from graphzoo.datasets.answers import AnswerIndex
+from graphzoo.datasets.kg.answers import AnswerIndex
 from graphzoo.errors import UsageError
 from graphzoo.types import QueryBatch, TripleBatch
 

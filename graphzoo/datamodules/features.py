@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from graphzoo.errors import UsageError
-from graphzoo.regular_files import open_regular
+from graphzoo.system.regular_files import open_regular
 
 __all__ = ["FeatureTransform", "normalize_rows", "select_rows"]
 

@@ -24,11 +24,11 @@ from graphzoo.datamodules.batches import (
     rank_and_world_size,
 )
 from graphzoo.datamodules.source import check_source, loaded, write_meta
-from graphzoo.datasets.answers import AnswerIndex
-from graphzoo.datasets.kg import KnowledgeGraph
-from graphzoo.datasets.load import load_knowledge_graph
-from graphzoo.datasets.own import from_files
-from graphzoo.datasets.table import find_source
+from graphzoo.datasets.kg.answers import AnswerIndex
+from graphzoo.datasets.kg.graph import KnowledgeGraph
+from graphzoo.datasets.kg.load import load_knowledge_graph
+from graphzoo.datasets.kg.own import from_files
+from graphzoo.datasets.kg.table import find_source
 from graphzoo.errors import UsageError
 from graphzoo.types import GraphSpec, NeighbourhoodSpec, Protocol, QueryBatch
 

@@ -12,12 +12,12 @@ from filelock import Timeout
 from torch import Tensor
 
 from graphzoo.datasets import LinkGraph
-from graphzoo.datasets.build import warn
 from graphzoo.datasets.errors import DataError
-from graphzoo.datasets.roots import cache_root
-from graphzoo.datasets.store import LOCK_TIMEOUT
+from graphzoo.datasets.files.cache import LOCK_TIMEOUT
+from graphzoo.datasets.files.roots import cache_root
+from graphzoo.datasets.kg.build import warn
 from graphzoo.sampling import PairSubgraphSampler
-from graphzoo.waiting import TellingLock
+from graphzoo.system.waiting import TellingLock
 
 __all__ = ["MAPPED_LINKS", "subgraph_sampler"]
 

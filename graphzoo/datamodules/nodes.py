@@ -25,7 +25,7 @@ from graphzoo.datamodules.node_batches import (
 )
 from graphzoo.datamodules.source import absolute, check_source, loaded, write_meta
 from graphzoo.datasets import NodeGraph, NodeSplit, load_node_graph, node_graph_from_files
-from graphzoo.datasets.roots import cache_root
+from graphzoo.datasets.files.roots import cache_root
 from graphzoo.errors import UsageError
 from graphzoo.sampling import partition as partition_nodes
 from graphzoo.types import GraphSpec, NodeBatch

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any, TypeVar
 
-from graphzoo.datasets.files import write_atomically
 from graphzoo.errors import UsageError
+from graphzoo.system.files import write_atomically
 
 __all__ = ["absolute", "check_source", "loaded", "write_meta"]
 

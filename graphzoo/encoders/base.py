@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from torch import Tensor, nn
 from torch.random import fork_rng
 
+from graphzoo.catalog.classes import class_path, load_class
 from graphzoo.errors import UsageError
-from graphzoo.registry import class_path, load_class
 
 if TYPE_CHECKING:
     from graphzoo.ops import QueryGraph, RelationalGraph
@@ -86,7 +86,7 @@ class Encoder(nn.Module, ABC):
         Raises:
             UsageError: if something lies there already, or a setting is no plain value.
         """
-        from graphzoo.pretrained import write_pretrained
+        from graphzoo.encoders.pretrained import write_pretrained
 
         weights = {f"encoder.{name}": value for name, value in self.state_dict().items()}
         card = self._card(Path(folder).absolute().name)
@@ -94,7 +94,7 @@ class Encoder(nn.Module, ABC):
 
     def _card(self, name: str) -> str:
         """The model card of the encoder alone, in a folder of that name."""
-        from graphzoo.pretrained import card_header, facts_table
+        from graphzoo.encoders.pretrained import card_header, facts_table
 
         path = class_path(self)
         module, _, kind = path.rpartition(".")
@@ -136,7 +136,7 @@ class Encoder(nn.Module, ABC):
         Raises:
             UsageError: for a damaged folder, an encoder of another class, or weights that do not fit.
         """
-        from graphzoo.pretrained import read_pretrained
+        from graphzoo.encoders.pretrained import read_pretrained
         from graphzoo.types import GraphSpec
 
         found = read_pretrained(folder)

@@ -28,8 +28,8 @@ from graphzoo.ops.cosine_attention import (
     similarity_map,
 )
 from graphzoo.ops.eager import run_eagerly
+from graphzoo.ops.random import hash_integers
 from graphzoo.ops.sparse import SparseMatrix
-from graphzoo.sampling.random import hash_integers
 from graphzoo.types import GraphSpec
 
 __all__ = ["GALiT"]

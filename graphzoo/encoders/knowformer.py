@@ -28,9 +28,9 @@ from graphzoo.ops.attention import (
 from graphzoo.ops.message_update import message_update
 from graphzoo.ops.prototype_layer import RowDropout, prototype_layer
 from graphzoo.ops.prototype_layer.naive import feed_forward
+from graphzoo.ops.random import hash_integers, normal_from_hash
 from graphzoo.ops.relational_spmm.query_graph import to_query_major
 from graphzoo.ops.state_mlp import state_mlp
-from graphzoo.sampling.random import hash_integers, normal_from_hash
 from graphzoo.types import GraphSpec
 
 __all__ = ["KnowFormer"]

@@ -21,7 +21,7 @@ from graphzoo.heuristics.adjacency import (
     neighbors_of,
 )
 from graphzoo.heuristics.paths import shortest_path
-from graphzoo.progress import progress
+from graphzoo.system.progress import progress
 
 __all__ = ["katz"]
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphzoo.heuristics.adjacency import MAX_BYTES, cheaper_side, check_pairs, chunks, columns_of, has_link
-from graphzoo.progress import progress
+from graphzoo.system.progress import progress
 
 __all__ = ["diameter", "shortest_path"]
 

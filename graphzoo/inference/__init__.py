@@ -1,4 +1,4 @@
-"""Using a trained model: `graphzoo.load(run).predict(...)` and `graphzoo predict`. Loaded on first use."""
+"""Using a trained model: `graphzoo.load(run).predict(...)`. Loaded on first use."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 from graphzoo.lazy import attach
 
 if TYPE_CHECKING:
-    from graphzoo.inference.command import predict_main as predict_main
     from graphzoo.inference.explain import Explanation as Explanation
-    from graphzoo.inference.export import export_main as export_main
     from graphzoo.inference.export import export_run as export_run
     from graphzoo.inference.link_model import LinkModel as LinkModel
     from graphzoo.inference.loading import load as load
@@ -21,10 +19,8 @@ _LAZY = {
     "KGModel": "model",
     "LinkModel": "link_model",
     "NodeModel": "node_model",
-    "export_main": "export",
     "export_run": "export",
     "load": "loading",
-    "predict_main": "command",
 }
 
 __all__ = [
@@ -32,10 +28,8 @@ __all__ = [
     "KGModel",
     "LinkModel",
     "NodeModel",
-    "export_main",
     "export_run",
     "load",
-    "predict_main",
 ]
 
 __getattr__, __dir__ = attach(__name__, _LAZY)

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from graphzoo import checkpoints
-from graphzoo.checkpoint_checks import MisfitError, TooLargeError, build_bounded, outlined
+from graphzoo.catalog.classes import load_class
+from graphzoo.checkpoints.checks import MisfitError, TooLargeError, build_bounded, outlined
+from graphzoo.encoders.pretrained import WEIGHTS, read_pretrained
 from graphzoo.errors import UsageError
-from graphzoo.pretrained import WEIGHTS, read_pretrained
-from graphzoo.registry import load_class
+from graphzoo.runs import checkpoints
 from graphzoo.types import GraphSpec, NeighbourhoodSpec
 
 if TYPE_CHECKING:

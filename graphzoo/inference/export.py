@@ -11,9 +11,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphzoo.errors import UsageError, suggestion
-from graphzoo.json_file import read_json
-from graphzoo.pretrained import (
+from graphzoo.encoders.pretrained import (
     CARD,
     WEIGHTS,
     card_header,
@@ -23,11 +21,13 @@ from graphzoo.pretrained import (
     write_pretrained,
     writing,
 )
-from graphzoo.regular_files import copy_regular
-from graphzoo.results import SELECTED, selection_of
-from graphzoo.rows import SHOWN
-from graphzoo.runs import take_flag, take_option
-from graphzoo.shown import tell
+from graphzoo.errors import UsageError, suggestion
+from graphzoo.runs.published import SHOWN
+from graphzoo.runs.results_file import SELECTED, selection_of
+from graphzoo.runs.series import take_flag, take_option
+from graphzoo.system.json_file import read_json
+from graphzoo.system.regular_files import copy_regular
+from graphzoo.system.shown import tell
 
 if TYPE_CHECKING:
     from graphzoo.tasks import Task
@@ -89,7 +89,7 @@ def export_main(argv: list[str]) -> int:
         )
     if len(rest) != 1 or not out:
         raise UsageError(f"export needs one run and --out DIR\n{USAGE}")
-    from graphzoo.checkpoints import locate
+    from graphzoo.runs.checkpoints import locate
 
     run = locate("predict", rest[0])[0] if rest[0] in ("best", "last") else Path(rest[0])
     reverse_weight = _number(weight) if weight else None

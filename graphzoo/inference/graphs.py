@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from graphzoo.datasets import AnswerIndex, KnowledgeGraph, load_knowledge_graph, read_triples
-from graphzoo.datasets.build import build
-from graphzoo.datasets.kg import SPLITS
-from graphzoo.datasets.store import find_split, label_files, with_labels
-from graphzoo.datasets.triples import Columns
+from graphzoo.datasets.files.cache import find_split, label_files, with_labels
+from graphzoo.datasets.kg.build import build
+from graphzoo.datasets.kg.graph import SPLITS
+from graphzoo.datasets.kg.triples import Columns
 from graphzoo.errors import UsageError
 from graphzoo.inference.names import Vocabulary
 from graphzoo.ops import RelationalGraph

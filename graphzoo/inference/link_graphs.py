@@ -7,10 +7,10 @@ from os import PathLike
 from pathlib import Path
 
 from graphzoo.datasets import LinkGraph, LinkSplit, link_graph_from_files, load_link_graph
+from graphzoo.datasets.files.cache import find_split
 from graphzoo.datasets.link.edge_list import number_nodes, read_edge_list
 from graphzoo.datasets.link.pairs import distinct_links
 from graphzoo.datasets.node.own_csv import read_features
-from graphzoo.datasets.store import find_split
 from graphzoo.errors import UsageError
 from graphzoo.inference.sources import Paths, from_source, stored
 

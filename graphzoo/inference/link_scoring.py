@@ -12,13 +12,13 @@ from torch import Tensor
 from graphzoo.datamodules import LinkDataModule
 from graphzoo.datamodules.features import FeatureTransform
 from graphzoo.datasets import LinkGraph
+from graphzoo.datasets.files.roots import cache_root
 from graphzoo.datasets.link.pairs import in_keys, pair_keys
-from graphzoo.datasets.roots import cache_root
 from graphzoo.encoders.base import NodeEncoder, PairEncoder, QueryEncoder
 from graphzoo.errors import UsageError
 from graphzoo.inference.names import NodeNames
 from graphzoo.inference.scoring import Columns, FilterKnown, check_finite
-from graphzoo.memory import Halves, explain_out_of_memory
+from graphzoo.system.memory import Halves, explain_out_of_memory
 from graphzoo.tasks.near import NEAR_QUERIES
 from graphzoo.tasks.prepared_graph import PreparedGraph
 from graphzoo.types import PairBatch

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from graphzoo.datasets import KnowledgeGraph, read_triples
-from graphzoo.datasets.triples import triples_from_table
+from graphzoo.datasets.kg.triples import triples_from_table
 from graphzoo.errors import UsageError
 from graphzoo.inference.explain import Direction, Explanation, explain_fact
 from graphzoo.inference.graphs import GraphSource, PredictionGraph, load_graph

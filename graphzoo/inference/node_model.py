@@ -12,11 +12,11 @@ from torch import Tensor
 
 from graphzoo.datamodules.features import FeatureTransform
 from graphzoo.datasets import NodeGraph
-from graphzoo.datasets.roots import cache_root
+from graphzoo.datasets.files.roots import cache_root
 from graphzoo.errors import UsageError
 from graphzoo.inference.names import NodeNames
 from graphzoo.inference.node_graphs import NodeGraphSource, load_node_source
-from graphzoo.memory import explain_out_of_memory
+from graphzoo.system.memory import explain_out_of_memory
 from graphzoo.tasks.prepared_graph import PreparedGraph
 
 if TYPE_CHECKING:

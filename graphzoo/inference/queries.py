@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from graphzoo.datasets.triples import Columns, read_bytes
+from graphzoo.datasets.kg.triples import Columns, read_bytes
 from graphzoo.errors import UsageError
 from graphzoo.inference.names import Lookup, Vocabulary
 from graphzoo.inference.scoring import Queries

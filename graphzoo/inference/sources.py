@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from graphzoo.errors import UsageError
-from graphzoo.json_file import read_json
+from graphzoo.system.json_file import read_json
 
 __all__ = ["Paths", "from_source", "stored"]
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from graphzoo.errors import UsageError, suggestion
-from graphzoo.progress import progress
-from graphzoo.shown import visible
+from graphzoo.system.progress import progress
+from graphzoo.system.shown import visible
 
 if TYPE_CHECKING:
     import pandas as pd

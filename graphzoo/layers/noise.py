@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from graphzoo.ops.eager import run_eagerly
-from graphzoo.sampling.random import hash_integers
+from graphzoo.ops.random import hash_integers
 
 __all__ = ["NoiseStream", "draw_kept", "dropout", "seeded_noise"]
 

@@ -8,8 +8,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from graphzoo.memory import Halves
 from graphzoo.metrics.finite import no_rank
+from graphzoo.system.memory import Halves
 from graphzoo.types import QueryBatch
 
 __all__ = ["Ties", "combine_ties", "filtered_ranks", "rank_targets"]

@@ -21,7 +21,7 @@ from torch import Tensor
 from graphzoo.ops.adjacency import SparseAdjacency, normalized_adjacency
 from graphzoo.ops.sparse import SparseMatrix
 from graphzoo.ops.tensor_file import TensorFile
-from graphzoo.progress import progress
+from graphzoo.system.progress import progress
 
 __all__ = ["cached_denoise", "denoise_features"]
 

@@ -15,7 +15,7 @@ import torch
 from filelock import Timeout
 from torch import Tensor
 
-from graphzoo.waiting import TellingLock
+from graphzoo.system.waiting import TellingLock
 
 __all__ = ["TensorFile"]
 

@@ -12,19 +12,17 @@ from graphzoo.lazy import attach
 if TYPE_CHECKING:
     from graphzoo.report.build import Options as Options
     from graphzoo.report.build import build_report as build_report
-    from graphzoo.report.command import plot_main as plot_main
     from graphzoo.report.content import Report as Report
     from graphzoo.report.page import to_html as to_html
-    from graphzoo.report.records import find_records as find_records
-    from graphzoo.report.records import group_records as group_records
+    from graphzoo.runs.record import find_records as find_records
+    from graphzoo.runs.record import group_records as group_records
 
 _LAZY = {
     "Options": "build",
     "Report": "content",
     "build_report": "build",
-    "find_records": "records",
-    "group_records": "records",
-    "plot_main": "command",
+    "find_records": ".runs.record",
+    "group_records": ".runs.record",
     "to_html": "page",
 }
 
@@ -34,7 +32,6 @@ __all__ = [
     "build_report",
     "find_records",
     "group_records",
-    "plot_main",
     "to_html",
 ]
 

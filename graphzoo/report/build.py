@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphzoo.errors import UsageError
-from graphzoo.memory import is_out_of_memory
 from graphzoo.report.content import Block, Code, Note, Picture, Report, Section, TableBlock
 from graphzoo.report.curve_figures import curve_note, curve_pictures, depth_pictures, on_depth_curve
 from graphzoo.report.evaluation_figures import evaluation_blocks
 from graphzoo.report.paper_figures import paper_pictures
-from graphzoo.report.records import Group, Record
 from graphzoo.report.results import common_title, headline, results_section
-from graphzoo.report.settings import changed_settings, repeat_command
-from graphzoo.runs import word_of
+from graphzoo.runs.changes import changed_settings, repeat_command
+from graphzoo.runs.record import Group, Record
+from graphzoo.runs.series import word_of
+from graphzoo.system.memory import is_out_of_memory
 
 __all__ = ["Options", "build_report"]
 
@@ -168,7 +168,7 @@ def _model(group: Group, groups: Sequence[Group], options: Options, prefix: str)
 
 
 def _facts(group: Group) -> list[Block]:
-    from graphzoo.summary import duration  # brings Lightning
+    from graphzoo.callbacks.summary import duration  # brings Lightning
 
     record = group.first
     result = record.result

@@ -8,12 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from graphzoo.report.content import Picture, slug
-from graphzoo.report.curves import Points, mean_curve, thin
 from graphzoo.report.paper_figures import lead_metric
-from graphzoo.report.records import Group, Record, flatten
 from graphzoo.report.style import FAINT, INK, color, fitted, new_figure, plain_ticks
-from graphzoo.results import PERCENT
-from graphzoo.rows import mean_and_deviation
+from graphzoo.runs.curves import Points, mean_curve, thin
+from graphzoo.runs.published import mean_and_deviation
+from graphzoo.runs.record import Group, Record, flatten
+from graphzoo.runs.results_file import PERCENT
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -71,7 +71,7 @@ def to_html(report: Report) -> str:
     Returns:
         The page: pictures are SVG inside it, and colours follow the reader's light or dark setting.
     """
-    from graphzoo.progress import progress
+    from graphzoo.system.progress import progress
 
     with progress("drawing", total=len(report.pictures)) as done:
         return _page(report, lambda: done(1))

@@ -8,11 +8,11 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from graphzoo.report.content import Picture, slug
-from graphzoo.report.records import Group
 from graphzoo.report.results import NAMES
 from graphzoo.report.style import FAINT, INK, color, fitted, new_figure
-from graphzoo.results import PERCENT
-from graphzoo.rows import Published, spread
+from graphzoo.runs.published import Published, spread
+from graphzoo.runs.record import Group
+from graphzoo.runs.results_file import PERCENT
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

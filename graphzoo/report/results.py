@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphzoo.report.content import Block, Note, Section, TableBlock
-from graphzoo.report.records import Group
-from graphzoo.report.settings import what_differs
-from graphzoo.results import PERCENT, SELECTED, format_metric, selection_of
-from graphzoo.rows import compare, spread
+from graphzoo.runs.changes import what_differs
+from graphzoo.runs.published import compare, spread
+from graphzoo.runs.record import Group
+from graphzoo.runs.results_file import PERCENT, SELECTED, format_metric, selection_of
 
 __all__ = ["common_title", "headline", "results_section"]
 

@@ -11,7 +11,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
-from graphzoo.shown import DIRECTIONS, visible
+from graphzoo.system.shown import DIRECTIONS, visible
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,5 +1,6 @@
 """Random choices of training: pure functions of seed, step and purpose, not of batch layout or rank."""
 
+from graphzoo.ops.random import hash_integers, normal_from_hash, uniform_from_hash
 from graphzoo.sampling.facts import FactRemover, edges_of_fact
 from graphzoo.sampling.hidden_links import LinkHider
 from graphzoo.sampling.negative_pairs import NegativePairs
@@ -7,7 +8,6 @@ from graphzoo.sampling.negatives import sample_negatives
 from graphzoo.sampling.neighbourhoods import NeighbourhoodSampler
 from graphzoo.sampling.pair_subgraphs import PairGraph, PairSamples, PairSubgraphSampler
 from graphzoo.sampling.partition import induced_subgraph, partition
-from graphzoo.sampling.random import hash_integers, normal_from_hash, uniform_from_hash
 
 __all__ = [
     "FactRemover",

@@ -7,7 +7,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from graphzoo.sampling.random import hash_integers, uniform_from_hash
+from graphzoo.ops.random import hash_integers, uniform_from_hash
 
 __all__ = ["NegativePairs"]
 

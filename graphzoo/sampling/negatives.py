@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from graphzoo.sampling.random import hash_integers, uniform_from_hash
+from graphzoo.ops.random import hash_integers, uniform_from_hash
 
 __all__ = ["sample_negatives"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from graphzoo.sampling.random import hash_integers
+from graphzoo.ops.random import hash_integers
 
 __all__ = ["induced_subgraph", "partition"]
 

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 from graphzoo.lazy import attach
 
 if TYPE_CHECKING:
-    from graphzoo.search.command import search_main as search_main
     from graphzoo.search.space import Space as Space
     from graphzoo.search.space import read_space as read_space
 
-_LAZY = {"Space": "space", "read_space": "space", "search_main": "command"}
+_LAZY = {"Space": "space", "read_space": "space"}
 
-__all__ = ["Space", "read_space", "search_main"]
+__all__ = ["Space", "read_space"]
 
 __getattr__, __dir__ = attach(__name__, _LAZY)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from graphzoo.catalog.settings import read_settings
 from graphzoo.errors import UsageError
-from graphzoo.settings_file import read_settings
 
 __all__ = ["Choice", "Range", "Space", "nested", "read_space"]
 

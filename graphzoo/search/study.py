@@ -24,7 +24,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from graphzoo.errors import UsageError
 from graphzoo.search.space import Choice, Range, Space
-from graphzoo.waiting import TellingLock
+from graphzoo.system.waiting import TellingLock
 
 __all__ = ["SAMPLERS", "TrialStudy", "gate_of"]
 

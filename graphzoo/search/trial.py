@@ -14,8 +14,8 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from graphzoo.arguments import make_plan
-from graphzoo.runs import Run
+from graphzoo.runs.series import Run
+from graphzoo.training.plan import make_plan
 
 __all__ = ["BestValue", "Outcome", "TrialFailed", "run_trial"]
 
@@ -118,7 +118,7 @@ def run_trial(
 
 
 def _fit(folder: Path, options: list[str], window: int) -> Outcome:
-    from graphzoo.launch import run_plan
+    from graphzoo.training.launch import run_plan
 
     best, began = BestValue(window), time.perf_counter()
     folder.mkdir(parents=True, exist_ok=True)

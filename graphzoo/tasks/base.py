@@ -19,20 +19,20 @@ from torch.func import functional_call
 from torch.optim import Optimizer
 from torch.random import fork_rng
 
-from graphzoo.checkpoint_checks import (
+from graphzoo.catalog.classes import class_path
+from graphzoo.checkpoints.checks import (
     OPTIMIZER_ENTRIES,
     build_bounded,
     check_callback_states,
     check_loaded_weights,
     optimizer_entries,
 )
-from graphzoo.checkpoint_paths import forget_foreign_paths
+from graphzoo.checkpoints.paths import forget_foreign_paths
 from graphzoo.encoders.base import Encoder
 from graphzoo.errors import NonFiniteError
-from graphzoo.finite import describe_weights, stopped, texts_of_processes
-from graphzoo.memory import refuse_what_cannot_fit
-from graphzoo.processes import part_at_exit
-from graphzoo.registry import class_path
+from graphzoo.system.memory import refuse_what_cannot_fit
+from graphzoo.system.processes import part_at_exit
+from graphzoo.tasks.finite import describe_weights, stopped, texts_of_processes
 from graphzoo.types import GraphSpec
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ from torch.nn import functional as F
 from graphzoo.decoders import EntityDecoder
 from graphzoo.encoders.base import Encoder, QueryEncoder
 from graphzoo.errors import NonFiniteError, UsageError
-from graphzoo.memory import Halves
 from graphzoo.metrics import RankingMetric, rank_targets, summarize_ranks, tie_share
 from graphzoo.metrics.ranks import Ties
 from graphzoo.ops import QueryGraph, RelationalGraph
@@ -25,6 +24,7 @@ from graphzoo.sampling import (
     hash_integers,
     sample_negatives,
 )
+from graphzoo.system.memory import Halves
 from graphzoo.tasks.base import FEW_QUERIES, SMALLER, Task
 from graphzoo.tasks.near import NEAR_QUERIES, score_near
 from graphzoo.tasks.reversed_queries import ReversedQueries

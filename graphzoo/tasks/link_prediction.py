@@ -17,10 +17,10 @@ from graphzoo.encoders.base import Encoder, NodeEncoder, PairEncoder, QueryEncod
 from graphzoo.errors import NonFiniteError, UsageError
 from graphzoo.heuristics import GraphPairScorer
 from graphzoo.layers import LastResult
-from graphzoo.memory import Halves, explain_out_of_memory
 from graphzoo.metrics import LinkMetric
 from graphzoo.metrics.links import HITS, check_name
 from graphzoo.sampling import LinkHider, hash_integers
+from graphzoo.system.memory import Halves, explain_out_of_memory
 from graphzoo.tasks.base import FEW_PAIRS, FEW_QUERIES, SMALLER, Task
 from graphzoo.tasks.near import NEAR_QUERIES, score_near
 from graphzoo.tasks.prepared_graph import PreparedGraph

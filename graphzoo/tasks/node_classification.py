@@ -15,9 +15,9 @@ from graphzoo.decoders import NodeDecoder
 from graphzoo.decoders.node import NodeDecoderKind
 from graphzoo.encoders.base import Encoder, NodeEncoder
 from graphzoo.errors import NonFiniteError, UsageError
-from graphzoo.memory import explain_out_of_memory
 from graphzoo.metrics import Accuracy, RocAuc
 from graphzoo.sampling import hash_integers
+from graphzoo.system.memory import explain_out_of_memory
 from graphzoo.tasks.base import SMALLER, Task
 from graphzoo.tasks.prepared_graph import PreparedGraph
 from graphzoo.types import GraphSpec, NodeBatch

@@ -10,7 +10,7 @@ from lightning.pytorch import LightningModule, Trainer
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from graphzoo.memory import available_bytes, refuse_what_cannot_fit
+from graphzoo.system.memory import available_bytes, refuse_what_cannot_fit
 from graphzoo.tasks.base import Task
 
 __all__ = ["SMALLER_MODEL", "refuse_untrainable", "what_takes_less"]

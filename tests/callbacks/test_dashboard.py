@@ -7,11 +7,11 @@ import sys
 import pytest
 import yaml
 
-from graphzoo import cli
-from graphzoo.dashboard import SECTIONS, TASKS, panels, workspace
+from graphzoo.catalog.presets import find_preset, list_presets
+from graphzoo.cli import commands as cli
+from graphzoo.cli.dashboard import SECTIONS, TASKS, panels, workspace
 from graphzoo.errors import UsageError
-from graphzoo.presets import find_preset, list_presets
-from graphzoo.rows import parse_published
+from graphzoo.runs.published import parse_published
 
 RUNS = {"kg": "once", "nodes": "nodes", "links": "links"}
 
@@ -158,6 +158,6 @@ def test_help_fits_a_screen_and_imports_nothing_heavy(capsys):
     )
     assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL).returncode == 0
     with pytest.raises(UsageError, match="--project zoo"):
-        from graphzoo.dashboard import dashboard_main
+        from graphzoo.cli.dashboard import dashboard_main
 
         dashboard_main(["zoo"])

@@ -127,7 +127,7 @@ def test_links_are_not_followed(cli, cache, tmp_path, which):
 
 
 def test_what_has_changed_since_the_list_is_left(cli, cache, monkeypatch):
-    from graphzoo import clean
+    from graphzoo.cli import clean
 
     def agree():
         write(cache / "parsed" / NAMES["parsed"], 77)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from graphzoo.cli import COMMANDS
+from graphzoo.cli.commands import COMMANDS
 
 
 @pytest.fixture
@@ -64,7 +64,8 @@ def test_names_and_options(offer, words, expected):
 
 
 def test_fixed_choices_are_those_that_the_commands_take(offer):
-    from graphzoo import dashboard, overview
+    from graphzoo.cli import dashboard
+    from graphzoo.cli import results as overview
     from graphzoo.inference import command, export
     from graphzoo.report import command as plot
     from graphzoo.search.study import SAMPLERS

@@ -6,11 +6,11 @@ from types import FunctionType, SimpleNamespace
 import pytest
 import torch
 
-from graphzoo import dry_run
-from graphzoo.dry_run import limited_memory
-from graphzoo.summary import RunSummary, counted, describe_run, duration, size
+from graphzoo.callbacks.summary import RunSummary, counted, describe_run, duration, size
 from graphzoo.tasks import KGCompletion, room
 from graphzoo.tasks.room import SMALLER_MODEL
+from graphzoo.training import dry_run
+from graphzoo.training.dry_run import limited_memory
 
 
 def dry(fit, *options, status=0, epochs=3):
@@ -96,7 +96,7 @@ def test_questions_in_reverse_are_counted_once_a_relation(fit, monkeypatch, limi
 
 
 def test_what_cannot_fit_is_refused(fit, workplace, monkeypatch):
-    monkeypatch.setattr("graphzoo.memory.available_bytes", lambda device: 1000)
+    monkeypatch.setattr("graphzoo.system.memory.available_bytes", lambda device: 1000)
     result = dry(fit, status=2)
     assert "available on cpu" in result.err and "Take a smaller" in result.err
     assert "(weights, gradients and Adam's two moments alone) needs at least" in result.err

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from cli_helpers import SMALL
 
-from graphzoo.arguments import draw_seed
-from graphzoo.run_directory import choose_run_directory
+from graphzoo.runs.directory import choose_run_directory
+from graphzoo.training.plan import draw_seed
 
 RUN = "fit --model knowformer --data umls --trainer smoke"
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from graphzoo.arguments import make_plan
+from graphzoo.catalog.presets import list_presets
 from graphzoo.errors import UsageError
-from graphzoo.presets import list_presets
+from graphzoo.training.plan import make_plan
 
 RIVALS = [f"{kind}-pair{marked}" for kind in ("gcn", "gat", "sage") for marked in ("", "-id")]
 SMALL = {

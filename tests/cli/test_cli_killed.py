@@ -12,7 +12,7 @@ from cli_helpers import SMALL
 from link_graphs import make_link_graph
 from same_runs import figures, same_training
 
-from graphzoo.checkpoints import is_whole
+from graphzoo.runs.checkpoints import is_whole
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 ALWAYS = [
@@ -31,7 +31,7 @@ KILL = """
 import importlib, json, os, signal, sys
 from pathlib import Path
 
-import graphzoo.lightning_cli, graphzoo.tasks
+import graphzoo.training.lightning_cli, graphzoo.tasks
 from graphzoo.cli import main
 
 def die_at(last, path, name, number):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from cli_helpers import QUIET_CPU, SMALL_LINKS
 
-from graphzoo.presets import list_presets
+from graphzoo.catalog.presets import list_presets
 
 RECIPES = [
     preset.name.split("/")
@@ -74,7 +74,7 @@ def test_a_heuristic_on_other_tasks_is_refused_at_once(cli):
 def test_reproduce_judges_a_heuristic_once(cli, links, monkeypatch):
     from graphzoo.cli import main
 
-    monkeypatch.setattr("graphzoo.reproduce.run_command", main)
+    monkeypatch.setattr("graphzoo.cli.reproduce.run_command", main)
     result = cli("reproduce", "heuristic.ra", "links", "--data.path", links, "--out=row", *QUIET_CPU)
     assert result.status == 0, result.err
     row = json.loads(Path("row/row.json").read_text())

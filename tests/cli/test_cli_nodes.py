@@ -14,9 +14,9 @@ import torch
 from node_graphs import write_npz, yes_no_labels
 from same_runs import figures
 
-from graphzoo import registry
-from graphzoo.arguments import make_plan
-from graphzoo.presets import list_presets
+from graphzoo.catalog import classes as registry
+from graphzoo.catalog.presets import list_presets
+from graphzoo.training.plan import make_plan
 
 ONE_STEP = ["--trainer.max_epochs=1", "--trainer.accelerator=cpu", "--logger=csv", "--run_dir=run"]
 MODELS = ("nodeformer", "galit", "gcn", "gat", "sgc", "mlp", "sgformer")
@@ -235,7 +235,7 @@ def test_figures_outlive_a_recipe_that_cannot_be_read(cli, results, tiny_graph, 
     def unreadable(record):
         raise UsageError("galit.yaml, line 3: no YAML")
 
-    monkeypatch.setattr("graphzoo.report.settings.changed_protocol", unreadable)
+    monkeypatch.setattr("graphzoo.runs.changes.changed_protocol", unreadable)
     result = cli("fit", "--model=galit", "--data=nodes", f"--data.path={tiny_graph}", *ONE_STEP)
     assert result.status == 0, result.err
     assert "test/acc" in results("run")["metrics"] and "changed" not in results("run")
@@ -342,8 +342,8 @@ def test_splits_that_are_not_there_are_refused_up_front(cli, tmp_path, monkeypat
     def begin(*arguments, **options):
         raise AssertionError("a run begins")
 
-    monkeypatch.setattr("graphzoo.reproduce.run_command", begin)
-    monkeypatch.setattr("graphzoo.search.command._work", begin)
+    monkeypatch.setattr("graphzoo.cli.reproduce.run_command", begin)
+    monkeypatch.setattr("graphzoo.cli.search._work", begin)
     path = write_npz(tmp_path / "graph.npz")
     with np.load(path) as file:
         arrays = dict(file)
@@ -371,7 +371,7 @@ def test_splits_of_links_are_known_by_their_protocol(cli):
 def test_reproduce_averages_over_splits(cli, results, tiny_graph, monkeypatch):
     from graphzoo.cli import main
 
-    monkeypatch.setattr("graphzoo.reproduce.run_command", main)
+    monkeypatch.setattr("graphzoo.cli.reproduce.run_command", main)
     command = ["reproduce", "galit", "nodes", f"--data.path={tiny_graph}", "--data.split=random-50-25-25"]
     command += ["--splits=0-2", "--trainer.max_epochs=3", "--trainer.accelerator=cpu", "--logger=csv"]
     done = cli(*command)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from graphzoo.presets import list_presets
+from graphzoo.catalog.presets import list_presets
 
 NAMES = ["--model", "knowformer", "--data", "umls"]
 
@@ -114,7 +114,7 @@ def test_loggers_by_name_and_in_lists(config):
 
 
 def test_every_data_set_and_overlay_parses(config):
-    from graphzoo.presets import list_presets
+    from graphzoo.catalog.presets import list_presets
 
     for preset in list_presets("data"):
         extra = ["--data.path=folder"] if "requires" in preset.header else []
@@ -153,7 +153,7 @@ def test_recipes_are_the_published_settings(config):
             assert (task["num_negatives"], task["adversarial_temperature"]) == (negatives, temperature), name
         assert (task["lr"], task["lr_milestones"], task["lr_gamma"]) == (0.005, [10, 15], 0.1), name
         assert found["trainer"]["max_epochs"] == epochs, name
-    from graphzoo.presets import list_presets
+    from graphzoo.catalog.presets import list_presets
 
     ours = {
         preset.name.partition("/")[2]
@@ -179,7 +179,7 @@ def test_recipes_are_the_published_settings(config):
 )
 def test_pencils_recipes_are_the_published_settings(config, recipe, sampler, width, layers, batch, epochs):
     """Tables 5 and 6."""
-    from graphzoo.presets import find_preset
+    from graphzoo.catalog.presets import find_preset
 
     data = find_preset("recipe", recipe, model="pencil").header.get("data", recipe)
     found = config(names=["--model", "pencil", "--data", data, "--recipe", recipe])

@@ -5,10 +5,10 @@ import sys
 
 import pytest
 
-from graphzoo.arguments import make_plan
+from graphzoo.catalog.classes import TASKS, is_trusted
+from graphzoo.catalog.presets import find_preset, list_presets, read_header
 from graphzoo.errors import UsageError, nearest, shorten
-from graphzoo.presets import find_preset, list_presets, read_header
-from graphzoo.registry import TASKS, is_trusted
+from graphzoo.training.plan import make_plan
 
 HEAVY = ("torch", "lightning", "numpy", "jsonargparse", "yaml", "rich", "pandas")
 
@@ -165,7 +165,7 @@ def test_early_stopping_watches_the_metric_of_the_task():
 def test_plugin_encoders_are_found_by_name(monkeypatch):
     from importlib.metadata import EntryPoint
 
-    from graphzoo import registry
+    from graphzoo.catalog import classes as registry
 
     entry = EntryPoint("ownformer", "cli_helpers:OwnEncoder", registry.ENCODER_GROUP)
     monkeypatch.setattr(

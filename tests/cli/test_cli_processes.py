@@ -11,7 +11,7 @@ import process_jobs
 import pytest
 from wandb_records import read_offline_run
 
-from graphzoo import cli
+from graphzoo.cli import commands as cli
 
 
 @pytest.mark.slow

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from graphzoo.catalog.presets import list_presets
 from graphzoo.cli import main
-from graphzoo.presets import list_presets
-from graphzoo.rows import Published, mean_and_deviation, published_values
-from graphzoo.runs import run_command
+from graphzoo.runs.published import Published, mean_and_deviation, published_values
+from graphzoo.runs.series import run_command
 
 RECIPES = [
     preset.name.partition("/")[2]
@@ -65,7 +65,7 @@ def test_mean_and_deviation():
 
 def test_reproduce_resumes_and_never_runs_a_finished_seed_again(cli, results, monkeypatch):
     # In this process, for speed; the real one is in `test_reproduce_runs_each_seed_in_a_clean_process`.
-    monkeypatch.setattr("graphzoo.reproduce.run_command", main)
+    monkeypatch.setattr("graphzoo.cli.reproduce.run_command", main)
     command = [
         "reproduce",
         "knowformer",
@@ -147,7 +147,7 @@ def test_reproduce_runs_each_seed_in_a_clean_process_and_removes_nothing(cli, mo
         def wait(self):
             return -15
 
-    monkeypatch.setattr("graphzoo.runs.subprocess.Popen", Process)
+    monkeypatch.setattr("graphzoo.runs.series.subprocess.Popen", Process)
     for name in ("LOCAL_RANK", "WORLD_SIZE", "GRAPHZOO_RUN_DIR"):
         monkeypatch.setenv(name, "1")
     for number in (1, 2):
@@ -195,7 +195,7 @@ def test_doctor_says_what_the_cache_holds(cli, monkeypatch, tmp_path):
 
 
 def test_doctor_names_the_remedy_for_what_is_missing(cli, monkeypatch):
-    from graphzoo import doctor
+    from graphzoo.cli import doctor
 
     monkeypatch.setattr(
         doctor, "_version", lambda name: None if name in ("torch-scatter", "numba") else "1.0"

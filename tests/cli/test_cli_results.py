@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from graphzoo.catalog.presets import list_presets
+from graphzoo.cli.reproduce import _tell_left_out
+from graphzoo.cli.results import collect
 from graphzoo.errors import UsageError
-from graphzoo.overview import collect
-from graphzoo.presets import list_presets
 from graphzoo.report import settings
-from graphzoo.reproduce import _tell_left_out
-from graphzoo.rows import compare, parse_published
-from graphzoo.runs import runs_of, word_of
+from graphzoo.runs.published import compare, parse_published
+from graphzoo.runs.series import runs_of, word_of
 
 ABLATIONS = [preset.name for preset in list_presets("ablation")]
 

@@ -11,10 +11,10 @@ import torch
 import yaml
 from same_runs import figures, load, same_training
 
-from graphzoo.checkpoints import find_runs, locate
 from graphzoo.errors import UsageError
-from graphzoo.resume import read_checkpoint
-from graphzoo.run_config import plain_settings
+from graphzoo.runs.checkpoints import find_runs, locate
+from graphzoo.training.resume import read_checkpoint
+from graphzoo.training.trust import plain_settings
 
 MICRO = ["--data.batch_size=16", "--data.micro_batch_size=4"]
 
@@ -284,7 +284,7 @@ HOSTILE = {
         encoder="{class_path: dlr.evil.Payload}"
     ),
     "module of a module": lambda config: config["model"]["init_args"].update(
-        encoder={"class_path": "graphzoo.launch.os.system"}
+        encoder={"class_path": "graphzoo.training.launch.os.system"}
     ),
     "argument": lambda config: config["model"]["init_args"]["encoder"]["init_args"].update(
         norm="dlr.evil.pwn"

@@ -15,7 +15,7 @@ from lightning import Callback, Trainer
 from graphzoo.callbacks import MetricsFile, ProgressBar, Throughput
 from graphzoo.datamodules import KGDataModule
 from graphzoo.encoders import KnowFormer
-from graphzoo.results import config_hash
+from graphzoo.runs.results_file import config_hash
 from graphzoo.tasks import KGCompletion
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from graphzoo.presets import list_presets
-from graphzoo.runs import word_of
+from graphzoo.catalog.presets import list_presets
+from graphzoo.runs.series import word_of
 from graphzoo.search.space import Choice, read_space
 
 SPACE = """
@@ -204,7 +204,15 @@ def test_two_processes_share_a_folder(search, tiny_graph, monkeypatch):
     """Started together on a grid: every combination once, and both end well."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[2]))
     Path("space.yaml").write_text("space: {model.lr: [0.01, 0.02, 0.03], model.encoder.alpha: [0.2, 0.4]}")
-    command = [sys.executable, "-m", "graphzoo.cli", "search", "galit", "nodes", f"--data.path={tiny_graph}"]
+    command = [
+        sys.executable,
+        "-m",
+        "graphzoo.cli.commands",
+        "search",
+        "galit",
+        "nodes",
+        f"--data.path={tiny_graph}",
+    ]
     command += ["--space=space.yaml", "--sampler=grid", "--out=shared", "--trainer.max_epochs=1"]
     command += ["--trainer.accelerator=cpu"]
     started = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(2)]

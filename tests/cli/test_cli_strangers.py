@@ -14,9 +14,9 @@ from same_runs import load
 
 import graphzoo
 from graphzoo.callbacks import BestCheckpoint
-from graphzoo.checkpoint_paths import forget_foreign_paths
-from graphzoo.checkpoints import read_checkpoint
+from graphzoo.checkpoints.paths import forget_foreign_paths
 from graphzoo.errors import UsageError
+from graphzoo.runs.checkpoints import read_checkpoint
 
 
 def files_of(run):

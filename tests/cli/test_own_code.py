@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from cli_helpers import SMALL
 
-from graphzoo.own_code import class_roots, own_code
+from graphzoo.training.own_code import class_roots, own_code
 
 OWN = "from cli_helpers import OwnEncoder\n"
 # Optional modules that Lightning, torch, pandas and others look for, and that are seldom installed.

@@ -6,7 +6,7 @@ import pytest
 
 import graphzoo.tasks  # noqa: F401  the parser has imported the class by then
 from graphzoo.errors import UsageError
-from graphzoo.resume import check_resume, differences
+from graphzoo.training.resume import check_resume, differences
 
 TASK = "graphzoo.tasks.KGCompletion"
 

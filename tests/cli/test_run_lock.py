@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from graphzoo import run_lock
 from graphzoo.errors import UsageError
-from graphzoo.run_lock import LOCK, RunLock
+from graphzoo.runs import lock as run_lock
+from graphzoo.runs.lock import LOCK, RunLock
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from graphzoo.run_lock import RunLock
+from graphzoo.runs.lock import RunLock
 lock = RunLock(Path(sys.argv[1]))
 lock.take()
 print("held", flush=True)
@@ -139,7 +139,7 @@ def test_without_locks_the_file_counts(recorded, monkeypatch, changes, is_held):
 RACE = """
 import errno, os, sys, time
 from pathlib import Path
-from graphzoo import run_lock
+from graphzoo.runs import lock as run_lock
 from graphzoo.errors import UsageError
 
 def refuse(*arguments):

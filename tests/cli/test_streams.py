@@ -137,7 +137,7 @@ def test_the_last_place_an_error_comes_to(cli, monkeypatch, command):
         assert "--debug" not in rest
         raise LookupError("broken on \x1b[2J purpose")
 
-    monkeypatch.setitem(sys.modules["graphzoo.cli"]._HANDLERS, name, broken)
+    monkeypatch.setitem(sys.modules["graphzoo.cli.commands"]._HANDLERS, name, broken)
     result = cli(name, *rest)
     assert result.status == 1
     assert result.err.splitlines() == [

@@ -35,7 +35,7 @@ def edges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def cached() -> list[Path]:
-    from graphzoo.datasets.roots import cache_root
+    from graphzoo.datasets.files.roots import cache_root
 
     return sorted((cache_root() / "pair-graphs").glob("*.graph"))
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from graphzoo.datasets import DataError, DownloadError, fetch, load_knowledge_graph
-from graphzoo.datasets.table import KGSource
+from graphzoo.datasets.kg.table import KGSource
 
 SPLITS = ("train", "valid", "test")
 FILES = {
@@ -309,7 +309,7 @@ def test_four_cold_processes_download_once(server, tmp_path):
     code = (
         "import sys\n"
         "from graphzoo.datasets import fetch\n"
-        "from graphzoo.datasets.table import KGSource\n"
+        "from graphzoo.datasets.kg.table import KGSource\n"
         "source = KGSource('toy', 'UMLS', (sys.argv[1] + '/{split}.txt',), '', '')\n"
         "files = fetch.provide(source, 'UMLS', root=sys.argv[2])\n"
         "assert all(path.stat().st_size > 1000 for path in files.values())\n"

@@ -142,7 +142,7 @@ def test_a_login_node_needs_no_torch(mirror, tmp_path, real_data):
     serve(mirror, real_data, "planetoid/CiteSeer")
     code = (
         "import sys\n"
-        "from graphzoo.datasets.fetch import download\n"
+        "from graphzoo.datasets.files.fetch import download\n"
         "print(download('citeseer-link', sys.argv[1]))\n"
         "assert not {'torch', 'numpy'} & set(sys.modules)\n"
     )

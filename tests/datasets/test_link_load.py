@@ -68,7 +68,7 @@ def test_rows_are_complete(name):
 
 
 def test_every_row_has_a_preset_that_says_the_same():
-    from graphzoo.presets import find_preset
+    from graphzoo.catalog.presets import find_preset
 
     for name in list_link_graphs():
         source, header = find_link_source(name), find_preset("data", name).header

@@ -17,9 +17,9 @@ from graphzoo.datasets import (
     list_knowledge_graphs,
     load_knowledge_graph,
 )
-from graphzoo.datasets.fetch import download
-from graphzoo.datasets.table import FileFacts, KGSource, content_hash
-from graphzoo.datasets.verify import Broken, verify_triples
+from graphzoo.datasets.files.fetch import download
+from graphzoo.datasets.files.verify import Broken, verify_triples
+from graphzoo.datasets.kg.table import FileFacts, KGSource, content_hash
 
 NAMES = [name for name in list_knowledge_graphs() if name != "yago310"]
 
@@ -216,7 +216,7 @@ def test_a_reconstructed_reference_warns_where_another_refuses(tmp_path, monkeyp
         part = tmp_path / "train.part"
         part.write_bytes((folder / "train.txt").read_bytes())
         told = replace(source, provisional=provisional)
-        monkeypatch.setattr("graphzoo.datasets.load.find_source", lambda name, told=told: told)
+        monkeypatch.setattr("graphzoo.datasets.kg.load.find_source", lambda name, told=told: told)
         if provisional:
             verify_triples(part, facts, told, "train")
             with pytest.warns(GraphzooDataWarning, match="itself a reconstruction: drawn from memory"):

@@ -20,8 +20,8 @@ from graphzoo.datasets import (
     list_knowledge_graphs,
     load_node_graph,
 )
+from graphzoo.datasets.files.provide import provide_source_files
 from graphzoo.datasets.node import table
-from graphzoo.datasets.source_files import provide_source_files
 
 
 @pytest.fixture
@@ -237,7 +237,7 @@ def test_three_cold_processes_unpack_once(mirror, tmp_path):
     put(mirror, "ogb/ogbn_arxiv/arxiv.zip", node_formats.ogb_zip("arxiv"))
     code = (
         "import sys\n"
-        "from graphzoo.datasets.source_files import provide_source_files\n"
+        "from graphzoo.datasets.files.provide import provide_source_files\n"
         "from graphzoo.datasets.node.table import find_node_source\n"
         "files = provide_source_files(find_node_source('ogbn-arxiv'), root=sys.argv[1])\n"
         "assert all(path.stat().st_size for path in files.values())\n"

@@ -198,7 +198,7 @@ def test_missing_mini_imagenet_says_where_it_is(tmp_path):
 
 
 def test_cached_once_parsed(tmp_path, own_cache, monkeypatch):
-    monkeypatch.setattr("graphzoo.datasets.store._MIN_BYTES", 0)
+    monkeypatch.setattr("graphzoo.datasets.files.cache._MIN_BYTES", 0)
     node_formats.write_ogb(tmp_path / "ogb" / "ogbn_arxiv", "arxiv")
     first = load_node_graph("ogbn-arxiv", root=tmp_path)
     (entry,) = (own_cache / "parsed").glob("*.npz")
@@ -221,7 +221,7 @@ def test_cached_once_parsed(tmp_path, own_cache, monkeypatch):
 
 
 def test_what_does_not_parse_is_not_cached(tmp_path, own_cache, monkeypatch):
-    monkeypatch.setattr("graphzoo.datasets.store._MIN_BYTES", 0)
+    monkeypatch.setattr("graphzoo.datasets.files.cache._MIN_BYTES", 0)
     folder = tmp_path / "ogb" / "ogbn_arxiv"
     node_formats.write_ogb(folder, "arxiv")
     path = folder / "raw" / "node-feat.csv.gz"

@@ -205,7 +205,7 @@ def test_num_neighbors_only_where_there_is_no_graph(tmp_path):
 
 
 def test_a_read_only_root_is_never_written_to(real_data, own_cache, monkeypatch):
-    monkeypatch.setattr("graphzoo.datasets.store._MIN_BYTES", 0)
+    monkeypatch.setattr("graphzoo.datasets.files.cache._MIN_BYTES", 0)
     before = {path: path.stat().st_mtime_ns for path in Path(real_data).rglob("*") if "kg" not in path.parts}
     load_node_graph("chameleon", root=real_data)
     after = {path: path.stat().st_mtime_ns for path in Path(real_data).rglob("*") if "kg" not in path.parts}
@@ -224,7 +224,7 @@ def copy_of_chameleon(real_data, tmp_path):
 
 
 def test_changed_file_is_refused_before_it_is_parsed(copy_of_chameleon, tmp_path, monkeypatch, own_cache):
-    monkeypatch.setattr("graphzoo.datasets.store._MIN_BYTES", 0)
+    monkeypatch.setattr("graphzoo.datasets.files.cache._MIN_BYTES", 0)
     data = bytearray(copy_of_chameleon.read_bytes())
     data[5000] ^= 1
     copy_of_chameleon.write_bytes(data)

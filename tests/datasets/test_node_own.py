@@ -300,7 +300,7 @@ def test_bad_paths(tmp_path):
 
 
 def test_cached(tmp_path, own_cache, monkeypatch):
-    monkeypatch.setattr("graphzoo.datasets.store._MIN_BYTES", 0)
+    monkeypatch.setattr("graphzoo.datasets.files.cache._MIN_BYTES", 0)
     path = save(tmp_path / "graph.pt", parts(edge_index=torch.tensor([[0, 0], [1, 0]])))
     with pytest.warns(GraphzooDataWarning, match="1 self-loops"):
         first = node_graph_from_files(path)

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from graphzoo.datasets import DataError, read_triples
-from graphzoo.datasets.build import from_triples
-from graphzoo.datasets.triples import triples_from_table
+from graphzoo.datasets.kg.build import from_triples
+from graphzoo.datasets.kg.triples import triples_from_table
 
 ROWS = [("a", "r", "b"), ("NA", "null", "1.0"), ("ä b", "r", '"q"'), ("a", "r", "b")]
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 import yaml
 
+from graphzoo.catalog.presets import list_presets
 from graphzoo.heuristics import GraphPairScorer, LinkHeuristic, shortest_path
 from graphzoo.metrics import link_figures
-from graphzoo.presets import list_presets
 from graphzoo.types import GraphSpec
 from tests.heuristics.graphs import all_pairs, random_graph
 from tests.heuristics.test_heuristics import ALL

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import graphzoo
-from graphzoo import registry
+from graphzoo.catalog import classes as registry
 from graphzoo.encoders import QueryEncoder
 from graphzoo.errors import UsageError
 
@@ -277,5 +277,5 @@ def test_devices(umls_run):
 
 
 def test_the_name_costs_nothing_to_import():
-    code = "import sys, graphzoo, graphzoo.inference.command; assert 'torch' not in sys.modules"
+    code = "import sys, graphzoo, graphzoo.cli.predict; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -6,8 +6,8 @@ import pytest
 from report_runs import write_row, write_run
 
 from graphzoo.errors import UsageError
-from graphzoo.report.curves import Curves, mean_curve, read_curves, thin
-from graphzoo.report.records import find_records, group_records
+from graphzoo.runs.curves import Curves, mean_curve, read_curves, thin
+from graphzoo.runs.record import find_records, group_records
 
 
 def write_metrics(path, *lines):

@@ -11,8 +11,8 @@ from graphzoo.report.models.attention import _within
 from graphzoo.report.models.galit import _draw
 from graphzoo.report.models.ranks import THRESHOLD, rank
 from graphzoo.report.models.sample import NodeSample
-from graphzoo.report.records import find_records, group_records
 from graphzoo.report.style import drawing
+from graphzoo.runs.record import find_records, group_records
 
 
 def axes_of(picture):

@@ -17,9 +17,9 @@ from graphzoo.report.curve_figures import depth_pictures
 from graphzoo.report.models import model_blocks
 from graphzoo.report.models.attention import attention_maps
 from graphzoo.report.models.sample import sample_of
-from graphzoo.report.records import find_records, group_records
-from graphzoo.report.settings import changed_settings, repeat_command
-from graphzoo.results import config_hash
+from graphzoo.runs.changes import changed_settings, repeat_command
+from graphzoo.runs.record import find_records, group_records
+from graphzoo.runs.results_file import config_hash
 
 
 def record_of(run):

@@ -14,19 +14,19 @@ import pytest
 import yaml
 from report_runs import write_row, write_run
 
-from graphzoo import overview
+from graphzoo.catalog.presets import list_presets
 from graphzoo.cli import main
+from graphzoo.cli import results as overview
+from graphzoo.cli.results import collect, results_main, seeds_of
 from graphzoo.errors import UsageError
-from graphzoo.overview import collect, results_main, seeds_of
-from graphzoo.presets import list_presets
 from graphzoo.report import settings
-from graphzoo.report.records import find_records, group_records
 from graphzoo.report.results import results_section
-from graphzoo.report.settings import presets_digest, repeat_runs, what_differs
-from graphzoo.results import config_hash
-from graphzoo.rows import find_recipe
-from graphzoo.rows import write_row as average
-from graphzoo.runs import runs_of
+from graphzoo.runs.changes import presets_digest, repeat_runs, what_differs
+from graphzoo.runs.published import find_recipe
+from graphzoo.runs.published import write_row as average
+from graphzoo.runs.record import find_records, group_records
+from graphzoo.runs.results_file import config_hash
+from graphzoo.runs.series import runs_of
 
 SHORT = {"trainer.max_epochs": 8}
 

@@ -5,8 +5,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from graphzoo.catalog.presets import list_presets
 from graphzoo.errors import UsageError
-from graphzoo.presets import list_presets
 from graphzoo.search.space import Choice, Range, nested, read_space
 
 

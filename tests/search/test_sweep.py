@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from graphzoo import cli
+from graphzoo.catalog.presets import list_presets
+from graphzoo.cli import commands as cli
 from graphzoo.errors import UsageError
-from graphzoo.presets import list_presets
 from graphzoo.search.space import Choice, Range, Space, read_space
 from graphzoo.search.sweep import sweep_of, write_sweep
 from graphzoo.stored_metrics import BEST_VALIDATION

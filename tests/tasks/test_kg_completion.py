@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from graphzoo import memory
 from graphzoo.datamodules import KGDataModule
 from graphzoo.encoders import KnowFormer
 from graphzoo.errors import UsageError
+from graphzoo.system import memory
 from graphzoo.tasks import KGCompletion
 from graphzoo.tasks import kg_completion as module
 from graphzoo.types import TripleBatch

@@ -13,7 +13,7 @@ from graphzoo.encoders import PENCIL, GALiT, KnowFormer
 from graphzoo.encoders.base import NodeEncoder, QueryEncoder
 from graphzoo.errors import OutOfMemoryError
 from graphzoo.inference.link_scoring import LinkPlace
-from graphzoo.memory import Halves, explain_out_of_memory, is_out_of_memory
+from graphzoo.system.memory import Halves, explain_out_of_memory, is_out_of_memory
 from graphzoo.tasks import LinkPrediction, NodeClassification
 
 ENCODERS = {

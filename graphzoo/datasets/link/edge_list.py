@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from graphzoo.datasets.errors import DataError
+from graphzoo.datasets.kg.triples import Column, clean, read_bytes
 from graphzoo.datasets.node.own_csv import parse_columns
-from graphzoo.datasets.triples import Column, clean, read_bytes
 from graphzoo.errors import suggestion
 
 __all__ = ["EdgeList", "number_nodes", "read_edge_list"]

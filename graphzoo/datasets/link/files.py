@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from graphzoo.datasets.files.provide import provide_source_files
 from graphzoo.datasets.link.table import LinkSource, find_link_source
 from graphzoo.datasets.node.files import download_node_files
-from graphzoo.datasets.source_files import provide_source_files
 
 __all__ = ["download_link_files"]
 

@@ -12,17 +12,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphzoo.datasets.arrays_file import (
+from graphzoo.datasets.errors import DataError
+from graphzoo.datasets.files.arrays import (
     check_fingerprint,
     reading_arrays,
     to_bytes,
     to_text,
     write_arrays,
 )
-from graphzoo.datasets.errors import DataError
-from graphzoo.datasets.feature_arrays import feature_parts, fingerprint_of, pack_features, unpack_features
 from graphzoo.datasets.link.pairs import check_pairs, in_keys, pair_keys
 from graphzoo.datasets.node.build import tidy_edges
+from graphzoo.datasets.node.feature_arrays import (
+    feature_parts,
+    fingerprint_of,
+    pack_features,
+    unpack_features,
+)
 from graphzoo.errors import UsageError
 
 __all__ = ["METRICS", "SPLITS", "LinkGraph", "LinkSplit", "read_link_graph", "write_link_graph"]

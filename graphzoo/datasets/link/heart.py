@@ -24,16 +24,16 @@ import torch
 from filelock import Timeout
 from torch import Tensor
 
-from graphzoo.datasets.arrays_file import check_fingerprint, reading_arrays, write_arrays
 from graphzoo.datasets.errors import DataError
-from graphzoo.datasets.feature_arrays import fingerprint_of
+from graphzoo.datasets.files.arrays import check_fingerprint, reading_arrays, write_arrays
+from graphzoo.datasets.files.cache import LOCK_TIMEOUT
+from graphzoo.datasets.files.roots import cache_root
 from graphzoo.datasets.link.graph import LinkGraph, LinkSplit
-from graphzoo.datasets.roots import cache_root
-from graphzoo.datasets.store import LOCK_TIMEOUT
+from graphzoo.datasets.node.feature_arrays import fingerprint_of
 from graphzoo.errors import UsageError
 from graphzoo.ops.threads import run_pieces
-from graphzoo.progress import progress
-from graphzoo.waiting import TellingLock
+from graphzoo.system.progress import progress
+from graphzoo.system.waiting import TellingLock
 
 __all__ = ["hard_negatives"]
 

@@ -16,7 +16,7 @@ from graphzoo.ops.row_kernels import jit
 __all__ = ["choose_for_node", "personalized_pagerank", "resource_allocation"]
 
 _jit = partial(jit, fastmath=False)
-# splitmix64, as in graphzoo.sampling.random
+# splitmix64, as in graphzoo.ops.random
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)

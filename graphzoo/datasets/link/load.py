@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 from graphzoo.datasets.errors import DataError
+from graphzoo.datasets.files.cache import remember_as
+from graphzoo.datasets.files.provide import check_hashes, provide_source_files
 from graphzoo.datasets.link.fixed import read_heart, read_split
 from graphzoo.datasets.link.graph import LinkGraph, read_link_graph, write_link_graph
 from graphzoo.datasets.link.ogb import read_ogb_links
@@ -19,8 +21,6 @@ from graphzoo.datasets.link.pairs import in_keys, pair_keys
 from graphzoo.datasets.link.splits import draw_link_split
 from graphzoo.datasets.link.table import LinkSource, find_link_source
 from graphzoo.datasets.node.load import load_node_graph
-from graphzoo.datasets.source_files import check_hashes, provide_source_files
-from graphzoo.datasets.store import remember_as
 from graphzoo.errors import UsageError
 
 __all__ = ["load_link_graph"]

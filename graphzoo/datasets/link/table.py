@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from graphzoo.datasets.sources import Archive, DataFile, find_row, read_facts
+from graphzoo.datasets.files.sources import Archive, DataFile, find_row, read_facts
 from graphzoo.errors import UsageError, normalise, suggestion
 
 __all__ = ["DRAWN", "LinkCounts", "LinkSource", "find_link_source", "list_link_graphs"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from graphzoo.datasets.files.provide import provide_source_files
 from graphzoo.datasets.node.table import find_node_source
-from graphzoo.datasets.source_files import provide_source_files
 from graphzoo.errors import UsageError
 
 __all__ = ["download_node_files"]

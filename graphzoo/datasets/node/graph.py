@@ -12,15 +12,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphzoo.datasets.arrays_file import (
+from graphzoo.datasets.errors import DataError
+from graphzoo.datasets.files.arrays import (
     check_fingerprint,
     reading_arrays,
     to_bytes,
     to_text,
     write_arrays,
 )
-from graphzoo.datasets.errors import DataError
-from graphzoo.datasets.feature_arrays import feature_parts, fingerprint_of, pack_features, unpack_features
+from graphzoo.datasets.node.feature_arrays import (
+    feature_parts,
+    fingerprint_of,
+    pack_features,
+    unpack_features,
+)
 from graphzoo.datasets.node.splits import PARTS, NodeSplit, draw_split, is_labelled
 from graphzoo.errors import UsageError, suggestion
 from graphzoo.types import GraphSpec

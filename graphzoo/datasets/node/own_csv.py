@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from graphzoo.datasets.errors import DataError, reason
-from graphzoo.datasets.lookalikes import lookalikes
+from graphzoo.datasets.files.lookalikes import lookalikes
+from graphzoo.datasets.kg.triples import clean, read_bytes
 from graphzoo.datasets.node.arrays import number_classes
 from graphzoo.datasets.node.build import Parsed
 from graphzoo.datasets.node.splits import NodeSplit, is_labelled
-from graphzoo.datasets.triples import clean, read_bytes
 from graphzoo.errors import suggestion
 
 __all__ = ["parse_columns", "read_features", "read_tables"]

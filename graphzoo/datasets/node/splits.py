@@ -14,7 +14,7 @@ from torch import Tensor
 
 from graphzoo.datasets.errors import DataError
 from graphzoo.errors import UsageError
-from graphzoo.sampling.random import hash_integers
+from graphzoo.ops.random import hash_integers
 
 if TYPE_CHECKING:
     from graphzoo.datasets.node.graph import NodeGraph

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graphzoo.datasets.sources import Archive, DataFile, find_row, read_facts
+from graphzoo.datasets.files.sources import Archive, DataFile, find_row, read_facts
 
 __all__ = ["Counts", "NodeSource", "find_node_source", "list_node_graphs"]
 

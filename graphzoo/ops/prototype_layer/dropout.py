@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from graphzoo.sampling.random import hash_integers
+from graphzoo.ops.random import hash_integers
 
 __all__ = ["RowDropout"]
 

@@ -30,7 +30,7 @@ _S30, _S27, _S31 = np.uint64(30), np.uint64(27), np.uint64(31)
 
 @jit
 def _mix(x: Any) -> Any:
-    """The mixer of `graphzoo.sampling.random`."""
+    """The mixer of `graphzoo.ops.random`."""
     x = (x ^ (x >> _S30)) * _MIX_1
     x = (x ^ (x >> _S27)) * _MIX_2
     return x ^ (x >> _S31)

@@ -11,7 +11,7 @@ from graphzoo.report.content import Block, Code, Note
 
 if TYPE_CHECKING:
     from graphzoo.report.build import Options
-    from graphzoo.report.records import Record
+    from graphzoo.runs.record import Record
 
 __all__ = ["model_blocks"]
 
@@ -29,7 +29,7 @@ def model_blocks(record: Record, options: Options, prefix: str, *, depth_drawn: 
     Raises:
         UsageError: if the checkpoint or its graph cannot be loaded, or a fact has unknown names.
     """
-    from graphzoo.progress import progress
+    from graphzoo.system.progress import progress
 
     run = _run_with_weights(record)
     with progress(f"looking into {run.name}"):
@@ -79,7 +79,7 @@ def _look(record: Record, run: Path, options: Options, prefix: str, *, depth_dra
 
 def _depth_hint(record: Record, num_layers: int) -> list[Block]:
     """How the depth curve is made, which takes runs of several depths."""
-    from graphzoo.report.settings import repeat_command
+    from graphzoo.runs.changes import repeat_command
 
     text = (
         f"This run has {num_layers} layer{'s' * (num_layers > 1)}. Given together with runs of other depths "

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from graphzoo.datasets.errors import DataError
-from graphzoo.datasets.files import write_atomically
+from graphzoo.system.files import write_atomically
 
 __all__ = ["Array", "from_portable", "map_arrays", "portable", "write_arrays"]
 

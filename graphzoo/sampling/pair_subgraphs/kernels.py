@@ -18,7 +18,7 @@ from graphzoo.ops.row_kernels import jit
 
 __all__ = ["check_rows", "check_symmetry", "pad_subgraphs", "sample_nodes"]
 
-# splitmix64, as in graphzoo.sampling.random
+# splitmix64, as in graphzoo.ops.random
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
@@ -34,7 +34,7 @@ def _mix(x: Any) -> Any:
 
 @jit
 def _hash(purpose: int, seed: int, u: int, v: int) -> Any:
-    """`graphzoo.sampling.random.hash_integers` of four integers."""
+    """`graphzoo.ops.random.hash_integers` of four integers."""
     state = np.uint64(0)
     for part in (purpose, seed, u, v):
         state = _mix((state + _GOLDEN) ^ _mix(np.uint64(part) + _GOLDEN))

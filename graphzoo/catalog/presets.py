@@ -1,0 +1,122 @@
+"""Names on the command line and the files they stand for.
+
+A preset is a YAML file whose leading comment lines `# key: value` say what it is. Only these lines are read
+here, with the standard library alone, so that names are listed and checked before anything heavy is imported.
+Folders searched, the first hit wins: those in `GRAPHZOO_CONFIGS` (written like `PATH`), then graphzoo's own.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from graphzoo.errors import UsageError, normalise, suggestion
+from graphzoo.system.regular_files import open_regular
+
+__all__ = ["KINDS", "Preset", "find_preset", "list_presets", "preset_roots", "read_header"]
+
+KINDS = ("data", "model", "recipe", "trainer", "logger", "search", "ablation")
+"""Folders below a preset root. Recipes and ablations lie one deeper: `recipe/<model>/<data>.yaml`."""
+_OF_MODELS = ("recipe", "ablation")
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A named YAML file.
+
+    Args:
+        kind: One of `KINDS`.
+        name: File name without suffix; for a recipe `<model>/<name>`.
+        path: The file.
+        header: Its leading `# key: value` lines.
+    """
+
+    kind: str
+    name: str
+    path: Path
+    header: dict[str, str] = field(compare=False)
+
+    @property
+    def title(self) -> str:
+        """One line for lists."""
+        return self.header.get("title", "")
+
+
+_MOST_HEADER = 1 << 16
+
+
+def read_header(path: str | os.PathLike[str]) -> dict[str, str]:
+    """The `# key: value` lines a file begins with; other comments are skipped, any other line ends it."""
+    header: dict[str, str] = {}
+    with open_regular(path) as file:
+        lines = file.read(_MOST_HEADER).decode("utf-8", errors="replace").splitlines()
+    for line in lines:
+        if not line.startswith("#"):
+            break
+        key, colon, value = line[1:].strip().partition(": ")
+        if colon and key.replace("_", "").isalnum():
+            header[key] = value.strip()
+    return header
+
+
+def preset_roots() -> list[Path]:
+    """Folders that are searched for presets, the user's own first."""
+    own = [
+        Path(part).expanduser() for part in os.environ.get("GRAPHZOO_CONFIGS", "").split(os.pathsep) if part
+    ]
+    package = Path(__file__).parents[1]
+    # An installed graphzoo carries the presets inside the package, a checkout beside it.
+    shipped = [folder for folder in (package / "configs", package.parent / "configs") if folder.is_dir()]
+    return [*own, *shipped[:1]]
+
+
+def list_presets(kind: str, model: str | None = None) -> list[Preset]:
+    """All presets of a kind, each name once, in natural order (`v2` before `v10`).
+
+    Args:
+        kind: One of `KINDS`.
+        model: For recipes and ablations, only those of this model.
+    """
+    found: dict[str, Preset] = {}
+    for root in preset_roots():
+        folder = root / kind
+        pattern = "*.yaml" if kind not in _OF_MODELS else f"{model or '*'}/*.yaml"
+        for path in folder.glob(pattern):
+            name = path.relative_to(folder).with_suffix("").as_posix()
+            if name not in found:
+                found[name] = Preset(kind, name, path, read_header(path))
+    return [found[name] for name in sorted(found, key=_natural)]
+
+
+def find_preset(kind: str, name: str, *, model: str | None = None) -> Preset:
+    """The preset of that name; case, `-` and `_` do not matter.
+
+    Args:
+        kind: One of `KINDS`.
+        name: As typed. A recipe's is the part after the model.
+        model: The model whose recipe is wanted.
+
+    Raises:
+        UsageError: with the nearest names, when there is none.
+    """
+    presets = list_presets(kind, model)
+    wanted = normalise(f"{model}/{name}" if kind in _OF_MODELS else name)
+    for preset in presets:
+        if normalise(preset.name) == wanted:
+            return preset
+    names = [preset.name.rpartition("/")[2] for preset in presets]
+    hint = suggestion(name, names) or (f"There are: {', '.join(names)}." if 0 < len(names) <= 6 else "")
+    of_model = f" of {model}" if model else ""
+    more = "`graphzoo list` shows all names."
+    raise UsageError("\n".join(filter(None, [f"unknown {kind}{of_model} {name!r}", hint, more])))
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    parts: list[str] = []
+    for character in name:
+        if parts and character.isdigit() == parts[-1][-1].isdigit():
+            parts[-1] += character
+        else:
+            parts.append(character)
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]

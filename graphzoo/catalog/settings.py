@@ -1,0 +1,93 @@
+"""Reading YAML that may come from anybody: plain values only, and none that grows without end."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from graphzoo.errors import UsageError
+from graphzoo.system.regular_files import open_regular
+
+__all__ = ["read_settings"]
+
+# Far above any configuration of ours, far below what takes minutes or fills the memory.
+_MOST_BYTES, _MOST_DEPTH, _MOST_VALUES = 1 << 18, 100, 100_000
+# How many times its length a text may become when `${...}` are put in: the product of their numbers.
+_MOST_GROWTH = 10_000
+
+
+class _Loader(yaml.SafeLoader):
+    """Stops at brackets in brackets: yaml takes quadratic time over those that are open."""
+
+    def fetch_flow_collection_start(self, TokenClass: Any) -> None:  # noqa: N803 (the name in yaml)
+        if self.flow_level >= _MOST_DEPTH:
+            raise _Refused(f"nested more than {_MOST_DEPTH} deep")
+        super().fetch_flow_collection_start(TokenClass)
+
+
+class _Refused(Exception):
+    """Why a file is not read."""
+
+
+def read_settings(path: Path) -> Any:
+    """The plain values in a YAML file.
+
+    Args:
+        path: The file.
+
+    Raises:
+        UsageError: for a file that cannot be read, is no YAML, asks for Python objects, is nested too deeply,
+            or whose anchors or `${...}` stand for more than any configuration has.
+    """
+    try:
+        with open_regular(path) as file:
+            data = file.read(_MOST_BYTES + 1)
+        if len(data) > _MOST_BYTES:
+            raise _Refused(f"larger than {_MOST_BYTES:,} bytes")
+        loader = _Loader(data.decode("utf-8-sig"))
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        size, growth = _size(node, {}, 0)
+        if size > _MOST_VALUES:
+            raise _Refused(f"it stands for more than {_MOST_VALUES:,} values")
+        if growth > math.log(_MOST_GROWTH):
+            raise _Refused("its ${...} may unfold to thousands of times their length")
+        return loader.construct_document(node)
+    except _Refused as error:
+        raise UsageError(f"{path} is refused: {error}\nNo configuration of graphzoo is like that") from error
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 0
+        raise UsageError(f"{path}, line {line}: no valid YAML ({error.problem})") from error
+    except (yaml.YAMLError, ValueError, RecursionError, TypeError, OverflowError) as error:
+        # dates that are none, characters that YAML forbids, keys that cannot be one
+        text = str(error).partition("\n")[0][:200]
+        raise UsageError(f"{path}: no valid YAML ({text})") from error
+
+
+def _size(node: yaml.Node, known: dict[int, tuple[int, float] | None], depth: int) -> tuple[int, float]:
+    """Values that a node stands for, those behind aliases counted each time; logarithm of their growth."""
+    if depth > _MOST_DEPTH:
+        raise _Refused(f"nested more than {_MOST_DEPTH} deep")
+    if id(node) in known:
+        found = known[id(node)]
+        if found is None:
+            raise _Refused("an anchor holds itself")
+        return found
+    known[id(node)] = None
+    children: list[yaml.Node] = []
+    growth = 0.0
+    if isinstance(node, yaml.MappingNode):
+        children = [part for pair in node.value for part in pair]
+    elif isinstance(node, yaml.SequenceNode):
+        children = list(node.value)
+    elif isinstance(node, yaml.ScalarNode):
+        growth = math.log(max(1, node.value.count("${")))
+    sizes = [_size(child, known, depth + 1) for child in children]
+    known[id(node)] = total = 1 + sum(size for size, _ in sizes), growth + sum(more for _, more in sizes)
+    return total

@@ -1,0 +1,480 @@
+"""Whether a checkpoint fits what was built: every tensor and count is compared before any of it is taken.
+
+Lightning and torch take what they are given. An optimiser state of another shape ends in a segmentation
+fault, one that is missing is begun anew without a word, and so is a training whose progress is missing.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import math
+import re
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint, WeightAveraging
+from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
+from torch import Tensor, nn
+from torch.nn.modules import module as torch_modules
+from torch.nn.parameter import is_lazy
+from torch.optim import Optimizer
+from torch.random import fork_rng
+
+from graphzoo.checkpoints.values import RefusedError, check_numbers, check_tensor
+from graphzoo.errors import UsageError
+
+__all__ = [
+    "OPTIMIZER_ENTRIES",
+    "MisfitError",
+    "TooLargeError",
+    "build_bounded",
+    "check_callback_states",
+    "check_lightning_version",
+    "check_loaded_weights",
+    "check_resumable",
+    "check_training_state",
+    "optimizer_entries",
+    "outlined",
+]
+
+log = logging.getLogger(__name__)
+
+OPTIMIZER_ENTRIES = "graphzoo_optimizer_entries"
+"""Where a checkpoint says for how many weights each optimiser has a state: one that is gone is missed."""
+
+# Parts for each stored weight, and for none: activations, dropout and lists have no weights.
+_PARTS_PER_WEIGHT, _SPARE = 40, 1000
+# How much larger than the weights a model may be built, for the message that says what differs.
+_LARGER = 16
+_LIGHTNING = re.compile(r"[2-9]\d{0,3}(\.\d{1,6}){1,3}(\.?(a|b|rc|dev|post)\d{1,9})?(\+[a-z0-9.]{1,40})?")
+_Module = TypeVar("_Module", bound=nn.Module)
+_GATHERED = SingleDeviceStrategy | DDPStrategy
+
+
+class MisfitError(UsageError):
+    """A checkpoint that does not fit what was built.
+
+    Args:
+        source: The checkpoint.
+        reason: What differs.
+    """
+
+    def __init__(self, source: str, reason: str) -> None:
+        remedy = "Give the checkpoint of a run with the same settings and version"
+        super().__init__(f"{source} does not fit: {reason}\n{remedy}")
+        self.reason = reason
+
+
+class TooLargeError(UsageError):
+    """A model with far more parts than the checkpoint that it is built for has weights."""
+
+
+def build_bounded(make: Callable[[], _Module], weights: Mapping[str, Any]) -> _Module:
+    """Build modules for weights that are there, without their numbers first.
+
+    Settings of a stranger may ask for a hundred million layers, which would take hours before their weights
+    could be found missing, or for layers that fill the memory.
+
+    Args:
+        make: Builds them.
+        weights: Of the checkpoint, by their names in the module.
+
+    Returns:
+        The module.
+
+    Raises:
+        TooLargeError: if the settings ask for far more parts than there are weights, or for larger ones.
+    """
+    wanted = 0
+    if (outline := outlined(make, len(weights))) is not None:
+        wanted = sum(value.numel() for value in outline.parameters() if not is_lazy(value))
+    there = sum(value.numel() for value in weights.values() if isinstance(value, Tensor))
+    if wanted > _LARGER * (there + _SPARE):
+        raise TooLargeError(f"the settings ask for {wanted:,} numbers, and there are {there:,}")
+    with _bounded_parts(len(weights)):
+        return make()
+
+
+def outlined(make: Callable[[], _Module], num_weights: int) -> _Module | None:
+    """The modules without memory for their numbers, to be counted and compared.
+
+    Args:
+        make: Builds them.
+        num_weights: How many weights there are.
+
+    Returns:
+        None where they cannot be built so.
+
+    Raises:
+        TooLargeError: if the settings ask for far more parts.
+    """
+    try:
+        # Nothing may be drawn, and what it warns of, it warns of again when it is built.
+        with _bounded_parts(num_weights), fork_rng(devices=[]), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with torch.device("meta"):
+                return make()
+    except TooLargeError:
+        raise
+    except Exception as error:  # of any kind: an encoder of anybody, asked for something unusual
+        log.debug("the modules cannot be outlined: %s", error)
+        return None
+
+
+@contextmanager
+def _bounded_parts(num_weights: int) -> Iterator[None]:
+    """Raise `TooLargeError` in the block once it has made far more parts than there are weights."""
+    most = _PARTS_PER_WEIGHT * num_weights + _SPARE
+    count = 0
+
+    def note(module: nn.Module, name: str, part: Any) -> None:
+        nonlocal count
+        count += 1
+        if count > most:
+            raise TooLargeError(
+                f"the settings ask for more than {most:,} parts, and there are weights for {num_weights:,}"
+            )
+
+    handles = [
+        torch_modules.register_module_parameter_registration_hook(note),
+        torch_modules.register_module_module_registration_hook(note),
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def check_loaded_weights(module: LightningModule, checkpoint: Mapping[str, Any]) -> None:
+    """Compare a checkpoint's weights with those of the built model; averages and what they average, too.
+
+    Args:
+        module: The model, with or without a trainer.
+        checkpoint: As loaded.
+
+    Raises:
+        UsageError: naming the first weight that differs.
+    """
+    trainer = module._trainer
+    if trainer is not None and not isinstance(trainer.strategy, _GATHERED):
+        return  # each process has a part of the weights
+    with _refusing(_source(trainer)):
+        for part in ("state_dict", "current_model_state"):
+            if part in checkpoint:
+                _check_weights(module, checkpoint[part])
+
+
+def check_lightning_version(checkpoint: Mapping[str, Any], path: Path) -> None:
+    """Refuse a checkpoint that Lightning would first turn into one of today's.
+
+    It does so with those of before 2.0, which no graphzoo has written, and takes their form for granted.
+
+    Args:
+        checkpoint: From `read_checkpoint`.
+        path: Its file.
+
+    Raises:
+        UsageError: naming the version.
+    """
+    found = checkpoint.get("pytorch-lightning_version")
+    with _refusing(str(path)):
+        if not isinstance(found, str) or not _LIGHTNING.fullmatch(found):
+            shown = "missing" if found is None else repr(str(found)[:100])
+            raise RefusedError(f"pytorch-lightning_version is {shown}, not one from 2.0 on")
+
+
+def check_resumable(checkpoint: Mapping[str, Any], path: Path) -> None:
+    """Refuse a checkpoint that a training cannot go on from, before anything of the run is touched.
+
+    Args:
+        checkpoint: From `read_checkpoint`.
+        path: Its file.
+
+    Raises:
+        UsageError: naming what is missing or contradicts itself.
+    """
+    with _refusing(str(path)):
+        for name, kind in {
+            "loops": dict,
+            "optimizer_states": list,
+            "lr_schedulers": list,
+            "callbacks": dict,
+        }.items():
+            if not isinstance(checkpoint.get(name), kind):
+                raise RefusedError(f"it holds no state of the training ({name} is missing)")
+        check_numbers({name: checkpoint.get(name, -1) for name in ("epoch", "global_step")})
+        try:
+            loop = checkpoint["loops"]["fit_loop"]
+            epochs = loop["epoch_progress"]["current"]["completed"]
+            automatic = loop["epoch_loop.automatic_optimization.optim_progress"]
+            own = loop["epoch_loop.manual_optimization.optim_step_progress"]
+            steps = {automatic["optimizer"]["step"]["total"]["completed"], own["total"]["completed"]}
+        except (KeyError, TypeError, IndexError) as error:
+            raise RefusedError(f"it does not say how far the training has come ({error})") from error
+        if epochs != checkpoint["epoch"] or checkpoint["global_step"] not in steps:
+            raise RefusedError(
+                f"it contradicts itself: epoch {checkpoint['epoch']} and step {checkpoint['global_step']} "
+                f"here, {str(epochs)[:100]} and {str(max(steps, key=str))[:100]} in its loops"
+            )
+
+
+def optimizer_entries(checkpoint: Mapping[str, Any]) -> list[int]:
+    """For how many weights each optimiser of a checkpoint has a state."""
+    return [len(state.get("state", ())) for state in checkpoint.get("optimizer_states") or ()]
+
+
+def check_callback_states(trainer: Trainer, checkpoint: Mapping[str, Any]) -> None:
+    """Compare the states of callbacks with those that they have at the begin of a fit.
+
+    Args:
+        trainer: Before its callbacks take their states.
+        checkpoint: As loaded.
+
+    Raises:
+        UsageError: naming the callback.
+    """
+    with _refusing(_source(trainer)):
+        states = checkpoint.get("callbacks", {})
+        if not isinstance(states, Mapping):
+            raise RefusedError("it holds no states of callbacks")
+        for callback in trainer.callbacks:  # type: ignore[attr-defined]
+            if type(callback).__module__.partition(".")[0] not in ("graphzoo", "lightning"):
+                continue  # what others keep may change its form
+            if callback.state_key in states and not isinstance(callback, ModelCheckpoint):
+                _check_form(type(callback).__name__, callback.state_dict(), states[callback.state_key])
+            if not isinstance(callback, WeightAveraging) or "averaging_state" not in checkpoint:
+                continue
+            if callback._average_model is not None:
+                own = callback._average_model.state_dict()
+                own = {name: value for name, value in own.items() if not name.startswith("module.")}
+                _check_form("the average of the weights", own, checkpoint["averaging_state"])
+
+
+def check_training_state(trainer: Trainer, checkpoint: Mapping[str, Any]) -> None:
+    """Compare the rest of a checkpoint with the trainer that is about to go on from it.
+
+    Args:
+        trainer: With its optimisers, before they get their states.
+        checkpoint: As loaded.
+
+    Raises:
+        UsageError: naming what differs.
+    """
+    if not isinstance(trainer.strategy, _GATHERED) or "optimizer_states" not in checkpoint:
+        return  # sharded strategies cut states to pieces; weights alone are Lightning's to refuse
+    with _refusing(_source(trainer)):
+        states = checkpoint["optimizer_states"]
+        if not isinstance(states, list) or len(states) != len(trainer.optimizers):
+            raise RefusedError(f"it is not one of {len(trainer.optimizers)} optimisers")
+        noted = checkpoint.get(OPTIMIZER_ENTRIES)
+        steps = checkpoint.get("global_step") or 0
+        for number, (optimizer, state) in enumerate(zip(trainer.optimizers, states, strict=True)):
+            _check_optimizer(optimizer, state, is_begun=steps > 0)
+            if noted is not None and noted[number : number + 1] != [len(state["state"])]:
+                raise RefusedError(
+                    f"the optimiser's state is there for {len(state['state'])} weights, of {noted} written"
+                )
+        schedules = checkpoint.get("lr_schedulers")
+        built = [config.scheduler.state_dict() for config in trainer.lr_scheduler_configs]
+        if not isinstance(schedules, list) or len(schedules) != len(built):
+            raise RefusedError(f"it is not one of {len(built)} learning-rate schedules")
+        for expected, found in zip(built, schedules, strict=True):
+            _check_form("the learning-rate schedule", expected, found)
+        plugin = trainer.precision_plugin
+        if (expected := plugin.state_dict()) and (name := type(plugin).__qualname__) in checkpoint:
+            _check_form(name, expected, checkpoint[name])
+        _check_loops(trainer, checkpoint.get("loops"))
+
+
+def _check_weights(module: LightningModule, found: Any) -> None:
+    expected = module.state_dict()
+    if not isinstance(found, Mapping):
+        raise RefusedError("its weights are no table of names and tensors")
+    for name in [*expected, *found] if module.strict_loading else ():
+        if name not in found or name not in expected:
+            where = "missing in the file" if name not in found else "unknown to the model"
+            raise RefusedError(f"the weight {str(name)[:100]} is {where}")
+    parameters = {name for name, _ in module.named_parameters(remove_duplicate=False)}
+    for name, value in expected.items():
+        # weights without a size yet take that of the file
+        if isinstance(value, Tensor) and not is_lazy(value) and name in found:
+            _compare(f"the weight {name}", value, found[name], is_finite=name in parameters)
+
+
+def _compare(name: str, expected: Tensor, found: Any, *, is_finite: bool) -> None:
+    """One tensor against the one whose place it is to take. Precisions may differ, kinds of numbers not.
+
+    Args:
+        name: For the message.
+        expected: Of the built model or optimiser, perhaps without numbers.
+        found: Of the checkpoint.
+        is_finite: Whether infinity is refused; NaN is in any case.
+    """
+    if not isinstance(found, Tensor):
+        raise RefusedError(f"{name} is no tensor")
+    check_tensor(name, found)
+    if found.shape != expected.shape:
+        raise RefusedError(f"{name} has shape {tuple(found.shape)}, {tuple(expected.shape)} is expected")
+    if found.dtype != expected.dtype and not (found.is_floating_point() and expected.is_floating_point()):
+        raise RefusedError(f"{name} is {found.dtype}, {expected.dtype} is expected")
+    bad = ~found.isfinite() if is_finite else found.isnan()
+    if bool(bad.any()):
+        raise RefusedError(f"{name} holds {int(bad.sum())} numbers that are NaN or infinite")
+
+
+def _check_optimizer(optimizer: Optimizer, found: Any, *, is_begun: bool) -> None:
+    if not isinstance(found, Mapping) or not isinstance(found.get("state"), Mapping):
+        raise RefusedError("the optimiser's state is missing")
+    groups = found.get("param_groups")
+    if not isinstance(groups, list) or len(groups) != len(optimizer.param_groups):
+        raise RefusedError(f"the optimiser's state is not one of {len(optimizer.param_groups)} groups")
+    weights: dict[int, Tensor] = {}
+    for built, group in zip(optimizer.param_groups, groups, strict=True):
+        numbers = group.get("params") if isinstance(group, Mapping) else None
+        if not isinstance(numbers, list) or len(numbers) != len(built["params"]):
+            raise RefusedError(f"a group of the optimiser's is not one of {len(built['params'])} weights")
+        if not all(isinstance(number, int) for number in numbers):
+            raise RefusedError("the optimiser's state names its weights by something else than numbers")
+        if len(set(numbers)) < len(numbers) or not weights.keys().isdisjoint(numbers):
+            raise RefusedError("the optimiser's state names a weight twice")
+        weights |= zip(numbers, built["params"], strict=True)
+        kept = {name: value for name, value in built.items() if name != "params" and name in group}
+        _check_form("the optimiser", kept, group)
+    state = found["state"]
+    if not set(state) <= set(weights):
+        raise RefusedError("the optimiser's state names weights that no group has")
+    if is_begun and weights and not state and _first_state(optimizer):
+        raise RefusedError("the optimiser's state is empty after the first step")
+    expected = _first_state(optimizer)
+    for number, values in state.items():
+        _check_entry(number, values, weights[number], expected)
+
+
+def _check_entry(
+    number: int, found: Any, weight: Tensor, expected: dict[Tensor, dict[str, Any]] | None
+) -> None:
+    """The optimiser's state of one weight."""
+    name = f"the optimiser's state of weight {number}"
+    if not isinstance(found, Mapping):
+        raise RefusedError(f"{name} is no table")
+    if expected is not None and set(found) != set(expected.get(weight, found)):
+        there, here = sorted(map(str, found)), sorted(expected[weight])
+        raise RefusedError(f"{name} has {', '.join(there)[:100]}, expected are {', '.join(here)}")
+    for key, value in found.items():
+        wanted = None if expected is None else expected.get(weight, {}).get(key)
+        if isinstance(wanted, Tensor):
+            _compare(f"{name} ({key})", wanted, value, is_finite=True)
+        elif isinstance(value, Tensor):
+            check_tensor(f"{name} ({str(key)[:100]})", value)
+        elif wanted is not None:
+            _check_form(name, {key: wanted}, found)
+
+
+def _first_state(optimizer: Optimizer) -> dict[Tensor, dict[str, Any]] | None:
+    """What the optimiser keeps for each weight after a step; None where that cannot be tried.
+
+    The step is one on the meta device: shapes without numbers.
+    """
+    groups: list[dict[str, Any]] = []
+    weights: dict[Tensor, Tensor] = {}
+    for group in optimizer.param_groups:
+        twins = {}
+        for weight in group["params"]:
+            twin = twins[weight] = torch.empty_like(weight, device="meta", requires_grad=True)
+            twin.grad = torch.empty_like(twin)
+            weights[twin] = weight
+        plain: dict[str, Any] = {name: False for name in ("fused", "foreach", "capturable") if name in group}
+        groups.append({**group, **plain, "params": list(twins.values())})
+    try:
+        trial = copy.copy(optimizer)
+        trial.state, trial.param_groups = defaultdict(dict), groups
+        type(optimizer).step(trial)
+        return {weights[twin]: dict(state) for twin, state in trial.state.items()}
+    except Exception:  # an optimiser of anybody: one that wants a closure, or numbers to look at
+        return None
+
+
+def _check_form(name: str, expected: Any, found: Any) -> None:
+    """Values of the same kinds under the same names: what `__dict__.update` would take from anybody."""
+    if isinstance(expected, Tensor):
+        _compare(
+            name, expected, torch.as_tensor(found) if isinstance(found, float) else found, is_finite=False
+        )
+    elif isinstance(expected, Mapping):
+        if not isinstance(found, Mapping):
+            raise RefusedError(f"{name} is no table")
+        for key, value in expected.items():
+            if key not in found:
+                # a table of numbers, such as the milestones of a schedule, has keys of its own
+                if isinstance(key, str):
+                    raise RefusedError(f"{name} does not say its {key}")
+                continue
+            _check_form(f"{key} of {name}" if isinstance(key, str) else name, value, found[key])
+    elif isinstance(expected, list | tuple):
+        if not isinstance(found, list | tuple) or len(found) != len(expected):
+            raise RefusedError(f"{name} is not {len(expected)} values")
+        for one, other in zip(expected, found, strict=True):
+            _check_form(name, one, other)
+    elif not _is_like(expected, found):
+        raise RefusedError(f"{name} is {str(found)[:100]!r} where {str(expected)[:100]!r} is usual")
+
+
+def _is_like(expected: Any, found: Any) -> bool:
+    if expected is None or found is None:
+        return found is None or isinstance(found, bool | int | float | str | Tensor)
+    if isinstance(expected, bool) or isinstance(found, bool):
+        return isinstance(found, bool) and isinstance(expected, bool)
+    if isinstance(expected, int | float) and isinstance(found, int | float):
+        whole = isinstance(expected, int) and not isinstance(found, int)
+        # NaN stands for a figure that is not known yet
+        return (not math.isnan(found) or math.isnan(expected)) and not whole
+    return isinstance(found, type(expected))
+
+
+def _check_loops(trainer: Trainer, found: Any) -> None:
+    """The progress of the training: the same counts as the trainer's own, none of them below 0."""
+    progress = found.get("fit_loop") if isinstance(found, Mapping) else None
+    _check_counts("the training", trainer.fit_loop.state_dict(), progress)
+    assert isinstance(progress, Mapping)  # as `_check_counts` found
+    loaders = (progress.get("state_dict") or {}).get("combined_loader", [])
+    for loader in loaders if isinstance(loaders, list) else []:
+        if isinstance(loader, Mapping) and {"epoch", "given", "length"} <= set(loader):  # graphzoo's own
+            check_numbers({f"{name} of a loader": loader[name] for name in ("epoch", "given", "length")})
+    stepped = progress.get("epoch_loop.state_dict") or {}
+    check_numbers({"the number of steps": stepped.get("_batches_that_stepped", 0)})
+
+
+def _check_counts(name: str, expected: Mapping[str, Any], found: Any) -> None:
+    if not isinstance(found, Mapping):
+        raise RefusedError(f"it does not say how far {name} has come")
+    for key, value in expected.items():
+        if key.endswith("state_dict"):
+            continue  # of loops and loaders, which look at it themselves
+        if isinstance(value, Mapping):
+            _check_counts(f"{key} of {name}" if name == "the training" else name, value, found.get(key))
+        elif isinstance(value, bool):
+            _check_form(f"{key} of {name}", value, found.get(key, ""))
+        elif isinstance(value, int):
+            check_numbers({f"{key} of {name}": found.get(key, "")})
+    if unknown := [key for key in found if key not in expected]:
+        raise RefusedError(f"the progress of {name} has an unknown entry {str(unknown[0])[:100]}")
+
+
+def _source(trainer: Trainer | None) -> str:
+    return str((trainer and trainer.ckpt_path) or "the checkpoint")
+
+
+@contextmanager
+def _refusing(source: str) -> Iterator[None]:
+    try:
+        yield
+    except RefusedError as error:
+        raise MisfitError(source, str(error)) from error

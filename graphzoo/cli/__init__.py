@@ -1,0 +1,5 @@
+"""The `graphzoo` command: `graphzoo X` is `graphzoo/cli/X.py`."""
+
+from graphzoo.cli.commands import main
+
+__all__ = ["main"]

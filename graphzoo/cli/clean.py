@@ -1,0 +1,172 @@
+"""`graphzoo clean`: removes what the cache holds and what is made again when it is needed.
+
+Files are known by their exact names, in the cache's own folders; links are followed nowhere. A file goes only
+while its lock is held, so what another process is making stays. The locks stay too: they are empty, and a
+lock that is removed while somebody waits for it is two.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import stat
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from graphzoo.datasets.files.roots import cache_root
+from graphzoo.errors import UsageError
+from graphzoo.runs.series import take_flag, take_option
+from graphzoo.system.shown import say, tell
+
+__all__ = ["MADE_AGAIN", "clean_main"]
+
+USAGE = (
+    "usage: graphzoo clean [--older_than DAYS] [--yes]\n"
+    "Lists cached files that are made again when they are needed, and asks before it removes them.\n"
+    "Without a terminal nothing is removed unless --yes is given. Downloaded data are not touched."
+)
+MADE_AGAIN = {
+    "parsed": r"[0-9a-f]{64}\.npz",
+    "precomputed": r"denoised-[0-9a-f]{64}\.bin",
+    "negatives": r"[0-9a-f]{64}\.npz",
+    "pair-graphs": r"[0-9a-f]{64}\.graph",
+}
+"""Folders of the cache and the names of their files; unlike the downloads beside them all is made again."""
+
+# What a writer that was killed leaves behind: `.NAME.part` of tensors, `.NAME.PROCESS.tmp` of all else.
+_PART = r"\.({name})\.(?:part|[0-9]+\.tmp)"
+_DAY = 86400.0
+
+
+class _File(NamedTuple):
+    """A file that may go: its facts, and the file of whose lock it needs."""
+
+    path: Path
+    facts: os.stat_result
+    locked_as: str
+
+    @property
+    def used(self) -> float:
+        """When it was last read or written; some file systems note the writing alone."""
+        return max(self.facts.st_atime, self.facts.st_mtime)
+
+
+def clean_main(argv: list[str]) -> int:
+    """List the cached files, ask, and remove them.
+
+    Args:
+        argv: `--older_than DAYS` (only files that were neither read nor written for so long), `--yes` (do not
+            ask).
+
+    Returns:
+        0, or 1 when a file could not be removed.
+
+    Raises:
+        UsageError: for anything else on the command line.
+    """
+    if "-h" in argv or "--help" in argv:
+        sys.stdout.write(USAGE + "\n")
+        return 0
+    words = [re.sub(r"^--older-than(?==|$)", "--older_than", word) for word in argv]
+    days, rest = take_option(words, "--older_than", "0", USAGE)
+    yes, rest = take_flag(rest, "--yes")
+    if rest:
+        raise UsageError(f"clean takes no {rest[0]!r}\n{USAGE}")
+    root = cache_root()
+    files = _find(root, time.time() - _DAY * _days(days))
+    if not files:
+        say(f"nothing to remove in {root}\n")
+        return 0
+    for file in files:
+        age = max(0.0, time.time() - file.used) / _DAY
+        about = f"{file.facts.st_size / 2**20:12,.1f} MiB  unused for {age:5,.1f} days  "
+        say(f"{about}{file.path.relative_to(root)}\n")
+    say(f"{_sum(files)} in {root}; what is needed is made again\n")
+    if not yes and not _agreed():
+        return 0
+    removed = []
+    for file in files:
+        try:
+            _remove(file)
+            removed.append(file)
+        except OSError as error:
+            tell(f"graphzoo clean: left {file.path}: {error.strerror or error}\n")
+    say(f"removed {_sum(removed)}\n")
+    return int(len(removed) < len(files))
+
+
+def _days(text: str) -> float:
+    try:
+        days = float(text)
+    except ValueError:
+        days = math.nan
+    if not 0 <= days < math.inf:
+        raise UsageError(f"--older_than takes a number of days, got {text!r}\n{USAGE.splitlines()[0]}")
+    return days
+
+
+def _find(root: Path, before: float) -> list[_File]:
+    """Files that were last used before a time, the oldest first; folders that are links are told and left."""
+    found = []
+    for name, pattern in MADE_AGAIN.items():
+        folder = root / name
+        if not folder.is_dir():
+            continue
+        if link := next((path for path in (root, folder) if path.is_symlink()), None):
+            tell(f"graphzoo clean: left {folder}: {link} is a link, and none is followed\n")
+            continue
+        for entry in os.scandir(folder):
+            named = re.fullmatch(pattern, entry.name) or re.fullmatch(_PART.format(name=pattern), entry.name)
+            try:
+                facts = entry.stat(follow_symlinks=False)
+            except FileNotFoundError:  # another process has just removed it
+                continue
+            if named and stat.S_ISREG(facts.st_mode):
+                file = _File(Path(entry.path), facts, named[named.lastindex or 0])
+                found += [file] if file.used <= before else []
+    return sorted(found, key=lambda file: file.used)
+
+
+def _agreed() -> bool:
+    """Whether somebody at a terminal says yes; where there is none, say how to go on."""
+    if not (sys.stdin and sys.stdin.isatty() and sys.stdout.isatty()):
+        say("nothing removed: add --yes\n")
+        return False
+    say("Remove them? [y/N] ")
+    sys.stdout.flush()
+    if sys.stdin.readline().strip().lower() in ("y", "yes"):
+        return True
+    say("nothing removed\n")
+    return False
+
+
+def _remove(file: _File) -> None:
+    """Remove a file that nobody is making.
+
+    Raises:
+        OSError: if its lock cannot be had, or it is not the file that was listed.
+    """
+    from filelock import FileLock, Timeout
+
+    lock = file.path.with_name(f"{file.locked_as}.lock")
+    if lock.is_symlink():
+        raise OSError(f"{lock.name} is a link, and none is followed")
+    try:
+        with FileLock(lock, timeout=0):
+            facts = os.lstat(file.path)
+            same = ("st_dev", "st_ino", "st_mode", "st_size", "st_mtime_ns")
+            if any(getattr(facts, name) != getattr(file.facts, name) for name in same):
+                raise OSError("it has changed since it was listed")
+            file.path.unlink()
+    except Timeout as error:
+        raise OSError("another process is making it") from error
+    except NotImplementedError as error:  # a file system without locks
+        raise OSError(f"its lock cannot be had: {error}") from error
+
+
+def _sum(files: list[_File]) -> str:
+    size = sum(file.facts.st_size for file in files) / 2**20
+    return f"{len(files):,} file{'s' * (len(files) != 1)}, {size:,.1f} MiB"

@@ -1,0 +1,325 @@
+"""The `graphzoo` command: standard library only until a command really needs torch.
+
+`main` answers help, lists, unknown names and impossible combinations at once; everything else is handed over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from graphzoo.errors import UsageError, of_system, shorten, suggestion
+from graphzoo.system.openmp import shorten_waits
+from graphzoo.system.shown import tell
+from graphzoo.system.streams import Unread, drop_output, open_streams
+
+__all__ = ["main"]
+
+COMMANDS = {
+    "fit": "train a model, then test its best checkpoint",
+    "validate": "judge a checkpoint on the validation split",
+    "test": "judge a checkpoint on the test split",
+    "predict": "answer queries by name with a trained model",
+    "reproduce": "a row of a results table: several seeds, the paper beside them",
+    "export": "a trained model as a folder to share: weights, JSON, a model card",
+    "results": "finished rows and runs as a table: terminal, Markdown or CSV",
+    "plot": "pictures of runs and an HTML report: curves, results, attention",
+    "dashboard": "panels for the project's runs at Weights & Biases, as code",
+    "search": "settings by validation, resumable; the best become a recipe",
+    "list": "models, data sets, recipes, trainer settings and loggers",
+    "download": "fetch data sets, for machines without a network later on",
+    "doctor": "versions, devices, fast paths and what is missing",
+    "clean": "remove cached files that are made again when needed",
+    "completion": "names and options by the Tab key, for bash, zsh and fish",
+}
+_TRAINING = ("fit", "validate", "test")
+# They hand the flag on themselves.
+_OWN_DEBUG = (*_TRAINING, "predict", "reproduce", "search")
+_ANYWHERE = ("list", "doctor", "clean", "completion", "download")
+LINES = 6
+"""No error takes more lines than this."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        argv: Arguments after the program's name; those of the process by default.
+
+    Returns:
+        The exit status: 0; 1 for a failed run, 2 for a wrong command line, 130 or 143 for an interrupted one.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in arguments
+    if debug:  # wherever it stands, words that are told by their place keep it
+        arguments = [word for word in arguments if word != "--debug"]
+        arguments += ["--debug"] if arguments[:1] and arguments[0] in _OWN_DEBUG else []
+    open_streams()
+    shorten_waits()
+    try:
+        if arguments[:1] and arguments[0] in COMMANDS and arguments[0] not in _ANYWHERE:
+            _check_folder()
+        status = _dispatch(arguments)
+        if not status:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader of a pipe such as `graphzoo list | head` has left; nothing is wrong.
+        drop_output()
+        return 0
+    except KeyboardInterrupt:
+        return fail("stopped", 130)
+    except Exception as error:
+        drop_output()
+        if debug and not isinstance(error, UsageError):
+            raise
+        return _explain(error)
+    if status:
+        drop_output()  # it has said why it failed
+    elif isinstance(sys.stdout, Unread) and sys.stdout.lost and arguments[0] not in _TRAINING:
+        return fail("standard output is closed: nobody could read the answer", 1)
+    return status
+
+
+def _check_folder() -> None:
+    """Refuse a current folder that was deleted: nothing relative to it can be found or written."""
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise UsageError("the current folder is no longer there\nGo to one that is: cd DIR") from error
+
+
+def _explain(error: Exception) -> int:
+    """The last place that an error comes to: one line for what nobody foresaw, too."""
+    if isinstance(error, UsageError):
+        return fail(str(error))
+    more = "--debug shows the traceback"
+    if isinstance(error, OSError):
+        told, status = of_system(error)
+        return fail(f"{told}\n{more}", status)
+    if isinstance(error, UnicodeError):
+        remedy = "Set the locale to UTF-8, such as LC_ALL=C.UTF-8, or PYTHONUTF8=1"
+        return fail(f"{error}\n{remedy}; {more}", 1)
+    return fail(f"{type(error).__name__}: {UsageError(shorten(str(error), lines=3))}\n{more}", 1)
+
+
+def fail(message: str, status: int = 2) -> int:
+    """Print an error in at most six lines and return the exit status."""
+    with contextlib.suppress(OSError):  # nobody can read it: the status alone tells
+        tell(shorten(f"graphzoo: {message}", lines=LINES) + "\n")
+    return status
+
+
+def _dispatch(arguments: list[str]) -> int:
+    command, *rest = arguments or ["--help"]
+    if command in ("-h", "--help", "help"):
+        return _say(_overview())
+    if command in ("-V", "--version", "version"):
+        from graphzoo import __version__
+
+        return _say(f"graphzoo {__version__}")
+    if command == "_complete":
+        from graphzoo.cli.completion import complete_main
+
+        return complete_main(rest, _HANDLERS)
+    if command not in COMMANDS:
+        if command.startswith("-"):
+            raise UsageError(f"the command comes first, got {command!r}\nCommands: {', '.join(COMMANDS)}")
+        hint = suggestion(command, COMMANDS) or f"Commands: {', '.join(COMMANDS)}"
+        raise UsageError(f"unknown command {command!r}\n{hint}")
+    return _HANDLERS[command](rest)
+
+
+def _train(command: str) -> Callable[[list[str]], int]:
+    def run(rest: list[str]) -> int:
+        from graphzoo.training.plan import make_plan
+
+        if "-h" in rest or "--help" in rest:
+            return _say(_summary(command, rest))
+        if "--help-all" in rest:
+            from graphzoo.training.launch import show_help
+
+            return show_help(command)
+        class_help = any(token.partition("=")[0].endswith(".help") for token in rest)
+        if class_help:
+            from graphzoo.training.launch import show_class_help
+
+            return show_class_help(command, rest)
+        plan = make_plan(command, rest)
+        from graphzoo.training.launch import run_plan
+
+        return run_plan(plan)
+
+    return run
+
+
+def _predict(rest: list[str]) -> int:
+    from graphzoo.cli.predict import predict_main
+
+    return predict_main(rest)
+
+
+def _reproduce(rest: list[str]) -> int:
+    from graphzoo.cli.reproduce import reproduce_main
+
+    return reproduce_main(rest)
+
+
+def _export(rest: list[str]) -> int:
+    from graphzoo.inference.export import export_main
+
+    return export_main(rest)
+
+
+def _results(rest: list[str]) -> int:
+    from graphzoo.cli.results import results_main
+
+    return results_main(rest)
+
+
+def _plot(rest: list[str]) -> int:
+    from graphzoo.cli.plot import plot_main
+
+    return plot_main(rest)
+
+
+def _dashboard(rest: list[str]) -> int:
+    from graphzoo.cli.dashboard import dashboard_main
+
+    return dashboard_main(rest)
+
+
+def _search(rest: list[str]) -> int:
+    from graphzoo.cli.search import search_main
+
+    return search_main(rest)
+
+
+def _list(rest: list[str]) -> int:
+    from graphzoo.cli.lists import list_main
+
+    return list_main(rest)
+
+
+def _download(rest: list[str]) -> int:
+    from graphzoo.cli.lists import download_main
+
+    return download_main(rest)
+
+
+def _doctor(rest: list[str]) -> int:
+    from graphzoo.cli.doctor import doctor_main
+
+    return doctor_main(rest)
+
+
+def _clean(rest: list[str]) -> int:
+    from graphzoo.cli.clean import clean_main
+
+    return clean_main(rest)
+
+
+def _completion(rest: list[str]) -> int:
+    from graphzoo.cli.completion import completion_main
+
+    return completion_main(rest)
+
+
+_HANDLERS: dict[str, Callable[[list[str]], int]] = {
+    "fit": _train("fit"),
+    "validate": _train("validate"),
+    "test": _train("test"),
+    "predict": _predict,
+    "reproduce": _reproduce,
+    "export": _export,
+    "results": _results,
+    "plot": _plot,
+    "dashboard": _dashboard,
+    "search": _search,
+    "list": _list,
+    "download": _download,
+    "doctor": _doctor,
+    "clean": _clean,
+    "completion": _completion,
+}
+
+
+def _say(text: str) -> int:
+    sys.stdout.write(text.rstrip() + "\n")
+    return 0
+
+
+_COLUMNS = 80  # help fits a terminal of this width and 24 lines
+
+
+def _overview() -> str:
+    width = max(map(len, COMMANDS)) + 2
+    lines = [
+        "usage: graphzoo COMMAND [options]",
+        "",
+        *(f"  {name:{width}}{text}" for name, text in COMMANDS.items()),
+        "",
+        "graphzoo fit --model knowformer --data umls      train and test, no download",
+        "graphzoo COMMAND --help                          options of a command",
+        "graphzoo --version",
+    ]
+    return "\n".join(lines)
+
+
+def _summary(command: str, rest: list[str]) -> str:
+    """Help that fits a screen: our options, and the settings that the named presets bring."""
+    from graphzoo.catalog.presets import list_presets
+    from graphzoo.training.options import FLAGS, OPTIONS
+    from graphzoo.training.plan import make_plan
+
+    def row(name: str, text: str) -> str:
+        return f"  {name:26}{text}"
+
+    def names(kind: str) -> str:
+        """As many as fit into the line."""
+        found = [preset.name for preset in list_presets(kind)]
+        shown, rest = "", f"... ({len(found)}: graphzoo list {kind})"
+        for name in found:
+            if len(f"{kind:7}{shown}{name}, {rest}") > _COLUMNS:
+                break
+            shown += f"{name}, "
+        return f"{kind:7}{shown}{rest}"
+
+    lines = [f"usage: graphzoo {command} --model NAME --data NAME [options]"]
+    lines += [
+        row(f"--{name} {'DIR' if name == 'run_dir' else 'N' if name == 'seed' else 'NAME'}", text)
+        for name, text in OPTIONS.items()
+    ]
+    for name, text in FLAGS.items():
+        which, colon, rest_of_text = text.partition(": ")
+        if not colon or which == command:  # flags of one command alone begin with its name
+            lines.append(row(f"--{name}", rest_of_text or text))
+    lines += [
+        row("--config FILE", "a YAML file; several, later ones win"),
+        row("--print_config", "the whole configuration; goes back in by --config"),
+        row("--trainer.max_epochs N", "and every other argument of Lightning's Trainer"),
+        row("--model.lr, --data.seed", "arguments of the task and of the data module"),
+        row("--model.encoder.NAME", "arguments of the encoder"),
+        row("--help-all", "every option (long; imports torch)"),
+        names("model"),
+        names("data"),
+    ]
+    chosen = [token for token in rest if token not in ("-h", "--help")]
+    if chosen:
+        plan = make_plan(command, chosen)
+        files = [
+            value
+            for option, value in zip(plan.arguments, plan.arguments[1:], strict=False)
+            if option == "--config"
+        ]
+        lines += ["", f"With these names ({', '.join(plan.used)}) the settings are:"]
+        for file in files:
+            body = [
+                line
+                for line in Path(file).read_text(encoding="utf-8").splitlines()
+                if not line.startswith("#")
+            ]
+            lines += [f"  {line}" for line in body]
+    return "\n".join(lines)

@@ -1,0 +1,158 @@
+"""`graphzoo doctor`: what is installed, which path computes, what is missing and how to get it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import sys
+import tempfile
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from graphzoo.errors import UsageError, existing_parent
+from graphzoo.system.memory import available_bytes
+from graphzoo.system.shown import say
+
+__all__ = ["doctor_main"]
+
+_REQUIRED = (
+    "torch",
+    "lightning",
+    "torchmetrics",
+    "torch-geometric",
+    "jsonargparse",
+    "omegaconf",
+    "numba",
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "rich",
+)
+_OPTIONAL = {
+    "triton": "fast path on NVIDIA GPUs; comes with torch for CUDA: pip install torch",
+    "torch-scatter": "backend `scatter`: pip install torch-scatter -f https://data.pyg.org/whl/torch-{torch}.html",
+    "tensorboard": "`--logger tensorboard`: pip install tensorboard",
+    "wandb": "`--logger wandb`: pip install wandb",
+}
+
+
+def doctor_main(argv: list[str]) -> int:
+    """Print the report.
+
+    Args:
+        argv: Only `--help`.
+
+    Returns:
+        0, or 1 when a required package is missing.
+
+    Raises:
+        UsageError: for anything else on the command line.
+    """
+    if "-h" in argv or "--help" in argv:
+        sys.stdout.write("usage: graphzoo doctor\n")
+        return 0
+    if argv:
+        raise UsageError(f"doctor takes no arguments, got {argv[0]!r}\nusage: graphzoo doctor")
+    missing = False
+    _say("graphzoo", _version("graphzoo") or "not installed as a package (running from its folder)")
+    _say("python", f"{platform.python_version()} on {platform.platform()}")
+    for name in _REQUIRED:
+        found = _version(name)
+        missing |= found is None
+        _say(name, found or f"MISSING: pip install {name}")
+    torch_version = (_version("torch") or "").replace("+cpu", "%2Bcpu")
+    for name, remedy in _OPTIONAL.items():
+        _say(name, _version(name) or f"not installed; {remedy.format(torch=torch_version)}")
+    if _version("torch") is not None:
+        _devices()
+        _backends()
+    _data_root()
+    return int(missing)
+
+
+def _devices() -> None:
+    import torch
+
+    memory = available_bytes(torch.device("cpu"))
+    _say("memory", "unknown" if memory is None else f"{memory / 2**30:.1f} GiB available to a process")
+    _say("CPU threads", f"{torch.get_num_threads()} of {os.cpu_count()} (OMP_NUM_THREADS)")
+    if torch.cuda.is_available():
+        for index in range(torch.cuda.device_count()):
+            properties = torch.cuda.get_device_properties(index)
+            _say(f"cuda:{index}", f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB")
+    else:
+        _say(
+            "cuda",
+            "no GPU visible to torch" + ("" if torch.version.cuda else " (this torch is the CPU build)"),
+        )
+
+
+def _backends() -> None:
+    """Ask the op itself: only a call shows which path is live."""
+    from typing import get_args
+
+    import torch
+
+    from graphzoo.ops.relational_spmm import Backend, RelationalGraph, relational_spmm
+
+    for device in ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]:
+        edge_index = torch.tensor([[0, 1], [1, 0]], device=device)
+        graph = RelationalGraph(edge_index, torch.zeros(2, dtype=torch.long, device=device), 2, 1)
+        x, relation = torch.ones(2, 4, device=device), torch.ones(1, 4, device=device)
+        for backend in (None, *get_args(Backend)):
+            if backend == ("triton" if device == "cpu" else "numba"):
+                continue  # made for the other device
+            try:
+                relational_spmm(x, relation, graph, backend=backend)
+                state = "works"
+            except (RuntimeError, ImportError, OSError, ValueError) as error:
+                state = f"does not work: {str(error).splitlines()[0]}"
+            _say(f"relational_spmm on {device}", f"{backend or _default_backend(device)}: {state}")
+
+
+def _default_backend(device: str) -> str:
+    """The backend module that the call without a name has loaded on this device."""
+    for name in ("numba", "scatter") if device == "cpu" else ("triton", "scatter"):
+        if f"graphzoo.ops.relational_spmm.{name}" in sys.modules:
+            return f"default ({name})"
+    return "default (naive)"
+
+
+def _data_root() -> None:
+    from graphzoo.cli.clean import MADE_AGAIN
+    from graphzoo.datasets.files.roots import cache_root, data_root
+
+    for what, folder in (("data root", data_root()), ("cache", cache_root())):
+        exists = "there" if folder.is_dir() else "made when needed"
+        try:
+            with tempfile.TemporaryFile(dir=existing_parent(folder)):
+                state = "writable"
+        except OSError as error:
+            state = f"read-only ({error.strerror}): never written to"
+        _say(what, f"{folder} ({exists}, {state})")
+    for name in MADE_AGAIN:
+        if sizes := _sizes(cache_root() / name):
+            files = "1 file" if len(sizes) == 1 else f"{len(sizes):,} files"
+            _say(f"cache, {name}", f"{sum(sizes) / 2**20:,.1f} MiB in {files}; graphzoo clean removes them")
+
+
+def _sizes(folder: Path) -> list[int]:
+    """Bytes of each file below a folder; other processes may add and remove some meanwhile."""
+    found = []
+    for path in folder.rglob("*"):
+        with contextlib.suppress(OSError):
+            if path.is_file() and path.suffix != ".lock":
+                found.append(path.stat().st_size)
+    return found
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _say(what: str, text: str) -> None:
+    say(f"{what:26}{text}\n")

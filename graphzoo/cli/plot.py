@@ -1,0 +1,200 @@
+"""`graphzoo plot RUN...`: pictures and an HTML report; arguments are checked before anything heavy."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from graphzoo.errors import UsageError, suggestion, tell_damaged
+from graphzoo.system.shown import tell
+
+if TYPE_CHECKING:
+    from graphzoo.report.content import Report
+
+__all__ = ["parse", "plot_main"]
+
+FORMATS = ("html", "png", "svg")
+_EPILOG = """\
+The page holds results beside the paper's, learning curves, what the test showed (classes,
+relations, scores), pictures of the model, the settings and the command to repeat it. Runs
+that differ in seed or split alone are drawn together. It is one file without scripts, and
+nothing is fetched to show it.
+
+graphzoo plot runs/galit-cora/RUN                          report.html
+graphzoo plot runs/reproduce/galit-cora --out cora.html    all seeds of a row
+graphzoo plot RUN1 RUN2 --format png --out pictures        a file per picture
+graphzoo plot RUN --fact "Virus" "causes" "Disease"        whom KnowFormer attends to there
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse that answers a mistake by one or two lines instead of its usage text."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}\nSee graphzoo plot --help")
+
+
+def plot_main(argv: Sequence[str] | None = None) -> int:
+    """Run `graphzoo plot`.
+
+    Args:
+        argv: Arguments after the command's name; those of the process by default.
+
+    Returns:
+        0; 1 where a damaged run was left out.
+
+    Raises:
+        UsageError: for wrong arguments, missing files, a single run that is damaged, and a file that would be
+            overwritten.
+    """
+    arguments = parse(list(sys.argv[1:] if argv is None else argv))
+    from graphzoo.runs.record import find_records, group_records
+
+    if missing := [path for path in arguments.run if not path.exists()]:
+        find_records(missing)  # tells which, and the nearest
+    target = _target(arguments)
+    damaged: list[UsageError] = []
+    groups = group_records(find_records(arguments.run, damaged), damaged)
+    from graphzoo.report.build import Options, build_report
+
+    facts = tuple((head, relation, tail) for head, relation, tail in arguments.fact or ())
+    options = Options(not arguments.no_model, facts, arguments.device)
+    report = build_report(groups, options)
+    try:
+        written = (
+            _write_page(report, target)
+            if arguments.format == "html"
+            else _write_files(report, target, arguments)
+        )
+    except OSError as error:
+        raise UsageError(
+            f"cannot write {error.filename or target}: {error.strerror}\nChoose another --out"
+        ) from error
+    tell(f"graphzoo plot: {written}\n")
+    return tell_damaged("plot", damaged)
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    """The words of a command line as options.
+
+    Args:
+        argv: Words after `graphzoo plot`.
+
+    Raises:
+        UsageError: for an unknown option, naming the nearest, missing or superfluous words, and options that
+            exclude each other.
+    """
+    parser = _parser()
+    options = {option for action in parser._actions for option in action.option_strings}
+    for token in argv:
+        name = token.partition("=")[0]
+        if name.startswith("--") and name not in options:
+            hint = suggestion(name, options) or "See graphzoo plot --help"
+            raise UsageError(f"unknown option {name}\n{hint}")
+    arguments = parser.parse_args(argv)
+    if arguments.fact and arguments.no_model:
+        raise UsageError("--fact asks the model, which --no-model leaves out\nDrop one of the two")
+    return arguments
+
+
+def _parser() -> _Parser:
+    parser = _Parser(
+        prog="graphzoo plot",
+        description="Pictures of runs: curves, results, what the test showed, what the model attends to.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add(
+        "run",
+        nargs="+",
+        type=Path,
+        metavar="RUN",
+        help="run directory, row of reproduce, or a folder with some",
+    )
+    add("--out", metavar="PATH", help="file of the page (report.html), or folder of the pictures (pictures)")
+    add("--format", metavar="|".join(FORMATS), help="one page (default), or a file per picture")
+    add("--overwrite", action="store_true", help="replace what an earlier plot has written there")
+    add(
+        "--no-model",
+        "--no_model",
+        action="store_true",
+        help="load no model: faster, without attention",
+    )
+    add(
+        "--fact",
+        nargs=3,
+        action="append",
+        metavar=("HEAD", "RELATION", "TAIL"),
+        help="a fact to look at; repeatable",
+    )
+    add("--device", default="cpu", help="where models run: cpu (default), auto, cuda, ...")
+    return parser
+
+
+def _target(arguments: argparse.Namespace) -> Path:
+    """Where the report goes, refused at once if something is there or it cannot be made."""
+    if arguments.format is None:
+        ending = Path(arguments.out).suffix[1:].lower() if arguments.out else ""
+        if ending in ("png", "svg"):
+            raise UsageError(
+                f"--out {arguments.out}: several pictures go into a folder\n"
+                f"Write --format {ending} --out {Path(arguments.out).with_suffix('')}"
+            )
+        arguments.format = "html"
+    if arguments.format not in FORMATS:
+        hint = suggestion(arguments.format, FORMATS) or f"There are: {', '.join(FORMATS)}"
+        raise UsageError(f"unknown format {arguments.format!r}\n{hint}")
+    page = arguments.format == "html"
+    target = Path(arguments.out or ("report.html" if page else "pictures"))
+    if page and target.suffix.lower() not in (".html", ".htm"):
+        raise UsageError(f"--out {target}: a page ends in .html\nWrite --out {target}.html, or --format png")
+    if page and target.is_dir():
+        raise UsageError(f"--out {target} is a folder\nGive a file such as {target / 'report.html'}")
+    if not page and target.exists() and not target.is_dir():
+        raise UsageError(f"--out {target} is a file\nGive a folder: a file per picture is written into it")
+    if page and target.exists() and not arguments.overwrite:
+        raise UsageError(
+            f"{target} exists already\nAdd --overwrite to replace it, or --out FILE for another name"
+        )
+    folder = target.parent if page else target
+    while not folder.exists():
+        folder = folder.parent
+    if not os.access(folder, os.W_OK):
+        raise UsageError(f"--out {target}: {folder} is not writable\nChoose another place")
+    return target
+
+
+def _write_page(report: Report, target: Path) -> str:
+    from graphzoo.report.page import to_html
+
+    text = to_html(report)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
+    return f"{target} ({len(text.encode()) / 1000:,.0f} kB, {len(report.pictures)} pictures)"
+
+
+def _write_files(report: Report, target: Path, arguments: argparse.Namespace) -> str:
+    from graphzoo.report.style import drawing, save_figure
+
+    paths = [target / f"{picture.name}.{arguments.format}" for picture in report.pictures]
+    there = [path for path in paths if path.exists()]
+    if there and not arguments.overwrite:
+        raise UsageError(
+            f"{there[0]} exists already\nAdd --overwrite to replace it, or --out FOLDER for another place"
+        )
+    target.mkdir(parents=True, exist_ok=True)
+    for picture, path in zip(report.pictures, paths, strict=True):
+        with drawing():
+            save_figure(picture.draw(), path)
+    return f"{len(paths)} pictures in {target}"

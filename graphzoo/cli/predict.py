@@ -1,0 +1,369 @@
+"""`graphzoo predict`: queries or names in, answers or labels out; arguments are checked before torch."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from graphzoo.errors import OutOfMemoryError, UsageError, of_system, shorten, suggestion
+from graphzoo.system.memory import is_out_of_memory
+from graphzoo.system.regular_files import read_regular_text
+from graphzoo.system.shown import tell, visible
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from graphzoo.datasets.kg.triples import Columns
+    from graphzoo.inference import KGModel, LinkModel, NodeModel
+    from graphzoo.inference.explain import Direction
+
+__all__ = ["predict_main"]
+
+_LINES = 6
+_EPILOG = """\
+A run of knowledge-graph completion takes --queries or --score:
+queries   one per line: head TAB relation TAB ?  or  ? TAB relation TAB tail  or  head TAB relation
+          (commas in a .csv file; a header of head, relation, tail may name the columns; .gz too)
+answers   head, relation, tail, direction, rank, score, probability, known; label, if there are labels
+
+A run of link prediction takes --nodes or --score:
+nodes     one name per line; answers: node, partner, rank, score, probability, known
+score     two columns, source and target; answers: source, target, score, probability, known
+
+A run of node classification labels every node, or those of --nodes: node, label, probability
+
+graphzoo predict --ckpt_path runs/knowformer-umls/RUN --queries q.tsv --top-k 10 --out answers.parquet
+graphzoo predict --ckpt_path runs/knowformer-umls/RUN --score facts.tsv --explain
+graphzoo predict --ckpt_path runs/pencil-citeseer/RUN --nodes nodes.txt --top-k 10 --out partners.csv
+graphzoo predict --ckpt_path runs/galit-cora/RUN --out labels.parquet
+"""
+_OF_DATA = ("train", "valid", "test", "valid_neg", "test_neg", "nodes", "edges")
+"""What files of a folder of data are called, without their endings."""
+_RANKING = ("top_k", "known", "candidates")
+_KINDS = {
+    "kg": (
+        "knowledge-graph completion",
+        ("queries", "score", "batch_size", "explain", "reverse_weight", *_RANKING),
+    ),
+    "links": ("link prediction", ("nodes", "score", "batch_size", *_RANKING)),
+    "nodes": ("node classification", ("nodes", "probabilities", "embeddings")),
+}
+"""What runs do, and the options of `predict` that are for them."""
+_NEEDED = {
+    "kg": "give either --queries FILE (top answers) or --score FILE (scores of given facts)",
+    "links": "give either --nodes FILE (best partners of these nodes) or --score FILE (scores of pairs)\n"
+    "For the best partners of every node list all of them in the file",
+}
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse that answers a mistake by one or two lines instead of its usage text."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}\nSee graphzoo predict --help")
+
+
+def predict_main(argv: Sequence[str] | None = None) -> int:
+    """Run `graphzoo predict`.
+
+    Args:
+        argv: Arguments after the command's name; those of the process by default.
+
+    Returns:
+        0; 1 if scoring or writing failed; 2 for wrong arguments, files or names (nothing was computed then);
+        130 after Ctrl-C. With `--debug` the error itself, unless that is
+        a mistake of the command line, a file or a name.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _run(_parse([word for word in words if word != "--debug"]))
+    except BrokenPipeError:
+        raise  # the reader of `graphzoo predict ... | head` has left, which is no failure
+    except (UsageError, OSError, MemoryError, RuntimeError, KeyboardInterrupt) as error:
+        if "--debug" in words and not isinstance(error, UsageError):
+            raise
+        return _answer(error)
+
+
+def _answer(error: BaseException) -> int:
+    if isinstance(error, UsageError):
+        return _fail(str(error), 2)
+    if isinstance(error, OSError):
+        return _fail(*of_system(error))
+    if isinstance(error, MemoryError | RuntimeError):
+        return _fail(_explain(error), 1)
+    return _fail("stopped; no output file was written or changed", 130)
+
+
+def _fail(message: str, status: int) -> int:
+    tell(shorten(f"graphzoo predict: {message}", lines=_LINES) + "\n")
+    return status
+
+
+def _explain(error: MemoryError | RuntimeError) -> str:
+    text = str(error).partition("\n")[0]
+    if isinstance(error, OutOfMemoryError):
+        return str(error)
+    if is_out_of_memory(error):
+        return f"out of memory ({text or 'no details'})\nGive a smaller --batch-size, or --device cpu"
+    return f"{type(error).__name__}: {visible(text)}"
+
+
+def _parser() -> _Parser:
+    parser = _Parser(
+        prog="graphzoo predict",
+        description="Answer queries about a knowledge graph, find partners of nodes, score facts or pairs, "
+        "label nodes.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add(
+        "--ckpt_path",
+        required=True,
+        metavar="RUN",
+        help="run directory, exported model, checkpoint file, best or last",
+    )
+    add("--queries", type=Path, metavar="FILE", help="queries to answer")
+    add("--score", type=Path, metavar="FILE", help="facts or pairs to score instead")
+    add("--nodes", type=Path, metavar="FILE", help="nodes to find partners of, or to label; one per line")
+    add("--probabilities", action="store_true", help="a column with the probability of every class")
+    add("--embeddings", action="store_true", help="a column for every channel of the nodes' states")
+    add("--out", default="-", metavar="FILE", help=".parquet, .csv, .tsv or .jsonl (default: print)")
+    add(
+        "--spreadsheet",
+        action="store_true",
+        help="in .csv and .tsv put a ' before names that Excel and others would run as formulas",
+    )
+    add("--overwrite", action="store_true", help="replace the output file if it exists")
+    add("--top-k", "--top_k", type=_positive, metavar="K", help="answers per query or node (default 10)")
+    add(
+        "--known",
+        choices=("mark", "drop", "keep"),
+        help="known facts or links: mark in a column (default for facts), drop (for links), or keep unmarked",
+    )
+    add("--candidates", type=Path, metavar="FILE", help="answer with these names only, one per line")
+    add(
+        "--data.path",
+        dest="data",
+        nargs="+",
+        metavar="PATH",
+        help="predict on this graph: folder, files or data set name",
+    )
+    add("--batch-size", "--batch_size", type=_positive, metavar="B", help="queries or pairs scored at once")
+    add(
+        "--explain",
+        nargs="?",
+        type=_positive,
+        const=5,
+        metavar="K",
+        help="instead of scores: the K (default 5) paths, facts and entities that carried each answer",
+    )
+    add(
+        "--reverse-weight",
+        "--reverse_weight",
+        type=_weight,
+        metavar="W",
+        help="weight of (t, r^-1, ?) beside (h, r, ?) in the scores of facts (default: that of the run)",
+    )
+    add("--device", default="auto", help="auto (default), cpu, cuda, cuda:1, ...")
+    add("--debug", action="store_true", help="show the traceback of unexpected errors")
+    add("--trust", action="store_true", help="import unregistered classes that the checkpoint names")
+    return parser
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"must be a whole number above 0, got {text!r}")
+    return int(text)
+
+
+def _weight(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = -1.0
+    if not 0 <= found < math.inf:
+        raise argparse.ArgumentTypeError(f"must be a number of at least 0, got {text!r}")
+    return found
+
+
+def _parse(argv: list[str]) -> argparse.Namespace:
+    parser = _parser()
+    options = {option for action in parser._actions for option in action.option_strings}
+    for token in argv:
+        name = token.partition("=")[0]
+        if name.startswith("--") and name not in options:
+            raise UsageError(
+                f"unknown option {name}\n{suggestion(name, options) or 'See graphzoo predict --help'}"
+            )
+    arguments = parser.parse_args(argv)
+    if arguments.score is not None:
+        if arguments.queries is not None:
+            raise UsageError(_NEEDED["kg"])
+        if arguments.nodes is not None:
+            raise UsageError(_NEEDED["links"])
+        for name in _RANKING:
+            if getattr(arguments, name) is not None:
+                raise UsageError(
+                    f"{_option(name)} belongs to --queries and --nodes; --score takes facts and pairs as they"
+                    " are"
+                )
+    if arguments.spreadsheet and not arguments.out.lower().endswith((".csv", ".tsv")):
+        raise UsageError(f"--spreadsheet is for --out FILE.csv or FILE.tsv, not {arguments.out}")
+    for path in (arguments.queries, arguments.score, arguments.candidates, arguments.nodes):
+        if path is not None and not path.exists():
+            raise UsageError(f"{path}: no such file")
+    return arguments
+
+
+def _option(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _check_kind(arguments: argparse.Namespace, kind: str) -> None:
+    """Refuse options that belong to other kinds of run, and a run that needs a question without one."""
+    what, own = _KINDS[kind]
+    for name in (name for _, names in _KINDS.values() for name in names if name not in own):
+        if getattr(arguments, name) not in (None, False):
+            belongs = " or ".join(title for title, names in _KINDS.values() if name in names)
+            raise UsageError(
+                f"{_option(name)} is for runs of {belongs}; {arguments.ckpt_path} is one of {what}"
+            )
+    if kind in _NEEDED and all(getattr(arguments, name) is None for name in own[:2]):
+        raise UsageError(_NEEDED[kind])
+
+
+def _kind_beside(checkpoint: Path) -> str | None:
+    """What the files beside a checkpoint say of its task; None where only it knows itself."""
+    place = checkpoint.absolute().parent
+    folder = (place if checkpoint.suffix == ".safetensors" else place.parent) / "graph"
+    if (folder / "knowledge_graph.npz").is_file():
+        return "kg"
+    if (folder / "meta.json").is_file():
+        text = read_regular_text(folder / "meta.json", errors="replace")
+        return next((kind for kind in _KINDS if f'"kind": "{kind}"' in text), None)
+    return None
+
+
+def _inputs(arguments: argparse.Namespace) -> list[Path]:
+    """The files that are read, those of a folder of data among them."""
+    given = (arguments.queries, arguments.score, arguments.nodes, arguments.candidates, arguments.ckpt_path)
+    paths = [Path(path) for path in (*given, *(arguments.data or ())) if path is not None]
+    folders = [Path(path) for path in arguments.data or () if Path(path).is_dir()]
+    return paths + [
+        path for folder in folders for path in folder.iterdir() if path.name.partition(".")[0] in _OF_DATA
+    ]
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from graphzoo.inference.writers import STANDARD_OUTPUT, check_output, write_tables
+    from graphzoo.runs.checkpoints import locate
+
+    check_output(arguments.out, overwrite=arguments.overwrite, inputs=_inputs(arguments))
+    checkpoint, _ = locate("predict", arguments.ckpt_path)
+    kind = _kind_beside(checkpoint)
+    if kind is not None:
+        _check_kind(arguments, kind)
+
+    # Everything above answers at once; from here on torch is needed.
+    from graphzoo.inference import LinkModel, NodeModel, load
+
+    model = load(checkpoint, arguments.data, device=arguments.device, trust=arguments.trust)
+    if isinstance(model, NodeModel):
+        _check_kind(arguments, "nodes")
+        tables = _labels(model, arguments)
+    elif isinstance(model, LinkModel):
+        _check_kind(arguments, "links")
+        tables = _partners(model, arguments) if arguments.score is None else _pairs(model, arguments)
+    else:
+        _check_kind(arguments, "kg")
+        if arguments.reverse_weight is not None:
+            model.task.reverse_weight = arguments.reverse_weight
+        tables = _answers(model, arguments) if arguments.score is None else _scores(model, arguments)
+    count = write_tables(tables, arguments.out, spreadsheet=arguments.spreadsheet)
+    if arguments.out != STANDARD_OUTPUT:
+        tell(f"graphzoo predict: {count:,} rows in {arguments.out}\n")
+    return 0
+
+
+def _answers(model: KGModel, arguments: argparse.Namespace) -> Iterator[pd.DataFrame]:
+    from graphzoo.datasets.kg.triples import triples_from_table
+    from graphzoo.inference.queries import encode_queries, read_names, read_queries
+
+    options: dict[str, Any] = {"k": arguments.top_k or 10, "filter_known": arguments.known or "mark"}
+    if arguments.candidates is not None:
+        options["candidates"] = read_names(arguments.candidates)
+    queries = encode_queries(read_queries(arguments.queries), *model.vocabularies)
+    answers = model.answer(queries, batch_size=arguments.batch_size, **options)
+    if arguments.explain is None:
+        return answers
+    return (
+        part
+        for table in answers
+        for part in _explained(
+            model,
+            triples_from_table(table[["head", "relation", "tail"]]),
+            arguments.explain,
+            table["direction"].tolist(),
+        )
+    )
+
+
+def _scores(model: KGModel, arguments: argparse.Namespace) -> Iterator[pd.DataFrame]:
+    from graphzoo.datasets.kg.triples import read_triples
+    from graphzoo.inference.queries import encode_facts
+
+    facts = read_triples(arguments.score)
+    if arguments.explain is not None:
+        return _explained(model, facts, arguments.explain)
+    triples = encode_facts(facts, *model.vocabularies)
+    return model.judge(triples, batch_size=arguments.batch_size)
+
+
+def _explained(
+    model: KGModel, facts: Columns, k: int, directions: Sequence[Direction] | None = None
+) -> Iterator[pd.DataFrame]:
+    """A table for each of given facts; an empty one where there are none."""
+    import pandas as pd
+
+    from graphzoo.inference.explain import EXPLANATION_COLUMNS
+    from graphzoo.inference.queries import encode_facts
+
+    triples = encode_facts(facts, *model.vocabularies)
+    if not len(facts):
+        yield pd.DataFrame(columns=EXPLANATION_COLUMNS)
+    for found in model.explanations(triples, directions, k=k):
+        yield found.to_table()
+
+
+def _labels(model: NodeModel, arguments: argparse.Namespace) -> Iterator[pd.DataFrame]:
+    from graphzoo.inference.queries import read_names
+
+    nodes = None if arguments.nodes is None else read_names(arguments.nodes)
+    return model.predict_batches(
+        nodes, probabilities=arguments.probabilities, embeddings=arguments.embeddings
+    )
+
+
+def _partners(model: LinkModel, arguments: argparse.Namespace) -> Iterator[pd.DataFrame]:
+    from graphzoo.inference.queries import read_names
+
+    return model.predict_batches(
+        nodes=read_names(arguments.nodes),
+        k=arguments.top_k or 10,
+        known=arguments.known or "drop",
+        candidates=None if arguments.candidates is None else read_names(arguments.candidates),
+        batch_size=arguments.batch_size,
+    )
+
+
+def _pairs(model: LinkModel, arguments: argparse.Namespace) -> Iterator[pd.DataFrame]:
+    from graphzoo.inference.link_pairs import read_pairs
+
+    return model.score_batches(read_pairs(arguments.score), batch_size=arguments.batch_size)

@@ -1,0 +1,415 @@
+"""`graphzoo search MODEL DATA`: settings by the validation split alone, with what was tried written down."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from graphzoo.catalog.classes import TASKS
+from graphzoo.catalog.presets import find_preset, list_presets
+from graphzoo.catalog.settings import read_settings
+from graphzoo.errors import UsageError
+from graphzoo.runs.checkpoints import RUNS
+from graphzoo.runs.directory import several_processes
+from graphzoo.runs.series import (
+    Run,
+    check_splits,
+    claim,
+    lasting_words,
+    one_device,
+    refuse_options,
+    runs_of,
+    settings_of,
+    take_option,
+    whole_numbers,
+    word_of,
+)
+from graphzoo.search.space import Space, nested, read_space
+from graphzoo.system.shown import console, say, tell
+from graphzoo.training.plan import Plan, make_plan
+
+if TYPE_CHECKING:
+    from optuna.trial import Trial
+
+    from graphzoo.search.study import TrialStudy
+
+__all__ = ["search_main"]
+
+USAGE = (
+    "usage: graphzoo search MODEL DATA [--trials 50] [--minutes M] [--seeds 0] [--splits 0-2]\n"
+    "       [--space NAME|FILE] [--sampler tpe|random|grid] [--sampler_seed 0] [--window 1] [--out DIR]\n"
+    "       [--sweep FILE] [options of fit]"
+)
+# What a trial needs no more of than its validation value.
+_LEAN = [
+    "--trainer.enable_progress_bar=false",
+    "--trainer.enable_checkpointing=false",
+    "--trainer.num_sanity_val_steps=0",
+]
+_SHOWN = 5  # trials in the table
+_FAILURES = 3  # so many at the begin, and none that went well: the settings are wrong, not the trial
+
+
+def search_main(argv: list[str]) -> int:
+    """Try settings until the budget is spent; the best become a recipe.
+
+    The first trial is what would be fitted today, as far as it lies in the space. What the command line sets
+    is not searched. The same command goes on with an interrupted search, and several processes can share one
+    folder.
+
+    Args:
+        argv: MODEL DATA, `--trials` (all in all), `--minutes` (of this command), `--seeds` and `--splits` of
+            a trial's runs, `--space`, `--sampler`, `--sampler_seed`, `--window` (a run's value is its best
+            mean of so many validations in a row), `--out`, `--sweep` (write a sweep of Weights & Biases and
+            try nothing); everything else goes to `graphzoo fit`.
+
+    Returns:
+        0; 1 if no trial could be judged; the exit status of a run that was stopped.
+    """
+    if "-h" in argv or "--help" in argv:
+        sys.stdout.write(USAGE + "\n")
+        return 0
+    if len(argv) < 2 or argv[0].startswith("-") or argv[1].startswith("-"):
+        raise UsageError(f"search needs a model and a data set\n{USAGE}")
+    if several_processes():
+        raise UsageError("search runs one process a trial: start it several times with one --out instead")
+    (model, data), rest = argv[:2], argv[2:]
+    wanted: dict[str, str] = {}
+    defaults = {"trials": "50", "minutes": "", "seeds": "0", "splits": "", "space": "", "sampler": "tpe"}
+    for name, default in {**defaults, "sampler_seed": "0", "window": "1", "out": "", "sweep": ""}.items():
+        wanted[name], rest = take_option(rest, f"--{name}", default, USAGE)
+    refuse_options(rest, "search", splits=bool(wanted["splits"]), usage=USAGE)
+    budget, window = (_positive(wanted[name], f"--{name}") for name in ("trials", "window"))
+    minutes = _minutes(wanted["minutes"])
+    runs = runs_of(wanted["seeds"], wanted["splits"])
+    sampler = wanted["sampler"]
+    sampler_seed, *more_seeds = whole_numbers(wanted["sampler_seed"], "--sampler_seed")
+    if more_seeds:
+        raise UsageError(f"--sampler_seed takes one number, got {wanted['sampler_seed']!r}")
+    plan = make_plan("fit", ["--model", model, "--data", data, *rest])
+    check_splits("fit", plan.data, wanted["splits"], ["--model", model, "--data", data, *rest])
+    space = _space(wanted["space"], plan)
+    given = set(_options_of(rest)[0])
+    left = space.without(given)
+    for name in [name for name in space.choices if name not in left.choices]:
+        tell(f"{name} is set on the command line: not searched\n")
+    space = left
+    if wanted["sweep"]:
+        return _write_sweep(wanted, plan, space, runs, rest)
+
+    from graphzoo.search.study import SAMPLERS, TrialStudy, gate_of
+
+    if sampler not in SAMPLERS:
+        raise UsageError(f"--sampler is one of {', '.join(SAMPLERS)}, got {sampler!r}")
+    row = f"{plan.model}-{plan.data}" + (f"-{space.path.stem}" if space.path.stem != plan.model else "")
+    folder = Path(wanted["out"]) if wanted["out"] else RUNS / "search" / row
+    typed = ["--model", plan.model, "--data", plan.data, *rest]
+    record = {
+        "options": lasting_words(typed),
+        "runs": [str(run) for run in runs],
+        "sampler": [sampler, sampler_seed],
+        "window": window,
+        **space.describe(),
+    }
+    fixed = [f"--{name}={word_of(value)}" for name, value in space.options.items()]
+    quiet = [] if any(word.partition("=")[0] == "--logger" for word in rest) else ["--logger=csv"]
+    options = [*typed[:4], *_LEAN, *quiet, *fixed, *one_device(rest)]
+    settings = settings_of("fit", options)
+    if absent := space.absent(settings):
+        raise UsageError(
+            f"{space.path}: {plan.model} on {plan.data} has no option {absent[0]}\n"
+            "Is the space for another model? Leave --space out, or write one of your own"
+        )
+    today = space.fitting(settings)
+    task = TASKS[find_preset("data", plan.data).header["task"]]
+    if folder.is_dir() and not (folder / "command.json").is_file() and _holds_others(folder):
+        raise UsageError(f"{folder} holds other files\nGive an empty or new folder with --out DIR")
+    folder.mkdir(parents=True, exist_ok=True)
+    with gate_of(folder):  # several processes may begin at once
+        begun = (folder / "study.journal").is_file()
+        claim(folder, record, typed, begun=begun, what="trials")
+        study = TrialStudy(
+            folder,
+            space,
+            direction="maximize" if task.mode == "max" else "minimize",
+            sampler=sampler,
+            seed=sampler_seed,
+            num_runs=len(runs),
+        )
+        if orphans := study.take_back_orphans():
+            tell(f"{orphans} interrupted trial{'s' * (orphans > 1)} to be run again\n")
+        if sampler == "grid":
+            budget = min(budget, study.propose_all())
+        elif not study.trials:
+            study.propose(today)
+    status = _work(study, runs, options, budget, minutes, window)
+    if not study.judged:
+        return status or 1
+    with study.gate:
+        _report(study, plan, rest, runs, record)
+    return status
+
+
+def _write_sweep(wanted: dict[str, str], plan: Plan, space: Space, runs: list[Run], rest: list[str]) -> int:
+    """The space as a file for `wandb sweep`, instead of a search."""
+    from graphzoo.search.sweep import sweep_of, write_sweep
+
+    for name, usual in {"minutes": "", "window": "1", "sampler_seed": "0", "out": ""}.items():
+        if wanted[name] != usual:
+            raise UsageError(f"--{name} is for trials of this command; leave it out with --sweep")
+    if len(runs) > 1:
+        raise UsageError("a trial of a sweep is one run: give --seeds and --splits one number each")
+    if wanted["sampler"] not in ("tpe", "random", "grid"):
+        raise UsageError(f"--sampler is one of tpe, random, grid, got {wanted['sampler']!r}")
+    fixed = [f"--{name}={word_of(value)}" for name, value in space.options.items()]
+    logged = [] if any(word.partition("=")[0] == "--logger" for word in rest) else ["--logger", "wandb"]
+    names = ["--model", plan.model, "--data", plan.data]
+    sweep = sweep_of(
+        f"{plan.model}-{plan.data}",
+        space,
+        [*names, *fixed, *rest, *runs[0].options, "--no-test", *logged],
+        mode=TASKS[find_preset("data", plan.data).header["task"]].mode,
+        sampler=wanted["sampler"],
+        trials=_positive(wanted["trials"], "--trials"),
+    )
+    path = Path(wanted["sweep"])
+    write_sweep(path, sweep)
+    say(f"{path}: {len(space.choices)} options; begin with: wandb sweep {path}\n")
+    return 0
+
+
+def _work(
+    study: TrialStudy, runs: list[Run], options: list[str], budget: int, minutes: float | None, window: int
+) -> int:
+    """Trial after trial; the exit status."""
+    from optuna.trial import TrialState
+
+    from graphzoo.search.trial import TrialFailed, run_trial
+
+    began = time.monotonic()
+    while minutes is None or time.monotonic() - began < 60 * minutes:
+        with study.next_trial(budget) as trial:
+            if trial is None:
+                break
+            values: list[float] = []
+            seconds: list[float] = []
+
+            def go_on(number: int, outcome: Any) -> bool:
+                values.append(outcome.value)  # noqa: B023 - called before the next trial begins
+                seconds.append(outcome.seconds)  # noqa: B023
+                return not study.is_hopeless(values)  # noqa: B023
+
+            words = [f"--{name}={word_of(value)}" for name, value in trial.params.items()]
+            note, state = "", TrialState.COMPLETE
+            twin = study.same_settings(trial)
+            try:
+                if twin is not None:  # drawn twice: nothing new to learn
+                    note = f"the settings of trial {twin.number}"
+                    values += twin.user_attrs["values"]
+                else:
+                    run_trial(study.place(trial.number), runs, [*options, *words], go_on, window=window)
+            except TrialFailed as failed:
+                if failed.stopped:
+                    study.interrupt(trial)
+                    tell(f"trial {trial.number}: stopped. The same command goes on from here.\n")
+                    return failed.status
+                note, state = str(failed), TrialState.FAIL
+            except BaseException:
+                study.interrupt(trial)
+                raise
+            if state == TrialState.COMPLETE and len(values) < len(runs):
+                state = TrialState.PRUNED
+                note = note or f"given up after {len(values)} of {len(runs)} runs"
+            trial.set_user_attr("values", values)
+            trial.set_user_attr("seconds", round(sum(seconds), 1))
+            trial.set_user_attr("note", note)
+            if values:
+                trial.set_user_attr("mean", fmean(values))
+            mean = fmean(values) if state == TrialState.COMPLETE else None
+            study.study.tell(trial, mean, state=state)
+        _tell(study, trial, budget, values, sum(seconds), note)
+        with study.gate:
+            study.write_table()
+        states = [found.state for found in study.trials]
+        if len(states) >= _FAILURES and set(states) == {TrialState.FAIL}:
+            tell(f"The first {len(states)} trials failed; see {study.place(trial.number)}\n")
+            return 1
+    return 0
+
+
+def _tell(
+    study: TrialStudy, trial: Trial, budget: int, values: list[float], seconds: float, note: str
+) -> None:
+    from graphzoo.runs.published import mean_and_deviation
+
+    done = sum(found.state.is_finished() for found in study.trials)
+    line = f"trial {trial.number} ({done} of {budget})"
+    if values:
+        mean, deviation = mean_and_deviation(values)
+        line += f"  {mean:.4f}" + ("" if deviation is None else f" ± {deviation:.4f}")
+        line += f"  {seconds:.0f} s"
+    line += f"  {note}" if note else ""
+    best = study.judged[:1]
+    line += f"  best {best[0].value:.4f} (trial {best[0].number})" if best else ""
+    tell(line + "\n")
+
+
+def _report(
+    study: TrialStudy, plan: Plan, rest: list[str], runs: list[Run], record: Mapping[str, Any]
+) -> None:
+    """The best trials as a table, and the best one as a recipe."""
+    from rich.table import Table
+
+    from graphzoo.runs.published import mean_and_deviation
+    from graphzoo.runs.results_file import write_results
+    from graphzoo.system.shown import cell
+
+    judged = study.judged
+    best = judged[0]
+    monitor = _monitor(study, best.number, runs[0])
+    table = Table(
+        title=cell(f"{plan.model} on {plan.data}: best of {len(study.trials)} trials, {monitor}"),
+        title_justify="left",
+    )
+    shown = judged[:_SHOWN]
+    table.add_column("trial")
+    for trial in shown:
+        table.add_column(str(trial.number), justify="right")
+    figures = [mean_and_deviation(trial.user_attrs["values"]) for trial in shown]
+    table.add_row(monitor, *(f"{mean:.4f}" for mean, _ in figures))
+    if len(runs) > 1:
+        table.add_row("std", *("" if deviation is None else f"{deviation:.4f}" for _, deviation in figures))
+    table.add_section()
+    for name in study.space.choices:
+        table.add_row(*map(cell, [name, *(_shown(trial.params[name]) for trial in shown)]))
+    console().print(table)
+    recipe = study.folder / "best.yaml"
+    part = recipe.with_name("best.yaml.part")
+    part.write_text(_recipe(study, plan, rest, runs, monitor, record["window"]), encoding="utf-8")
+    part.replace(recipe)
+    write_results(
+        study.folder / "search.json",
+        {
+            **record,
+            "monitor": monitor,
+            "trials": len(study.trials),
+            "judged": len(judged),
+            "seconds": round(sum(trial.user_attrs.get("seconds") or 0.0 for trial in study.trials), 1),
+            "best": {
+                "trial": best.number,
+                "value": best.value,
+                "values": best.user_attrs["values"],
+                "settings": best.params,
+            },
+        },
+    )
+    tell(f"{recipe}: judge it once with graphzoo reproduce {plan.model} {plan.data} --recipe {recipe}\n")
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else word_of(value)
+
+
+def _recipe(
+    study: TrialStudy, plan: Plan, rest: list[str], runs: list[Run], monitor: str, window: int
+) -> str:
+    best = study.judged[0]
+    base = read_settings(_recipe_file(plan)) if plan.recipe else {}
+    typed, left_out = _options_of(rest)
+    whole = nested({**study.space.options, **typed, **best.params}, base)
+    each = f"mean of {len(runs)} runs ({runs[0]} to {runs[-1]})" if len(runs) > 1 else f"{runs[0]}"
+    judged = monitor if window == 1 else f"{monitor}, best mean of {window} epochs in a row,"
+    header = {
+        "title": f"{plan.model} on {plan.data}, settings by search; written anew by it, so change a copy",
+        "data": plan.data,
+        "measured": "not tested yet",
+        "settings": f"trial {best.number}, best of {len(study.trials)} ({study.sampler}, seed {study.seed}), "
+        f"over {study.space.path.name}; {judged} {best.value:.4f}, {each}",
+        "space": "; ".join(f"{name} {choice}" for name, choice in study.space.choices.items()),
+        "selection": f"best {judged.rstrip(',')}; of a run, the epoch with the best {monitor}",
+    }
+    if left_out:
+        header["options"] = " ".join(left_out)
+    lines = [f"# {key}: {value}" for key, value in header.items()]
+    return "\n".join(lines) + "\n" + yaml.safe_dump(whole, sort_keys=False)
+
+
+def _recipe_file(plan: Plan) -> Path:
+    """The file of the plan's recipe: the last configuration file before the user's own words."""
+    files = [
+        Path(value)
+        for option, value in zip(plan.arguments, plan.arguments[1:], strict=False)
+        if option == "--config"
+    ]
+    return next(path for path in reversed(files) if path.stem == plan.recipe.rpartition("/")[2])
+
+
+def _options_of(words: list[str]) -> tuple[dict[str, Any], list[str]]:
+    """Options of model, data and trainer with their values, and the words that are none."""
+    found: dict[str, Any] = {}
+    others: list[str] = []
+    position = 0
+    while position < len(words):
+        name, equals, value = words[position].partition("=")
+        position += 1
+        if not equals and position < len(words) and not words[position].startswith("--"):
+            value, equals = words[position], "="
+            position += 1
+        group = name[2:].partition(".")[0]
+        if (
+            name.startswith("--")
+            and "." in name
+            and group in ("model", "data", "trainer")
+            and name[-1] != "+"
+        ):
+            found[name[2:]] = yaml.safe_load(value) if equals else True
+        elif name not in ("--recipe", "--logger"):
+            others.append(name + (f"={value}" if equals else ""))
+    return found, others
+
+
+def _space(name: str, plan: Plan) -> Space:
+    if name.endswith((".yaml", ".yml")):
+        if not Path(name).is_file():
+            raise UsageError(f"there is no search space {name!r}")
+        return read_space(Path(name))
+    if name or any(preset.name == plan.model for preset in list_presets("search")):
+        return read_space(find_preset("search", name or plan.model).path)
+    raise UsageError(
+        f"there is no search space for {plan.model}: add --space FILE\n"
+        "It holds `space:` and below it lines such as `model.lr: [0.01, 0.001]`"
+    )
+
+
+def _monitor(study: TrialStudy, number: int, run: Run) -> str:
+    path = study.place(number) / run.folder / "validation.json"
+    return str(next(iter(json.loads(path.read_text(encoding="utf-8")))))
+
+
+def _positive(text: str, option: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise UsageError(f"{option} takes a whole number above 0, got {text!r}")
+    return int(text)
+
+
+def _minutes(text: str) -> float | None:
+    if not text:
+        return None
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = 0.0
+    if not minutes > 0:
+        raise UsageError(f"--minutes takes a number above 0, got {text!r}")
+    return minutes
+
+
+def _holds_others(folder: Path) -> bool:
+    return any(path.name != "lock" for path in folder.iterdir())

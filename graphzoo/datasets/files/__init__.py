@@ -1,0 +1,1 @@
+"""Files behind data sets: fetched, checked, unpacked, cached."""

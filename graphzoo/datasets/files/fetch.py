@@ -1,0 +1,393 @@
+"""Find the files of a data set, or fetch them: resumable, verified before they take their name, once per
+machine.
+
+Standard library and filelock only, so that a login node can fetch without the rest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import logging
+import math
+import os
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from filelock import Timeout
+
+from graphzoo import __version__
+from graphzoo.datasets.errors import DownloadError
+from graphzoo.datasets.files.roots import cache_root, data_root, is_offline
+from graphzoo.datasets.files.verify import Broken, Refused, verify_not_html, verify_triples
+from graphzoo.datasets.kg.table import KGSource, find_source, list_knowledge_graphs
+from graphzoo.datasets.link.table import list_link_graphs
+from graphzoo.datasets.node.table import list_node_graphs
+from graphzoo.errors import UsageError, normalise, suggestion
+from graphzoo.system.progress import progress
+from graphzoo.system.shown import tell
+from graphzoo.system.waiting import TellingLock
+
+__all__ = [
+    "RemoteFile",
+    "data_places",
+    "download",
+    "find_files",
+    "is_writable",
+    "locked",
+    "provide",
+    "provide_files",
+]
+
+_log = logging.getLogger(__name__)
+_SPLITS = ("train", "valid", "test")
+_CHUNK = 1 << 18
+# seconds without a byte, rounds over all addresses, seconds before the second round (doubled each time)
+_TIMEOUT = 30.0
+_ROUNDS = 4
+_BACKOFF = 1.0
+_LOCK_TIMEOUT = 3600.0
+
+
+def download(name: str, root: str | os.PathLike[str] | None = None) -> Path:
+    """Fetch every missing file of a data set now, for instance on a login node.
+
+    Args:
+        name: See `list_knowledge_graphs`, `list_node_graphs` and `list_link_graphs`.
+        root: Data root; None takes GRAPHZOO_DATA or the user's cache folder.
+
+    Returns:
+        The folder that holds the files (of the training graph for an inductive pair, of the split for links).
+
+    Raises:
+        ValueError: unknown name, or data that need no download.
+        DownloadError: a file can neither be found nor fetched.
+    """
+    if normalise(name) in ("kg", "links", "nodes"):
+        raise UsageError(f"data {name} stands for your own files: there is nothing to download")
+    # imported here: these modules fetch with the functions of this one
+    from graphzoo.datasets.link.files import download_link_files
+    from graphzoo.datasets.node.files import download_node_files
+
+    if normalise(name) in map(normalise, list_node_graphs()):
+        return download_node_files(name, root=root)
+    if normalise(name) in map(normalise, list_link_graphs()):
+        return download_link_files(name, root=root)
+    try:
+        source = find_source(name)
+    except UsageError as error:
+        names = [*list_node_graphs(), *list_link_graphs(), *list_knowledge_graphs()]
+        hint = suggestion(name, names) or f"Known: {', '.join(names)}."
+        raise UsageError(f"unknown data set {name!r}. {hint}") from error
+    if source.embedded:
+        return Path(__file__).resolve().parents[2] / "data" / source.name
+    if source.inductive is not None:
+        provide(source, source.inductive, root=root)
+    return provide(source, source.folder, root=root)["train"].parent
+
+
+def provide(
+    source: KGSource,
+    folder: str,
+    *,
+    root: str | os.PathLike[str] | None = None,
+    download: bool | None = None,
+) -> dict[str, Path]:
+    """The three files of a folder of the table of knowledge graphs, fetched if need be (see `provide_files`).
+
+    Args:
+        source: Row of the table.
+        folder: Its folder (or that of its inductive graph).
+        root: Data root, see `data_root`.
+        download: Whether to fetch; None means yes unless GRAPHZOO_OFFLINE is set.
+
+    Returns:
+        Path of train, valid and test.
+
+    Raises:
+        DownloadError: with the addresses, the path for the file, and what went wrong.
+    """
+    urls = source.inductive_urls if folder == source.inductive else source.urls
+    wanted = []
+    for split in _SPLITS:
+        facts = source.file(split, folder)
+        check = partial(verify_triples, facts=facts, source=source, split=split)
+        addresses = tuple(url.format(split=split) for url in urls)
+        wanted.append(RemoteFile(f"{split}.txt", addresses, check, facts.num_bytes, (".txt.gz",)))
+    found = provide_files(source.name, f"kg/{folder}", wanted, root=root, download=download)
+    return {split: found[f"{split}.txt"] for split in _SPLITS}
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file of a data set and how to get it.
+
+    Args:
+        path: Below the folder of the data set, with `/`.
+        urls: Addresses, tried in order.
+        verify: Called with the fetched file before it takes its name; raises `Refused` or `Broken`.
+        num_bytes: Size, 0 if unknown.
+        alternatives: Suffixes that may stand in place of the path's own in a file put by hand.
+    """
+
+    path: str
+    urls: tuple[str, ...]
+    verify: Callable[[Path], None]
+    num_bytes: int = 0
+    alternatives: tuple[str, ...] = ()
+
+
+def provide_files(
+    name: str,
+    folder: str,
+    wanted: Sequence[RemoteFile],
+    *,
+    root: str | os.PathLike[str] | None = None,
+    download: bool | None = None,
+    note: str = "",
+) -> dict[str, Path]:
+    """Find the files of a data set, or fetch those that are missing.
+
+    Looks below the data root, then below the user's cache folder, which also takes the files when the root is
+    read-only. With GRAPHZOO_MIRROR=URL the address `URL/<folder>/<path>` is tried before all others.
+
+    Args:
+        name: Name of the data set on the command line.
+        folder: Its folder below the data root.
+        wanted: The files.
+        root: Data root, see `data_root`.
+        download: Whether to fetch; None means yes unless GRAPHZOO_OFFLINE is set.
+        note: Where to get files that have no public address.
+
+    Returns:
+        Where each file lies, by its `path`.
+
+    Raises:
+        DownloadError: with an address, the path for the file, and what went wrong.
+    """
+    places = data_places(folder, root)
+    preferred = places[0]
+    found = find_files(places, wanted)
+    missing = [file for file in wanted if file.path not in found]
+    if not missing:
+        return found
+    remedy = partial(_remedy, name, folder, preferred)
+    urls = {file.path: _addresses(file, folder) for file in missing}
+    if not all(urls.values()):
+        raise DownloadError(remedy(missing, [], note or "there is no public file of this layout"))
+    first = urls[missing[0].path]
+    if is_offline() or download is False:
+        reason = "GRAPHZOO_OFFLINE is set" if is_offline() else "downloads are switched off (download=False)"
+        raise DownloadError(remedy(missing, first, reason))
+    target = next(filter(is_writable, places), None)
+    if target is None:
+        raise DownloadError(remedy(missing, first, "neither folder is writable"))
+    target.mkdir(parents=True, exist_ok=True)
+    with locked(target / ".download.lock"):
+        # another process may have fetched everything while this one waited
+        found = find_files(places, wanted)
+        missing = [file for file in wanted if file.path not in found]
+        if missing:
+            _say(f"graphzoo: fetching {name} ({_listed(missing)}{_total(missing)}) into {target}")
+        for file in missing:
+            path = target / file.path
+            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                _fetch(urls[file.path], path, file.verify)
+            except DownloadError as error:
+                raise DownloadError(remedy([file], urls[file.path], str(error))) from error
+            found[file.path] = path
+    return found
+
+
+def data_places(folder: str, root: str | os.PathLike[str] | None = None) -> list[Path]:
+    """Where a data set may lie: below the data root, below the user's cache folder."""
+    return list(dict.fromkeys([data_root(root) / folder, cache_root() / "data" / folder]))
+
+
+def find_files(places: Sequence[Path], wanted: Sequence[RemoteFile]) -> dict[str, Path]:
+    """Those of the files that lie in one of the folders, the first one that has them; by their `path`."""
+    found = {}
+    for file in wanted:
+        stem = file.path.removesuffix(Path(file.path).suffix)
+        names = [file.path, *(stem + suffix for suffix in file.alternatives)]
+        candidates = [place / name for place in places for name in names]
+        path = next((candidate for candidate in candidates if candidate.is_file()), None)
+        if path is not None:
+            found[file.path] = path
+    return found
+
+
+def _addresses(file: RemoteFile, folder: str) -> list[str]:
+    mirror = os.environ.get("GRAPHZOO_MIRROR", "").rstrip("/")
+    return [*([f"{mirror}/{folder}/{file.path}"] if mirror else []), *file.urls]
+
+
+def _remedy(
+    name: str, folder: str, place: Path, files: Sequence[RemoteFile], urls: list[str], reason: str
+) -> str:
+    """At most six lines: what is missing, why, where to get it, where to put it."""
+    first = files[0]
+    suffix = "".join(f" (or {alternative})" for alternative in first.alternatives)
+    lines = [
+        f"{name}: {_listed(files)} cannot be had: {reason}",
+        f"  put it at: {place / first.path}{suffix}",
+    ]
+    if urls:
+        lines.append(f"  from:      {urls[0]}")
+    lines.append(f"  or set GRAPHZOO_DATA=DIR (or --data.root DIR) to a folder that holds {folder}/")
+    if urls and ("OFFLINE" in reason or "switched off" in reason):
+        lines.append(f"  or run `graphzoo download {name}` where there is a network")
+    return "\n".join(lines)
+
+
+def _listed(files: Sequence[RemoteFile]) -> str:
+    names = [Path(file.path).name for file in files]
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more files" if len(names) > 3 else "")
+
+
+def _total(files: Sequence[RemoteFile]) -> str:
+    num_bytes = sum(file.num_bytes for file in files)
+    return f", about {_human(num_bytes)}" if num_bytes else ""
+
+
+def is_writable(folder: Path) -> bool:
+    """Whether files can be put there, the folder made if need be."""
+    while not folder.exists():
+        if folder.parent == folder:
+            return False
+        folder = folder.parent
+    return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold a lock that all processes of the machine respect."""
+    lock = TellingLock(path, timeout=_LOCK_TIMEOUT)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise DownloadError(
+            f"{path}: another process has held this lock for {_LOCK_TIMEOUT / 60:.0f} minutes; if none is "
+            "fetching, delete it"
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _fetch(urls: list[str], path: Path, verify: Callable[[Path], None]) -> None:
+    """Try all addresses, several rounds; a verified file takes the name `path` at once."""
+    failures: dict[str, str] = {}
+    refused: set[str] = set()
+    idle_rounds = 0
+    while idle_rounds < _ROUNDS and len(refused) < len(urls):
+        if idle_rounds:
+            time.sleep(_BACKOFF * 2 ** (idle_rounds - 1))
+        idle_rounds += 1
+        for url in urls:
+            if url in refused:
+                continue
+            # mirrors may differ in line ends, so a half file is only continued from its own address
+            part = path.with_name(f".{path.name}.{hashlib.sha256(url.encode()).hexdigest()[:8]}.part")
+            before = _size(part)
+            try:
+                _transfer(url, part)
+                verify_not_html(part)
+                verify(part)
+            except Refused as error:
+                refused.add(url)
+                failures[url] = str(error)
+            except (Broken, OSError, http.client.HTTPException) as error:
+                failures[url] = str(error) or type(error).__name__
+                _log.info("%s: %s", url, failures[url])
+                if _size(part) > before:
+                    # a slow line that breaks often still gets there
+                    idle_rounds = 0
+            else:
+                os.replace(part, path)
+                _sync_folder(path.parent)
+                for leftover in path.parent.glob(f".{path.name}.*.part"):
+                    leftover.unlink(missing_ok=True)
+                return
+    url, why = next(iter(failures.items()))
+    more = f" (and {len(failures) - 1} more addresses failed)" if len(failures) > 1 else ""
+    raise DownloadError(f"{url}: {why}{more}")
+
+
+def _transfer(url: str, part: Path) -> None:
+    """Append to `part` what is missing of `url`."""
+    have = _size(part)
+    headers = {"User-Agent": f"graphzoo/{__version__}", "Accept-Encoding": "identity"}
+    if have:
+        headers["Range"] = f"bytes={have}-"
+    try:
+        response = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=_TIMEOUT)
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code == 416:
+            # the half file is longer than the file: it belongs to something else
+            part.unlink(missing_ok=True)
+            raise Broken("the partial file did not fit, started again") from error
+        kind = Broken if error.code in (408, 425, 429) or error.code >= 500 else Refused
+        raise kind(f"HTTP {error.code} {error.reason}") from error
+    except (urllib.error.URLError, TimeoutError) as error:
+        raise Broken(f"no connection ({getattr(error, 'reason', error)})") from error
+    with closing(response):
+        if response.headers.get_content_type() == "text/html":
+            raise Refused("the server answered with a web page instead of the file")
+        resumed = response.status == 206 and _range_start(response.headers.get("Content-Range")) == have
+        length = response.headers.get("Content-Length")
+        received = 0
+        total = None if length is None else int(length) + (have if resumed else 0)
+        name = url.rpartition("/")[2]
+        with part.open("ab" if resumed else "wb") as file, progress(name, total, unit="bytes") as advance:
+            advance(have if resumed else 0)
+            while chunk := response.read(_CHUNK):
+                file.write(chunk)
+                received += len(chunk)
+                advance(len(chunk))
+            file.flush()
+            os.fsync(file.fileno())
+        if length is not None and received != int(length):
+            raise Broken(f"the connection ended after {received:,} of {int(length):,} bytes")
+
+
+def _human(num_bytes: int) -> str:
+    return f"{num_bytes / 1e6:.1f} MB" if num_bytes >= 1e6 else f"{math.ceil(num_bytes / 1e3)} kB"
+
+
+def _size(part: Path) -> int:
+    return part.stat().st_size if part.exists() else 0
+
+
+def _range_start(value: str | None) -> int | None:
+    """`bytes 100-199/200` starts at 100."""
+    try:
+        return int((value or "").removeprefix("bytes").strip().split("-")[0])
+    except ValueError:
+        return None
+
+
+def _sync_folder(folder: Path) -> None:
+    # a rename is durable only when the folder is; Windows cannot open folders
+    if sys.platform == "win32":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _say(text: str) -> None:
+    tell(text + "\n")
+    sys.stderr.flush()

@@ -1,0 +1,1 @@
+"""Knowledge graphs: the table of known ones, parsing, caching, answers."""

@@ -1,0 +1,196 @@
+"""From string triples to a KnowledgeGraph: ids, and a count of everything odd."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphzoo.datasets.errors import DataError, GraphzooDataWarning
+from graphzoo.datasets.files.lookalikes import lookalikes
+from graphzoo.datasets.kg.graph import KnowledgeGraph
+from graphzoo.datasets.kg.triples import Columns, triples_from_table
+from graphzoo.errors import suggestion
+from graphzoo.system.shown import visible
+
+__all__ = ["build", "from_triples", "times", "triple_keys", "warn"]
+
+_Ids = np.ndarray[Any, np.dtype[np.int64]]
+
+
+def from_triples(
+    train: Any,
+    valid: Any = None,
+    test: Any = None,
+    *,
+    name: str = "kg",
+    relations: tuple[str, ...] | None = None,
+    entity_labels: Mapping[str, str] | None = None,
+    relation_labels: Mapping[str, str] | None = None,
+) -> KnowledgeGraph:
+    """A knowledge graph from tables of string triples.
+
+    Args:
+        train: DataFrame (columns head, relation, tail), array [n, 3] or sequence of (head, relation, tail).
+        valid: Validation triples, or None for none.
+        test: Test triples, or None for none.
+        name: Name for logs and results.
+        relations: Relation names with fixed ids, e.g. those of the training graph; None takes those of
+            `train`.
+        entity_labels: Readable text of entities.
+        relation_labels: Readable text of relations.
+
+    Returns:
+        The graph; duplicates, overlaps and entities unseen in `train` are counted in a `GraphzooDataWarning`.
+
+    Raises:
+        DataError: malformed rows, or a relation that has no id.
+
+    >>> graph = from_triples([("a", "r", "b"), ("b", "r", "c")])
+    >>> graph.entities, graph.relations, graph.train.tolist()
+    (('a', 'b', 'c'), ('r',), [[0, 0, 1], [1, 0, 2]])
+    """
+    columns = {"train": triples_from_table(train, "train")}
+    for split, table in (("valid", valid), ("test", test)):
+        columns[split] = Columns.empty(split) if table is None else triples_from_table(table, split)
+    graph, notices = build(columns, name, relations=relations)
+    for notice in notices:
+        warn(notice)
+    return replace(
+        graph, entity_labels=dict(entity_labels or {}), relation_labels=dict(relation_labels or {})
+    )
+
+
+def build(
+    columns: Mapping[str, Columns],
+    name: str,
+    *,
+    relations: tuple[str, ...] | None = None,
+    split_name: str = "given",
+) -> tuple[KnowledgeGraph, list[str]]:
+    """Names to ids. Returns the graph and one line per oddity that was counted (see `from_triples`)."""
+    train = columns["train"]
+    if not len(train):
+        raise DataError(f"{train.source}: no training triples")
+    vocabulary = tuple(sorted(train.relation.names)) if relations is None else relations
+    names = [column.names for part in columns.values() for column in (part.head, part.tail)]
+    entities = tuple(sorted(set().union(*names)))
+    relation_ids = dict(zip(vocabulary, range(len(vocabulary)), strict=True))
+    entity_ids = dict(zip(entities, range(len(entities)), strict=True))
+
+    notices = [
+        *lookalikes(entities, "entities"),
+        *lookalikes(vocabulary, "relations"),
+    ]
+    encoded: dict[str, Tensor] = {}
+    lines: dict[str, _Ids] = {}
+    keys: dict[str, _Ids] = {}
+    for split, part in columns.items():
+        _check_relations(part, relation_ids, split, given=relations is not None)
+        ends = [column.renumber(entity_ids) for column in (part.head, part.tail)]
+        ids = np.stack([ends[0], part.relation.renumber(relation_ids), ends[1]], axis=1)
+        part_keys = triple_keys(ids, len(entities), len(vocabulary))
+        order = np.argsort(part_keys, kind="stable")
+        keys[split] = part_keys[order]
+        # the sort is stable, so the first of equal triples is the one that comes first in the file
+        is_new = np.diff(keys[split], prepend=-1) != 0
+        keys[split] = keys[split][is_new]
+        repeated = order[~is_new]
+        if repeated.size:
+            first = part.where(int(repeated.min()))
+            notices.append(f"{times(repeated.size, 'duplicate triple')} in {split} dropped (first: {first})")
+        lines[split] = order[is_new]
+        encoded[split] = torch.from_numpy(ids[lines[split]])
+    notices += _overlaps(columns, keys, lines)
+    notices += _unseen(columns, encoded, entities, lines)
+    graph = KnowledgeGraph(
+        name, entities, vocabulary, encoded["train"], encoded["valid"], encoded["test"], split_name=split_name
+    )
+    return graph, notices
+
+
+def warn(notice: str, *, stacklevel: int = 2) -> None:
+    """One line as a `GraphzooDataWarning`."""
+    warnings.warn(visible(notice), GraphzooDataWarning, stacklevel=stacklevel + 1)
+
+
+def triple_keys(ids: _Ids, num_entities: int, num_relations: int) -> _Ids:
+    """One number per triple, in the order of (head, relation, tail), [n], int64.
+
+    Raises:
+        DataError: if the numbers would not fit.
+    """
+    if num_entities * num_entities * 2 * max(num_relations, 1) >= 2**63:
+        raise DataError(
+            f"{num_entities:,} entities with {num_relations:,} relations are more than can be indexed"
+        )
+    keys: _Ids = (ids[:, 0] * num_relations + ids[:, 1]) * num_entities + ids[:, 2]
+    return keys
+
+
+def _check_relations(part: Columns, known: Mapping[str, int], split: str, *, given: bool) -> None:
+    unknown = set(part.relation.names).difference(known)
+    if not unknown:
+        return
+    position = part.relation.first(unknown)
+    relation = part.relation[position]
+    more = f" ({len(unknown)} such relations)" if len(unknown) > 1 else ""
+    where = "in the training graph" if given else "in train"
+    remedy = suggestion(relation, known) or f"Correct the name or drop the {split} triples that use it."
+    raise DataError(f"{part.where(position)}: relation {relation!r} does not occur {where}{more}. {remedy}")
+
+
+def _overlaps(
+    columns: Mapping[str, Columns], keys: Mapping[str, _Ids], lines: Mapping[str, _Ids]
+) -> list[str]:
+    notices = []
+    for one, other in (("train", "valid"), ("train", "test"), ("valid", "test")):
+        place = np.searchsorted(keys[one], keys[other])
+        # one past the end is nobody's place
+        shared = np.flatnonzero(np.append(keys[one], -1)[place] == keys[other])
+        if shared.size:
+            where = columns[other].where(int(lines[other][shared].min()))
+            notices.append(
+                f"{times(shared.size, f'{other} triple')} also in {one}, kept: scores on {other} are "
+                f"optimistic (first: {where})"
+            )
+    return notices
+
+
+def _unseen(
+    columns: Mapping[str, Columns],
+    encoded: Mapping[str, Tensor],
+    entities: tuple[str, ...],
+    lines: Mapping[str, _Ids],
+) -> list[str]:
+    in_train = np.zeros(len(entities), dtype=bool)
+    in_train[encoded["train"][:, [0, 2]].numpy().ravel()] = True
+    notices = []
+    for split in ("valid", "test"):
+        ends = encoded[split][:, [0, 2]].numpy()
+        rows = np.flatnonzero(~in_train[ends].all(axis=1))
+        if rows.size:
+            position = int(lines[split][rows].min())
+            part = columns[split]
+            head_is_new = not in_train[ends[rows[lines[split][rows].argmin()], 0]]
+            name = part.head[position] if head_is_new else part.tail[position]
+            count = np.unique(ends[~in_train[ends]]).size
+            notices.append(
+                f"{times(count, 'entity', 'entities')} of {split} without a training triple, kept as "
+                f"isolated: {times(rows.size, 'triple')} (first: {part.where(position)}, {name!r})"
+            )
+    return notices
+
+
+def times(count: int, one: str, many: str | None = None) -> str:
+    """A count and what is counted, in the singular or plural.
+
+    >>> times(1, "link"), times(1_200, "entity", "entities")
+    ('1 link', '1,200 entities')
+    """
+    return f"{count:,} {one if count == 1 else many or one + 's'}"

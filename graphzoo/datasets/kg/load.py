@@ -1,0 +1,125 @@
+"""From a name of the table to KnowledgeGraphs: find or fetch the files, verify, parse."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+
+from graphzoo.datasets.errors import DataError
+from graphzoo.datasets.files.cache import find_split, label_files, remember, with_labels
+from graphzoo.datasets.files.fetch import provide
+from graphzoo.datasets.files.roots import data_root
+from graphzoo.datasets.kg.build import build, warn
+from graphzoo.datasets.kg.graph import SPLITS, KnowledgeGraph
+from graphzoo.datasets.kg.table import KGSource, content_hash, find_source
+from graphzoo.datasets.kg.triples import parse_triples, read_bytes
+
+__all__ = ["load_knowledge_graph"]
+
+_log = logging.getLogger(__name__)
+
+Pair = tuple[KnowledgeGraph, KnowledgeGraph | None]
+
+
+def load_knowledge_graph(
+    name: str, *, root: str | os.PathLike[str] | None = None, download: bool | None = None
+) -> Pair:
+    """A knowledge graph of the table, by name.
+
+    Args:
+        name: See `list_knowledge_graphs`.
+        root: Data root with `kg/<Name>/{train,valid,test}.txt[.gz]`; None takes GRAPHZOO_DATA or the user's
+            cache.
+        download: Whether a missing file may be fetched; None means yes unless GRAPHZOO_OFFLINE is set.
+
+    Returns:
+        The graph, and for an inductive pair the graph to predict on (same relation ids), else None.
+
+    Raises:
+        ValueError: unknown name.
+        DataError: missing or damaged files, or files that are not this data set.
+    """
+    source = find_source(name)
+    graph = _load_folder(source, source.folder, source.name, root, download, None)
+    if source.inductive is None:
+        return graph, None
+    return graph, _load_folder(
+        source, source.inductive, f"{source.name}-ind", root, download, graph.relations
+    )
+
+
+def _load_folder(
+    source: KGSource,
+    folder: str,
+    name: str,
+    root: str | os.PathLike[str] | None,
+    download: bool | None,
+    relations: tuple[str, ...] | None,
+) -> KnowledgeGraph:
+    own = data_root(root) / "kg" / folder
+    if source.embedded and not any(find_split(own, split, (".txt", ".txt.gz")) for split in SPLITS):
+        embedded = resources.files("graphzoo") / "data" / source.name
+        content = {split: (embedded / f"{split}.txt").read_bytes() for split in SPLITS}
+        files = {split: own / f"{split}.txt" for split in SPLITS}
+        return _parse_known(source, folder, name, files, content, relations)
+    files = provide(source, folder, root=root, download=download)
+    labels = label_files(files["train"].parent)
+
+    expected = [source.file(split, folder) for split in SPLITS]
+
+    def parse() -> tuple[KnowledgeGraph, list[str]]:
+        content = {split: read_bytes(path) for split, path in files.items()}
+        graph = _parse_known(source, folder, name, files, content, relations)
+        return with_labels(graph, labels), []
+
+    return remember([*files.values(), *labels.values()], f"{name}\n{expected}\n{relations}", parse)
+
+
+def _parse_known(
+    source: KGSource,
+    folder: str,
+    name: str,
+    files: Mapping[str, Path],
+    content: Mapping[str, bytes],
+    relations: tuple[str, ...] | None,
+) -> KnowledgeGraph:
+    """Parse files of the table; their oddities are part of the published data: logged, not warned of."""
+    folder_path = files["train"].parent
+    other = f"if it is another version on purpose, load it as your own data (name kg, path {folder_path})"
+    for split, data in content.items():
+        expected = source.file(split, folder).sha256
+        if expected is None or (found := content_hash(data)) == expected:
+            continue
+        differs = f"sha256 {found[:16]}..., expected {expected[:16]}..."
+        message = f"{files[split]}: content differs from {source.name} ({differs})"
+        # a file that does not even parse should say so, with its line
+        parse_triples(data, str(files[split]))
+        if split not in source.provisional:
+            raise DataError(f"{message}; delete it to fetch it again, or {other}")
+        warn(f"{message}; the reference is itself a reconstruction: {source.note}")
+    columns = {split: parse_triples(data, str(files[split])) for split, data in content.items()}
+    graph, notices = build(columns, name, relations=relations)
+    for notice in notices:
+        _log.info("%s: %s", name, notice)
+    num_entities, num_relations = source.counts(folder)
+    if relations is not None:
+        num_relations = len(relations)
+    found_counts = [
+        graph.num_entities,
+        graph.num_relations,
+        *(graph.split(split).size(0) for split in SPLITS),
+    ]
+    expected_counts = [
+        num_entities,
+        num_relations,
+        *(source.file(split, folder).num_triples for split in SPLITS),
+    ]
+    if found_counts != expected_counts:
+        raise DataError(
+            f"{folder_path}: entities, relations, train, valid, test are {found_counts}, "
+            f"{source.name} has {expected_counts}; {other}"
+        )
+    return graph

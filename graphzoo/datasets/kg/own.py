@@ -1,0 +1,168 @@
+"""The user's own triples: folders or files, with splits given or drawn."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graphzoo.datasets.errors import DataError
+from graphzoo.datasets.files.cache import find_split, label_files, remember, with_labels
+from graphzoo.datasets.kg.build import build, triple_keys
+from graphzoo.datasets.kg.graph import SPLITS, KnowledgeGraph
+from graphzoo.datasets.kg.triples import Column, Columns, parse_triples, read_bytes
+
+__all__ = ["from_files"]
+
+_log = logging.getLogger(__name__)
+# Splits that were told of in this process.
+_told: set[str] = set()
+_HELD_OUT = 0.05
+
+Pair = tuple[KnowledgeGraph, KnowledgeGraph | None]
+
+
+def from_files(
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, split_seed: int = 0
+) -> Pair:
+    """The user's own triples.
+
+    Args:
+        path: A folder with `train`, `valid`, `test` (.txt, .tsv or .csv, also .gz; the last two may be
+            missing); one file; a list of one to three files (train, valid, test); or a list of two folders
+            (graph to train on, graph to predict on: the inductive setting). The second folder of a pair needs
+            only `train`.
+        split_seed: Without valid and test, 5 % each are drawn from train with this seed, whatever the line
+            order; no entity or relation loses its last training triple.
+
+    Returns:
+        The graph, and the graph to predict on or None.
+
+    Raises:
+        DataError: nothing to read at the path, or malformed files.
+    """
+    paths = [Path(path)] if isinstance(path, str | os.PathLike) else [Path(part) for part in path]
+    for part in paths:
+        if not part.exists():
+            lists = '; several files are a list: "[train.tsv,valid.tsv,test.tsv]"'
+            raise DataError(
+                f"{part}: no such file or folder; give a folder with train.txt, or the files themselves"
+                + (lists if "," in str(part) else "")
+            )
+    if all(part.is_dir() for part in paths) and 1 <= len(paths) <= 2:
+        # nobody tests on the first graph of a pair, so no test set is drawn from it
+        drawn = ("valid", "test") if len(paths) == 1 else ("valid",)
+        graph = _load_own(_own_files(paths[0]), paths[0].resolve().name, drawn, split_seed)
+        if len(paths) == 1:
+            return graph, None
+        files = _own_files(paths[1])
+        return graph, _load_own(files, paths[1].resolve().name, (), split_seed, graph.relations)
+    if not paths or len(paths) > 3 or any(part.is_dir() for part in paths):
+        raise DataError(
+            "expected a folder, one to three files (train, valid, test) or two folders, got "
+            f"{len(paths)} paths: {', '.join(map(str, paths)) or 'none'}"
+        )
+    files = dict(zip(SPLITS, paths, strict=False))
+    return _load_own(files, paths[0].name.split(".")[0], ("valid", "test"), split_seed), None
+
+
+def _own_files(folder: Path) -> dict[str, Path]:
+    files = {split: path for split in SPLITS if (path := find_split(folder, split)) is not None}
+    if "train" not in files:
+        present = ", ".join(sorted(entry.name for entry in folder.iterdir())[:5]) or "nothing"
+        raise DataError(f"{folder}: no train.txt, train.tsv or train.csv (.gz allowed); it holds {present}")
+    return files
+
+
+def _load_own(
+    files: Mapping[str, Path],
+    name: str,
+    drawn: Sequence[str],
+    split_seed: int,
+    relations: tuple[str, ...] | None = None,
+) -> KnowledgeGraph:
+    """Own files; missing splits named in `drawn` are taken from train, others stay empty."""
+    labels = label_files(files["train"].parent)
+
+    def parse() -> tuple[KnowledgeGraph, list[str]]:
+        columns = {
+            split: parse_triples(read_bytes(path), str(path), is_csv=".csv" in path.suffixes[-2:])
+            for split, path in files.items()
+        }
+        split_name = "given"
+        duplicates: list[str] = []
+        # what is given is kept; only what is missing is drawn
+        missing = [split for split in drawn if split not in columns]
+        if missing:
+            split_name = f"random {'+'.join(missing)} seed {split_seed}"
+            columns, duplicates = _draw_splits(columns, missing, split_seed)
+        columns = {split: columns.get(split, Columns.empty(split)) for split in SPLITS}
+        graph, notices = build(columns, name, relations=relations, split_name=split_name)
+        return with_labels(graph, labels), [*duplicates, *notices]
+
+    paths = sorted((split, str(path)) for split, path in files.items())
+    key = f"2\n{name}\n{drawn} {split_seed}\n{relations}\n{paths}"
+    graph = remember([*files.values(), *labels.values()], key, parse)
+    drawn_from = f"{key}\n{graph.fingerprint}"
+    if graph.split_name != "given" and drawn_from not in _told:
+        _told.add(drawn_from)  # a run loads its data several times
+        sizes = ", ".join(f"{split} {graph.split(split).size(0):,}" for split in SPLITS)
+        _log.warning(
+            "%s: no %s file, split drawn (%s): %s; fingerprint %s",
+            name,
+            " or ".join(split for split in SPLITS if split not in files),
+            graph.split_name,
+            sizes,
+            graph.fingerprint[:12],
+        )
+    return graph
+
+
+def _draw_splits(
+    columns: dict[str, Columns], missing: Sequence[str], seed: int
+) -> tuple[dict[str, Columns], list[str]]:
+    """Move 5 % of train into each missing split, without taking any name's last training triple."""
+    train = columns["train"]
+    entities = sorted({*train.head.names, *train.tail.names})
+    relations = sorted(train.relation.names)
+    entity_ids = dict(zip(entities, range(len(entities)), strict=True))
+    relation_ids = dict(zip(relations, range(len(relations)), strict=True))
+    parts = [
+        train.head.renumber(entity_ids),
+        train.relation.renumber(relation_ids),
+        train.tail.renumber(entity_ids),
+    ]
+    ids = np.stack(parts, axis=1)
+    # sorted and distinct: the draw must not depend on the line order of the file
+    rows = ids[np.unique(triple_keys(ids, len(entities), len(relations)), return_index=True)[1]]
+    repeated = len(train) - len(rows)
+    notices = [f"{train.source}: {repeated:,} duplicate triples dropped before the split"] if repeated else []
+    shuffled = rows[np.random.Generator(np.random.PCG64(seed)).permutation(len(rows))]
+    # the first triple of every name stays
+    free = np.ones(len(rows), dtype=bool)
+    free[np.unique(shuffled[:, 1], return_index=True)[1]] = False
+    free[np.unique(shuffled[:, [0, 2]].ravel(), return_index=True)[1] // 2] = False
+    candidates = np.flatnonzero(free)
+    size = min(max(1, round(_HELD_OUT * len(rows))), candidates.size // (len(missing) + 1))
+    if size == 0:
+        raise DataError(
+            f"{train.source}: too few triples ({len(rows)}) to draw {' and '.join(missing)} without taking a "
+            f"name's last one; add {' and '.join(f'{split}.txt' for split in missing)}"
+        )
+
+    def to_columns(triples: np.ndarray[Any, Any], source: str) -> Columns:
+        head, relation, tail = triples.T
+        ends = Column(head, entities), Column(tail, entities)
+        return Columns(ends[0], Column(relation, relations), ends[1], source, unit="row")
+
+    result = dict(columns)
+    for number, split in enumerate(missing):
+        taken = candidates[number * size : (number + 1) * size]
+        result[split] = to_columns(shuffled[taken], f"{train.source} ({split})")
+    rest = np.delete(shuffled, candidates[: size * len(missing)], axis=0)
+    result["train"] = to_columns(rest, train.source)
+    return result, notices

@@ -1,0 +1,222 @@
+"""The table of knowledge graphs: folder, counts, content hashes, addresses, licence. Standard library only.
+
+Hashes and counts lie in `kg_files.json` beside this file. A hash is the sha256 of a file's *content*: its
+distinct lines sorted by bytes, LF ends, no byte order mark (see `content_hash`). It does not depend on line
+order, line ends or gzip, so every mirror of a data set has the same one. Files whose reference was never seen
+have none; their counts are checked all the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from graphzoo.datasets.files.sources import find_row, read_facts
+
+__all__ = ["FileFacts", "KGSource", "content_hash", "find_source", "list_knowledge_graphs"]
+
+_RAW = "https://raw.githubusercontent.com"
+# pinned to commits where one could be found; of `master` the hashes in kg_files.json say what is meant
+_KNOWFORMER = f"{_RAW}/jnanliu/KnowFormer/59880af1fd086a4bdea15cb9a174c09b5ada666e/data"
+_KGE = f"{_RAW}/DeepGraphLearning/KnowledgeGraphEmbedding/617062aaedf53bf4d6b44450a580a96dc30e0632/data"
+_PYKEEN = f"{_RAW}/pykeen/pykeen/master/src/pykeen/datasets"
+_VILLMOW = f"{_RAW}/villmow/datasets_knowledge_embedding/045a868edc0b18d7083b14e80715e82d92938fff"
+_CODEX = f"{_RAW}/tsafavi/codex/e805ea2f512d7f0f8e44f213bc4db51dac0de118/data/triples"
+_GRAIL = f"{_RAW}/kkteru/grail/master/data"
+_MSTAR = f"{_RAW}/nju-websoft/MStar/1a05189fe1329d79e8f02323f212776ed879dbc0/data"
+
+
+@dataclass(frozen=True)
+class FileFacts:
+    """What is known of one split file.
+
+    Args:
+        num_triples: Distinct triples.
+        sha256: Content hash, None if the file was never seen.
+        num_bytes: Size of the uncompressed file, 0 if unknown.
+        md5: Of the file as published, where nothing better is known.
+    """
+
+    num_triples: int
+    sha256: str | None
+    num_bytes: int
+    md5: str | None = None
+
+
+@dataclass(frozen=True)
+class KGSource:
+    """One row of the table.
+
+    Args:
+        name: Name on the command line.
+        folder: Folder below `<data root>/kg/`.
+        urls: Addresses of a split file, tried in order; `{split}` stands for train, valid or test.
+        licence: As stated by the repositories named in `urls`.
+        citation: Where the data set was published.
+        inductive: Folder of the graph that is predicted on, None for a transductive data set.
+        inductive_urls: Addresses of its files.
+        embedded: Whether the triples are part of the package.
+        provisional: Splits whose hash is of a reconstructed file: a difference is a warning, not an error.
+        note: What a user should know.
+    """
+
+    name: str
+    folder: str
+    urls: tuple[str, ...]
+    licence: str
+    citation: str
+    inductive: str | None = None
+    inductive_urls: tuple[str, ...] = ()
+    embedded: bool = False
+    provisional: tuple[str, ...] = ()
+    note: str = ""
+
+    def counts(self, folder: str | None = None) -> tuple[int, int]:
+        """Expected numbers of entities and (own) relations of a folder."""
+        facts = read_facts("graphzoo.datasets.kg", "kg_files.json")[folder or self.folder]
+        return int(facts["entities"]), int(facts["relations"])
+
+    def file(self, split: str, folder: str | None = None) -> FileFacts:
+        """Facts of one split file of a folder."""
+        values = read_facts("graphzoo.datasets.kg", "kg_files.json")[folder or self.folder][split]
+        return FileFacts(values["triples"], values["sha256"], values["bytes"], values.get("md5"))
+
+
+def content_hash(data: bytes) -> str:
+    r"""sha256 of the distinct lines of a text in byte order, each ended by LF.
+
+    >>> content_hash(b"b\r\na") == content_hash(b"a\nb\nb\n")
+    True
+    """
+    lines = set(data.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").split(b"\n"))
+    lines.discard(b"")
+    digest = hashlib.sha256()
+    for line in sorted(lines):
+        digest.update(line + b"\n")
+    return digest.hexdigest()
+
+
+def list_knowledge_graphs() -> list[str]:
+    """Names of the table, in its order."""
+    return [source.name for source in _SOURCES]
+
+
+def find_source(name: str) -> KGSource:
+    """The row of a data set; case, `-` and `_` do not matter.
+
+    Raises:
+        ValueError: if there is none; the message names the nearest.
+    """
+    return find_row(_SOURCES, name, kind="knowledge graph", own="kg", folders=True)
+
+
+_DETTMERS = "Dettmers et al., Convolutional 2D Knowledge Graph Embeddings, AAAI 2018"
+_KEMP = f"Kemp et al., Learning Systems of Concepts, AAAI 2006; split of {_DETTMERS}"
+_TERU = "Teru et al., Inductive Relation Prediction by Subgraph Reasoning, ICML 2020"
+
+
+def _inductive(prefix: str, folder: str, grail: str, knowformer: str) -> list[KGSource]:
+    def urls(suffix: str) -> tuple[str, ...]:
+        return (
+            f"{_GRAIL}/{grail}{suffix}/{{split}}.txt",
+            f"{_KNOWFORMER}/inductive/{knowformer}{suffix}/{{split}}.txt",
+            f"{_MSTAR}/{grail}{suffix}/{{split}}.txt",
+        )
+
+    return [
+        KGSource(
+            f"{prefix}-v{k}",
+            f"{folder}_v{k}",
+            urls(f"_v{k}"),
+            "none stated (kkteru/grail), MIT (jnanliu/KnowFormer)",
+            _TERU,
+            inductive=f"{folder}_v{k}_ind",
+            inductive_urls=urls(f"_v{k}_ind"),
+        )
+        for k in range(1, 5)
+    ]
+
+
+_SOURCES = (
+    KGSource(
+        "umls",
+        "UMLS",
+        (f"{_PYKEEN}/umls/{{split}}.txt", f"{_VILLMOW}/other/umls/{{split}}.txt"),
+        "MIT (pykeen/pykeen)",
+        _DETTMERS,
+        embedded=True,
+    ),
+    KGSource(
+        "fb15k237",
+        "FB15k-237",
+        (f"{_KNOWFORMER}/fb15k-237/{{split}}.txt", f"{_KGE}/FB15k-237/{{split}}.txt"),
+        "MIT (TimDettmers/ConvE)",
+        "Toutanova & Chen, Observed versus Latent Features for Knowledge Base Completion, CVSC 2015",
+    ),
+    KGSource(
+        "wn18rr",
+        "WN18RR",
+        (f"{_VILLMOW}/WN18RR/text/{{split}}.txt", f"{_KGE}/wn18rr/{{split}}.txt"),
+        "MIT (TimDettmers/ConvE)",
+        _DETTMERS,
+    ),
+    KGSource(
+        "nell995",
+        "NELL-995",
+        (f"{_KNOWFORMER}/nell-995/{{split}}.txt",),
+        "MIT (jnanliu/KnowFormer)",
+        "Xiong et al., DeepPath, EMNLP 2017; split of RED-GNN and KnowFormer",
+        provisional=("train",),
+        note="the hash of train is of a file decoded from thunlp/OpenKE, believed to be the same triples",
+    ),
+    KGSource(
+        "yago310",
+        "YAGO3-10",
+        (f"{_KGE}/YAGO3-10/{{split}}.txt",),
+        "none stated",
+        "Mahdisoltani et al., YAGO3, CIDR 2015; split of " + _DETTMERS,
+        note="no content hash is known: counts are checked, a download also by the md5 in TorchDrug",
+    ),
+    KGSource(
+        "kinship",
+        "Kinship",
+        (f"{_PYKEEN}/kinships/{{split}}.txt",),
+        "MIT (pykeen/pykeen)",
+        _KEMP,
+    ),
+    KGSource(
+        "nations",
+        "Nations",
+        (f"{_PYKEEN}/nations/{{split}}.txt",),
+        "MIT (pykeen/pykeen)",
+        _KEMP,
+    ),
+    KGSource(
+        "codex-m",
+        "CoDEx-M",
+        (f"{_CODEX}/codex-m/{{split}}.txt",),
+        "MIT (tsafavi/codex)",
+        "Safavi & Koutra, CoDEx: A Comprehensive Knowledge Graph Completion Benchmark, EMNLP 2020",
+    ),
+    *(
+        KGSource(
+            f"countries-s{k}",
+            f"Countries_S{k}",
+            (f"{_KGE}/countries_S{k}/{{split}}.txt",),
+            "MIT (TimDettmers/ConvE)",
+            "Bouchard et al., On Approximate Reasoning Capabilities of Low-Rank Vector Spaces, AAAI SSS 2015",
+        )
+        for k in range(1, 4)
+    ),
+    KGSource(
+        "yago310-quarter",
+        "YAGO3-10-quarter",
+        (),
+        "none stated (LARS-research/RED-GNN)",
+        "the train quarter of RED-GNN with the full valid and test sets of YAGO3-10",
+        note="for scale tests only, not comparable with YAGO3-10; no public file has this layout",
+    ),
+    *_inductive("fb15k237", "FB15k-237", "fb237", "fb15k-237"),
+    *_inductive("wn18rr", "WN18RR", "WN18RR", "wn18rr"),
+    *_inductive("nell995", "NELL-995", "nell", "nell-995"),
+)

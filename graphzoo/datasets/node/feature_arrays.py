@@ -1,0 +1,76 @@
+"""Node features as plain arrays: how they enter a file and a fingerprint."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphzoo.datasets.files.arrays import to_bytes
+from graphzoo.datasets.node.build import csr_tensor
+
+__all__ = ["feature_parts", "fingerprint_of", "pack_features", "unpack_features"]
+
+_Array = np.ndarray[Any, np.dtype[Any]]
+
+# dense features with fewer non-zeros than this share are written as a list of them
+_SPARSE_BELOW = 0.1
+
+
+def fingerprint_of(parts: Iterable[_Array]) -> str:
+    """sha256 of arrays, each with its size before it."""
+    digest = hashlib.sha256()
+    for part in parts:
+        data = np.ascontiguousarray(part).reshape(-1).view(np.uint8)
+        digest.update(data.size.to_bytes(8, "little"))
+        digest.update(data.data)
+    return digest.hexdigest()
+
+
+def feature_parts(x: Tensor) -> list[_Array]:
+    """What of features, dense or sparse CSR, enters a fingerprint."""
+    layout = to_bytes(f"{x.layout} {list(x.shape)}")
+    if x.layout == torch.sparse_csr:
+        return [
+            layout,
+            x.crow_indices().cpu().numpy().astype("<i8", copy=False),
+            x.col_indices().cpu().numpy().astype("<i8", copy=False),
+            x.values().cpu().numpy().astype("<f4", copy=False),
+        ]
+    return [layout, x.cpu().numpy().astype("<f4", copy=False)]
+
+
+def pack_features(x: Tensor) -> tuple[dict[str, _Array], dict[str, Any]]:
+    """Arrays and description of the features; mostly empty dense ones as their non-zeros."""
+    shape = list(x.shape)
+    if x.layout == torch.sparse_csr:
+        arrays = {
+            "x_crow": x.crow_indices().cpu().numpy(),
+            "x_col": x.col_indices().cpu().numpy(),
+            "x_values": x.values().cpu().numpy(),
+        }
+        return arrays, {"layout": "csr", "shape": shape}
+    dense = np.ascontiguousarray(x.cpu().numpy())
+    # by bits, so that a negative zero comes back as one
+    filled = dense.view(np.int32) != 0
+    if not dense.size or filled.mean() >= _SPARSE_BELOW:
+        return {"x": dense}, {"layout": "dense", "shape": shape}
+    place = np.flatnonzero(filled)
+    return {"x_place": place, "x_values": dense.reshape(-1)[place]}, {"layout": "listed", "shape": shape}
+
+
+def unpack_features(arrays: Mapping[str, _Array], description: Mapping[str, Any]) -> Tensor:
+    """What `pack_features` described."""
+    shape = tuple(description["shape"])
+    if description["layout"] == "csr":
+        parts = [torch.from_numpy(arrays[key]) for key in ("x_crow", "x_col", "x_values")]
+        return csr_tensor(parts[0], parts[1], parts[2], shape)
+    if description["layout"] == "dense":
+        return torch.from_numpy(arrays["x"]).reshape(shape)
+    dense = np.zeros(shape, dtype=np.float32)
+    dense.reshape(-1)[arrays["x_place"]] = arrays["x_values"]
+    return torch.from_numpy(dense)

@@ -1,0 +1,231 @@
+"""Folders to share: weights as safetensors, what they are as JSON, a model card, and nothing that could run.
+
+    model.safetensors   the weights
+    config.json         {"format": 1, "graphzoo": which encoder with which settings, ...}
+    README.md           the model card
+    graph/              for a whole model: the names and facts, or the features, that prediction needs
+
+The names are those of the Hugging Face Hub, so such a folder can be uploaded as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from graphzoo.errors import UsageError
+from graphzoo.system.json_file import read_json
+from graphzoo.system.regular_files import copy_regular, require_regular
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = [
+    "CARD",
+    "FORMAT",
+    "SETTINGS",
+    "WEIGHTS",
+    "card_header",
+    "facts_table",
+    "new_folder",
+    "read_pretrained",
+    "write_pretrained",
+    "writing",
+]
+
+FORMAT = 1
+WEIGHTS, SETTINGS, CARD = "model.safetensors", "config.json", "README.md"
+_MOST_BYTES = 1 << 26  # of config.json: a large vocabulary of classes or relations takes some megabytes
+
+
+def write_pretrained(
+    folder: str | os.PathLike[str],
+    weights: Mapping[str, Tensor],
+    settings: Mapping[str, Any],
+    *,
+    card: str = "",
+    graph: Path | None = None,
+) -> Path:
+    """Write such a folder in one piece: it is there whole or not at all.
+
+    Args:
+        folder: Must not exist yet, or be empty.
+        weights: Name -> tensor; views and tensors that share memory are stored as they look.
+        settings: Plain values, what `read_pretrained` gives back beside the weights.
+        card: Text of the model card.
+        graph: A folder that is copied as `graph`.
+
+    Returns:
+        The folder.
+
+    Raises:
+        UsageError: if there is something in `folder`, it cannot be written, or a setting is no plain value.
+    """
+    from safetensors.torch import save_file
+
+    try:
+        text = json.dumps({"format": FORMAT, **settings}, indent=1, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"the settings cannot be written as JSON: {error}") from error
+    with new_folder(folder) as part, writing(folder):
+        kept = {name: value.detach().cpu().contiguous().clone() for name, value in weights.items()}
+        settings_file, weights_file = part / SETTINGS, part / WEIGHTS
+        settings_file.write_text(text + "\n", encoding="utf-8")
+        save_file(kept, weights_file, metadata={"format": "pt"})
+        # safetensors writes for the owner alone, whatever the umask; who shares a folder shares all of it
+        weights_file.chmod(stat.S_IMODE(settings_file.stat().st_mode))
+        if card:
+            (part / CARD).write_text(card, encoding="utf-8")
+        if graph is not None:
+            copy_folder(graph, part / "graph")
+    return Path(folder)
+
+
+def copy_folder(source: Path, target: Path) -> None:
+    """Copy a folder's files and folders with the usual modes; links and what is no file are refused.
+
+    Args:
+        source: The folder.
+        target: A folder that is not there yet.
+
+    Raises:
+        OSError: if something cannot be read or written.
+    """
+    target.mkdir()
+    for path in sorted(source.iterdir()):
+        if path.is_dir() and not path.is_symlink():
+            copy_folder(path, target / path.name)
+        else:
+            copy_regular(path, target / path.name)
+
+
+def card_header(tags: Iterable[str], licence: str = "") -> str:
+    """The lines at the head of a model card that the Hugging Face Hub reads.
+
+    Args:
+        tags: Beside `graph`.
+        licence: Of the weights, if it is known.
+    """
+    lines = ["---", "library_name: graphzoo", "tags:", *(f"- {tag}" for tag in ("graph", *tags))]
+    return "\n".join([*lines, *([f"license: {json.dumps(licence)}"] if licence else []), "---"])
+
+
+def facts_table(facts: Mapping[str, Any]) -> str:
+    """A table of two columns for a model card; what is None is left out."""
+    rows = (f"| {key} | {_cell(value)} |" for key, value in facts.items() if value is not None)
+    return "\n".join(["| | |", "|---|---|", *rows])
+
+
+def _cell(value: Any) -> str:
+    return str(value).replace("|", "\\|").replace("\n", " ")
+
+
+@contextmanager
+def new_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
+    """A folder to fill, which takes its name when the block ends well; otherwise nothing is left of it.
+
+    Args:
+        folder: Must not exist yet, or be empty.
+
+    Yields:
+        Where to write.
+
+    Raises:
+        UsageError: if there is something in `folder`, or it cannot be written.
+    """
+    shown, folder = Path(folder), Path(folder).absolute()
+    if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
+        raise UsageError(f"{shown} exists already and is left as it is\nGive another folder")
+    part = folder.with_name(f"{folder.name}.{os.getpid()}.part")
+    try:
+        with writing(shown):
+            part.mkdir(parents=True)
+        yield part
+        with writing(shown):
+            part.replace(folder)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+@contextmanager
+def writing(folder: str | os.PathLike[str]) -> Iterator[None]:
+    """Say which folder cannot be written.
+
+    Args:
+        folder: As the user named it.
+
+    Raises:
+        UsageError: instead of the system's error.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(
+            f"{folder} cannot be written: {error.strerror or error}\nGive another folder"
+        ) from error
+
+
+def _is_on_hub(path: str | os.PathLike[str]) -> bool:
+    """Whether it reads like a repository of the Hugging Face Hub, USER/NAME, and no folder does."""
+    return bool(re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", str(path))) and not Path(path).exists()
+
+
+def _from_hub(name: str) -> Path:
+    """The folder into which the Hub's own library fetches a repository: in its cache."""
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError as error:
+        raise UsageError(
+            f"there is no folder {name}\nTo fetch it from the Hugging Face Hub: pip install 'graphzoo[hub]'"
+        ) from error
+    try:
+        return Path(snapshot_download(name, allow_patterns=[WEIGHTS, SETTINGS, CARD, "graph/*"]))
+    except (OSError, ValueError) as error:  # its errors of the network, of names and of rights are such
+        line = " ".join(str(error).split())[:200]
+        raise UsageError(
+            f"there is no folder {name}, and the Hugging Face Hub gave none: {line}\nCheck the name"
+        ) from error
+
+
+def read_pretrained(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Settings of such a folder, and its weights as `state_dict`. Nothing in it is executed.
+
+    Args:
+        path: The folder, or its `model.safetensors`; or USER/NAME, a repository of the Hugging Face Hub.
+
+    Raises:
+        UsageError: naming the file that is missing, damaged, or of a later format.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    place = _from_hub(str(path)) if _is_on_hub(path) else Path(path)
+    weights = place / WEIGHTS if place.is_dir() else place
+    file = weights.with_name(SETTINGS)
+    if not weights.is_file():
+        raise UsageError(f"{place} holds no {WEIGHTS}\nMake one with graphzoo export RUN --out DIR")
+    try:
+        settings = read_json(file, most=_MOST_BYTES)
+        if not isinstance(settings, dict) or not isinstance(settings.get("graphzoo"), dict):
+            raise ValueError("no `graphzoo` entry")
+        if not isinstance(settings.get("hyper_parameters", {}), dict):
+            raise ValueError("`hyper_parameters` is no mapping")
+    except (OSError, ValueError, RecursionError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"{file} cannot be used: {reason}\nExport the model again") from error
+    found = settings.get("format")
+    if not isinstance(found, int) or not 1 <= found <= FORMAT:
+        raise UsageError(f"{file}: format {found!r}, this graphzoo reads {FORMAT}\nInstall a newer version")
+    try:
+        require_regular(weights)
+        state = load_file(weights)
+    except (OSError, SafetensorError, ValueError) as error:
+        raise UsageError(f"{weights} is damaged ({error})\nExport the model again") from error
+    return {**settings, "state_dict": state}

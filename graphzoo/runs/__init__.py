@@ -1,0 +1,1 @@
+"""What a run is on disk, and how its files are read. Nothing here imports torch."""

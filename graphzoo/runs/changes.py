@@ -1,0 +1,312 @@
+"""What a run was asked for beyond its presets, and the command that asks for it again."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from graphzoo.catalog.classes import load_class
+from graphzoo.catalog.presets import Preset, find_preset, list_presets
+from graphzoo.catalog.settings import read_settings
+from graphzoo.errors import UsageError
+from graphzoo.runs.published import find_recipe
+from graphzoo.runs.record import TOLD, Record, flatten
+from graphzoo.runs.results_file import shaping_callbacks
+from graphzoo.runs.series import word_of
+
+__all__ = [
+    "changed_protocol",
+    "changed_settings",
+    "presets_digest",
+    "repeat_command",
+    "repeat_runs",
+    "what_differs",
+]
+
+# Where and how a run is watched, which changes no figure.
+_NO_MATTER = (
+    "data.root",
+    "data.download",
+    "data.num_workers",
+    "trainer.accelerator",
+    "trainer.devices",
+    "trainer.logger",
+    "trainer.callbacks",
+    "trainer.enable_progress_bar",
+    "trainer.enable_model_summary",
+    "trainer.enable_checkpointing",
+    "trainer.log_every_n_steps",
+    "trainer.default_root_dir",
+    "trainer.profiler",
+)
+# Beside the recipe's own differences a table names so many settings, and values up to so many letters.
+_MOST_NAMED, _MOST_LETTERS = 3, 20
+# Changed settings that leave the protocol as it is: which split of the row a run has, where the data lie, how
+# many samples are judged at once, and on how many an epoch is chosen.
+_SAME_PROTOCOL = (
+    "data.split_index",
+    "data.path",
+    "data.micro_batch_size",
+    "data.eval_batch_size",
+    "data.max_valid_triples",
+    "data.max_valid_pairs",
+)
+# Of the Trainer, beside what tells runs apart.
+_TRAINING = ("trainer.overfit_batches", "trainer.callbacks")
+_SECTIONS = ("model", "data", "trainer", "optimizer", "lr_scheduler")
+
+
+def changed_settings(record: Record) -> dict[str, tuple[Any, Any]]:
+    """Settings that differ from those of the run's presets, where they are silent from the classes' own.
+
+    Args:
+        record: A run.
+
+    Returns:
+        Name -> (this run's value, the usual one). Empty for a run without config.yaml.
+    """
+    found = {
+        name: value
+        for name, value in flatten(record.config).items()
+        if name.partition(".")[0] in _SECTIONS and name not in _NO_MATTER
+    }
+    usual = _of_presets(record)
+    usual = _defaults(record.config) | usual
+    if record.config:
+        recipe = {"trainer": {"callbacks": usual.get("trainer.callbacks")}}
+        found["trainer.callbacks"] = _plain_callbacks(record.config)
+        usual["trainer.callbacks"] = _plain_callbacks(recipe)
+    return {
+        name: (value, usual.get(name))
+        for name, value in found.items()
+        if not _same(value, usual.get(name)) and not name.endswith(".seed")
+    }
+
+
+def what_differs(record: Record, *, ablation: bool = False) -> str:
+    """How a run's protocol differs from that of the figure published for its recipe, in a few words.
+
+    Args:
+        record: A run; without config.yaml only what its recipe says is known.
+        ablation: Whether the published figure is one for this row's own changes of the model.
+
+    Returns:
+        What the recipe says and the settings that are not the recipe's: limits, the length of training, and
+        anything of model or data. Empty where nothing differs, and for a run of no recipe.
+    """
+    recipe = _recipe(record)
+    if recipe is None:
+        return ""
+    # told when the run was judged, and true as long as the recipe is what it was then
+    known = None if ablation else record.result.get("changed")
+    if not isinstance(known, str) or not _is_as_told(record):
+        known = changed_protocol(record, ablation=ablation)
+    return "; ".join(filter(None, [recipe.header.get("differs", ""), known]))
+
+
+def _is_as_told(record: Record) -> bool:
+    """Whether the presets are those that the run was judged by; taken for granted where one is unreadable."""
+    try:
+        return bool(record.result.get("presets_digest") == presets_digest(record))
+    except (OSError, UsageError):
+        return True
+
+
+def changed_protocol(record: Record, *, ablation: bool = False) -> str:
+    """The settings of a run that are not its recipe's and make another protocol, in a few words.
+
+    Reads the defaults of the run's classes, and imports torch for them.
+
+    Args:
+        record: A run; empty for one without config.yaml, and for a run of no recipe.
+        ablation: See `what_differs`.
+    """
+    if _recipe(record) is None:
+        return ""
+    changed = {
+        name: values
+        for name, values in changed_settings(record).items()
+        if name.startswith((*TOLD, "optimizer", "lr_scheduler", *_TRAINING))
+        and name not in _SAME_PROTOCOL
+        and not (ablation and name.startswith("model."))
+    }
+    # what leaves part of the data out weighs most, then the length of training
+    order = sorted(
+        changed, key=lambda name: (not name.startswith("trainer.limit_"), "max_epochs" not in name)
+    )
+    told = [_change(name, *changed[name]) for name in order[:_MOST_NAMED]]
+    more = [f"and {len(order) - _MOST_NAMED} more"] if len(order) > _MOST_NAMED else []
+    return ", ".join([*told, *more])
+
+
+def _change(name: str, value: Any, usual: Any) -> str:
+    if name == "trainer.callbacks":
+        told = [" ".join(map(str, _words_of(entry))) for entry in value or []]
+        return ", ".join(told) or "no " + " ".join(map(str, _words_of(usual[0])))
+    words = " ".join(filter(None, [name, _short(value)]))
+    return words if usual is None or not _short(usual) else f"{words} (recipe {_short(usual)})"
+
+
+def _words_of(callback: Mapping[str, Any]) -> list[Any]:
+    """`EMAWeightAveraging decay 0.9`."""
+    given = callback.get("init_args", {}).items()
+    return [callback["class_path"].rpartition(".")[2], *(word for pair in given for word in pair)]
+
+
+def _short(value: Any) -> str:
+    """A plain value; empty where it is too long for a table."""
+    text = word_of(value)
+    return text if len(text) <= _MOST_LETTERS else ""
+
+
+def repeat_command(record: Record) -> str:
+    """A command line that trains the run again: names, seed and the settings that were changed.
+
+    Args:
+        record: A run of `graphzoo fit` or `graphzoo test`.
+    """
+    words = ["graphzoo", str(record.result.get("command") or "fit")]
+    words += ["--model", record.model, "--data", record.data, *_recipe_words(record)]
+    if record.seed is not None:
+        words += ["--seed", str(record.seed)]
+    if words[1] != "fit" and record.result.get("checkpoint"):
+        words += ["--ckpt_path", str(record.result["checkpoint"])]
+    for name, (value, _) in changed_settings(record).items():
+        words.append(f"--{name}={word_of(value)}")
+    return shlex.join(words)
+
+
+def repeat_runs(records: Sequence[Record]) -> str:
+    """A command line that makes several runs of one setting again, with their mean.
+
+    Args:
+        records: Runs that differ in seed and split alone. Of some that are not every seed on every split, and
+            of tests of given checkpoints, the command repeats the first.
+    """
+    first = records[0]
+    seeds = sorted({record.seed for record in records if record.seed is not None})
+    splits = sorted({record.split for record in records if record.split is not None})
+    several = len(splits) > 1
+    whole = len(records) == len(seeds) * max(1, len(splits))
+    if len(records) == 1 or not whole or first.result.get("command", "fit") != "fit":
+        return repeat_command(first)
+    words = ["graphzoo", "reproduce", first.model, first.data, *_recipe_words(first)]
+    words += ["--seeds", ",".join(map(str, seeds))]
+    if several:
+        words += ["--splits", ",".join(map(str, splits))]
+    for name, (value, _) in changed_settings(first).items():
+        if not (several and name == "data.split_index"):
+            words.append(f"--{name}={word_of(value)}")
+    return shlex.join(words)
+
+
+def _recipe_words(record: Record) -> list[str]:
+    own = f"{record.model}/{record.data}"
+    recipe = _recipe(record)
+    if recipe is not None and recipe.name != own:
+        return ["--recipe", recipe.name.removeprefix(f"{record.model}/")]
+    if recipe is None and any(preset.name == own for preset in list_presets("recipe", record.model)):
+        return ["--recipe", "none"]  # what a recipe in a file of the user's said is among the changes
+    return []
+
+
+def _of_presets(record: Record) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for preset in _presets(record):
+        found |= flatten(read_settings(preset.path))
+    return found
+
+
+def presets_digest(record: Record) -> str:
+    """sha256 of what a run's data, model and recipe presets set, shortened; imports no torch."""
+    settings = json.dumps(_of_presets(record), sort_keys=True, default=str)
+    return hashlib.sha256(settings.encode()).hexdigest()[:12]
+
+
+def _presets(record: Record) -> list[Preset]:
+    presets: list[Preset] = []
+    for kind, name in (("data", record.data), ("model", record.model)):
+        try:
+            presets.append(find_preset(kind, name))
+        except UsageError:
+            continue  # a class path, or a name that only the user's machine knows
+    recipe = _recipe(record)
+    return [*presets, recipe] if recipe is not None else presets
+
+
+def _recipe(record: Record) -> Preset | None:
+    try:
+        return find_recipe(record.model, record.recipe, record.data)
+    except UsageError:
+        return None  # it is no longer there
+
+
+def _defaults(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Default values in the signatures of the classes that the configuration names."""
+    model = config.get("model") or {}
+    encoder = (model.get("init_args") or {}).get("encoder") if isinstance(model, dict) else None
+    found = []
+    for prefix, described in (("model", model), ("model.encoder", encoder), ("data", config.get("data"))):
+        path = described.get("class_path") if isinstance(described, dict) else None
+        if isinstance(path, str):
+            found.append((prefix, path))
+    return dict(_defaults_of(tuple(found)))
+
+
+@functools.cache
+def _defaults_of(classes: tuple[tuple[str, str], ...]) -> Mapping[str, Any]:
+    """The same of prefixes and class paths; a report asks twice for each of its settings."""
+    from lightning.pytorch import Trainer
+
+    found = _signature(Trainer, "trainer") | {"trainer.use_distributed_sampler": False}
+    for prefix, path in classes:
+        try:
+            # a class that nobody registered is not imported for a picture
+            found |= _signature(load_class(path, "config.yaml"), prefix)
+        except UsageError:
+            continue
+    return found
+
+
+def _plain_callbacks(config: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+    """The callbacks that shape a training, without the arguments that their classes have anyway."""
+    found = []
+    for entry in shaping_callbacks(config):
+        path = entry["class_path"]
+        try:
+            usual = _signature(load_class(path, "config.yaml"), path)
+        except UsageError:
+            usual = {}  # a class that nobody registered is not imported for a picture
+        given = entry["init_args"].items()
+        arguments = {name: value for name, value in given if usual.get(f"{path}.{name}") != value}
+        found.append({"class_path": path, **({"init_args": arguments} if arguments else {})})
+    return found or None
+
+
+def _signature(cls: type, prefix: str) -> dict[str, Any]:
+    parameters = inspect.signature(cls).parameters.values()
+    return {
+        f"{prefix}.{parameter.name}": parameter.default
+        for parameter in parameters
+        if parameter.default is not parameter.empty
+    }
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(other, str) and "${" in other:
+        return True  # follows another setting
+    if one in (None, [], {}, "") and other in (None, [], {}, ""):
+        return True
+    if isinstance(one, bool) or isinstance(other, bool) or one is None or other is None:
+        return one is other
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return list(map(str, one)) == list(map(str, other))
+    try:
+        return float(one) == float(other)  # YAML reads 1e-3 as a word
+    except (TypeError, ValueError):
+        return str(one) == str(other)

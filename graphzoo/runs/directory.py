@@ -1,0 +1,142 @@
+"""Where a run is written: `runs/<model>-<data>/<time>-<id>/`, never over an earlier one."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from pathlib import Path
+
+from graphzoo.errors import UsageError
+from graphzoo.runs.checkpoints import RUNS
+from graphzoo.runs.lock import LOCK
+from graphzoo.system.regular_files import read_regular_text
+
+__all__ = [
+    "choose_run_directory",
+    "is_child",
+    "missing_folders",
+    "own_rank",
+    "relative",
+    "several_processes",
+    "write_config",
+]
+
+_VARIABLE = "GRAPHZOO_RUN_DIR"
+# What lies there before a run does: of loggers, which begin to write before it, and of one that was killed.
+_EARLY = ("tensorboard", "wandb", "lightning_logs", LOCK)
+
+
+def choose_run_directory(model: str, data: str, *, wanted: Path | None = None, resume: bool = False) -> Path:
+    """The directory of a new run; nothing is made yet.
+
+    Args:
+        model: Name for the path.
+        data: Name for the path.
+        wanted: Directory asked for.
+        resume: Whether the run goes on in `wanted`.
+
+    Raises:
+        UsageError: when `wanted` holds another run, or is a file.
+    """
+    # Processes that Lightning starts for DDP inherit the choice of the first.
+    if is_child():
+        return Path(os.environ[_VARIABLE])
+    if wanted is None and several_processes():
+        raise UsageError(
+            "several processes were started from outside (torchrun, srun), and each would choose a run "
+            "directory of its own\nAdd --run_dir DIR: one new folder for all of them"
+        )
+    if wanted is None:
+        stamp = time.strftime("%Y%m%d-%H%M%S")
+        wanted = RUNS / f"{_plain(model)}-{_plain(data)}" / f"{stamp}-{secrets.token_hex(2)}"
+    elif wanted.exists() and not wanted.is_dir():
+        raise UsageError(f"--run_dir {wanted} is a file; give a folder that does not exist yet")
+    elif not resume and own_rank() == 0:  # the other processes see what the first has begun to write
+        _check_free(wanted)
+    os.environ[_VARIABLE] = str(wanted.absolute())
+    return wanted
+
+
+def is_child() -> bool:
+    """Whether Lightning started this process for a run that another one began."""
+    return "LOCAL_RANK" in os.environ and _VARIABLE in os.environ
+
+
+def several_processes() -> bool:
+    """Whether a launcher such as torchrun or srun started several processes, each on its own."""
+    if is_child():
+        return False
+    counts = [os.environ.get("WORLD_SIZE", "")]
+    if "SLURM_PROCID" in os.environ and os.environ.get("SLURM_JOB_NAME") not in ("bash", "interactive"):
+        counts.append(os.environ.get("SLURM_NTASKS", ""))
+    return any(count.isdecimal() and int(count) > 1 for count in counts)
+
+
+def missing_folders(run: Path) -> list[Path]:
+    """The run directory and the folders above it that do not exist yet, the innermost first."""
+    run = run.absolute()
+    return [folder for folder in (run, *run.parents) if not folder.exists()]
+
+
+def write_config(run: Path, text: str) -> Path | None:
+    """Write config.yaml; an earlier one that differs is kept as config.1.yaml, config.2.yaml, ...
+
+    Args:
+        run: The run directory.
+        text: The configuration.
+
+    Returns:
+        The absolute path of the file, or None when it was there already.
+    """
+    run.mkdir(parents=True, exist_ok=True)
+    path = run / "config.yaml"
+    if path.is_file():
+        if read_regular_text(path, errors="replace") == text:
+            return None
+        number = 1
+        while (kept := run / f"config.{number}.yaml").exists():
+            number += 1
+        path.rename(kept)
+    path.write_text(text, encoding="utf-8")
+    return path.absolute()
+
+
+def relative(path: Path) -> Path:
+    """The path as seen from the current folder, for messages; unchanged when it lies elsewhere."""
+    try:
+        return path.absolute().relative_to(Path.cwd())
+    except ValueError:
+        return path
+
+
+def _check_free(wanted: Path) -> None:
+    found = sorted(entry.name for entry in wanted.iterdir()) if wanted.is_dir() else []
+    if any(name in found for name in ("checkpoints", "results.json")) or _is_run_config(wanted):
+        raise UsageError(
+            f"--run_dir {wanted} holds a run already, and runs are never overwritten\n"
+            f"Choose another folder, or go on with it: graphzoo fit --ckpt_path {wanted}"
+        )
+    if others := [name for name in found if name not in _EARLY]:
+        raise UsageError(
+            f"--run_dir {wanted} is no run directory and not empty: it holds {', '.join(others[:3])}\n"
+            "Give a folder that does not exist yet"
+        )
+
+
+def _is_run_config(folder: Path) -> bool:
+    path = folder / "config.yaml"
+    return path.is_file() and "graphzoo" in read_regular_text(path, errors="replace")[:100]
+
+
+def own_rank() -> int:
+    """The number of this process among those that a launcher such as torchrun or SLURM has started."""
+    found = os.environ.get("RANK") or os.environ.get("SLURM_PROCID") or "0"
+    return int(found) if found.isdecimal() else 0
+
+
+def _plain(name: str) -> str:
+    return (
+        "".join(character if character.isalnum() or character in "-_." else "_" for character in name)
+        or "run"
+    )

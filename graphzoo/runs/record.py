@@ -1,0 +1,429 @@
+"""Run directories as they are read for a report, and which of them are runs of one setting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from graphzoo.catalog.presets import read_header
+from graphzoo.catalog.settings import read_settings
+from graphzoo.errors import UsageError, suggestion
+from graphzoo.runs.checkpoints import RUNS
+from graphzoo.runs.curves import Curves, read_curves
+from graphzoo.runs.published import (
+    SHOWN,
+    Published,
+    check_figures,
+    check_names,
+    mean_and_deviation,
+    published_values,
+    read_row,
+)
+from graphzoo.runs.results_file import SELECTED, config_hash, selection_of
+from graphzoo.system.json_file import read_json
+from graphzoo.system.regular_files import open_regular
+
+__all__ = ["TOLD", "Group", "Record", "find_records", "flatten", "group_records", "read_record", "tell_apart"]
+
+_MOST_RUNS = 200
+# Settings that a label names, of those by which runs differ.
+_FEW_SETTINGS = 2
+# Settings by which runs are told apart; the rest of the Trainer's changes no figure.
+TOLD = (
+    "model.",
+    "data.",
+    *(f"trainer.{name}" for name in ("max_", "precision", "gradient_clip", "accumulate", "limit_")),
+)
+
+
+@dataclass(frozen=True)
+class Record:
+    """One run: what its directory says, without loading a model.
+
+    Args:
+        path: The run directory, as the user wrote it.
+        result: Content of results.json; empty while the run is not finished.
+        config: Content of config.yaml; empty without one.
+        header: Names of model, data and recipe in config.yaml.
+    """
+
+    path: Path
+    result: dict[str, Any] = field(repr=False)
+    config: dict[str, Any] = field(repr=False)
+    header: dict[str, str]
+
+    @property
+    def model(self) -> str:
+        """Name of the model."""
+        return str(self.result.get("model") or self.header.get("model") or "model")
+
+    @property
+    def data(self) -> str:
+        """Name of the data."""
+        return str(self.result.get("data") or self.header.get("data") or "data")
+
+    @property
+    def recipe(self) -> str:
+        """`<model>/<name>`, or empty."""
+        return str(self.result.get("recipe") or self.header.get("recipe") or "")
+
+    @property
+    def seed(self) -> int | None:
+        """Its seed, if it is known."""
+        found = self.result.get("seed", self.config.get("seed_everything"))
+        return found if isinstance(found, int) and not isinstance(found, bool) else None
+
+    @property
+    def split(self) -> int | None:
+        """The `split_index` of its data, where they have one."""
+        found = flatten(self.config.get("data"), "data").get("data.split_index")
+        return found if isinstance(found, int) else None
+
+    @property
+    def name(self) -> str:
+        """What tells it apart from other runs of its setting."""
+        named = self.split is not None and self.path.name.startswith("split-")
+        parts = [f"split {self.split}"] if named else []
+        return ", ".join([*parts, f"seed {self.seed}"]) if self.seed is not None else self.path.name
+
+    @property
+    def best_epoch(self) -> int | None:
+        """Epoch of the tested checkpoint, from 0, if that was chosen on validation."""
+        found = self.result.get("best_epoch")
+        return found if isinstance(found, int) and selection_of(self.result) == SELECTED[0] else None
+
+    @property
+    def tested(self) -> dict[str, float]:
+        """Figures of the test split."""
+        return {
+            name: float(value)
+            for name, value in (self.result.get("metrics") or {}).items()
+            if name.startswith("test/")
+        }
+
+    @property
+    def state(self) -> str:
+        """Empty for a tested run, "not tested" after `fit --no-test` and the like, else "not finished"."""
+        if self.tested:
+            return ""
+        return "not tested" if self.result or self._has_trained() else "not finished"
+
+    def _has_trained(self) -> bool:
+        """Whether all epochs are done, and validated if any was: nothing else tells it without a test."""
+        wanted = (self.config.get("trainer") or {}).get("max_epochs")
+        if not isinstance(wanted, int) or wanted <= 0:
+            return False
+        values = self.curves.values
+        judged = [points for name, points in values.items() if name.startswith("val/")]
+        # a whole number is the end of an epoch
+        return any(points[-1][0] >= wanted for points in judged or values.values())
+
+    @cached_property
+    def curves(self) -> Curves:
+        """Values over epochs; none where the run wrote no metrics.csv."""
+        return read_curves(self.path / "metrics.csv")
+
+    @property
+    def hash(self) -> str:
+        """What runs with the same settings share, whatever their seed."""
+        return config_hash(self.config) if self.config else str(self.result.get("config_hash") or self.path)
+
+
+@dataclass
+class Group:
+    """Runs of one setting.
+
+    Args:
+        records: The runs, at least one.
+        row: Content of row.json if these are the runs of a reproduced row.
+        label: What the report calls them.
+        short: What tells them apart from the report's other settings; empty: the label does.
+    """
+
+    records: list[Record]
+    row: dict[str, Any] = field(default_factory=dict, repr=False)
+    label: str = ""
+    short: str = ""
+
+    @property
+    def first(self) -> Record:
+        """The run that stands for all where one is shown: the first that is finished."""
+        return next((record for record in self.records if record.result), self.records[0])
+
+    def figures(self) -> dict[str, tuple[float, float | None, int]]:
+        """Metric -> mean, deviation and number of the runs that have it; in the order of tables."""
+        values: dict[str, list[float]] = {}
+        for record in self.records:
+            for name, value in record.tested.items():
+                values.setdefault(name, []).append(value)
+        names = [name for name in SHOWN if name in values] or sorted(values)
+        return {name: (*mean_and_deviation(values[name]), len(values[name])) for name in names}
+
+    def published(self) -> dict[str, Published]:
+        """The paper's figures: of the row, else of the recipe."""
+        if self.row:
+            return {
+                name: Published(found["paper"], found.get("paper_std"))
+                for name, found in self.row["metrics"].items()
+                if found.get("paper") is not None
+            }
+        record = self.first
+        try:
+            return published_values(record.model, record.recipe, record.data)
+        except UsageError:
+            return {}  # a recipe that is no longer there
+
+
+def find_records(paths: Sequence[Path], damaged: list[UsageError] | None = None) -> list[Record]:
+    """The runs that are run directories themselves or lie below the given folders.
+
+    Args:
+        paths: Folders.
+        damaged: Gets what is wrong with each run that is left out for it; None: the first is refused.
+
+    Raises:
+        UsageError: for a path that is not there or holds no run, and for damaged files; for the first of them
+            where nothing else is left.
+    """
+    found: dict[Path, Record] = {}
+    for path in paths:
+        folder = (
+            path.parent if path.name in ("results.json", "metrics.csv", "config.yaml", "row.json") else path
+        )
+        if not folder.is_dir():
+            raise UsageError(_not_there(path))
+        runs = [folder] if _is_run(folder) else sorted(_runs_below(folder), key=_natural)
+        if not runs:
+            raise UsageError(
+                f"{path} holds no run: neither config.yaml nor results.json lies in it or below it\n"
+                "Give the folder that graphzoo fit named, such as runs/galit-cora/20260101-120000-ab12"
+            )
+        for run in runs:
+            try:
+                found.setdefault(run.absolute(), record := read_record(run))
+                if damaged is not None:
+                    _ = record.curves  # read now: later they would stop the whole report
+            except UsageError as error:
+                if damaged is None:
+                    raise
+                found.pop(run.absolute(), None)
+                damaged.append(error)
+    if damaged and not found:
+        raise damaged[0]
+    if len(found) > _MOST_RUNS:
+        raise UsageError(
+            f"{len(found)} runs are more than one report can show ({_MOST_RUNS})\nName some of them"
+        )
+    return list(found.values())
+
+
+def _is_run(folder: Path) -> bool:
+    if (folder / "results.json").is_file() or (folder / "metrics.csv").is_file():
+        return True
+    # a preset folder of the user's may hold a config.yaml too
+    return (folder / "config.yaml").is_file() and "graphzoo" in read_header_line(folder / "config.yaml")
+
+
+def read_header_line(path: Path) -> str:
+    """The first line of a file."""
+    with open_regular(path) as file:
+        return file.readline(200).decode("utf-8", errors="replace")
+
+
+def _runs_below(folder: Path) -> set[Path]:
+    names = ("results.json", "config.yaml")
+    files = (path for name in names for path in folder.rglob(name))
+    return {path.parent for path in files if ".stopped-" not in path.parent.name and _is_run(path.parent)}
+
+
+def _natural(path: Path) -> list[tuple[int, str]]:
+    import re
+
+    parts = re.split(r"(\d+)", str(path))
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
+
+
+def _not_there(path: Path) -> str:
+    if path.exists():
+        return f"{path} is a file\nGive the run directory that holds it"
+    near = [str(run) for run in path.parent.iterdir()] if path.parent.is_dir() else []
+    hint = suggestion(str(path), near)
+    if not hint and RUNS.is_dir():
+        newest = sorted(RUNS.glob("*/*/config.yaml"), key=lambda file: file.stat().st_mtime)[-3:]
+        hint = (
+            "The newest runs: " + ", ".join(str(file.parent) for file in reversed(newest)) if newest else ""
+        )
+    return "\n".join(filter(None, [f"there is no {path}", hint]))
+
+
+def read_record(run: Path) -> Record:
+    """What a run directory holds.
+
+    Args:
+        run: The directory.
+
+    Raises:
+        UsageError: for a damaged results.json or config.yaml.
+    """
+    result: dict[str, Any] = {}
+    config: dict[str, Any] = {}
+    header: dict[str, str] = {}
+    path = run / "results.json"
+    if path.is_file():
+        try:
+            result = read_json(path)
+            check_figures(result["metrics"].values())
+            check_names(result)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UsageError(
+                f"{path} is damaged ({type(error).__name__}: {error})\n"
+                f"Write it again: graphzoo test --ckpt_path {run}"
+            ) from error
+    path = run / "config.yaml"
+    if path.is_file():
+        config = read_config(path)
+        header = read_header(path)
+    record = Record(run, result, config, header)
+    try:
+        _ = record.hash, record.name, record.tested, record.best_epoch, _graph(record)
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        raise UsageError(
+            f"{run} is damaged ({type(error).__name__}: {error})\n"
+            f"Move it away, or write its results again: graphzoo test --ckpt_path {run}"
+        ) from error
+    return record
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The settings of a run; empty where the file holds none.
+
+    Args:
+        path: Its config.yaml.
+
+    Raises:
+        UsageError: for a damaged file.
+    """
+    try:
+        found = read_settings(path)
+    except UsageError as error:
+        what = str(error).partition("\n")[0]
+        raise UsageError(f"{what}\nMove it away: the run is shown without its settings then") from error
+    return found if isinstance(found, dict) else {}
+
+
+def group_records(records: Sequence[Record], damaged: list[UsageError] | None = None) -> list[Group]:
+    """Runs that differ in nothing but seed and split together; the others apart, each with a name of its own.
+
+    Args:
+        records: At least one.
+        damaged: Gets what is wrong with each row.json that is left out for it; None: the first is refused.
+
+    Raises:
+        UsageError: for a damaged row.json beside a run.
+    """
+    found: dict[tuple[str, ...], Group] = {}
+    refused: set[Path] = set()
+    for record in records:
+        row_file = record.path.absolute().parent / "row.json"
+        is_row = (row_file.parent / "command.json").is_file()
+        place = str(row_file.parent) if is_row else ""
+        key = (place, record.model, record.data, record.recipe, record.hash, "" if place else _graph(record))
+        group = found.setdefault(key, Group([]))
+        group.records.append(record)
+        if is_row and row_file.is_file() and not group.row and row_file not in refused:
+            try:
+                group.row = read_row(row_file)
+            except UsageError as error:
+                if damaged is None:
+                    raise
+                damaged.append(error)
+                refused.add(row_file)
+    groups = list(found.values())
+    for group in groups:
+        group.label = _plain_label(group)
+    _tell_apart(groups)
+    return groups
+
+
+def _plain_label(group: Group) -> str:
+    record = group.first
+    recipe = record.recipe.rpartition("/")[2]
+    label = f"{record.model} on {record.data}"
+    if recipe and recipe != record.data:
+        label += f" ({recipe})"
+    name = group.row.get("name")
+    return f"{label}: {name}" if name else label
+
+
+def _graph(record: Record) -> str:
+    """What runs on the same graph share, whatever its split."""
+    split = record.result.get("split") or {}
+    path = flatten(record.config.get("data"), "data").get("data.path")
+    # the fingerprint of link data covers the split; one's own files may change otherwise under the same links
+    links = split.get("links") if path is None and isinstance(split, dict) else None
+    return str(links or record.result.get("data_fingerprint") or "")
+
+
+def _tell_apart(groups: list[Group]) -> None:
+    """Add to labels that occur twice the settings that differ, or else the folder."""
+    for label in {group.label for group in groups}:
+        same = [group for group in groups if group.label == label]
+        if len(same) < 2:
+            continue
+        told = tell_apart([group.first.config for group in same], [group.first.path for group in same])
+        for group, text in zip(same, told, strict=True):
+            group.label = f"{label}, {text}" if text else label
+            if len(same) == len(groups):
+                group.short = text
+
+
+def tell_apart(configs: Sequence[Any], folders: Sequence[Path]) -> list[str]:
+    """What tells several settings of one model on the same data apart, each text different.
+
+    Args:
+        configs: Content of a config.yaml of each; empty where there is none.
+        folders: Where each lies, which is told where its settings do not.
+
+    >>> tell_apart([{"model": {"lr": 0.1}}, {"model": {"lr": 0.2}}], [Path("a"), Path("b")])
+    ['lr=0.1', 'lr=0.2']
+    """
+    flat = [flatten(config) if config else {} for config in configs]
+    known = [one for one in flat if one]
+    names = sorted(
+        name
+        for name in set().union(*known)
+        if name.startswith(TOLD)
+        and not name.endswith((".seed", ".root", ".path", ".num_workers"))
+        and len({str(one.get(name)) for one in known}) > 1
+    )
+    kept = names[:_FEW_SETTINGS]
+    told = [
+        ", ".join(f"{name.rpartition('.')[2]}={one.get(name)}" for name in kept) if one else ""
+        for one in flat
+    ]
+    for places in ([folder.name for folder in folders], [str(folder) for folder in folders]):
+        if len(set(told)) == len(told):
+            break
+        told = [
+            ", ".join(filter(None, [text, place])) if told.count(text) > 1 else text
+            for text, place in zip(told, places, strict=True)
+        ]
+    return told
+
+
+def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested settings as one level: `model.encoder.num_layers`, without `init_args`.
+
+    >>> flatten({"model": {"init_args": {"lr": 0.1}}})
+    {'model.lr': 0.1}
+    """
+    if not isinstance(config, dict):
+        return {prefix: config}
+    found: dict[str, Any] = {}
+    for name, value in config.items():
+        inner = prefix if name == "init_args" else f"{prefix}.{name}" if prefix else str(name)
+        found |= flatten(value, inner) if isinstance(value, dict) and value else {inner: value}
+    return found

@@ -1,0 +1,55 @@
+"""Writing files so that nobody ever sees half of one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+
+from graphzoo.datasets.errors import DataError
+from graphzoo.system.memory import available_bytes
+
+__all__ = ["check_growth", "write_atomically"]
+
+# Bytes that any packed file may unpack to, and how many times its own size a larger one may: one-hot features
+# shrink to a five-hundredth, and packing's best, a little over a thousandth, is left to endless zeros.
+_UNPACKED, _GROWTH = 1 << 26, 1000
+
+
+def check_growth(path: Path, packed: int, unpacked: int) -> None:
+    """Refuse a small file that would fill the memory.
+
+    Args:
+        path: The file.
+        packed: Its size in bytes.
+        unpacked: What it unpacks to, or has unpacked to so far.
+
+    Raises:
+        DataError: with the numbers.
+    """
+    too_large = False
+    if unpacked > _UNPACKED:
+        import torch  # only here: this module serves commands that start without it
+
+        available = available_bytes(torch.device("cpu"))
+        too_large = available is not None and unpacked > available
+    if unpacked > max(_UNPACKED, _GROWTH * packed) or too_large:
+        raise DataError(
+            f"{path}: {packed:,} bytes that unpack to {unpacked:,} or more, which could fill the memory\n"
+            "  if you trust the file, write it unpacked (numpy.savez, gunzip)"
+        )
+
+
+def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Let `write` fill a file beside `path`, then give it that name at once; the folder is made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with partial.open("wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)

@@ -1,0 +1,52 @@
+"""Reading JSON that may come from anybody: a plain file of a sane size, and every fault a `ValueError`."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from typing import Any
+
+from graphzoo.system.regular_files import MOST_TEXT, read_regular_text
+
+__all__ = ["check_plain", "read_json"]
+
+_MOST_DEPTH = 50
+_LARGEST = 2**63
+
+
+def read_json(path: str | os.PathLike[str], *, most: int = MOST_TEXT) -> Any:
+    """The plain values in a JSON file.
+
+    Args:
+        path: The file.
+        most: Bytes that it may have.
+
+    Raises:
+        ValueError: for content that is no JSON of a sane shape.
+        OSError: for what is no regular file, too large, or cannot be read.
+    """
+    try:
+        found = json.loads(read_regular_text(path, most=most))
+        check_plain(found)
+    except RecursionError as error:
+        raise ValueError(f"nested more than {_MOST_DEPTH} deep") from error
+    return found
+
+
+def check_plain(value: Any, depth: int = 0) -> None:
+    """Refuse values on which later sums, sorts and formats would stumble.
+
+    Args:
+        value: From JSON.
+        depth: Of the value in the whole.
+
+    Raises:
+        ValueError: for numbers beyond 64 bits, and for what lies too deep in lists and dictionaries.
+    """
+    if depth > _MOST_DEPTH:
+        raise ValueError(f"nested more than {_MOST_DEPTH} deep")
+    if isinstance(value, int) and not -_LARGEST <= value < _LARGEST:
+        raise ValueError(f"a number of {math.floor(math.log10(abs(value))) + 1:,} digits")
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        check_plain(item, depth + 1)

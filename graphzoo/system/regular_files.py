@@ -1,0 +1,172 @@
+"""The one place where files of others are opened: regular files only, and no more of them than was asked for.
+
+A run directory, a checkpoint or a data file may come from anybody. A named pipe in its place would be waited
+for without end, a device such as /dev/zero never ends, a link may lead to what nobody meant to share.
+Importing this needs the standard library only.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import stat
+from pathlib import Path
+
+from graphzoo.system.memory import free_bytes
+
+__all__ = [
+    "MOST_TEXT",
+    "copy_regular",
+    "is_regular",
+    "open_regular",
+    "read_regular",
+    "read_regular_text",
+    "require_regular",
+]
+
+MOST_TEXT = 1 << 26
+"""Bytes of any text that a run writes: results, settings, descriptions."""
+
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFLNK: "a link",
+}
+_PIECE = 1 << 20
+
+
+def require_regular(path: str | os.PathLike[str], *, follow: bool = True) -> os.stat_result:
+    """Refuse what is no regular file, without opening it.
+
+    Args:
+        path: The file.
+        follow: Whether a link may stand for the file that it leads to.
+
+    Returns:
+        Its facts.
+
+    Raises:
+        OSError: if it is not there, or something else; `strerror` says what.
+    """
+    found = os.stat(path, follow_symlinks=follow)
+    _check(found, path)
+    return found
+
+
+def is_regular(path: str | os.PathLike[str], *, follow: bool = True) -> bool:
+    """Whether it is a regular file, or a link to one if links are followed."""
+    try:
+        require_regular(path, follow=follow)
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def open_regular(
+    path: str | os.PathLike[str], *, most: int | None = None, follow: bool = True, holes: bool = True
+) -> io.BufferedReader:
+    """Open a regular file for reading.
+
+    Args:
+        path: The file.
+        most: Bytes that it may have; None for any number.
+        follow: Whether a link may stand for the file that it leads to.
+        holes: Whether it may consist of holes alone. They take no room on the disk, but who reads all of them
+            needs minutes, and memory.
+
+    Returns:
+        The file, opened.
+
+    Raises:
+        OSError: if it cannot be opened, is no regular file, or is larger; `strerror` says what.
+    """
+    # Looked at twice: opening a device can do something, and between look and opening the file may change.
+    require_regular(path, follow=follow)
+    flags = (
+        os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
+    )
+    descriptor = os.open(path, flags if follow else flags | getattr(os, "O_NOFOLLOW", 0))
+    try:
+        found = os.fstat(descriptor)
+        _check(found, path)
+        if most is not None and found.st_size > most:
+            raise OSError(errno.EINVAL, f"larger than {most:,} bytes ({found.st_size:,})", os.fspath(path))
+        blocks = getattr(found, "st_blocks", None)
+        # packed and network file systems count blocks in ways of their own: only gross holes are refused
+        if not holes and blocks is not None and found.st_size > MOST_TEXT + 1024 * 512 * blocks:
+            raise OSError(
+                errno.EINVAL, f"almost all of its {found.st_size:,} bytes are holes", os.fspath(path)
+            )
+        return open(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def read_regular(path: str | os.PathLike[str], *, most: int | None = None) -> bytes:
+    """The bytes of a regular file.
+
+    Args:
+        path: The file.
+        most: Bytes that it may have. None for as many as memory is free; a file with holes is refused then,
+            which takes no room on its disk but would take all memory.
+
+    Raises:
+        OSError: as `open_regular`.
+    """
+    with open_regular(path, most=most, holes=most is not None) as file:
+        found = os.fstat(file.fileno())
+        if most is None and found.st_size > MOST_TEXT:
+            free = free_bytes()
+            if free is not None and found.st_size > free:
+                sizes = f"{found.st_size / 2**30:,.1f} GiB, and {free / 2**30:,.1f} GiB of memory are free"
+                raise OSError(errno.ENOMEM, f"it has {sizes}: give a smaller file", os.fspath(path))
+        data = file.read(found.st_size + 1)
+    if len(data) > found.st_size:
+        raise OSError(errno.EINVAL, "it grows while it is read", os.fspath(path))
+    return data
+
+
+def read_regular_text(path: str | os.PathLike[str], *, most: int = MOST_TEXT, errors: str = "strict") -> str:
+    """The text of a regular file in UTF-8, line ends as `open` makes them.
+
+    Args:
+        path: The file.
+        most: Bytes that it may have.
+        errors: What is done with bytes that are no UTF-8.
+
+    Raises:
+        OSError: as `open_regular`.
+        UnicodeDecodeError: (a ValueError) for bytes that are no UTF-8.
+    """
+    text = read_regular(path, most=most).decode("utf-8", errors)
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def copy_regular(source: Path, target: Path, *, most: int | None = None) -> None:
+    """Copy a regular file; a link is refused, for what it leads to may not be meant to be shared.
+
+    Args:
+        source: The file.
+        target: Is not there yet.
+        most: Bytes that it may have.
+
+    Raises:
+        OSError: as `open_regular`, and where the target cannot be written.
+    """
+    with open_regular(source, most=most, follow=False, holes=False) as file, target.open("xb") as copy:
+        left = os.fstat(file.fileno()).st_size
+        while left > 0 and (piece := file.read(min(left, _PIECE))):
+            copy.write(piece)
+            left -= len(piece)
+
+
+def _check(found: os.stat_result, path: str | os.PathLike[str]) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        kind = _KINDS.get(stat.S_IFMT(found.st_mode), "something else")
+        number = errno.EISDIR if stat.S_ISDIR(found.st_mode) else errno.EINVAL
+        raise OSError(number, f"it is {kind}, not a regular file", os.fspath(path))

@@ -1,0 +1,57 @@
+"""A lock between processes: who waits for longer than a moment says for whom."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from graphzoo.system.shown import tell
+
+__all__ = ["TellingLock"]
+
+NOTICE = 5.0
+"""Seconds that a process waits without a word."""
+
+
+class TellingLock(FileLock):
+    """A `FileLock` that does not wait in silence: the process in front may be stopped for hours."""
+
+    def acquire(self, timeout: float | None = None, *args: Any, **options: Any) -> Any:
+        """Take the lock; after `NOTICE` seconds one line tells which process has it.
+
+        Args:
+            timeout: Seconds to wait at most, below 0 without end; None: those of the lock.
+            args: See `FileLock.acquire`.
+            options: See `FileLock.acquire`.
+
+        Raises:
+            Timeout: when the other process keeps it for longer.
+        """
+        wanted = self.timeout if timeout is None else timeout
+        if 0 <= wanted <= NOTICE or options.get("blocking") is False:
+            return super().acquire(wanted, *args, **options)
+        try:
+            return super().acquire(NOTICE, *args, **options)
+        except Timeout:
+            limit = "" if wanted < 0 else f" (for at most {wanted / 60:.0f} minutes)"
+            path = Path(self.lock_file)
+            tell(f"graphzoo: waits for {_holder(path)}, which has the lock {path}{limit}\n")
+        return super().acquire(wanted - NOTICE if wanted >= 0 else wanted, *args, **options)
+
+
+def _holder(path: Path) -> str:
+    """The process that has a lock, as far as the system tells: its number, and whether it is stopped."""
+    try:
+        found = path.stat()
+        wanted = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+        rows = [line.split() for line in Path("/proc/locks").read_text(encoding="ascii").splitlines()]
+        # 1: FLOCK ADVISORY WRITE 1234 08:01:5678 0 EOF; those that wait have an arrow behind their number
+        number = next(row[4] for row in rows if len(row) > 5 and row[5] == wanted and row[1] != "->")
+        status = Path(f"/proc/{int(number)}/status").read_text(encoding="utf-8", errors="replace")
+    except (OSError, ValueError, StopIteration):  # another system, or a process of another container
+        return "another process"
+    stopped = any(line.startswith("State:") and "stopped" in line for line in status.splitlines())
+    return f"process {number}" + (f", stopped (kill -CONT {number} lets it go on)" if stopped else "")

@@ -1,0 +1,123 @@
+"""Numbers that are none: where they are, and how a run says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from torch import Tensor, nn
+
+from graphzoo.errors import NonFiniteError
+from graphzoo.runs.directory import relative
+
+__all__ = [
+    "bad_weights",
+    "describe_weights",
+    "listed",
+    "not_finite",
+    "require_finite_weights",
+    "stopped",
+    "texts_of_processes",
+    "values_of_processes",
+]
+
+
+def not_finite(values: Mapping[str, Tensor]) -> list[str]:
+    """Names of the tensors that hold NaN or infinity."""
+    return [name for name, value in values.items() if not bool(torch.isfinite(value.detach()).all())]
+
+
+def bad_weights(module: nn.Module) -> list[str]:
+    """Names of parameters that hold NaN or infinity, and of saved buffers that hold NaN.
+
+    A buffer may hold infinity on purpose, as masks do.
+    """
+    parameters = {name: p for name, p in module.named_parameters() if p.is_floating_point()}
+    buffers = {name: value for name, value in module.state_dict().items() if name not in parameters}
+    # one look at all of them; names only where it finds something, for each costs a wait for the device
+    norms = list(torch._foreach_norm([p.detach() for p in parameters.values()])) if parameters else []
+    good = not norms or bool(torch.isfinite(torch.stack(norms)).all())
+    return ([] if good else not_finite(parameters)) + [
+        name for name, value in buffers.items() if isinstance(value, Tensor) and bool(value.isnan().any())
+    ]
+
+
+def describe_weights(module: nn.Module) -> str:
+    """Which weights are not finite, as part of a sentence."""
+    bad = bad_weights(module)
+    return f"the weights of {listed(bad)} are not finite" if bad else "all weights are finite still"
+
+
+def listed(names: Iterable[str]) -> str:
+    """Up to three names and how many there are beside them.
+
+    >>> listed(["a", "b", "c", "d", "e"])
+    'a, b, c and 2 more'
+    """
+    names = list(names)
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def stopped(trainer: Trainer, what: str) -> NonFiniteError:
+    """The error that ends a run: what is wrong, what to try, and the checkpoints that are good.
+
+    Args:
+        trainer: Of the run.
+        what: What is wrong, and when.
+    """
+    lines = [what]
+    if trainer.state.fn == "fit":
+        lines.append("Lower --model.lr or add --trainer.gradient_clip_val 1.0")
+        if good := _good_checkpoints(trainer):
+            lines.append(f"Last good checkpoints: {', '.join(good)}")
+    return NonFiniteError("\n".join(lines))
+
+
+def values_of_processes(trainer: Trainer, value: Tensor) -> Tensor:
+    """A number of each process, [W], the same in all of them: every one has to call this."""
+    value = value.detach().reshape(1)
+    if trainer.world_size == 1:
+        return value
+    found = [torch.empty_like(value) for _ in range(trainer.world_size)]
+    torch.distributed.all_gather(found, value)
+    return torch.cat(found)
+
+
+def texts_of_processes(trainer: Trainer, text: str) -> list[str]:
+    """What each process says, the same list in all of them: every one has to call this.
+
+    One that stopped by itself would leave the others waiting for it.
+
+    Args:
+        trainer: Of the run.
+        text: What this process says.
+    """
+    if trainer.world_size == 1:
+        return [text]
+    found = [""] * trainer.world_size
+    torch.distributed.all_gather_object(found, text)
+    return found
+
+
+def require_finite_weights(trainer: Trainer, module: LightningModule) -> None:
+    """Keep a checkpoint from being written over a good one.
+
+    Raises:
+        NonFiniteError: if `bad_weights` finds any.
+    """
+    if bad_weights(module):
+        when = f"(epoch {trainer.current_epoch}, step {trainer.global_step})"
+        raise stopped(trainer, f"{describe_weights(module)}, so no checkpoint is written {when}")
+
+
+def _good_checkpoints(trainer: Trainer) -> list[str]:
+    """The files of the run's checkpoint callbacks, which are written only while all weights are finite."""
+    found = set()
+    for callback in trainer.checkpoint_callbacks:
+        for name in ("best_model_path", "path"):
+            path = getattr(callback, name, None)
+            if path and Path(path).is_file():
+                found.add(str(relative(Path(path))))
+    return sorted(found)

@@ -1,0 +1,208 @@
+"""A command line as words: which are ours, which are Lightning's, and which cannot be right."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from graphzoo.catalog.classes import TaskInfo
+from graphzoo.catalog.presets import list_presets, read_header
+from graphzoo.errors import UsageError, suggestion
+
+__all__ = [
+    "FLAGS",
+    "GROUPS",
+    "OPTIONS",
+    "check_options",
+    "header_of_configs",
+    "join_lines",
+    "only_configs",
+    "passes_through",
+    "split_options",
+    "watch_metric",
+    "without_configs",
+]
+
+OPTIONS = {
+    "model": "a model by name, or a class path",
+    "data": "a data set by name, or a class path",
+    "recipe": "another recipe of the model, or `none`",
+    "trainer": "settings of the Trainer: bf16, cpu, ddp, gpu, smoke",
+    "logger": "csv, tensorboard, wandb; several with commas",
+    "run_dir": "where this run is written",
+    "seed": "the seed of everything",
+    "ckpt_path": "a run directory, `best`, `last` or a file",
+}
+FLAGS = {
+    "dry_run": "fit: what the run will take, from a few timed steps",
+    "no_test": "fit: leave the test split alone; no results.json",
+    "quiet": "nothing but the result and what went wrong",
+    "override": "resume with other settings than the checkpoint's",
+    "trust": "allow unregistered classes that a run's files name",
+    "debug": "show the traceback of unexpected errors",
+}
+LIGHTNING = ("config", "print_config", "help", "seed_everything", "optimizer", "lr_scheduler")
+GROUPS = ("trainer", "model", "data", "optimizer", "lr_scheduler")
+# What other commands call it, or its name without the group.
+_MEANT = {
+    **dict.fromkeys(("epochs", "max_epochs", "num_epochs"), "--trainer.max_epochs"),
+    **{
+        name: f"--trainer.{name}"
+        for name in ("max_steps", "max_time", "accelerator", "precision", "strategy")
+    },
+    **dict.fromkeys(("devices", "gpus", "num_gpus"), "--trainer.devices"),
+    **dict.fromkeys(("gpu", "cuda"), "--trainer gpu"),
+    "device": "--trainer.accelerator",
+    "cpu": "--trainer cpu",
+    **dict.fromkeys(("lr", "learning_rate"), "--model.lr"),
+    **{name: f"--model.{name}" for name in ("encoder", "loss", "weight_decay")},
+    **{name: f"--model.encoder.{name}" for name in ("hidden_channels", "num_layers", "num_heads", "dropout")},
+    **{name: f"--data.{name}" for name in ("path", "root", "batch_size", "micro_batch_size", "num_workers")},
+    **dict.fromkeys(("dataset", "data_set"), "--data"),
+    "wandb": "--logger wandb",
+    "tensorboard": "--logger tensorboard",
+    **dict.fromkeys(("checkpoint", "ckpt", "resume"), "--ckpt_path"),
+    **dict.fromkeys(("out", "output", "output_dir", "out_dir"), "--run_dir"),
+}
+
+
+def split_options(argv: list[str]) -> tuple[dict[str, str], set[str], list[str]]:
+    """Our own options (the last one wins, `logger` collects), our flags, and what LightningCLI is to read."""
+    values: dict[str, str] = {}
+    flags: set[str] = set()
+    rest: list[str] = []
+    position = 0
+    while position < len(argv):
+        token = argv[position]
+        position += 1
+        name, equals, value = token[2:].partition("=")
+        flag = name.replace("-", "_")  # --dry-run too
+        if token.startswith("--") and flag in FLAGS and not equals:
+            flags.add(flag)
+            continue
+        # Lightning's long name for the same thing.
+        own = "seed" if name == "seed_everything" else name
+        if not token.startswith("--") or own not in OPTIONS:
+            rest.append(token)
+            continue
+        if not equals:
+            if position == len(argv) or argv[position].startswith("--"):
+                raise UsageError(f"--{name} needs a value: {OPTIONS[own]}")
+            value = argv[position]
+            position += 1
+        values[own] = f"{values[own]},{value}" if own == "logger" and own in values else value
+        if own in ("data", "model", "trainer") and passes_through(own, value):
+            rest.append(f"--{own}={value}")
+    return values, flags, rest
+
+
+def check_options(command: str, rest: list[str]) -> None:
+    """Refuse what is wrong at first sight, before Lightning is imported."""
+    if rest and not rest[0].startswith("-"):
+        meant = f"--ckpt_path {rest[0]}" if Path(rest[0]).exists() else "--model knowformer --data umls"
+        raise UsageError(f"{command} takes options only, got {rest[0]!r}\nWrite: graphzoo {command} {meant}")
+    known = [*OPTIONS, *FLAGS, *LIGHTNING]
+    for before, token in zip(["", *rest], rest, strict=False):
+        if not token and before.startswith("--data."):
+            raise UsageError(f"{before} is empty: give it a value, or leave it out")
+        short = token[1:].partition("=")[0]
+        if re.match(r"-[a-zA-Z]", token) and (short in known or not re.match("-(c|h$|inf|nan)", token)):
+            whole = [short] if short in known else [o for o in OPTIONS if o.startswith(token[1])]
+            meant = ", ".join(f"--{option}" for option in whole)
+            told = f"unknown option {token}; options begin with two dashes" + (f": {meant}" if meant else "")
+            raise UsageError(join_lines(told, _help(command)))
+        name, equals, value = token[2:].partition("=")
+        name = name.rstrip("+")
+        if not token.startswith("--") or name in known or name == "verbose":
+            continue
+        group, dot, key = name.partition(".")
+        if not dot:
+            usual = _MEANT.get(name.lower().replace("-", "_"))
+            hint = f"Did you mean: {usual}?" if usual else suggestion(name, known, prefix="--")
+            raise UsageError(join_lines(f"unknown option --{name}", hint, _help(command)))
+        if group == "data" and equals and not value:
+            raise UsageError(f"--{name} is empty: give it a value, or leave it out")
+        if group not in GROUPS:
+            hint = suggestion(group, GROUPS, prefix="--")
+            raise UsageError(
+                join_lines(f"unknown option --{name}", hint.replace("?", f".{key}?", 1), _help(command))
+            )
+
+
+def passes_through(kind: str, value: str) -> bool:
+    """Whether a value is a class path or file that LightningCLI reads itself: no preset has that name."""
+    if any(value == preset.name for preset in list_presets(kind)):
+        return False
+    return bool(re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", value)) or value.endswith(
+        (".yaml", ".yml", ".json")
+    )
+
+
+def watch_metric(rest: list[str], task: TaskInfo | None) -> list[str]:
+    """Let EarlyStopping watch the task's metric unless another one is given."""
+    monitor, mode = (task.monitor, task.mode) if task is not None else ("auto", "max")
+    watched: list[str] = []
+    for position, token in enumerate(rest):
+        watched.append(token)
+        name, equals, value = token.partition("=")
+        before = rest[position - 1] if position else ""
+        if not (name == "--trainer.callbacks+" or before == "--trainer.callbacks+"):
+            continue
+        if (value if equals else token).rpartition(".")[2] != "EarlyStopping":
+            continue
+        if not any(
+            other.startswith(("--trainer.callbacks.monitor", "--trainer.callbacks.init_args.monitor"))
+            for other in rest[position:]
+        ):
+            watched += [
+                f"--trainer.callbacks.monitor={monitor}",
+                f"--trainer.callbacks.mode={mode}",
+            ]
+    return watched
+
+
+def header_of_configs(rest: list[str]) -> dict[str, str]:
+    """What the first lines of the configuration files among the arguments say; later files win."""
+    header: dict[str, str] = {}
+    arguments = only_configs(rest)
+    for value in arguments[1::2]:
+        if Path(value).is_file():
+            header |= read_header(value)
+    return header
+
+
+def only_configs(rest: list[str]) -> list[str]:
+    """The `--config FILE` pairs among the arguments, in the two-word form."""
+    found: list[str] = []
+    for position, token in enumerate(rest):
+        name, equals, value = token.partition("=")
+        if name in ("--config", "-c"):
+            found += [
+                "--config",
+                value if equals else (rest[position + 1] if position + 1 < len(rest) else ""),
+            ]
+    return found
+
+
+def without_configs(rest: list[str]) -> list[str]:
+    """The arguments without their `--config FILE` pairs."""
+    kept: list[str] = []
+    skip = False
+    for token in rest:
+        name, equals, _ = token.partition("=")
+        if skip:
+            skip = False
+        elif name in ("--config", "-c"):
+            skip = not equals
+        else:
+            kept.append(token)
+    return kept
+
+
+def join_lines(*lines: str) -> str:
+    """The lines that are not empty, as one text."""
+    return "\n".join(line for line in lines if line)
+
+
+def _help(command: str) -> str:
+    return f"`graphzoo {command} --help` shows the options."

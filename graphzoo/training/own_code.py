@@ -1,0 +1,126 @@
+"""Code of the current folder: what the user's own words name is imported from there, and nothing else is.
+
+With the folder on `sys.path` every module that some package merely looks for, and that is not installed,
+would be taken from there: a `torch_xla.py` in a folder of somebody's data would run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Any
+
+from graphzoo.catalog.settings import read_settings
+from graphzoo.errors import UsageError
+from graphzoo.training.parser import config_files
+
+__all__ = ["class_roots", "own_code"]
+
+_DOTTED = re.compile(r"(?<![\w./\\-])([^\W\d]\w*)(?:\.[^\W\d]\w*)+(?![\w./\\-])")
+_SETTINGS = (".yaml", ".yml", ".json")
+# Who imports on the word of the command line; everything else that asks was not told to by the user.
+_READERS = ("graphzoo", "jsonargparse")
+
+
+@contextlib.contextmanager
+def own_code(command_line: Sequence[str], *, without: Sequence[Path] = ()) -> Iterator[None]:
+    """Let class paths of a command line lie in the current folder.
+
+    They are found last, so that they shadow nothing, and only where the parser asks for them. What they
+    import in turn may lie in that folder, too.
+
+    Args:
+        command_line: Arguments, presets resolved.
+        without: Files of settings among them whose word does not count.
+    """
+    folder = os.getcwd()
+    finder = _OwnCode(folder, class_roots(command_line, without=without))
+    if not finder.roots or folder in sys.path or "" in sys.path:
+        yield
+        return
+    sys.meta_path.append(finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+
+
+def class_roots(command_line: Sequence[str], *, without: Sequence[Path] = ()) -> set[str]:
+    """The first parts of all class paths in a command line and in the files of settings that it names.
+
+    Args:
+        command_line: Arguments, presets resolved.
+        without: Files of settings whose word does not count.
+
+    >>> sorted(class_roots(["--model.encoder=mine.Net", "--data.path", "a/b.c", "--model.lr", "0.1"]))
+    ['mine']
+    """
+    found: set[str] = set()
+    seen = {os.path.abspath(path) for path in without}
+    words = [word.partition("=")[2] if word.startswith("--") else word for word in command_line]
+    for text in [*words, *config_files(command_line)]:
+        _collect(text, found, seen)
+    return found
+
+
+def _collect(value: Any, found: set[str], seen: set[str]) -> None:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            _collect(item, found, seen)
+    elif isinstance(value, str):
+        found.update(match.group(1) for match in _DOTTED.finditer(value))
+        # the parser takes such a file in place of a value
+        if value.endswith(_SETTINGS) and os.path.abspath(value) not in seen and os.path.isfile(value):
+            seen.add(os.path.abspath(value))
+            with contextlib.suppress(UsageError):  # the parser will tell what is wrong with it
+                _collect(read_settings(Path(value)), found, seen)
+
+
+class _OwnCode(MetaPathFinder):
+    """Finds modules of one folder for those who may ask.
+
+    Args:
+        folder: Where they lie.
+        roots: Names that the user typed.
+    """
+
+    def __init__(self, folder: str, roots: set[str]) -> None:
+        self.folder = folder
+        self.roots = roots
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The module of that name, when the user or a module of the folder asks for it."""
+        if path is not None:  # a part of a package, which knows its own folder
+            return None
+        asking = _asking()
+        reader = str(asking.get("__name__")).partition(".")[0] in _READERS
+        if not (reader and fullname in self.roots) and not self._is_here(asking.get("__file__")):
+            return None
+        return PathFinder.find_spec(fullname, [self.folder])
+
+    def _is_here(self, file: object) -> bool:
+        return isinstance(file, str) and os.path.abspath(file).startswith(os.path.join(self.folder, ""))
+
+
+def _asking() -> dict[str, Any]:
+    """The names of the module whose code imports: the nearest that is not the machinery of imports."""
+    frame: FrameType | None = sys._getframe(1)
+    machinery = (__file__, importlib.__file__)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith("<frozen importlib") and file not in machinery:
+            return frame.f_globals
+        frame = frame.f_back
+    return {}

@@ -1,0 +1,328 @@
+"""Turns the parser's complaints into a few lines with the remedy."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, ClassVar, NoReturn
+
+from lightning.pytorch.cli import LightningArgumentParser
+
+from graphzoo.catalog.settings import read_settings
+from graphzoo.errors import UsageError, nearest, suggestion
+from graphzoo.training.options import GROUPS
+
+__all__ = ["GraphzooParser", "config_files", "explain", "innermost", "merged_settings"]
+
+_NOT_ACCEPTED = re.compile(r"(?:Option|does not accept option) '([^']+)'(?: is not accepted)?")
+_UNRECOGNIZED = re.compile(r"unrecognized arguments?: (.+)", re.DOTALL)
+_NO_VALUE = re.compile(r"argument (?:-\w/)?(--[\w.+]+)[^:]*: expected (?:one|at least one) argument")
+_NUMBER = re.compile(r"-\d+|-\d*\.\d+")  # what a parser takes for a value, dash or not
+_KEY = re.compile(r"Parser key \"([^\"]+)\":?\s*")
+_EXPECTED = re.compile(r"Expected (?:an? )?(.+?)\. Got value: (.+)", re.DOTALL)
+_NESTED = re.compile(r"NestedArg\(key='([^']+)', val=(.+)\)")
+_BY_NAME = {
+    "callbacks": "lightning.pytorch.callbacks",
+    "logger": "lightning.pytorch.loggers",
+    "optimizer": "torch.optim",
+    "lr_scheduler": "torch.optim.lr_scheduler",
+}
+_WRAPPED = ("Does not validate against any", "Problem with given class_path", "Type collections.abc")
+
+
+class GraphzooParser(LightningArgumentParser):
+    """Lightning's parser without the 60 lines of usage before each error.
+
+    Attributes:
+        command_line: What the user typed, presets resolved: the words of an error come from here.
+        options: Every option there is, for suggestions.
+    """
+
+    command_line: ClassVar[list[str]] = []
+    options: ClassVar[list[str]] = []
+
+    def parse_args(self, args: Any = None, *more: Any, **options: Any) -> Any:
+        """Parse, once every file of settings is known to be plain values of a sane size.
+
+        The parser itself would unfold anchors without end, and take minutes over a thousand open brackets.
+        """
+        for file in config_files(args or []):
+            read_settings(Path(file))
+        return super().parse_args(args, *more, **options)
+
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+        """Raise `UsageError` with the option, what is wrong with it, and the nearest names."""
+        if not self.exit_on_error:  # a parser inside a parser: the outer one catches and tells
+            super().error(message, ex)
+        raise UsageError(explain(message, self.command_line, self.options, ex)) from ex
+
+
+def config_files(command_line: Sequence[Any]) -> list[str]:
+    """The files of settings in a command line, in any of the spellings that the parser knows.
+
+    >>> config_files(["--config", "a", "--config=b", "-c", "d", "-c=e", "-cf"])
+    ['a', 'b', 'd', 'e', 'f']
+    """
+    found = []
+    words = [str(word) for word in command_line]
+    for position, word in enumerate(words):
+        if word in ("--config", "-c"):
+            found += words[position + 1 : position + 2]
+        elif word.startswith("--config="):
+            found.append(word.removeprefix("--config="))
+        elif word.startswith("-c") and not word.startswith("--"):
+            found.append(word[2:].removeprefix("="))
+    return found
+
+
+def innermost(error: BaseException) -> BaseException:
+    """The error that a parser's long list of alternatives was made of, or the error itself."""
+    current = error
+    while str(current).startswith(_WRAPPED) and (inner := current.__cause__ or current.__context__):
+        current = inner
+    return current
+
+
+def explain(
+    message: str, command_line: list[str], options: list[str], error: BaseException | None = None
+) -> str:
+    """A parser's message in words of the command line.
+
+    Args:
+        message: From jsonargparse: keys without their groups, long lists of types.
+        command_line: What the user typed, presets resolved.
+        options: Names of all options of the command, with `--`.
+        error: Where the message comes from; the innermost key of its causes is the one that is wrong.
+
+    Returns:
+        At most a few lines.
+    """
+    if match := _UNRECOGNIZED.search(message):
+        words = match.group(1).split()
+        return _left_over(words, command_line) or _unknown(words[0].partition("=")[0], options)
+    if match := _NO_VALUE.search(message):
+        return _without_value(match.group(1), command_line)
+    if "parsing config" in message:
+        return _bad_file(command_line) or message
+    if match := _NOT_ACCEPTED.search(message):
+        name = match.group(1)
+        option = _find_option(name, command_line) or name
+        return _unknown(option, _siblings(option, command_line))
+    texts = [message]
+    while error is not None:
+        texts.append(str(error))
+        error = error.__cause__ or error.__context__
+    keyed = [text for text in texts if _KEY.search(text)]
+    if not keyed:
+        return message
+    key = _KEY.findall(keyed[-1])[-1]
+    option = _find_option(key, command_line) or key
+    value = _value_of(option, command_line)
+    if option == "--config" or "File does not exist" in keyed[-1]:
+        return f"{option}: {keyed[-1][_KEY.search(keyed[-1]).end() :].strip()}"  # type: ignore[union-attr]
+    several = _types(keyed[-1])
+    if " or " in several and not _NESTED.search(message):
+        return "\n".join(
+            filter(None, [f"{option}: {value!r} does not fit", _class_hint(option, value) or several])
+        )
+    for text in reversed(texts):
+        if (expected := _EXPECTED.search(text)) and "\n" not in expected.group(2):
+            return f"{option}: expected {_plain_type(expected.group(1))}, got {expected.group(2)!r}"
+    nested = _NESTED.search(message)
+    if nested and nested.group(1) != "init_args":
+        option, value = _find_option(nested.group(1), command_line) or option, nested.group(2).strip("'")
+    reason = _import_problem(value) or _class_hint(option, value) or _types(keyed[-1])
+    return "\n".join(line for line in (f"{option}: {value!r} does not fit", reason) if line)
+
+
+def _plain_type(text: str) -> str:
+    text = re.sub(r"<class '(?:[\w.]*\.)?(\w+)'>", r"\1", text).strip()
+    return re.sub(r"typing\.Literal\[(.+)\]", r"one of \1", text)
+
+
+def _types(text: str) -> str:
+    if match := re.search(r"Subtypes: \[(.+)\]", text):
+        names = re.findall(r"<class '(?:[\w.]*\.)?(\w+)'>|Literal\[([^\]]+)\]", match.group(1))
+        plain = [first or f"one of {second}" for first, second in names if first != "NoneType"]
+        if plain:
+            return f"Expected {' or '.join(plain)}"
+    return ""
+
+
+def _unknown(option: str, options: list[str]) -> str:
+    """Nearest options: of the same group first, then those with the same or a similar last part."""
+    group, _, last = option.rpartition(".")
+    siblings = [known for known in options if known.rpartition(".")[0] == group]
+    near = nearest(last, [known.rpartition(".")[2] for known in siblings])
+    found = [f"{group}.{name}" if group else name for name in near]
+    elsewhere = {known.rpartition(".")[2]: known for known in reversed(options) if known not in siblings}
+    found += [elsewhere[name] for name in nearest(last, elsewhere, count=2)]
+    if not found and not option.startswith("-"):
+        found = nearest(option, GROUPS)
+    hint = f"Did you mean: {', '.join(found[:3])}?" if found else "The long list: add --help-all"
+    return f"unknown option {option}\n{hint}"
+
+
+def _left_over(words: list[str], command_line: list[str]) -> str:
+    """What to write where words are no options: they stand behind an option that has its value already."""
+    if words[0].startswith("-"):
+        return ""
+    told = f"{words[0]!r} is left over: an option takes one value"
+
+    def complete(word: str) -> bool:
+        return not word.startswith("-") or bool(_NUMBER.fullmatch(word)) or "=" in word
+
+    places = range(len(command_line) - 1, 0, -1)
+    place = next((i for i in places if command_line[i] == words[0] and complete(command_line[i - 1])), 0)
+    before = (word for word in reversed(command_line[:place]) if word.startswith("-"))
+    option = next(before, "").partition("=")[0]
+    if option in ("--config", "-c"):
+        return f"{told}\nSeveral files need an option each: {option} FILE {option} FILE"
+    if option in ("--data.path", "--data.init_args.path"):
+        return f'{told}\nSeveral files are a list: {option} "[FILE,FILE]"'
+    return told
+
+
+def _without_value(name: str, command_line: list[str]) -> str:
+    """Name the option that lacks its value; the parser names only the group that it is in."""
+    for place, option in enumerate(command_line):
+        if option != name and not option.startswith(f"{name}.") or "=" in option:
+            continue
+        after = command_line[place + 1] if place + 1 < len(command_line) else "--"
+        if after.startswith(("--", "-c")) or after == "-h":
+            return f"{option} needs a value"
+        if after.startswith("-") and not _NUMBER.fullmatch(after):
+            return f"{option}: a value that begins with a dash needs an equals sign: {option}={after}"
+    return f"{name} needs a value"
+
+
+def _bad_file(command_line: list[str]) -> str:
+    """Name the file and the line that is no YAML."""
+    for file in config_files(command_line):
+        try:
+            read_settings(Path(file))
+        except UsageError as error:
+            return str(error)
+    return ""
+
+
+def _find_option(key: str, command_line: list[str]) -> str:
+    """The option as typed whose name ends in `key`; the last one, since that is the one that counts."""
+    last = key.rpartition(".")[2]
+    for token in reversed(command_line):
+        name = token.partition("=")[0].rstrip("+")
+        if name.startswith("--") and name.lstrip("-").rpartition(".")[2] == last:
+            return name
+    return ""
+
+
+def _value_of(option: str, command_line: list[str]) -> str:
+    for position in reversed(range(len(command_line))):
+        name, equals, value = command_line[position].partition("=")
+        if name.rstrip("+") == option:
+            return value if equals else " ".join(command_line[position + 1 : position + 2])
+    return ""
+
+
+def _import_problem(value: str) -> str:
+    """Why a class path leads nowhere."""
+    if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", value):
+        return ""
+    module, _, name = value.rpartition(".")
+    try:
+        names = dir(loaded := import_module(module))
+    except ImportError as error:
+        return f"It cannot be imported: {error}"
+    if hasattr(loaded, name):
+        return ""
+    return f"{module} has no {name!r}. {suggestion(name, names)}".strip()
+
+
+def merged_settings(command_line: list[str]) -> dict[str, Any]:
+    """The class paths of model, encoder and data as far as the files named on the command line say.
+
+    Args:
+        command_line: Arguments with `--config FILE` pairs.
+    """
+    merged: dict[str, Any] = {}
+
+    def merge(into: dict[str, Any], values: dict[str, Any]) -> None:
+        for key, value in values.items():
+            if isinstance(value, dict) and isinstance(into.get(key), dict):
+                merge(into[key], value)
+            else:
+                into[key] = value
+
+    for file in config_files(command_line):
+        try:
+            loaded = read_settings(Path(file))
+        except UsageError:
+            continue  # the parser itself has told, or will tell, what is wrong with the file
+        if isinstance(loaded, dict):
+            merge(merged, loaded)
+    return merged
+
+
+def _siblings(option: str, command_line: list[str]) -> list[str]:
+    """Arguments of the classes in play, as options, those of the class that `option` belongs to first."""
+    settings = merged_settings(command_line)
+    model = settings.get("model") or {}
+    classes = {
+        "--model": model.get("class_path"),
+        "--model.encoder": ((model.get("init_args") or {}).get("encoder") or {}).get("class_path"),
+        "--data": (settings.get("data") or {}).get("class_path"),
+        **{
+            option: _named_class(option, command_line)
+            for option in ("--trainer.callbacks", "--trainer.logger", "--optimizer", "--lr_scheduler")
+        },
+    }
+    group = option.rpartition(".")[0].replace(".init_args", "")
+    found = [f"{group}.{name}" for name in _parameters(classes.get(group))]
+    return found + [
+        f"{other}.{name}" for other in classes if other != group for name in _parameters(classes[other])
+    ]
+
+
+def _named_class(option: str, command_line: list[str]) -> str | None:
+    """The last class that was given to an option which takes one by name."""
+    value = _value_of(option, command_line)
+    key = option.rpartition(".")[2].removeprefix("--")
+    return value if "." in value else f"{_BY_NAME[key]}.{value}" if value else None
+
+
+def _parameters(class_path: str | None) -> list[str]:
+    if not class_path:
+        return []
+    module, _, name = class_path.rpartition(".")
+    try:
+        cls = getattr(import_module(module), name)
+        names = list(inspect.signature(cls.__init__).parameters)
+    except (ImportError, AttributeError, ValueError):
+        return []  # the class itself is what is wrong; there is nothing to suggest
+    return [name for name in names if name not in ("self", "spec", "args", "kwargs")]
+
+
+def _required(class_path: str | None) -> list[str]:
+    """Parameters of a class that have no default; none of a class that cannot be imported."""
+    module, _, name = (class_path or "").rpartition(".")
+    try:
+        parameters = inspect.signature(getattr(import_module(module), name)).parameters.values()
+    except (ImportError, AttributeError, ValueError, TypeError):
+        return []
+    return [p.name for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
+
+
+def _class_hint(option: str, value: str) -> str:
+    """Where Lightning takes a class by name: what a known one still needs, else the nearest names."""
+    name = option.rpartition(".")[2].removeprefix("--")
+    if name not in _BY_NAME:
+        return ""
+    path = value if "." in value else f"{_BY_NAME[name]}.{value}"
+    if needed := [key for key in _required(path) if key not in ("params", "optimizer")]:
+        return f"It needs {', '.join(f'{option}.{key}' for key in needed)}"
+    packages = [_BY_NAME[name], *(["graphzoo.callbacks"] if name == "callbacks" else [])]
+    known = [known for package in packages for known in import_module(package).__all__ if known[0].isupper()]
+    return suggestion(value, known)

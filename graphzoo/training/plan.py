@@ -1,0 +1,381 @@
+"""The pre-pass: turns names into configuration files before anything heavy is imported.
+
+`fit --model knowformer --data umls X` becomes `--config data/umls.yaml --config model/knowformer.yaml
+--config recipe/knowformer/umls.yaml X`. Data comes first, since its preset names the task whose arguments the
+others set; all presets stand before the user's own arguments, so that these win wherever they are typed.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from graphzoo.catalog.classes import (
+    TASKS,
+    check_task,
+    encoder_plugins,
+    find_plugin,
+    model_names,
+    nearest_model,
+)
+from graphzoo.catalog.presets import Preset, find_preset, list_presets, read_header
+from graphzoo.errors import UsageError
+from graphzoo.runs.checkpoints import locate
+from graphzoo.runs.directory import is_child, several_processes
+from graphzoo.runs.lock import RunLock
+from graphzoo.training.options import (
+    check_options,
+    header_of_configs,
+    join_lines,
+    only_configs,
+    passes_through,
+    split_options,
+    watch_metric,
+    without_configs,
+)
+
+__all__ = ["Plan", "draw_seed", "make_plan"]
+
+
+@dataclass
+class Plan:
+    """What a command line asks for.
+
+    Args:
+        command: fit, validate or test.
+        arguments: What LightningCLI gets.
+        model: Name of the model, for the run directory and the results; empty until it is known.
+        data: Likewise for the data.
+        recipe: `<model>/<name>` or empty.
+        seed: Seed given on the command line.
+        run_dir: Directory given on the command line, or that of the run that is resumed.
+        checkpoint: File to start from.
+        source_run: The run directory that `checkpoint` lies in.
+        run_config: The configuration of `source_run`, when the command line leans on it.
+        resume: Whether the run goes on in `source_run`.
+        encoder_from_checkpoint: Whether the checkpoint alone says which encoder is meant.
+        override: Whether settings may differ from the checkpoint's.
+        trust: Whether classes named by a run's files may be imported whatever they are.
+        debug: Whether errors that are no wrong setting show their traceback.
+        dry_run: Whether a few steps are timed and nothing is written.
+        quiet: Whether nothing is said but the result and what went wrong.
+        used: What was taken, for the line printed at the start.
+        typed: The user's own arguments, presets and checkpoint left out.
+        missing: Folders that were not there when the run directory was chosen, the innermost first.
+        wrote: The config.yaml that this process wrote.
+        events: TensorBoard's files that a resumed run had before; None until it is known.
+        lock: Makes this process the one writer of the run directory.
+        began: Whether training or judging has begun: what fails then is no wrong setting, unless it says so.
+        tests: Whether `fit` ends with the test split.
+        leaves_graph: Whether `fit` leaves what prediction needs beside the weights; trials do not.
+        callbacks: More callbacks for the Trainer, from a caller in Python.
+    """
+
+    command: str
+    arguments: list[str]
+    model: str = ""
+    data: str = ""
+    recipe: str = ""
+    seed: int | None = None
+    run_dir: Path | None = None
+    checkpoint: Path | None = None
+    source_run: Path | None = None
+    run_config: Path | None = None
+    resume: bool = False
+    encoder_from_checkpoint: bool = False
+    override: bool = False
+    trust: bool = False
+    debug: bool = False
+    dry_run: bool = False
+    quiet: bool = False
+    used: list[str] = field(default_factory=list)
+    typed: list[str] = field(default_factory=list)
+    missing: list[Path] = field(default_factory=list)
+    wrote: Path | None = None
+    events: set[Path] | None = None
+    lock: RunLock | None = None
+    began: bool = False
+    tests: bool = True
+    leaves_graph: bool = True
+    callbacks: list[Any] = field(default_factory=list)
+
+    def names(self, option: str) -> bool:
+        """Whether the user's arguments set `option`, written short or with `init_args`."""
+        group, _, key = option.partition(".")
+        spellings = (f"--{group}.{key}", f"--{group}.init_args.{key}")
+        return any(argument.partition("=")[0].rstrip("+") in spellings for argument in self.arguments)
+
+
+def make_plan(command: str, argv: list[str]) -> Plan:
+    """Resolve the names of a fit, validate or test command line.
+
+    Args:
+        command: fit, validate or test.
+        argv: Everything after the command.
+
+    Raises:
+        UsageError: for unknown names, a model that does not suit the data's task, missing values or files.
+    """
+    values, flags, rest = split_options(argv)
+    check_options(command, rest)
+    plan = Plan(command, rest, override="override" in flags, trust="trust" in flags, debug="debug" in flags)
+    plan.typed = rest
+    plan.quiet = "quiet" in flags
+    if "no_test" in flags:
+        if command != "fit":
+            raise UsageError(f"--no-test is for fit, which ends with a test; leave it out of {command}")
+        plan.tests = False
+    if "dry_run" in flags:
+        if command != "fit":
+            raise UsageError(f"--dry-run times training steps, {command} has none: graphzoo fit --dry-run")
+        plan.dry_run = True
+    plan.run_dir = Path(values["run_dir"]) if "run_dir" in values else None
+    plan.seed = _seed(values.get("seed"))
+    data = _data(values.get("data"))
+    model = _model(values.get("model"))
+    _locate_checkpoint(plan, values.get("ckpt_path"), data, model)
+
+    if plan.resume and plan.source_run is not None and plan.tests:
+        # asked for once, the test split is left alone to the end
+        plan.tests = read_header(plan.source_run / "config.yaml").get("test") != "no"
+
+    own_config = any(argument.partition("=")[0] in ("--config", "-c") for argument in rest)
+    front: list[str] = []
+    if plan.source_run is not None and not own_config and not (data and model):
+        plan.run_config = plan.source_run / "config.yaml"
+        front += ["--config", str(plan.run_config)]
+        _take_names(plan, read_header(plan.run_config))
+        plan.used.append(f"the configuration of {plan.source_run}")
+        if plan.resume and not plan.tests:
+            plan.used.append("no test as so far")
+    elif own_config:
+        _take_names(plan, header_of_configs(rest))
+    _check_complete(plan, data, model, own_config)
+    front += _apply_data(plan, data)
+    front += _apply_model(plan, model)
+    if isinstance(data, Preset) and isinstance(model, Preset):
+        check_task(data, model)
+    if command == "fit" and isinstance(model, Preset) and model.header.get("kind") == "heuristic":
+        raise UsageError(
+            f"model {model.name} is a heuristic: there is nothing to train\n"
+            "Judge it with graphzoo test and the same --model and --data"
+        )
+    front += _apply_recipe(plan, values.get("recipe"), fresh=model is not None and plan.run_config is None)
+    front += _apply_trainer(plan, values.get("trainer"))
+    front += _apply_loggers(plan, values.get("logger"))
+    if (
+        isinstance(data, Preset)
+        and (needed := data.header.get("requires"))
+        and not own_config
+        and not plan.names(needed)
+    ):
+        raise UsageError(f"data {data.name} needs your files: add --{needed} FOLDER_OR_FILES")
+    # A model preset without a data preset fits no task by itself: the user's file has to come first then.
+    lead = rest if own_config and model is not None and data is None else []
+    task = TASKS.get(data.header.get("task", "")) if isinstance(data, Preset) else None
+    typed = watch_metric(without_configs(rest) if lead else rest, task)
+    plan.arguments = [*only_configs(lead), *front, *typed]
+    if plan.seed is not None:
+        plan.arguments += ["--seed_everything", str(plan.seed)]
+    if plan.checkpoint is not None:
+        plan.arguments += ["--ckpt_path", str(plan.checkpoint)]
+    return plan
+
+
+def _data(value: str | None) -> Preset | str | None:
+    if value is None or passes_through("data", value):
+        return value
+    try:
+        return find_preset("data", value)
+    except UsageError as error:
+        if Path(value).exists():
+            raise UsageError(
+                f"unknown data {value!r}, but there is such a file\n"
+                f"For your own triples: --data kg --data.path {value}; for a graph of nodes with features: "
+                f"--data nodes --data.path {value}"
+            ) from error
+        raise
+
+
+def _model(value: str | None) -> Preset | str | None:
+    if value is None or passes_through("model", value):
+        return value
+    if (plugin := find_plugin(value)) and not any(preset.name == value for preset in list_presets("model")):
+        return "plugin:" + plugin.name
+    try:
+        return find_preset("model", value)
+    except UsageError as error:
+        found = nearest_model(value)
+        hint = (
+            f"Did you mean: {', '.join(found)}?" if found else f"There are: {', '.join(model_names()[:8])}."
+        )
+        raise UsageError(
+            join_lines(f"unknown model {value!r}", hint, "`graphzoo list` shows all names.")
+        ) from error
+
+
+def _locate_checkpoint(
+    plan: Plan, value: str | None, data: Preset | str | None, model: Preset | str | None
+) -> None:
+    if value is None:
+        return
+    pattern = f"{_short(model) or '*'}-{_short(data) or '*'}"
+    plan.checkpoint, plan.source_run = locate(plan.command, value, run_dir=plan.run_dir, pattern=pattern)
+    in_place = plan.run_dir is None or (plan.source_run is not None and _same(plan.run_dir, plan.source_run))
+    if plan.command == "fit" and plan.checkpoint.stem == "last" and plan.source_run is not None and in_place:
+        plan.resume = True
+        plan.run_dir = plan.source_run
+
+
+def _check_complete(
+    plan: Plan, data: Preset | str | None, model: Preset | str | None, own_config: bool
+) -> None:
+    """Say what is missing, unless a configuration file brings it."""
+    if own_config or plan.run_config is not None:
+        return
+    if data is None:
+        names = ", ".join(preset.name for preset in list_presets("data")[:6])
+        if plan.checkpoint is not None:
+            raise UsageError(
+                f"{plan.checkpoint} lies in no run directory, so it does not say which data to use\n"
+                f"Add --data NAME ({names}, ...) or give the run directory itself"
+            )
+        raise UsageError(
+            f"{plan.command} needs a data set: add --data NAME\n"
+            f"There are: {names}, ... (`graphzoo list data`)"
+        )
+    if model is None and not plan.names("model.encoder"):
+        if plan.checkpoint is not None:
+            plan.encoder_from_checkpoint = True
+            return
+        task = TASKS.get(data.header.get("task", "")) if isinstance(data, Preset) else None
+        presets = [
+            preset
+            for preset in list_presets("model")
+            if task is None or preset.header.get("kind") in task.accepts
+        ]
+        names = ", ".join([*(preset.name for preset in presets), *encoder_plugins()])
+        raise UsageError(f"{plan.command} needs a model: add --model NAME\nThere are: {names}")
+
+
+def _apply_data(plan: Plan, data: Preset | str | None) -> list[str]:
+    if data is None:
+        return []
+    plan.data = _short(data)
+    if isinstance(data, str):
+        return []
+    plan.used.append(f"data {data.name}")
+    return ["--config", str(data.path)]
+
+
+def _apply_model(plan: Plan, model: Preset | str | None) -> list[str]:
+    if model is None:
+        return []
+    plan.model = _short(model)
+    if isinstance(model, Preset):
+        plan.used.append(f"model {model.name}")
+        return ["--config", str(model.path)]
+    if model.startswith("plugin:") and (plugin := find_plugin(plan.model)):
+        class_path = plugin.value.replace(":", ".")
+        plan.used.append(f"model {plugin.name} ({class_path})")
+        return [f"--model.init_args.encoder={class_path}"]
+    return []
+
+
+def _apply_recipe(plan: Plan, value: str | None, *, fresh: bool) -> list[str]:
+    """The recipe asked for, or the one that model and data have together."""
+    if value == "none":
+        plan.recipe = ""
+        return []
+    if value is not None and value.endswith((".yaml", ".yml")):
+        if not Path(value).is_file():
+            raise UsageError(f"there is no recipe file {value!r}")
+        plan.recipe = Path(value).stem
+        plan.used.append(f"recipe {value}")
+        return ["--config", value]
+    if value is not None:
+        if not plan.model:
+            raise UsageError(f"--recipe {value} needs --model NAME: recipes belong to a model")
+        recipe = find_preset("recipe", value.removeprefix(f"{plan.model}/"), model=plan.model)
+    else:
+        if not fresh:
+            return []
+        mine = [
+            preset
+            for preset in list_presets("recipe", plan.model)
+            if preset.name == f"{plan.model}/{plan.data}"
+        ]
+        if not mine:
+            plan.used.append("no recipe")
+            return []
+        recipe = mine[0]
+    plan.recipe = recipe.name
+    plan.used.append(f"recipe {recipe.name}")
+    return ["--config", str(recipe.path)]
+
+
+def _apply_trainer(plan: Plan, value: str | None) -> list[str]:
+    if value is None or passes_through("trainer", value):
+        return []
+    preset = find_preset("trainer", value)
+    plan.used.append(f"trainer {preset.name}")
+    return ["--config", str(preset.path)]
+
+
+def _apply_loggers(plan: Plan, value: str | None) -> list[str]:
+    if value is None:
+        return []
+    presets = [find_preset("logger", name) for name in dict.fromkeys(value.split(",")) if name]
+    arguments: list[str] = []
+    # `csv` clears the list that the others add to.
+    for preset in sorted(presets, key=lambda preset: preset.name != "csv"):
+        plan.used.append(f"logger {preset.name}")
+        arguments += ["--config", str(preset.path)]
+    return arguments
+
+
+def _take_names(plan: Plan, header: dict[str, str]) -> None:
+    """Names that a saved configuration carries in its first lines."""
+    plan.model, plan.data, plan.recipe = (header.get(key, "") for key in ("model", "data", "recipe"))
+
+
+def draw_seed() -> int:
+    """A seed drawn by chance: Lightning's `true`. All processes of a run have the same.
+
+    Raises:
+        UsageError: when processes started from outside would draw one each.
+    """
+    drawn = os.environ.get("PL_GLOBAL_SEED", "")
+    if is_child() and drawn.isdecimal():
+        return int(drawn)
+    if several_processes():
+        raise UsageError("--seed true would draw another seed in every process\nGive a number: --seed 1")
+    return secrets.randbelow(2**32)
+
+
+def _seed(value: str | None) -> int | None:
+    if value is None:
+        return None
+    if value.lower() == "true":
+        return draw_seed()
+    if not value.isdecimal() or int(value) >= 2**32:
+        raise UsageError(f"--seed must be a whole number from 0 to {2**32 - 1}, got {value!r}")
+    return int(value)
+
+
+def _short(choice: Preset | str | None) -> str:
+    """The name for run directories: a preset's name, or the last part of a class path."""
+    if choice is None:
+        return ""
+    if isinstance(choice, Preset):
+        return choice.name
+    return (
+        choice.removeprefix("plugin:") if choice.startswith("plugin:") else choice.rpartition(".")[2].lower()
+    )
+
+
+def _same(one: Path, other: Path) -> bool:
+    return one.absolute() == other.absolute()

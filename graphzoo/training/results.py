@@ -1,0 +1,153 @@
+"""What a run leaves when it has judged a checkpoint: results.json, and the figures on the screen."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lightning.pytorch import Callback, Trainer
+
+from graphzoo.callbacks import BestCheckpoint, Throughput
+from graphzoo.runs.directory import relative
+from graphzoo.runs.results_file import FORMAT, SELECTED, config_hash, print_table, write_results, write_rows
+from graphzoo.system.shown import tell
+from graphzoo.tasks.base import versions
+from graphzoo.training.plan import Plan
+
+__all__ = ["Judged", "report_results"]
+
+log = logging.getLogger(__name__)
+
+_WORDS = {"val": "validation", "test": "test"}
+
+
+class Judged(NamedTuple):
+    """Whose figures they are."""
+
+    path: Path | None
+    """The checkpoint's file; None for the weights as they were."""
+    content: Mapping[str, Any] | None
+    """What the file holds."""
+    validated: Mapping[str, float]
+    """Figures of the last validation, where the run trained."""
+
+
+def report_results(
+    trainer: Trainer,
+    plan: Plan,
+    run_dir: Path,
+    config: Mapping[str, Any],
+    split: str,
+    judged: Judged,
+    *,
+    began: float,
+) -> None:
+    """Write results.json and the table per relation, and print the figures.
+
+    Args:
+        trainer: After validation or test.
+        plan: What the command line asked for.
+        run_dir: Where the files go.
+        config: The run's settings.
+        split: "val" or "test".
+        judged: The checkpoint.
+        began: `time.perf_counter()` when the run began.
+    """
+    model, data = trainer.lightning_module, trainer.datamodule  # type: ignore[attr-defined]
+    rows: list[dict[str, Any]] = list(getattr(model, "test_table", [])) if split == "test" else []
+    metrics = _figures(trainer, split, rows)
+    callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
+    throughput = next(callback for callback in callbacks if isinstance(callback, Throughput))
+    content = judged.content or {}
+    validation = {**judged.validated, **_monitored(trainer)}
+    epoch, trains = content.get("epoch"), plan.command == "fit"
+    selection = _selection(plan, judged, validated=bool(validation))
+    found = {
+        "format": FORMAT,
+        "command": plan.command,
+        "metrics": metrics,
+        "validation": validation,
+        "model": plan.model,
+        "data": plan.data,
+        "recipe": plan.recipe or None,
+        "seed": config.get("seed_everything"),
+        "best_epoch": epoch if selection == SELECTED[0] else None,
+        "checkpoint_epoch": epoch,
+        "selection": selection,
+        "epochs": trainer.current_epoch if trains else None,
+        "steps": trainer.global_step if trains else None,
+        "checkpoint": None if judged.path is None else str(judged.path),
+        "seconds": round(time.perf_counter() - began, 3),
+        "fit_seconds": round(throughput.fit_seconds, 3) if trains else None,
+        "num_parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "config_hash": config_hash(config),
+        "data_fingerprint": getattr(data, "fingerprint", None),
+        "split": data.describe_split() if hasattr(data, "describe_split") else None,
+        "protocol": getattr(data, "protocol_in_words", None),
+        "trained_on": content.get("graphzoo", {}).get("data"),
+        "versions": versions(),
+    }
+    found |= _changed(run_dir, found, config)
+    write_results(run_dir / "results.json", found)
+    if rows:
+        write_rows(run_dir / "relations.csv", rows)
+    title = f"{plan.model} on {plan.data}: {_WORDS[split]}"
+    if judged.path is not None:
+        title += f", {judged.path.name}"
+    if epoch is not None:
+        title += f" of epoch {epoch + 1}"
+    if found["protocol"]:
+        title += f", {found['protocol']}"
+    if selection == SELECTED[2]:
+        title += ", never validated"
+    print_table(title, metrics, rows, split)
+    tell(f"results: {relative(run_dir / 'results.json')}\n")
+
+
+def _changed(run_dir: Path, result: dict[str, Any], config: Mapping[str, Any]) -> dict[str, str]:
+    """What sets the run apart from its recipe: told now, while the classes with the defaults are loaded."""
+    from graphzoo.runs.changes import changed_protocol, presets_digest
+    from graphzoo.runs.record import Record
+
+    record = Record(run_dir, result, dict(config), {})
+    try:
+        return {"changed": changed_protocol(record), "presets_digest": presets_digest(record)}
+    except (OSError, ValueError, TypeError) as error:
+        # a preset that somebody is writing, a class without a signature: no figure may be lost for it
+        log.warning("results.json does not say what differs from the recipe: %s", error)
+        return {}
+
+
+def _figures(trainer: Trainer, split: str, rows: list[dict[str, Any]]) -> dict[str, float]:
+    logged = {name: float(value) for name, value in trainer.callback_metrics.items()}
+    metrics = {name: value for name, value in logged.items() if name.startswith(f"{split}/")}
+    for row in rows:
+        # Lightning keeps plain numbers in single precision; the table has them in full.
+        if row.get("relation") == "all":
+            ending = "" if row["direction"] == "both" else f"_{row['direction']}"
+            full = {f"{split}/{name}{ending}": row[name] for name in row}
+            metrics |= {name: full[name] for name in full if name in metrics}
+    return metrics
+
+
+def _selection(plan: Plan, judged: Judged, *, validated: bool) -> str | None:
+    """How the judged weights were chosen among those of all epochs, if that is known."""
+    name = "" if judged.path is None else judged.path.name
+    if name == "best.ckpt":
+        return SELECTED[0]
+    if name != "last.ckpt" and (plan.command != "fit" or judged.path is not None):
+        return None  # untrained, or a file of the user's own
+    states = (judged.content or {}).get("callbacks") or {}
+    scores = (state.get("best_model_score") for state in states.values() if isinstance(state, dict))
+    return SELECTED[1] if validated or any(score is not None for score in scores) else SELECTED[2]
+
+
+def _monitored(trainer: Trainer) -> dict[str, float]:
+    """The validation metric of the best checkpoint."""
+    for callback in trainer.checkpoint_callbacks:
+        if isinstance(callback, BestCheckpoint) and callback.best_model_score is not None:
+            return {f"best {callback.monitor}": float(callback.best_model_score)}
+    return {}

@@ -1,0 +1,238 @@
+"""Resuming only what is the same run."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+from graphzoo.checkpoints.checks import check_training_state
+from graphzoo.checkpoints.paths import forget_foreign_paths
+from graphzoo.errors import UsageError
+from graphzoo.runs.checkpoints import read_checkpoint
+
+__all__ = ["ResumeGuard", "differences", "read_checkpoint"]
+
+# Arguments of the data module that do not change what is trained.
+_HARMLESS = {"root", "download", "num_workers", "eval_batch_size", "micro_batch_size", "path"}
+# Settings whose old values sit in the restored schedule or weights: new ones would be ignored, or not fit.
+_FROZEN = {"lr_milestones", "lr_gamma", "decoder"}
+# Settings that shape no weight, but the figure by which a checkpoint is chosen.
+_JUDGING = {"--model.reverse_weight"}
+_REPLACED_IN_OPTIMISER = {"lr", "weight_decay"}
+
+
+def differences(
+    checkpoint: dict[str, Any], config: dict[str, Any], trained: dict[str, Any] | None
+) -> dict[str, tuple[Any, Any]]:
+    """Settings in which a command line contradicts a checkpoint.
+
+    Args:
+        checkpoint: As loaded.
+        config: The configuration of the command, as plain values.
+        trained: The configuration saved with the checkpoint's run, for the data's arguments, or None.
+
+    Returns:
+        {option: (the checkpoint's value, the command's)}; options as written on the command line.
+    """
+    found: dict[str, tuple[Any, Any]] = {}
+    task = config.get("model") or {}
+    model = task.get("init_args") or {}
+    if saved := checkpoint.get("hyper_parameters") or {}:
+        found |= _compare("--model", saved, model, task.get("class_path"), {"encoder"})
+    described = checkpoint.get("graphzoo", {}).get("encoder", {})
+    encoder = model.get("encoder") or {}
+    if described and encoder:
+        if _public(described["class_path"]) != _public(encoder.get("class_path", described["class_path"])):
+            found["--model.encoder"] = (described["class_path"], encoder["class_path"])
+        else:
+            arguments = encoder.get("init_args") or {}
+            path = described["class_path"]
+            found |= _compare("--model.encoder", described["init_args"], arguments, path)
+    before, now = (trained or {}).get("data") or {}, config.get("data") or {}
+    if before:
+        old, new = before.get("init_args") or {}, now.get("init_args") or {}
+        found |= _compare("--data", old, new, now.get("class_path"), _HARMLESS)
+    # Without the callback the averages would be taken for the weights that the optimiser was moving.
+    if "averaging_state" in checkpoint and "Averaging" not in str(
+        (config.get("trainer") or {}).get("callbacks")
+    ):
+        found["--trainer.callbacks"] = ("moving averages of the weights", "none")
+    return found
+
+
+def _compare(
+    group: str, old: Any, new: Any, class_path: str | None, harmless: Collection[str] = ()
+) -> dict[str, tuple[Any, Any]]:
+    """Options with two values; one that a side does not name has its usual value there.
+
+    An option may be younger than the checkpoint, or be gone since: then nothing else says that it differs.
+    """
+    usual = _usual_values(class_path)
+    found = {}
+    for name in dict.fromkeys([*old, *new]):
+        if name.startswith("_") or name in harmless:
+            continue
+        there, here = (side.get(name, usual.get(name)) for side in (old, new))
+        if there != here:
+            found[f"{group}.{name}"] = (there, here)
+    return found
+
+
+def _usual_values(class_path: str | None) -> dict[str, Any]:
+    """Defaults of a class that is imported already, as plain values."""
+    module, _, name = (class_path or "").rpartition(".")
+    cls = getattr(sys.modules.get(module), name, None)
+    if not isinstance(cls, type):
+        return {}
+    found = {}
+    for parameter in inspect.signature(cls).parameters.values():
+        value = None if parameter.default is parameter.empty else parameter.default
+        found[parameter.name] = list(value) if isinstance(value, tuple) else value
+    return found
+
+
+def _public(class_path: str) -> str:
+    """`graphzoo.encoders.knowformer.KnowFormer` and `graphzoo.encoders.KnowFormer` are one class."""
+    parts = class_path.split(".")
+    return ".".join([*parts[:2], parts[-1]]) if parts[0] == "graphzoo" else class_path
+
+
+def check_resume(found: dict[str, tuple[Any, Any]], path: Path, *, override: bool) -> None:
+    """Stop a resume whose settings differ from the checkpoint's, unless that is wanted and possible.
+
+    Args:
+        found: From `differences`.
+        path: The checkpoint.
+        override: Whether `--override` was given.
+
+    Raises:
+        UsageError: naming the settings and both values.
+    """
+    fixed = {
+        name for name in found if name.startswith("--model.encoder") or name.rpartition(".")[2] in _FROZEN
+    }
+    blocking = {name: pair for name, pair in found.items() if not override or name in fixed}
+    if not blocking:
+        return
+    lines = [f"{name}: {old} there, {new} here" for name, (old, new) in list(blocking.items())[:3]]
+    if set(blocking) <= _JUDGING:
+        name, (_, new) = next(iter(blocking.items()))
+        command = f"graphzoo test --ckpt_path {path} {name}={new}"
+        remedy = f"Judge it alone: {command}; or add --override to choose checkpoints by the new value"
+        raise UsageError("\n".join([f"{path} was validated with other settings", *lines, remedy]))
+    if len(blocking) > 3:
+        lines[-1] += f" (and {len(blocking) - 3} more)"
+    remedy = (
+        "These cannot change while a run is resumed: leave them out, or start anew without --ckpt_path"
+        if fixed & set(blocking)
+        else "Leave them out to go on with the same run, or add --override to go on with the new values"
+    )
+    raise UsageError("\n".join([f"{path} was trained with other settings", *lines, remedy]))
+
+
+def check_shape(found: dict[str, tuple[Any, Any]], path: Path) -> None:
+    """Stop before weights are loaded into an encoder of another shape.
+
+    Args:
+        found: From `differences`.
+        path: The checkpoint.
+
+    Raises:
+        UsageError: naming the settings and both values.
+    """
+    parts = ("--model.encoder", "--model.decoder")
+    shape = {name: pair for name, pair in found.items() if name.startswith(parts)}
+    if shape:
+        lines = [f"{name}: {old} there, {new} here" for name, (old, new) in list(shape.items())[:3]]
+        remedy = "Leave these settings out, or give those of the checkpoint"
+        raise UsageError("\n".join([f"{path} holds another encoder or decoder", *lines, remedy]))
+
+
+class ResumeGuard(Callback):
+    """Refuses to go on with other data than the checkpoint's, and applies settings changed on purpose.
+
+    Args:
+        data: The checkpoint's data, {} to accept any: `fingerprint`, and `split` where there is one.
+        settings: New values of `lr` and `weight_decay`; their old values lie in the restored optimiser.
+        previous: The checkpoint's values of the same settings.
+    """
+
+    def __init__(self, data: dict[str, Any], settings: dict[str, float], previous: dict[str, float]) -> None:
+        self.data = data
+        self.settings = settings
+        self.previous = previous
+        self._checkpoint: dict[str, Any] | None = None
+
+    def on_load_checkpoint(
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Before any callback takes its state: of another LightningModule's checkpoint, too."""
+        forget_foreign_paths(trainer, checkpoint)
+        self._checkpoint = checkpoint
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Compare optimiser, schedule and progress, which come after this, and the data."""
+        if self._checkpoint is not None:
+            check_training_state(trainer, self._checkpoint)
+            self._checkpoint = None
+        datamodule = trainer.datamodule  # type: ignore[attr-defined]
+        found, trained = getattr(datamodule, "fingerprint", None), self.data.get("fingerprint")
+        if trained is not None and found is not None and found != trained:
+            raise ValueError(
+                f"the data differ from those the checkpoint was trained on (fingerprint {found[:12]}, there "
+                f"{trained[:12]})\nGive the same files, or add --override"
+            )
+        split = self.data.get("split")
+        if split is None or not hasattr(datamodule, "describe_split"):
+            return
+        here = datamodule.describe_split()
+        if here["fingerprint"] != split["fingerprint"]:
+            raise ValueError(
+                f"the split differs from that of the checkpoint ({here['name']} {here['index']}, there "
+                f"{split['name']} {split['index']}): its test nodes may be trained on already\n"
+                f"Give --data.split {split['name']} --data.split_index {split['index']}, or add --override"
+            )
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Put the new values where the restored optimiser and schedule have the old ones."""
+        if not self.settings:
+            return
+        for optimizer in trainer.optimizers:
+            for group in optimizer.param_groups:
+                if "lr" in self.settings:
+                    factor = self.settings["lr"] / self.previous["lr"]
+                    group["lr"] *= factor
+                    if "initial_lr" in group:
+                        group["initial_lr"] *= factor
+                if "weight_decay" in self.settings and group.get("weight_decay"):
+                    group["weight_decay"] = self.settings["weight_decay"]
+        if "lr" in self.settings:
+            factor = self.settings["lr"] / self.previous["lr"]
+            for config in trainer.lr_scheduler_configs:
+                scheduler = config.scheduler
+                if hasattr(scheduler, "base_lrs"):
+                    scheduler.base_lrs = [rate * factor for rate in scheduler.base_lrs]
+
+
+def make_guard(
+    checkpoint: dict[str, Any], found: dict[str, tuple[Any, Any]], *, override: bool
+) -> ResumeGuard:
+    """The callback that watches over a resumed run.
+
+    Args:
+        checkpoint: As loaded.
+        found: From `differences`, already allowed.
+        override: Whether `--override` was given.
+    """
+    changed = {name.rpartition(".")[2]: pair for name, pair in found.items() if name.count(".") == 1}
+    optimiser = {name: pair for name, pair in changed.items() if name in _REPLACED_IN_OPTIMISER}
+    return ResumeGuard(
+        {} if override else checkpoint.get("graphzoo", {}).get("data", {}),
+        {name: float(new) for name, (_, new) in optimiser.items()},
+        {name: float(old) for name, (old, _) in optimiser.items()},
+    )

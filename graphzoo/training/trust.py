@@ -1,0 +1,268 @@
+"""What a run directory's config.yaml may say when nobody vouches for it: plain settings of known classes.
+
+The file travels with a run and may come from anywhere. jsonargparse imports what such a file names, in many
+spellings, so what is let through is listed here, and everything else needs `--trust`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import typing
+from importlib import import_module
+from typing import Any
+
+import yaml
+
+from graphzoo.catalog.classes import is_trusted
+from graphzoo.errors import UsageError
+
+__all__ = ["check_class", "plain_settings", "refuse_nulls"]
+
+_DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
+_WORD = re.compile(r"[\w@+-]*")
+_PACKAGES = ("graphzoo", "lightning", "torch", "torchmetrics")
+# Places and names, which no class of ours takes for anything but text.
+_TEXT = {"path", "root", "name"}
+# Trainer arguments that stand for an object.
+_OBJECTS = {"callbacks", "logger", "plugins", "profiler", "strategy", "accelerator", "model_registry"}
+# Callbacks that shape the training. Their arguments are numbers and words; averaging is held to numbers.
+_AVERAGING = {
+    "lightning.pytorch.callbacks.EMAWeightAveraging",
+    "lightning.pytorch.callbacks.weight_averaging.EMAWeightAveraging",
+    "graphzoo.callbacks.WarmupEMAWeightAveraging",
+    "graphzoo.callbacks.averaging.WarmupEMAWeightAveraging",
+}
+_CALLBACKS = {
+    *_AVERAGING,
+    "graphzoo.callbacks.QueryBudget",
+    "graphzoo.callbacks.budget.QueryBudget",
+    *(f"lightning.pytorch.callbacks.{name}" for name in ("EarlyStopping", "LearningRateMonitor")),
+}
+
+
+def plain_settings(config: Any, origin: str, *, fit: bool) -> tuple[dict[str, Any], list[str]]:
+    """The settings of a run's config.yaml that need no trust.
+
+    Args:
+        config: The parsed YAML.
+        origin: Where it comes from, for messages.
+        fit: Whether the run is to go on: callbacks then matter, and may not be left out without a word.
+
+    Returns:
+        The settings, and the names of those left out.
+
+    Raises:
+        UsageError: for anything that could make the parser import code nobody vouches for.
+    """
+    if not isinstance(config, dict):
+        raise UsageError(f"{origin} holds no settings")
+    _check_keys(config, origin)
+    kept: dict[str, Any] = {}
+    dropped: list[str] = []
+    seed = config.get("seed_everything")
+    if isinstance(seed, bool | int):
+        kept["seed_everything"] = seed
+    for section in ("model", "data"):
+        if config.get(section) is not None:
+            check_class(config[section], section, origin, inner="encoder" if section == "model" else "")
+            kept[section] = config[section]
+    for section in ("optimizer", "lr_scheduler"):
+        if config.get(section) is not None:
+            check_class(config[section], section, origin)
+            kept[section] = config[section]
+    trainer = config.get("trainer") or {}
+    if not isinstance(trainer, dict):
+        raise _refused(origin, "trainer", trainer)
+    kept["trainer"] = {}
+    for name, value in trainer.items():
+        if name == "callbacks" and value:
+            value = _callbacks(value, origin, fit=fit)
+            if value is None:
+                dropped.append(f"trainer.{name}")
+                continue
+        elif not _fits_trainer(name, value):
+            if value not in (None, [], {}):
+                _check_named(value, origin)
+                dropped.append(f"trainer.{name}")
+            continue
+        kept["trainer"][name] = value
+    return kept, dropped
+
+
+def check_class(described: Any, place: str, origin: str, *, inner: str = "") -> None:
+    """Refuse a class nobody registered, and arguments that could name another.
+
+    Args:
+        described: A class path, or a dictionary of `class_path` and `init_args`.
+        place: Where it stands, for the message.
+        origin: The file it comes from, for the message.
+        inner: Name of the argument that may be described as a class in turn.
+
+    Raises:
+        UsageError: naming what is refused and the flag that allows it.
+    """
+    if isinstance(described, str):
+        described = {"class_path": described}
+    if not isinstance(described, dict):
+        raise _refused(origin, place, described)
+    _check_keys(described, origin)
+    class_path = described.get("class_path")
+    if not isinstance(class_path, str) or not _DOTTED.fullmatch(class_path):
+        raise _refused(origin, place, described)
+    if not is_trusted(class_path):
+        raise _unregistered(origin, class_path)
+    if not _is_own_class(class_path):
+        raise _refused(origin, place, class_path)
+    arguments = described.get("init_args")
+    arguments = {} if arguments is None else arguments
+    if set(described) - {"class_path", "init_args"} or not isinstance(arguments, dict):
+        raise _refused(origin, place, described)
+    for name, value in arguments.items():
+        if name == inner and value is not None:
+            check_class(value, f"{place}.{name}", origin)
+        elif not _is_plain(value, text=place == "data" and name in _TEXT):
+            _check_named(value, origin)
+            raise _refused(origin, f"{place}.{name}", value)
+
+
+def refuse_nulls(config: dict[str, Any]) -> None:
+    """Refuse `null` where a class takes none: the parser lets it pass, and a comparison would fail.
+
+    Args:
+        config: The configuration of a command, as plain values.
+
+    Raises:
+        UsageError: naming the option.
+    """
+    model = config.get("model") or {}
+    encoder = (model.get("init_args") or {}).get("encoder")
+    for option, described in (("model", model), ("data", config.get("data")), ("model.encoder", encoder)):
+        if not isinstance(described, dict) or not described.get("class_path"):
+            continue
+        hints = _hints(described["class_path"])
+        for name, value in (described.get("init_args") or {}).items():
+            hint = hints.get(name)
+            if value is None and hint not in (None, Any) and type(None) not in typing.get_args(hint):
+                kind = getattr(hint, "__name__", str(hint))
+                raise UsageError(
+                    f"--{option}.{name}: expected {kind}, got null\nLeave it out for its usual value"
+                )
+
+
+def _hints(class_path: str) -> dict[str, Any]:
+    module, _, name = class_path.rpartition(".")
+    try:
+        return typing.get_type_hints(getattr(import_module(module), name).__init__)
+    except (ImportError, AttributeError, NameError, TypeError):
+        return {}  # what it takes cannot be known; the class itself will say
+
+
+def _is_own_class(class_path: str) -> bool:
+    """Whether a trusted path leads to a class made there: `graphzoo.training.launch.os.system` does not."""
+    module, _, name = class_path.rpartition(".")
+    root = module.partition(".")[0]
+    if root not in _PACKAGES:
+        return True  # a plug-in, or imported already
+    try:
+        found = getattr(import_module(module), name, None)
+    except ImportError:
+        return False
+    return isinstance(found, type) and found.__module__.partition(".")[0] in _PACKAGES
+
+
+def _callbacks(value: Any, origin: str, *, fit: bool) -> list[Any] | None:
+    entries = value if isinstance(value, list) else [value]
+    _check_named(entries, origin)
+    for entry in entries:
+        known = isinstance(entry, dict) and entry.get("class_path") in _CALLBACKS
+        if not known and not fit:
+            return None
+        if not known:
+            raise _refused(origin, "trainer.callbacks", entry)
+        check_class(entry, "trainer.callbacks", origin)
+        if entry["class_path"] in _AVERAGING:
+            _check_numbers(entry.get("init_args") or {}, origin)
+    return entries
+
+
+def _check_numbers(arguments: dict[str, Any], origin: str) -> None:
+    """Refuse anything but numbers: `EMAWeightAveraging` takes functions and devices, too."""
+    for name, value in arguments.items():
+        if not (value is None or isinstance(value, bool | int | float)):
+            raise _refused(origin, f"trainer.callbacks.{name}", value)
+
+
+def _fits_trainer(name: Any, value: Any) -> bool:
+    if name in ("strategy", "accelerator") and isinstance(value, str):
+        return bool(_WORD.fullmatch(value)) and _is_plain(value)
+    if name == "default_root_dir" or (name in _OBJECTS and isinstance(value, str)):
+        return False
+    return not isinstance(value, list | dict) and _is_plain(value)
+
+
+def _is_plain(value: Any, *, text: bool = False) -> bool:
+    """Whether the parser can take a value for nothing but itself: no class, no YAML, no file in its place."""
+    if isinstance(value, dict):
+        return all(_is_plain(item, text=text) for item in value.values()) and "class_path" not in value
+    if isinstance(value, list | tuple):
+        return all(_is_plain(item, text=text) for item in value)
+    if isinstance(value, str):
+        if "${" in value or "class_path" in value or _is_structure(value):
+            return False
+        # A backslash can spell what is looked for here so that only the parser's YAML sees it.
+        if "\\" in value and not text:
+            return False
+        written = _DOTTED.search(value) or value.lstrip().startswith(("{", "["))
+        return text or not (written or os.path.isfile(value))
+    return value is None or isinstance(value, bool | int | float)
+
+
+def _is_structure(text: str) -> bool:
+    """Whether YAML takes a text for a mapping or a list, as the parser does with arguments of many types."""
+    try:
+        return isinstance(yaml.safe_load(text), dict | list)
+    except yaml.YAMLError:
+        return False  # no more than text to the parser, too
+    except (ValueError, RecursionError):  # no such date, or lists without end: the parser may see more in it
+        return True
+
+
+def _check_keys(value: Any, origin: str) -> None:
+    """Refuse spellings that the command itself never writes, and that reach past the checks."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str) or "." in key or key.endswith("+"):
+                raise UsageError(
+                    f"{origin} holds the key {str(key)!r}, which no run writes; nothing was imported\n"
+                    "If you know what it does, add --trust"
+                )
+            _check_keys(item, origin)
+    elif isinstance(value, list):
+        for item in value:
+            _check_keys(item, origin)
+
+
+def _check_named(value: Any, origin: str) -> None:
+    """Refuse by name a class that nobody registered, wherever it stands."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            _check_named(item, origin)
+    elif isinstance(value, str) and _DOTTED.fullmatch(value) and not is_trusted(value):
+        raise _unregistered(origin, value)
+
+
+def _unregistered(origin: str, class_path: str) -> UsageError:
+    return UsageError(
+        f"{origin} names the class {class_path!r}, which no installed package registers\n"
+        "It was not imported. If you know what it does, add --trust"
+    )
+
+
+def _refused(origin: str, place: str, value: Any) -> UsageError:
+    return UsageError(
+        f"{origin}: {place} is {str(value)[:100]!r}, which could run code\n"
+        "Nothing was imported. If you know what it does, add --trust"
+    )
