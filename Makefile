@@ -44,10 +44,11 @@ $(VENV)/.installed-dev: pyproject.toml $(VENV)/.installed
 demo: $(VENV)/.installed  ## train KnowFormer on UMLS (two minutes on two cores) and print the test table
 	$(BIN)/graphzoo fit --model knowformer --data umls --recipe umls-demo
 
-lint: $(VENV)/.installed-dev  ## ruff and mypy
+lint: $(VENV)/.installed-dev  ## ruff, mypy, and which room may import which
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
 
 test: lint  ## ruff, mypy and all tests; JOBS=4 for more processes, PYTEST_ARGS="-k spmm" for a few
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) $(PYTEST_ARGS)

@@ -23,7 +23,8 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.common import RESULTS, Row, write_rows
-from graphzoo.datasets import GraphzooDataWarning, data_root, from_files, store
+from graphzoo.datasets import GraphzooDataWarning, data_root, from_files
+from graphzoo.datasets.files import cache as store
 
 
 def write_files(folder: Path) -> int:

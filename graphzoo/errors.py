@@ -5,16 +5,25 @@ from __future__ import annotations
 import errno
 import os
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from difflib import get_close_matches
 
-from graphzoo.system.shown import tell
-
-__all__ = ["NonFiniteError", "OutOfMemoryError", "UsageError", "nearest", "normalise", "suggestion"]
+__all__ = [
+    "DataError",
+    "DownloadError",
+    "GraphzooDataWarning",
+    "NonFiniteError",
+    "OutOfMemoryError",
+    "UsageError",
+    "nearest",
+    "normalise",
+    "reason",
+    "suggestion",
+]
 
 
 _LONGEST = 1000
-_TOLD = 3
+_LONGEST_REASON = 200
 _WRONG_PATH = {
     *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG),
     *(errno.ELOOP, errno.EEXIST, errno.EINVAL),
@@ -42,6 +51,18 @@ def _shown(character: str) -> str:
     # control characters and those that change the direction of writing; spaces of any kind stay
     steers = unicodedata.category(character) in ("Cc", "Cf", "Cs") and character != "\t"
     return character.encode("unicode_escape").decode("ascii") if steers else character
+
+
+class DataError(UsageError):
+    """A file or table cannot be used; the message names file, line, value and remedy."""
+
+
+class DownloadError(DataError):
+    """A file could not be fetched; the message names the address and where to put the file by hand."""
+
+
+class GraphzooDataWarning(UserWarning):
+    """The data can be used, but something was counted that the user should know of."""
 
 
 class NonFiniteError(ArithmeticError, ValueError):
@@ -89,24 +110,6 @@ def shorten(text: str, *, lines: int = 6, width: int = 400) -> str:
     return "\n".join(line if len(line) <= width else line[: width - 3] + "..." for line in kept)
 
 
-def tell_damaged(command: str, damaged: Sequence[UsageError]) -> int:
-    """Say what a command has left out, after it has shown the rest.
-
-    Args:
-        command: Its name.
-        damaged: What is wrong with each part.
-
-    Returns:
-        The exit status: 1 if there is any, else 0.
-    """
-    for error in damaged[:_TOLD]:
-        first = shorten(str(error).partition("\n")[0])
-        tell(f"graphzoo {command}: left out: {first}\n")
-    if len(damaged) > _TOLD:
-        tell(f"graphzoo {command}: and {len(damaged) - _TOLD:,} more like these\n")
-    return int(bool(damaged))
-
-
 def of_system(error: OSError) -> tuple[str, int]:
     """What an error of the system says on one line, and the exit status: 2 for a path that was named wrong.
 
@@ -127,9 +130,12 @@ def shorten_path(path: str, *, width: int = 200) -> str:
     return path if len(path) <= width else f"{path[: (width - 3) // 2]}...{path[-((width - 3) // 2) :]}"
 
 
-def existing_parent(path: str | os.PathLike[str]) -> str:
-    """The nearest folder above `path` that exists: what has to be writable for `path` to be made."""
-    folder = os.path.abspath(path)
-    while not os.path.isdir(folder):
-        folder = os.path.dirname(folder)
-    return folder
+def reason(error: BaseException) -> str:
+    r"""What an error of another library says, as part of a message: one line, and not the file's content.
+
+    >>> reason(ValueError("bad header\nat line 1"))
+    'bad header'
+    """
+    lines = str(error).strip().splitlines()
+    text = lines[0] if lines else type(error).__name__
+    return text if len(text) <= _LONGEST_REASON else text[: _LONGEST_REASON - 3] + "..."

@@ -28,7 +28,7 @@ MAY = {
         system/regular_files.py::copy_regular write
     """,
     "a library's loader, over a file that regular_files has opened or looked at": """
-        runs/checkpoints.py::_load read
+        checkpoints/read.py::_load read
         datamodules/features.py::FeatureTransform.load read
         datasets/files/arrays.py::reading_arrays read
         datasets/node/own.py::_read_data_object read
@@ -47,7 +47,7 @@ MAY = {
         system/waiting.py::_holder read
     """,
     "files of the package": """
-        cli/commands.py::_summary read
+        cli/fit.py::_summary read
         datasets/kg/load.py::_load_folder read
         datasets/files/sources.py::read_facts read
     """,
@@ -79,7 +79,7 @@ MAY = {
         datasets/files/provide.py::_unpack read
         datasets/files/verify.py::verify_not_html read remove
         datasets/files/verify.py::verify_sha256 read remove
-        datasets/files/verify.py::verify_triples read remove
+        datasets/kg/files.py::verify_triples read remove
         datasets/files/verify.py::verify_zip remove
     """,
     "the user's own cache": """
@@ -139,8 +139,8 @@ MAY = {
         callbacks/progress.py::EpochLines.on_train_epoch_end print
         training/dry_run.py::DryRun.on_train_end print
         cli/results.py::_print print
-        runs/results_file.py::print_table print
-        runs/published.py::print_rows print
+        runs/tables.py::print_table print
+        runs/tables.py::print_rows print
         callbacks/summary.py::RunSummary.on_train_batch_end print
         callbacks/summary.py::RunSummary.on_train_start print
     """,

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from graphzoo.datasets.errors import DataError
 from graphzoo.datasets.kg.triples import read_bytes
+from graphzoo.errors import DataError
 from graphzoo.system.json_file import read_json
 from graphzoo.system.memory import free_bytes
 from graphzoo.system.regular_files import (

@@ -10,12 +10,11 @@ import pandas as pd
 import pytest
 
 from graphzoo.cli import main
-from graphzoo.datasets.kg.build import warn
+from graphzoo.datasets.files.text import warn
 from graphzoo.inference import writers
 from graphzoo.report.content import Code, Note, Report, Section, TableBlock
 from graphzoo.report.page import to_html
-from graphzoo.runs.published import print_rows
-from graphzoo.runs.results_file import print_table
+from graphzoo.runs.tables import print_rows, print_table
 from graphzoo.system.shown import console, say, tell, visible
 
 PACKAGE = Path(__file__).resolve().parents[1] / "graphzoo"

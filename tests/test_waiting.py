@@ -8,8 +8,8 @@ import pytest
 import torch
 from filelock import Timeout
 
-from graphzoo.datasets import fetch
-from graphzoo.datasets.errors import DownloadError
+from graphzoo.datasets.files import fetch
+from graphzoo.errors import DownloadError
 from graphzoo.ops.tensor_file import TensorFile
 from graphzoo.system import waiting
 

@@ -20,8 +20,8 @@ from unittest import mock
 
 import yaml
 
-from graphzoo.catalog.classes import TASKS
 from graphzoo.catalog.presets import list_presets
+from graphzoo.catalog.tasks import TASKS
 from graphzoo.cli import commands as cli
 from graphzoo.training.options import FLAGS, OPTIONS
 

@@ -13,12 +13,12 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from graphzoo.callbacks.run_length import Place, Remaining, ValidationClock, seconds_allowed
 from graphzoo.system.shown import console
+from graphzoo.system.units import counted, duration
 
-__all__ = ["RunSummary", "counted", "describe_run", "duration", "size"]
+__all__ = ["RunSummary", "describe_run"]
 
 # Seconds for which steps are timed, and a run's length from which on it is told.
 _TIMED, _WORTH_TELLING = 5.0, 60.0
-_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 
 class RunSummary(Callback):
@@ -113,30 +113,3 @@ def describe_run(trainer: Trainer, pl_module: LightningModule) -> Iterator[tuple
         most = "without an end: set --trainer.max_epochs or --trainer.max_time"
     found = [steps or "epochs of unknown length", cut if parts > 1 else "", most]
     yield "training", ", ".join(part for part in found if part)
-
-
-def counted(number: float, one: str, many: str = "") -> str:
-    """A number and what it counts.
-
-    Args:
-        number: A whole number.
-        one: The word for one of them.
-        many: The word for several; `one` with an s by default.
-
-    >>> counted(1, "batch", "batches"), counted(2000, "step")
-    ('1 batch', '2,000 steps')
-    """
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
-
-
-def duration(seconds: float) -> str:
-    """A time for people: 0.23 s, 75 s, 12.5 min, 3.2 h, 4.1 d."""
-    for unit, name in _UNITS:
-        if seconds >= 2 * unit:
-            return f"{seconds / unit:,.1f} {name}"
-    return f"{seconds:.3g} s"
-
-
-def size(num_bytes: float) -> str:
-    """Bytes for people: 312 MiB, 5.4 GiB."""
-    return f"{num_bytes / 2**30:,.1f} GiB" if num_bytes >= 2**30 else f"{num_bytes / 2**20:,.0f} MiB"

@@ -16,7 +16,7 @@ from lightning.pytorch.loggers import WandbLogger
 from graphzoo.analysis.evaluation import Table
 from graphzoo.callbacks.diagnostics import is_milestone
 from graphzoo.callbacks.evaluation_files import EvaluationFiles
-from graphzoo.stored_metrics import BEST_VALIDATION
+from graphzoo.runs.results_file import BEST_VALIDATION
 from graphzoo.system.json_file import read_json
 
 if TYPE_CHECKING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import yaml
 from graphzoo.errors import UsageError
 from graphzoo.system.regular_files import open_regular
 
-__all__ = ["read_settings"]
+__all__ = ["read_settings", "word_of"]
 
 # Far above any configuration of ours, far below what takes minutes or fills the memory.
 _MOST_BYTES, _MOST_DEPTH, _MOST_VALUES = 1 << 18, 100, 100_000
@@ -91,3 +92,12 @@ def _size(node: yaml.Node, known: dict[int, tuple[int, float] | None], depth: in
     sizes = [_size(child, known, depth + 1) for child in children]
     known[id(node)] = total = 1 + sum(size for size, _ in sizes), growth + sum(more for _, more in sizes)
     return total
+
+
+def word_of(value: Any) -> str:
+    """A plain value as a command line and YAML write it.
+
+    >>> word_of(None), word_of(True), word_of(0.5), word_of([1, 2])
+    ('null', 'true', '0.5', '[1, 2]')
+    """
+    return value if isinstance(value, str) else json.dumps(value)

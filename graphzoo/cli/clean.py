@@ -16,9 +16,9 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from graphzoo.cli.options import take_flag, take_option
 from graphzoo.datasets.files.roots import cache_root
 from graphzoo.errors import UsageError
-from graphzoo.runs.series import take_flag, take_option
 from graphzoo.system.shown import say, tell
 
 __all__ = ["MADE_AGAIN", "clean_main"]

@@ -5,15 +5,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
+from graphzoo.cli.fit import training_command
+from graphzoo.cli.terminal import fail, show
 from graphzoo.errors import UsageError, of_system, shorten, suggestion
 from graphzoo.system.openmp import shorten_waits
-from graphzoo.system.shown import tell
 from graphzoo.system.streams import Unread, drop_output, open_streams
 
 __all__ = ["main"]
@@ -39,8 +38,6 @@ _TRAINING = ("fit", "validate", "test")
 # They hand the flag on themselves.
 _OWN_DEBUG = (*_TRAINING, "predict", "reproduce", "search")
 _ANYWHERE = ("list", "doctor", "clean", "completion", "download")
-LINES = 6
-"""No error takes more lines than this."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -105,21 +102,14 @@ def _explain(error: Exception) -> int:
     return fail(f"{type(error).__name__}: {UsageError(shorten(str(error), lines=3))}\n{more}", 1)
 
 
-def fail(message: str, status: int = 2) -> int:
-    """Print an error in at most six lines and return the exit status."""
-    with contextlib.suppress(OSError):  # nobody can read it: the status alone tells
-        tell(shorten(f"graphzoo: {message}", lines=LINES) + "\n")
-    return status
-
-
 def _dispatch(arguments: list[str]) -> int:
     command, *rest = arguments or ["--help"]
     if command in ("-h", "--help", "help"):
-        return _say(_overview())
+        return show(_overview())
     if command in ("-V", "--version", "version"):
         from graphzoo import __version__
 
-        return _say(f"graphzoo {__version__}")
+        return show(f"graphzoo {__version__}")
     if command == "_complete":
         from graphzoo.cli.completion import complete_main
 
@@ -130,29 +120,6 @@ def _dispatch(arguments: list[str]) -> int:
         hint = suggestion(command, COMMANDS) or f"Commands: {', '.join(COMMANDS)}"
         raise UsageError(f"unknown command {command!r}\n{hint}")
     return _HANDLERS[command](rest)
-
-
-def _train(command: str) -> Callable[[list[str]], int]:
-    def run(rest: list[str]) -> int:
-        from graphzoo.training.plan import make_plan
-
-        if "-h" in rest or "--help" in rest:
-            return _say(_summary(command, rest))
-        if "--help-all" in rest:
-            from graphzoo.training.launch import show_help
-
-            return show_help(command)
-        class_help = any(token.partition("=")[0].endswith(".help") for token in rest)
-        if class_help:
-            from graphzoo.training.launch import show_class_help
-
-            return show_class_help(command, rest)
-        plan = make_plan(command, rest)
-        from graphzoo.training.launch import run_plan
-
-        return run_plan(plan)
-
-    return run
 
 
 def _predict(rest: list[str]) -> int:
@@ -168,7 +135,7 @@ def _reproduce(rest: list[str]) -> int:
 
 
 def _export(rest: list[str]) -> int:
-    from graphzoo.inference.export import export_main
+    from graphzoo.cli.export import export_main
 
     return export_main(rest)
 
@@ -228,9 +195,9 @@ def _completion(rest: list[str]) -> int:
 
 
 _HANDLERS: dict[str, Callable[[list[str]], int]] = {
-    "fit": _train("fit"),
-    "validate": _train("validate"),
-    "test": _train("test"),
+    "fit": training_command("fit"),
+    "validate": training_command("validate"),
+    "test": training_command("test"),
     "predict": _predict,
     "reproduce": _reproduce,
     "export": _export,
@@ -246,14 +213,6 @@ _HANDLERS: dict[str, Callable[[list[str]], int]] = {
 }
 
 
-def _say(text: str) -> int:
-    sys.stdout.write(text.rstrip() + "\n")
-    return 0
-
-
-_COLUMNS = 80  # help fits a terminal of this width and 24 lines
-
-
 def _overview() -> str:
     width = max(map(len, COMMANDS)) + 2
     lines = [
@@ -265,61 +224,4 @@ def _overview() -> str:
         "graphzoo COMMAND --help                          options of a command",
         "graphzoo --version",
     ]
-    return "\n".join(lines)
-
-
-def _summary(command: str, rest: list[str]) -> str:
-    """Help that fits a screen: our options, and the settings that the named presets bring."""
-    from graphzoo.catalog.presets import list_presets
-    from graphzoo.training.options import FLAGS, OPTIONS
-    from graphzoo.training.plan import make_plan
-
-    def row(name: str, text: str) -> str:
-        return f"  {name:26}{text}"
-
-    def names(kind: str) -> str:
-        """As many as fit into the line."""
-        found = [preset.name for preset in list_presets(kind)]
-        shown, rest = "", f"... ({len(found)}: graphzoo list {kind})"
-        for name in found:
-            if len(f"{kind:7}{shown}{name}, {rest}") > _COLUMNS:
-                break
-            shown += f"{name}, "
-        return f"{kind:7}{shown}{rest}"
-
-    lines = [f"usage: graphzoo {command} --model NAME --data NAME [options]"]
-    lines += [
-        row(f"--{name} {'DIR' if name == 'run_dir' else 'N' if name == 'seed' else 'NAME'}", text)
-        for name, text in OPTIONS.items()
-    ]
-    for name, text in FLAGS.items():
-        which, colon, rest_of_text = text.partition(": ")
-        if not colon or which == command:  # flags of one command alone begin with its name
-            lines.append(row(f"--{name}", rest_of_text or text))
-    lines += [
-        row("--config FILE", "a YAML file; several, later ones win"),
-        row("--print_config", "the whole configuration; goes back in by --config"),
-        row("--trainer.max_epochs N", "and every other argument of Lightning's Trainer"),
-        row("--model.lr, --data.seed", "arguments of the task and of the data module"),
-        row("--model.encoder.NAME", "arguments of the encoder"),
-        row("--help-all", "every option (long; imports torch)"),
-        names("model"),
-        names("data"),
-    ]
-    chosen = [token for token in rest if token not in ("-h", "--help")]
-    if chosen:
-        plan = make_plan(command, chosen)
-        files = [
-            value
-            for option, value in zip(plan.arguments, plan.arguments[1:], strict=False)
-            if option == "--config"
-        ]
-        lines += ["", f"With these names ({', '.join(plan.used)}) the settings are:"]
-        for file in files:
-            body = [
-                line
-                for line in Path(file).read_text(encoding="utf-8").splitlines()
-                if not line.startswith("#")
-            ]
-            lines += [f"  {line}" for line in body]
     return "\n".join(lines)

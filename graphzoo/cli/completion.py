@@ -11,8 +11,8 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
-from graphzoo.catalog.classes import model_names
 from graphzoo.catalog.presets import KINDS, list_presets
+from graphzoo.catalog.tasks import model_names
 from graphzoo.errors import UsageError, suggestion
 from graphzoo.runs.checkpoints import RUNS
 from graphzoo.training.options import FLAGS, LIGHTNING, OPTIONS

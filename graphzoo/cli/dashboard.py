@@ -1,28 +1,23 @@
-"""`graphzoo dashboard`: the panels of a Weights & Biases workspace, as code.
-
-What a panel shows is a plain tuple here, so that a test can look for its metric in a run; `wandb-workspaces`
-makes the workspace of it.
-"""
+"""`graphzoo dashboard`."""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING
 
 from graphzoo.errors import UsageError, suggestion
+from graphzoo.report.dashboard import SECTIONS, TASKS, T, panels, workspace
 from graphzoo.system.shown import say
 
 if TYPE_CHECKING:
-    from wandb_workspaces.workspaces import Workspace
+    pass
 
-__all__ = ["SECTIONS", "TASKS", "Panel", "dashboard_main", "panels", "workspace"]
+__all__ = ["USAGE", "dashboard_main"]
 
-TASKS = ("kg", "nodes", "links")
+
 USAGE = f"""usage: graphzoo dashboard --project P [--entity E] [--task all|{"|".join(TASKS)}]
        [--name NAME] [--out FILE]
 
@@ -34,218 +29,7 @@ Quality, Optimisation, Speed, Data and Comparison.
   --task T         all, or only the panels of kg, nodes or links
   --name NAME      of the workspace: graphzoo
   --out FILE       write its JSON instead of sending it: needs no network and no account"""
-
-SECTIONS = ("Quality", "Optimisation", "Speed", "Data", "Comparison")
 _OPTIONS = ("project", "entity", "task", "name", "out")
-
-T = TypeVar("T")
-Kind = Literal["line", "number", "bars", "seeds", "seed bars", "table", "parallel"]
-
-
-@dataclass(frozen=True)
-class Panel:
-    """One panel.
-
-    Args:
-        section: One of `SECTIONS`.
-        title: Above it.
-        kind: "line" over steps; "number" and "bars" of the summary; "seeds" and "seed bars" lines and bars of
-            the mean over a group of runs, with one standard deviation; "table" a logged table; "parallel"
-            coordinates over settings and results.
-        metrics: Logged names; settings begin with "config:".
-        tasks: The tasks whose runs have them.
-    """
-
-    section: str
-    title: str
-    kind: Kind
-    metrics: tuple[str, ...]
-    tasks: tuple[str, ...]
-
-
-def _config(*names: str) -> list[str]:
-    return [f"config:{name}" for name in ("model", "lr", "weight_decay", *names)]
-
-
-_KG, _NODES, _LINKS, _RANKED, _JUDGED = ("kg",), ("nodes",), ("links",), ("kg", "links"), ("nodes", "links")
-_SIZES = ("encoder.hidden_channels", "encoder.num_layers")
-# section: rows of title, kind, metrics and tasks
-_ROWS: dict[str, list[tuple[str, Kind, str, tuple[str, ...]]]] = {
-    "Quality": [
-        ("Validation MRR, and the paper's on test", "line", "val/mrr paper/mrr", _RANKED),
-        ("Validation accuracy, and the paper's on test", "line", "val/acc paper/acc", _NODES),
-        ("Validation ROC-AUC, and the paper's on test", "line", "val/auroc paper/auroc", _JUDGED),
-        ("Validation average precision, and the paper's on test", "line", "val/ap paper/ap", _LINKS),
-        (
-            "Validation Hits@1, 3 and 10, and the paper's on test",
-            "line",
-            "val/hits@1 val/hits@3 val/hits@10 paper/hits@1 paper/hits@10",
-            _KG,
-        ),
-        *(
-            (f"Validation Hits@{k}, and the paper's on test", "line", f"val/hits@{k} paper/hits@{k}", _LINKS)
-            for k in (20, 50, 100)
-        ),
-        ("Validation loss", "line", "val/loss", _NODES),
-        ("Test MRR", "number", "test/mrr", _RANKED),
-        ("Test accuracy", "number", "test/acc", _NODES),
-        ("Test ROC-AUC", "number", "test/auroc", _JUDGED),
-        ("Test average precision", "number", "test/ap", _LINKS),
-        ("Test Hits@1, 3 and 10", "bars", "test/hits@1 test/hits@3 test/hits@10", _KG),
-        ("Test Hits@20, 50 and 100", "bars", "test/hits@20 test/hits@50 test/hits@100", _LINKS),
-        ("Test MRR of queries for heads and for tails", "bars", "test/mrr_head test/mrr_tail", _KG),
-        ("Gap between tails and heads", "number", "test/head_tail_gap", _KG),
-        (
-            "Test MRR by tie rule",
-            "bars",
-            "test/mrr_optimistic test/mrr_realistic test/mrr_pessimistic",
-            _KG,
-        ),
-        ("Share of answers that tie", "number", "test/tie_share", _KG),
-        ("Relations", "table", "evaluation/relations", _KG),
-        ("Triples ranked last", "table", "evaluation/worst", _KG),
-        ("Triples ranked first", "table", "evaluation/best", _KG),
-        ("Classes", "table", "evaluation/classes", _NODES),
-        ("Confusion", "table", "evaluation/confusion", _NODES),
-        ("States of test nodes", "table", "evaluation/embedding", _NODES),
-        ("Scores of links and of other pairs", "table", "evaluation/scores", _LINKS),
-        ("Hits@K over K", "table", "evaluation/hits", _LINKS),
-    ],
-    "Optimisation": [
-        ("Training loss", "line", "train/loss", TASKS),
-        ("Learning rate", "line", "train/lr", TASKS),
-        ("Norm of the gradient", "line", "train/grad_norm", TASKS),
-        ("Entropy of the attention", "line", "train/attention_entropy", TASKS),
-        ("Loss of the edges (NodeFormer), weighted", "line", "train/auxiliary_loss", _JUDGED),
-    ],
-    "Speed": [
-        ("Queries per second", "line", "train/queries_per_s", _KG),
-        ("Nodes per second", "line", "train/nodes_per_s", _NODES),
-        ("Pairs per second", "line", "train/pairs_per_s", _LINKS),
-        ("Seconds per step: computing, waiting", "line", "train/step_seconds train/data_seconds", TASKS),
-        ("Peak memory, GiB", "line", "train/peak_memory_gib", TASKS),
-    ],
-    "Data": [
-        ("Nodes or entities", "number", "data/nodes", TASKS),
-        ("Relations", "number", "data/relations", _KG),
-        ("Sizes of the split", "bars", "data/train data/valid data/test", TASKS),
-    ],
-    "Comparison": [
-        ("Validation MRR and the paper's, mean ± std over seeds", "seeds", "val/mrr paper/mrr", _RANKED),
-        ("Validation accuracy and the paper's, mean ± std over seeds", "seeds", "val/acc paper/acc", _NODES),
-        (
-            "Validation ROC-AUC and the paper's, mean ± std over seeds",
-            "seeds",
-            "val/auroc paper/auroc",
-            _JUDGED,
-        ),
-        ("Test MRR and the paper's, mean ± std over seeds", "seed bars", "test/mrr paper/mrr", _RANKED),
-        ("Test accuracy and the paper's, mean ± std over seeds", "seed bars", "test/acc paper/acc", _NODES),
-        (
-            "Test ROC-AUC and the paper's, mean ± std over seeds",
-            "seed bars",
-            "test/auroc paper/auroc",
-            _JUDGED,
-        ),
-        *(
-            (
-                f"Test Hits@{k} and the paper's, mean ± std over seeds",
-                "seed bars",
-                f"test/hits@{k} paper/hits@{k}",
-                _LINKS,
-            )
-            for k in (20, 50, 100)
-        ),
-        ("Settings and test MRR", "parallel", " ".join(_config("loss", *_SIZES)) + " test/mrr", _KG),
-        (
-            "Settings and test accuracy",
-            "parallel",
-            " ".join(_config("dropout", *_SIZES)) + " test/acc",
-            _NODES,
-        ),
-        (
-            "Settings and test ROC-AUC",
-            "parallel",
-            " ".join(_config("dropout", *_SIZES)) + " test/auroc",
-            _NODES,
-        ),
-        (
-            "Settings and test MRR of links",
-            "parallel",
-            " ".join(_config("dropout", *_SIZES)) + " test/mrr",
-            _LINKS,
-        ),
-        ("Parameters", "number", "model/parameters", TASKS),
-    ],
-}
-
-
-def panels(task: str = "all") -> list[Panel]:
-    """The panels of a task's runs, in the order of `SECTIONS`; those of all tasks for "all"."""
-    return [
-        Panel(section, title, kind, tuple(metrics.split()), tasks)
-        for section in SECTIONS
-        for title, kind, metrics, tasks in _ROWS[section]
-        if task in ("all", *tasks)
-    ]
-
-
-def workspace(project: str, entity: str, *, task: str = "all", name: str = "graphzoo") -> Workspace:
-    """The workspace, not sent yet.
-
-    Args:
-        project: At Weights & Biases.
-        entity: User or team.
-        task: "all" or one of `TASKS`.
-        name: Of the workspace.
-
-    Raises:
-        UsageError: if wandb-workspaces is not installed.
-    """
-    try:
-        import wandb_workspaces.workspaces as ws
-    except ImportError as error:
-        raise UsageError(
-            "the dashboard needs wandb-workspaces, which is not installed\n"
-            "Install it: pip install 'graphzoo[dashboard]'"
-        ) from error
-    chosen = panels(task)
-    return ws.Workspace(
-        entity=entity,
-        project=project,
-        name=name,
-        sections=[
-            ws.Section(
-                name=section,
-                panels=[_made(panel) for panel in chosen if panel.section == section],
-                is_open=section in ("Quality", "Comparison"),
-            )
-            for section in SECTIONS
-        ],
-        settings=ws.WorkspaceSettings(x_axis="trainer/global_step"),
-    )
-
-
-def _made(panel: Panel) -> Any:
-    wr: Any = import_module("wandb_workspaces.reports.v2")
-    over_seeds = {"groupby": "group", "groupby_aggfunc": "mean", "groupby_rangefunc": "stddev"}
-    more = over_seeds if panel.kind.startswith("seed") else {}
-    metrics = list(panel.metrics)
-    if panel.kind in ("line", "seeds"):
-        return wr.LinePlot(title=panel.title, x="trainer/global_step", y=metrics, **more)
-    if panel.kind == "number":
-        return wr.ScalarChart(title=panel.title, metric=wr.SummaryMetric(metrics[0]))
-    if panel.kind in ("bars", "seed bars"):
-        return wr.BarPlot(title=panel.title, metrics=[wr.SummaryMetric(name) for name in metrics], **more)
-    if panel.kind == "table":
-        return wr.WeavePanelSummaryTable(table_name=metrics[0])
-    columns = [
-        wr.ParallelCoordinatesPlotColumn(
-            wr.Config(name.removeprefix("config:")) if name.startswith("config:") else wr.SummaryMetric(name)
-        )
-        for name in metrics
-    ]
-    return wr.ParallelCoordinatesPlot(title=panel.title, columns=columns)
 
 
 def dashboard_main(argv: Sequence[str]) -> int:

@@ -10,8 +10,9 @@ import tempfile
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from graphzoo.errors import UsageError, existing_parent
+from graphzoo.errors import UsageError
 from graphzoo.system.memory import available_bytes
+from graphzoo.system.paths import existing_parent
 from graphzoo.system.shown import say
 
 __all__ = ["doctor_main"]

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from graphzoo.errors import UsageError, suggestion, tell_damaged
-from graphzoo.system.shown import tell
+from graphzoo.errors import UsageError, suggestion
+from graphzoo.system.shown import tell, tell_damaged
 
 if TYPE_CHECKING:
     from graphzoo.report.content import Report
@@ -59,7 +59,8 @@ def plot_main(argv: Sequence[str] | None = None) -> int:
     target = _target(arguments)
     damaged: list[UsageError] = []
     groups = group_records(find_records(arguments.run, damaged), damaged)
-    from graphzoo.report.build import Options, build_report
+    from graphzoo.report.build import build_report
+    from graphzoo.report.content import Options
 
     facts = tuple((head, relation, tail) for head, relation, tail in arguments.fact or ())
     options = Options(not arguments.no_model, facts, arguments.device)

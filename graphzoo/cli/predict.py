@@ -5,21 +5,18 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
+from graphzoo.cli.predict_tables import answer_tables, label_tables, pair_tables, partner_tables, score_tables
 from graphzoo.errors import OutOfMemoryError, UsageError, of_system, shorten, suggestion
 from graphzoo.system.memory import is_out_of_memory
 from graphzoo.system.regular_files import read_regular_text
 from graphzoo.system.shown import tell, visible
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-    from graphzoo.datasets.kg.triples import Columns
-    from graphzoo.inference import KGModel, LinkModel, NodeModel
-    from graphzoo.inference.explain import Direction
+    pass
 
 __all__ = ["predict_main"]
 
@@ -277,93 +274,20 @@ def _run(arguments: argparse.Namespace) -> int:
     model = load(checkpoint, arguments.data, device=arguments.device, trust=arguments.trust)
     if isinstance(model, NodeModel):
         _check_kind(arguments, "nodes")
-        tables = _labels(model, arguments)
+        tables = label_tables(model, arguments)
     elif isinstance(model, LinkModel):
         _check_kind(arguments, "links")
-        tables = _partners(model, arguments) if arguments.score is None else _pairs(model, arguments)
+        tables = (
+            partner_tables(model, arguments) if arguments.score is None else pair_tables(model, arguments)
+        )
     else:
         _check_kind(arguments, "kg")
         if arguments.reverse_weight is not None:
             model.task.reverse_weight = arguments.reverse_weight
-        tables = _answers(model, arguments) if arguments.score is None else _scores(model, arguments)
+        tables = (
+            answer_tables(model, arguments) if arguments.score is None else score_tables(model, arguments)
+        )
     count = write_tables(tables, arguments.out, spreadsheet=arguments.spreadsheet)
     if arguments.out != STANDARD_OUTPUT:
         tell(f"graphzoo predict: {count:,} rows in {arguments.out}\n")
     return 0
-
-
-def _answers(model: KGModel, arguments: argparse.Namespace) -> Iterator[pd.DataFrame]:
-    from graphzoo.datasets.kg.triples import triples_from_table
-    from graphzoo.inference.queries import encode_queries, read_names, read_queries
-
-    options: dict[str, Any] = {"k": arguments.top_k or 10, "filter_known": arguments.known or "mark"}
-    if arguments.candidates is not None:
-        options["candidates"] = read_names(arguments.candidates)
-    queries = encode_queries(read_queries(arguments.queries), *model.vocabularies)
-    answers = model.answer(queries, batch_size=arguments.batch_size, **options)
-    if arguments.explain is None:
-        return answers
-    return (
-        part
-        for table in answers
-        for part in _explained(
-            model,
-            triples_from_table(table[["head", "relation", "tail"]]),
-            arguments.explain,
-            table["direction"].tolist(),
-        )
-    )
-
-
-def _scores(model: KGModel, arguments: argparse.Namespace) -> Iterator[pd.DataFrame]:
-    from graphzoo.datasets.kg.triples import read_triples
-    from graphzoo.inference.queries import encode_facts
-
-    facts = read_triples(arguments.score)
-    if arguments.explain is not None:
-        return _explained(model, facts, arguments.explain)
-    triples = encode_facts(facts, *model.vocabularies)
-    return model.judge(triples, batch_size=arguments.batch_size)
-
-
-def _explained(
-    model: KGModel, facts: Columns, k: int, directions: Sequence[Direction] | None = None
-) -> Iterator[pd.DataFrame]:
-    """A table for each of given facts; an empty one where there are none."""
-    import pandas as pd
-
-    from graphzoo.inference.explain import EXPLANATION_COLUMNS
-    from graphzoo.inference.queries import encode_facts
-
-    triples = encode_facts(facts, *model.vocabularies)
-    if not len(facts):
-        yield pd.DataFrame(columns=EXPLANATION_COLUMNS)
-    for found in model.explanations(triples, directions, k=k):
-        yield found.to_table()
-
-
-def _labels(model: NodeModel, arguments: argparse.Namespace) -> Iterator[pd.DataFrame]:
-    from graphzoo.inference.queries import read_names
-
-    nodes = None if arguments.nodes is None else read_names(arguments.nodes)
-    return model.predict_batches(
-        nodes, probabilities=arguments.probabilities, embeddings=arguments.embeddings
-    )
-
-
-def _partners(model: LinkModel, arguments: argparse.Namespace) -> Iterator[pd.DataFrame]:
-    from graphzoo.inference.queries import read_names
-
-    return model.predict_batches(
-        nodes=read_names(arguments.nodes),
-        k=arguments.top_k or 10,
-        known=arguments.known or "drop",
-        candidates=None if arguments.candidates is None else read_names(arguments.candidates),
-        batch_size=arguments.batch_size,
-    )
-
-
-def _pairs(model: LinkModel, arguments: argparse.Namespace) -> Iterator[pd.DataFrame]:
-    from graphzoo.inference.link_pairs import read_pairs
-
-    return model.score_batches(read_pairs(arguments.score), batch_size=arguments.batch_size)

@@ -10,28 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from graphzoo.catalog.presets import find_preset, read_header
-from graphzoo.catalog.settings import read_settings
+from graphzoo.catalog.settings import read_settings, word_of
+from graphzoo.cli.options import check_splits, lasting_words, refuse_options, take_flag, take_option
 from graphzoo.errors import UsageError
+from graphzoo.runs.average import write_row
 from graphzoo.runs.checkpoints import RUNS
 from graphzoo.runs.directory import missing_folders, several_processes
-from graphzoo.runs.published import Published, parse_published, print_rows, published_values, write_row
-from graphzoo.runs.series import (
-    Run,
-    check_splits,
-    claim,
-    lasting_words,
-    one_device,
-    refuse_options,
-    run_command,
-    run_here,
-    runs_of,
-    take_flag,
-    take_option,
-    whole_numbers,
-    word_of,
-)
+from graphzoo.runs.published import Published, parse_published, published_values
+from graphzoo.runs.series import Run, claim, runs_of, whole_numbers
+from graphzoo.runs.tables import print_rows
 from graphzoo.system.shown import tell
 from graphzoo.training.plan import Plan, make_plan
+from graphzoo.training.start import one_device, run_command, run_here
 
 __all__ = ["reproduce_main"]
 

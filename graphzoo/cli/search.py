@@ -12,28 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from graphzoo.catalog.classes import TASKS
 from graphzoo.catalog.presets import find_preset, list_presets
-from graphzoo.catalog.settings import read_settings
+from graphzoo.catalog.settings import read_settings, word_of
+from graphzoo.catalog.tasks import TASKS
+from graphzoo.cli.options import check_splits, lasting_words, refuse_options, take_option
 from graphzoo.errors import UsageError
 from graphzoo.runs.checkpoints import RUNS
 from graphzoo.runs.directory import several_processes
-from graphzoo.runs.series import (
-    Run,
-    check_splits,
-    claim,
-    lasting_words,
-    one_device,
-    refuse_options,
-    runs_of,
-    settings_of,
-    take_option,
-    whole_numbers,
-    word_of,
-)
+from graphzoo.runs.series import Run, claim, runs_of, whole_numbers
 from graphzoo.search.space import Space, nested, read_space
 from graphzoo.system.shown import console, say, tell
 from graphzoo.training.plan import Plan, make_plan
+from graphzoo.training.start import one_device, settings_of
 
 if TYPE_CHECKING:
     from optuna.trial import Trial

@@ -12,10 +12,10 @@ from filelock import Timeout
 from torch import Tensor
 
 from graphzoo.datasets import LinkGraph
-from graphzoo.datasets.errors import DataError
 from graphzoo.datasets.files.cache import LOCK_TIMEOUT
 from graphzoo.datasets.files.roots import cache_root
-from graphzoo.datasets.kg.build import warn
+from graphzoo.datasets.files.text import warn
+from graphzoo.errors import DataError
 from graphzoo.sampling import PairSubgraphSampler
 from graphzoo.system.waiting import TellingLock
 

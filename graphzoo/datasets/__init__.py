@@ -7,10 +7,7 @@ from typing import TYPE_CHECKING
 from graphzoo.lazy import attach
 
 if TYPE_CHECKING:
-    from graphzoo.datasets.errors import DataError as DataError
-    from graphzoo.datasets.errors import DownloadError as DownloadError
-    from graphzoo.datasets.errors import GraphzooDataWarning as GraphzooDataWarning
-    from graphzoo.datasets.files.fetch import download as download
+    from graphzoo.datasets.download import download as download
     from graphzoo.datasets.files.roots import data_root as data_root
     from graphzoo.datasets.kg.answers import AnswerIndex as AnswerIndex
     from graphzoo.datasets.kg.build import from_triples as from_triples
@@ -35,12 +32,15 @@ if TYPE_CHECKING:
     from graphzoo.datasets.node.splits import random_split as random_split
     from graphzoo.datasets.node.table import find_node_source as find_node_source
     from graphzoo.datasets.node.table import list_node_graphs as list_node_graphs
+    from graphzoo.errors import DataError as DataError
+    from graphzoo.errors import DownloadError as DownloadError
+    from graphzoo.errors import GraphzooDataWarning as GraphzooDataWarning
 
 _LAZY = {
     "AnswerIndex": "kg.answers",
-    "DataError": "errors",
-    "DownloadError": "errors",
-    "GraphzooDataWarning": "errors",
+    "DataError": ".errors",
+    "DownloadError": ".errors",
+    "GraphzooDataWarning": ".errors",
     "KnowledgeGraph": "kg.graph",
     "LinkGraph": "link.graph",
     "LinkSplit": "link.graph",

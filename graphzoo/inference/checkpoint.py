@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from graphzoo.catalog.classes import load_class
+from graphzoo.checkpoints import read
 from graphzoo.checkpoints.checks import MisfitError, TooLargeError, build_bounded, outlined
 from graphzoo.encoders.pretrained import WEIGHTS, read_pretrained
 from graphzoo.errors import UsageError
-from graphzoo.runs import checkpoints
 from graphzoo.types import GraphSpec, NeighbourhoodSpec
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     from graphzoo.tasks.base import CHECKPOINT_FORMAT
 
     shared = path.suffix == ".safetensors"
-    checkpoint = read_pretrained(path) if shared else checkpoints.read_checkpoint(path)
+    checkpoint = read_pretrained(path) if shared else read.read_checkpoint(path)
     described = checkpoint.get("graphzoo")
     if not isinstance(described, dict) or not isinstance(described.get("format"), int):
         raise UsageError(f"{path}: not written by a graphzoo task (no `graphzoo` entry)")

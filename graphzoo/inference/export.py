@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import tempfile
 from collections.abc import Mapping
 from os import PathLike
@@ -21,26 +20,21 @@ from graphzoo.encoders.pretrained import (
     write_pretrained,
     writing,
 )
-from graphzoo.errors import UsageError, suggestion
+from graphzoo.errors import UsageError
 from graphzoo.runs.published import SHOWN
 from graphzoo.runs.results_file import SELECTED, selection_of
-from graphzoo.runs.series import take_flag, take_option
 from graphzoo.system.json_file import read_json
 from graphzoo.system.regular_files import copy_regular
-from graphzoo.system.shown import tell
 
 if TYPE_CHECKING:
     from graphzoo.tasks import Task
 
-__all__ = ["export_main", "export_run"]
+__all__ = [
+    "FORMATS",
+    "export_run",
+]
 
-USAGE = (
-    "usage: graphzoo export RUN --out DIR [--to safetensors|torch.export] [--license NAME]\n"
-    "                       [--reverse-weight W] [--trust]\n\n"
-    "safetensors    weights and settings, for graphzoo.load and Encoder.from_pretrained\n"
-    "torch.export   a program that runs with torch alone, for torch.export.load"
-)
-_FORMATS = ("safetensors", "torch.export")
+FORMATS = ("safetensors", "torch.export")
 # What the settings of a task must not carry to others.
 _PRIVATE = ("root", "path")
 # What `save_artifacts` of the data modules writes beside meta.json; nothing else is copied.
@@ -58,56 +52,6 @@ _TASKS = {
     "LinkPrediction": ("link-prediction", 'model.predict(["..."], k=10)'),
     "NodeClassification": ("node-classification", "model.predict()"),
 }
-
-
-def export_main(argv: list[str]) -> int:
-    """Run `graphzoo export`.
-
-    Args:
-        argv: RUN (a run directory, a checkpoint in one, `best` or `last`), `--out`, `--to`, `--license` (of
-            the weights, for the model card), `--reverse-weight`, `--trust`.
-
-    Returns:
-        0.
-
-    Raises:
-        UsageError: for a wrong command line, run or folder.
-    """
-    if "-h" in argv or "--help" in argv:
-        sys.stdout.write(USAGE + "\n")
-        return 0
-    out, rest = take_option(argv, "--out", "", USAGE)
-    form, rest = take_option(rest, "--to", "safetensors", USAGE)
-    licence, rest = take_option(rest, "--license", "", USAGE)
-    weight, rest = take_option(rest, "--reverse-weight", "", USAGE)
-    trust, rest = take_flag(rest, "--trust")
-    if odd := [word for word in rest if word.startswith("-")]:
-        raise UsageError(f"unknown option {odd[0]}\n{USAGE}")
-    if form not in _FORMATS:
-        raise UsageError(
-            f"unknown format {form!r}\n{suggestion(form, _FORMATS) or 'There are: ' + ', '.join(_FORMATS)}"
-        )
-    if len(rest) != 1 or not out:
-        raise UsageError(f"export needs one run and --out DIR\n{USAGE}")
-    from graphzoo.runs.checkpoints import locate
-
-    run = locate("predict", rest[0])[0] if rest[0] in ("best", "last") else Path(rest[0])
-    reverse_weight = _number(weight) if weight else None
-    folder = export_run(run, out, to=form, licence=licence, reverse_weight=reverse_weight, trust=trust)
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    size = sum(path.stat().st_size for path in files)
-    use = f"graphzoo.load({str(folder)!r})"
-    if form == "torch.export":
-        use = f"torch.export.load({str(folder / 'model.pt2')!r}).module()"
-    tell(f"{folder}: {len(files)} files, {size / 2**20:.1f} MiB; {use}\n")
-    return 0
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise UsageError(f"--reverse-weight takes a number of at least 0, got {text!r}\n{USAGE}") from None
 
 
 def export_run(

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from graphzoo.datasets import AnswerIndex, KnowledgeGraph, load_knowledge_graph, read_triples
-from graphzoo.datasets.files.cache import find_split, label_files, with_labels
+from graphzoo.datasets.files.cache import find_split
 from graphzoo.datasets.kg.build import build
 from graphzoo.datasets.kg.graph import SPLITS
+from graphzoo.datasets.kg.stored import label_files, with_labels
 from graphzoo.datasets.kg.triples import Columns
 from graphzoo.errors import UsageError
 from graphzoo.inference.names import Vocabulary

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd.function import Function, once_differentiable
 
 from graphzoo.ops.eager import run_eagerly
-from graphzoo.ops.relational_spmm.graph import _check_index_tensor, _check_range
+from graphzoo.ops.relational_spmm.graph import check_index_tensor, check_range
 
 __all__ = ["SparseMatrix", "check_edges", "without_beta_warning"]
 
@@ -246,14 +246,14 @@ def check_edges(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
     Raises:
         ValueError: for a wrong shape or dtype, or a node out of range.
     """
-    _check_index_tensor("edge_index", edge_index)
+    check_index_tensor("edge_index", edge_index)
     if edge_index.dim() != 2 or edge_index.shape[0] != 2:
         raise ValueError(
             f"edge_index must have shape [2, num_edges], got {list(edge_index.shape)}"
             + ("; transpose it" if edge_index.dim() == 2 and edge_index.shape[1] == 2 else "")
         )
-    _check_range("edge_index[0]", edge_index[0], "num_nodes", num_nodes)
-    _check_range("edge_index[1]", edge_index[1], "num_nodes", num_nodes)
+    check_range("edge_index[0]", edge_index[0], "num_nodes", num_nodes)
+    check_range("edge_index[1]", edge_index[1], "num_nodes", num_nodes)
     return edge_index[0].long(), edge_index[1].long()
 
 

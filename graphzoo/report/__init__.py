@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from graphzoo.lazy import attach
 
 if TYPE_CHECKING:
-    from graphzoo.report.build import Options as Options
     from graphzoo.report.build import build_report as build_report
+    from graphzoo.report.content import Options as Options
     from graphzoo.report.content import Report as Report
     from graphzoo.report.page import to_html as to_html
     from graphzoo.runs.record import find_records as find_records

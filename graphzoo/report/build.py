@@ -3,39 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from graphzoo.catalog.settings import word_of
 from graphzoo.errors import UsageError
-from graphzoo.report.content import Block, Code, Note, Picture, Report, Section, TableBlock
+from graphzoo.report.content import Block, Code, Note, Options, Picture, Report, Section, TableBlock
 from graphzoo.report.curve_figures import curve_note, curve_pictures, depth_pictures, on_depth_curve
 from graphzoo.report.evaluation_figures import evaluation_blocks
 from graphzoo.report.paper_figures import paper_pictures
 from graphzoo.report.results import common_title, headline, results_section
 from graphzoo.runs.changes import changed_settings, repeat_command
 from graphzoo.runs.record import Group, Record
-from graphzoo.runs.series import word_of
 from graphzoo.system.memory import is_out_of_memory
 
-__all__ = ["Options", "build_report"]
+__all__ = ["build_report"]
 
 # A page with more settings than this shows the results and curves of all, and the rest of these.
 _MOST_DETAILED = 6
-
-
-@dataclass(frozen=True)
-class Options:
-    """What a report shows beside what the runs have written down.
-
-    Args:
-        models: Whether trained models are loaded, for pictures of what they attend to.
-        facts: Facts (head, relation, tail) whose attended entities are shown; empty: some of the test split.
-        device: Where models run.
-    """
-
-    models: bool = True
-    facts: tuple[tuple[str, str, str], ...] = ()
-    device: str = "cpu"
 
 
 def build_report(groups: Sequence[Group], options: Options | None = None) -> Report:
@@ -168,7 +152,7 @@ def _model(group: Group, groups: Sequence[Group], options: Options, prefix: str)
 
 
 def _facts(group: Group) -> list[Block]:
-    from graphzoo.callbacks.summary import duration  # brings Lightning
+    from graphzoo.system.units import duration  # brings Lightning
 
     record = group.first
     result = record.result

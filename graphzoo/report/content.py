@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Block", "Code", "Note", "Picture", "Report", "Section", "TableBlock", "slug"]
+__all__ = ["Block", "Code", "Note", "Options", "Picture", "Report", "Section", "TableBlock", "slug"]
 
 
 @dataclass(frozen=True)
@@ -128,3 +128,18 @@ def slug(text: str) -> str:
         character if character.isascii() and character.isalnum() else " " for character in text.lower()
     )
     return "-".join(kept.split()) or "picture"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a report shows beside what the runs have written down.
+
+    Args:
+        models: Whether trained models are loaded, for pictures of what they attend to.
+        facts: Facts (head, relation, tail) whose attended entities are shown; empty: some of the test split.
+        device: Where models run.
+    """
+
+    models: bool = True
+    facts: tuple[tuple[str, str, str], ...] = ()
+    device: str = "cpu"

@@ -13,7 +13,7 @@ from graphzoo.report.style import FAINT, INK, color, fitted, new_figure, plain_t
 from graphzoo.runs.curves import Points, mean_curve, thin
 from graphzoo.runs.published import mean_and_deviation
 from graphzoo.runs.record import Group, Record, flatten
-from graphzoo.runs.results_file import PERCENT
+from graphzoo.runs.tables import PERCENT
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

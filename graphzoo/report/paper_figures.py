@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from graphzoo.report.content import Picture, slug
 from graphzoo.report.results import NAMES
 from graphzoo.report.style import FAINT, INK, color, fitted, new_figure
-from graphzoo.runs.published import Published, spread
+from graphzoo.runs.published import Published
 from graphzoo.runs.record import Group
-from graphzoo.runs.results_file import PERCENT
+from graphzoo.runs.tables import PERCENT, spread
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from graphzoo.report.content import Block, Note, Section, TableBlock
 from graphzoo.runs.changes import what_differs
-from graphzoo.runs.published import compare, spread
+from graphzoo.runs.published import compare
 from graphzoo.runs.record import Group
-from graphzoo.runs.results_file import PERCENT, SELECTED, format_metric, selection_of
+from graphzoo.runs.results_file import SELECTED, selection_of
+from graphzoo.runs.tables import PERCENT, format_metric, spread
 
 __all__ = ["common_title", "headline", "results_section"]
 

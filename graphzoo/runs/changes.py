@@ -12,12 +12,11 @@ from typing import Any
 
 from graphzoo.catalog.classes import load_class
 from graphzoo.catalog.presets import Preset, find_preset, list_presets
-from graphzoo.catalog.settings import read_settings
+from graphzoo.catalog.settings import read_settings, word_of
 from graphzoo.errors import UsageError
 from graphzoo.runs.published import find_recipe
 from graphzoo.runs.record import TOLD, Record, flatten
 from graphzoo.runs.results_file import shaping_callbacks
-from graphzoo.runs.series import word_of
 
 __all__ = [
     "changed_protocol",
@@ -261,9 +260,8 @@ def _defaults(config: Mapping[str, Any]) -> dict[str, Any]:
 @functools.cache
 def _defaults_of(classes: tuple[tuple[str, str], ...]) -> Mapping[str, Any]:
     """The same of prefixes and class paths; a report asks twice for each of its settings."""
-    from lightning.pytorch import Trainer
-
-    found = _signature(Trainer, "trainer") | {"trainer.use_distributed_sampler": False}
+    trainer = load_class("lightning.pytorch.Trainer", "config.yaml")
+    found = _signature(trainer, "trainer") | {"trainer.use_distributed_sampler": False}
     for prefix, path in classes:
         try:
             # a class that nobody registered is not imported for a picture

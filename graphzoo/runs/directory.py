@@ -17,7 +17,6 @@ __all__ = [
     "is_child",
     "missing_folders",
     "own_rank",
-    "relative",
     "several_processes",
     "write_config",
 ]
@@ -100,14 +99,6 @@ def write_config(run: Path, text: str) -> Path | None:
         path.rename(kept)
     path.write_text(text, encoding="utf-8")
     return path.absolute()
-
-
-def relative(path: Path) -> Path:
-    """The path as seen from the current folder, for messages; unchanged when it lies elsewhere."""
-    try:
-        return path.absolute().relative_to(Path.cwd())
-    except ValueError:
-        return path
 
 
 def _check_free(wanted: Path) -> None:

@@ -20,9 +20,9 @@ from graphzoo.runs.published import (
     check_names,
     mean_and_deviation,
     published_values,
-    read_row,
 )
 from graphzoo.runs.results_file import SELECTED, config_hash, selection_of
+from graphzoo.runs.row import read_row
 from graphzoo.system.json_file import read_json
 from graphzoo.system.regular_files import open_regular
 

@@ -9,15 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from graphzoo.system.shown import cell, console
-
 __all__ = [
+    "BEST_VALIDATION",
     "FORMAT",
-    "PERCENT",
     "SELECTED",
     "config_hash",
-    "format_metric",
-    "print_table",
     "selection_of",
     "shaping_callbacks",
     "write_results",
@@ -26,14 +22,12 @@ __all__ = [
 
 FORMAT = 1
 
+BEST_VALIDATION = "best/validation"
+"""Weights & Biases: the best value of the monitored validation metric, whatever it is called."""
+
 # Which checkpoint was judged, as results.json says it; null for one that the user named otherwise, or none.
 SELECTED = ("best validation", "last epoch", "last epoch, never validated")
 
-_RANKING = {"mrr": "MRR", "hits@1": "Hits@1", "hits@3": "Hits@3", "hits@10": "Hits@10", "mr": "MR"}
-# The field gives these in per cent; results.json has them as they are.
-PERCENT = {"acc": "accuracy %", "auroc": "ROC-AUC %", "ap": "AP %"}
-_LINKS = _RANKING | {f"hits@{k}": f"Hits@{k}" for k in (20, 50, 100)} | PERCENT
-_ERRORS = {"rmse": "RMSE"}
 # What differs between machines or between the runs of one row, not between settings.
 _MACHINE = {"root", "download", "num_workers", "seed", "path", "split_index"}
 _TRAINER = (
@@ -150,67 +144,3 @@ def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
         writer = csv.DictWriter(file, list(dict.fromkeys(key for row in rows for key in row)))
         writer.writeheader()
         writer.writerows(rows)
-
-
-# The other protocol of a model that trains in neighbourhoods, in words.
-_PROTOCOLS = {"whole_graph": "on the whole graph", "neighbourhood": "in neighbourhoods"}
-
-
-def print_table(title: str, metrics: Mapping[str, float], rows: list[dict[str, Any]], split: str) -> None:
-    """Print the figures of a split: of nodes or links, or of both directions, then of head and tail queries.
-
-    Args:
-        title: Above the table.
-        metrics: Logged values such as `test/mrr`.
-        rows: Table per relation and direction, as `task.test_table`; rows of all relations are shown.
-        split: "val" or "test".
-    """
-    from rich.table import Table
-
-    judged, columns = "nodes", PERCENT
-    if f"{split}/mrr" in metrics:
-        judged, columns = ("queries", _RANKING) if f"{split}/mr" in metrics else ("links", _LINKS)
-    elif f"{split}/rmse" in metrics:
-        judged, columns = "pairs", _ERRORS
-    names = [name for name in columns if f"{split}/{name}" in metrics]
-    table = Table(title=cell(title), title_justify="left", min_width=len(title) + 2)
-    if judged == "links":  # too many figures for one line
-        table.add_column("links")
-        table.add_column({"val": "validation"}.get(split, split), justify="right")
-        for name in names:
-            table.add_row(columns[name], format_metric(name, metrics[f"{split}/{name}"]))
-        console().print(table)
-        return
-    table.add_column(judged)
-    if names and judged == "nodes":
-        names.append("loss")
-    for name in names or metrics:
-        table.add_column(cell(columns.get(name, name)), justify="right")
-    if names:
-        label = "both directions" if judged == "queries" else {"val": "validation"}.get(split, split)
-        table.add_row(label, *(format_metric(name, metrics[f"{split}/{name}"]) for name in names))
-    else:
-        table.add_row("all", *(format_metric(name, value) for name, value in metrics.items()))
-    left = ["head", "tail"]
-    for row in rows:
-        # The first of each direction: a relation may itself be called "all".
-        if row.get("relation") == "all" and row.get("direction") in left:
-            left.remove(row["direction"])
-            cells = [format_metric(name, row[name]) if name in row else "" for name in names]
-            table.add_row(row["direction"], *cells)
-    for other in _PROTOCOLS:
-        if f"{split}/{other}/mrr" in metrics:
-            cells = [format_metric(name, metrics[f"{split}/{other}/{name}"]) for name in names]
-            table.add_row(f"both, {_PROTOCOLS[other]}", *cells)
-    console().print(table)
-
-
-def format_metric(name: str, value: float) -> str:
-    """A figure as tables show it: accuracy, ROC-AUC and AP in per cent, mean ranks with one digit.
-
-    >>> format_metric("acc", 0.8234), format_metric("mrr", 0.8234)
-    ('82.34', '0.8234')
-    """
-    if name in PERCENT:
-        return f"{100 * value:.2f}"
-    return f"{value:.1f}" if name == "mr" else f"{value:.4f}"

@@ -9,8 +9,8 @@ from typing import Any
 import yaml
 
 from graphzoo.errors import UsageError
+from graphzoo.runs.results_file import BEST_VALIDATION
 from graphzoo.search.space import Choice, Range, Space
-from graphzoo.stored_metrics import BEST_VALIDATION
 
 __all__ = ["sweep_of", "write_sweep"]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
-from graphzoo.datasets.errors import DataError
+from graphzoo.errors import DataError
 from graphzoo.system.memory import available_bytes
 
 __all__ = ["check_growth", "write_atomically"]

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+from graphzoo.errors import UsageError, shorten
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-__all__ = ["DIRECTIONS", "cell", "console", "say", "tell", "visible"]
+__all__ = ["DIRECTIONS", "cell", "console", "say", "tell", "tell_damaged", "visible"]
 
 # soft hyphen, Arabic letter mark, Mongolian separator, widths and directions, invisible operators, byte order
 # mark, annotations, tags
@@ -74,3 +77,24 @@ def tell(text: str) -> None:
         text: Lines with their ends.
     """
     sys.stderr.write("\n".join(map(visible, text.split("\n"))))
+
+
+_TOLD = 3
+
+
+def tell_damaged(command: str, damaged: Sequence[UsageError]) -> int:
+    """Say what a command has left out, after it has shown the rest.
+
+    Args:
+        command: Its name.
+        damaged: What is wrong with each part.
+
+    Returns:
+        The exit status: 1 if there is any, else 0.
+    """
+    for error in damaged[:_TOLD]:
+        first = shorten(str(error).partition("\n")[0])
+        tell(f"graphzoo {command}: left out: {first}\n")
+    if len(damaged) > _TOLD:
+        tell(f"graphzoo {command}: and {len(damaged) - _TOLD:,} more like these\n")
+    return int(bool(damaged))

@@ -10,7 +10,7 @@ from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor, nn
 
 from graphzoo.errors import NonFiniteError
-from graphzoo.runs.directory import relative
+from graphzoo.system.paths import relative
 
 __all__ = [
     "bad_weights",

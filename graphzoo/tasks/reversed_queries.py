@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from graphzoo.callbacks.summary import size
 from graphzoo.errors import UsageError
 from graphzoo.ops import RelationalGraph
+from graphzoo.system.units import size
 
 __all__ = ["ReversedQueries"]
 

@@ -25,10 +25,11 @@ from graphzoo.callbacks.run_length import (
     seconds_allowed,
     steps_per_epoch,
 )
-from graphzoo.callbacks.summary import counted, describe_run, duration, size
+from graphzoo.callbacks.summary import describe_run
 from graphzoo.errors import UsageError
 from graphzoo.system.memory import available_bytes
 from graphzoo.system.shown import console
+from graphzoo.system.units import counted, duration, size
 from graphzoo.tasks.room import refuse_untrainable
 from graphzoo.training.plan import Plan
 

@@ -31,16 +31,10 @@ from graphzoo.callbacks.wandb_run import without_folders
 from graphzoo.catalog.settings import read_settings
 from graphzoo.checkpoints.checks import check_lightning_version, check_resumable
 from graphzoo.errors import UsageError
-from graphzoo.runs.directory import (
-    choose_run_directory,
-    is_child,
-    missing_folders,
-    own_rank,
-    relative,
-    write_config,
-)
+from graphzoo.runs.directory import choose_run_directory, is_child, missing_folders, own_rank, write_config
 from graphzoo.runs.lock import RunLock
 from graphzoo.runs.published import published_values
+from graphzoo.system.paths import relative
 from graphzoo.system.shown import tell
 from graphzoo.tasks.base import Task
 from graphzoo.training import resume

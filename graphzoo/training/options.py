@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from graphzoo.catalog.classes import TaskInfo
 from graphzoo.catalog.presets import list_presets, read_header
+from graphzoo.catalog.tasks import TaskInfo
 from graphzoo.errors import UsageError, suggestion
 
 __all__ = [

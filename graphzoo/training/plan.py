@@ -13,15 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from graphzoo.catalog.classes import (
-    TASKS,
-    check_task,
-    encoder_plugins,
-    find_plugin,
-    model_names,
-    nearest_model,
-)
+from graphzoo.catalog.classes import encoder_plugins, find_plugin
 from graphzoo.catalog.presets import Preset, find_preset, list_presets, read_header
+from graphzoo.catalog.tasks import TASKS, check_task, model_names, nearest_model
 from graphzoo.errors import UsageError
 from graphzoo.runs.checkpoints import locate
 from graphzoo.runs.directory import is_child, several_processes

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 from lightning.pytorch import Callback, Trainer
 
 from graphzoo.callbacks import BestCheckpoint, Throughput
-from graphzoo.runs.directory import relative
-from graphzoo.runs.results_file import FORMAT, SELECTED, config_hash, print_table, write_results, write_rows
+from graphzoo.runs.results_file import FORMAT, SELECTED, config_hash, write_results, write_rows
+from graphzoo.runs.tables import print_table
+from graphzoo.system.paths import relative
 from graphzoo.system.shown import tell
 from graphzoo.tasks.base import versions
 from graphzoo.training.plan import Plan

@@ -12,8 +12,8 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 
 from graphzoo.checkpoints.checks import check_training_state
 from graphzoo.checkpoints.paths import forget_foreign_paths
+from graphzoo.checkpoints.read import read_checkpoint
 from graphzoo.errors import UsageError
-from graphzoo.runs.checkpoints import read_checkpoint
 
 __all__ = ["ResumeGuard", "differences", "read_checkpoint"]
 

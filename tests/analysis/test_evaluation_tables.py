@@ -25,7 +25,7 @@ from graphzoo.analysis.triples import categories
 from graphzoo.errors import UsageError
 from graphzoo.metrics import link_figures, summarize_ranks
 from graphzoo.metrics.summary import group_table
-from graphzoo.runs.results_file import print_table
+from graphzoo.runs.tables import print_table
 
 ENTITIES = tuple(f"entity {number}" for number in range(30))
 RELATIONS = ("all", "NA", "likes")

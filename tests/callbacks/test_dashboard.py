@@ -9,8 +9,8 @@ import yaml
 
 from graphzoo.catalog.presets import find_preset, list_presets
 from graphzoo.cli import commands as cli
-from graphzoo.cli.dashboard import SECTIONS, TASKS, panels, workspace
 from graphzoo.errors import UsageError
+from graphzoo.report.dashboard import SECTIONS, TASKS, panels, workspace
 from graphzoo.runs.published import parse_published
 
 RUNS = {"kg": "once", "nodes": "nodes", "links": "links"}

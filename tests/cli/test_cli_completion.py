@@ -64,16 +64,15 @@ def test_names_and_options(offer, words, expected):
 
 
 def test_fixed_choices_are_those_that_the_commands_take(offer):
-    from graphzoo.cli import dashboard
-    from graphzoo.cli import results as overview
-    from graphzoo.inference import command, export
-    from graphzoo.report import command as plot
+    from graphzoo.cli import plot, predict, results
+    from graphzoo.inference import export
+    from graphzoo.report import dashboard
     from graphzoo.search.study import SAMPLERS
 
-    (known,) = (action.choices for action in command._parser()._actions if action.dest == "known")
+    (known,) = (action.choices for action in predict._parser()._actions if action.dest == "known")
     choices = {
-        ("export", "run", "--to"): export._FORMATS,
-        ("results", "--format"): overview._FORMATS,
+        ("export", "run", "--to"): export.FORMATS,
+        ("results", "--format"): results._FORMATS,
         ("plot", "run", "--format"): plot.FORMATS,
         ("dashboard", "--task"): ("all", *dashboard.TASKS),
         ("predict", "--known"): known,

@@ -6,7 +6,8 @@ from types import FunctionType, SimpleNamespace
 import pytest
 import torch
 
-from graphzoo.callbacks.summary import RunSummary, counted, describe_run, duration, size
+from graphzoo.callbacks.summary import RunSummary, describe_run
+from graphzoo.system.units import counted, duration, size
 from graphzoo.tasks import KGCompletion, room
 from graphzoo.tasks.room import SMALLER_MODEL
 from graphzoo.training import dry_run

@@ -5,8 +5,9 @@ import sys
 
 import pytest
 
-from graphzoo.catalog.classes import TASKS, is_trusted
+from graphzoo.catalog.classes import is_trusted
 from graphzoo.catalog.presets import find_preset, list_presets, read_header
+from graphzoo.catalog.tasks import TASKS
 from graphzoo.errors import UsageError, nearest, shorten
 from graphzoo.training.plan import make_plan
 

@@ -10,7 +10,7 @@ import pytest
 from graphzoo.catalog.presets import list_presets
 from graphzoo.cli import main
 from graphzoo.runs.published import Published, mean_and_deviation, published_values
-from graphzoo.runs.series import run_command
+from graphzoo.training.start import run_command
 
 RECIPES = [
     preset.name.partition("/")[2]
@@ -147,7 +147,7 @@ def test_reproduce_runs_each_seed_in_a_clean_process_and_removes_nothing(cli, mo
         def wait(self):
             return -15
 
-    monkeypatch.setattr("graphzoo.runs.series.subprocess.Popen", Process)
+    monkeypatch.setattr("graphzoo.training.start.subprocess.Popen", Process)
     for name in ("LOCAL_RANK", "WORLD_SIZE", "GRAPHZOO_RUN_DIR"):
         monkeypatch.setenv(name, "1")
     for number in (1, 2):

@@ -9,12 +9,13 @@ import pytest
 import yaml
 
 from graphzoo.catalog.presets import list_presets
+from graphzoo.catalog.settings import word_of
 from graphzoo.cli.reproduce import _tell_left_out
-from graphzoo.cli.results import collect
 from graphzoo.errors import UsageError
-from graphzoo.report import settings
+from graphzoo.runs import changes as settings
+from graphzoo.runs.collect import collect
 from graphzoo.runs.published import compare, parse_published
-from graphzoo.runs.series import runs_of, word_of
+from graphzoo.runs.series import runs_of
 
 ABLATIONS = [preset.name for preset in list_presets("ablation")]
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from graphzoo.catalog.presets import list_presets
-from graphzoo.runs.series import word_of
+from graphzoo.catalog.settings import word_of
 from graphzoo.search.space import Choice, read_space
 
 SPACE = """

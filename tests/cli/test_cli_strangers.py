@@ -15,8 +15,8 @@ from same_runs import load
 import graphzoo
 from graphzoo.callbacks import BestCheckpoint
 from graphzoo.checkpoints.paths import forget_foreign_paths
+from graphzoo.checkpoints.read import read_checkpoint
 from graphzoo.errors import UsageError
-from graphzoo.runs.checkpoints import read_checkpoint
 
 
 def files_of(run):

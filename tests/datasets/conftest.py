@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from graphzoo.datasets import fetch
+from graphzoo.datasets.files import fetch
 
 REAL_DATA = os.environ.get("GRAPHZOO_DATA")
 

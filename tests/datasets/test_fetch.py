@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from graphzoo.datasets import DataError, DownloadError, fetch, load_knowledge_graph
+from graphzoo.datasets import DataError, DownloadError, load_knowledge_graph
+from graphzoo.datasets.files import fetch
 from graphzoo.datasets.kg.table import KGSource
 
 SPLITS = ("train", "valid", "test")
@@ -308,7 +309,7 @@ def test_four_cold_processes_download_once(server, tmp_path):
     server.delay = 0.1
     code = (
         "import sys\n"
-        "from graphzoo.datasets import fetch\n"
+        "from graphzoo.datasets.files import fetch\n"
         "from graphzoo.datasets.kg.table import KGSource\n"
         "source = KGSource('toy', 'UMLS', (sys.argv[1] + '/{split}.txt',), '', '')\n"
         "files = fetch.provide(source, 'UMLS', root=sys.argv[2])\n"

@@ -11,7 +11,7 @@ from link_graphs import make_link_graph
 
 from graphzoo.datasets import DataError, LinkGraph, LinkSplit
 from graphzoo.datasets.link.pairs import distinct_links, in_keys, pair_keys
-from graphzoo.datasets.node.build import csr_tensor
+from graphzoo.datasets.node.feature_arrays import csr_tensor
 
 
 def as_set(pairs):

@@ -17,8 +17,9 @@ from graphzoo.datasets import (
     list_knowledge_graphs,
     load_knowledge_graph,
 )
-from graphzoo.datasets.files.fetch import download
-from graphzoo.datasets.files.verify import Broken, verify_triples
+from graphzoo.datasets.download import download
+from graphzoo.datasets.files.verify import Broken
+from graphzoo.datasets.kg.files import verify_triples
 from graphzoo.datasets.kg.table import FileFacts, KGSource, content_hash
 
 NAMES = [name for name in list_knowledge_graphs() if name != "yago310"]

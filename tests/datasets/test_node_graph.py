@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphzoo.datasets import DataError, NodeGraph, NodeSplit
-from graphzoo.datasets.node.build import csr_tensor, tidy_edges
+from graphzoo.datasets.node.build import tidy_edges
+from graphzoo.datasets.node.feature_arrays import csr_tensor
 from graphzoo.types import GraphSpec
 
 

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from graphzoo.datasets import GraphzooDataWarning, from_files, store
+from graphzoo.datasets import GraphzooDataWarning, from_files
+from graphzoo.datasets.files import cache as store
 
 
 @pytest.fixture
@@ -86,7 +87,7 @@ def test_no_cache_folder_is_no_obstacle(folder, tmp_path, monkeypatch, caplog):
 def test_concurrent_processes_leave_one_whole_entry(folder, own_cache):
     code = (
         "import sys, warnings; warnings.simplefilter('ignore')\n"
-        "from graphzoo.datasets import from_files, store\n"
+        "from graphzoo.datasets import from_files\nfrom graphzoo.datasets.files import cache as store\n"
         "store._MIN_BYTES = 0\n"
         "print(from_files(sys.argv[1])[0].fingerprint)"
     )

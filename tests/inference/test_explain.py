@@ -329,7 +329,7 @@ def test_another_graph_can_explain(inductive_run):
 
 
 def test_the_command_explains_facts_and_answers(umls_run, tmp_path, capsys):
-    from graphzoo.inference import predict_main
+    from graphzoo.cli.predict import predict_main
 
     facts, queries = tmp_path / "facts.tsv", tmp_path / "q.tsv"
     facts.write_text("steroid\tinteracts_with\tenzyme\nvirus\tcauses\tdisease_or_syndrome\n")

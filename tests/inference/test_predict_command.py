@@ -13,7 +13,8 @@ import pytest
 import torch
 
 import graphzoo
-from graphzoo.inference import predict_main, writers
+from graphzoo.cli.predict import predict_main
+from graphzoo.inference import writers
 from graphzoo.tasks import KGCompletion
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -4,7 +4,6 @@ import pytest
 import torch
 from report_runs import write_run
 
-from graphzoo.report import settings
 from graphzoo.report.curve_figures import curve_note, curve_pictures
 from graphzoo.report.evaluation_figures import _draw_matrix
 from graphzoo.report.models.attention import _within
@@ -12,6 +11,7 @@ from graphzoo.report.models.galit import _draw
 from graphzoo.report.models.ranks import THRESHOLD, rank
 from graphzoo.report.models.sample import NodeSample
 from graphzoo.report.style import drawing
+from graphzoo.runs import changes as settings
 from graphzoo.runs.record import find_records, group_records
 
 

@@ -11,8 +11,8 @@ import yaml
 import graphzoo
 from graphzoo.cli import main
 from graphzoo.errors import UsageError
-from graphzoo.report.build import Options, build_report
-from graphzoo.report.content import Note, Picture, TableBlock
+from graphzoo.report.build import build_report
+from graphzoo.report.content import Note, Options, Picture, TableBlock
 from graphzoo.report.curve_figures import depth_pictures
 from graphzoo.report.models import model_blocks
 from graphzoo.report.models.attention import attention_maps

@@ -14,7 +14,6 @@ from report_runs import CONTROL, NASTY, every_kind, write_evaluation, write_row,
 
 from graphzoo.analysis import Table
 from graphzoo.analysis.triples import _histogram
-from graphzoo.callbacks.summary import duration
 from graphzoo.report import Options, build_report, find_records, group_records, to_html
 from graphzoo.report.content import Code, Note, Picture, Report, Section, TableBlock
 from graphzoo.report.evaluation_figures import _draw_bars, evaluation_blocks
@@ -22,6 +21,7 @@ from graphzoo.report.models.attention import _draw_edges, _draw_map
 from graphzoo.report.models.knowformer import _draw
 from graphzoo.report.models.sample import NodeSample
 from graphzoo.report.style import COLORS, THEME, colors_of, drawing, fitted, inline_svg, save_figure
+from graphzoo.system.units import duration
 
 VOID = {"meta", "br", "img", "link", "input", "hr", "wbr"}
 SHAPES = {"path", "use", "rect", "image", "circle", "line"}  # matplotlib's SVG closes them itself

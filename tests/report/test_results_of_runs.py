@@ -17,13 +17,14 @@ from report_runs import write_row, write_run
 from graphzoo.catalog.presets import list_presets
 from graphzoo.cli import main
 from graphzoo.cli import results as overview
-from graphzoo.cli.results import collect, results_main, seeds_of
+from graphzoo.cli.results import results_main
 from graphzoo.errors import UsageError
-from graphzoo.report import settings
 from graphzoo.report.results import results_section
+from graphzoo.runs import changes as settings
+from graphzoo.runs.average import write_row as average
 from graphzoo.runs.changes import presets_digest, repeat_runs, what_differs
+from graphzoo.runs.collect import collect, seeds_of
 from graphzoo.runs.published import find_recipe
-from graphzoo.runs.published import write_row as average
 from graphzoo.runs.record import find_records, group_records
 from graphzoo.runs.results_file import config_hash
 from graphzoo.runs.series import runs_of

@@ -8,9 +8,9 @@ import yaml
 from graphzoo.catalog.presets import list_presets
 from graphzoo.cli import commands as cli
 from graphzoo.errors import UsageError
+from graphzoo.runs.results_file import BEST_VALIDATION
 from graphzoo.search.space import Choice, Range, Space, read_space
 from graphzoo.search.sweep import sweep_of, write_sweep
-from graphzoo.stored_metrics import BEST_VALIDATION
 
 # docs.wandb.ai/guides/sweeps/sweep-config-keys
 KEYS = {"name", "method", "metric", "parameters", "program", "command", "run_cap"}

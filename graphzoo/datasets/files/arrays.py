@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from graphzoo.datasets.errors import DataError, reason
+from graphzoo.errors import DataError, reason
 from graphzoo.system.files import check_growth, write_atomically
 from graphzoo.system.regular_files import open_regular
 

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from filelock import Timeout
 
-from graphzoo.datasets.errors import DataError
 from graphzoo.datasets.files.roots import cache_root
-from graphzoo.datasets.kg.build import warn
-from graphzoo.datasets.kg.graph import KnowledgeGraph
-from graphzoo.datasets.kg.triples import read_bytes
+from graphzoo.datasets.files.text import warn
+from graphzoo.errors import DataError
 from graphzoo.system.progress import progress
 from graphzoo.system.regular_files import open_regular
 from graphzoo.system.waiting import TellingLock
 
-__all__ = ["LOCK_TIMEOUT", "find_split", "label_files", "remember", "remember_as", "with_labels"]
+__all__ = ["LOCK_TIMEOUT", "find_split", "remember_as"]
 
 _log = logging.getLogger(__name__)
 _VERSION = 1
@@ -28,11 +25,8 @@ _VERSION = 1
 _MIN_BYTES = 1 << 20
 # seconds that another process may take to parse the same files
 LOCK_TIMEOUT = 3600.0
-_SEPARATOR = "\x00"
 _SUFFIXES = (".txt", ".tsv", ".csv", ".txt.gz", ".tsv.gz", ".csv.gz")
-_LABELS = {"entity": ("entity_names", "entity2text"), "relation": ("relation2text",)}
 
-Parsed = tuple[KnowledgeGraph, list[str]]
 _Graph = TypeVar("_Graph")
 
 
@@ -42,32 +36,6 @@ def find_split(folder: Path, split: str, suffixes: Sequence[str] = _SUFFIXES) ->
     if len(found) > 1:
         raise DataError(f"{folder}: both {found[0].name} and {found[1].name}; keep one of them")
     return found[0] if found else None
-
-
-def label_files(folder: Path) -> dict[str, Path]:
-    """The files with readable texts of entities and relations that lie beside the triples."""
-    found: dict[str, Path] = {}
-    for kind, stems in _LABELS.items():
-        for stem in stems:
-            path = find_split(folder, stem, (".txt", ".txt.gz"))
-            if path is not None:
-                found.setdefault(kind, path)
-    return found
-
-
-def with_labels(graph: KnowledgeGraph, files: Mapping[str, Path]) -> KnowledgeGraph:
-    """The graph with the texts of `label_files`; lines `name<TAB>text`, others are skipped."""
-    labels: dict[str, dict[str, str]] = {"entity": {}, "relation": {}}
-    for kind, path in files.items():
-        lines = read_bytes(path).decode("utf-8-sig", errors="replace").replace("\r\n", "\n").split("\n")
-        pairs = (line.split("\t", 1) for line in lines if "\t" in line)
-        labels[kind] = {name: text.strip() for name, text in pairs}
-    return replace(graph, entity_labels=labels["entity"], relation_labels=labels["relation"])
-
-
-def remember(files: Sequence[Path], purpose: str, parse: Callable[[], Parsed]) -> KnowledgeGraph:
-    """`remember_as` for a knowledge graph."""
-    return remember_as(files, purpose, parse, _read, _write, stacklevel=4)
 
 
 def remember_as(
@@ -131,14 +99,3 @@ def _remember(
     except (OSError, Timeout) as error:
         _log.warning("no cache of parsed data (%s): %s", target.parent, error)
     return parse() if parsed is None else parsed
-
-
-def _write(graph: KnowledgeGraph, path: Path, notices: Sequence[str]) -> None:
-    # the notices travel with the graph, so that a cached load warns like the first one
-    replace(graph, split_name=_SEPARATOR.join([graph.split_name, *notices])).save(path)
-
-
-def _read(path: Path) -> Parsed:
-    stored = KnowledgeGraph.load(path)
-    split_name, *notices = stored.split_name.split(_SEPARATOR)
-    return replace(stored, split_name=split_name), notices

@@ -24,105 +24,22 @@ from pathlib import Path
 from filelock import Timeout
 
 from graphzoo import __version__
-from graphzoo.datasets.errors import DownloadError
 from graphzoo.datasets.files.roots import cache_root, data_root, is_offline
-from graphzoo.datasets.files.verify import Broken, Refused, verify_not_html, verify_triples
-from graphzoo.datasets.kg.table import KGSource, find_source, list_knowledge_graphs
-from graphzoo.datasets.link.table import list_link_graphs
-from graphzoo.datasets.node.table import list_node_graphs
-from graphzoo.errors import UsageError, normalise, suggestion
+from graphzoo.datasets.files.verify import Broken, Refused, verify_not_html
+from graphzoo.errors import DownloadError
 from graphzoo.system.progress import progress
 from graphzoo.system.shown import tell
 from graphzoo.system.waiting import TellingLock
 
-__all__ = [
-    "RemoteFile",
-    "data_places",
-    "download",
-    "find_files",
-    "is_writable",
-    "locked",
-    "provide",
-    "provide_files",
-]
+__all__ = ["RemoteFile", "data_places", "find_files", "is_writable", "locked", "provide_files"]
 
 _log = logging.getLogger(__name__)
-_SPLITS = ("train", "valid", "test")
 _CHUNK = 1 << 18
 # seconds without a byte, rounds over all addresses, seconds before the second round (doubled each time)
 _TIMEOUT = 30.0
 _ROUNDS = 4
 _BACKOFF = 1.0
 _LOCK_TIMEOUT = 3600.0
-
-
-def download(name: str, root: str | os.PathLike[str] | None = None) -> Path:
-    """Fetch every missing file of a data set now, for instance on a login node.
-
-    Args:
-        name: See `list_knowledge_graphs`, `list_node_graphs` and `list_link_graphs`.
-        root: Data root; None takes GRAPHZOO_DATA or the user's cache folder.
-
-    Returns:
-        The folder that holds the files (of the training graph for an inductive pair, of the split for links).
-
-    Raises:
-        ValueError: unknown name, or data that need no download.
-        DownloadError: a file can neither be found nor fetched.
-    """
-    if normalise(name) in ("kg", "links", "nodes"):
-        raise UsageError(f"data {name} stands for your own files: there is nothing to download")
-    # imported here: these modules fetch with the functions of this one
-    from graphzoo.datasets.link.files import download_link_files
-    from graphzoo.datasets.node.files import download_node_files
-
-    if normalise(name) in map(normalise, list_node_graphs()):
-        return download_node_files(name, root=root)
-    if normalise(name) in map(normalise, list_link_graphs()):
-        return download_link_files(name, root=root)
-    try:
-        source = find_source(name)
-    except UsageError as error:
-        names = [*list_node_graphs(), *list_link_graphs(), *list_knowledge_graphs()]
-        hint = suggestion(name, names) or f"Known: {', '.join(names)}."
-        raise UsageError(f"unknown data set {name!r}. {hint}") from error
-    if source.embedded:
-        return Path(__file__).resolve().parents[2] / "data" / source.name
-    if source.inductive is not None:
-        provide(source, source.inductive, root=root)
-    return provide(source, source.folder, root=root)["train"].parent
-
-
-def provide(
-    source: KGSource,
-    folder: str,
-    *,
-    root: str | os.PathLike[str] | None = None,
-    download: bool | None = None,
-) -> dict[str, Path]:
-    """The three files of a folder of the table of knowledge graphs, fetched if need be (see `provide_files`).
-
-    Args:
-        source: Row of the table.
-        folder: Its folder (or that of its inductive graph).
-        root: Data root, see `data_root`.
-        download: Whether to fetch; None means yes unless GRAPHZOO_OFFLINE is set.
-
-    Returns:
-        Path of train, valid and test.
-
-    Raises:
-        DownloadError: with the addresses, the path for the file, and what went wrong.
-    """
-    urls = source.inductive_urls if folder == source.inductive else source.urls
-    wanted = []
-    for split in _SPLITS:
-        facts = source.file(split, folder)
-        check = partial(verify_triples, facts=facts, source=source, split=split)
-        addresses = tuple(url.format(split=split) for url in urls)
-        wanted.append(RemoteFile(f"{split}.txt", addresses, check, facts.num_bytes, (".txt.gz",)))
-    found = provide_files(source.name, f"kg/{folder}", wanted, root=root, download=download)
-    return {split: found[f"{split}.txt"] for split in _SPLITS}
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from graphzoo.datasets.errors import DataError, reason
 from graphzoo.datasets.files.fetch import (
     RemoteFile,
     data_places,
@@ -25,6 +24,7 @@ from graphzoo.datasets.files.fetch import (
 from graphzoo.datasets.files.roots import is_offline
 from graphzoo.datasets.files.sources import Archive, DataFile, FileSource
 from graphzoo.datasets.files.verify import verify_sha256, verify_zip
+from graphzoo.errors import DataError, reason
 from graphzoo.system.files import write_atomically
 
 __all__ = ["check_hashes", "provide_source_files"]

@@ -8,11 +8,16 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from graphzoo.datasets.kg.table import FileFacts, KGSource, content_hash
+__all__ = [
+    "Broken",
+    "Refused",
+    "log",
+    "verify_not_html",
+    "verify_sha256",
+    "verify_zip",
+]
 
-__all__ = ["Broken", "Refused", "verify_not_html", "verify_sha256", "verify_triples", "verify_zip"]
-
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 class Refused(Exception):
@@ -57,23 +62,3 @@ def verify_zip(part: Path, members: Sequence[str]) -> None:
         raise Broken(
             f"{missing[0]} is not in the archive" if missing else f"{damaged} is damaged in the archive"
         )
-
-
-def verify_triples(part: Path, facts: FileFacts, source: KGSource, split: str) -> None:
-    """The triples of a knowledge graph, whatever their line order and ends."""
-    data = part.read_bytes()
-    lines = len(set(data.replace(b"\r\n", b"\n").split(b"\n")) - {b""})
-    if lines != facts.num_triples:
-        part.unlink()
-        raise Broken(f"{lines:,} different lines instead of {facts.num_triples:,}")
-    if facts.sha256 is None:
-        # `usedforsecurity`: md5 is what others have published of this file, it guards against damage only
-        if facts.md5 != hashlib.md5(data, usedforsecurity=False).hexdigest():
-            _log.warning(
-                "%s %s: %s", source.name, split, source.note or "no hash is known, only the count was checked"
-            )
-        return
-    found = content_hash(data)
-    if found != facts.sha256 and split not in source.provisional:
-        part.unlink()
-        raise Broken(f"wrong content (sha256 {found[:16]}..., expected {facts.sha256[:16]}...)")

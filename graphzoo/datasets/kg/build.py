@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -11,14 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphzoo.datasets.errors import DataError, GraphzooDataWarning
 from graphzoo.datasets.files.lookalikes import lookalikes
+from graphzoo.datasets.files.text import times, warn
 from graphzoo.datasets.kg.graph import KnowledgeGraph
 from graphzoo.datasets.kg.triples import Columns, triples_from_table
-from graphzoo.errors import suggestion
-from graphzoo.system.shown import visible
+from graphzoo.errors import DataError, suggestion
 
-__all__ = ["build", "from_triples", "times", "triple_keys", "warn"]
+__all__ = ["build", "from_triples", "triple_keys"]
 
 _Ids = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -114,11 +112,6 @@ def build(
     return graph, notices
 
 
-def warn(notice: str, *, stacklevel: int = 2) -> None:
-    """One line as a `GraphzooDataWarning`."""
-    warnings.warn(visible(notice), GraphzooDataWarning, stacklevel=stacklevel + 1)
-
-
 def triple_keys(ids: _Ids, num_entities: int, num_relations: int) -> _Ids:
     """One number per triple, in the order of (head, relation, tail), [n], int64.
 
@@ -185,12 +178,3 @@ def _unseen(
                 f"isolated: {times(rows.size, 'triple')} (first: {part.where(position)}, {name!r})"
             )
     return notices
-
-
-def times(count: int, one: str, many: str | None = None) -> str:
-    """A count and what is counted, in the singular or plural.
-
-    >>> times(1, "link"), times(1_200, "entity", "entities")
-    ('1 link', '1,200 entities')
-    """
-    return f"{count:,} {one if count == 1 else many or one + 's'}"

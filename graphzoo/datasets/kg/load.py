@@ -8,14 +8,16 @@ from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 
-from graphzoo.datasets.errors import DataError
-from graphzoo.datasets.files.cache import find_split, label_files, remember, with_labels
-from graphzoo.datasets.files.fetch import provide
+from graphzoo.datasets.files.cache import find_split
 from graphzoo.datasets.files.roots import data_root
-from graphzoo.datasets.kg.build import build, warn
+from graphzoo.datasets.files.text import warn
+from graphzoo.datasets.kg.build import build
+from graphzoo.datasets.kg.files import provide
 from graphzoo.datasets.kg.graph import SPLITS, KnowledgeGraph
+from graphzoo.datasets.kg.stored import label_files, remember, with_labels
 from graphzoo.datasets.kg.table import KGSource, content_hash, find_source
 from graphzoo.datasets.kg.triples import parse_triples, read_bytes
+from graphzoo.errors import DataError
 
 __all__ = ["load_knowledge_graph"]
 

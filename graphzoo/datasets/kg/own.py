@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from graphzoo.datasets.errors import DataError
-from graphzoo.datasets.files.cache import find_split, label_files, remember, with_labels
+from graphzoo.datasets.files.cache import find_split
 from graphzoo.datasets.kg.build import build, triple_keys
 from graphzoo.datasets.kg.graph import SPLITS, KnowledgeGraph
+from graphzoo.datasets.kg.stored import label_files, remember, with_labels
 from graphzoo.datasets.kg.triples import Column, Columns, parse_triples, read_bytes
+from graphzoo.errors import DataError
 
 __all__ = ["from_files"]
 

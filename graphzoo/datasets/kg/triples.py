@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from graphzoo.datasets.errors import DataError, reason
+from graphzoo.errors import DataError, reason
 from graphzoo.system.files import check_growth
 from graphzoo.system.regular_files import read_regular
 

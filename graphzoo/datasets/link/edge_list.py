@@ -12,10 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphzoo.datasets.errors import DataError
 from graphzoo.datasets.kg.triples import Column, clean, read_bytes
 from graphzoo.datasets.node.own_csv import parse_columns
-from graphzoo.errors import suggestion
+from graphzoo.errors import DataError, suggestion
 
 __all__ = ["EdgeList", "number_nodes", "read_edge_list"]
 

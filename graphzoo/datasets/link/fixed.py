@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphzoo.datasets.errors import DataError, reason
 from graphzoo.datasets.link.graph import LinkSplit
+from graphzoo.errors import DataError, reason
 
 __all__ = ["read_heart", "read_pairs", "read_split"]
 

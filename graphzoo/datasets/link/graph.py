@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphzoo.datasets.errors import DataError
 from graphzoo.datasets.files.arrays import (
     check_fingerprint,
     reading_arrays,
@@ -28,7 +27,7 @@ from graphzoo.datasets.node.feature_arrays import (
     pack_features,
     unpack_features,
 )
-from graphzoo.errors import UsageError
+from graphzoo.errors import DataError, UsageError
 
 __all__ = ["METRICS", "SPLITS", "LinkGraph", "LinkSplit", "read_link_graph", "write_link_graph"]
 

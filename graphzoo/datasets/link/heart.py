@@ -24,13 +24,12 @@ import torch
 from filelock import Timeout
 from torch import Tensor
 
-from graphzoo.datasets.errors import DataError
 from graphzoo.datasets.files.arrays import check_fingerprint, reading_arrays, write_arrays
 from graphzoo.datasets.files.cache import LOCK_TIMEOUT
 from graphzoo.datasets.files.roots import cache_root
 from graphzoo.datasets.link.graph import LinkGraph, LinkSplit
 from graphzoo.datasets.node.feature_arrays import fingerprint_of
-from graphzoo.errors import UsageError
+from graphzoo.errors import DataError, UsageError
 from graphzoo.ops.threads import run_pieces
 from graphzoo.system.progress import progress
 from graphzoo.system.waiting import TellingLock

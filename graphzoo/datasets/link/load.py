@@ -11,7 +11,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from graphzoo.datasets.errors import DataError
 from graphzoo.datasets.files.cache import remember_as
 from graphzoo.datasets.files.provide import check_hashes, provide_source_files
 from graphzoo.datasets.link.fixed import read_heart, read_split
@@ -21,7 +20,7 @@ from graphzoo.datasets.link.pairs import in_keys, pair_keys
 from graphzoo.datasets.link.splits import draw_link_split
 from graphzoo.datasets.link.table import LinkSource, find_link_source
 from graphzoo.datasets.node.load import load_node_graph
-from graphzoo.errors import UsageError
+from graphzoo.errors import DataError, UsageError
 
 __all__ = ["load_link_graph"]
 

@@ -17,11 +17,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphzoo.datasets.errors import DataError
 from graphzoo.datasets.link.graph import LinkSplit
 from graphzoo.datasets.link.pairs import distinct_links
 from graphzoo.datasets.node.ogb import read_table
 from graphzoo.datasets.node.unpickle import read_torch_file
+from graphzoo.errors import DataError
 
 __all__ = ["OGBLinks", "read_ogb_links"]
 

@@ -11,15 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphzoo.datasets.errors import DataError
 from graphzoo.datasets.files.cache import find_split, remember_as
 from graphzoo.datasets.files.lookalikes import lookalikes
-from graphzoo.datasets.kg.build import times
+from graphzoo.datasets.files.text import times
 from graphzoo.datasets.link.edge_list import EdgeList, number_nodes, read_edge_list
 from graphzoo.datasets.link.graph import SPLITS, LinkGraph, LinkSplit, read_link_graph, write_link_graph
 from graphzoo.datasets.link.pairs import distinct_links, in_keys, pair_keys
 from graphzoo.datasets.link.splits import draw_link_split, draw_non_links
 from graphzoo.datasets.node.own_csv import read_features
+from graphzoo.errors import DataError
 
 __all__ = ["link_graph_from_files"]
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from graphzoo.datasets.errors import DataError
+from graphzoo.errors import DataError
 
 __all__ = ["check_pairs", "distinct_links", "in_keys", "pair_keys"]
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from graphzoo.datasets.errors import DataError
 from graphzoo.datasets.link.graph import LinkSplit
 from graphzoo.datasets.link.pairs import in_keys, pair_keys
-from graphzoo.errors import UsageError
+from graphzoo.errors import DataError, UsageError
 from graphzoo.sampling import hash_integers
 
 __all__ = ["draw_link_split", "draw_non_links"]

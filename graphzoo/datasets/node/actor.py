@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from graphzoo.datasets.errors import DataError
 from graphzoo.datasets.node.build import Parsed, from_masks, number_names, read_mask_file
+from graphzoo.errors import DataError
 
 __all__ = ["read_actor"]
 

@@ -9,9 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphzoo.datasets.errors import DataError
-from graphzoo.datasets.node.build import Parsed, csr_tensor, from_masks
+from graphzoo.datasets.node.build import Parsed, from_masks
+from graphzoo.datasets.node.feature_arrays import csr_tensor
 from graphzoo.datasets.node.splits import NodeSplit
+from graphzoo.errors import DataError
 
 __all__ = ["class_order", "graph_parts", "number_classes"]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import warnings
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,12 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphzoo.datasets.errors import DataError, reason
+from graphzoo.datasets.node.feature_arrays import csr_tensor
 from graphzoo.datasets.node.splits import NodeSplit
+from graphzoo.errors import DataError, reason
 
 __all__ = [
     "Parsed",
-    "csr_tensor",
     "from_masks",
     "number_names",
     "read_gzipped",
@@ -133,13 +132,6 @@ def sparse_features(rows: Sequence[Sequence[int]], num_columns: int) -> Tensor:
     column = torch.from_numpy(np.concatenate([*columns, np.empty(0, dtype=np.int64)]))
     values = torch.ones(column.numel())
     return csr_tensor(torch.from_numpy(start), column, values, (len(rows), num_columns))
-
-
-def csr_tensor(start: Tensor, column: Tensor, values: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """A checked sparse CSR tensor, without torch's remark that the layout is in beta state."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
-        return torch.sparse_csr_tensor(start, column, values, size=shape, check_invariants=True)
 
 
 def number_names(count: int) -> tuple[str, ...]:

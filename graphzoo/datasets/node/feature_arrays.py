@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -11,9 +12,8 @@ import torch
 from torch import Tensor
 
 from graphzoo.datasets.files.arrays import to_bytes
-from graphzoo.datasets.node.build import csr_tensor
 
-__all__ = ["feature_parts", "fingerprint_of", "pack_features", "unpack_features"]
+__all__ = ["csr_tensor", "feature_parts", "fingerprint_of", "pack_features", "unpack_features"]
 
 _Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -74,3 +74,10 @@ def unpack_features(arrays: Mapping[str, _Array], description: Mapping[str, Any]
     dense = np.zeros(shape, dtype=np.float32)
     dense.reshape(-1)[arrays["x_place"]] = arrays["x_values"]
     return torch.from_numpy(dense)
+
+
+def csr_tensor(start: Tensor, column: Tensor, values: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """A checked sparse CSR tensor, without torch's remark that the layout is in beta state."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+        return torch.sparse_csr_tensor(start, column, values, size=shape, check_invariants=True)

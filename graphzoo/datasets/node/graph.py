@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphzoo.datasets.errors import DataError
 from graphzoo.datasets.files.arrays import (
     check_fingerprint,
     reading_arrays,
@@ -27,7 +26,7 @@ from graphzoo.datasets.node.feature_arrays import (
     unpack_features,
 )
 from graphzoo.datasets.node.splits import PARTS, NodeSplit, draw_split, is_labelled
-from graphzoo.errors import UsageError, suggestion
+from graphzoo.errors import DataError, UsageError, suggestion
 from graphzoo.types import GraphSpec
 
 __all__ = ["METRICS", "NodeGraph", "read_graph", "write_graph"]

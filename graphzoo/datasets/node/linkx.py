@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from graphzoo.datasets.errors import DataError, reason
 from graphzoo.datasets.node.build import Parsed, number_names
+from graphzoo.errors import DataError, reason
 
 __all__ = ["read_linkx"]
 

@@ -8,14 +8,13 @@ from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 
-from graphzoo.datasets.errors import DataError
 from graphzoo.datasets.files.cache import remember_as
 from graphzoo.datasets.files.provide import check_hashes, provide_source_files
 from graphzoo.datasets.node.build import Parsed, tidy_edges
 from graphzoo.datasets.node.graph import NodeGraph, read_graph, write_graph
 from graphzoo.datasets.node.knn import METRICS, knn_graph
 from graphzoo.datasets.node.table import NodeSource, find_node_source
-from graphzoo.errors import UsageError
+from graphzoo.errors import DataError, UsageError
 
 __all__ = ["load_node_graph"]
 

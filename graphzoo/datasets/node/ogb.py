@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from graphzoo.datasets.errors import DataError
 from graphzoo.datasets.node.build import Parsed, number_names
 from graphzoo.datasets.node.splits import PARTS, NodeSplit
+from graphzoo.errors import DataError
 
 __all__ = ["read_ogb", "read_proteins", "read_table"]
 

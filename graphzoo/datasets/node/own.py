@@ -14,13 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphzoo.datasets.errors import DataError, reason
 from graphzoo.datasets.files.cache import remember_as
 from graphzoo.datasets.node.arrays import graph_parts
 from graphzoo.datasets.node.build import Parsed, tidy_edges
 from graphzoo.datasets.node.graph import NodeGraph, read_graph, write_graph
 from graphzoo.datasets.node.own_csv import read_tables
 from graphzoo.datasets.node.splits import PARTS, is_labelled
+from graphzoo.errors import DataError, reason
 from graphzoo.system.files import check_growth
 from graphzoo.system.regular_files import open_regular, require_regular
 

@@ -12,13 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphzoo.datasets.errors import DataError, reason
 from graphzoo.datasets.files.lookalikes import lookalikes
 from graphzoo.datasets.kg.triples import clean, read_bytes
 from graphzoo.datasets.node.arrays import number_classes
 from graphzoo.datasets.node.build import Parsed
 from graphzoo.datasets.node.splits import NodeSplit, is_labelled
-from graphzoo.errors import suggestion
+from graphzoo.errors import DataError, reason, suggestion
 
 __all__ = ["parse_columns", "read_features", "read_tables"]
 

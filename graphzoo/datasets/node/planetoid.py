@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from graphzoo.datasets.errors import DataError
 from graphzoo.datasets.node.build import Parsed, from_masks, number_names, read_mask_file
 from graphzoo.datasets.node.splits import NodeSplit
 from graphzoo.datasets.node.unpickle import read_pickle
+from graphzoo.errors import DataError
 
 __all__ = ["read_planetoid"]
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from graphzoo.datasets.errors import DataError, reason
 from graphzoo.datasets.node.build import Parsed, number_names
 from graphzoo.datasets.node.unpickle import read_pickle
+from graphzoo.errors import DataError, reason
 
 __all__ = ["NEWSGROUPS", "read_digits", "read_mini_imagenet", "read_newsgroups"]
 

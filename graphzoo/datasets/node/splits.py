@@ -12,8 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphzoo.datasets.errors import DataError
-from graphzoo.errors import UsageError
+from graphzoo.errors import DataError, UsageError
 from graphzoo.ops.random import hash_integers
 
 if TYPE_CHECKING:

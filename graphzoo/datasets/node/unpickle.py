@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from graphzoo.datasets.errors import DataError, reason
+from graphzoo.errors import DataError, reason
 
 __all__ = ["SparseRows", "read_pickle", "read_pickled_array", "read_torch_file"]
 

@@ -7,7 +7,13 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["Ordering", "RelationalGraph", "Segment"]
+__all__ = [
+    "Ordering",
+    "RelationalGraph",
+    "Segment",
+    "check_index_tensor",
+    "check_range",
+]
 
 Segment = Literal["target", "source", "relation"]
 
@@ -59,8 +65,8 @@ class RelationalGraph:
         for name, count in (("num_nodes", num_nodes), ("num_relations", num_relations)):
             if not isinstance(count, int) or isinstance(count, bool) or count < 0:
                 raise ValueError(f"{name} must be a whole number of at least 0, got {count!r}")
-        _check_index_tensor("edge_index", edge_index)
-        _check_index_tensor("edge_type", edge_type)
+        check_index_tensor("edge_index", edge_index)
+        check_index_tensor("edge_type", edge_type)
         if edge_index.dim() != 2 or edge_index.shape[0] != 2:
             raise ValueError(
                 f"edge_index must have shape [2, num_edges], got {list(edge_index.shape)}"
@@ -75,9 +81,9 @@ class RelationalGraph:
             raise ValueError(
                 f"edge_index is on {edge_index.device}, but edge_type on {edge_type.device}; move one of them"
             )
-        _check_range("edge_index[0]", edge_index[0], "num_nodes", num_nodes)
-        _check_range("edge_index[1]", edge_index[1], "num_nodes", num_nodes)
-        _check_range("edge_type", edge_type, "num_relations", num_relations)
+        check_range("edge_index[0]", edge_index[0], "num_nodes", num_nodes)
+        check_range("edge_index[1]", edge_index[1], "num_nodes", num_nodes)
+        check_range("edge_type", edge_type, "num_relations", num_relations)
         self.edge_index = edge_index
         self.edge_type = edge_type
         self.num_nodes = num_nodes
@@ -157,14 +163,16 @@ def _order(segment: Tensor, first: Tensor, second: Tensor, num_segments: int) ->
     )
 
 
-def _check_index_tensor(name: str, tensor: Tensor) -> None:
+def check_index_tensor(name: str, tensor: Tensor) -> None:
+    """Refuse, by a `ValueError` that names it, what is no tensor of integers."""
     if not isinstance(tensor, Tensor):
         raise ValueError(f"{name} must be a torch.Tensor, got {type(tensor).__name__}")
     if tensor.dtype not in (torch.int64, torch.int32):
         raise ValueError(f"{name} must be int64 or int32, got {tensor.dtype}; call .long()")
 
 
-def _check_range(name: str, values: Tensor, bound_name: str, bound: int) -> None:
+def check_range(name: str, values: Tensor, bound_name: str, bound: int) -> None:
+    """Refuse, by a `ValueError` that names the first one, values below 0 or not below `bound`."""
     if values.numel() == 0:
         return
     wrong = (values < 0) | (values >= bound)

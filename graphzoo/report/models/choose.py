@@ -10,7 +10,7 @@ from graphzoo.errors import UsageError
 from graphzoo.report.content import Block, Code, Note
 
 if TYPE_CHECKING:
-    from graphzoo.report.build import Options
+    from graphzoo.report.content import Options
     from graphzoo.runs.record import Record
 
 __all__ = ["model_blocks"]

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphzoo.datasets.errors import DataError
+from graphzoo.errors import DataError
 from graphzoo.system.files import write_atomically
 
 __all__ = ["Array", "from_portable", "map_arrays", "portable", "write_arrays"]

@@ -1,0 +1,97 @@
+"""`graphzoo fit`, `validate` and `test`: help that fits a screen, and the way to a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from graphzoo.cli.terminal import show
+
+__all__ = [
+    "training_command",
+]
+
+
+def training_command(command: str) -> Callable[[list[str]], int]:
+    """What `graphzoo COMMAND` does, for fit, validate and test."""
+
+    def run(rest: list[str]) -> int:
+        from graphzoo.training.plan import make_plan
+
+        if "-h" in rest or "--help" in rest:
+            return show(_summary(command, rest))
+        if "--help-all" in rest:
+            from graphzoo.training.launch import show_help
+
+            return show_help(command)
+        class_help = any(token.partition("=")[0].endswith(".help") for token in rest)
+        if class_help:
+            from graphzoo.training.launch import show_class_help
+
+            return show_class_help(command, rest)
+        plan = make_plan(command, rest)
+        from graphzoo.training.launch import run_plan
+
+        return run_plan(plan)
+
+    return run
+
+
+_COLUMNS = 80  # help fits a terminal of this width and 24 lines
+
+
+def _summary(command: str, rest: list[str]) -> str:
+    """Help that fits a screen: our options, and the settings that the named presets bring."""
+    from graphzoo.catalog.presets import list_presets
+    from graphzoo.training.options import FLAGS, OPTIONS
+    from graphzoo.training.plan import make_plan
+
+    def row(name: str, text: str) -> str:
+        return f"  {name:26}{text}"
+
+    def names(kind: str) -> str:
+        """As many as fit into the line."""
+        found = [preset.name for preset in list_presets(kind)]
+        shown, rest = "", f"... ({len(found)}: graphzoo list {kind})"
+        for name in found:
+            if len(f"{kind:7}{shown}{name}, {rest}") > _COLUMNS:
+                break
+            shown += f"{name}, "
+        return f"{kind:7}{shown}{rest}"
+
+    lines = [f"usage: graphzoo {command} --model NAME --data NAME [options]"]
+    lines += [
+        row(f"--{name} {'DIR' if name == 'run_dir' else 'N' if name == 'seed' else 'NAME'}", text)
+        for name, text in OPTIONS.items()
+    ]
+    for name, text in FLAGS.items():
+        which, colon, rest_of_text = text.partition(": ")
+        if not colon or which == command:  # flags of one command alone begin with its name
+            lines.append(row(f"--{name}", rest_of_text or text))
+    lines += [
+        row("--config FILE", "a YAML file; several, later ones win"),
+        row("--print_config", "the whole configuration; goes back in by --config"),
+        row("--trainer.max_epochs N", "and every other argument of Lightning's Trainer"),
+        row("--model.lr, --data.seed", "arguments of the task and of the data module"),
+        row("--model.encoder.NAME", "arguments of the encoder"),
+        row("--help-all", "every option (long; imports torch)"),
+        names("model"),
+        names("data"),
+    ]
+    chosen = [token for token in rest if token not in ("-h", "--help")]
+    if chosen:
+        plan = make_plan(command, chosen)
+        files = [
+            value
+            for option, value in zip(plan.arguments, plan.arguments[1:], strict=False)
+            if option == "--config"
+        ]
+        lines += ["", f"With these names ({', '.join(plan.used)}) the settings are:"]
+        for file in files:
+            body = [
+                line
+                for line in Path(file).read_text(encoding="utf-8").splitlines()
+                if not line.startswith("#")
+            ]
+            lines += [f"  {line}" for line in body]
+    return "\n".join(lines)

@@ -1,0 +1,104 @@
+"""The tables of `graphzoo predict`, part by part."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from graphzoo.datasets.kg.triples import Columns
+    from graphzoo.inference import KGModel, LinkModel, NodeModel
+    from graphzoo.inference.explain import Direction
+
+__all__ = [
+    "answer_tables",
+    "label_tables",
+    "pair_tables",
+    "partner_tables",
+    "score_tables",
+]
+
+
+def answer_tables(model: KGModel, arguments: argparse.Namespace) -> Iterator[pd.DataFrame]:
+    """Answers to `--queries`, with their explanations where `--explain` asks for them."""
+    from graphzoo.datasets.kg.triples import triples_from_table
+    from graphzoo.inference.queries import encode_queries, read_names, read_queries
+
+    options: dict[str, Any] = {"k": arguments.top_k or 10, "filter_known": arguments.known or "mark"}
+    if arguments.candidates is not None:
+        options["candidates"] = read_names(arguments.candidates)
+    queries = encode_queries(read_queries(arguments.queries), *model.vocabularies)
+    answers = model.answer(queries, batch_size=arguments.batch_size, **options)
+    if arguments.explain is None:
+        return answers
+    return (
+        part
+        for table in answers
+        for part in _explained(
+            model,
+            triples_from_table(table[["head", "relation", "tail"]]),
+            arguments.explain,
+            table["direction"].tolist(),
+        )
+    )
+
+
+def score_tables(model: KGModel, arguments: argparse.Namespace) -> Iterator[pd.DataFrame]:
+    """A score and a rank for each triple of `--score`."""
+    from graphzoo.datasets.kg.triples import read_triples
+    from graphzoo.inference.queries import encode_facts
+
+    facts = read_triples(arguments.score)
+    if arguments.explain is not None:
+        return _explained(model, facts, arguments.explain)
+    triples = encode_facts(facts, *model.vocabularies)
+    return model.judge(triples, batch_size=arguments.batch_size)
+
+
+def _explained(
+    model: KGModel, facts: Columns, k: int, directions: Sequence[Direction] | None = None
+) -> Iterator[pd.DataFrame]:
+    """A table for each of given facts; an empty one where there are none."""
+    import pandas as pd
+
+    from graphzoo.inference.explain import EXPLANATION_COLUMNS
+    from graphzoo.inference.queries import encode_facts
+
+    triples = encode_facts(facts, *model.vocabularies)
+    if not len(facts):
+        yield pd.DataFrame(columns=EXPLANATION_COLUMNS)
+    for found in model.explanations(triples, directions, k=k):
+        yield found.to_table()
+
+
+def label_tables(model: NodeModel, arguments: argparse.Namespace) -> Iterator[pd.DataFrame]:
+    """A label for every node, or for those of `--nodes`."""
+    from graphzoo.inference.queries import read_names
+
+    nodes = None if arguments.nodes is None else read_names(arguments.nodes)
+    return model.predict_batches(
+        nodes, probabilities=arguments.probabilities, embeddings=arguments.embeddings
+    )
+
+
+def partner_tables(model: LinkModel, arguments: argparse.Namespace) -> Iterator[pd.DataFrame]:
+    """The likeliest partners of `--nodes`."""
+    from graphzoo.inference.queries import read_names
+
+    return model.predict_batches(
+        nodes=read_names(arguments.nodes),
+        k=arguments.top_k or 10,
+        known=arguments.known or "drop",
+        candidates=None if arguments.candidates is None else read_names(arguments.candidates),
+        batch_size=arguments.batch_size,
+    )
+
+
+def pair_tables(model: LinkModel, arguments: argparse.Namespace) -> Iterator[pd.DataFrame]:
+    """A score for each pair of `--score`."""
+    from graphzoo.inference.link_pairs import read_pairs
+
+    return model.score_batches(read_pairs(arguments.score), batch_size=arguments.batch_size)

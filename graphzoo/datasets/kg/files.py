@@ -1,0 +1,69 @@
+"""Files of known knowledge graphs: found or fetched, and checked."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from functools import partial
+from pathlib import Path
+
+from graphzoo.datasets.files.fetch import RemoteFile, provide_files
+from graphzoo.datasets.files.verify import Broken, log
+from graphzoo.datasets.kg.table import FileFacts, KGSource, content_hash
+
+__all__ = ["provide", "verify_triples"]
+
+
+_SPLITS = ("train", "valid", "test")
+
+
+def provide(
+    source: KGSource,
+    folder: str,
+    *,
+    root: str | os.PathLike[str] | None = None,
+    download: bool | None = None,
+) -> dict[str, Path]:
+    """The three files of a folder of the table of knowledge graphs, fetched if need be (see `provide_files`).
+
+    Args:
+        source: Row of the table.
+        folder: Its folder (or that of its inductive graph).
+        root: Data root, see `data_root`.
+        download: Whether to fetch; None means yes unless GRAPHZOO_OFFLINE is set.
+
+    Returns:
+        Path of train, valid and test.
+
+    Raises:
+        DownloadError: with the addresses, the path for the file, and what went wrong.
+    """
+    urls = source.inductive_urls if folder == source.inductive else source.urls
+    wanted = []
+    for split in _SPLITS:
+        facts = source.file(split, folder)
+        check = partial(verify_triples, facts=facts, source=source, split=split)
+        addresses = tuple(url.format(split=split) for url in urls)
+        wanted.append(RemoteFile(f"{split}.txt", addresses, check, facts.num_bytes, (".txt.gz",)))
+    found = provide_files(source.name, f"kg/{folder}", wanted, root=root, download=download)
+    return {split: found[f"{split}.txt"] for split in _SPLITS}
+
+
+def verify_triples(part: Path, facts: FileFacts, source: KGSource, split: str) -> None:
+    """The triples of a knowledge graph, whatever their line order and ends."""
+    data = part.read_bytes()
+    lines = len(set(data.replace(b"\r\n", b"\n").split(b"\n")) - {b""})
+    if lines != facts.num_triples:
+        part.unlink()
+        raise Broken(f"{lines:,} different lines instead of {facts.num_triples:,}")
+    if facts.sha256 is None:
+        # `usedforsecurity`: md5 is what others have published of this file, it guards against damage only
+        if facts.md5 != hashlib.md5(data, usedforsecurity=False).hexdigest():
+            log.warning(
+                "%s %s: %s", source.name, split, source.note or "no hash is known, only the count was checked"
+            )
+        return
+    found = content_hash(data)
+    if found != facts.sha256 and split not in source.provisional:
+        part.unlink()
+        raise Broken(f"wrong content (sha256 {found[:16]}..., expected {facts.sha256[:16]}...)")

@@ -1,0 +1,129 @@
+"""Several runs become a row."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from graphzoo.errors import UsageError
+from graphzoo.runs.published import SHOWN, Published, find_recipe, mean_and_deviation, published_values
+from graphzoo.runs.series import Run
+from graphzoo.system.json_file import read_json
+
+__all__ = ["read_results", "write_row"]
+
+
+def read_results(directory: Path, runs: list[Run]) -> list[dict[str, Any]]:
+    """The results of all runs of a row, which share settings, data and version.
+
+    Args:
+        directory: Folder of the row.
+        runs: Its runs.
+
+    Raises:
+        UsageError: naming the run that is missing or that differs.
+    """
+    found: list[dict[str, Any]] = []
+    for run in runs:
+        path = directory / run.folder / "results.json"
+        try:
+            result = read_json(path)
+            result["metrics"].items()
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UsageError(
+                f"{run}: {path} is missing or damaged\n"
+                f"Move {path.parent} away; the same command then runs it again"
+            ) from error
+        found.append(result)
+    for what, key in (("settings", "config_hash"), ("data", "data_fingerprint"), ("graphzoo", "versions")):
+        values = [result.get(key) for result in found]
+        if key == "versions":
+            values = [(value or {}).get("graphzoo") for value in values]
+        usual = max(values, key=values.count)
+        odd = [(run, value) for run, value in zip(runs, values, strict=True) if value != usual]
+        if odd:
+            run, value = odd[0]
+            raise UsageError(
+                f"{run} has other {what} than the other runs ({value}, there {usual}): no mean\n"
+                f"Move {directory / run.folder} away; the same command then runs it again"
+            )
+    return found
+
+
+def write_row(
+    directory: Path,
+    runs: list[Run],
+    *,
+    model: str,
+    data: str,
+    recipe: str,
+    name: str = "",
+    published: Mapping[str, Published] | None = None,
+    command: Sequence[str] | None = None,
+) -> dict[str, Any]:
+    """Average the runs of a row, and write `row.csv` and `row.json`.
+
+    Args:
+        directory: Folder of the row.
+        runs: Its runs, all finished.
+        model: Name of the model.
+        data: Name of the data.
+        recipe: `<model>/<name>`, a file's name, or empty.
+        name: What sets the row of an ablation apart.
+        published: Figures of the paper; None takes those of the recipe.
+        command: What makes the row again.
+
+    Returns:
+        What `row.json` holds.
+
+    Raises:
+        UsageError: if a run is missing or differs from the others.
+    """
+    from graphzoo.runs.results_file import write_results, write_rows
+
+    found = read_results(directory, runs)
+    if published is None:
+        published = published_values(model, recipe, data)
+    common = set.intersection(*(set(result["metrics"]) for result in found))
+    names = [metric for metric in SHOWN if metric in common] or sorted(common)
+    metrics: dict[str, Any] = {}
+    rows: list[dict[str, Any]] = []
+    for metric in names:
+        values = [result["metrics"][metric] for result in found]
+        mean, deviation = mean_and_deviation(values)
+        paper = published.get(metric)
+        metrics[metric] = {
+            "mean": mean,
+            "std": deviation,
+            "paper": paper.value if paper else None,
+            "paper_std": paper.deviation if paper else None,
+            "values": values,
+        }
+        row = {"metric": metric, **{key: metrics[metric][key] for key in ("mean", "std", "paper")}}
+        rows.append(row | {str(run): value for run, value in zip(runs, values, strict=True)})
+    write_rows(directory / "row.csv", rows)
+    preset = find_recipe(model, recipe, data)
+    header = preset.header if preset else {}
+    differs = header.get("differs")
+    if any(found["paper"] is not None for found in metrics.values()):
+        from graphzoo.runs.changes import what_differs
+        from graphzoo.runs.record import read_record
+
+        differs = what_differs(read_record(directory / runs[0].folder), ablation=bool(name))
+    content = {
+        "model": model,
+        "data": data,
+        "recipe": recipe or None,
+        "name": name or None,
+        "claim": header.get("claim"),
+        "differs": differs or None,
+        "command": shlex.join(command) if command else None,
+        "seeds": list(dict.fromkeys(run.seed for run in runs)),
+        "splits": list(dict.fromkeys(run.split for run in runs if run.split is not None)) or None,
+        "metrics": metrics,
+        "runs": found,
+    }
+    write_results(directory / "row.json", content)
+    return content

@@ -1,0 +1,223 @@
+"""Rows and finished runs below folders, averaged, in order."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from graphzoo.errors import UsageError
+from graphzoo.runs.checkpoints import RUNS
+from graphzoo.runs.published import SHOWN, mean_and_deviation, published_values
+from graphzoo.runs.results_file import selection_of
+from graphzoo.runs.row import read_row
+
+if TYPE_CHECKING:
+    from graphzoo.runs.record import Record
+
+__all__ = [
+    "WHO",
+    "collect",
+    "ranges",
+    "seeds_of",
+]
+
+
+WHO = ("data", "model", "recipe", "name")
+
+
+class _Entry(NamedTuple):
+    """A row, the settings of its runs as far as they are there, and where it lies."""
+
+    row: dict[str, Any]
+    config: dict[str, Any]
+    folder: Path
+    single: bool
+
+
+def collect(
+    paths: Sequence[Path], *, commands: bool = False, damaged: list[UsageError] | None = None
+) -> list[dict[str, Any]]:
+    """Rows in files and below folders, and means of single runs over seeds and splits; sorted by data.
+
+    Args:
+        paths: Files `row.json` or folders.
+        commands: Whether single runs get the command that makes them again, as rows have it.
+        damaged: Gets what is wrong with each file below a folder that is left out for it; None: the first is
+            refused.
+
+    Raises:
+        UsageError: for a path that is not there, a file that is no row, and a damaged run.
+    """
+    files: dict[Path, dict[str, Any]] = {}
+    records: dict[Path, Record] = {}
+    for path in paths:
+        if path.is_file():
+            files[path] = read_row(path)
+        elif path.is_dir():
+            for file in sorted(path.rglob("row.json")):
+                with _left_out(damaged):
+                    files[file] = read_row(file)
+            for file in sorted(path.rglob("results.json")):
+                with _left_out(damaged):
+                    if record := _finished(file):
+                        records[file] = record
+        elif path != RUNS:
+            raise UsageError(f"there is no {path}\nGive a folder of runs or a row.json")
+    entries: list[_Entry] = []
+    for file, row in files.items():
+        config: dict[str, Any] = {}  # of a row whose settings are damaged the figures are shown all the same
+        with _left_out(damaged):
+            config = _config_of_row(file)
+        entries.append(_Entry(row, config, file.parent, single=False))
+    entries += _averaged(list(records.values()), commands=commands)
+    _tell_apart(entries)
+    return sorted((entry.row for entry in entries), key=lambda row: [_in_order(row.get(key)) for key in WHO])
+
+
+@contextlib.contextmanager
+def _left_out(damaged: list[UsageError] | None) -> Iterator[None]:
+    """What is wrong with one file keeps no other from being shown."""
+    try:
+        yield
+    except UsageError as error:
+        if damaged is None:
+            raise
+        damaged.append(error)
+
+
+def _in_order(name: Any) -> list[tuple[float, str]]:
+    """What names are sorted by: numbers inside by their size, so that `K = 5` comes before `K = 10`."""
+    parts = re.split(r"(\d+(?:\.\d+)?(?:e-?\d+)?)", str(name or ""))
+    return [(float(part), "") if i % 2 else (0.0, part) for i, part in enumerate(parts)]
+
+
+def _finished(path: Path) -> Record | None:
+    """The tested run of a results.json, if it belongs to no row."""
+    if (path.parent.parent / "command.json").is_file():
+        return None
+    from graphzoo.runs.record import read_record
+
+    record = read_record(path.parent)
+    result = record.result
+    try:
+        _, _, checkpoint = result["model"], result["data"], result.get("checkpoint")
+        trained = result.get("command") == "fit" or checkpoint or not result["num_parameters"]
+    except KeyError as error:
+        raise UsageError(f"{path} is damaged ({error})\nMove it away, or run it again") from error
+    return record if record.tested and trained else None  # weights as they were drawn are no result
+
+
+def _config_of_row(path: Path) -> dict[str, Any]:
+    """The settings of a row's runs; empty where a row is kept without them."""
+    from graphzoo.runs.record import read_config
+
+    config = next(iter(sorted(path.parent.glob("s*-*/config.yaml"))), None)
+    return {} if config is None else read_config(config)
+
+
+def _averaged(records: Sequence[Record], *, commands: bool) -> list[_Entry]:
+    """Single runs as rows: those that differ in seed and split alone together."""
+    from graphzoo.runs.record import group_records
+
+    found = []
+    for group in group_records(records):
+        judged: dict[str | None, list[Record]] = {}
+        for record in group.records:  # a test of the last checkpoint is none of the best
+            judged.setdefault(selection_of(record.result), []).append(record)
+        for same in judged.values():
+            runs = _once(same)
+            row = _row_of(runs, commands=commands)
+            found.append(_Entry(row, runs[0].config, runs[0].path, single=True))
+    return found
+
+
+def _once(records: Sequence[Record]) -> list[Record]:
+    """The runs by split and seed. One that was repeated, or tested again, counts once: the newest does."""
+    newest: dict[tuple[int, int | str], Record] = {}
+    for record in sorted(
+        records, key=lambda one: ((one.path / "results.json").stat().st_mtime, str(one.path))
+    ):
+        seed = str(record.path) if record.seed is None else record.seed
+        newest[record.split or 0, seed] = record
+    return [newest[key] for key in sorted(newest, key=lambda key: (key[0], str(key[1]).zfill(20)))]
+
+
+def _row_of(runs: Sequence[Record], *, commands: bool) -> dict[str, Any]:
+    from graphzoo.runs.changes import repeat_runs, what_differs
+
+    first = runs[0]
+    try:
+        published = published_values(first.model, first.recipe, first.data)
+    except UsageError:
+        published = {}  # a recipe that is no longer there
+    common = set.intersection(*(set(run.tested) for run in runs))
+    metrics: dict[str, Any] = {}
+    for name in [name for name in SHOWN if name in common] or sorted(common):
+        values = [run.tested[name] for run in runs]
+        mean, deviation = mean_and_deviation(values)
+        paper = published.get(name)
+        metrics[name] = {
+            "mean": mean,
+            "std": deviation,
+            "paper": paper.value if paper else None,
+            "paper_std": paper.deviation if paper else None,
+            "values": values,
+        }
+    compared = any(found["paper"] is not None for found in metrics.values())
+    splits = sorted({run.split for run in runs if run.split is not None})
+    return {
+        "model": first.model,
+        "data": first.data,
+        "recipe": first.recipe or None,
+        "name": None,
+        # runs of earlier versions do not say it themselves, and reading their classes takes seconds
+        "differs": (what_differs(first) or None) if compared else None,
+        "command": repeat_runs(runs) if commands and first.config else None,
+        "seeds": sorted({run.seed for run in runs if run.seed is not None}),
+        "splits": splits if any(splits) else None,  # data with one split have the first
+        "metrics": metrics,
+    }
+
+
+def _tell_apart(entries: Sequence[_Entry]) -> None:
+    """Add to the names of rows that would look the same what differs among their settings."""
+    from graphzoo.runs.record import tell_apart
+
+    alike: dict[tuple[Any, ...], list[_Entry]] = {}
+    for entry in entries:
+        alike.setdefault(tuple(entry.row.get(key) or "" for key in WHO), []).append(entry)
+    for same in alike.values():
+        if len(same) < 2:
+            continue
+        told = tell_apart([entry.config for entry in same], [entry.folder for entry in same])
+        made = [entry for entry in same if not entry.single]
+        for entry, text in zip(same, told, strict=True):
+            if made == [entry] and text == entry.folder.name:
+                continue  # the others have a name, and that of a row's folder says nothing new
+            entry.row["name"] = ", ".join(filter(None, [entry.row.get("name"), text])) or None
+
+
+def seeds_of(row: Mapping[str, Any]) -> str:
+    """The seeds of a row, and its splits where there are several.
+
+    >>> seeds_of({"seeds": [0, 1, 2, 5, 7, 8]}), seeds_of({"seeds": [0], "splits": [0, 1, 2]})
+    ('0-2, 5, 7, 8', '0; splits 0-2')
+    """
+    seeds, splits = ranges(row.get("seeds") or []), row.get("splits") or []
+    word = "split" if len(splits) == 1 else "splits"
+    return "; ".join(filter(None, [seeds, f"{word} {ranges(splits)}" if splits else ""]))
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Numbers in short: `0-2, 5`."""
+    found: list[list[int]] = []
+    for number in sorted(numbers):
+        if found and number == found[-1][-1] + 1:
+            found[-1].append(number)
+        else:
+            found.append([number])
+    parts = [f"{one[0]}-{one[-1]}" if len(one) > 2 else ", ".join(map(str, one)) for one in found]
+    return ", ".join(parts)

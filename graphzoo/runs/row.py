@@ -1,0 +1,50 @@
+"""row.json: several runs of one setting, averaged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from graphzoo.errors import UsageError
+from graphzoo.runs.published import check_figures, check_names
+from graphzoo.system.json_file import read_json
+
+__all__ = ["main_metric", "read_row"]
+
+
+def main_metric(row: Mapping[str, Any]) -> str:
+    """The metric that a row is shown by: the first with a published figure, else the first."""
+    metrics = row["metrics"]
+    return str(
+        next((name for name in metrics if metrics[name].get("paper") is not None), next(iter(metrics)))
+    )
+
+
+def read_row(path: Path) -> dict[str, Any]:
+    """What `write_row` wrote.
+
+    Args:
+        path: A `row.json`.
+
+    Raises:
+        UsageError: if it is none.
+    """
+    try:
+        content: dict[str, Any] = read_json(path)
+        if not content["metrics"]:
+            raise ValueError("no metrics")
+        for found in content["metrics"].values():
+            others = [found["std"], found.get("paper"), found.get("paper_std")]
+            figures = [found["mean"], *found["values"], *others]
+            if not all(isinstance(figure, int | float | None) for figure in figures):
+                raise TypeError("a figure that is no number")
+            check_figures(figure for figure in figures if figure is not None)
+        if not isinstance(content["model"], str) or not isinstance(content["data"], str):
+            raise TypeError("model and data are words")
+        check_names(content)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(
+            f"{path} is no row of results ({error})\nMake it again with graphzoo reproduce"
+        ) from error
+    return content

@@ -1,0 +1,24 @@
+"""Paths as messages show them, and where they can be made."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+__all__ = ["existing_parent", "relative"]
+
+
+def existing_parent(path: str | os.PathLike[str]) -> str:
+    """The nearest folder above `path` that exists: what has to be writable for `path` to be made."""
+    folder = os.path.abspath(path)
+    while not os.path.isdir(folder):
+        folder = os.path.dirname(folder)
+    return folder
+
+
+def relative(path: Path) -> Path:
+    """The path as seen from the current folder, for messages; unchanged when it lies elsewhere."""
+    try:
+        return path.absolute().relative_to(Path.cwd())
+    except ValueError:
+        return path

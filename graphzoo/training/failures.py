@@ -1,0 +1,121 @@
+"""What is told when a run fails, and how to go on."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from pathlib import Path
+
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+from omegaconf.errors import OmegaConfBaseException
+
+from graphzoo.catalog.settings import read_settings
+from graphzoo.errors import NonFiniteError, OutOfMemoryError, UsageError, of_system, shorten
+from graphzoo.system.memory import is_out_of_memory
+from graphzoo.system.paths import relative
+from graphzoo.system.processes import lost_a_process, rank
+from graphzoo.system.shown import tell, visible
+from graphzoo.system.streams import refuses_output
+from graphzoo.training.plan import Plan
+from graphzoo.training.trust import plain_settings
+
+__all__ = [
+    "how_to_resume",
+    "needs_trust",
+    "tell_error",
+    "tell_lines",
+]
+
+
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+# Where all processes fail alike, the first one tells it and ends the others before they do.
+_PATIENCE = 3.0
+
+
+def tell_error(error: BaseException, plan: Plan) -> int:
+    """Six lines for any error; 2 when the command line, a file or a setting is wrong, 1 for a failed run."""
+    text = "\n".join(map(visible, shorten(str(error), lines=4).splitlines())) or type(error).__name__
+    more = "\n--debug shows the traceback"
+    if lost_a_process(error):
+        return tell_lines("another process of the run has ended; it said why, or was killed", 1)
+    if is_out_of_memory(error):
+        return tell_lines(_no_memory(error, plan), 1)
+    if isinstance(error, NonFiniteError):
+        return tell_lines(f"{'training stopped' if plan.command == 'fit' else 'stopped'}: {text}", 1)
+    if isinstance(error, OSError) and error.filename is None and refuses_output():
+        return tell_lines(f"{of_system(error)[0]}\n{how_to_resume(plan)}", 1)
+    if isinstance(error, OSError) and error.errno in _NO_ROOM and plan.began:
+        return tell_lines(_no_room(error, plan), 1)
+    if isinstance(error, UsageError):
+        # Tasks refuse a checkpoint for other data only when judging begins.
+        return tell_lines(text, 1 if plan.began and plan.command == "fit" else 2)
+    if type(error).__module__.startswith("wandb."):
+        remedy = "Without an account or a network: WANDB_MODE=offline keeps the run on this machine"
+        return tell_lines(f"Weights & Biases: {text}\n{remedy}", 1 if plan.began else 2)
+    if plan.began:
+        return tell_lines(f"{type(error).__name__}: {text}{more}", 1)
+    if isinstance(error, OSError) and error.filename is not None:
+        told, status = of_system(error)
+        return tell_lines(told + more, status)
+    if isinstance(error, OmegaConfBaseException):
+        line = text.splitlines()[0]
+        return tell_lines(f"{line}\nCheck the ${{...}} in the configuration files and options", 2)
+    if isinstance(error, ModuleNotFoundError):
+        name = error.name or ""
+        return tell_lines(f"{text}\nInstall it: pip install {name.partition('.')[0]}{more}", 2)
+    if isinstance(
+        error, ValueError | MisconfigurationException | FileNotFoundError | PermissionError | TypeError
+    ):
+        return tell_lines(text + more, 2)
+    return tell_lines(f"{type(error).__name__}: {text}{more}", 1)
+
+
+def _no_room(error: OSError, plan: Plan) -> str:
+    """A disk or quota is full: what could not be written, what is left, and how to go on."""
+    text = f"cannot write {error.filename or 'a file of the run'}: {error.strerror}"
+    return f"{text}\nMake room. {how_to_resume(plan)}"
+
+
+def _no_memory(error: BaseException, plan: Plan) -> str:
+    """What ran out of memory, what takes less, what is left, and how to go on."""
+    lines = str(error).splitlines()
+    if not isinstance(error, OutOfMemoryError):
+        cause = lines[0] if lines else type(error).__name__
+        remedy = getattr(error, "__notes__", ["Take a smaller batch or model, or a device with more memory"])
+        lines = [f"out of memory: {cause}", *remedy]
+    lost = plan.began and plan.command == "fit" and not plan.dry_run
+    return "\n".join([*lines, how_to_resume(plan)] if lost else lines)
+
+
+def how_to_resume(plan: Plan) -> str:
+    """How a run that ended early is gone on with, or begun anew when it left no checkpoint."""
+    run = plan.run_dir or (Path(found) if (found := os.environ.get("GRAPHZOO_RUN_DIR")) else None)
+    if plan.command != "fit" or plan.dry_run or run is None or not (run / "config.yaml").is_file():
+        return "Then give the same command again"
+    good = [str(relative(path)) for path in sorted(run.glob("checkpoints/*.ckpt"))]
+    if not good:
+        same = f"{relative(run)}/config.yaml" + ("" if plan.tests else " --no-test")
+        return f"There is no checkpoint yet. Begin anew: graphzoo fit --config {same}"
+    again = f"graphzoo fit --ckpt_path {relative(run)}{needs_trust(run)}"
+    return f"Checkpoints: {', '.join(good)}\nGo on with: {again}"
+
+
+def tell_lines(text: str, status: int = 2) -> int:
+    """Write an error to standard error, once for all processes; its exit status."""
+    if number := rank():
+        time.sleep(_PATIENCE)
+        text = f"process {number}: {text}"
+    # One line of the six may have told already where the run writes.
+    tell(shorten(f"graphzoo: {text}", lines=5) + "\n")
+    return status
+
+
+def needs_trust(run: Path) -> str:
+    """` --trust` when a run's own config.yaml holds classes of the user, which going on has to allow."""
+    path = run / "config.yaml"
+    try:
+        dropped = plain_settings(read_settings(path), str(path), fit=True)[1]
+    except UsageError:
+        return " --trust"
+    return " --trust" if dropped else ""

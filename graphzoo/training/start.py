@@ -1,0 +1,104 @@
+"""Starting a run from another command: here, or in a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import signal
+import subprocess
+import sys
+import threading
+from types import FrameType
+from typing import Any
+
+from graphzoo.errors import UsageError, shorten
+from graphzoo.system.shown import tell
+
+__all__ = ["one_device", "run_command", "run_here", "settings_of"]
+
+
+def settings_of(command: str, options: list[str]) -> dict[str, Any]:
+    """The whole configuration of a training command with these options, defaults included.
+
+    Args:
+        command: fit or test.
+        options: Words after it.
+
+    Raises:
+        UsageError: for options that the command would refuse.
+    """
+    import yaml
+
+    from graphzoo.training.launch import run_plan
+    from graphzoo.training.plan import make_plan
+
+    said, refused = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(refused):
+        status = run_plan(make_plan(command, [*options, "--print_config"]))
+    if status:
+        raise UsageError(refused.getvalue().strip().removeprefix("graphzoo: "))
+    found: dict[str, Any] = yaml.safe_load(said.getvalue())
+    return found
+
+
+def one_device(words: list[str]) -> list[str]:
+    """The words with one device, unless they say which: Lightning would start further processes."""
+    if any(word.partition("=")[0] == "--trainer.devices" for word in words):
+        return words
+    return [*words, "--trainer.devices=1"]
+
+
+def run_command(arguments: list[str]) -> int:
+    """Run the command in a process of its own: Lightning starts more with this one's command line.
+
+    Args:
+        arguments: Words after `graphzoo`.
+
+    Returns:
+        Its exit status, 128 and the signal's number where one ended it.
+    """
+    dropped = ("LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "GRAPHZOO_RUN_DIR", "PL_GLOBAL_SEED")
+    environment = {name: value for name, value in os.environ.items() if name not in dropped}
+    # A Ctrl-C reaches both processes; a SIGTERM this one alone. Either way the seed saves, and then both end.
+    with subprocess.Popen([sys.executable, "-m", "graphzoo.cli", *arguments], env=environment) as process:
+        before = _pass_on(process)
+        try:
+            status = process.wait()
+        finally:
+            for signum, handler in before.items():
+                signal.signal(signum, handler)
+    return 128 - status if status < 0 else status
+
+
+def _pass_on(process: subprocess.Popen[bytes]) -> dict[signal.Signals, Any]:
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+
+    def forward(signum: int, frame: FrameType | None) -> None:
+        process.send_signal(signum)
+
+    return {
+        signal.SIGTERM: signal.signal(signal.SIGTERM, forward),
+        signal.SIGINT: signal.signal(signal.SIGINT, lambda signum, frame: None),
+    }
+
+
+def run_here(arguments: list[str]) -> int:
+    """Run the command in this process, which has loaded everything already.
+
+    Args:
+        arguments: Words after `graphzoo`, a training command first.
+
+    Returns:
+        Its exit status.
+    """
+    from graphzoo.training.launch import run_plan
+    from graphzoo.training.plan import make_plan
+
+    command, *words = arguments
+    try:
+        return run_plan(make_plan(command, words))
+    except UsageError as error:
+        tell(shorten(f"graphzoo: {error}") + "\n")
+        return 2
