@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from graphzoo.lazy import attach
 
 if TYPE_CHECKING:
-    from graphzoo.datasets.download import download as download
+    from graphzoo.datasets.by_name import download as download
     from graphzoo.datasets.files.roots import data_root as data_root
     from graphzoo.datasets.kg.answers import AnswerIndex as AnswerIndex
     from graphzoo.datasets.kg.build import from_triples as from_triples
@@ -47,7 +47,7 @@ _LAZY = {
     "NodeGraph": "node.graph",
     "NodeSplit": "node.splits",
     "data_root": "files.roots",
-    "download": "files.fetch",
+    "download": "by_name",
     "find_link_source": "link.table",
     "find_node_source": "node.table",
     "find_source": "kg.table",

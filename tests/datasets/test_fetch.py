@@ -14,6 +14,7 @@ import pytest
 
 from graphzoo.datasets import DataError, DownloadError, load_knowledge_graph
 from graphzoo.datasets.files import fetch
+from graphzoo.datasets.kg import files as kg_files
 from graphzoo.datasets.kg.table import KGSource
 
 SPLITS = ("train", "valid", "test")
@@ -111,7 +112,7 @@ def row(*urls):
 
 
 def fetched(source, root):
-    files = fetch.provide(source, "UMLS", root=root)
+    files = kg_files.provide(source, "UMLS", root=root)
     for split in SPLITS:
         assert files[split].read_bytes() == FILES[f"{split}.txt"]
     return files
@@ -173,7 +174,7 @@ def test_a_partial_file_that_does_not_fit_is_dropped(server, tmp_path):
     """A part left by an interrupted process may be longer than the file, or of other content."""
     server.faults["/train.txt"] = ["truncate", *["nothing"] * 99]
     with pytest.raises(DownloadError):
-        fetch.provide(row(server.url), "UMLS", root=tmp_path)
+        kg_files.provide(row(server.url), "UMLS", root=tmp_path)
     (part,) = (tmp_path / "kg" / "UMLS").glob(".train.txt.*.part")
     assert part.stat().st_size == 10_000
     for rubbish in (b"x" * 1_000_000, b"y" * 100):
@@ -219,7 +220,7 @@ def test_a_mirror_never_continues_the_part_of_another(server, tmp_path):
 def test_a_hopeless_address_ends_in_a_short_message(server, tmp_path, fault, reason):
     server.faults["*"] = [fault] * 99
     with pytest.raises(DownloadError) as caught:
-        fetch.provide(row(server.url), "UMLS", root=tmp_path)
+        kg_files.provide(row(server.url), "UMLS", root=tmp_path)
     message = str(caught.value)
     assert reason in message
     assert len(message.splitlines()) <= 6
@@ -232,7 +233,7 @@ def test_a_hopeless_address_ends_in_a_short_message(server, tmp_path, fault, rea
 @pytest.mark.fault("there is no connection", "the address is named")
 def test_nobody_listens(tmp_path):
     with pytest.raises(DownloadError, match="no connection"):
-        fetch.provide(row("http://127.0.0.1:9"), "UMLS", root=tmp_path)
+        kg_files.provide(row("http://127.0.0.1:9"), "UMLS", root=tmp_path)
 
 
 @pytest.mark.fault(
@@ -244,7 +245,9 @@ def test_offline_never_connects(server, tmp_path, monkeypatch, how):
     if how == "environment":
         monkeypatch.setenv("GRAPHZOO_OFFLINE", "1")
     with pytest.raises(DownloadError) as caught:
-        fetch.provide(row(server.url), "UMLS", root=tmp_path, download=False if how == "argument" else True)
+        kg_files.provide(
+            row(server.url), "UMLS", root=tmp_path, download=False if how == "argument" else True
+        )
     assert server.requests.total() == 0
     message = str(caught.value)
     assert len(message.splitlines()) <= 6
@@ -300,7 +303,7 @@ def test_downloaded_data_set_loads(server, tmp_path, monkeypatch):
     monkeypatch.setenv("GRAPHZOO_MIRROR", server.url)
     source = KGSource("kinship", "Kinship", (f"{server.url}/{{split}}.txt",), "", "")
     with pytest.raises(DownloadError, match="5,216 different lines instead of 8,544"):
-        fetch.provide(source, "Kinship", root=tmp_path)
+        kg_files.provide(source, "Kinship", root=tmp_path)
     assert only_files(tmp_path / "kg" / "Kinship") == []
 
 
@@ -309,10 +312,10 @@ def test_four_cold_processes_download_once(server, tmp_path):
     server.delay = 0.1
     code = (
         "import sys\n"
-        "from graphzoo.datasets.files import fetch\n"
+        "from graphzoo.datasets.kg import files as kg_files\n"
         "from graphzoo.datasets.kg.table import KGSource\n"
         "source = KGSource('toy', 'UMLS', (sys.argv[1] + '/{split}.txt',), '', '')\n"
-        "files = fetch.provide(source, 'UMLS', root=sys.argv[2])\n"
+        "files = kg_files.provide(source, 'UMLS', root=sys.argv[2])\n"
         "assert all(path.stat().st_size > 1000 for path in files.values())\n"
     )
     command = [sys.executable, "-c", code, server.url, str(tmp_path)]

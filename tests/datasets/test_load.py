@@ -17,7 +17,7 @@ from graphzoo.datasets import (
     list_knowledge_graphs,
     load_knowledge_graph,
 )
-from graphzoo.datasets.download import download
+from graphzoo.datasets.by_name import download
 from graphzoo.datasets.files.verify import Broken
 from graphzoo.datasets.kg.files import verify_triples
 from graphzoo.datasets.kg.table import FileFacts, KGSource, content_hash

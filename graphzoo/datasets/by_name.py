@@ -45,7 +45,7 @@ def download(name: str, root: str | os.PathLike[str] | None = None) -> Path:
         hint = suggestion(name, names) or f"Known: {', '.join(names)}."
         raise UsageError(f"unknown data set {name!r}. {hint}") from error
     if source.embedded:
-        return Path(__file__).resolve().parents[2] / "data" / source.name
+        return Path(__file__).resolve().parents[1] / "data" / source.name
     if source.inductive is not None:
         provide(source, source.inductive, root=root)
     return provide(source, source.folder, root=root)["train"].parent
