@@ -7,7 +7,6 @@ lock that is removed while somebody waits for it is two.
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import stat
@@ -16,18 +15,12 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from graphzoo.cli.options import take_flag, take_option
+from graphzoo.cli.options import Parser, at_least
 from graphzoo.datasets.files.roots import cache_root
-from graphzoo.errors import UsageError
 from graphzoo.system.shown import say, tell
 
-__all__ = ["MADE_AGAIN", "clean_main"]
+__all__ = ["MADE_AGAIN", "clean_main", "clean_parser"]
 
-USAGE = (
-    "usage: graphzoo clean [--older_than DAYS] [--yes]\n"
-    "Lists cached files that are made again when they are needed, and asks before it removes them.\n"
-    "Without a terminal nothing is removed unless --yes is given. Downloaded data are not touched."
-)
 MADE_AGAIN = {
     "parsed": r"[0-9a-f]{64}\.npz",
     "precomputed": r"denoised-[0-9a-f]{64}\.bin",
@@ -54,29 +47,40 @@ class _File(NamedTuple):
         return max(self.facts.st_atime, self.facts.st_mtime)
 
 
+def clean_parser() -> Parser:
+    """The options."""
+    parser = Parser(
+        "clean",
+        "[--older-than DAYS] [--yes]",
+        "List cached files that are made again when they are needed, and ask before removing them. Without "
+        "a terminal nothing is removed unless --yes is given. Downloaded data are not touched.",
+    )
+    parser.add_argument(
+        "--older-than",
+        type=at_least(0),
+        default=0.0,
+        metavar="DAYS",
+        help="only what was not used for so long",
+    )
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    return parser
+
+
 def clean_main(argv: list[str]) -> int:
     """List the cached files, ask, and remove them.
 
     Args:
-        argv: `--older_than DAYS` (only files that were neither read nor written for so long), `--yes` (do not
-            ask).
+        argv: See `clean_parser`.
 
     Returns:
         0, or 1 when a file could not be removed.
 
     Raises:
-        UsageError: for anything else on the command line.
+        UsageError: for a wrong command line.
     """
-    if "-h" in argv or "--help" in argv:
-        sys.stdout.write(USAGE + "\n")
-        return 0
-    words = [re.sub(r"^--older-than(?==|$)", "--older_than", word) for word in argv]
-    days, rest = take_option(words, "--older_than", "0", USAGE)
-    yes, rest = take_flag(rest, "--yes")
-    if rest:
-        raise UsageError(f"clean takes no {rest[0]!r}\n{USAGE}")
+    wanted = clean_parser().read(argv)
     root = cache_root()
-    files = _find(root, time.time() - _DAY * _days(days))
+    files = _find(root, time.time() - _DAY * wanted.older_than)
     if not files:
         say(f"nothing to remove in {root}\n")
         return 0
@@ -85,7 +89,7 @@ def clean_main(argv: list[str]) -> int:
         about = f"{file.facts.st_size / 2**20:12,.1f} MiB  unused for {age:5,.1f} days  "
         say(f"{about}{file.path.relative_to(root)}\n")
     say(f"{_sum(files)} in {root}; what is needed is made again\n")
-    if not yes and not _agreed():
+    if not wanted.yes and not _agreed():
         return 0
     removed = []
     for file in files:
@@ -96,16 +100,6 @@ def clean_main(argv: list[str]) -> int:
             tell(f"graphzoo clean: left {file.path}: {error.strerror or error}\n")
     say(f"removed {_sum(removed)}\n")
     return int(len(removed) < len(files))
-
-
-def _days(text: str) -> float:
-    try:
-        days = float(text)
-    except ValueError:
-        days = math.nan
-    if not 0 <= days < math.inf:
-        raise UsageError(f"--older_than takes a number of days, got {text!r}\n{USAGE.splitlines()[0]}")
-    return days
 
 
 def _find(root: Path, before: float) -> list[_File]:

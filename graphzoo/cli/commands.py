@@ -7,20 +7,24 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from graphzoo.cli.fit import training_command
 from graphzoo.cli.terminal import fail, show
 from graphzoo.errors import UsageError, of_system, shorten, suggestion
 from graphzoo.system.openmp import shorten_waits
 from graphzoo.system.streams import Unread, drop_output, open_streams
 
-__all__ = ["main"]
+if TYPE_CHECKING:
+    from graphzoo.cli.options import Parser
+
+__all__ = ["COMMANDS", "main", "parser_of"]
 
 COMMANDS = {
     "fit": "train a model, then test its best checkpoint",
-    "validate": "judge a checkpoint on the validation split",
-    "test": "judge a checkpoint on the test split",
+    "validate": "evaluate a checkpoint on the validation split",
+    "test": "evaluate a checkpoint on the test split",
     "predict": "answer queries by name with a trained model",
     "reproduce": "a row of a results table: several seeds, the paper beside them",
     "export": "a trained model as a folder to share: weights, JSON, a model card",
@@ -34,6 +38,8 @@ COMMANDS = {
     "clean": "remove cached files that are made again when needed",
     "completion": "names and options by the Tab key, for bash, zsh and fish",
 }
+"""`graphzoo NAME` is `NAME_main` of `graphzoo/cli/NAME.py`, where `_FILES` names no other."""
+_FILES = {"validate": "fit", "test": "fit", "list": "lists", "download": "lists"}
 _TRAINING = ("fit", "validate", "test")
 # They hand the flag on themselves.
 _OWN_DEBUG = (*_TRAINING, "predict", "reproduce", "search")
@@ -113,104 +119,33 @@ def _dispatch(arguments: list[str]) -> int:
     if command == "_complete":
         from graphzoo.cli.completion import complete_main
 
-        return complete_main(rest, _HANDLERS)
+        return complete_main(rest, list(COMMANDS), parser_of)
     if command not in COMMANDS:
         if command.startswith("-"):
             raise UsageError(f"the command comes first, got {command!r}\nCommands: {', '.join(COMMANDS)}")
         hint = suggestion(command, COMMANDS) or f"Commands: {', '.join(COMMANDS)}"
         raise UsageError(f"unknown command {command!r}\n{hint}")
-    return _HANDLERS[command](rest)
+    try:
+        status: int = getattr(_module(command), f"{command}_main")(rest)
+    except SystemExit as end:  # help has been shown
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    return status
 
 
-def _predict(rest: list[str]) -> int:
-    from graphzoo.cli.predict import predict_main
-
-    return predict_main(rest)
+def _module(command: str) -> Any:
+    return import_module(f"graphzoo.cli.{_FILES.get(command, command)}")
 
 
-def _reproduce(rest: list[str]) -> int:
-    from graphzoo.cli.reproduce import reproduce_main
+def parser_of(command: str) -> Parser | None:
+    """What reads the words of a command; None for fit, validate and test, which Lightning reads.
 
-    return reproduce_main(rest)
-
-
-def _export(rest: list[str]) -> int:
-    from graphzoo.cli.export import export_main
-
-    return export_main(rest)
-
-
-def _results(rest: list[str]) -> int:
-    from graphzoo.cli.results import results_main
-
-    return results_main(rest)
-
-
-def _plot(rest: list[str]) -> int:
-    from graphzoo.cli.plot import plot_main
-
-    return plot_main(rest)
-
-
-def _dashboard(rest: list[str]) -> int:
-    from graphzoo.cli.dashboard import dashboard_main
-
-    return dashboard_main(rest)
-
-
-def _search(rest: list[str]) -> int:
-    from graphzoo.cli.search import search_main
-
-    return search_main(rest)
-
-
-def _list(rest: list[str]) -> int:
-    from graphzoo.cli.lists import list_main
-
-    return list_main(rest)
-
-
-def _download(rest: list[str]) -> int:
-    from graphzoo.cli.lists import download_main
-
-    return download_main(rest)
-
-
-def _doctor(rest: list[str]) -> int:
-    from graphzoo.cli.doctor import doctor_main
-
-    return doctor_main(rest)
-
-
-def _clean(rest: list[str]) -> int:
-    from graphzoo.cli.clean import clean_main
-
-    return clean_main(rest)
-
-
-def _completion(rest: list[str]) -> int:
-    from graphzoo.cli.completion import completion_main
-
-    return completion_main(rest)
-
-
-_HANDLERS: dict[str, Callable[[list[str]], int]] = {
-    "fit": training_command("fit"),
-    "validate": training_command("validate"),
-    "test": training_command("test"),
-    "predict": _predict,
-    "reproduce": _reproduce,
-    "export": _export,
-    "results": _results,
-    "plot": _plot,
-    "dashboard": _dashboard,
-    "search": _search,
-    "list": _list,
-    "download": _download,
-    "doctor": _doctor,
-    "clean": _clean,
-    "completion": _completion,
-}
+    Args:
+        command: Its name.
+    """
+    if command in _TRAINING:
+        return None
+    parser: Parser = getattr(_module(command), f"{command}_parser")()
+    return parser
 
 
 def _overview() -> str:

@@ -5,19 +5,17 @@ The scripts ask `graphzoo _complete WORDS...` for what may stand in place of the
 
 from __future__ import annotations
 
-import contextlib
-import io
-import re
+import argparse
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
-from graphzoo.catalog.presets import KINDS, list_presets
+from graphzoo.catalog.presets import list_presets
 from graphzoo.catalog.tasks import model_names
-from graphzoo.errors import UsageError, suggestion
+from graphzoo.cli.options import Parser
 from graphzoo.runs.checkpoints import RUNS
 from graphzoo.training.options import FLAGS, LIGHTNING, OPTIONS
 
-__all__ = ["candidates", "complete_main", "completion_main"]
+__all__ = ["candidates", "complete_main", "completion_main", "completion_parser"]
 
 SCRIPTS = {
     "bash": """\
@@ -45,11 +43,24 @@ _HINTS = {
     "zsh": 'eval "$(graphzoo completion zsh)"   # in ~/.zshrc, after compinit',
     "fish": "graphzoo completion fish | source   # in ~/.config/fish/config.fish",
 }
-USAGE = "usage: graphzoo completion bash|zsh|fish\n\n" + "\n".join(_HINTS.values())
 _TRAINING = ("fit", "validate", "test")
 # Commands that name a model and a data set without options.
 _PAIRS = ("reproduce", "search")
 _RUNS = ("predict", "export", "plot", "results")
+Parsers = Callable[[str], Parser | None]
+"""The parser of a command; None for those that Lightning reads, and for words that are no command."""
+
+
+def completion_parser() -> Parser:
+    """The options."""
+    parser = Parser(
+        "completion",
+        "SHELL",
+        "The script that lets the Tab key know names and options.",
+        "\n".join(_HINTS.values()),
+    )
+    parser.add_argument("shell", metavar="SHELL", choices=tuple(SCRIPTS), help=", ".join(SCRIPTS))
+    return parser
 
 
 def completion_main(argv: list[str]) -> int:
@@ -61,54 +72,53 @@ def completion_main(argv: list[str]) -> int:
     Raises:
         UsageError: for another word.
     """
-    if "-h" in argv or "--help" in argv:
-        sys.stdout.write(USAGE + "\n")
-        return 0
-    if len(argv) != 1 or argv[0] not in SCRIPTS:
-        hint = suggestion(argv[0], SCRIPTS) if argv else ""
-        raise UsageError(f"completion needs the name of a shell: bash, zsh or fish\n{hint}".rstrip())
-    sys.stdout.write(SCRIPTS[argv[0]])
+    sys.stdout.write(SCRIPTS[completion_parser().read(argv).shell])
     return 0
 
 
-def complete_main(argv: list[str], commands: Mapping[str, Callable[[list[str]], int]]) -> int:
+def complete_main(argv: list[str], commands: Sequence[str], parsers: Parsers) -> int:
     """Print what may stand in place of the last word, one a line; nothing lets the shell offer files.
 
     Args:
         argv: The words after `graphzoo`, the last one perhaps empty.
-        commands: What the commands do; they are asked for their options.
+        commands: Their names.
+        parsers: Which words a command takes.
     """
-    found = candidates(argv or [""], commands)
+    found = candidates(argv or [""], commands, parsers)
     sys.stdout.write("".join(word + "\n" for word in found))
     return 0
 
 
-def candidates(words: Sequence[str], commands: Mapping[str, Callable[[list[str]], int]]) -> list[str]:
+def candidates(words: Sequence[str], commands: Sequence[str], parsers: Parsers) -> list[str]:
     """What may stand in place of the last of the words.
 
     Args:
         words: The words after `graphzoo`, the last one perhaps empty.
-        commands: Commands by name.
+        commands: Their names.
+        parsers: Which words a command takes.
     """
     if len(words) > 2 and "=" in words[-2:]:  # bash cuts `--model=kn` into three words and wants the last one
         at = len(words) - 1 - list(reversed(words)).index("=")
-        return candidates([*words[:at], "" if words[-1] == "=" else words[-1]], commands)
+        return candidates([*words[:at], "" if words[-1] == "=" else words[-1]], commands, parsers)
     *before, last = words
     if not before:
         return [name for name in commands if name.startswith(last)]
     command = before[0]
+    if command not in commands:
+        return []
+    asked = parsers(command)
+    actions = asked.actions if asked else []
     option, equals, typed = last.partition("=")
     if equals and option.startswith("--"):
-        offered = _values(option[2:], words) or _choices(command, option, commands)
+        offered = _values(option[2:], words) or _choices(actions, option)
         return [f"{option}={name}" for name in offered if name.startswith(typed)]
     if last.startswith("-"):
-        return [name for name in _options(command, commands) if name.startswith(last)]
+        return [name for name in _options(command, actions) if name.startswith(last)]
     previous = before[-1]
-    asks = previous.startswith("--") and "=" not in previous and previous not in _flags()
-    if asks:
-        names = _values(previous[2:], words) or _choices(command, previous, commands)
+    if previous.startswith("--") and "=" not in previous and previous not in _flags(actions):
+        names = _values(previous[2:], words) or _choices(actions, previous)
     else:
-        names = _positional(command, before[1:])
+        names = _positional(command, before[1:], actions)
     return [name for name in names if name.startswith(last)]
 
 
@@ -131,51 +141,36 @@ def _values(option: str, words: Sequence[str]) -> list[str]:
     return []
 
 
-def _choices(command: str, option: str, commands: Mapping[str, Callable[[list[str]], int]]) -> list[str]:
-    """What a command's help names for an option, `--to safetensors|torch.export` or `--known {mark,drop}`."""
-    if command in _TRAINING or command not in commands:  # their help imports torch
-        return []
-    word = r"[a-z][\w.-]*"
-    found = re.search(
-        rf"(?<![\w-]){re.escape(option)} (?:\{{({word}(?:,{word})*)\}}|({word}(?:\|{word})+))",
-        _help(command, commands),
-    )
-    return re.split(r"[,|]", found[1] or found[2]) if found else []
+def _choices(actions: Sequence[argparse.Action], option: str) -> list[str]:
+    """The fixed choices of an option."""
+    return [
+        str(choice)
+        for action in actions
+        if option in action.option_strings
+        for choice in action.choices or ()
+    ]
 
 
-def _help(command: str, commands: Mapping[str, Callable[[list[str]], int]]) -> str:
-    text = io.StringIO()
-    with contextlib.redirect_stdout(text), contextlib.suppress(SystemExit):
-        commands[command](["--help"])
-    return text.getvalue()
-
-
-def _positional(command: str, before: Sequence[str]) -> list[str]:
-    flags = _flags()
+def _positional(command: str, before: Sequence[str], actions: Sequence[argparse.Action]) -> list[str]:
+    flags = _flags(actions)
     place, takes_value = 0, False
     for word in before:
         option = word.startswith("-")
         place += not option and not takes_value
         takes_value = option and "=" not in word and word not in flags
-    if command in _PAIRS and place < 2:
-        return _values(("model", "data")[place], before)
-    if command == "list":
-        return list(KINDS)
+    if command in _PAIRS:
+        return _values(("model", "data")[place], before) if place < 2 else []
     if command == "download":
         return _values("data", before)
-    if command == "completion":
-        return list(SCRIPTS)
-    return _runs() if command in _RUNS else []
+    if command in _RUNS:
+        return _runs()
+    return [choice for action in actions if not action.option_strings for choice in action.choices or ()]
 
 
-def _flags() -> set[str]:
+def _flags(actions: Sequence[argparse.Action]) -> set[str]:
     """Options that take no value."""
-    return {f"--{name}" for flag in FLAGS for name in (flag, flag.replace("_", "-"))} | {
-        "--in-process",
-        "--yes",
-        "--commands",
-        "--published",
-    }
+    ours = {f"--{name}" for flag in FLAGS for name in (flag, flag.replace("_", "-"))}
+    return ours | {name for action in actions if action.nargs == 0 for name in action.option_strings}
 
 
 def _runs() -> list[str]:
@@ -184,14 +179,12 @@ def _runs() -> list[str]:
     return [str(path) for path in sorted(found, key=lambda path: path.name, reverse=True)]
 
 
-def _options(command: str, commands: Mapping[str, Callable[[list[str]], int]]) -> list[str]:
-    """Options of a command; of those that are no training command, what their help names."""
+def _options(command: str, actions: Sequence[argparse.Action]) -> list[str]:
+    """Options of a command, and those of `graphzoo fit` where it takes them too."""
+    own = [name for action in actions for name in action.option_strings if name.startswith("--")]
     flags = [name.replace("_", "-") for name, text in FLAGS.items() if command == "fit" or text[:4] != "fit:"]
     ours = [f"--{name}" for name in (*OPTIONS, *flags, *LIGHTNING)]
-    if command in _TRAINING or command not in commands:
-        return ours if command in _TRAINING else []
-    found = dict.fromkeys(re.findall(r"(?<![\w-])--[a-z][\w.-]*", _help(command, commands)))
-    return list(found) + [name for name in ours if command in _PAIRS and name not in found]
+    return [*own, *(name for name in ours if command in (*_TRAINING, *_PAIRS) and name not in own)]
 
 
 def _value_of(option: str, words: Sequence[str]) -> str:

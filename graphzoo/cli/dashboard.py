@@ -3,40 +3,39 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from graphzoo.errors import UsageError, suggestion
+from graphzoo.cli.options import Parser
+from graphzoo.errors import UsageError
 from graphzoo.report.dashboard import SECTIONS, TASKS, T, panels, workspace
 from graphzoo.system.shown import say
 
-if TYPE_CHECKING:
-    pass
-
-__all__ = ["USAGE", "dashboard_main"]
+__all__ = ["dashboard_main", "dashboard_parser"]
 
 
-USAGE = f"""usage: graphzoo dashboard --project P [--entity E] [--task all|{"|".join(TASKS)}]
-       [--name NAME] [--out FILE]
-
-A workspace at Weights & Biases for runs of `graphzoo fit --logger wandb`, with the sections
-Quality, Optimisation, Speed, Data and Comparison.
-
-  --project P      project that the runs are in (the logger's default is graphzoo)
-  --entity E       user or team; the one that is logged in by default
-  --task T         all, or only the panels of kg, nodes or links
-  --name NAME      of the workspace: graphzoo
-  --out FILE       write its JSON instead of sending it: needs no network and no account"""
-_OPTIONS = ("project", "entity", "task", "name", "out")
+def dashboard_parser() -> Parser:
+    """The options."""
+    parser = Parser(
+        "dashboard",
+        "--project P [options]",
+        "A workspace at Weights & Biases for runs of `graphzoo fit --logger wandb`, with the sections "
+        f"{', '.join(SECTIONS)}.",
+    )
+    add = parser.add_argument
+    add("--project", required=True, metavar="P", help="of the runs (the logger's default: graphzoo)")
+    add("--entity", default="", metavar="E", help="user or team (default: who is logged in)")
+    add("--task", default="all", choices=("all", *TASKS), help="all, or only the panels of one")
+    add("--name", default="graphzoo", help="of the workspace (default: graphzoo)")
+    add("--out", type=Path, metavar="FILE", help="write its JSON: needs no network and no account")
+    return parser
 
 
 def dashboard_main(argv: Sequence[str]) -> int:
     """Make the workspace.
 
     Args:
-        argv: See `USAGE`.
+        argv: See `dashboard_parser`.
 
     Returns:
         0.
@@ -44,20 +43,12 @@ def dashboard_main(argv: Sequence[str]) -> int:
     Raises:
         UsageError: for wrong options, without wandb-workspaces, or where the server refuses.
     """
-    if "-h" in argv or "--help" in argv:
-        sys.stdout.write(USAGE + "\n")
-        return 0
-    wanted = _options(list(argv))
-    if not wanted.get("project"):
-        raise UsageError(f"--project P says which project\n{USAGE.splitlines()[0]}")
-    task = wanted.get("task", "all")
-    if task not in ("all", *TASKS):
-        raise UsageError(f"--task is one of all, {', '.join(TASKS)}, got {task!r}")
-    out = Path(wanted["out"]) if "out" in wanted else None
+    wanted = dashboard_parser().read(argv)
+    task, out = wanted.task, wanted.out
     if out is not None and _refusing(out, out.exists):
         raise UsageError(f"--out {out} exists; give a new file")
-    entity = wanted.get("entity") or ("" if out is not None else _entity())
-    made = workspace(wanted["project"], entity, task=task, name=wanted.get("name", "graphzoo"))
+    entity = wanted.entity or ("" if out is not None else _entity())
+    made = workspace(wanted.project, entity, task=task, name=wanted.name)
     if out is not None:
         text = made._to_model().model_dump_json(by_alias=True, exclude_none=True)
         _refusing(out, lambda: out.parent.mkdir(parents=True, exist_ok=True))
@@ -102,23 +93,3 @@ def _entity() -> str:
     if not found:
         raise UsageError("Weights & Biases names no default entity: add --entity E")
     return str(found)
-
-
-def _options(words: list[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    while words:
-        word = words.pop(0)
-        name, equals, value = word.partition("=")
-        if not word.startswith("-"):
-            raise UsageError(f"{word!r} is no option: say --project {word}\n{USAGE.splitlines()[0]}")
-        if not name.startswith("--") or name[2:] not in _OPTIONS:
-            hint = suggestion(name, [f"--{option}" for option in _OPTIONS])
-            raise UsageError(
-                "\n".join(filter(None, [f"unknown option {word!r}", hint, USAGE.splitlines()[0]]))
-            )
-        if not equals:
-            if not words or words[0].startswith("--"):
-                raise UsageError(f"{name} needs a value\n{USAGE.splitlines()[0]}")
-            value = words.pop(0)
-        found[name[2:]] = value
-    return found

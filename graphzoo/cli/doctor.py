@@ -10,12 +10,12 @@ import tempfile
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from graphzoo.errors import UsageError
+from graphzoo.cli.options import Parser
 from graphzoo.system.memory import available_bytes
 from graphzoo.system.paths import existing_parent
 from graphzoo.system.shown import say
 
-__all__ = ["doctor_main"]
+__all__ = ["doctor_main", "doctor_parser"]
 
 _REQUIRED = (
     "torch",
@@ -38,6 +38,11 @@ _OPTIONAL = {
 }
 
 
+def doctor_parser() -> Parser:
+    """It has no options."""
+    return Parser("doctor", "", "Versions, devices, fast paths, caches, and what is missing.")
+
+
 def doctor_main(argv: list[str]) -> int:
     """Print the report.
 
@@ -50,11 +55,7 @@ def doctor_main(argv: list[str]) -> int:
     Raises:
         UsageError: for anything else on the command line.
     """
-    if "-h" in argv or "--help" in argv:
-        sys.stdout.write("usage: graphzoo doctor\n")
-        return 0
-    if argv:
-        raise UsageError(f"doctor takes no arguments, got {argv[0]!r}\nusage: graphzoo doctor")
+    doctor_parser().read(argv)
     missing = False
     _say("graphzoo", _version("graphzoo") or "not installed as a package (running from its folder)")
     _say("python", f"{platform.python_version()} on {platform.platform()}")

@@ -2,39 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from graphzoo.cli.terminal import show
 
-__all__ = [
-    "training_command",
-]
+__all__ = ["fit_main", "test_main", "validate_main"]
 
 
-def training_command(command: str) -> Callable[[list[str]], int]:
-    """What `graphzoo COMMAND` does, for fit, validate and test."""
+def fit_main(argv: list[str]) -> int:
+    """Train a model, then test its best checkpoint.
 
-    def run(rest: list[str]) -> int:
-        from graphzoo.training.plan import make_plan
+    Args:
+        argv: Words after the command.
 
-        if "-h" in rest or "--help" in rest:
-            return show(_summary(command, rest))
-        if "--help-all" in rest:
-            from graphzoo.training.launch import show_help
+    Returns:
+        The exit status.
+    """
+    return _run("fit", argv)
 
-            return show_help(command)
-        class_help = any(token.partition("=")[0].endswith(".help") for token in rest)
-        if class_help:
-            from graphzoo.training.launch import show_class_help
 
-            return show_class_help(command, rest)
-        plan = make_plan(command, rest)
-        from graphzoo.training.launch import run_plan
+def validate_main(argv: list[str]) -> int:
+    """Evaluate a checkpoint on the validation split; see `fit_main`."""
+    return _run("validate", argv)
 
-        return run_plan(plan)
 
-    return run
+def test_main(argv: list[str]) -> int:
+    """Evaluate a checkpoint on the test split; see `fit_main`."""
+    return _run("test", argv)
+
+
+def _run(command: str, rest: list[str]) -> int:
+    from graphzoo.training.plan import make_plan
+
+    if "-h" in rest or "--help" in rest:
+        return show(_summary(command, rest))
+    if "--help-all" in rest:
+        from graphzoo.training.launch import show_help
+
+        return show_help(command)
+    if any(token.partition("=")[0].endswith(".help") for token in rest):
+        from graphzoo.training.launch import show_class_help
+
+        return show_class_help(command, rest)
+    plan = make_plan(command, rest)
+    from graphzoo.training.launch import run_plan
+
+    return run_plan(plan)
 
 
 _COLUMNS = 80  # help fits a terminal of this width and 24 lines

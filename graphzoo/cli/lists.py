@@ -7,37 +7,41 @@ import sys
 
 from graphzoo.catalog.classes import encoder_plugins
 from graphzoo.catalog.presets import KINDS, find_preset, list_presets
-from graphzoo.errors import UsageError, suggestion
+from graphzoo.cli.options import Parser
+from graphzoo.errors import UsageError
 from graphzoo.system.shown import say
 
-__all__ = ["download_main", "list_main"]
-
-USAGE = "usage: graphzoo list [data|model|recipe|trainer|logger|search|ablation] [--json]"
+__all__ = ["download_main", "download_parser", "list_main", "list_parser"]
 
 _ORDER = ("model", "data", "recipe", "trainer", "logger", "search", "ablation")
+_PLURALS = {"datasets": "data", "dataset": "data", "spaces": "search"} | {kind + "s": kind for kind in KINDS}
+
+
+def list_parser() -> Parser:
+    """The options of `graphzoo list`."""
+    parser = Parser("list", "[KIND...] [--json]", "What can be named on the command line.")
+    kinds = f"{', '.join(_ORDER)} (all by default)"
+    parser.add_argument(
+        "kind",
+        nargs="*",
+        metavar="KIND",
+        choices=_ORDER,
+        type=lambda word: _PLURALS.get(word, word),
+        help=kinds,
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    return parser
 
 
 def list_main(argv: list[str]) -> int:
     """Print what can be named on the command line.
 
     Args:
-        argv: Kinds to list (all by default), and `--json` for one JSON object.
+        argv: See `list_parser`.
     """
-    if "-h" in argv or "--help" in argv:
-        sys.stdout.write(USAGE + "\n")
-        return 0
-    plurals = {"datasets": "data", "dataset": "data", "spaces": "search"}
-    plurals |= {kind + "s": kind for kind in KINDS}
-    kinds: list[str] = []
-    for word in argv:
-        kind = plurals.get(word, word)
-        if word == "--json":
-            continue
-        if kind not in KINDS:
-            raise UsageError(f"unknown kind {word!r}\n{suggestion(word, KINDS) or USAGE}")
-        kinds.append(kind)
-    tables = {kind: _rows(kind) for kind in kinds or _ORDER}
-    if "--json" in argv:
+    wanted = list_parser().read(argv)
+    tables = {kind: _rows(kind) for kind in wanted.kind or _ORDER}
+    if wanted.json:
         sys.stdout.write(json.dumps(tables, indent=2, ensure_ascii=False) + "\n")
         return 0
     for kind, rows in tables.items():
@@ -59,35 +63,29 @@ def _rows(kind: str) -> list[dict[str, str]]:
     return rows
 
 
+def download_parser() -> Parser:
+    """The options of `graphzoo download`."""
+    parser = Parser(
+        "download", "NAME... [--root DIR]", "Fetch data sets, for machines without a network later on."
+    )
+    parser.add_argument("name", nargs="+", metavar="NAME", help="data sets by name: graphzoo list data")
+    parser.add_argument("--root", metavar="DIR", help="another data root than GRAPHZOO_DATA")
+    return parser
+
+
 def download_main(argv: list[str]) -> int:
     """Fetch data sets by name into the data root.
 
     Args:
-        argv: Names of data presets, and `--root DIR` for another data root than `GRAPHZOO_DATA`.
+        argv: See `download_parser`.
     """
-    usage = "usage: graphzoo download NAME... [--root DIR]"
-    names: list[str] = []
-    root: str | None = None
-    words = iter(argv)
-    for word in words:
-        if word in ("-h", "--help"):
-            sys.stdout.write(usage + "\n")
-            return 0
-        if word == "--root" or word.startswith("--root="):
-            root = word.partition("=")[2] or next(words, None)
-            if root is None:
-                raise UsageError(f"--root needs a folder\n{usage}")
-        elif word.startswith("-"):
-            raise UsageError(f"unknown option {word}\n{usage}")
-        else:
-            names.append(find_preset("data", word).name)
-    if not names:
-        raise UsageError(f"download needs the name of a data set\n{usage}")
+    wanted = download_parser().read(argv)
+    names = [find_preset("data", name).name for name in wanted.name]
     for own in ("kg", "nodes"):
         if own in names:
             raise UsageError(f"data {own} stands for your own files: there is nothing to download")
     from graphzoo.datasets import download
 
     for name in names:
-        say(f"{name}: {download(name, root=root)}\n")
+        say(f"{name}: {download(name, root=wanted.root)}\n")
     return 0

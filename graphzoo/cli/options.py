@@ -1,26 +1,151 @@
-"""Options of commands that start several runs."""
+"""Options of all commands but fit, validate and test: read, explained and refused in one way."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import argparse
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from textwrap import fill
+from typing import Any, NoReturn
 
 from graphzoo.catalog.presets import list_presets
-from graphzoo.errors import UsageError
+from graphzoo.errors import UsageError, suggestion
 from graphzoo.runs.series import whole_numbers
 from graphzoo.training.start import settings_of
 
-__all__ = ["check_splits", "lasting_words", "refuse_options", "take_flag", "take_option"]
+__all__ = ["Parser", "at_least", "check_splits", "lasting_words", "pair_first", "refuse_options"]
+
+_WIDTH = 80
 
 
-def refuse_options(rest: list[str], command: str, *, splits: bool, usage: str) -> None:
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Help that fits a terminal of 80 columns."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=28, width=_WIDTH)
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse as every command uses it: mistakes take two lines, dashes in names may be underscores.
+
+    Args:
+        command: Its name.
+        usage: What follows the name.
+        about: What it does, in a sentence.
+        epilog: Examples, as they are.
+    """
+
+    def __init__(self, command: str, usage: str, about: str, epilog: str | None = None) -> None:
+        super().__init__(
+            prog=f"graphzoo {command}",
+            usage=f"graphzoo {command} {usage}",
+            description=fill(about, _WIDTH),
+            epilog=epilog,
+            formatter_class=_Help,
+            allow_abbrev=False,
+        )
+        self.command = command
+
+    @property
+    def actions(self) -> list[argparse.Action]:
+        """The options and positional words, in their order."""
+        return list(self._actions)
+
+    def read(self, argv: Iterable[str]) -> argparse.Namespace:
+        """The words of a command line as options.
+
+        Raises:
+            UsageError: for an unknown option, naming the nearest, and for missing or superfluous words.
+        """
+        words = self._spelt(argv)
+        known = [name for action in self.actions for name in action.option_strings]
+        for word in words:
+            name = word.partition("=")[0]
+            if name.startswith("--") and name not in known:
+                self.refuse(f"unknown option {name}", suggestion(name, known))
+        arguments, rest = self.parse_known_args(words)
+        if rest:
+            self.refuse(f"{self.command} takes no {rest[0]!r}")
+        return arguments
+
+    def read_some(self, argv: Iterable[str]) -> tuple[argparse.Namespace, list[str]]:
+        """The same where other words are for `graphzoo fit`, and these words in their order."""
+        return self.parse_known_args(self._spelt(argv))
+
+    def refuse(self, told: str, hint: str = "") -> NoReturn:
+        """Raise a `UsageError` with a hint, or with the way to the help."""
+        raise UsageError(f"{told}\n{hint or f'See {self.prog} --help'}")
+
+    def error(self, message: str) -> NoReturn:
+        """Say what argparse found in the words of all our errors."""
+        found = re.fullmatch(r"argument ([^:/]+)[^:]*: (.*)", message, re.DOTALL)
+        if found is None:
+            self.refuse(message)
+        name, told = found.groups()
+        if told == "expected one argument":
+            self.refuse(f"{name} needs a value")
+        if value := re.match(r"invalid choice: '?(.*?)'? \(choose", told, re.DOTALL):
+            choices = next(
+                [str(choice) for choice in action.choices]
+                for action in self.actions
+                if action.choices and name in (*action.option_strings, action.metavar, action.dest)
+            )
+            self.refuse(
+                f"{name} is one of {', '.join(choices)}, got {value[1]!r}", suggestion(value[1], choices)
+            )
+        self.refuse(f"{name}: {told}" if told.startswith("expected") else f"{name} {told}")
+
+    def _spelt(self, argv: Iterable[str]) -> list[str]:
+        """The words, options spelt as the help spells them."""
+        names = {name.replace("_", "-"): name for action in self.actions for name in action.option_strings}
+        words = [word.partition("=") for word in argv]
+        return [
+            (names.get(name.replace("_", "-"), name) if name.startswith("--") else name) + equals + value
+            for name, equals, value in words
+        ]
+
+
+def at_least(low: float, *, whole: bool = False) -> Callable[[str], float]:
+    """A type of option: a finite number of at least `low`, a whole one if `whole` says so."""
+
+    def number(text: str) -> float:
+        try:
+            value = int(text) if whole else float(text)
+        except ValueError:
+            value = math.nan
+        if not low <= value < math.inf:
+            kind = "whole number" if whole else "number"
+            raise argparse.ArgumentTypeError(f"takes a {kind} of at least {low:g}, got {text!r}")
+        return value
+
+    return number
+
+
+def pair_first(command: str, argv: Sequence[str]) -> Sequence[str]:
+    """The words of a command that begin with a model and a data set, unless they ask for help.
+
+    Raises:
+        UsageError: if they do not: what follows an option of `graphzoo fit` might be taken for them.
+    """
+    names = [word for word in argv[:2] if not word.startswith("-")]
+    if len(names) < 2 and not {"-h", "--help"} & {*argv}:
+        raise UsageError(f"{command} needs a model and a data set\nSee graphzoo {command} --help")
+    return argv
+
+
+def lasting_words(words: Sequence[str]) -> list[str]:
+    """The words without `--debug`, which makes no other run."""
+    return [word for word in words if word != "--debug"]
+
+
+def refuse_options(rest: list[str], command: str, *, splits: bool) -> None:
     """Refuse options that a command sets itself for each of its runs, and those that leave no results.
 
     Args:
         rest: Words of the command line.
         command: "reproduce" or "search".
         splits: Whether the command chooses the splits.
-        usage: Last line of the error.
 
     Raises:
         UsageError: naming the option.
@@ -28,7 +153,7 @@ def refuse_options(rest: list[str], command: str, *, splits: bool, usage: str) -
     for token in rest:
         name, _, value = token.partition("=")
         if name in ("--seed", "--seed_everything", "--run_dir", "--ckpt_path", "--model", "--data"):
-            raise UsageError(f"{command} sets {name} itself; leave it out\n{usage}")
+            raise UsageError(f"{command} sets {name} itself; leave it out")
         if name.replace("-", "_") in ("__output", "__output_dir", "__out_dir"):
             raise UsageError(f"unknown option {name}\nDid you mean: --out?")
         if name.replace("-", "_") == "__dry_run":
@@ -39,9 +164,9 @@ def refuse_options(rest: list[str], command: str, *, splits: bool, usage: str) -
         unfit = name.startswith(("--print_config", "--help")) or name.endswith(".help")
         unfit = unfit or (command == "reproduce" and name.replace("-", "_") == "__no_test")
         if unfit or (name == "--trainer.fast_dev_run" and value.lower() not in ("false", "0")):
-            raise UsageError(f"{command} cannot use {name}: such a run leaves no results\n{usage}")
+            raise UsageError(f"{command} cannot use {name}: such a run leaves no results")
         if splits and name.endswith(".split_index"):
-            raise UsageError(f"--splits sets --data.split_index itself; leave it out\n{usage}")
+            raise UsageError("--splits sets --data.split_index itself; leave it out")
 
 
 def check_splits(command: str, data: str, splits: str, options: list[str]) -> None:
@@ -86,40 +211,3 @@ def _num_splits(section: Mapping[str, Any]) -> int | None:
     arguments = {key: given[key] for key in wanted if given.get(key) is not None}
     found: int | None = getattr(datamodules, name)(**arguments).num_splits
     return found
-
-
-def take_option(rest: list[str], option: str, default: str, usage: str) -> tuple[str, list[str]]:
-    """The value of `option`, written `--option value` or `--option=value`, and the other words.
-
-    Args:
-        rest: Words of a command line.
-        option: With its dashes.
-        default: Its value where it is not given.
-        usage: Last line of the error.
-
-    Raises:
-        UsageError: if its value is missing.
-    """
-    kept: list[str] = []
-    value = default
-    words = iter(rest)
-    for word in words:
-        name, equals, text = word.partition("=")
-        if name != option:
-            kept.append(word)
-            continue
-        found = text if equals else next(words, "")
-        if not found or found.startswith("--"):
-            raise UsageError(f"{option} needs a value\n{usage}")
-        value = found
-    return value, kept
-
-
-def take_flag(rest: list[str], flag: str) -> tuple[bool, list[str]]:
-    """Whether `flag` is there, and the other words."""
-    return flag in rest, [word for word in rest if word != flag]
-
-
-def lasting_words(words: list[str]) -> list[str]:
-    """The words without `--debug`, which makes no other run."""
-    return take_flag(words, "--debug")[1]

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
-from graphzoo.errors import UsageError, suggestion
+from graphzoo.cli.options import Parser
+from graphzoo.errors import UsageError
 from graphzoo.system.shown import tell, tell_damaged
 
 if TYPE_CHECKING:
     from graphzoo.report.content import Report
 
-__all__ = ["parse", "plot_main"]
+__all__ = ["plot_parser", "plot_main"]
 
 FORMATS = ("html", "png", "svg")
 _EPILOG = """\
@@ -31,18 +31,11 @@ graphzoo plot RUN --fact "Virus" "causes" "Disease"        whom KnowFormer atten
 """
 
 
-class _Parser(argparse.ArgumentParser):
-    """argparse that answers a mistake by one or two lines instead of its usage text."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message}\nSee graphzoo plot --help")
-
-
-def plot_main(argv: Sequence[str] | None = None) -> int:
+def plot_main(argv: Sequence[str]) -> int:
     """Run `graphzoo plot`.
 
     Args:
-        argv: Arguments after the command's name; those of the process by default.
+        argv: See `plot_parser`.
 
     Returns:
         0; 1 where a damaged run was left out.
@@ -51,7 +44,9 @@ def plot_main(argv: Sequence[str] | None = None) -> int:
         UsageError: for wrong arguments, missing files, a single run that is damaged, and a file that would be
             overwritten.
     """
-    arguments = parse(list(sys.argv[1:] if argv is None else argv))
+    arguments = plot_parser().read(argv)
+    if arguments.fact and arguments.no_model:
+        raise UsageError("--fact asks the model, which --no-model leaves out\nDrop one of the two")
     from graphzoo.runs.record import find_records, group_records
 
     if missing := [path for path in arguments.run if not path.exists()]:
@@ -79,36 +74,13 @@ def plot_main(argv: Sequence[str] | None = None) -> int:
     return tell_damaged("plot", damaged)
 
 
-def parse(argv: list[str]) -> argparse.Namespace:
-    """The words of a command line as options.
-
-    Args:
-        argv: Words after `graphzoo plot`.
-
-    Raises:
-        UsageError: for an unknown option, naming the nearest, missing or superfluous words, and options that
-            exclude each other.
-    """
-    parser = _parser()
-    options = {option for action in parser._actions for option in action.option_strings}
-    for token in argv:
-        name = token.partition("=")[0]
-        if name.startswith("--") and name not in options:
-            hint = suggestion(name, options) or "See graphzoo plot --help"
-            raise UsageError(f"unknown option {name}\n{hint}")
-    arguments = parser.parse_args(argv)
-    if arguments.fact and arguments.no_model:
-        raise UsageError("--fact asks the model, which --no-model leaves out\nDrop one of the two")
-    return arguments
-
-
-def _parser() -> _Parser:
-    parser = _Parser(
-        prog="graphzoo plot",
-        description="Pictures of runs: curves, results, what the test showed, what the model attends to.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+def plot_parser() -> Parser:
+    """The options."""
+    parser = Parser(
+        "plot",
+        "RUN... [options]",
+        "Pictures of runs: curves, results, what the test showed, what the model attends to.",
+        _EPILOG,
     )
     add = parser.add_argument
     add(
@@ -119,14 +91,9 @@ def _parser() -> _Parser:
         help="run directory, row of reproduce, or a folder with some",
     )
     add("--out", metavar="PATH", help="file of the page (report.html), or folder of the pictures (pictures)")
-    add("--format", metavar="|".join(FORMATS), help="one page (default), or a file per picture")
+    add("--format", choices=FORMATS, help="one page (default), or a file per picture")
     add("--overwrite", action="store_true", help="replace what an earlier plot has written there")
-    add(
-        "--no-model",
-        "--no_model",
-        action="store_true",
-        help="load no model: faster, without attention",
-    )
+    add("--no-model", action="store_true", help="load no model: faster, without attention")
     add(
         "--fact",
         nargs=3,
@@ -148,9 +115,6 @@ def _target(arguments: argparse.Namespace) -> Path:
                 f"Write --format {ending} --out {Path(arguments.out).with_suffix('')}"
             )
         arguments.format = "html"
-    if arguments.format not in FORMATS:
-        hint = suggestion(arguments.format, FORMATS) or f"There are: {', '.join(FORMATS)}"
-        raise UsageError(f"unknown format {arguments.format!r}\n{hint}")
     page = arguments.format == "html"
     target = Path(arguments.out or ("report.html" if page else "pictures"))
     if page and target.suffix.lower() not in (".html", ".htm"):

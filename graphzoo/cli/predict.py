@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import math
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
 
+from graphzoo.cli.options import Parser, at_least
 from graphzoo.cli.predict_tables import answer_tables, label_tables, pair_tables, partner_tables, score_tables
-from graphzoo.errors import OutOfMemoryError, UsageError, of_system, shorten, suggestion
+from graphzoo.errors import OutOfMemoryError, UsageError, of_system, shorten
 from graphzoo.system.memory import is_out_of_memory
 from graphzoo.system.regular_files import read_regular_text
 from graphzoo.system.shown import tell, visible
 
-if TYPE_CHECKING:
-    pass
-
-__all__ = ["predict_main"]
+__all__ = ["predict_parser", "predict_main"]
 
 _LINES = 6
 _EPILOG = """\
@@ -57,31 +52,23 @@ _NEEDED = {
 }
 
 
-class _Parser(argparse.ArgumentParser):
-    """argparse that answers a mistake by one or two lines instead of its usage text."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message}\nSee graphzoo predict --help")
-
-
-def predict_main(argv: Sequence[str] | None = None) -> int:
+def predict_main(argv: Sequence[str]) -> int:
     """Run `graphzoo predict`.
 
     Args:
-        argv: Arguments after the command's name; those of the process by default.
+        argv: See `predict_parser`.
 
     Returns:
         0; 1 if scoring or writing failed; 2 for wrong arguments, files or names (nothing was computed then);
         130 after Ctrl-C. With `--debug` the error itself, unless that is
         a mistake of the command line, a file or a name.
     """
-    words = list(sys.argv[1:] if argv is None else argv)
     try:
-        return _run(_parse([word for word in words if word != "--debug"]))
+        return _run(_parse(argv))
     except BrokenPipeError:
         raise  # the reader of `graphzoo predict ... | head` has left, which is no failure
     except (UsageError, OSError, MemoryError, RuntimeError, KeyboardInterrupt) as error:
-        if "--debug" in words and not isinstance(error, UsageError):
+        if "--debug" in argv and not isinstance(error, UsageError):
             raise
         return _answer(error)
 
@@ -110,15 +97,15 @@ def _explain(error: MemoryError | RuntimeError) -> str:
     return f"{type(error).__name__}: {visible(text)}"
 
 
-def _parser() -> _Parser:
-    parser = _Parser(
-        prog="graphzoo predict",
-        description="Answer queries about a knowledge graph, find partners of nodes, score facts or pairs, "
-        "label nodes.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+def predict_parser() -> Parser:
+    """The options."""
+    parser = Parser(
+        "predict",
+        "--ckpt_path RUN [--queries|--score|--nodes FILE] [options]",
+        "Answer queries about a knowledge graph, find partners of nodes, score facts or pairs, label nodes.",
+        _EPILOG,
     )
+    count = at_least(1, whole=True)
     add = parser.add_argument
     add(
         "--ckpt_path",
@@ -138,7 +125,7 @@ def _parser() -> _Parser:
         help="in .csv and .tsv put a ' before names that Excel and others would run as formulas",
     )
     add("--overwrite", action="store_true", help="replace the output file if it exists")
-    add("--top-k", "--top_k", type=_positive, metavar="K", help="answers per query or node (default 10)")
+    add("--top-k", type=count, metavar="K", help="answers per query or node (default 10)")
     add(
         "--known",
         choices=("mark", "drop", "keep"),
@@ -152,19 +139,18 @@ def _parser() -> _Parser:
         metavar="PATH",
         help="predict on this graph: folder, files or data set name",
     )
-    add("--batch-size", "--batch_size", type=_positive, metavar="B", help="queries or pairs scored at once")
+    add("--batch-size", type=count, metavar="B", help="queries or pairs scored at once")
     add(
         "--explain",
         nargs="?",
-        type=_positive,
+        type=count,
         const=5,
         metavar="K",
         help="instead of scores: the K (default 5) paths, facts and entities that carried each answer",
     )
     add(
         "--reverse-weight",
-        "--reverse_weight",
-        type=_weight,
+        type=at_least(0),
         metavar="W",
         help="weight of (t, r^-1, ?) beside (h, r, ?) in the scores of facts (default: that of the run)",
     )
@@ -174,32 +160,8 @@ def _parser() -> _Parser:
     return parser
 
 
-def _positive(text: str) -> int:
-    if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"must be a whole number above 0, got {text!r}")
-    return int(text)
-
-
-def _weight(text: str) -> float:
-    try:
-        found = float(text)
-    except ValueError:
-        found = -1.0
-    if not 0 <= found < math.inf:
-        raise argparse.ArgumentTypeError(f"must be a number of at least 0, got {text!r}")
-    return found
-
-
-def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = _parser()
-    options = {option for action in parser._actions for option in action.option_strings}
-    for token in argv:
-        name = token.partition("=")[0]
-        if name.startswith("--") and name not in options:
-            raise UsageError(
-                f"unknown option {name}\n{suggestion(name, options) or 'See graphzoo predict --help'}"
-            )
-    arguments = parser.parse_args(argv)
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    arguments = predict_parser().read(argv)
     if arguments.score is not None:
         if arguments.queries is not None:
             raise UsageError(_NEEDED["kg"])

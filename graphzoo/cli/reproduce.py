@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import re
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from graphzoo.catalog.presets import find_preset, read_header
 from graphzoo.catalog.settings import read_settings, word_of
-from graphzoo.cli.options import check_splits, lasting_words, refuse_options, take_flag, take_option
+from graphzoo.cli.options import Parser, check_splits, lasting_words, pair_first, refuse_options
 from graphzoo.errors import UsageError
 from graphzoo.runs.average import write_row
 from graphzoo.runs.checkpoints import RUNS
@@ -23,12 +23,7 @@ from graphzoo.system.shown import tell
 from graphzoo.training.plan import Plan, make_plan
 from graphzoo.training.start import one_device, run_command, run_here
 
-__all__ = ["reproduce_main"]
-
-USAGE = (
-    "usage: graphzoo reproduce MODEL DATA [--seeds 0,1,2] [--splits 0-9] [--recipe NAME]\n"
-    "       [--ablation NAME|FILE] [--in-process] [--out DIR] [options of fit]"
-)
+__all__ = ["reproduce_parser", "reproduce_main"]
 
 
 @dataclass(frozen=True)
@@ -63,6 +58,26 @@ class _Variant:
         return parse_published(self.paper.get(recipe, self.paper.get(plan.data, "")))
 
 
+def reproduce_parser() -> Parser:
+    """The options; all others are for `graphzoo fit`."""
+    parser = Parser(
+        "reproduce",
+        "MODEL DATA [options] [options of fit]",
+        "Fit and test one seed after the other, then average: a row of a results table. The same command "
+        "resumes a row that was stopped.",
+    )
+    add = parser.add_argument
+    add("model", metavar="MODEL", help="graphzoo list model")
+    add("data", metavar="DATA", help="graphzoo list data")
+    add("--seeds", metavar="0,1,2", help="or 0-4 (default 0,1,2; with --splits 0)")
+    add("--splits", default="", metavar="0-9", help="every seed on each of these splits")
+    add("--recipe", metavar="NAME", help="another recipe of the model, or none")
+    add("--ablation", default="", metavar="NAME|FILE", help="several rows that differ in a setting")
+    add("--in-process", action="store_true", help="all in this process: short runs start faster")
+    add("--out", type=Path, metavar="DIR", help="where the runs and row.json go")
+    return parser
+
+
 def reproduce_main(argv: list[str]) -> int:
     """Fit and test one seed after the other, on every split that is asked for, then average.
 
@@ -70,29 +85,21 @@ def reproduce_main(argv: list[str]) -> int:
     results.json is not run again; one that was interrupted goes on from its last checkpoint.
 
     Args:
-        argv: MODEL DATA, `--seeds` (0,1,2; with `--splits` 0), `--splits`, `--ablation` (several rows that
-            differ in a setting), `--in-process` (all runs in this process, on one device: short runs start
-            faster), `--out`; everything else goes to `graphzoo fit`.
+        argv: See `reproduce_parser`.
 
     Returns:
         0, or the exit status of the run that failed.
     """
-    if "-h" in argv or "--help" in argv:
-        sys.stdout.write(USAGE + "\n")
-        return 0
-    if len(argv) < 2 or argv[0].startswith("-") or argv[1].startswith("-"):
-        raise UsageError(f"reproduce needs a model and a data set\n{USAGE}")
+    wanted, rest = reproduce_parser().read_some(pair_first("reproduce", argv))
     if several_processes():
         raise UsageError("reproduce starts its processes itself: run it without torchrun or srun")
-    names, rest = argv[:2], argv[2:]
-    splits, rest = take_option(rest, "--splits", "", USAGE)
-    command = "test" if _is_heuristic(names[0]) else "fit"
+    names, splits, ablation = [wanted.model, wanted.data], wanted.splits, wanted.ablation
+    if wanted.recipe is not None:
+        rest = [*rest, "--recipe", wanted.recipe]
+    command = "test" if _is_heuristic(wanted.model) else "fit"
     # Splits differ more than seeds do, and published rows take one run of each.
-    seeds, rest = take_option(rest, "--seeds", "0" if splits or command == "test" else "0,1,2", USAGE)
-    out, rest = take_option(rest, "--out", "", USAGE)
-    ablation, rest = take_option(rest, "--ablation", "", USAGE)
-    together, rest = take_flag(rest, "--in-process")
-    refuse_options(rest, "reproduce", splits=bool(splits), usage=USAGE)
+    seeds = wanted.seeds or ("0" if splits or command == "test" else "0,1,2")
+    refuse_options(rest, "reproduce", splits=bool(splits))
     runs = runs_of(seeds, splits)
     options = ["--model", names[0], "--data", names[1], *rest]
     plan = make_plan(command, options)  # unknown names are told before any seed runs
@@ -102,8 +109,8 @@ def reproduce_main(argv: list[str]) -> int:
     row = f"{plan.model}-{plan.data}"
     if plan.recipe and plan.recipe != f"{plan.model}/{plan.data}":
         row += "-" + plan.recipe.rpartition("/")[2]
-    base = Path(out) if out else RUNS / "reproduce" / row
-    if ablation and not out:
+    base = wanted.out or RUNS / "reproduce" / row
+    if ablation and not wanted.out:
         base = RUNS / "ablation" / f"{row}-{Path(ablation).stem}"
     rows: list[dict[str, Any]] = []
     for variant in variants:
@@ -115,7 +122,7 @@ def reproduce_main(argv: list[str]) -> int:
         if variant.name:
             tell(f"{variant.name}\n")
         for run in runs:
-            status = _run_once(directory / run.folder, run, command, words, together=together)
+            status = _run_once(directory / run.folder, run, command, words, together=wanted.in_process)
             if status:
                 _take_back(directory, missing)
                 if status != 2 or directory.is_dir():  # a wrong command line leaves nothing to go on from
@@ -208,9 +215,11 @@ def _read_ablation(name: str, plan: Plan) -> tuple[str, list[_Variant]]:
 
 def _lasting(words: list[str]) -> list[str]:
     """The options without those that say where and how it is shown, which change no figure."""
+    shown = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for option in ("--logger", "--data.root", "--trainer.enable_progress_bar"):
-        words = take_option(words, option, "", USAGE)[1]
-    return take_flag(lasting_words(words), "--quiet")[1]
+        shown.add_argument(option)
+    shown.add_argument("--quiet", action="store_true")
+    return shown.parse_known_args(lasting_words(words))[1]
 
 
 def _which(seeds: str, splits: str, command: str) -> list[str]:

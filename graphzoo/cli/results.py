@@ -7,10 +7,10 @@ import io
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from graphzoo.cli.options import take_flag, take_option
-from graphzoo.errors import UsageError, suggestion
+from graphzoo.cli.options import Parser
+from graphzoo.errors import UsageError
 from graphzoo.runs.checkpoints import RUNS
 from graphzoo.runs.collect import WHO, collect, ranges, seeds_of
 from graphzoo.runs.published import compare
@@ -18,58 +18,55 @@ from graphzoo.runs.row import main_metric
 from graphzoo.runs.tables import PERCENT, spread
 from graphzoo.system.shown import cell, console, tell_damaged, visible
 
-if TYPE_CHECKING:
-    pass
+__all__ = ["results_parser", "results_main", "to_markdown"]
 
-__all__ = ["results_main", "to_markdown"]
-
-USAGE = (
-    "usage: graphzoo results [PATH...] [--format table|markdown|csv] [--metric NAME]\n"
-    "       [--data A,B] [--model A,B] [--published] [--commands]"
-)
 _FORMATS = ("table", "markdown", "csv")
 _COLUMNS = ("data", "model", "metric", "ours", "runs", "seeds", "paper", "", "differs", "command")
 _DIFFERS = _COLUMNS.index("differs")
 _FILE_WIDTH = 200
 
 
+def results_parser() -> Parser:
+    """The options."""
+    parser = Parser(
+        "results",
+        "[PATH...] [options]",
+        "Rows that `graphzoo reproduce` made, and means of single runs, beside the papers' figures.",
+    )
+    add = parser.add_argument
+    add("path", nargs="*", type=Path, default=[RUNS], metavar="PATH", help="row.json, or a folder (runs)")
+    add("--format", default="table", choices=_FORMATS, help="how it is printed")
+    add("--metric", default="", metavar="NAME", help="in place of the first of each row")
+    add("--data", default="", metavar="A,B", help="only these data sets")
+    add("--model", default="", metavar="A,B", help="only these models")
+    add("--published", action="store_true", help="only rows that a paper has a figure for")
+    add("--commands", action="store_true", help="and what makes a row again")
+    return parser
+
+
 def results_main(argv: list[str]) -> int:
     """Print rows that `graphzoo reproduce` made, and means of single runs, the paper's figures beside them.
 
     Args:
-        argv: Files `row.json` or folders that hold some, at any depth (`runs` by default); single runs that
-            belong to no row are averaged over seeds and splits. `--format`, `--metric` (the first of each row
-            by default), `--data` and `--model` (names, with commas), `--published` (only rows that a paper
-            has a figure for), `--commands` (what makes a row again).
+        argv: See `results_parser`. Folders hold `row.json` at any depth; single runs that belong to no row
+            are averaged over seeds and splits.
     """
-    if "-h" in argv or "--help" in argv:
-        sys.stdout.write(USAGE + "\n")
-        return 0
-    form, rest = take_option(argv, "--format", "table", USAGE)
-    metric, rest = take_option(rest, "--metric", "", USAGE)
-    datas, rest = take_option(rest, "--data", "", USAGE)
-    models, rest = take_option(rest, "--model", "", USAGE)
-    published, rest = take_flag(rest, "--published")
-    commands, rest = take_flag(rest, "--commands")
-    if form not in _FORMATS:
-        hint = suggestion(form, _FORMATS) or f"There are: {', '.join(_FORMATS)}"
-        raise UsageError(f"unknown format {form!r}\n{hint}")
-    if odd := [word for word in rest if word.startswith("-")]:
-        raise UsageError(f"unknown option {odd[0]}\n{USAGE}")
+    wanted = results_parser().read(argv)
+    commands, form = wanted.commands, wanted.format
     damaged: list[UsageError] = []
-    rows = collect([Path(word) for word in rest] or [RUNS], commands=commands, damaged=damaged)
-    wanted = f"test/{metric.removeprefix('test/')}" if metric else ""
-    for key, names in (("data", datas), ("model", models)):
+    rows = collect(wanted.path, commands=commands, damaged=damaged)
+    metric = f"test/{wanted.metric.removeprefix('test/')}" if wanted.metric else ""
+    for key, names in (("data", wanted.data), ("model", wanted.model)):
         if names:
             rows = [row for row in rows if row[key] in names.split(",")]
-    rows = [row for row in rows if not wanted or wanted in row["metrics"]]
-    if published:
-        rows = [row for row in rows if row["metrics"][wanted or main_metric(row)].get("paper") is not None]
+    rows = [row for row in rows if not metric or metric in row["metrics"]]
+    if wanted.published:
+        rows = [row for row in rows if row["metrics"][metric or main_metric(row)].get("paper") is not None]
     if not rows and damaged:
         raise damaged[0]
     if not rows:
         raise UsageError("there are no such results\nMake some: graphzoo reproduce galit cora --seeds 0,1,2")
-    lines = [_line(row, wanted, commands=commands) for row in rows]
+    lines = [_line(row, metric, commands=commands) for row in rows]
     if form == "table":
         _print(lines)
     else:

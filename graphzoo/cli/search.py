@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,11 +15,18 @@ import yaml
 from graphzoo.catalog.presets import find_preset, list_presets
 from graphzoo.catalog.settings import read_settings, word_of
 from graphzoo.catalog.tasks import TASKS
-from graphzoo.cli.options import check_splits, lasting_words, refuse_options, take_option
+from graphzoo.cli.options import (
+    Parser,
+    at_least,
+    check_splits,
+    lasting_words,
+    pair_first,
+    refuse_options,
+)
 from graphzoo.errors import UsageError
 from graphzoo.runs.checkpoints import RUNS
 from graphzoo.runs.directory import several_processes
-from graphzoo.runs.series import Run, claim, runs_of, whole_numbers
+from graphzoo.runs.series import Run, claim, runs_of
 from graphzoo.search.space import Space, nested, read_space
 from graphzoo.system.shown import console, say, tell
 from graphzoo.training.plan import Plan, make_plan
@@ -30,13 +37,8 @@ if TYPE_CHECKING:
 
     from graphzoo.search.study import TrialStudy
 
-__all__ = ["search_main"]
+__all__ = ["search_parser", "search_main"]
 
-USAGE = (
-    "usage: graphzoo search MODEL DATA [--trials 50] [--minutes M] [--seeds 0] [--splits 0-2]\n"
-    "       [--space NAME|FILE] [--sampler tpe|random|grid] [--sampler_seed 0] [--window 1] [--out DIR]\n"
-    "       [--sweep FILE] [options of fit]"
-)
 # What a trial needs no more of than its validation value.
 _LEAN = [
     "--trainer.enable_progress_bar=false",
@@ -47,6 +49,30 @@ _SHOWN = 5  # trials in the table
 _FAILURES = 3  # so many at the begin, and none that went well: the settings are wrong, not the trial
 
 
+def search_parser() -> Parser:
+    """The options; all others are for `graphzoo fit`."""
+    parser = Parser(
+        "search",
+        "MODEL DATA [options] [options of fit]",
+        "Settings by the validation split alone; the best become a recipe. The same command resumes a "
+        "search that was stopped.",
+    )
+    add, count = parser.add_argument, at_least(1, whole=True)
+    add("model", metavar="MODEL", help="graphzoo list model")
+    add("data", metavar="DATA", help="graphzoo list data")
+    add("--trials", type=count, default=50, help="trials all in all (50)")
+    add("--minutes", type=at_least(0.01), metavar="M", help="of this command")
+    add("--seeds", default="0", metavar="0,1", help="of the runs of a trial (0)")
+    add("--splits", default="", metavar="0-2", help="of the runs of a trial")
+    add("--space", default="", metavar="NAME|FILE", help="what is searched")
+    add("--sampler", default="tpe", choices=("tpe", "random", "grid"), help="how (tpe)")
+    add("--sampler_seed", type=at_least(0, whole=True), default=0, metavar="N", help="of the sampler (0)")
+    add("--window", type=count, default=1, metavar="N", help="best mean of N validations (1)")
+    add("--out", type=Path, metavar="DIR", help="several processes may share it")
+    add("--sweep", type=Path, metavar="FILE", help="write a sweep of Weights & Biases; no trial")
+    return parser
+
+
 def search_main(argv: list[str]) -> int:
     """Try settings until the budget is spent; the best become a recipe.
 
@@ -55,57 +81,38 @@ def search_main(argv: list[str]) -> int:
     folder.
 
     Args:
-        argv: MODEL DATA, `--trials` (all in all), `--minutes` (of this command), `--seeds` and `--splits` of
-            a trial's runs, `--space`, `--sampler`, `--sampler_seed`, `--window` (a run's value is its best
-            mean of so many validations in a row), `--out`, `--sweep` (write a sweep of Weights & Biases and
-            try nothing); everything else goes to `graphzoo fit`.
+        argv: See `search_parser`.
 
     Returns:
         0; 1 if no trial could be judged; the exit status of a run that was stopped.
     """
-    if "-h" in argv or "--help" in argv:
-        sys.stdout.write(USAGE + "\n")
-        return 0
-    if len(argv) < 2 or argv[0].startswith("-") or argv[1].startswith("-"):
-        raise UsageError(f"search needs a model and a data set\n{USAGE}")
+    wanted, rest = search_parser().read_some(pair_first("search", argv))
     if several_processes():
         raise UsageError("search runs one process a trial: start it several times with one --out instead")
-    (model, data), rest = argv[:2], argv[2:]
-    wanted: dict[str, str] = {}
-    defaults = {"trials": "50", "minutes": "", "seeds": "0", "splits": "", "space": "", "sampler": "tpe"}
-    for name, default in {**defaults, "sampler_seed": "0", "window": "1", "out": "", "sweep": ""}.items():
-        wanted[name], rest = take_option(rest, f"--{name}", default, USAGE)
-    refuse_options(rest, "search", splits=bool(wanted["splits"]), usage=USAGE)
-    budget, window = (_positive(wanted[name], f"--{name}") for name in ("trials", "window"))
-    minutes = _minutes(wanted["minutes"])
-    runs = runs_of(wanted["seeds"], wanted["splits"])
-    sampler = wanted["sampler"]
-    sampler_seed, *more_seeds = whole_numbers(wanted["sampler_seed"], "--sampler_seed")
-    if more_seeds:
-        raise UsageError(f"--sampler_seed takes one number, got {wanted['sampler_seed']!r}")
+    refuse_options(rest, "search", splits=bool(wanted.splits))
+    runs = runs_of(wanted.seeds, wanted.splits)
+    model, data = wanted.model, wanted.data
     plan = make_plan("fit", ["--model", model, "--data", data, *rest])
-    check_splits("fit", plan.data, wanted["splits"], ["--model", model, "--data", data, *rest])
-    space = _space(wanted["space"], plan)
+    check_splits("fit", plan.data, wanted.splits, ["--model", model, "--data", data, *rest])
+    space = _space(wanted.space, plan)
     given = set(_options_of(rest)[0])
     left = space.without(given)
     for name in [name for name in space.choices if name not in left.choices]:
         tell(f"{name} is set on the command line: not searched\n")
     space = left
-    if wanted["sweep"]:
+    if wanted.sweep:
         return _write_sweep(wanted, plan, space, runs, rest)
 
-    from graphzoo.search.study import SAMPLERS, TrialStudy, gate_of
+    from graphzoo.search.study import TrialStudy, gate_of
 
-    if sampler not in SAMPLERS:
-        raise UsageError(f"--sampler is one of {', '.join(SAMPLERS)}, got {sampler!r}")
     row = f"{plan.model}-{plan.data}" + (f"-{space.path.stem}" if space.path.stem != plan.model else "")
-    folder = Path(wanted["out"]) if wanted["out"] else RUNS / "search" / row
+    folder = wanted.out or RUNS / "search" / row
     typed = ["--model", plan.model, "--data", plan.data, *rest]
     record = {
         "options": lasting_words(typed),
         "runs": [str(run) for run in runs],
-        "sampler": [sampler, sampler_seed],
-        "window": window,
+        "sampler": [wanted.sampler, wanted.sampler_seed],
+        "window": wanted.window,
         **space.describe(),
     }
     fixed = [f"--{name}={word_of(value)}" for name, value in space.options.items()]
@@ -129,17 +136,18 @@ def search_main(argv: list[str]) -> int:
             folder,
             space,
             direction="maximize" if task.mode == "max" else "minimize",
-            sampler=sampler,
-            seed=sampler_seed,
+            sampler=wanted.sampler,
+            seed=wanted.sampler_seed,
             num_runs=len(runs),
         )
         if orphans := study.take_back_orphans():
             tell(f"{orphans} interrupted trial{'s' * (orphans > 1)} to be run again\n")
-        if sampler == "grid":
+        budget = wanted.trials
+        if wanted.sampler == "grid":
             budget = min(budget, study.propose_all())
         elif not study.trials:
             study.propose(today)
-    status = _work(study, runs, options, budget, minutes, window)
+    status = _work(study, runs, options, budget, wanted.minutes, wanted.window)
     if not study.judged:
         return status or 1
     with study.gate:
@@ -147,17 +155,17 @@ def search_main(argv: list[str]) -> int:
     return status
 
 
-def _write_sweep(wanted: dict[str, str], plan: Plan, space: Space, runs: list[Run], rest: list[str]) -> int:
+def _write_sweep(
+    wanted: argparse.Namespace, plan: Plan, space: Space, runs: list[Run], rest: list[str]
+) -> int:
     """The space as a file for `wandb sweep`, instead of a search."""
     from graphzoo.search.sweep import sweep_of, write_sweep
 
-    for name, usual in {"minutes": "", "window": "1", "sampler_seed": "0", "out": ""}.items():
-        if wanted[name] != usual:
+    for name in ("minutes", "window", "sampler_seed", "out"):
+        if getattr(wanted, name) != search_parser().get_default(name):
             raise UsageError(f"--{name} is for trials of this command; leave it out with --sweep")
     if len(runs) > 1:
         raise UsageError("a trial of a sweep is one run: give --seeds and --splits one number each")
-    if wanted["sampler"] not in ("tpe", "random", "grid"):
-        raise UsageError(f"--sampler is one of tpe, random, grid, got {wanted['sampler']!r}")
     fixed = [f"--{name}={word_of(value)}" for name, value in space.options.items()]
     logged = [] if any(word.partition("=")[0] == "--logger" for word in rest) else ["--logger", "wandb"]
     names = ["--model", plan.model, "--data", plan.data]
@@ -166,12 +174,11 @@ def _write_sweep(wanted: dict[str, str], plan: Plan, space: Space, runs: list[Ru
         space,
         [*names, *fixed, *rest, *runs[0].options, "--no-test", *logged],
         mode=TASKS[find_preset("data", plan.data).header["task"]].mode,
-        sampler=wanted["sampler"],
-        trials=_positive(wanted["trials"], "--trials"),
+        sampler=wanted.sampler,
+        trials=wanted.trials,
     )
-    path = Path(wanted["sweep"])
-    write_sweep(path, sweep)
-    say(f"{path}: {len(space.choices)} options; begin with: wandb sweep {path}\n")
+    write_sweep(wanted.sweep, sweep)
+    say(f"{wanted.sweep}: {len(space.choices)} options; begin with: wandb sweep {wanted.sweep}\n")
     return 0
 
 
@@ -381,24 +388,6 @@ def _space(name: str, plan: Plan) -> Space:
 def _monitor(study: TrialStudy, number: int, run: Run) -> str:
     path = study.place(number) / run.folder / "validation.json"
     return str(next(iter(json.loads(path.read_text(encoding="utf-8")))))
-
-
-def _positive(text: str, option: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise UsageError(f"{option} takes a whole number above 0, got {text!r}")
-    return int(text)
-
-
-def _minutes(text: str) -> float | None:
-    if not text:
-        return None
-    try:
-        minutes = float(text)
-    except ValueError:
-        minutes = 0.0
-    if not minutes > 0:
-        raise UsageError(f"--minutes takes a number above 0, got {text!r}")
-    return minutes
 
 
 def _holds_others(folder: Path) -> bool:

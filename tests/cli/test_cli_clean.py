@@ -164,17 +164,17 @@ def test_it_asks_at_a_terminal(cache, answer, removes):
     ("words", "said"),
     [
         (["x"], "clean takes no 'x'"),
-        (["--older_than"], "--older_than needs a value"),
-        (["--older_than", "week"], "--older_than takes a number of days, got 'week'"),
-        (["--older_than=-1"], "--older_than takes a number of days, got '-1'"),
-        (["--older_than=nan"], "--older_than takes a number of days, got 'nan'"),
+        (["--older_than"], "--older-than needs a value"),
+        (["--older_than", "week"], "--older-than takes a number of at least 0, got 'week'"),
+        (["--older_than=-1"], "--older-than takes a number of at least 0, got '-1'"),
+        (["--older_than=nan"], "--older-than takes a number of at least 0, got 'nan'"),
     ],
 )
 def test_wrong_words_are_refused_before_anything_is_removed(cli, cache, words, said):
     before = left(cache)
     result = cli("clean", "--yes", *words)
     assert result.status == 2 and result.err.startswith(f"graphzoo: {said}"), result.err
-    assert "usage: graphzoo clean" in result.err and left(cache) == before
+    assert "See graphzoo clean --help" in result.err and left(cache) == before
 
 
 def test_the_names_are_those_that_the_writers_give(cli, cache):

@@ -69,7 +69,7 @@ def test_fixed_choices_are_those_that_the_commands_take(offer):
     from graphzoo.report import dashboard
     from graphzoo.search.study import SAMPLERS
 
-    (known,) = (action.choices for action in predict._parser()._actions if action.dest == "known")
+    (known,) = (action.choices for action in predict.predict_parser().actions if action.dest == "known")
     choices = {
         ("export", "run", "--to"): export.FORMATS,
         ("results", "--format"): results._FORMATS,

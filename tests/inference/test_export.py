@@ -276,7 +276,7 @@ def test_nothing_is_overwritten_and_wrong_words_are_told(exported, umls_run, tmp
     (tmp_path / "link").symlink_to(tmp_path / "nothing")
     wrong = {
         ("export", str(umls_run.path), "--out", "full"): "full exists already",
-        ("export", str(umls_run.path)): "needs one run and --out DIR",
+        ("export", str(umls_run.path)): "required: --out",
         ("export", str(umls_run.path), "--out", "a", "--to", "safetensor"): "Did you mean: safetensors",
         ("export", str(umls_run.path), "--out", "a", "--too", "b"): "unknown option --too",
         ("export", "nowhere", "--out", "a"): "nowhere: no such run directory",

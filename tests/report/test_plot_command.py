@@ -50,7 +50,7 @@ def test_a_file_per_picture(run, tmp_path, capsys, form, begin):
     [
         (["RUN", "--overwite"], "Did you mean: --overwrite?"),
         (["RUN", "--format", "htlm"], "Did you mean: html?"),
-        (["RUN", "--format", "pdf"], "There are: html, png, svg"),
+        (["RUN", "--format", "pdf"], "--format is one of html, png, svg, got 'pdf'"),
         (["RUN", "--out", "page.txt"], "--out page.txt.html"),
         (["RUN", "--out", "curves.png"], "--format png --out curves"),
         (["RUN", "--out", "runs"], "a page ends in .html"),
