@@ -12,9 +12,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_LAZY = {"load": "inference", "GraphSpec": "types"}
 _SUBPACKAGES = {"datamodules", "datasets", "decoders", "encoders", "metrics", "ops", "sampling", "tasks"}
 
 __all__ = ["GraphSpec", "__version__", "load"]
 
-__getattr__, __dir__ = attach(__name__, _LAZY, _SUBPACKAGES)
+__getattr__, __dir__, _ = attach(__name__, _SUBPACKAGES)

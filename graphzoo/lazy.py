@@ -2,35 +2,43 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from importlib import import_module
 from typing import Any
 
 __all__ = ["attach"]
 
+_LISTED = re.compile(r"^    from ([\w.]+) import (\w+) as \2$", re.MULTILINE)
+
 
 def attach(
-    package: str, names: Mapping[str, str], subpackages: Collection[str] = ()
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Both functions of a package whose names load on first use.
+    package: str, subpackages: Collection[str] = ()
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """What a package needs whose names load on first use.
 
-    To be written as `__getattr__, __dir__ = attach(__name__, {"KnowFormer": "knowformer"})`.
+    The names are listed once, under `TYPE_CHECKING`, where type checkers read them too:
 
-    Type checkers see none of it; the package imports the same names under `TYPE_CHECKING`.
+        if TYPE_CHECKING:
+            from graphzoo.encoders.knowformer import KnowFormer as KnowFormer
+
+        __getattr__, __dir__, __all__ = attach(__name__)
 
     Args:
-        package: `__name__` of the package, which has an `__all__`.
-        names: Name -> the module that defines it, below the package, or beside it after a further dot.
+        package: `__name__` of the package.
         subpackages: Modules below the package that are names themselves.
 
     Returns:
-        Its `__getattr__` and its `__dir__`.
+        Its `__getattr__`, `__dir__` and `__all__`.
     """
+    spec = sys.modules[package].__spec__
+    loader: Any = spec.loader if spec else None
+    homes = {name: module for module, name in _LISTED.findall(loader.get_source(package))}
 
     def get(name: str) -> Any:
-        if name in names:
-            return getattr(import_module(f".{names[name]}", package), name)
+        if name in homes:
+            return getattr(import_module(homes[name]), name)
         if name in subpackages:
             return import_module(f"{package}.{name}")
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
@@ -38,4 +46,4 @@ def attach(
     def names_in_order() -> list[str]:
         return sorted({*sys.modules[package].__all__, *subpackages})
 
-    return get, names_in_order
+    return get, names_in_order, sorted(homes)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from graphzoo.catalog.tasks import TASKS
 from graphzoo.cli import main
 from graphzoo.datasets.files.text import warn
 from graphzoo.inference import writers
@@ -49,8 +50,8 @@ def test_tables_of_results(tmp_path, capsys, form):
 def test_tables_of_runs(capsys):
     print_rows(NASTY, [ROW, ROW])
     row = {"relation": "all", "direction": "head", "acc": 0.5}
-    print_table(NASTY, {"test/acc": 0.5, "test/loss": 1.0}, [row], "test")
-    print_table("own", {f"test/{NASTY}": 0.5}, [], "test")
+    print_table(NASTY, {"test/acc": 0.5, "test/loss": 1.0}, [row], "test", TASKS["node-classification"])
+    print_table("own", {f"test/{NASTY}": 0.5}, [], "test", None)
     shown = capsys.readouterr().out
     assert not RAW.search(shown) and r"\x1b[2Jb" in shown
 
@@ -75,7 +76,7 @@ def test_a_narrow_terminal(capsys, monkeypatch, width):
 
     monkeypatch.setattr(get_console(), "_width", int(width))
     row = {"relation": "all", "direction": "head", "acc": 0.5}
-    print_table("own", {"test/acc": 0.5, "test/loss": 1.0}, [row], "test")
+    print_table("own", {"test/acc": 0.5, "test/loss": 1.0}, [row], "test", TASKS["node-classification"])
     print_rows("own", [ROW, ROW])
     console().print("50.00")
     assert "50.00" in capsys.readouterr().out

@@ -18,24 +18,4 @@ if TYPE_CHECKING:
     from graphzoo.analysis.nodes import sample_nodes as sample_nodes
     from graphzoo.analysis.triples import triple_tables as triple_tables
 
-_LAZY = {
-    "Evaluation": "evaluation",
-    "Table": "evaluation",
-    "estimate_tables": "links",
-    "link_tables": "links",
-    "node_tables": "nodes",
-    "sample_nodes": "nodes",
-    "triple_tables": "triples",
-}
-
-__all__ = [
-    "Evaluation",
-    "Table",
-    "estimate_tables",
-    "link_tables",
-    "node_tables",
-    "sample_nodes",
-    "triple_tables",
-]
-
-__getattr__, __dir__ = attach(__name__, _LAZY)
+__getattr__, __dir__, __all__ = attach(__name__)

@@ -21,36 +21,4 @@ if TYPE_CHECKING:
     from graphzoo.callbacks.throughput import Throughput as Throughput
     from graphzoo.callbacks.wandb_run import WandbRun as WandbRun
 
-_LAZY = {
-    "BestCheckpoint": "checkpoint",
-    "Diagnostics": "diagnostics",
-    "EpochLines": "progress",
-    "EvaluationFiles": "evaluation_files",
-    "Interrupted": "checkpoint",
-    "LastCheckpoint": "checkpoint",
-    "MetricsFile": "metrics_file",
-    "NanGuard": "nan_guard",
-    "ProgressBar": "progress",
-    "QueryBudget": "budget",
-    "Throughput": "throughput",
-    "WandbRun": "wandb_run",
-    "WarmupEMAWeightAveraging": "averaging",
-}
-
-__all__ = [
-    "BestCheckpoint",
-    "Diagnostics",
-    "EpochLines",
-    "EvaluationFiles",
-    "Interrupted",
-    "LastCheckpoint",
-    "MetricsFile",
-    "NanGuard",
-    "ProgressBar",
-    "QueryBudget",
-    "Throughput",
-    "WandbRun",
-    "WarmupEMAWeightAveraging",
-]
-
-__getattr__, __dir__ = attach(__name__, _LAZY)
+__getattr__, __dir__, __all__ = attach(__name__)

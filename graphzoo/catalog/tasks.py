@@ -2,60 +2,133 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from graphzoo.catalog.classes import encoder_plugins
 from graphzoo.catalog.presets import Preset, list_presets
 from graphzoo.errors import UsageError, nearest
 
-__all__ = ["TASKS", "TaskInfo", "check_task", "model_names", "nearest_model"]
+__all__ = [
+    "PERCENT",
+    "RANKING",
+    "TASKS",
+    "TaskInfo",
+    "check_task",
+    "inference_task",
+    "model_names",
+    "nearest_model",
+    "task_of",
+]
+
+
+RANKING = {"mrr": "MRR", "hits@1": "Hits@1", "hits@3": "Hits@3", "hits@10": "Hits@10", "mr": "MR"}
+# The field gives these in per cent; results.json has them as they are.
+PERCENT = {"acc": "accuracy %", "auroc": "ROC-AUC %", "ap": "AP %"}
 
 
 @dataclass(frozen=True)
 class TaskInfo:
-    """What the command has to know of a task before importing it.
+    """All that is known of a kind of task before it is imported; a new task is a class and a row here.
 
     Args:
+        kind: Its short name, in files beside a run and for `graphzoo dashboard`.
+        title: Its name in the field.
         class_path: The LightningModule.
         accepts: Kinds of encoder it can work with (`kind` in a model preset's header).
         reason: Why it takes no other.
+        unit: What is evaluated: nodes, links, queries or pairs.
+        columns: Its metrics and how tables call them, the main one first.
         monitor: The validation metric that selects checkpoints and stops early; "auto" where it depends on
             the data, and the task knows it then.
         mode: "max" or "min" of it.
+        inference: Class of `graphzoo.inference` that answers with such a model; empty where there is none.
+        example: How that class is asked, for the model card.
     """
 
+    kind: str
+    title: str
     class_path: str
     accepts: tuple[str, ...]
     reason: str
+    unit: str
+    columns: Mapping[str, str]
     monitor: str = "auto"
     mode: str = "max"
+    inference: str = ""
+    example: str = "model.predict(...)"
 
 
 TASKS = {
     "heuristic-estimation": TaskInfo(
-        "graphzoo.tasks.HeuristicEstimation",
-        ("pair",),
-        "it needs an encoder that sees no more than the subgraph around a pair of nodes",
+        kind="pairs",
+        title="estimation of link heuristics",
+        class_path="graphzoo.tasks.HeuristicEstimation",
+        accepts=("pair",),
+        reason="it needs an encoder that sees no more than the subgraph around a pair of nodes",
+        unit="pairs",
+        columns={"rmse": "RMSE"},
         monitor="val/rmse",
         mode="min",
     ),
     "kg-completion": TaskInfo(
-        "graphzoo.tasks.KGCompletion",
-        ("query",),
-        "it needs an encoder that answers (head, relation, ?) with a state for every entity",
+        kind="kg",
+        title="knowledge-graph completion",
+        class_path="graphzoo.tasks.KGCompletion",
+        accepts=("query",),
+        reason="it needs an encoder that answers (head, relation, ?) with a state for every entity",
+        unit="queries",
+        columns=RANKING,
         monitor="val/mrr",
+        inference="KGModel",
+        example='model.predict(head="...", relation="...", k=10)',
     ),
     "link-prediction": TaskInfo(
-        "graphzoo.tasks.LinkPrediction",
-        ("pair", "node", "query", "heuristic"),
-        "it needs an encoder that turns node pairs, nodes or queries into states",
+        kind="links",
+        title="link prediction",
+        class_path="graphzoo.tasks.LinkPrediction",
+        accepts=("pair", "node", "query", "heuristic"),
+        reason="it needs an encoder that turns node pairs, nodes or queries into states",
+        unit="links",
+        columns=RANKING | {f"hits@{k}": f"Hits@{k}" for k in (20, 50, 100)} | PERCENT,
+        inference="LinkModel",
+        example='model.predict(["..."], k=10)',
     ),
     "node-classification": TaskInfo(
-        "graphzoo.tasks.NodeClassification",
-        ("node",),
-        "it needs an encoder that turns node features into a state for every node, whatever is asked",
+        kind="nodes",
+        title="node classification",
+        class_path="graphzoo.tasks.NodeClassification",
+        accepts=("node",),
+        reason="it needs an encoder that turns node features into a state for every node, whatever is asked",
+        unit="nodes",
+        columns=PERCENT | {"loss": "loss"},
+        inference="NodeModel",
+        example="model.predict()",
     ),
 }
+
+
+def task_of(value: object) -> TaskInfo | None:
+    """The row of a task's class, object or public path; None for one that is no row.
+
+    Args:
+        value: A task, its class, or `graphzoo.tasks.NAME`.
+    """
+    if isinstance(value, str):
+        names = [value]
+    else:
+        classes = (value if isinstance(value, type) else type(value)).__mro__
+        names = [f"{'.'.join(each.__module__.split('.')[:2])}.{each.__name__}" for each in classes]
+    return next((row for name in names for row in TASKS.values() if row.class_path == name), None)
+
+
+def inference_task(model: object) -> TaskInfo:
+    """The row of the tasks that a model of `graphzoo.inference` answers for.
+
+    Args:
+        model: A `KGModel`, `LinkModel` or `NodeModel`.
+    """
+    return next(row for row in TASKS.values() if row.inference == type(model).__name__)
 
 
 def check_task(data: Preset, model: Preset) -> None:

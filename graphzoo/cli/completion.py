@@ -9,7 +9,7 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 
-from graphzoo.catalog.presets import list_presets
+from graphzoo.catalog.presets import KINDS, list_presets
 from graphzoo.catalog.tasks import model_names
 from graphzoo.cli.options import Parser
 from graphzoo.runs.checkpoints import RUNS
@@ -160,6 +160,8 @@ def _positional(command: str, before: Sequence[str], actions: Sequence[argparse.
         takes_value = option and "=" not in word and word not in flags
     if command in _PAIRS:
         return _values(("model", "data")[place], before) if place < 2 else []
+    if command == "list":
+        return list(KINDS)
     if command == "download":
         return _values("data", before)
     if command in _RUNS:

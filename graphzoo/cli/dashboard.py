@@ -8,7 +8,7 @@ from pathlib import Path
 
 from graphzoo.cli.options import Parser
 from graphzoo.errors import UsageError
-from graphzoo.report.dashboard import SECTIONS, TASKS, T, panels, workspace
+from graphzoo.report.dashboard import KINDS, SECTIONS, T, panels, workspace
 from graphzoo.system.shown import say
 
 __all__ = ["dashboard_main", "dashboard_parser"]
@@ -25,7 +25,7 @@ def dashboard_parser() -> Parser:
     add = parser.add_argument
     add("--project", required=True, metavar="P", help="of the runs (the logger's default: graphzoo)")
     add("--entity", default="", metavar="E", help="user or team (default: who is logged in)")
-    add("--task", default="all", choices=("all", *TASKS), help="all, or only the panels of one")
+    add("--task", default="all", choices=("all", *KINDS), help="all, or only the panels of one")
     add("--name", default="graphzoo", help="of the workspace (default: graphzoo)")
     add("--out", type=Path, metavar="FILE", help="write its JSON: needs no network and no account")
     return parser

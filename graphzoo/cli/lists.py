@@ -8,7 +8,7 @@ import sys
 from graphzoo.catalog.classes import encoder_plugins
 from graphzoo.catalog.presets import KINDS, find_preset, list_presets
 from graphzoo.cli.options import Parser
-from graphzoo.errors import UsageError
+from graphzoo.errors import UsageError, suggestion
 from graphzoo.system.shown import say
 
 __all__ = ["download_main", "download_parser", "list_main", "list_parser"]
@@ -21,14 +21,7 @@ def list_parser() -> Parser:
     """The options of `graphzoo list`."""
     parser = Parser("list", "[KIND...] [--json]", "What can be named on the command line.")
     kinds = f"{', '.join(_ORDER)} (all by default)"
-    parser.add_argument(
-        "kind",
-        nargs="*",
-        metavar="KIND",
-        choices=_ORDER,
-        type=lambda word: _PLURALS.get(word, word),
-        help=kinds,
-    )
+    parser.add_argument("kind", nargs="*", metavar="KIND", help=kinds)
     parser.add_argument("--json", action="store_true", help="one JSON object")
     return parser
 
@@ -39,8 +32,13 @@ def list_main(argv: list[str]) -> int:
     Args:
         argv: See `list_parser`.
     """
-    wanted = list_parser().read(argv)
-    tables = {kind: _rows(kind) for kind in wanted.kind or _ORDER}
+    parser = list_parser()
+    wanted = parser.read(argv)
+    named = [_PLURALS.get(word, word) for word in wanted.kind]
+    for kind in named:
+        if kind not in KINDS:
+            parser.refuse(f"unknown kind {kind!r}", suggestion(kind, KINDS))
+    tables = {kind: _rows(kind) for kind in named or _ORDER}
     if wanted.json:
         sys.stdout.write(json.dumps(tables, indent=2, ensure_ascii=False) + "\n")
         return 0

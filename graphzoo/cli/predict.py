@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from graphzoo.catalog.tasks import TASKS, inference_task
 from graphzoo.cli.options import Parser, at_least
 from graphzoo.cli.predict_tables import answer_tables, label_tables, pair_tables, partner_tables, score_tables
 from graphzoo.errors import OutOfMemoryError, UsageError, of_system, shorten
+from graphzoo.system.json_file import read_json
 from graphzoo.system.memory import is_out_of_memory
-from graphzoo.system.regular_files import read_regular_text
 from graphzoo.system.shown import tell, visible
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["predict_parser", "predict_main"]
 
 _LINES = 6
+Tables = Callable[[Any, argparse.Namespace], Iterator["pd.DataFrame"]]
 _EPILOG = """\
 A run of knowledge-graph completion takes --queries or --score:
 queries   one per line: head TAB relation TAB ?  or  ? TAB relation TAB tail  or  head TAB relation
@@ -36,15 +42,19 @@ graphzoo predict --ckpt_path runs/galit-cora/RUN --out labels.parquet
 _OF_DATA = ("train", "valid", "test", "valid_neg", "test_neg", "nodes", "edges")
 """What files of a folder of data are called, without their endings."""
 _RANKING = ("top_k", "known", "candidates")
-_KINDS = {
-    "kg": (
-        "knowledge-graph completion",
-        ("queries", "score", "batch_size", "explain", "reverse_weight", *_RANKING),
-    ),
-    "links": ("link prediction", ("nodes", "score", "batch_size", *_RANKING)),
-    "nodes": ("node classification", ("nodes", "probabilities", "embeddings")),
+_OPTIONS = {
+    "kg": ("queries", "score", "batch_size", "explain", "reverse_weight", *_RANKING),
+    "links": ("nodes", "score", "batch_size", *_RANKING),
+    "nodes": ("nodes", "probabilities", "embeddings"),
 }
-"""What runs do, and the options of `predict` that are for them."""
+"""What is for runs of one kind of task alone, the questions first."""
+_TABLES: dict[str, tuple[Tables, Tables]] = {
+    "kg": (answer_tables, score_tables),
+    "links": (partner_tables, pair_tables),
+    "nodes": (label_tables, label_tables),
+}
+"""What answers, and what scores what is given."""
+_TITLES = {task.kind: task.title for task in TASKS.values()}
 _NEEDED = {
     "kg": "give either --queries FILE (top answers) or --score FILE (scores of given facts)",
     "links": "give either --nodes FILE (best partners of these nodes) or --score FILE (scores of pairs)\n"
@@ -187,12 +197,12 @@ def _option(name: str) -> str:
 
 def _check_kind(arguments: argparse.Namespace, kind: str) -> None:
     """Refuse options that belong to other kinds of run, and a run that needs a question without one."""
-    what, own = _KINDS[kind]
-    for name in (name for _, names in _KINDS.values() for name in names if name not in own):
+    own = _OPTIONS[kind]
+    for name in (name for names in _OPTIONS.values() for name in names if name not in own):
         if getattr(arguments, name) not in (None, False):
-            belongs = " or ".join(title for title, names in _KINDS.values() if name in names)
+            belongs = " or ".join(_TITLES[other] for other, names in _OPTIONS.items() if name in names)
             raise UsageError(
-                f"{_option(name)} is for runs of {belongs}; {arguments.ckpt_path} is one of {what}"
+                f"{_option(name)} is for runs of {belongs}; {arguments.ckpt_path} is one of {_TITLES[kind]}"
             )
     if kind in _NEEDED and all(getattr(arguments, name) is None for name in own[:2]):
         raise UsageError(_NEEDED[kind])
@@ -205,8 +215,12 @@ def _kind_beside(checkpoint: Path) -> str | None:
     if (folder / "knowledge_graph.npz").is_file():
         return "kg"
     if (folder / "meta.json").is_file():
-        text = read_regular_text(folder / "meta.json", errors="replace")
-        return next((kind for kind in _KINDS if f'"kind": "{kind}"' in text), None)
+        try:
+            described = read_json(folder / "meta.json")
+        except (OSError, ValueError):
+            return None  # loading the model tells what is wrong with it
+        kind = described.get("kind") if isinstance(described, dict) else None
+        return kind if kind in _OPTIONS else None
     return None
 
 
@@ -231,24 +245,15 @@ def _run(arguments: argparse.Namespace) -> int:
         _check_kind(arguments, kind)
 
     # Everything above answers at once; from here on torch is needed.
-    from graphzoo.inference import LinkModel, NodeModel, load
+    from graphzoo.inference import load
 
     model = load(checkpoint, arguments.data, device=arguments.device, trust=arguments.trust)
-    if isinstance(model, NodeModel):
-        _check_kind(arguments, "nodes")
-        tables = label_tables(model, arguments)
-    elif isinstance(model, LinkModel):
-        _check_kind(arguments, "links")
-        tables = (
-            partner_tables(model, arguments) if arguments.score is None else pair_tables(model, arguments)
-        )
-    else:
-        _check_kind(arguments, "kg")
-        if arguments.reverse_weight is not None:
-            model.task.reverse_weight = arguments.reverse_weight
-        tables = (
-            answer_tables(model, arguments) if arguments.score is None else score_tables(model, arguments)
-        )
+    kind = inference_task(model).kind
+    _check_kind(arguments, kind)
+    if arguments.reverse_weight is not None:
+        model.task.reverse_weight = arguments.reverse_weight
+    answered, scored = _TABLES[kind]
+    tables = (answered if arguments.score is None else scored)(model, arguments)
     count = write_tables(tables, arguments.out, spreadsheet=arguments.spreadsheet)
     if arguments.out != STANDARD_OUTPUT:
         tell(f"graphzoo predict: {count:,} rows in {arguments.out}\n")

@@ -9,13 +9,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from graphzoo.catalog.tasks import PERCENT
 from graphzoo.cli.options import Parser
 from graphzoo.errors import UsageError
 from graphzoo.runs.checkpoints import RUNS
 from graphzoo.runs.collect import WHO, collect, ranges, seeds_of
 from graphzoo.runs.published import compare
 from graphzoo.runs.row import main_metric
-from graphzoo.runs.tables import PERCENT, spread
+from graphzoo.runs.tables import spread
 from graphzoo.system.shown import cell, console, tell_damaged, visible
 
 __all__ = ["results_parser", "results_main", "to_markdown"]

@@ -11,8 +11,4 @@ if TYPE_CHECKING:
     from graphzoo.datamodules.links import LinkDataModule as LinkDataModule
     from graphzoo.datamodules.nodes import NodeDataModule as NodeDataModule
 
-_LAZY = {"KGDataModule": "kg", "LinkDataModule": "links", "NodeDataModule": "nodes"}
-
-__all__ = ["KGDataModule", "LinkDataModule", "NodeDataModule"]
-
-__getattr__, __dir__ = attach(__name__, _LAZY)
+__getattr__, __dir__, __all__ = attach(__name__)

@@ -36,37 +36,4 @@ if TYPE_CHECKING:
     from graphzoo.errors import DownloadError as DownloadError
     from graphzoo.errors import GraphzooDataWarning as GraphzooDataWarning
 
-_LAZY = {
-    "AnswerIndex": "kg.answers",
-    "DataError": ".errors",
-    "DownloadError": ".errors",
-    "GraphzooDataWarning": ".errors",
-    "KnowledgeGraph": "kg.graph",
-    "LinkGraph": "link.graph",
-    "LinkSplit": "link.graph",
-    "NodeGraph": "node.graph",
-    "NodeSplit": "node.splits",
-    "data_root": "files.roots",
-    "download": "by_name",
-    "find_link_source": "link.table",
-    "find_node_source": "node.table",
-    "find_source": "kg.table",
-    "from_files": "kg.own",
-    "from_triples": "kg.build",
-    "knn_graph": "node.knn",
-    "link_graph_from_files": "link.own",
-    "list_knowledge_graphs": "kg.table",
-    "list_link_graphs": "link.table",
-    "list_node_graphs": "node.table",
-    "load_knowledge_graph": "kg.load",
-    "load_link_graph": "link.load",
-    "load_node_graph": "node.load",
-    "node_graph_from_files": "node.own",
-    "per_class_split": "node.splits",
-    "random_split": "node.splits",
-    "read_triples": "kg.triples",
-}
-
-__all__ = sorted(_LAZY)
-
-__getattr__, __dir__ = attach(__name__, _LAZY)
+__getattr__, __dir__, __all__ = attach(__name__)

@@ -22,38 +22,4 @@ if TYPE_CHECKING:
     from graphzoo.encoders.pyg_transformers import SGFormer as SGFormer
     from graphzoo.encoders.sgc import SGC as SGC
 
-_LAZY = {
-    "Encoder": "base",
-    "NodeEncoder": "base",
-    "QueryEncoder": "base",
-    "PairEncoder": "base",
-    "GALiT": "galit",
-    "GNN": "gnn",
-    "KnowFormer": "knowformer",
-    "MLP": "mlp",
-    "NodeFormer": "nodeformer",
-    "PENCIL": "pencil",
-    "PairGNN": "pair_gnn",
-    "Polynormer": "pyg_transformers",
-    "SGC": "sgc",
-    "SGFormer": "pyg_transformers",
-}
-
-__all__ = [
-    "Encoder",
-    "GALiT",
-    "GNN",
-    "KnowFormer",
-    "MLP",
-    "NodeEncoder",
-    "NodeFormer",
-    "PENCIL",
-    "PairEncoder",
-    "PairGNN",
-    "Polynormer",
-    "QueryEncoder",
-    "SGC",
-    "SGFormer",
-]
-
-__getattr__, __dir__ = attach(__name__, _LAZY)
+__getattr__, __dir__, __all__ = attach(__name__)

@@ -20,34 +20,4 @@ if TYPE_CHECKING:
     from graphzoo.heuristics.walks import pagerank as pagerank
     from graphzoo.heuristics.walks import personalized_pagerank as personalized_pagerank
 
-_LAZY = {
-    "GraphPairScorer": "scorer",
-    "HeuristicTargets": "targets",
-    "LinkHeuristic": "scorer",
-    "adamic_adar": "local",
-    "adjacency_matrix": "adjacency",
-    "common_neighbors": "local",
-    "diameter": "paths",
-    "katz": "katz_index",
-    "pagerank": "walks",
-    "personalized_pagerank": "walks",
-    "resource_allocation": "local",
-    "shortest_path": "paths",
-}
-
-__all__ = [
-    "GraphPairScorer",
-    "HeuristicTargets",
-    "LinkHeuristic",
-    "adamic_adar",
-    "adjacency_matrix",
-    "common_neighbors",
-    "diameter",
-    "katz",
-    "pagerank",
-    "personalized_pagerank",
-    "resource_allocation",
-    "shortest_path",
-]
-
-__getattr__, __dir__ = attach(__name__, _LAZY)
+__getattr__, __dir__, __all__ = attach(__name__)

@@ -14,22 +14,4 @@ if TYPE_CHECKING:
     from graphzoo.inference.model import KGModel as KGModel
     from graphzoo.inference.node_model import NodeModel as NodeModel
 
-_LAZY = {
-    "Explanation": "explain",
-    "KGModel": "model",
-    "LinkModel": "link_model",
-    "NodeModel": "node_model",
-    "export_run": "export",
-    "load": "loading",
-}
-
-__all__ = [
-    "Explanation",
-    "KGModel",
-    "LinkModel",
-    "NodeModel",
-    "export_run",
-    "load",
-]
-
-__getattr__, __dir__ = attach(__name__, _LAZY)
+__getattr__, __dir__, __all__ = attach(__name__)

@@ -10,6 +10,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from graphzoo.catalog.tasks import task_of
 from graphzoo.encoders.pretrained import (
     CARD,
     WEIGHTS,
@@ -47,11 +48,6 @@ GRAPH_FILES = (
 )
 # Far above any graph that a run keeps a copy of.
 _MOST_GRAPH = 1 << 36
-_TASKS = {
-    "KGCompletion": ("knowledge-graph-completion", 'model.predict(head="...", relation="...", k=10)'),
-    "LinkPrediction": ("link-prediction", 'model.predict(["..."], k=10)'),
-    "NodeClassification": ("node-classification", "model.predict()"),
-}
 
 
 def export_run(
@@ -116,7 +112,8 @@ def export_run(
                     (part / CARD).write_text(card, encoding="utf-8")
             return Path(folder)
         module, _, encoder = described["encoder"]["class_path"].rpartition(".")
-        call = _TASKS.get(type(task).__name__, ("", "model.predict(...)"))[1]
+        info = task_of(task)
+        call = info.example if info else "model.predict(...)"
         use = _USE.format(name=name, call=call, module=module, encoder=encoder)
         card = _card(described, results, ends, type(task).__name__, use, licence)
         return write_pretrained(folder, checkpoint["state_dict"], content, card=card, graph=graph)
@@ -259,7 +256,8 @@ def _card(
     described: Mapping[str, Any], results: Mapping[str, Any], ends: str, task: str, use: str, licence: str
 ) -> str:
     """A model card: what it is, how it was made and judged, how to use it."""
-    kind = _TASKS.get(task, (task, ""))[0]
+    info = task_of(f"graphzoo.tasks.{task}")
+    kind = info.title.replace(" ", "-") if info else task
     encoder = described["encoder"]["class_path"].rpartition(".")[2]
     trained = described.get("data") or {}
     spec = described["spec"]

@@ -18,30 +18,4 @@ if TYPE_CHECKING:
     from graphzoo.layers.noise import seeded_noise as seeded_noise
     from graphzoo.layers.sparse_linear import SparseLinear as SparseLinear
 
-_LAZY = {
-    "FeatureRows": "feature_rows",
-    "LastResult": "last_result",
-    "NoiseStream": "noise",
-    "RecordedMessages": "messages",
-    "SparseLinear": "sparse_linear",
-    "dropout": "noise",
-    "masked_attention": "attention",
-    "recorded_messages": "messages",
-    "row_entropy": "entropy",
-    "seeded_noise": "noise",
-}
-
-__all__ = [
-    "FeatureRows",
-    "LastResult",
-    "NoiseStream",
-    "RecordedMessages",
-    "SparseLinear",
-    "dropout",
-    "masked_attention",
-    "recorded_messages",
-    "row_entropy",
-    "seeded_noise",
-]
-
-__getattr__, __dir__ = attach(__name__, _LAZY)
+__getattr__, __dir__, __all__ = attach(__name__)

@@ -21,36 +21,4 @@ if TYPE_CHECKING:
     from graphzoo.metrics.summary import summarize_ranks as summarize_ranks
     from graphzoo.metrics.summary import tie_share as tie_share
 
-_LAZY = {
-    "Accuracy": "classification",
-    "HitsAtK": "ranking",
-    "LinkMetric": "links",
-    "RankingMetric": "ranking",
-    "RocAuc": "classification",
-    "filtered_ranks": "ranks",
-    "group_table": "summary",
-    "link_figures": "links",
-    "link_ranks": "links",
-    "rank_targets": "ranks",
-    "roc_auc": "classification",
-    "summarize_ranks": "summary",
-    "tie_share": "summary",
-}
-
-__all__ = [
-    "Accuracy",
-    "HitsAtK",
-    "LinkMetric",
-    "RankingMetric",
-    "RocAuc",
-    "filtered_ranks",
-    "group_table",
-    "link_figures",
-    "link_ranks",
-    "rank_targets",
-    "roc_auc",
-    "summarize_ranks",
-    "tie_share",
-]
-
-__getattr__, __dir__ = attach(__name__, _LAZY)
+__getattr__, __dir__, __all__ = attach(__name__)

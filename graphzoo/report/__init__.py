@@ -17,22 +17,4 @@ if TYPE_CHECKING:
     from graphzoo.runs.record import find_records as find_records
     from graphzoo.runs.record import group_records as group_records
 
-_LAZY = {
-    "Options": "build",
-    "Report": "content",
-    "build_report": "build",
-    "find_records": ".runs.record",
-    "group_records": ".runs.record",
-    "to_html": "page",
-}
-
-__all__ = [
-    "Options",
-    "Report",
-    "build_report",
-    "find_records",
-    "group_records",
-    "to_html",
-]
-
-__getattr__, __dir__ = attach(__name__, _LAZY)
+__getattr__, __dir__, __all__ = attach(__name__)

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from graphzoo.catalog.tasks import PERCENT
 from graphzoo.report.content import Picture, slug
 from graphzoo.report.paper_figures import lead_metric
 from graphzoo.report.style import FAINT, INK, color, fitted, new_figure, plain_ticks
 from graphzoo.runs.curves import Points, mean_curve, thin
 from graphzoo.runs.published import mean_and_deviation
 from graphzoo.runs.record import Group, Record, flatten
-from graphzoo.runs.tables import PERCENT
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

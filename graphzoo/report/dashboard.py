@@ -10,14 +10,15 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from graphzoo.catalog.tasks import TASKS
 from graphzoo.errors import UsageError
 
 if TYPE_CHECKING:
     from wandb_workspaces.workspaces import Workspace
 
-__all__ = ["Panel", "SECTIONS", "TASKS", "panels", "workspace"]
+__all__ = ["Panel", "SECTIONS", "KINDS", "panels", "workspace"]
 
-TASKS = ("kg", "nodes", "links")
+KINDS = tuple(task.kind for task in TASKS.values() if task.inference)
 
 SECTIONS = ("Quality", "Optimisation", "Speed", "Data", "Comparison")
 
@@ -95,23 +96,23 @@ _ROWS: dict[str, list[tuple[str, Kind, str, tuple[str, ...]]]] = {
         ("Hits@K over K", "table", "evaluation/hits", _LINKS),
     ],
     "Optimisation": [
-        ("Training loss", "line", "train/loss", TASKS),
-        ("Learning rate", "line", "train/lr", TASKS),
-        ("Norm of the gradient", "line", "train/grad_norm", TASKS),
-        ("Entropy of the attention", "line", "train/attention_entropy", TASKS),
+        ("Training loss", "line", "train/loss", KINDS),
+        ("Learning rate", "line", "train/lr", KINDS),
+        ("Norm of the gradient", "line", "train/grad_norm", KINDS),
+        ("Entropy of the attention", "line", "train/attention_entropy", KINDS),
         ("Loss of the edges (NodeFormer), weighted", "line", "train/auxiliary_loss", _JUDGED),
     ],
     "Speed": [
         ("Queries per second", "line", "train/queries_per_s", _KG),
         ("Nodes per second", "line", "train/nodes_per_s", _NODES),
         ("Pairs per second", "line", "train/pairs_per_s", _LINKS),
-        ("Seconds per step: computing, waiting", "line", "train/step_seconds train/data_seconds", TASKS),
-        ("Peak memory, GiB", "line", "train/peak_memory_gib", TASKS),
+        ("Seconds per step: computing, waiting", "line", "train/step_seconds train/data_seconds", KINDS),
+        ("Peak memory, GiB", "line", "train/peak_memory_gib", KINDS),
     ],
     "Data": [
-        ("Nodes or entities", "number", "data/nodes", TASKS),
+        ("Nodes or entities", "number", "data/nodes", KINDS),
         ("Relations", "number", "data/relations", _KG),
-        ("Sizes of the split", "bars", "data/train data/valid data/test", TASKS),
+        ("Sizes of the split", "bars", "data/train data/valid data/test", KINDS),
     ],
     "Comparison": [
         ("Validation MRR and the paper's, mean ± std over seeds", "seeds", "val/mrr paper/mrr", _RANKED),
@@ -158,7 +159,7 @@ _ROWS: dict[str, list[tuple[str, Kind, str, tuple[str, ...]]]] = {
             " ".join(_config("dropout", *_SIZES)) + " test/mrr",
             _LINKS,
         ),
-        ("Parameters", "number", "model/parameters", TASKS),
+        ("Parameters", "number", "model/parameters", KINDS),
     ],
 }
 
@@ -179,7 +180,7 @@ def workspace(project: str, entity: str, *, task: str = "all", name: str = "grap
     Args:
         project: At Weights & Biases.
         entity: User or team.
-        task: "all" or one of `TASKS`.
+        task: "all" or one of `KINDS`.
         name: Of the workspace.
 
     Raises:

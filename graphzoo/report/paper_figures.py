@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from graphzoo.catalog.tasks import PERCENT
 from graphzoo.report.content import Picture, slug
 from graphzoo.report.results import NAMES
 from graphzoo.report.style import FAINT, INK, color, fitted, new_figure
 from graphzoo.runs.published import Published
 from graphzoo.runs.record import Group
-from graphzoo.runs.tables import PERCENT, spread
+from graphzoo.runs.tables import spread
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

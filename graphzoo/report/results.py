@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from graphzoo.catalog.tasks import PERCENT
 from graphzoo.report.content import Block, Note, Section, TableBlock
 from graphzoo.runs.changes import what_differs
 from graphzoo.runs.published import compare
 from graphzoo.runs.record import Group
 from graphzoo.runs.results_file import SELECTED, selection_of
-from graphzoo.runs.tables import PERCENT, format_metric, spread
+from graphzoo.runs.tables import format_metric, spread
 
 __all__ = ["common_title", "headline", "results_section"]
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from graphzoo.catalog.tasks import PERCENT, TaskInfo
 from graphzoo.runs.row import main_metric
 from graphzoo.system.shown import cell, console
 
-__all__ = ["PERCENT", "format_metric", "print_rows", "print_table", "spread"]
+__all__ = ["format_metric", "print_rows", "print_table", "spread"]
 
 
 def spread(name: str, mean: float, deviation: float | None) -> str:
@@ -46,16 +47,13 @@ def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
         console().print(cell(f"differs from the paper: {rows[0]['differs']}"))
 
 
-_RANKING = {"mrr": "MRR", "hits@1": "Hits@1", "hits@3": "Hits@3", "hits@10": "Hits@10", "mr": "MR"}
-# The field gives these in per cent; results.json has them as they are.
-PERCENT = {"acc": "accuracy %", "auroc": "ROC-AUC %", "ap": "AP %"}
-_LINKS = _RANKING | {f"hits@{k}": f"Hits@{k}" for k in (20, 50, 100)} | PERCENT
-_ERRORS = {"rmse": "RMSE"}
 # The other protocol of a model that trains in neighbourhoods, in words.
 _PROTOCOLS = {"whole_graph": "on the whole graph", "neighbourhood": "in neighbourhoods"}
 
 
-def print_table(title: str, metrics: Mapping[str, float], rows: list[dict[str, Any]], split: str) -> None:
+def print_table(
+    title: str, metrics: Mapping[str, float], rows: list[dict[str, Any]], split: str, task: TaskInfo | None
+) -> None:
     """Print the figures of a split: of nodes or links, or of both directions, then of head and tail queries.
 
     Args:
@@ -63,30 +61,25 @@ def print_table(title: str, metrics: Mapping[str, float], rows: list[dict[str, A
         metrics: Logged values such as `test/mrr`.
         rows: Table per relation and direction, as `task.test_table`; rows of all relations are shown.
         split: "val" or "test".
+        task: Whose figures these are; None for a task of one's own, whose metrics are all shown.
     """
     from rich.table import Table
 
-    judged, columns = "nodes", PERCENT
-    if f"{split}/mrr" in metrics:
-        judged, columns = ("queries", _RANKING) if f"{split}/mr" in metrics else ("links", _LINKS)
-    elif f"{split}/rmse" in metrics:
-        judged, columns = "pairs", _ERRORS
+    unit, columns = (task.unit, task.columns) if task else ("", {})
     names = [name for name in columns if f"{split}/{name}" in metrics]
     table = Table(title=cell(title), title_justify="left", min_width=len(title) + 2)
-    if judged == "links":  # too many figures for one line
+    if unit == "links":  # too many figures for one line
         table.add_column("links")
         table.add_column({"val": "validation"}.get(split, split), justify="right")
         for name in names:
             table.add_row(columns[name], format_metric(name, metrics[f"{split}/{name}"]))
         console().print(table)
         return
-    table.add_column(judged)
-    if names and judged == "nodes":
-        names.append("loss")
+    table.add_column(unit)
     for name in names or metrics:
         table.add_column(cell(columns.get(name, name)), justify="right")
     if names:
-        label = "both directions" if judged == "queries" else {"val": "validation"}.get(split, split)
+        label = "both directions" if unit == "queries" else {"val": "validation"}.get(split, split)
         table.add_row(label, *(format_metric(name, metrics[f"{split}/{name}"]) for name in names))
     else:
         table.add_row("all", *(format_metric(name, value) for name, value in metrics.items()))

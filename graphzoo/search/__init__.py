@@ -10,8 +10,4 @@ if TYPE_CHECKING:
     from graphzoo.search.space import Space as Space
     from graphzoo.search.space import read_space as read_space
 
-_LAZY = {"Space": "space", "read_space": "space"}
-
-__all__ = ["Space", "read_space"]
-
-__getattr__, __dir__ = attach(__name__, _LAZY)
+__getattr__, __dir__, __all__ = attach(__name__)

@@ -13,14 +13,4 @@ if TYPE_CHECKING:
     from graphzoo.tasks.link_prediction import LinkPrediction as LinkPrediction
     from graphzoo.tasks.node_classification import NodeClassification as NodeClassification
 
-_LAZY = {
-    "Task": "base",
-    "HeuristicEstimation": "heuristic_estimation",
-    "KGCompletion": "kg_completion",
-    "LinkPrediction": "link_prediction",
-    "NodeClassification": "node_classification",
-}
-
-__all__ = ["HeuristicEstimation", "KGCompletion", "LinkPrediction", "NodeClassification", "Task"]
-
-__getattr__, __dir__ = attach(__name__, _LAZY)
+__getattr__, __dir__, __all__ = attach(__name__)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from lightning.pytorch import Callback, Trainer
 
 from graphzoo.callbacks import BestCheckpoint, Throughput
+from graphzoo.catalog.tasks import task_of
 from graphzoo.runs.results_file import FORMAT, SELECTED, config_hash, write_results, write_rows
 from graphzoo.runs.tables import print_table
 from graphzoo.system.paths import relative
@@ -104,7 +105,7 @@ def report_results(
         title += f", {found['protocol']}"
     if selection == SELECTED[2]:
         title += ", never validated"
-    print_table(title, metrics, rows, split)
+    print_table(title, metrics, rows, split, task_of(model))
     tell(f"results: {relative(run_dir / 'results.json')}\n")
 
 

@@ -22,6 +22,7 @@ from graphzoo.analysis import (
 )
 from graphzoo.analysis.nodes import project
 from graphzoo.analysis.triples import categories
+from graphzoo.catalog.tasks import TASKS
 from graphzoo.errors import UsageError
 from graphzoo.metrics import link_figures, summarize_ranks
 from graphzoo.metrics.summary import group_table
@@ -320,7 +321,7 @@ def test_the_printed_table_takes_no_relation_called_all_for_all_relations(asked,
     (best, worst, index), triples = asked
     rows = group_table(best, worst, index, triples, RELATIONS, ties="realistic", hits=(1, 10))
     assert sum(row["relation"] == "all" for row in rows) == 6
-    print_table("test", {"test/mrr": 0.5, "test/mr": 9.0}, rows, "test")
+    print_table("test", {"test/mrr": 0.5, "test/mr": 9.0}, rows, "test", TASKS["kg-completion"])
     printed = capsys.readouterr().out
     for row in rows[1:3]:
         (line,) = (line for line in printed.splitlines() if f" {row['direction']} " in line)

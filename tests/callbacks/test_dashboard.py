@@ -10,7 +10,7 @@ import yaml
 from graphzoo.catalog.presets import find_preset, list_presets
 from graphzoo.cli import commands as cli
 from graphzoo.errors import UsageError
-from graphzoo.report.dashboard import SECTIONS, TASKS, panels, workspace
+from graphzoo.report.dashboard import KINDS, SECTIONS, panels, workspace
 from graphzoo.runs.published import parse_published
 
 RUNS = {"kg": "once", "nodes": "nodes", "links": "links"}
@@ -23,7 +23,7 @@ def value_of(config, path):
     return config
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", KINDS)
 def test_each_panel_shows_what_a_run_of_its_task_has(wandb_runs, task):
     of_classes, of_labels = wandb_runs.nodes[0], wandb_runs.labels[0]
     chosen = panels(task)
@@ -60,14 +60,14 @@ def test_what_a_recipe_published_has_a_line_and_a_test_panel(preset):
 
 def test_the_panels_of_a_task_are_those_of_the_whole(wandb_runs):
     everything = panels()
-    assert {panel for task in TASKS for panel in panels(task)} == set(everything)
+    assert {panel for task in KINDS for panel in panels(task)} == set(everything)
     kinds = {panel.kind for panel in everything if panel.section == "Comparison"}
     assert {"parallel", "seeds", "seed bars"} <= kinds
     (run,) = wandb_runs.nodes
     assert run.config["group"] == run.run.run_group, "seeds are averaged over it"
 
 
-@pytest.mark.parametrize("task", ["all", *TASKS])
+@pytest.mark.parametrize("task", ["all", *KINDS])
 def test_the_file_holds_every_panel(tmp_path, capsys, task):
     pytest.importorskip("wandb_workspaces")
     out = tmp_path / "new" / "dashboard.json"
@@ -116,7 +116,7 @@ def test_seeds_are_averaged_with_their_deviation():
         (["--project"], "--project needs a value"),
         (["zoo"], "required: --project"),
         (["zoo", "--project", "zoo"], "takes no 'zoo'"),
-        (["--project", "zoo", "--task", "node"], "--task is one of all, kg, nodes, links, got 'node'"),
+        (["--project", "zoo", "--task", "node"], "--task is one of all, kg, links, nodes, got 'node'"),
     ],
 )
 def test_wrong_options_take_a_few_lines(capsys, words, said):

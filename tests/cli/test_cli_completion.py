@@ -74,7 +74,7 @@ def test_fixed_choices_are_those_that_the_commands_take(offer):
         ("export", "run", "--to"): export.FORMATS,
         ("results", "--format"): results._FORMATS,
         ("plot", "run", "--format"): plot.FORMATS,
-        ("dashboard", "--task"): ("all", *dashboard.TASKS),
+        ("dashboard", "--task"): ("all", *dashboard.KINDS),
         ("predict", "--known"): known,
         ("search", "galit", "cora", "--sampler"): SAMPLERS,
     }

@@ -14,15 +14,4 @@ if TYPE_CHECKING:
     from graphzoo.datasets.link.table import find_link_source as find_link_source
     from graphzoo.datasets.link.table import list_link_graphs as list_link_graphs
 
-_LAZY = {
-    "LinkGraph": "graph",
-    "LinkSplit": "graph",
-    "find_link_source": "table",
-    "link_graph_from_files": "own",
-    "list_link_graphs": "table",
-    "load_link_graph": "load",
-}
-
-__all__ = sorted(_LAZY)
-
-__getattr__, __dir__ = attach(__name__, _LAZY)
+__getattr__, __dir__, __all__ = attach(__name__)

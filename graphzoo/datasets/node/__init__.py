@@ -17,18 +17,4 @@ if TYPE_CHECKING:
     from graphzoo.datasets.node.table import find_node_source as find_node_source
     from graphzoo.datasets.node.table import list_node_graphs as list_node_graphs
 
-_LAZY = {
-    "NodeGraph": "graph",
-    "NodeSplit": "splits",
-    "find_node_source": "table",
-    "knn_graph": "knn",
-    "list_node_graphs": "table",
-    "load_node_graph": "load",
-    "node_graph_from_files": "own",
-    "per_class_split": "splits",
-    "random_split": "splits",
-}
-
-__all__ = sorted(_LAZY)
-
-__getattr__, __dir__ = attach(__name__, _LAZY)
+__getattr__, __dir__, __all__ = attach(__name__)

@@ -9,8 +9,4 @@ from graphzoo.lazy import attach
 if TYPE_CHECKING:
     from graphzoo.report.models.choose import model_blocks as model_blocks
 
-_LAZY = {"model_blocks": "choose"}
-
-__all__ = ["model_blocks"]
-
-__getattr__, __dir__ = attach(__name__, _LAZY)
+__getattr__, __dir__, __all__ = attach(__name__)
