@@ -8,7 +8,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -124,8 +124,7 @@ def _fit(folder: Path, options: list[str], window: int) -> Outcome:
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "log.txt"
     plan = make_plan("fit", [*options, "--run_dir", str(folder / "run")])
-    plan.tests = plan.leaves_graph = False
-    plan.callbacks = [best]
+    plan = replace(plan, tests=False, leaves_graph=False, callbacks=(best,))
     with (
         log.open("w", encoding="utf-8") as file,
         contextlib.redirect_stderr(file),

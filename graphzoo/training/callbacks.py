@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import LearningRateMonitor, ProgressBar
 from lightning.pytorch.strategies.launchers import _SubprocessScriptLauncher
 
+from graphzoo import callbacks as own
 from graphzoo.callbacks import Interrupted
+from graphzoo.callbacks.summary import RunSummary
+from graphzoo.errors import UsageError
+from graphzoo.runs.published import published_values
 from graphzoo.system.memory import is_out_of_memory
 from graphzoo.system.processes import lost_a_process
 from graphzoo.tasks.base import Task
 from graphzoo.tasks.room import refuse_untrainable, what_takes_less
-from graphzoo.training.plan import Plan
+from graphzoo.training.state import RunState
 
-__all__ = ["Artifacts", "Began", "GoesOn", "Monitor"]
+__all__ = ["Artifacts", "Began", "GoesOn", "Monitor", "callbacks_of", "checkpoints_of"]
 
 
 class Began(Callback):
     """Notes that the settings are behind and the run itself has begun; what it takes when a run fails."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
+    def __init__(self, state: RunState) -> None:
+        self.state = state
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Refuse a model that cannot be trained here before it takes memory."""
@@ -32,15 +39,15 @@ class Began(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Training begins."""
-        self.plan.began = True
+        self.state.began = True
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Validation begins, or the sanity check before training."""
-        self.plan.began = True
+        self.state.began = True
 
     def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """The test begins."""
-        self.plan.began = True
+        self.state.began = True
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Say what takes less memory, and end the processes that would wait for this one."""
@@ -91,3 +98,74 @@ class Artifacts(Callback):
         datamodule = trainer.datamodule  # type: ignore[attr-defined]
         if trainer.is_global_zero and hasattr(datamodule, "save_artifacts"):
             datamodule.save_artifacts(self.directory)
+
+
+def callbacks_of(
+    state: RunState,
+    run_dir: Path,
+    config: dict[str, Any],
+    given: Sequence[Callback],
+    names: Mapping[str, str],
+) -> list[Callback]:
+    """What every run of the command has around the user's callbacks, but for its checkpoints.
+
+    Args:
+        state: Of the run.
+        run_dir: Where they write.
+        config: The Trainer's arguments, its loggers made; the bar is switched off where nobody sees it.
+        given: The user's callbacks.
+        names: Model, data, recipe and task.
+    """
+    plan = state.plan
+    callbacks: list[Callback] = [Monitor(), own.Throughput(), own.NanGuard(), Began(state), *plan.callbacks]
+    if plan.leaves_graph:
+        callbacks.append(Artifacts(run_dir / "graph"))
+    if plan.tests or plan.command == "test":
+        callbacks.append(own.EvaluationFiles(run_dir))
+    if any(type(logger).__name__ == "WandbLogger" for logger in config["logger"] or []):
+        if plan.quiet:
+            import wandb
+
+            wandb.setup()  # reads WANDB_SILENT; before it, wandb warns of what Lightning's logger passes
+        callbacks.append(own.WandbRun(run_dir, dict(names), _published(state)))
+    fits = plan.command == "fit"
+    if config["logger"] is not False and fits:
+        callbacks += [LearningRateMonitor(logging_interval="epoch"), own.Diagnostics()]
+    if plan.quiet:
+        config["enable_progress_bar"] = False
+    if config.get("enable_progress_bar") is not False and fits:
+        callbacks += [RunSummary(), own.EpochLines()]
+    if config.get("enable_progress_bar") is None and not any(isinstance(c, ProgressBar) for c in given):
+        if sys.stdout.isatty():
+            callbacks.append(own.ProgressBar())
+        else:
+            config["enable_progress_bar"] = False
+    return callbacks
+
+
+def checkpoints_of(model: object, run_dir: Path, config: Mapping[str, Any]) -> list[Callback]:
+    """The best and the last checkpoint of a training, unless its settings want none.
+
+    Args:
+        model: Says by `monitor` and `mode` which is best.
+        run_dir: Where they go.
+        config: The Trainer's arguments.
+    """
+    if config.get("enable_checkpointing") is False or config.get("fast_dev_run"):
+        return []
+    directory = run_dir.absolute() / "checkpoints"
+    best = (
+        own.BestCheckpoint(directory, mode=getattr(model, "mode", "max"))
+        if hasattr(model, "monitor")
+        else None
+    )
+    return [*([best] if best else []), own.LastCheckpoint(directory)]
+
+
+def _published(state: RunState) -> dict[str, float]:
+    """The paper's test figures, where the recipe names them."""
+    try:
+        published = published_values(state.model, state.plan.recipe, state.data)
+    except UsageError:  # the run names a recipe that is no longer there
+        return {}
+    return {name: figure.value for name, figure in published.items()}

@@ -31,7 +31,7 @@ from graphzoo.system.memory import available_bytes
 from graphzoo.system.shown import console
 from graphzoo.system.units import counted, duration, size
 from graphzoo.tasks.room import refuse_untrainable
-from graphzoo.training.plan import Plan
+from graphzoo.training.state import RunState
 
 __all__ = ["DRY_SETTINGS", "DryRun", "limited_memory"]
 
@@ -57,15 +57,15 @@ class DryRun(Callback):
 
     Args:
         asked: The Trainer's arguments as the user has them: how often the real run validates.
-        plan: Told when no step was taken that the settings are at fault.
+        state: Told when no step was taken that the settings are at fault.
 
     Raises:
         UsageError: for a `val_check_interval` that is no time.
     """
 
-    def __init__(self, asked: dict[str, Any], plan: Plan) -> None:
-        self._plan = plan
-        self._after = ", then the test" if plan.tests else ""
+    def __init__(self, asked: dict[str, Any], state: RunState) -> None:
+        self._state = state
+        self._after = ", then the test" if state.plan.tests else ""
         self._every: int | None = asked.get("check_val_every_n_epoch", 1)
         self._interval = asked.get("val_check_interval")
         interval_seconds(self._interval)  # refused before anything is timed
@@ -137,7 +137,7 @@ class DryRun(Callback):
         """
         if self._steps:
             return
-        self._plan.began = False
+        self._state.began = False
         raise UsageError(
             f"there is no step to time: training stands at epoch {trainer.current_epoch}, step "
             f"{trainer.global_step}, and ends there\n"

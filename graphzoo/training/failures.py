@@ -17,7 +17,7 @@ from graphzoo.system.paths import relative
 from graphzoo.system.processes import lost_a_process, rank
 from graphzoo.system.shown import tell, visible
 from graphzoo.system.streams import refuses_output
-from graphzoo.training.plan import Plan
+from graphzoo.training.state import RunState
 from graphzoo.training.trust import plain_settings
 
 __all__ = [
@@ -33,27 +33,27 @@ _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _PATIENCE = 3.0
 
 
-def tell_error(error: BaseException, plan: Plan) -> int:
+def tell_error(error: BaseException, state: RunState) -> int:
     """Six lines for any error; 2 when the command line, a file or a setting is wrong, 1 for a failed run."""
     text = "\n".join(map(visible, shorten(str(error), lines=4).splitlines())) or type(error).__name__
     more = "\n--debug shows the traceback"
     if lost_a_process(error):
         return tell_lines("another process of the run has ended; it said why, or was killed", 1)
     if is_out_of_memory(error):
-        return tell_lines(_no_memory(error, plan), 1)
+        return tell_lines(_no_memory(error, state), 1)
     if isinstance(error, NonFiniteError):
-        return tell_lines(f"{'training stopped' if plan.command == 'fit' else 'stopped'}: {text}", 1)
+        return tell_lines(f"{'training stopped' if state.plan.command == 'fit' else 'stopped'}: {text}", 1)
     if isinstance(error, OSError) and error.filename is None and refuses_output():
-        return tell_lines(f"{of_system(error)[0]}\n{how_to_resume(plan)}", 1)
-    if isinstance(error, OSError) and error.errno in _NO_ROOM and plan.began:
-        return tell_lines(_no_room(error, plan), 1)
+        return tell_lines(f"{of_system(error)[0]}\n{how_to_resume(state)}", 1)
+    if isinstance(error, OSError) and error.errno in _NO_ROOM and state.began:
+        return tell_lines(_no_room(error, state), 1)
     if isinstance(error, UsageError):
         # Tasks refuse a checkpoint for other data only when judging begins.
-        return tell_lines(text, 1 if plan.began and plan.command == "fit" else 2)
+        return tell_lines(text, 1 if state.began and state.plan.command == "fit" else 2)
     if type(error).__module__.startswith("wandb."):
         remedy = "Without an account or a network: WANDB_MODE=offline keeps the run on this machine"
-        return tell_lines(f"Weights & Biases: {text}\n{remedy}", 1 if plan.began else 2)
-    if plan.began:
+        return tell_lines(f"Weights & Biases: {text}\n{remedy}", 1 if state.began else 2)
+    if state.began:
         return tell_lines(f"{type(error).__name__}: {text}{more}", 1)
     if isinstance(error, OSError) and error.filename is not None:
         told, status = of_system(error)
@@ -71,31 +71,36 @@ def tell_error(error: BaseException, plan: Plan) -> int:
     return tell_lines(f"{type(error).__name__}: {text}{more}", 1)
 
 
-def _no_room(error: OSError, plan: Plan) -> str:
+def _no_room(error: OSError, state: RunState) -> str:
     """A disk or quota is full: what could not be written, what is left, and how to go on."""
     text = f"cannot write {error.filename or 'a file of the run'}: {error.strerror}"
-    return f"{text}\nMake room. {how_to_resume(plan)}"
+    return f"{text}\nMake room. {how_to_resume(state)}"
 
 
-def _no_memory(error: BaseException, plan: Plan) -> str:
+def _no_memory(error: BaseException, state: RunState) -> str:
     """What ran out of memory, what takes less, what is left, and how to go on."""
     lines = str(error).splitlines()
     if not isinstance(error, OutOfMemoryError):
         cause = lines[0] if lines else type(error).__name__
         remedy = getattr(error, "__notes__", ["Take a smaller batch or model, or a device with more memory"])
         lines = [f"out of memory: {cause}", *remedy]
-    lost = plan.began and plan.command == "fit" and not plan.dry_run
-    return "\n".join([*lines, how_to_resume(plan)] if lost else lines)
+    lost = state.began and state.plan.command == "fit" and not state.plan.dry_run
+    return "\n".join([*lines, how_to_resume(state)] if lost else lines)
 
 
-def how_to_resume(plan: Plan) -> str:
+def how_to_resume(state: RunState) -> str:
     """How a run that ended early is gone on with, or begun anew when it left no checkpoint."""
-    run = plan.run_dir or (Path(found) if (found := os.environ.get("GRAPHZOO_RUN_DIR")) else None)
-    if plan.command != "fit" or plan.dry_run or run is None or not (run / "config.yaml").is_file():
+    run = state.plan.run_dir or (Path(found) if (found := os.environ.get("GRAPHZOO_RUN_DIR")) else None)
+    if (
+        state.plan.command != "fit"
+        or state.plan.dry_run
+        or run is None
+        or not (run / "config.yaml").is_file()
+    ):
         return "Then give the same command again"
     good = [str(relative(path)) for path in sorted(run.glob("checkpoints/*.ckpt"))]
     if not good:
-        same = f"{relative(run)}/config.yaml" + ("" if plan.tests else " --no-test")
+        same = f"{relative(run)}/config.yaml" + ("" if state.plan.tests else " --no-test")
         return f"There is no checkpoint yet. Begin anew: graphzoo fit --config {same}"
     again = f"graphzoo fit --ckpt_path {relative(run)}{needs_trust(run)}"
     return f"Checkpoints: {', '.join(good)}\nGo on with: {again}"

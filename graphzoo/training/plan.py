@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from graphzoo.catalog.tasks import TASKS, check_task, model_names, nearest_model
 from graphzoo.errors import UsageError
 from graphzoo.runs.checkpoints import locate
 from graphzoo.runs.directory import is_child, several_processes
-from graphzoo.runs.lock import RunLock
 from graphzoo.training.options import (
     check_options,
     header_of_configs,
@@ -34,13 +33,14 @@ from graphzoo.training.options import (
 __all__ = ["Plan", "draw_seed", "make_plan"]
 
 
-@dataclass
+@dataclass(frozen=True)
 class Plan:
-    """What a command line asks for.
+    """What a command line asks for; `RunState` says what has become of it.
 
     Args:
         command: fit, validate or test.
         arguments: What LightningCLI gets.
+        typed: The user's own arguments, presets and checkpoint left out.
         model: Name of the model, for the run directory and the results; empty until it is known.
         data: Likewise for the data.
         recipe: `<model>/<name>` or empty.
@@ -56,20 +56,15 @@ class Plan:
         debug: Whether errors that are no wrong setting show their traceback.
         dry_run: Whether a few steps are timed and nothing is written.
         quiet: Whether nothing is said but the result and what went wrong.
-        used: What was taken, for the line printed at the start.
-        typed: The user's own arguments, presets and checkpoint left out.
-        missing: Folders that were not there when the run directory was chosen, the innermost first.
-        wrote: The config.yaml that this process wrote.
-        events: TensorBoard's files that a resumed run had before; None until it is known.
-        lock: Makes this process the one writer of the run directory.
-        began: Whether training or judging has begun: what fails then is no wrong setting, unless it says so.
         tests: Whether `fit` ends with the test split.
         leaves_graph: Whether `fit` leaves what prediction needs beside the weights; trials do not.
+        used: What was taken, for the line printed at the start.
         callbacks: More callbacks for the Trainer, from a caller in Python.
     """
 
     command: str
-    arguments: list[str]
+    arguments: tuple[str, ...]
+    typed: tuple[str, ...] = ()
     model: str = ""
     data: str = ""
     recipe: str = ""
@@ -85,22 +80,20 @@ class Plan:
     debug: bool = False
     dry_run: bool = False
     quiet: bool = False
-    used: list[str] = field(default_factory=list)
-    typed: list[str] = field(default_factory=list)
-    missing: list[Path] = field(default_factory=list)
-    wrote: Path | None = None
-    events: set[Path] | None = None
-    lock: RunLock | None = None
-    began: bool = False
     tests: bool = True
     leaves_graph: bool = True
-    callbacks: list[Any] = field(default_factory=list)
+    used: tuple[str, ...] = ()
+    callbacks: tuple[Any, ...] = ()
 
     def names(self, option: str) -> bool:
         """Whether the user's arguments set `option`, written short or with `init_args`."""
         group, _, key = option.partition(".")
         spellings = (f"--{group}.{key}", f"--{group}.init_args.{key}")
-        return any(argument.partition("=")[0].rstrip("+") in spellings for argument in self.arguments)
+        return any(argument.partition("=")[0].rstrip("+") in spellings for argument in self.typed)
+
+    def taking(self, used: str, *words: str, **names: Any) -> Plan:
+        """The plan with further words in front of the user's, what they stand for, and what they bring."""
+        return replace(self, used=(*self.used, used), arguments=(*self.arguments, *words), **names)
 
 
 def make_plan(command: str, argv: list[str]) -> Plan:
@@ -115,68 +108,74 @@ def make_plan(command: str, argv: list[str]) -> Plan:
     """
     values, flags, rest = split_options(argv)
     check_options(command, rest)
-    plan = Plan(command, rest, override="override" in flags, trust="trust" in flags, debug="debug" in flags)
-    plan.typed = rest
-    plan.quiet = "quiet" in flags
-    if "no_test" in flags:
-        if command != "fit":
-            raise UsageError(f"--no-test is for fit, which ends with a test; leave it out of {command}")
-        plan.tests = False
-    if "dry_run" in flags:
-        if command != "fit":
-            raise UsageError(f"--dry-run times training steps, {command} has none: graphzoo fit --dry-run")
-        plan.dry_run = True
-    plan.run_dir = Path(values["run_dir"]) if "run_dir" in values else None
-    plan.seed = _seed(values.get("seed"))
+    plan = _wish(command, values, flags, rest)
     data = _data(values.get("data"))
     model = _model(values.get("model"))
-    _locate_checkpoint(plan, values.get("ckpt_path"), data, model)
-
-    if plan.resume and plan.source_run is not None and plan.tests:
-        # asked for once, the test split is left alone to the end
-        plan.tests = read_header(plan.source_run / "config.yaml").get("test") != "no"
-
+    plan = _locate_checkpoint(plan, values.get("ckpt_path"), data, model)
     own_config = any(argument.partition("=")[0] in ("--config", "-c") for argument in rest)
-    front: list[str] = []
     if plan.source_run is not None and not own_config and not (data and model):
-        plan.run_config = plan.source_run / "config.yaml"
-        front += ["--config", str(plan.run_config)]
-        _take_names(plan, read_header(plan.run_config))
-        plan.used.append(f"the configuration of {plan.source_run}")
-        if plan.resume and not plan.tests:
-            plan.used.append("no test as so far")
+        plan = _lean_on_run(plan, plan.source_run)
     elif own_config:
-        _take_names(plan, header_of_configs(rest))
-    _check_complete(plan, data, model, own_config)
-    front += _apply_data(plan, data)
-    front += _apply_model(plan, model)
-    if isinstance(data, Preset) and isinstance(model, Preset):
-        check_task(data, model)
-    if command == "fit" and isinstance(model, Preset) and model.header.get("kind") == "heuristic":
-        raise UsageError(
-            f"model {model.name} is a heuristic: there is nothing to train\n"
-            "Judge it with graphzoo test and the same --model and --data"
-        )
-    front += _apply_recipe(plan, values.get("recipe"), fresh=model is not None and plan.run_config is None)
-    front += _apply_trainer(plan, values.get("trainer"))
-    front += _apply_loggers(plan, values.get("logger"))
-    if (
-        isinstance(data, Preset)
-        and (needed := data.header.get("requires"))
-        and not own_config
-        and not plan.names(needed)
-    ):
-        raise UsageError(f"data {data.name} needs your files: add --{needed} FOLDER_OR_FILES")
+        plan = replace(plan, **_names_in(header_of_configs(rest)))
+    plan = _check_complete(plan, data, model, own_config)
+    plan = _apply_model(_apply_data(plan, data), model)
+    _check_pair(plan, data, model)
+    plan = _apply_recipe(plan, values.get("recipe"), fresh=model is not None and plan.run_config is None)
+    plan = _apply_loggers(_apply_trainer(plan, values.get("trainer")), values.get("logger"))
+    if isinstance(data, Preset) and (needed := data.header.get("requires")):
+        if not own_config and not plan.names(needed):
+            raise UsageError(f"data {data.name} needs your files: add --{needed} FOLDER_OR_FILES")
     # A model preset without a data preset fits no task by itself: the user's file has to come first then.
     lead = rest if own_config and model is not None and data is None else []
     task = TASKS.get(data.header.get("task", "")) if isinstance(data, Preset) else None
     typed = watch_metric(without_configs(rest) if lead else rest, task)
-    plan.arguments = [*only_configs(lead), *front, *typed]
-    if plan.seed is not None:
-        plan.arguments += ["--seed_everything", str(plan.seed)]
-    if plan.checkpoint is not None:
-        plan.arguments += ["--ckpt_path", str(plan.checkpoint)]
+    seed = [] if plan.seed is None else ["--seed_everything", str(plan.seed)]
+    start = [] if plan.checkpoint is None else ["--ckpt_path", str(plan.checkpoint)]
+    return replace(plan, arguments=(*only_configs(lead), *plan.arguments, *typed, *seed, *start))
+
+
+def _wish(command: str, values: dict[str, str], flags: set[str], rest: list[str]) -> Plan:
+    """What the words say by themselves."""
+    if "no_test" in flags and command != "fit":
+        raise UsageError(f"--no-test is for fit, which ends with a test; leave it out of {command}")
+    if "dry_run" in flags and command != "fit":
+        raise UsageError(f"--dry-run times training steps, {command} has none: graphzoo fit --dry-run")
+    return Plan(
+        command,
+        (),
+        tuple(rest),
+        seed=_seed(values.get("seed")),
+        run_dir=Path(values["run_dir"]) if "run_dir" in values else None,
+        tests="no_test" not in flags,
+        override="override" in flags,
+        trust="trust" in flags,
+        debug="debug" in flags,
+        dry_run="dry_run" in flags,
+        quiet="quiet" in flags,
+    )
+
+
+def _lean_on_run(plan: Plan, run: Path) -> Plan:
+    """The configuration of the run whose checkpoint was given."""
+    config = run / "config.yaml"
+    names = _names_in(read_header(config))
+    plan = replace(
+        plan.taking(f"the configuration of {run}", "--config", str(config), **names), run_config=config
+    )
+    if plan.resume and not plan.tests:
+        return plan.taking("no test as so far")
     return plan
+
+
+def _check_pair(plan: Plan, data: Preset | str | None, model: Preset | str | None) -> None:
+    """Refuse a model that does not suit the data's task, and a training of what cannot be trained."""
+    if isinstance(data, Preset) and isinstance(model, Preset):
+        check_task(data, model)
+    if plan.command == "fit" and isinstance(model, Preset) and model.header.get("kind") == "heuristic":
+        raise UsageError(
+            f"model {model.name} is a heuristic: there is nothing to train\n"
+            "Judge it with graphzoo test and the same --model and --data"
+        )
 
 
 def _data(value: str | None) -> Preset | str | None:
@@ -213,23 +212,26 @@ def _model(value: str | None) -> Preset | str | None:
 
 def _locate_checkpoint(
     plan: Plan, value: str | None, data: Preset | str | None, model: Preset | str | None
-) -> None:
+) -> Plan:
     if value is None:
-        return
+        return plan
     pattern = f"{_short(model) or '*'}-{_short(data) or '*'}"
-    plan.checkpoint, plan.source_run = locate(plan.command, value, run_dir=plan.run_dir, pattern=pattern)
-    in_place = plan.run_dir is None or (plan.source_run is not None and _same(plan.run_dir, plan.source_run))
-    if plan.command == "fit" and plan.checkpoint.stem == "last" and plan.source_run is not None and in_place:
-        plan.resume = True
-        plan.run_dir = plan.source_run
+    checkpoint, run = locate(plan.command, value, run_dir=plan.run_dir, pattern=pattern)
+    plan = replace(plan, checkpoint=checkpoint, source_run=run)
+    in_place = plan.run_dir is None or (run is not None and _same(plan.run_dir, run))
+    if plan.command != "fit" or checkpoint.stem != "last" or run is None or not in_place:
+        return plan
+    # asked for once, the test split is left alone to the end
+    tests = plan.tests and read_header(run / "config.yaml").get("test") != "no"
+    return replace(plan, resume=True, run_dir=run, tests=tests)
 
 
 def _check_complete(
     plan: Plan, data: Preset | str | None, model: Preset | str | None, own_config: bool
-) -> None:
-    """Say what is missing, unless a configuration file brings it."""
+) -> Plan:
+    """Say what is missing, unless a configuration file or the checkpoint brings it."""
     if own_config or plan.run_config is not None:
-        return
+        return plan
     if data is None:
         names = ", ".join(preset.name for preset in list_presets("data")[:6])
         if plan.checkpoint is not None:
@@ -241,99 +243,81 @@ def _check_complete(
             f"{plan.command} needs a data set: add --data NAME\n"
             f"There are: {names}, ... (`graphzoo list data`)"
         )
-    if model is None and not plan.names("model.encoder"):
-        if plan.checkpoint is not None:
-            plan.encoder_from_checkpoint = True
-            return
-        task = TASKS.get(data.header.get("task", "")) if isinstance(data, Preset) else None
-        presets = [
-            preset
-            for preset in list_presets("model")
-            if task is None or preset.header.get("kind") in task.accepts
-        ]
-        names = ", ".join([*(preset.name for preset in presets), *encoder_plugins()])
-        raise UsageError(f"{plan.command} needs a model: add --model NAME\nThere are: {names}")
+    if model is not None or plan.names("model.encoder"):
+        return plan
+    if plan.checkpoint is not None:
+        return replace(plan, encoder_from_checkpoint=True)
+    task = TASKS.get(data.header.get("task", "")) if isinstance(data, Preset) else None
+    presets = [
+        preset
+        for preset in list_presets("model")
+        if task is None or preset.header.get("kind") in task.accepts
+    ]
+    names = ", ".join([*(preset.name for preset in presets), *encoder_plugins()])
+    raise UsageError(f"{plan.command} needs a model: add --model NAME\nThere are: {names}")
 
 
-def _apply_data(plan: Plan, data: Preset | str | None) -> list[str]:
+def _apply_data(plan: Plan, data: Preset | str | None) -> Plan:
     if data is None:
-        return []
-    plan.data = _short(data)
+        return plan
     if isinstance(data, str):
-        return []
-    plan.used.append(f"data {data.name}")
-    return ["--config", str(data.path)]
+        return replace(plan, data=_short(data))
+    return plan.taking(f"data {data.name}", "--config", str(data.path), data=data.name)
 
 
-def _apply_model(plan: Plan, model: Preset | str | None) -> list[str]:
+def _apply_model(plan: Plan, model: Preset | str | None) -> Plan:
     if model is None:
-        return []
-    plan.model = _short(model)
+        return plan
     if isinstance(model, Preset):
-        plan.used.append(f"model {model.name}")
-        return ["--config", str(model.path)]
-    if model.startswith("plugin:") and (plugin := find_plugin(plan.model)):
-        class_path = plugin.value.replace(":", ".")
-        plan.used.append(f"model {plugin.name} ({class_path})")
-        return [f"--model.init_args.encoder={class_path}"]
-    return []
+        return plan.taking(f"model {model.name}", "--config", str(model.path), model=model.name)
+    name = _short(model)
+    if model.startswith("plugin:") and (plugin := find_plugin(name)):
+        path = plugin.value.replace(":", ".")
+        return plan.taking(f"model {plugin.name} ({path})", f"--model.init_args.encoder={path}", model=name)
+    return replace(plan, model=name)
 
 
-def _apply_recipe(plan: Plan, value: str | None, *, fresh: bool) -> list[str]:
+def _apply_recipe(plan: Plan, value: str | None, *, fresh: bool) -> Plan:
     """The recipe asked for, or the one that model and data have together."""
     if value == "none":
-        plan.recipe = ""
-        return []
+        return replace(plan, recipe="")
     if value is not None and value.endswith((".yaml", ".yml")):
         if not Path(value).is_file():
             raise UsageError(f"there is no recipe file {value!r}")
-        plan.recipe = Path(value).stem
-        plan.used.append(f"recipe {value}")
-        return ["--config", value]
+        return plan.taking(f"recipe {value}", "--config", value, recipe=Path(value).stem)
     if value is not None:
         if not plan.model:
             raise UsageError(f"--recipe {value} needs --model NAME: recipes belong to a model")
         recipe = find_preset("recipe", value.removeprefix(f"{plan.model}/"), model=plan.model)
+    elif not fresh:
+        return plan
     else:
-        if not fresh:
-            return []
-        mine = [
-            preset
-            for preset in list_presets("recipe", plan.model)
-            if preset.name == f"{plan.model}/{plan.data}"
-        ]
+        usual = f"{plan.model}/{plan.data}"
+        mine = [preset for preset in list_presets("recipe", plan.model) if preset.name == usual]
         if not mine:
-            plan.used.append("no recipe")
-            return []
+            return plan.taking("no recipe")
         recipe = mine[0]
-    plan.recipe = recipe.name
-    plan.used.append(f"recipe {recipe.name}")
-    return ["--config", str(recipe.path)]
+    return plan.taking(f"recipe {recipe.name}", "--config", str(recipe.path), recipe=recipe.name)
 
 
-def _apply_trainer(plan: Plan, value: str | None) -> list[str]:
+def _apply_trainer(plan: Plan, value: str | None) -> Plan:
     if value is None or passes_through("trainer", value):
-        return []
+        return plan
     preset = find_preset("trainer", value)
-    plan.used.append(f"trainer {preset.name}")
-    return ["--config", str(preset.path)]
+    return plan.taking(f"trainer {preset.name}", "--config", str(preset.path))
 
 
-def _apply_loggers(plan: Plan, value: str | None) -> list[str]:
-    if value is None:
-        return []
-    presets = [find_preset("logger", name) for name in dict.fromkeys(value.split(",")) if name]
-    arguments: list[str] = []
+def _apply_loggers(plan: Plan, value: str | None) -> Plan:
+    presets = [find_preset("logger", name) for name in dict.fromkeys((value or "").split(",")) if name]
     # `csv` clears the list that the others add to.
     for preset in sorted(presets, key=lambda preset: preset.name != "csv"):
-        plan.used.append(f"logger {preset.name}")
-        arguments += ["--config", str(preset.path)]
-    return arguments
+        plan = plan.taking(f"logger {preset.name}", "--config", str(preset.path))
+    return plan
 
 
-def _take_names(plan: Plan, header: dict[str, str]) -> None:
+def _names_in(header: dict[str, str]) -> dict[str, Any]:
     """Names that a saved configuration carries in its first lines."""
-    plan.model, plan.data, plan.recipe = (header.get(key, "") for key in ("model", "data", "recipe"))
+    return {key: header.get(key, "") for key in ("model", "data", "recipe")}
 
 
 def draw_seed() -> int:

@@ -18,6 +18,7 @@ from graphzoo.system.paths import relative
 from graphzoo.system.shown import tell
 from graphzoo.tasks.base import versions
 from graphzoo.training.plan import Plan
+from graphzoo.training.state import RunState
 
 __all__ = ["Judged", "report_results"]
 
@@ -39,7 +40,7 @@ class Judged(NamedTuple):
 
 def report_results(
     trainer: Trainer,
-    plan: Plan,
+    state: RunState,
     run_dir: Path,
     config: Mapping[str, Any],
     split: str,
@@ -51,13 +52,14 @@ def report_results(
 
     Args:
         trainer: After validation or test.
-        plan: What the command line asked for.
+        state: What the command line asked for, and the names of model and data.
         run_dir: Where the files go.
         config: The run's settings.
         split: "val" or "test".
         judged: The checkpoint.
         began: `time.perf_counter()` when the run began.
     """
+    plan = state.plan
     model, data = trainer.lightning_module, trainer.datamodule  # type: ignore[attr-defined]
     rows: list[dict[str, Any]] = list(getattr(model, "test_table", [])) if split == "test" else []
     metrics = _figures(trainer, split, rows)
@@ -72,8 +74,7 @@ def report_results(
         "command": plan.command,
         "metrics": metrics,
         "validation": validation,
-        "model": plan.model,
-        "data": plan.data,
+        **state.names,
         "recipe": plan.recipe or None,
         "seed": config.get("seed_everything"),
         "best_epoch": epoch if selection == SELECTED[0] else None,
@@ -96,7 +97,7 @@ def report_results(
     write_results(run_dir / "results.json", found)
     if rows:
         write_rows(run_dir / "relations.csv", rows)
-    title = f"{plan.model} on {plan.data}: {_WORDS[split]}"
+    title = f"{state.model} on {state.data}: {_WORDS[split]}"
     if judged.path is not None:
         title += f", {judged.path.name}"
     if epoch is not None:

@@ -1,0 +1,77 @@
+"""Where a run is logged: its own CSV file, TensorBoard, Weights & Biases."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import jsonargparse
+
+from graphzoo.callbacks import MetricsFile
+from graphzoo.callbacks.wandb_run import remembered_id
+from graphzoo.training.state import RunState
+
+__all__ = ["loggers_of", "place_loggers"]
+
+
+def loggers_of(given: Any, run_dir: Path) -> Any:
+    """The Trainer's loggers: graphzoo's own, then the user's, or TensorBoard where it is installed.
+
+    Args:
+        given: The Trainer's `logger`.
+        run_dir: Where the own one writes.
+    """
+    if given is False:
+        return False
+    metrics = MetricsFile(run_dir)
+    if given is not None and given is not True:
+        return [metrics, *(given if isinstance(given, list | tuple) else [given])]
+    if find_spec("tensorboard") is None:
+        return [metrics]
+    from lightning.pytorch.loggers import TensorBoardLogger
+
+    return [metrics, TensorBoardLogger(run_dir, name="tensorboard", version="", default_hp_metric=False)]
+
+
+def place_loggers(loggers: Any, run_dir: Path, state: RunState, names: Mapping[str, str]) -> None:
+    """Let the loggers of a configuration write into the run directory, unless they say where.
+
+    Args:
+        loggers: The configuration's `trainer.logger`; is changed.
+        run_dir: Of the run.
+        state: Of the run.
+        names: Model, data, recipe and task.
+    """
+    for logger in loggers if isinstance(loggers, list) else [loggers]:
+        arguments = logger.get("init_args") if isinstance(logger, jsonargparse.Namespace) else None
+        if arguments is None:
+            continue
+        if "save_dir" in arguments and arguments["save_dir"] in (None, "."):
+            run_dir.mkdir(parents=True, exist_ok=True)
+            arguments["save_dir"] = str(run_dir)
+        if "WandbLogger" in str(logger.get("class_path")):
+            _place_wandb(arguments, run_dir, state, names)
+
+
+def _place_wandb(
+    arguments: jsonargparse.Namespace, run_dir: Path, state: RunState, names: Mapping[str, str]
+) -> None:
+    """Name, group and tags of the run at Weights & Biases; a resumed run goes on in its own."""
+    group = f"{state.model}-{state.data}"
+    ours = {
+        "group": group,
+        "tags": [f"{key}:{name}" for key, name in names.items() if name],
+        "job_type": state.plan.command,
+    }
+    for name, value in ours.items():
+        if name in arguments and arguments[name] is None:  # arguments of wandb.init
+            arguments[name] = value
+    if arguments.get("save_dir") is not None:
+        # W&B's own process may have begun in another folder.
+        arguments["save_dir"] = str(Path(arguments["save_dir"]).absolute())
+    if arguments.get("name") is None:
+        arguments["name"] = f"{group}-{run_dir.name}"
+    if state.plan.resume and arguments.get("id") is None and arguments.get("version") is None:
+        arguments["id"] = remembered_id(run_dir, arguments.get("project"), arguments.get("entity"))
