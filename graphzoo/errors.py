@@ -15,6 +15,7 @@ __all__ = [
     "NonFiniteError",
     "OutOfMemoryError",
     "UsageError",
+    "check_range",
     "nearest",
     "normalise",
     "reason",
@@ -63,6 +64,40 @@ class DownloadError(DataError):
 
 class GraphzooDataWarning(UserWarning):
     """The data can be used, but something was counted that the user should know of."""
+
+
+def check_range(
+    *,
+    above: float | None = None,
+    at_least: float | None = None,
+    below: float | None = None,
+    at_most: float | None = None,
+    **values: float | None,
+) -> None:
+    """Refuse a setting that is out of its range, by a `UsageError` that names it.
+
+    Args:
+        above: What all values are larger than.
+        at_least: What none is smaller than.
+        below: What all are smaller than.
+        at_most: What none is larger than.
+        **values: Settings by name; None is one that is not set.
+
+    >>> check_range(above=0, at_most=1, gamma=0.5, alpha=None)
+    """
+    bounds = [("above", above), ("at least", at_least), ("below", below), ("at most", at_most)]
+    told = " and ".join(f"{word} {bound:,}" for word, bound in bounds if bound is not None)
+    for name, value in values.items():
+        if value is None:
+            continue
+        inside = (
+            (above is None or value > above)
+            and (at_least is None or value >= at_least)
+            and (below is None or value < below)
+            and (at_most is None or value <= at_most)
+        )
+        if not inside:  # NaN is not either
+            raise UsageError(f"{name} must be {told}, got {value}")
 
 
 class NonFiniteError(ArithmeticError, ValueError):

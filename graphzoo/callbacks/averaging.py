@@ -10,6 +10,8 @@ from lightning.pytorch.callbacks import WeightAveraging
 from lightning.pytorch.plugins import DoublePrecision
 from torch import Tensor
 
+from graphzoo.errors import check_range
+
 __all__ = ["WarmupEMAWeightAveraging"]
 
 
@@ -29,8 +31,7 @@ class WarmupEMAWeightAveraging(WeightAveraging):
     """
 
     def __init__(self, decay: float = 0.999) -> None:
-        if not 0 <= decay < 1:
-            raise ValueError(f"decay must be at least 0 and below 1, got {decay}")
+        check_range(at_least=0, below=1, decay=decay)
         super().__init__(avg_fn=functools.partial(_average, decay=decay))
         self.decay = decay
 

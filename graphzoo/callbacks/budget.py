@@ -9,7 +9,7 @@ from typing import Any, cast
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import EarlyStopping, Timer
 
-from graphzoo.errors import UsageError
+from graphzoo.errors import UsageError, check_range
 
 __all__ = ["QueryBudget"]
 
@@ -34,9 +34,7 @@ class QueryBudget(EarlyStopping):
     """
 
     def __init__(self, queries: int = 100_000, patience: int = 4) -> None:
-        for name, value in (("queries", queries), ("patience", patience)):
-            if value < 1:
-                raise UsageError(f"{name} must be at least 1, got {value}")
+        check_range(at_least=1, queries=queries, patience=patience)
         super().__init__("val/mrr", mode="max", patience=patience, strict=False)
         self.queries, self._patience = queries, patience
         self._chosen: int | None = None

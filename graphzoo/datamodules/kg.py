@@ -29,7 +29,7 @@ from graphzoo.datasets.kg.graph import KnowledgeGraph
 from graphzoo.datasets.kg.load import load_knowledge_graph
 from graphzoo.datasets.kg.own import from_files
 from graphzoo.datasets.kg.table import find_source
-from graphzoo.errors import UsageError
+from graphzoo.errors import UsageError, check_range
 from graphzoo.types import GraphSpec, NeighbourhoodSpec, Protocol, QueryBatch
 
 if TYPE_CHECKING:
@@ -117,18 +117,14 @@ class KGDataModule(LightningDataModule):
             "eval_batch_size": eval_batch_size,
             "max_valid_triples": max_valid_triples,
         }
-        for argument, value in sizes.items():
-            if value is not None and value < 1:
-                raise UsageError(f"{argument} must be at least 1, got {value}")
+        check_range(at_least=1, **sizes)
         if micro_batch_size is not None and micro_batch_size > batch_size:
             raise UsageError(
                 f"micro_batch_size {micro_batch_size} exceeds batch_size {batch_size}: a micro-batch is a "
                 "part of the batch; lower it or raise batch_size"
             )
-        if num_workers < 0:
-            raise UsageError(f"num_workers must be at least 0, got {num_workers}")
-        if seed < 0:
-            raise UsageError(f"seed must be at least 0, got {seed}")
+        check_range(at_least=0, num_workers=num_workers)
+        check_range(at_least=0, seed=seed)
         self.path = path
         self.root = root
         self.download = download

@@ -27,7 +27,7 @@ from graphzoo.datamodules.mapped_graph import subgraph_sampler
 from graphzoo.datamodules.source import absolute, check_source, loaded, write_meta
 from graphzoo.datasets import LinkGraph, LinkSplit, link_graph_from_files, load_link_graph
 from graphzoo.datasets.link.table import find_link_source
-from graphzoo.errors import UsageError
+from graphzoo.errors import UsageError, check_range
 from graphzoo.sampling import NegativePairs, PairSubgraphSampler
 from graphzoo.types import GraphSpec
 
@@ -130,21 +130,18 @@ class LinkDataModule(LightningDataModule):
         self.name = check_source(
             name, path, own=_OWN, default="citeseer-link", what="links", files="FILE_OR_FOLDER"
         )
-        for argument, value in {
-            "batch_size": batch_size,
-            "micro_batch_size": micro_batch_size,
-            "eval_batch_size": eval_batch_size,
-            "num_negatives": num_negatives,
-            "max_valid_pairs": max_valid_pairs,
-            "depth": depth,
-            "num_neighbors": num_neighbors,
-            "num_relabelings": num_relabelings,
-        }.items():
-            if value is not None and value < 1:
-                raise UsageError(f"{argument} must be at least 1, got {value}")
-        for argument, value in {"split_index": split_index, "seed": seed, "num_workers": num_workers}.items():
-            if value < 0:
-                raise UsageError(f"{argument} must be at least 0, got {value}")
+        check_range(
+            at_least=1,
+            batch_size=batch_size,
+            micro_batch_size=micro_batch_size,
+            eval_batch_size=eval_batch_size,
+            num_negatives=num_negatives,
+            max_valid_pairs=max_valid_pairs,
+            depth=depth,
+            num_neighbors=num_neighbors,
+            num_relabelings=num_relabelings,
+        )
+        check_range(at_least=0, split_index=split_index, seed=seed, num_workers=num_workers)
         if micro_batch_size is not None and micro_batch_size > batch_size:
             raise UsageError(
                 f"micro_batch_size {micro_batch_size} exceeds batch_size {batch_size}: a micro-batch is a "

@@ -26,7 +26,7 @@ from graphzoo.datamodules.node_batches import (
 from graphzoo.datamodules.source import absolute, check_source, loaded, write_meta
 from graphzoo.datasets import NodeGraph, NodeSplit, load_node_graph, node_graph_from_files
 from graphzoo.datasets.files.roots import cache_root
-from graphzoo.errors import UsageError
+from graphzoo.errors import UsageError, check_range
 from graphzoo.sampling import partition as partition_nodes
 from graphzoo.types import GraphSpec, NodeBatch
 
@@ -101,11 +101,7 @@ class NodeDataModule(LightningDataModule):
                 "partition='train' says what is cut into parts, and without batch_size nothing is\n"
                 "Add --data.batch_size N, or leave out --data.partition"
             )
-        for argument, value in (
-            ("split_index", split_index), ("seed", seed), ("num_workers", num_workers),
-        ):  # fmt: skip
-            if value < 0:
-                raise UsageError(f"{argument} must be at least 0, got {value}")
+        check_range(at_least=0, split_index=split_index, seed=seed, num_workers=num_workers)
         self.path = path
         self.root = root
         self.download = download

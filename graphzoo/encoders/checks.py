@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from torch import Tensor
 
+from graphzoo.errors import check_range
 from graphzoo.types import GraphSpec
 
-__all__ = ["check_features", "check_rates", "check_rows", "check_sizes", "check_spec"]
+__all__ = ["check_features", "check_rates", "check_rows", "check_sizes", "check_spec", "chosen"]
 
 
 def check_spec(name: str, spec: GraphSpec) -> None:
@@ -31,13 +35,14 @@ def check_rows(name: str, given: Tensor, x: Tensor) -> None:
 
 def check_sizes(**sizes: int) -> None:
     """Raise `ValueError` for a size below 1."""
-    for name, value in sizes.items():
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}")
+    check_range(at_least=1, **sizes)
 
 
 def check_rates(**rates: float) -> None:
     """Raise `ValueError` for a dropout rate outside [0, 1)."""
-    for name, value in rates.items():
-        if not 0 <= value < 1:
-            raise ValueError(f"{name} must be at least 0 and below 1, got {value}")
+    check_range(at_least=0, below=1, **rates)
+
+
+def chosen(settings: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """Some of an encoder's settings by name, to be checked together."""
+    return {name: settings[name] for name in names}

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from graphzoo.encoders.base import NodeEncoder
-from graphzoo.encoders.checks import check_features, check_rows
-from graphzoo.errors import UsageError
+from graphzoo.encoders.checks import check_features, check_rows, chosen
+from graphzoo.errors import UsageError, check_range
 from graphzoo.layers import LastResult, NoiseStream, SparseLinear, dropout, row_entropy
 from graphzoo.ops import cached_denoise, denoise_features, map_rows
 from graphzoo.ops.cosine_attention import (
@@ -360,21 +360,12 @@ def _check_settings(settings: dict[str, Any]) -> None:
             "GALiT needs node features; the data has none (GraphSpec.in_channels is 0): "
             "add some, for instance degrees or one-hot node numbers"
         )
-    for name in ("hidden_channels", "num_layers", "num_heads"):
-        if int(settings[name]) < 1:
-            raise ValueError(f"{name} must be at least 1, got {settings[name]}")
+    check_range(at_least=1, **chosen(settings, "hidden_channels", "num_layers", "num_heads"))
     # the paper takes ten; without a bound a slip of the key is a run that never begins
-    if not 0 <= int(settings["num_iterations"]) <= 10_000:
-        raise ValueError(
-            f"num_iterations must be at least 0 and at most 10,000, got {settings['num_iterations']}"
-        )
-    for name in ("dropout", "input_dropout"):
-        if not 0 <= float(settings[name]) < 1:
-            raise ValueError(f"{name} must be at least 0 and below 1, got {settings[name]}")
-    if not 0 <= float(settings["alpha"]) <= 1:
-        raise ValueError(f"alpha must be at least 0 and at most 1, got {settings['alpha']}")
-    if not 0 < float(settings["gamma"]) <= 1:
-        raise ValueError(f"gamma must be above 0 and at most 1, got {settings['gamma']}")
+    check_range(at_least=0, at_most=10_000, num_iterations=int(settings["num_iterations"]))
+    check_range(at_least=0, below=1, **chosen(settings, "dropout", "input_dropout"))
+    check_range(at_least=0, at_most=1, alpha=float(settings["alpha"]))
+    check_range(above=0, at_most=1, gamma=float(settings["gamma"]))
     for name, choices in (
         ("similarity", ("cos", "wcos", "mcos", "qkcos")),
         ("attention", ("cosine", "none")),

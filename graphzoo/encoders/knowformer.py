@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graphzoo.encoders.base import QueryEncoder
-from graphzoo.errors import UsageError
+from graphzoo.encoders.checks import chosen
+from graphzoo.errors import UsageError, check_range
 from graphzoo.layers import recorded_messages, row_entropy
 from graphzoo.ops import QueryGraph, RelationalGraph, relational_spmm
 from graphzoo.ops.attention import (
@@ -470,19 +471,20 @@ def _check_settings(settings: dict[str, Any]) -> None:
         raise ValueError(
             "KnowFormer needs a graph with relations; the data has none (GraphSpec.num_relations is 0)"
         )
-    for name in ("hidden_channels", "num_layers", "num_heads", "num_random_features"):
-        if int(settings[name]) < 1:
-            raise ValueError(f"{name} must be at least 1, got {settings[name]}")
-    for name in ("num_query_layers", "num_value_layers", "noise_std"):
-        if float(settings[name]) < 0:
-            raise ValueError(f"{name} must be at least 0, got {settings[name]}")
+    check_range(
+        at_least=1,
+        **chosen(settings, "hidden_channels", "num_layers", "num_heads", "num_random_features"),
+    )
+    check_range(
+        at_least=0,
+        **chosen(settings, "num_query_layers", "num_value_layers", "noise_std"),
+    )
     if int(settings["hidden_channels"]) % int(settings["num_heads"]):
         raise ValueError(
             f"hidden_channels ({settings['hidden_channels']}) must be a multiple of "
             f"num_heads ({settings['num_heads']})"
         )
-    if not 0 <= float(settings["dropout"]) < 1:
-        raise ValueError(f"dropout must be at least 0 and below 1, got {settings['dropout']}")
+    check_range(at_least=0, below=1, dropout=float(settings["dropout"]))
     for name, choices in (
         ("norm", ("l2", "fro")),
         ("attention", ("prototype", "random_features", "exponential", "none")),

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from graphzoo.encoders.base import NodeEncoder
 from graphzoo.encoders.checks import check_features, check_rates, check_rows, check_sizes, check_spec
+from graphzoo.errors import check_range
 from graphzoo.layers import LastResult, NoiseStream, SparseLinear, dropout
 from graphzoo.ops import cached_denoise
 from graphzoo.ops.eager import run_eagerly
@@ -57,10 +58,8 @@ class MLP(NodeEncoder):
         check_spec("an MLP", spec)
         check_sizes(hidden_channels=hidden_channels, num_layers=num_layers)
         check_rates(dropout=dropout, input_dropout=input_dropout)
-        if not 0 < gamma <= 1:
-            raise ValueError(f"gamma must be above 0 and at most 1, got {gamma}")
-        if not 0 <= num_iterations <= 10_000:
-            raise ValueError(f"num_iterations must be at least 0 and at most 10,000, got {num_iterations}")
+        check_range(above=0, at_most=1, gamma=gamma)
+        check_range(at_least=0, at_most=10_000, num_iterations=num_iterations)
         super().__init__()
         self.spec, self.out_channels = spec, hidden_channels
         self.denoise, self.gamma, self.num_iterations = denoise, gamma, num_iterations

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graphzoo.encoders.base import NodeEncoder
-from graphzoo.encoders.checks import check_features
-from graphzoo.errors import UsageError
+from graphzoo.encoders.checks import check_features, chosen
+from graphzoo.errors import UsageError, check_range
 from graphzoo.layers import LastResult, NoiseStream, SparseLinear, dropout, row_entropy
 from graphzoo.ops.adjacency import AdjacencyOrders, PlainAdjacency, SparseAdjacency, adjacency_orders
 from graphzoo.ops.eager import run_eagerly
@@ -428,16 +428,19 @@ def _better_sparse(x: Tensor) -> bool:
 def _check_settings(settings: dict[str, Any]) -> None:
     if settings["spec"].in_channels < 1:
         raise ValueError("NodeFormer needs node features; the data has none (GraphSpec.in_channels is 0)")
-    for name in ("hidden_channels", "num_layers", "num_heads", "num_random_features", "num_gumbel_samples"):
-        if int(settings[name]) < 1:
-            raise ValueError(f"{name} must be at least 1, got {settings[name]}")
-    for name in ("rb_order", "edge_loss_weight"):
-        if float(settings[name]) < 0:
-            raise ValueError(f"{name} must be at least 0, got {settings[name]}")
-    if not float(settings["tau"]) > 0:
-        raise ValueError(f"tau must be above 0, got {settings['tau']}")
-    for name in ("dropout", "input_dropout"):
-        if not 0 <= float(settings[name]) < 1:
-            raise ValueError(f"{name} must be at least 0 and below 1, got {settings[name]}")
+    check_range(
+        at_least=1,
+        **chosen(
+            settings,
+            "hidden_channels",
+            "num_layers",
+            "num_heads",
+            "num_random_features",
+            "num_gumbel_samples",
+        ),
+    )
+    check_range(at_least=0, **chosen(settings, "rb_order", "edge_loss_weight"))
+    check_range(above=0, tau=float(settings["tau"]))
+    check_range(at_least=0, below=1, **chosen(settings, "dropout", "input_dropout"))
     if settings["rb_transform"] not in ("sigmoid", "identity"):
         raise ValueError(f"rb_transform must be sigmoid or identity, got {settings['rb_transform']!r}")

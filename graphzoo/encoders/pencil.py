@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graphzoo.encoders.base import PairEncoder
-from graphzoo.encoders.checks import check_features
+from graphzoo.encoders.checks import check_features, chosen
+from graphzoo.errors import check_range
 from graphzoo.layers import FeatureRows, NoiseStream, dropout, masked_attention, row_entropy
 from graphzoo.types import GraphSpec, PairSubgraphs
 
@@ -414,16 +415,16 @@ def _init_as_bert(module: nn.Module) -> None:
 
 def _check_settings(settings: dict[str, Any]) -> None:
     spec, max_nodes = settings["spec"], settings["max_nodes"]
-    for name in ("hidden_channels", "num_layers", "num_heads", "ffn_channels"):
-        if int(settings[name]) < 1:
-            raise ValueError(f"{name} must be at least 1, got {settings[name]}")
+    check_range(
+        at_least=1,
+        **chosen(settings, "hidden_channels", "num_layers", "num_heads", "ffn_channels"),
+    )
     if settings["hidden_channels"] % settings["num_heads"]:
         raise ValueError(
             f"hidden_channels must be a multiple of num_heads, "
             f"got {settings['hidden_channels']} and {settings['num_heads']}"
         )
-    if not 0 <= float(settings["dropout"]) < 1:
-        raise ValueError(f"dropout must be at least 0 and below 1, got {settings['dropout']}")
+    check_range(at_least=0, below=1, dropout=float(settings["dropout"]))
     if max_nodes is None and not spec.max_subgraph_nodes:
         raise ValueError("PENCIL needs the largest subgraph: the data gives none, so set max_nodes")
     if max_nodes is not None and max_nodes < max(2, spec.max_subgraph_nodes):

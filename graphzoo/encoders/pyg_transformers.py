@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from graphzoo.encoders.base import NodeEncoder
 from graphzoo.encoders.checks import check_features, check_rates, check_sizes, check_spec
+from graphzoo.errors import check_range
 from graphzoo.layers import LastResult, NoiseStream, seeded_noise
 from graphzoo.ops.eager import run_eagerly
 from graphzoo.types import GraphSpec
@@ -118,8 +119,7 @@ class SGFormer(PyGTransformer):
             raise ValueError(
                 f"hidden_channels must be a multiple of num_heads, got {hidden_channels} and {num_heads}"
             )
-        if not 0 <= graph_weight <= 1:
-            raise ValueError(f"graph_weight must be at least 0 and at most 1, got {graph_weight}")
+        check_range(at_least=0, at_most=1, graph_weight=graph_weight)
         if aggregate not in ("add", "cat"):
             raise ValueError(f"aggregate must be 'add' or 'cat', got {aggregate!r}")
         super().__init__(spec, seed)
@@ -199,10 +199,8 @@ class Polynormer(PyGTransformer):
             hidden_channels=hidden_channels, num_layers=num_layers, num_global_layers=num_global_layers
         )
         check_rates(input_dropout=input_dropout, dropout=dropout, global_dropout=global_dropout)
-        if not 0 <= beta <= 1:
-            raise ValueError(f"beta must be at least 0 and at most 1, got {beta}")
-        if local_passes < 0:
-            raise ValueError(f"local_passes must be at least 0, got {local_passes}")
+        check_range(at_least=0, at_most=1, beta=beta)
+        check_range(at_least=0, local_passes=local_passes)
         super().__init__(spec, seed)
         self.out_channels, self.local_passes = hidden_channels, local_passes
         settings: dict[str, Any] = {"pre_ln": pre_norm, "post_bn": post_norm, "local_attn": local_attention}

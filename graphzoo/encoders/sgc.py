@@ -12,6 +12,7 @@ from torch import Tensor
 
 from graphzoo.encoders.base import NodeEncoder
 from graphzoo.encoders.checks import check_features, check_rows, check_spec
+from graphzoo.errors import check_range
 from graphzoo.layers import LastResult, SparseLinear
 from graphzoo.ops import cached_denoise
 from graphzoo.ops.eager import run_eagerly
@@ -40,10 +41,8 @@ class SGC(NodeEncoder):
 
     def __init__(self, spec: GraphSpec, *, num_steps: int = 2, hidden_channels: int = 0) -> None:
         check_spec("SGC", spec)
-        if not 0 <= num_steps <= 10_000:
-            raise ValueError(f"num_steps must be at least 0 and at most 10,000, got {num_steps}")
-        if hidden_channels < 0:
-            raise ValueError(f"hidden_channels must be at least 0, got {hidden_channels}")
+        check_range(at_least=0, at_most=10_000, num_steps=num_steps)
+        check_range(at_least=0, hidden_channels=hidden_channels)
         super().__init__()
         self.spec, self.num_steps = spec, num_steps
         self.out_channels = hidden_channels or spec.in_channels

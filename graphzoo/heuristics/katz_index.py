@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import linalg
 
-from graphzoo.errors import UsageError
+from graphzoo.errors import UsageError, check_range
 from graphzoo.heuristics.adjacency import (
     MAX_BYTES,
     cheaper_side,
@@ -65,8 +65,7 @@ def katz(
         UsageError: if the series does not converge.
         ValueError: for settings that make no sense.
     """
-    if not beta > 0:
-        raise ValueError(f"beta must be above 0, got {beta}")
+    check_range(above=0, beta=beta)
     if max_length is not None and max_length < 1:
         raise ValueError(f"max_length must be at least 1, or None for all walks, got {max_length}")
     u, v = check_pairs(adjacency, pairs)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from graphzoo.encoders.base import Encoder
+from graphzoo.errors import check_range
 from graphzoo.heuristics.adjacency import MAX_BYTES, adjacency_matrix
 from graphzoo.heuristics.katz_index import katz
 from graphzoo.heuristics.local import adamic_adar, common_neighbors, resource_allocation
@@ -77,14 +78,11 @@ class LinkHeuristic(GraphPairScorer):
         super().__init__()
         if name not in get_args(HeuristicName):
             raise ValueError(f"name must be one of {', '.join(get_args(HeuristicName))}, got {name!r}")
-        if not beta > 0:
-            raise ValueError(f"beta must be above 0, got {beta}")
-        if not 0 <= alpha < 1:
-            raise ValueError(f"alpha must be at least 0 and below 1, got {alpha}")
+        check_range(above=0, beta=beta)
+        check_range(at_least=0, below=1, alpha=alpha)
         if max_length is not None and max_length < 1:
             raise ValueError(f"max_length must be at least 1, or None for all walks, got {max_length}")
-        if max_bytes < 1:
-            raise ValueError(f"max_bytes must be at least 1, got {max_bytes}")
+        check_range(at_least=1, max_bytes=max_bytes)
         self.spec, self.name, self.directed = spec, name, directed
         self.beta, self.max_length, self.alpha, self.symmetric = beta, max_length, alpha, symmetric
         self.max_bytes = max_bytes

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from graphzoo.errors import check_range
 from graphzoo.heuristics.adjacency import (
     MAX_BYTES,
     cheaper_side,
@@ -171,5 +172,4 @@ def _transition(adjacency: Any) -> tuple[Any, NDArray[np.int64]]:
 
 
 def _check_alpha(alpha: float) -> None:
-    if not 0 <= alpha < 1:
-        raise ValueError(f"alpha must be at least 0 and below 1, got {alpha}")
+    check_range(at_least=0, below=1, alpha=alpha)

@@ -9,7 +9,7 @@ import torch
 
 from graphzoo.datamodules.features import FeatureTransform
 from graphzoo.datasets import LinkGraph
-from graphzoo.errors import UsageError
+from graphzoo.errors import UsageError, check_range
 from graphzoo.inference.link_graphs import LinkGraphSource, load_link_source
 from graphzoo.inference.link_pairs import NamedPairs, encode_pairs, pairs_from_table
 from graphzoo.inference.link_scoring import LinkPlace, best_partners
@@ -210,9 +210,7 @@ class LinkModel:
 
 
 def _check_options(k: int, known: str, batch_size: int | None) -> None:
-    if k < 1:
-        raise UsageError(f"k must be at least 1, got {k}")
+    check_range(at_least=1, k=k)
     if known not in get_args(FilterKnown):
         raise UsageError(f"known must be one of {', '.join(get_args(FilterKnown))}, got {known!r}")
-    if batch_size is not None and batch_size < 1:
-        raise UsageError(f"batch_size must be at least 1, got {batch_size}")
+    check_range(at_least=1, batch_size=batch_size)

@@ -15,7 +15,7 @@ from graphzoo.datasets import LinkGraph
 from graphzoo.datasets.files.roots import cache_root
 from graphzoo.datasets.link.pairs import in_keys, pair_keys
 from graphzoo.encoders.base import NodeEncoder, PairEncoder, QueryEncoder
-from graphzoo.errors import UsageError
+from graphzoo.errors import UsageError, check_range
 from graphzoo.inference.names import NodeNames
 from graphzoo.inference.scoring import Columns, FilterKnown, check_finite
 from graphzoo.system.memory import Halves, explain_out_of_memory
@@ -129,8 +129,7 @@ class LinkPlace:
         Raises:
             UsageError: if a logit is NaN or infinite.
         """
-        if batch_size is not None and batch_size < 1:
-            raise UsageError(f"batch_size must be at least 1, got {batch_size}")
+        check_range(at_least=1, batch_size=batch_size)
         total = torch.zeros(pairs.shape[0], dtype=torch.float64)
         if self._task.batching == "sources":
             parts, num_copies = self._answers(pairs, batch_size), 1 + self._data.both_directions

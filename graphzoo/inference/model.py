@@ -13,7 +13,7 @@ from torch import Tensor
 
 from graphzoo.datasets import KnowledgeGraph, read_triples
 from graphzoo.datasets.kg.triples import triples_from_table
-from graphzoo.errors import UsageError
+from graphzoo.errors import UsageError, check_range
 from graphzoo.inference.explain import Direction, Explanation, explain_fact
 from graphzoo.inference.graphs import GraphSource, PredictionGraph, load_graph
 from graphzoo.inference.names import Vocabulary
@@ -147,8 +147,7 @@ class KGModel:
     ) -> Iterator[pd.DataFrame]:
         """As `predict_batches`, for queries that are ids already."""
         place = place or self._default
-        if k < 1:
-            raise UsageError(f"k must be at least 1, got {k}")
+        check_range(at_least=1, k=k)
         if filter_known not in get_args(FilterKnown):
             choices = ", ".join(get_args(FilterKnown))
             raise UsageError(f"filter_known must be one of {choices}, got {filter_known!r}")
@@ -272,9 +271,7 @@ class KGModel:
         place: PredictionGraph | None = None,
     ) -> Iterator[Explanation]:
         """As `explain`, for triples [3, n] that are ids already, one after the other; None: all of tails."""
-        for name, value in (("k", k), ("max_length", max_length)):
-            if value < 1:
-                raise UsageError(f"{name} must be at least 1, got {value}")
+        check_range(at_least=1, k=k, max_length=max_length)
         place = place or self._default
         asked = directions or ["tail"] * triples.shape[1]
         if odd := set(asked) - {"tail", "head"}:

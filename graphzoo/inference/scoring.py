@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphzoo.errors import UsageError
+from graphzoo.errors import UsageError, check_range
 from graphzoo.inference.graphs import PredictionGraph
 from graphzoo.metrics import rank_targets
 from graphzoo.metrics.ranks import combine_ties
@@ -48,8 +48,7 @@ def batches_of(queries: Queries, num_entities: int, batch_size: int | None) -> I
     Raises:
         UsageError: if the size is not positive.
     """
-    if batch_size is not None and batch_size < 1:
-        raise UsageError(f"batch_size must be at least 1, got {batch_size}")
+    check_range(at_least=1, batch_size=batch_size)
     size = batch_size or max(1, min(1024, _BATCH_ELEMENTS // max(1, num_entities)))
     starts = range(0, max(1, queries.entity.numel()), size)
     return (Queries(*(column[start : start + size] for column in queries)) for start in starts)

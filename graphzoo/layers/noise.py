@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from graphzoo.errors import check_range
 from graphzoo.ops.eager import run_eagerly
 from graphzoo.ops.random import hash_integers
 
@@ -69,8 +70,7 @@ def dropout(x: Tensor, p: float, generator: torch.Generator | None, training: bo
     Raises:
         ValueError: if `p` is out of range, or a generator is needed and missing.
     """
-    if not 0 <= p < 1:
-        raise ValueError(f"dropout must be at least 0 and below 1, got {p}")
+    check_range(at_least=0, below=1, dropout=p)
     if not training or p == 0:
         return x
     if generator is None:

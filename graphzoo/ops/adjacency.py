@@ -7,6 +7,7 @@ import logging
 import torch
 from torch import Tensor
 
+from graphzoo.errors import check_range
 from graphzoo.ops.sparse import SparseMatrix, check_edges, without_beta_warning
 
 __all__ = ["AdjacencyOrders", "PlainAdjacency", "SparseAdjacency", "adjacency_orders", "normalized_adjacency"]
@@ -121,8 +122,7 @@ def adjacency_orders(
     Raises:
         ValueError: as for `normalized_adjacency`, or for a negative `num_orders`.
     """
-    if num_orders < 0:
-        raise ValueError(f"num_orders must be at least 0, got {num_orders}")
+    check_range(at_least=0, num_orders=num_orders)
     orders: list[SparseAdjacency] = []
     if num_orders:
         row, col = _pattern(edge_index, num_nodes, self_loops=True)

@@ -18,6 +18,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from graphzoo.errors import check_range
 from graphzoo.ops.adjacency import SparseAdjacency, normalized_adjacency
 from graphzoo.ops.sparse import SparseMatrix
 from graphzoo.ops.tensor_file import TensorFile
@@ -146,10 +147,8 @@ def cached_denoise(
 def _check(x: Tensor, gamma: float, num_iterations: int) -> None:
     if x.dim() != 2:
         raise ValueError(f"x must be features [N, F], got shape {list(x.shape)}")
-    if not 0 <= gamma <= 1:
-        raise ValueError(f"gamma must be at least 0 and at most 1, got {gamma}")
-    if num_iterations < 0:
-        raise ValueError(f"num_iterations must be at least 0, got {num_iterations}")
+    check_range(at_least=0, at_most=1, gamma=gamma)
+    check_range(at_least=0, num_iterations=num_iterations)
 
 
 def _result_dtype(x: Tensor) -> torch.dtype:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import Function, once_differentiable
 
+from graphzoo.errors import check_range
 from graphzoo.ops.eager import run_eagerly
 from graphzoo.ops.random_features import orthogonal_projection, positive_random_features, random_features_at
 from graphzoo.ops.sparse import SparseMatrix
@@ -70,8 +71,7 @@ def kernelized_softmax(
             "query and key must be [N, H, D] of one shape and value [N, H, channels], got "
             f"{list(query.shape)}, {list(key.shape)}, {list(value.shape)}"
         )
-    if not tau > 0:
-        raise ValueError(f"tau must be above 0, got {tau}")
+    check_range(above=0, tau=tau)
     query_features = random_features_at(query, projection, tau=tau, is_query=True)
     key_features = random_features_at(key, projection, tau=tau, is_query=False)
     return attend_features(query_features, key_features, value, tau=tau, gumbel=gumbel)

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd.function import Function, once_differentiable
 
 from graphzoo.ops.eager import run_eagerly
-from graphzoo.ops.relational_spmm.graph import check_index_tensor, check_range
+from graphzoo.ops.relational_spmm.graph import check_bounds, check_index_tensor
 
 __all__ = ["SparseMatrix", "check_edges", "without_beta_warning"]
 
@@ -252,8 +252,8 @@ def check_edges(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
             f"edge_index must have shape [2, num_edges], got {list(edge_index.shape)}"
             + ("; transpose it" if edge_index.dim() == 2 and edge_index.shape[1] == 2 else "")
         )
-    check_range("edge_index[0]", edge_index[0], "num_nodes", num_nodes)
-    check_range("edge_index[1]", edge_index[1], "num_nodes", num_nodes)
+    check_bounds("edge_index[0]", edge_index[0], "num_nodes", num_nodes)
+    check_bounds("edge_index[1]", edge_index[1], "num_nodes", num_nodes)
     return edge_index[0].long(), edge_index[1].long()
 
 

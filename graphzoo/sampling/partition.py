@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from graphzoo.errors import check_range
 from graphzoo.ops.random import hash_integers
 
 __all__ = ["induced_subgraph", "partition"]
@@ -34,8 +35,7 @@ def partition(nodes: int | Tensor, batch_size: int, *, seed: int, epoch: int) ->
     >>> [len(part) for part in partition(10, 4, seed=0, epoch=0)]
     [4, 3, 3]
     """
-    if batch_size < 1:
-        raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+    check_range(at_least=1, batch_size=batch_size)
     if not isinstance(nodes, Tensor):
         nodes = torch.arange(nodes)
     if not nodes.numel():

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from graphzoo.decoders import EntityDecoder
 from graphzoo.encoders.base import Encoder, QueryEncoder
-from graphzoo.errors import NonFiniteError, UsageError
+from graphzoo.errors import NonFiniteError, UsageError, check_range
 from graphzoo.metrics import RankingMetric, rank_targets, summarize_ranks, tie_share
 from graphzoo.metrics.ranks import Ties
 from graphzoo.ops import QueryGraph, RelationalGraph
@@ -100,16 +100,9 @@ class KGCompletion(Task):
             raise ValueError(f"loss must be 'ce', 'filtered_ce' or 'bce', got {loss!r}")
         if remove_facts not in ("exact", "one_hop", "none"):
             raise ValueError(f"remove_facts must be 'exact', 'one_hop' or 'none', got {remove_facts!r}")
-        for name, value in (("num_negatives", num_negatives), ("max_score_bytes", max_score_bytes)):
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
-        for name, setting in (
-            ("adversarial_temperature", adversarial_temperature), ("loss_scale", loss_scale), ("lr", lr),
-        ):  # fmt: skip
-            if not setting > 0:
-                raise ValueError(f"{name} must be above 0, got {setting}")
-        if weight_decay < 0:
-            raise ValueError(f"weight_decay must be at least 0, got {weight_decay}")
+        check_range(at_least=1, num_negatives=num_negatives, max_score_bytes=max_score_bytes)
+        check_range(above=0, adversarial_temperature=adversarial_temperature, loss_scale=loss_scale, lr=lr)
+        check_range(at_least=0, weight_decay=weight_decay)
         self.save_hyperparameters(ignore=["encoder"])
         self.loss, self.num_negatives, self.adversarial_temperature = (
             loss,

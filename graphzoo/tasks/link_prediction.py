@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from graphzoo.decoders import EntityDecoder, PairDecoder
 from graphzoo.decoders.pair import PairDecoderKind
 from graphzoo.encoders.base import Encoder, NodeEncoder, PairEncoder, QueryEncoder
-from graphzoo.errors import NonFiniteError, UsageError
+from graphzoo.errors import NonFiniteError, UsageError, check_range
 from graphzoo.heuristics import GraphPairScorer
 from graphzoo.layers import LastResult
 from graphzoo.metrics import LinkMetric
@@ -83,12 +83,9 @@ class LinkPrediction(Task):
         seed: int = 0,
     ) -> None:
         super().__init__(encoder)
-        if not lr > 0:
-            raise ValueError(f"lr must be above 0, got {lr}")
-        if weight_decay < 0:
-            raise ValueError(f"weight_decay must be at least 0, got {weight_decay}")
-        if not 0 <= dropout < 1:
-            raise ValueError(f"dropout must be at least 0 and below 1, got {dropout}")
+        check_range(above=0, lr=lr)
+        check_range(at_least=0, weight_decay=weight_decay)
+        check_range(at_least=0, below=1, dropout=dropout)
         if metric is not None:
             check_name(metric)
         self.save_hyperparameters(ignore=["encoder"])

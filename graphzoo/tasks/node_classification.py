@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from graphzoo.decoders import NodeDecoder
 from graphzoo.decoders.node import NodeDecoderKind
 from graphzoo.encoders.base import Encoder, NodeEncoder
-from graphzoo.errors import NonFiniteError, UsageError
+from graphzoo.errors import NonFiniteError, UsageError, check_range
 from graphzoo.metrics import Accuracy, RocAuc
 from graphzoo.sampling import hash_integers
 from graphzoo.system.memory import explain_out_of_memory
@@ -80,12 +80,9 @@ class NodeClassification(Task):
         super().__init__(encoder)
         if metric not in (None, *_LOGGED):
             raise ValueError(f"metric must be one of {', '.join(_LOGGED)}, got {metric!r}")
-        if not lr > 0:
-            raise ValueError(f"lr must be above 0, got {lr}")
-        if weight_decay < 0:
-            raise ValueError(f"weight_decay must be at least 0, got {weight_decay}")
-        if not 0 <= dropout < 1:
-            raise ValueError(f"dropout must be at least 0 and below 1, got {dropout}")
+        check_range(above=0, lr=lr)
+        check_range(at_least=0, weight_decay=weight_decay)
+        check_range(at_least=0, below=1, dropout=dropout)
         if isinstance(class_weights, str) and class_weights != "balanced":
             raise ValueError(f"class_weights must be 'balanced' or a list of factors, got {class_weights!r}")
         if isinstance(class_weights, list) and not (

@@ -355,4 +355,4 @@ def test_the_command_explains_facts_and_answers(umls_run, tmp_path, capsys):
     )
     assert set(pd.read_csv(tmp_path / "h.csv")["direction"]) == {"head"}
     assert predict_main([*common, "--score", str(facts), "--explain", "0"]) == 2
-    assert "must be a whole number above 0" in capsys.readouterr().err
+    assert "takes a whole number of at least 1" in capsys.readouterr().err

@@ -483,7 +483,7 @@ def test_partners_on_another_graph(link_runs, tmp_path, capfd):
         (["--nodes", "Q", "--probabilities"], "--probabilities is for runs of node classification; RUN"),
         (["--nodes", "Q", "--score", "Q"], "either --nodes FILE .* or --score"),
         (["--score", "Q", "--known", "drop"], "--known belongs to --queries and --nodes"),
-        (["--nodes", "Q", "--top-k", "-1"], "--top-k.*above 0, got '-1'"),
+        (["--nodes", "Q", "--top-k", "-1"], "--top-k.*at least 1, got '-1'"),
     ],
 )
 def test_wrong_questions_about_links(named_links, queries, tmp_path, capfd, arguments, message):

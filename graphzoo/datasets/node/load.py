@@ -14,7 +14,7 @@ from graphzoo.datasets.node.build import Parsed, tidy_edges
 from graphzoo.datasets.node.graph import NodeGraph, read_graph, write_graph
 from graphzoo.datasets.node.knn import METRICS, knn_graph
 from graphzoo.datasets.node.table import NodeSource, find_node_source
-from graphzoo.errors import DataError, UsageError
+from graphzoo.errors import DataError, UsageError, check_range
 
 __all__ = ["load_node_graph"]
 
@@ -52,8 +52,7 @@ def load_node_graph(
         raise UsageError(
             f"num_neighbors makes a graph of nearest neighbours; {source.name} has a graph of its own"
         )
-    if num_neighbors is not None and num_neighbors < 0:
-        raise UsageError(f"num_neighbors must be at least 0, got {num_neighbors}")
+    check_range(at_least=0, num_neighbors=num_neighbors)
     if neighbor_metric not in METRICS:
         raise UsageError(f"neighbor_metric must be {' or '.join(METRICS)}, got {neighbor_metric!r}")
     k = source.num_neighbors if num_neighbors is None else num_neighbors

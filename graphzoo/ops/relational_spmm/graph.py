@@ -12,7 +12,7 @@ __all__ = [
     "RelationalGraph",
     "Segment",
     "check_index_tensor",
-    "check_range",
+    "check_bounds",
 ]
 
 Segment = Literal["target", "source", "relation"]
@@ -81,9 +81,9 @@ class RelationalGraph:
             raise ValueError(
                 f"edge_index is on {edge_index.device}, but edge_type on {edge_type.device}; move one of them"
             )
-        check_range("edge_index[0]", edge_index[0], "num_nodes", num_nodes)
-        check_range("edge_index[1]", edge_index[1], "num_nodes", num_nodes)
-        check_range("edge_type", edge_type, "num_relations", num_relations)
+        check_bounds("edge_index[0]", edge_index[0], "num_nodes", num_nodes)
+        check_bounds("edge_index[1]", edge_index[1], "num_nodes", num_nodes)
+        check_bounds("edge_type", edge_type, "num_relations", num_relations)
         self.edge_index = edge_index
         self.edge_type = edge_type
         self.num_nodes = num_nodes
@@ -171,7 +171,7 @@ def check_index_tensor(name: str, tensor: Tensor) -> None:
         raise ValueError(f"{name} must be int64 or int32, got {tensor.dtype}; call .long()")
 
 
-def check_range(name: str, values: Tensor, bound_name: str, bound: int) -> None:
+def check_bounds(name: str, values: Tensor, bound_name: str, bound: int) -> None:
     """Refuse, by a `ValueError` that names the first one, values below 0 or not below `bound`."""
     if values.numel() == 0:
         return

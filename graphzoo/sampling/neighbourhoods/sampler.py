@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphzoo.errors import UsageError
+from graphzoo.errors import UsageError, check_range
 from graphzoo.ops.relational_spmm.graph import RelationalGraph
 from graphzoo.ops.relational_spmm.query_graph import QueryGraph, flat_graph
 from graphzoo.ops.threads import run_pieces
@@ -69,8 +69,7 @@ class NeighbourhoodSampler:
             raise UsageError(f"relation_share must lie in 0..1, got {relation_share}")
         if not 0 < teleport < 1:
             raise UsageError(f"teleport must lie between 0 and 1, got {teleport}")
-        if tolerance is not None and not tolerance > 0:
-            raise UsageError(f"tolerance must be above 0, got {tolerance}")
+        check_range(above=0, tolerance=tolerance)
         self.num_nodes = min(num_nodes, graph.num_nodes)
         self.relation_share, self.teleport = relation_share, teleport
         self.tolerance = 0.005 / self.num_nodes if tolerance is None else tolerance
