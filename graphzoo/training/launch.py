@@ -29,7 +29,7 @@ from graphzoo.training.lightning_cli import GraphzooCLI
 from graphzoo.training.own_code import own_code
 from graphzoo.training.parser import innermost
 from graphzoo.training.plan import Plan
-from graphzoo.training.quiet import quieten
+from graphzoo.training.quiet import quiet
 from graphzoo.training.state import RunState
 from graphzoo.training.trust import check_class, plain_settings
 
@@ -45,14 +45,13 @@ def run_plan(plan: Plan) -> int:
     Returns:
         The exit status.
     """
-    quieten()
     keep_freed_memory()  # this process exists for the run alone
     if "LOCAL_RANK" not in os.environ:
         os.environ.pop("GRAPHZOO_RUN_DIR", None)
     jsonargparse.set_parsing_settings(omegaconf_absolute_to_relative_paths=True)
     state = RunState.of(plan)
     try:
-        with contextlib.ExitStack() as scratch:
+        with quiet(), contextlib.ExitStack() as scratch:
             _run(state, scratch)
     except (SIGTERMException, SystemExit, Interrupted, KeyboardInterrupt) as stopped:
         return _stopped(stopped, state)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import warnings
+from collections.abc import Iterator
 
-__all__ = [
-    "quieten",
-]
+__all__ = ["quiet"]
 
 
 class _Advertisement(logging.Filter):
@@ -33,27 +33,41 @@ class _Advertisement(logging.Filter):
         return not text.startswith(dull) and not any(words in text for words in told)
 
 
-_FILTER = _Advertisement()
+_LOGGERS = ("lightning.pytorch.utilities.rank_zero", "lightning.fabric.utilities.rank_zero")
+_SEEDS = "lightning.fabric.utilities.seed"
+_DULL = (
+    ".*isinstance\\(treespec, LeafSpec\\).*",
+    ".*does not have many workers.*",
+    ".*Checkpoint directory .* exists and is not empty.*",
+    ".*The number of training batches .* is smaller than the logging interval.*",
+    ".*srun.*",
+    ".*Sparse CSR tensor support is in beta state.*",
+    # Every process computes the same figures from gathered ranks: their mean would be no other.
+    ".*sync_dist=True.*",
+    ".*Be aware that when using `ckpt_path`.*",
+    # Weights are made once the data are known; none of our strategies shards them. A checkpoint's
+    # `state_dict` holds the averages, which are what a test is to evaluate.
+    ".*WeightAveraging callback with a model that overrides the configure_model.*",
+    ".*WeightAveraging callback, but loading a checkpoint outside the 'fit' stage.*",
+)
 
 
-def quieten() -> None:
-    """Leave out what tells a user of the command nothing."""
-    for name in ("lightning.pytorch.utilities.rank_zero", "lightning.fabric.utilities.rank_zero"):
-        logging.getLogger(name).addFilter(_FILTER)
-    logging.getLogger("lightning.fabric.utilities.seed").setLevel(logging.WARNING)
-    for pattern in (
-        ".*isinstance\\(treespec, LeafSpec\\).*",
-        ".*does not have many workers.*",
-        ".*Checkpoint directory .* exists and is not empty.*",
-        ".*The number of training batches .* is smaller than the logging interval.*",
-        ".*srun.*",
-        ".*Sparse CSR tensor support is in beta state.*",
-        # Every process computes the same figures from gathered ranks: their mean would be no other.
-        ".*sync_dist=True.*",
-        ".*Be aware that when using `ckpt_path`.*",
-        # Weights are made once the data are known; none of our strategies shards them. A checkpoint's
-        # `state_dict` holds the averages, which are what a test is to judge.
-        ".*WeightAveraging callback with a model that overrides the configure_model.*",
-        ".*WeightAveraging callback, but loading a checkpoint outside the 'fit' stage.*",
-    ):
-        warnings.filterwarnings("ignore", message=pattern)
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Leave out what tells a user of the command nothing, for as long as the run takes."""
+    advertisement = _Advertisement()
+    loggers = [logging.getLogger(name) for name in _LOGGERS]
+    seeds = logging.getLogger(_SEEDS)
+    level = seeds.level
+    with warnings.catch_warnings():
+        for pattern in _DULL:
+            warnings.filterwarnings("ignore", message=pattern)
+        for logger in loggers:
+            logger.addFilter(advertisement)
+        seeds.setLevel(logging.WARNING)
+        try:
+            yield
+        finally:
+            seeds.setLevel(level)
+            for logger in loggers:
+                logger.removeFilter(advertisement)

@@ -1,0 +1,53 @@
+"""Private names of other libraries that graphzoo uses: an upgrade that takes one away fails here."""
+
+import argparse
+import inspect
+
+import pytest
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint, WeightAveraging
+from lightning.pytorch.cli import LightningCLI
+from lightning.pytorch.loggers import WandbLogger
+from lightning.pytorch.loops.fit_loop import _FitLoop
+
+USED = {
+    "training/lightning_cli.py": [
+        (LightningCLI, "_parse_ckpt_path"),
+        (LightningCLI, "_add_configure_optimizers_method_to_model"),
+        (LightningCLI, "_get"),
+        (LightningCLI, "_parser"),
+        (LightningCLI, "_instantiate_trainer"),
+        (LightningCLI, "_prepare_subcommand_kwargs"),
+    ],
+    "training/dry_run.py": [(Trainer, "_run_sanity_check"), (_FitLoop, "_should_accumulate")],
+    "callbacks/checkpoint.py": [(ModelCheckpoint, "_save_checkpoint")],
+    "callbacks/diagnostics.py and nan_guard.py": [(torch, "_foreach_norm")],
+}
+WRITTEN = {  # by a method of theirs
+    "training/lightning_cli.py": [(LightningCLI, "_subcommand_parsers")],
+    "checkpoints/checks.py": [(LightningModule, "_trainer"), (WeightAveraging, "_average_model")],
+    "callbacks/checkpoint.py": [(Trainer, "_checkpoint_connector")],
+    "callbacks/wandb_run.py": [(WandbLogger, "_project"), (WandbLogger, "_wandb_init")],
+}
+
+
+@pytest.mark.parametrize(("owner", "name"), [row for rows in USED.values() for row in rows])
+def test_a_private_function_is_still_there(owner, name):
+    assert callable(getattr(owner, name, None)), f"{owner.__name__}.{name} is gone: see {USED}"
+
+
+@pytest.mark.parametrize(("owner", "name"), [row for rows in WRITTEN.values() for row in rows])
+def test_a_private_attribute_is_still_written(owner, name):
+    assert f"self.{name}" in inspect.getsource(owner), f"{owner.__name__}.{name} is gone: see {WRITTEN}"
+
+
+def test_the_launcher_of_processes_is_still_called_so():
+    from lightning.pytorch.strategies.launchers import _SubprocessScriptLauncher
+
+    assert callable(_SubprocessScriptLauncher.kill)
+
+
+def test_a_parser_still_knows_its_options():
+    parser = argparse.ArgumentParser()
+    assert "--help" in parser._option_string_actions and parser._actions[0].option_strings == ["-h", "--help"]
