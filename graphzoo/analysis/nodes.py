@@ -112,19 +112,28 @@ def node_tables(
         title = "Confusion: true class against predicted class"
         tables.append(Table("confusion", title, "matrix", cells, x="true", y=("predicted",), label="nodes"))
     if states is not None and sample is not None:
-        points = project(states)
-        shown = pandas.DataFrame(
-            {
-                "node": list(nodes),
-                "x": points[:, 0].tolist(),
-                "y": points[:, 1].tolist(),
-                "class": [class_names[c] for c in target[sample].tolist()],
-                "predicted": [class_names[c] for c in predicted[sample].tolist()],
-            }
-        )
-        title = "States of test nodes, first two principal components"
-        tables.append(Table("embedding", title, "scatter", shown, x="x", y=("y",), label="class"))
+        tables.append(_embedding(states, nodes, class_names, target[sample], predicted[sample]))
     return tuple(tables)
+
+
+def _embedding(
+    states: Tensor, nodes: Sequence[str], class_names: Sequence[str], target: Tensor, predicted: Tensor
+) -> Table:
+    """The sampled nodes where their states lie."""
+    import pandas
+
+    points = project(states)
+    shown = pandas.DataFrame(
+        {
+            "node": list(nodes),
+            "x": points[:, 0].tolist(),
+            "y": points[:, 1].tolist(),
+            "class": [class_names[number] for number in target.tolist()],
+            "predicted": [class_names[number] for number in predicted.tolist()],
+        }
+    )
+    title = "States of test nodes, first two principal components"
+    return Table("embedding", title, "scatter", shown, x="x", y=("y",), label="class")
 
 
 def _quotient(above: Tensor, below: Tensor) -> Tensor:

@@ -94,19 +94,9 @@ def search_main(argv: list[str]) -> int:
     model, data = wanted.model, wanted.data
     plan = make_plan("fit", ["--model", model, "--data", data, *rest])
     check_splits("fit", plan.data, wanted.splits, ["--model", model, "--data", data, *rest])
-    space = _space(wanted.space, plan)
-    given = set(_options_of(rest)[0])
-    left = space.without(given)
-    for name in [name for name in space.choices if name not in left.choices]:
-        tell(f"{name} is set on the command line: not searched\n")
-    space = left
+    space = _searched(_space(wanted.space, plan), rest)
     if wanted.sweep:
         return _write_sweep(wanted, plan, space, runs, rest)
-
-    from graphzoo.search.study import TrialStudy, gate_of
-
-    row = f"{plan.model}-{plan.data}" + (f"-{space.path.stem}" if space.path.stem != plan.model else "")
-    folder = wanted.out or RUNS / "search" / row
     typed = ["--model", plan.model, "--data", plan.data, *rest]
     record = {
         "options": lasting_words(typed),
@@ -124,35 +114,59 @@ def search_main(argv: list[str]) -> int:
             f"{space.path}: {plan.model} on {plan.data} has no option {absent[0]}\n"
             "Is the space for another model? Leave --space out, or write one of your own"
         )
-    today = space.fitting(settings)
-    task = TASKS[find_preset("data", plan.data).header["task"]]
-    if folder.is_dir() and not (folder / "command.json").is_file() and _holds_others(folder):
-        raise UsageError(f"{folder} holds other files\nGive an empty or new folder with --out DIR")
-    folder.mkdir(parents=True, exist_ok=True)
-    with gate_of(folder):  # several processes may begin at once
-        begun = (folder / "study.journal").is_file()
-        claim(folder, record, typed, begun=begun, what="trials")
-        study = TrialStudy(
-            folder,
-            space,
-            direction="maximize" if task.mode == "max" else "minimize",
-            sampler=wanted.sampler,
-            seed=wanted.sampler_seed,
-            num_runs=len(runs),
-        )
-        if orphans := study.take_back_orphans():
-            tell(f"{orphans} interrupted trial{'s' * (orphans > 1)} to be run again\n")
-        budget = wanted.trials
-        if wanted.sampler == "grid":
-            budget = min(budget, study.propose_all())
-        elif not study.trials:
-            study.propose(today)
+    study, budget = _open_study(wanted, plan, space, record, typed, space.fitting(settings), len(runs))
     status = _work(study, runs, options, budget, wanted.minutes, wanted.window)
     if not study.judged:
         return status or 1
     with study.gate:
         _report(study, plan, rest, runs, record)
     return status
+
+
+def _searched(space: Space, rest: list[str]) -> Space:
+    """The space without what the command line sets."""
+    left = space.without(set(_options_of(rest)[0]))
+    for name in [name for name in space.choices if name not in left.choices]:
+        tell(f"{name} is set on the command line: not searched\n")
+    return left
+
+
+def _open_study(
+    wanted: argparse.Namespace,
+    plan: Plan,
+    space: Space,
+    record: Mapping[str, Any],
+    typed: list[str],
+    today: dict[str, Any],
+    num_runs: int,
+) -> tuple[TrialStudy, int]:
+    """The study in its folder, begun or gone on with, and how many trials it is to have."""
+    from graphzoo.search.study import TrialStudy, gate_of
+
+    row = f"{plan.model}-{plan.data}" + (f"-{space.path.stem}" if space.path.stem != plan.model else "")
+    folder = wanted.out or RUNS / "search" / row
+    if folder.is_dir() and not (folder / "command.json").is_file() and _holds_others(folder):
+        raise UsageError(f"{folder} holds other files\nGive an empty or new folder with --out DIR")
+    folder.mkdir(parents=True, exist_ok=True)
+    mode = TASKS[find_preset("data", plan.data).header["task"]].mode
+    with gate_of(folder):  # several processes may begin at once
+        begun = (folder / "study.journal").is_file()
+        claim(folder, record, typed, begun=begun, what="trials")
+        study = TrialStudy(
+            folder,
+            space,
+            direction="maximize" if mode == "max" else "minimize",
+            sampler=wanted.sampler,
+            seed=wanted.sampler_seed,
+            num_runs=num_runs,
+        )
+        if orphans := study.take_back_orphans():
+            tell(f"{orphans} interrupted trial{'s' * (orphans > 1)} to be run again\n")
+        if wanted.sampler == "grid":
+            return study, min(wanted.trials, study.propose_all())
+        if not study.trials:
+            study.propose(today)
+    return study, int(wanted.trials)
 
 
 def _write_sweep(

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -176,27 +177,7 @@ def build_task(
         for name, value in checkpoint["state_dict"].items()
         if name.startswith(prefix)
     }
-
-    def factory(spec: GraphSpec) -> Encoder:
-        try:
-            outline = outlined(lambda: encoder_class(spec, **settings), len(weights))
-            if outline is not None and _differences(outline, weights):
-                raise UsageError(f"{source}: {_explain(encoder_class, spec, settings, weights)}")
-            encoder = build_bounded(lambda: encoder_class(spec, **settings), weights)
-        except TooLargeError as error:
-            raise UsageError(f"{source}: the weights do not fit {encoder_path}: {error}") from error
-        except UsageError:
-            raise
-        except (TypeError, ValueError) as error:
-            raise UsageError(
-                f"{source}: {encoder_path} of this version refuses the settings that graphzoo "
-                f"{_version(described, 'unknown')} stored: {error}"
-            ) from error
-        if _differences(encoder, weights):
-            raise UsageError(f"{source}: {_explain(encoder_class, spec, settings, weights)}")
-        built: Encoder = encoder
-        return built
-
+    factory = partial(_build_encoder, encoder_class, settings, weights, described, source)
     # Building draws initial weights, which the stored ones replace: the caller's random state is no part of
     # that.
     with torch.random.fork_rng(devices=[]):
@@ -215,6 +196,35 @@ def build_task(
         except RuntimeError as error:
             lines = [line.strip() for line in str(error).splitlines() if line.strip()]
             raise UsageError(f"{source}: the weights do not fit: {' '.join(lines[:2])}") from error
+
+
+def _build_encoder(
+    encoder_class: type[Encoder],
+    settings: dict[str, Any],
+    weights: dict[str, Tensor],
+    described: dict[str, Any],
+    source: Path,
+    spec: GraphSpec,
+) -> Encoder:
+    """The encoder of a checkpoint, whose weights have been found to fit before it takes memory."""
+    path = described["encoder"]["class_path"]
+    try:
+        outline = outlined(lambda: encoder_class(spec, **settings), len(weights))
+        if outline is not None and _differences(outline, weights):
+            raise UsageError(f"{source}: {_explain(encoder_class, spec, settings, weights)}")
+        encoder: Encoder = build_bounded(lambda: encoder_class(spec, **settings), weights)
+    except TooLargeError as error:
+        raise UsageError(f"{source}: the weights do not fit {path}: {error}") from error
+    except UsageError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"{source}: {path} of this version refuses the settings that graphzoo "
+            f"{_version(described, 'unknown')} stored: {error}"
+        ) from error
+    if _differences(encoder, weights):
+        raise UsageError(f"{source}: {_explain(encoder_class, spec, settings, weights)}")
+    return encoder
 
 
 def _differences(encoder: nn.Module, weights: dict[str, Tensor]) -> list[str]:

@@ -86,30 +86,19 @@ def export_run(
     checkpoint = read_checkpoint(file)
     task = build_task(checkpoint, file, trust=trust)  # what does not load here would load nowhere
     described = {key: _shareable(value) for key, value in checkpoint["graphzoo"].items()}
-    settings = dict(checkpoint.get("hyper_parameters") or {})
-    settings.pop("encoder", None)
+    settings = {k: v for k, v in (checkpoint.get("hyper_parameters") or {}).items() if k != "encoder"}
     results = _results(place, checkpoint.get("epoch"))
     judged = settings.get("reverse_weight") or 0.0
     if reverse_weight is not None:
         _set_reverse_weight(task, reverse_weight)
         settings["reverse_weight"] = reverse_weight
-    exported = settings.get("reverse_weight") or 0.0
-    ends = _ends_of_card(judged, exported, tested=bool(results))
+    ends = _ends_of_card(judged, settings.get("reverse_weight") or 0.0, tested=bool(results))
     content = {"graphzoo": described, "hyper_parameters": settings, "results": results}
     with tempfile.TemporaryDirectory() as scratch:
         graph = None if place is None else _copy_graph(place / "graph", Path(scratch) / "graph")
         name = Path(folder).absolute().name
         if to == "torch.export":
-            from graphzoo.inference.program import write_program
-
-            with new_folder(folder) as part:
-                write_program(task, part)
-                with writing(folder):
-                    if graph is not None:
-                        copy_folder(graph, part / "graph")
-                    use = _describe_program(part, name, described)
-                    card = _card(described, results, ends, type(task).__name__, use, licence)
-                    (part / CARD).write_text(card, encoding="utf-8")
+            _export_program(task, Path(folder), graph, described, results, ends, licence)
             return Path(folder)
         module, _, encoder = described["encoder"]["class_path"].rpartition(".")
         info = task_of(task)
@@ -117,6 +106,28 @@ def export_run(
         use = _USE.format(name=name, call=call, module=module, encoder=encoder)
         card = _card(described, results, ends, type(task).__name__, use, licence)
         return write_pretrained(folder, checkpoint["state_dict"], content, card=card, graph=graph)
+
+
+def _export_program(
+    task: Task,
+    folder: Path,
+    graph: Path | None,
+    described: Mapping[str, Any],
+    results: Mapping[str, Any],
+    ends: str,
+    licence: str,
+) -> None:
+    """Write a program for torch alone, its inputs described beside it."""
+    from graphzoo.inference.program import write_program
+
+    with new_folder(folder) as part:
+        write_program(task, part)
+        with writing(folder):
+            if graph is not None:
+                copy_folder(graph, part / "graph")
+            use = _describe_program(part, folder.absolute().name, described)
+            card = _card(described, results, ends, type(task).__name__, use, licence)
+            (part / CARD).write_text(card, encoding="utf-8")
 
 
 def _set_reverse_weight(task: Task, weight: float) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from graphzoo.errors import UsageError
 from graphzoo.runs.published import SHOWN, Published, find_recipe, mean_and_deviation, published_values
+from graphzoo.runs.results_file import write_results, write_rows
 from graphzoo.runs.series import Run
 from graphzoo.system.json_file import read_json
 
@@ -81,28 +82,15 @@ def write_row(
     Raises:
         UsageError: if a run is missing or differs from the others.
     """
-    from graphzoo.runs.results_file import write_results, write_rows
-
     found = read_results(directory, runs)
     if published is None:
         published = published_values(model, recipe, data)
-    common = set.intersection(*(set(result["metrics"]) for result in found))
-    names = [metric for metric in SHOWN if metric in common] or sorted(common)
-    metrics: dict[str, Any] = {}
-    rows: list[dict[str, Any]] = []
-    for metric in names:
-        values = [result["metrics"][metric] for result in found]
-        mean, deviation = mean_and_deviation(values)
-        paper = published.get(metric)
-        metrics[metric] = {
-            "mean": mean,
-            "std": deviation,
-            "paper": paper.value if paper else None,
-            "paper_std": paper.deviation if paper else None,
-            "values": values,
-        }
-        row = {"metric": metric, **{key: metrics[metric][key] for key in ("mean", "std", "paper")}}
-        rows.append(row | {str(run): value for run, value in zip(runs, values, strict=True)})
+    metrics = _averaged(found, published)
+    rows = [
+        {"metric": metric, **{key: row[key] for key in ("mean", "std", "paper")}}
+        | {str(run): value for run, value in zip(runs, row["values"], strict=True)}
+        for metric, row in metrics.items()
+    ]
     write_rows(directory / "row.csv", rows)
     preset = find_recipe(model, recipe, data)
     header = preset.header if preset else {}
@@ -127,3 +115,21 @@ def write_row(
     }
     write_results(directory / "row.json", content)
     return content
+
+
+def _averaged(results: list[dict[str, Any]], published: Mapping[str, Published]) -> dict[str, dict[str, Any]]:
+    """Mean, deviation and the paper's figure of every metric that all runs have."""
+    common = set.intersection(*(set(result["metrics"]) for result in results))
+    metrics = {}
+    for metric in [metric for metric in SHOWN if metric in common] or sorted(common):
+        values = [result["metrics"][metric] for result in results]
+        mean, deviation = mean_and_deviation(values)
+        paper = published.get(metric)
+        metrics[metric] = {
+            "mean": mean,
+            "std": deviation,
+            "paper": paper.value if paper else None,
+            "paper_std": paper.deviation if paper else None,
+            "values": values,
+        }
+    return metrics

@@ -97,17 +97,21 @@ def report_results(
     write_results(run_dir / "results.json", found)
     if rows:
         write_rows(run_dir / "relations.csv", rows)
-    title = f"{state.model} on {state.data}: {_WORDS[split]}"
-    if judged.path is not None:
-        title += f", {judged.path.name}"
-    if epoch is not None:
-        title += f" of epoch {epoch + 1}"
-    if found["protocol"]:
-        title += f", {found['protocol']}"
-    if selection == SELECTED[2]:
-        title += ", never validated"
+    title = _title(state, split, found)
     print_table(title, metrics, rows, split, task_of(model))
     tell(f"results: {relative(run_dir / 'results.json')}\n")
+
+
+def _title(state: RunState, split: str, found: Mapping[str, Any]) -> str:
+    """What was evaluated: model, data, split, checkpoint, protocol."""
+    title = f"{state.model} on {state.data}: {_WORDS[split]}"
+    if found["checkpoint"] is not None:
+        title += f", {Path(found['checkpoint']).name}"
+    if found["checkpoint_epoch"] is not None:
+        title += f" of epoch {found['checkpoint_epoch'] + 1}"
+    if found["protocol"]:
+        title += f", {found['protocol']}"
+    return title + (", never validated" if found["selection"] == SELECTED[2] else "")
 
 
 def _changed(run_dir: Path, result: dict[str, Any], config: Mapping[str, Any]) -> dict[str, str]:
