@@ -25,6 +25,7 @@ from graphzoo.checkpoints.checks import (
     build_bounded,
     check_callback_states,
     check_loaded_weights,
+    check_training_state,
     optimizer_entries,
 )
 from graphzoo.checkpoints.paths import forget_foreign_paths
@@ -279,9 +280,15 @@ class Task(LightningModule):
             forget_foreign_paths(self.trainer, checkpoint)
             if self.trainer.state.fn == "fit":
                 check_callback_states(self.trainer, checkpoint)
+                self.__dict__["_resumed"] = checkpoint
                 sums = checkpoint.get("graphzoo_sums", {})
                 self._sums = {name: (total, int(count)) for name, (total, count) in sums.items()}
         check_loaded_weights(self, checkpoint)
+
+    def on_fit_start(self) -> None:
+        """Compare optimiser, schedule and progress of a checkpoint: Lightning restores them after this."""
+        if (resumed := self.__dict__.pop("_resumed", None)) is not None:
+            check_training_state(self.trainer, resumed)
 
     def _build_for(self, spec: GraphSpec, weights: dict[str, Any]) -> None:
         """`build`, but nothing far larger than the weights that are to be loaded."""

@@ -150,6 +150,7 @@ class KGCompletion(Task):
 
     def on_fit_start(self) -> None:
         """Fit micro-batches to Lightning's accumulation, and index the facts that batches hide."""
+        super().on_fit_start()
         datamodule = self._datamodule()
         self.accumulate_micro_batches()
         datamodule.hides = self.remove_facts

@@ -174,6 +174,7 @@ class LinkPrediction(Task):
 
     def on_fit_start(self) -> None:
         """Fit micro-batches to Lightning's accumulation, and index the links that batches hide."""
+        super().on_fit_start()
         datamodule = self._datamodule()
         self.accumulate_micro_batches()
         if self.batching == "sources":

@@ -147,6 +147,7 @@ class NodeClassification(Task):
 
     def on_fit_start(self) -> None:
         """Weigh the classes, and compute what the encoder needs of the graph once."""
+        super().on_fit_start()
         datamodule = self._datamodule()
         graph = datamodule.graph
         whole = getattr(datamodule, "batch_size", None) is None

@@ -14,6 +14,7 @@ from graphzoo.checkpoints.checks import check_training_state
 from graphzoo.checkpoints.paths import forget_foreign_paths
 from graphzoo.checkpoints.read import read_checkpoint
 from graphzoo.errors import UsageError
+from graphzoo.tasks.base import Task
 
 __all__ = ["ResumeGuard", "differences", "read_checkpoint"]
 
@@ -176,10 +177,10 @@ class ResumeGuard(Callback):
         self._checkpoint = checkpoint
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Compare optimiser, schedule and progress, which come after this, and the data."""
-        if self._checkpoint is not None:
+        """Compare the data, and of a task that is none of ours what our own compare themselves."""
+        if self._checkpoint is not None and not isinstance(pl_module, Task):
             check_training_state(trainer, self._checkpoint)
-            self._checkpoint = None
+        self._checkpoint = None
         datamodule = trainer.datamodule  # type: ignore[attr-defined]
         found, trained = getattr(datamodule, "fingerprint", None), self.data.get("fingerprint")
         if trained is not None and found is not None and found != trained:

@@ -4,8 +4,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 from resume_cases import (
     CASES,
+    EPOCHS,
     STOPS,
     STOPS_WITH_WORKERS,
     WITH_WORKERS,
@@ -17,6 +19,8 @@ from resume_cases import (
     table,
     train,
 )
+
+from graphzoo.errors import UsageError
 
 
 @pytest.fixture(scope="module")
@@ -73,3 +77,19 @@ def test_the_page_says_what_is_tried():
     page = (Path(__file__).resolve().parents[2] / "docs" / "reliability.md").read_text(encoding="utf-8")
     said = page.partition("<!-- resume: begin -->\n")[2].partition("\n<!-- resume: end -->")[0]
     assert said == table(), "put this between the marks of docs/reliability.md"
+
+
+@pytest.mark.fault(
+    "`trainer.fit(ckpt_path=...)` in Python with an optimiser's state of another shape",
+    "refused before it is taken, as the command does",
+)
+@pytest.mark.parametrize("name", CASES)
+def test_python_users_get_the_comparison_too(whole, name, tmp_path):
+    folder, _ = whole(name)
+    left = shutil.copytree(folder / "whole", tmp_path / "run") / "checkpoints" / "last.ckpt"
+    checkpoint = torch.load(left, weights_only=True)
+    state = checkpoint["optimizer_states"][0]["state"]
+    state[next(iter(state))]["exp_avg"] = torch.zeros(1).expand(3, 5)
+    torch.save(checkpoint, left)
+    with pytest.raises(UsageError, match="exp_avg"):
+        train(CASES[name], tmp_path / "run", resume=left, epochs=EPOCHS + 1)
