@@ -35,7 +35,7 @@ BLOCK = re.compile(
 
 
 def table(options: str) -> str:
-    """The table that `graphzoo results` prints for these options, with notes in place of a column of prose."""
+    """The table that `graphzoo results` prints for these options, notes in place of a column of prose."""
     words = shlex.split(options)
     folder = words.pop(0) if words and not words[0].startswith("--") else "rows"
     by_model = "--by_model" in words
@@ -44,18 +44,16 @@ def table(options: str) -> str:
         results_main(
             [str(RESULTS / folder), "--format", "markdown", *(w for w in words if w != "--by_model")]
         )
-    header, _, *rows = (
-        [cell.strip() for cell in line.strip()[1:-1].split("|")]
-        for line in text.getvalue().strip().splitlines()
-    )
+    lines = text.getvalue().strip().splitlines()
+    header, _, *rows = ([cell.strip() for cell in line[1:-1].split("|")] for line in lines)
     entries = [dict(zip(header, row, strict=True)) for row in rows]
     notes: list[str] = []
     shown = per_model(entries, notes) if by_model else with_notes(entries, notes)
-    lines = [list(shown[0]), ["---"] * len(shown[0]), *(list(row.values()) for row in shown)]
-    numbered = [f"{place}. {note}" for place, note in enumerate(notes, 1)]
-    return "\n".join(
-        [*(f"| {' | '.join(line)} |" for line in lines), *([""] if notes else []), *numbered, ""]
-    )
+    cells = [list(shown[0]), ["---"] * len(shown[0]), *(list(row.values()) for row in shown)]
+    written = [f"| {' | '.join(row)} |" for row in cells]
+    if notes:
+        written += ["", *(f"{place}. {note}" for place, note in enumerate(notes, 1))]
+    return "\n".join(written) + "\n"
 
 
 def mark(note: str, notes: list[str]) -> str:
