@@ -11,6 +11,9 @@ behind the name of a folder where it is not `rows`:
     <!-- results: ablations/galit-citeseer-attention -->
     <!-- end of results -->
 
+What differs from the paper becomes numbered notes below the table. `--by_model` makes a line per data set and
+metric of it with a column per model, from the default recipes or, where a model has none, from the first one.
+
 `--check` writes nothing and names the pages that would change.
 """
 
@@ -32,13 +35,62 @@ BLOCK = re.compile(
 
 
 def table(options: str) -> str:
-    """The table that `graphzoo results` prints for these options."""
+    """The table that `graphzoo results` prints for these options, notes in place of a column of prose."""
     words = shlex.split(options)
     folder = words.pop(0) if words and not words[0].startswith("--") else "rows"
+    by_model = "--by_model" in words
     text = io.StringIO()
     with contextlib.redirect_stdout(text):
-        results_main([str(RESULTS / folder), "--format", "markdown", *words])
-    return text.getvalue()
+        results_main(
+            [str(RESULTS / folder), "--format", "markdown", *(w for w in words if w != "--by_model")]
+        )
+    lines = text.getvalue().strip().splitlines()
+    header, _, *rows = ([cell.strip() for cell in line[1:-1].split("|")] for line in lines)
+    entries = [dict(zip(header, row, strict=True)) for row in rows]
+    notes: list[str] = []
+    shown = per_model(entries, notes) if by_model else with_notes(entries, notes)
+    cells = [list(shown[0]), ["---"] * len(shown[0]), *(list(row.values()) for row in shown)]
+    written = [f"| {' | '.join(row)} |" for row in cells]
+    if notes:
+        written += ["", *(f"{place}. {note}" for place, note in enumerate(notes, 1))]
+    return "\n".join(written) + "\n"
+
+
+def mark(note: str, notes: list[str]) -> str:
+    """The raised number of a note, which is added to the others if it is new."""
+    if not note:
+        return ""
+    if note not in notes:
+        notes.append(note)
+    return " " + str(notes.index(note) + 1).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
+
+
+def with_notes(entries: list[dict[str, str]], notes: list[str]) -> list[dict[str, str]]:
+    """The rows with what differs as a mark behind our score."""
+    rows = []
+    for entry in entries:
+        row = {name: cell for name, cell in entry.items() if name != "differs"}
+        rows.append(row | {"ours": row["ours"] + mark(entry.get("differs", ""), notes)})
+    return rows
+
+
+def per_model(entries: list[dict[str, str]], notes: list[str]) -> list[dict[str, str]]:
+    """A row for each data set and metric, a column for each model: ours, and the paper's in brackets."""
+    chosen: dict[tuple[str, str, str], tuple[dict[str, str], str]] = {}
+    for entry in entries:
+        model, _, recipe = entry["model"].rstrip(")").partition(" (")
+        key = (entry["data"], entry["metric"], model)
+        if key not in chosen or not recipe:
+            chosen[key] = entry, recipe
+    models = sorted({model for _, _, model in chosen})
+    rows: dict[tuple[str, str], dict[str, str]] = {}
+    for (data, metric, model), (entry, recipe) in chosen.items():
+        empty = {"data": data, "metric": metric, **dict.fromkeys(models, "")}
+        ours = f"**{entry['ours']}**" if entry[""] in ("met", "above") else entry["ours"]
+        said = [f"`{recipe}`" if recipe else "", entry["differs"], "one run" if entry["runs"] == "1" else ""]
+        note = mark("; ".join(filter(None, said)), notes)
+        rows.setdefault((data, metric), empty)[model] = f"{ours} ({entry['paper']}){note}"
+    return list(rows.values())
 
 
 def renewed(text: str) -> str:

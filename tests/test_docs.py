@@ -320,11 +320,69 @@ def test_tables_of_results_are_those_of_the_kept_rows():
     from benchmarks.results_tables import BLOCK, renewed
 
     tables = {page: page.read_text(encoding="utf-8") for page in PAGES}
-    assert sum(len(BLOCK.findall(text)) for text in tables.values()) >= 2
+    with_tables = {page.name for page, text in tables.items() if BLOCK.search(text)}
+    kinds = ("nodes", "links", "baselines", "ablations")  # knowledge graphs: the test below
+    assert with_tables == {"README.md", *(f"results-{kind}.md" for kind in kinds)}
     stale = [page.name for page, text in tables.items() if renewed(text) != text]
     assert stale == [], "run python -m benchmarks.results_tables"
-    readme = tables[ROOT / "README.md"]
-    assert renewed(readme.replace("±", "+")) == readme, "a changed figure would be noticed"
+    for text in tables.values():
+        damaged = BLOCK.sub(lambda found: re.sub(r"\d ±", "0 ±", found[0]), text)
+        assert renewed(damaged) == text, "a changed score would be noticed"
+
+
+def test_what_differs_from_the_paper_becomes_numbered_notes():
+    from benchmarks.results_tables import per_model, with_notes
+
+    row = {
+        "data": "cora",
+        "model": "gcn",
+        "metric": "acc",
+        "ours": "1.0",
+        "runs": "3",
+        "paper": "2.0",
+        "": "met",
+    }
+    narrow = row | {"model": "gcn (narrow)", "ours": "0.5", "runs": "1", "": "below", "differs": "width"}
+    other = narrow | {"model": "mlp (narrow)"}
+    rows = [narrow, row | {"differs": ""}, other]
+    notes: list[str] = []
+    shown = with_notes(rows, notes)
+    assert [(line["ours"], "differs" in line) for line in shown] == [
+        ("0.5 ¹", False),
+        ("1.0", False),
+        ("0.5 ¹", False),
+    ]
+    assert notes == ["width"]
+    notes.clear()
+    (line,) = per_model(rows, notes)  # the default recipe before another one
+    assert line == {"data": "cora", "metric": "acc", "gcn": "**1.0** (2.0)", "mlp": "0.5 (2.0) ¹"}
+    assert notes == ["`narrow`; width; one run"]
+
+
+def test_scores_of_knowledge_graphs_are_those_of_the_kept_rows():
+    """docs/results-kg.md has the metrics that its tables name, of every row that is kept."""
+    page = (ROOT / "docs" / "results-kg.md").read_text(encoding="utf-8")
+    lines = [
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line[:1] == "|"
+    ]
+    kept = sorted((ROOT / "benchmarks" / "results" / "rows").glob("knowformer-*/row.json"))
+    rows = [row for row in map(json.loads, map(Path.read_text, kept)) if not row["data"].endswith("-link")]
+    assert len(rows) >= 6
+    for row in rows:
+        metrics = [row["metrics"][f"test/{name}"] for name in ("mrr", "hits@1", "hits@10")]
+        several = len(row["seeds"]) > 1
+        said = [f"{of['mean']:.4f} ± {of['std']:.4f}" if several else f"{of['mean']:.4f}" for of in metrics]
+        assert said in [line[1:] for line in lines], f"{row['recipe']}: {said}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_lines_of_prose_fit_a_screen(page):
+    """Code, tables and formulas may be longer."""
+    text = re.sub(
+        r"^( *)```.*?^\1```$|^\$\$.*?\$\$$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S
+    )
+    prose = (line for line in text.splitlines() if not line.startswith(("|", "<!--")))
+    assert [line for line in prose if len(line) > 119] == []
 
 
 def anchors(page):

@@ -35,8 +35,8 @@ def test_what_is_spelt_out():
 
 
 @pytest.mark.fault(
-    "a name steers the terminal: clears it, names the window, turns the direction of writing",
-    "spelt out in answers and tables, on standard output and in messages",
+    "a name controls the terminal: clears it, names the window, reverses the writing direction",
+    "spelled out in answers and tables, on standard output and in messages",
 )
 @pytest.mark.parametrize("form", ["table", "markdown", "csv"])
 def test_tables_of_results(tmp_path, capsys, form):
@@ -57,7 +57,8 @@ def test_tables_of_runs(capsys):
 
 
 @pytest.mark.fault(
-    "the name of a folder steers the terminal", "spelt out where the command says what it reads and writes"
+    "the name of a folder controls the terminal",
+    "spelled out where the command says what it reads and writes",
 )
 def test_names_of_folders(capsys, monkeypatch, tmp_path):
     say(f"{NASTY}\n")

@@ -262,10 +262,13 @@ def names_defined(source):
 
 
 @pytest.mark.parametrize("page", ENCODERS)
-def test_equations_stand_where_the_page_says(page):
+def test_equations_are_where_the_page_says(page):
     """Each row of the table names a file and what in it holds the equation."""
     section = (
-        (DOCS / f"{page}.md").read_text().partition("## Where the equations stand\n")[2].partition("\n## ")[0]
+        (DOCS / f"{page}.md")
+        .read_text()
+        .partition("## Where the equations are in the code\n")[2]
+        .partition("\n## ")[0]
     )
     rows = re.findall(r"^\| [^|]+ \| `([^`|]+)` \| ([^|]+) \|$", section, re.MULTILINE)
     assert len(rows) >= 7

@@ -83,7 +83,7 @@ def test_age_is_since_the_last_use(cli, cache, option):
 
 @pytest.mark.fault(
     "a cached file that `graphzoo clean` would remove is being made by another process",
-    "it is left and told; the others go",
+    "it is kept and named; the others are removed",
 )
 def test_what_another_process_is_making_is_left(cli, cache):
     name = NAMES["precomputed"]

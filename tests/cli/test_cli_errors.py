@@ -231,7 +231,7 @@ def test_wrong_command_line(cli, files, line, workplace):
 
 
 @pytest.mark.fault(
-    "a wrong option beside folders of the user",
+    "a wrong option in a folder with files of the user",
     "nothing of the user is removed or overwritten",
 )
 @pytest.mark.parametrize(
@@ -265,8 +265,8 @@ def test_a_run_that_fails_before_training_takes_back_its_own_file_only(fit):
 
 
 @pytest.mark.fault(
-    "a run fails before training begins",
-    "it takes back its own files and folders, and no others",
+    "a run fails before training starts",
+    "it removes its own files and folders, and no others",
 )
 def test_a_run_that_fails_before_training_takes_back_the_folders_that_it_made(fit):
     broken = "--trainer.callbacks+=cli_helpers.BreakBegin"
@@ -283,7 +283,7 @@ def test_a_run_that_fails_before_training_takes_back_the_folders_that_it_made(fi
     assert not Path("one").exists()
 
 
-@pytest.mark.fault("--debug beside a wrong argument, setting, file or name", "the same few lines as without")
+@pytest.mark.fault("--debug with a wrong argument, setting, file or name", "the same few lines as without")
 @pytest.mark.parametrize(
     "line",
     [

@@ -69,7 +69,7 @@ def links(tmp_path):
 
 @pytest.mark.fault(
     "kill -9 while a checkpoint is written, inside a step, or while validating",
-    "`fit --ckpt_path` ends with the weights, optimiser and metrics of the run that was not killed",
+    "`fit --ckpt_path` gives the weights, optimiser and metrics of an uninterrupted run",
 )
 def test_kill_9_and_go_on(cli, results, tiny_kg, tiny_graph, links, tmp_path):
     """Every task with a death of its own, behind the checkpoint of the first epoch."""
@@ -117,7 +117,7 @@ def test_kill_9_and_go_on(cli, results, tiny_kg, tiny_graph, links, tmp_path):
 
 @pytest.mark.fault(
     "the disk or quota is full while a checkpoint is written",
-    "status 1 with the file, the checkpoint before it stays whole, and the command to go on with",
+    "status 1 with the file; the previous checkpoint stays complete; the command that resumes",
 )
 def test_a_full_disk_leaves_the_checkpoint_before(fit, cli, results):
     fit("--run_dir=whole", epochs=3)
@@ -139,7 +139,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(fit, cli, results):
     assert figures("whole") == figures("run") and results("whole")["metrics"] == results("run")["metrics"]
 
 
-@pytest.mark.fault("Ctrl-C while the best checkpoint is tested", "status 130 and the command to go on with")
+@pytest.mark.fault("Ctrl-C while the best checkpoint is tested", "status 130 and the command that resumes")
 def test_ctrl_c_while_testing(fit, cli):
     """Trap: Lightning makes `sys.exit(1)` of it, which is the status of a failed run."""
     # a shell that starts the tests in the background lets them ignore Ctrl-C
@@ -152,7 +152,7 @@ def test_ctrl_c_while_testing(fit, cli):
 
 
 @pytest.mark.fault(
-    "a run killed in its first epoch", "no checkpoint yet: the command that begins anew with its settings"
+    "a run killed in its first epoch", "no checkpoint yet: the command that starts again with its settings"
 )
 def test_a_run_without_a_checkpoint_begins_anew(cli, workplace):
     (workplace / "run").mkdir()
@@ -161,7 +161,7 @@ def test_a_run_without_a_checkpoint_begins_anew(cli, workplace):
     assert result.status == 2 and "graphzoo fit --config run/config.yaml" in result.err
 
 
-@pytest.mark.fault("metrics.csv ends in half a line", "the line is dropped when the run goes on")
+@pytest.mark.fault("metrics.csv ends in half a line", "the line is dropped when the run is resumed")
 def test_half_a_line_of_metrics_is_dropped(tmp_path):
     from graphzoo.callbacks import MetricsFile
 

@@ -227,7 +227,7 @@ def test_a_run_says_what_is_not_its_recipes(cli, results):
 
 
 @pytest.mark.fault(
-    "a preset is damaged while a run trains", "figures are kept, a warning instead of `changed`"
+    "a preset is damaged while a run trains", "scores are kept, a warning instead of `changed`"
 )
 def test_figures_outlive_a_recipe_that_cannot_be_read(cli, results, tiny_graph, monkeypatch, caplog):
     from graphzoo.errors import UsageError
@@ -330,8 +330,8 @@ def test_recipe_runs_a_step(cli, tiny_graph, results, model, name):
 
 
 @pytest.mark.fault(
-    "--splits of reproduce or search beyond what the data have",
-    "refused before a run begins; how many there are",
+    "--splits of reproduce or search that the data do not have",
+    "refused before a run starts, with the number of splits",
 )
 @pytest.mark.parametrize(("count", "told"), [(1, "one split, 0"), (3, "3 splits, 0 to 2")])
 @pytest.mark.parametrize("command", ["reproduce", "search"])

@@ -21,7 +21,7 @@ MICRO = ["--data.batch_size=16", "--data.micro_batch_size=4"]
 
 @pytest.mark.fault(
     "SIGTERM or Ctrl-C in the middle of training",
-    "status 143 or 130 after the step in hand, last.ckpt is written, the message says how to go on",
+    "status 143 or 130 after the current step; last.ckpt is written; the message says how to resume",
 )
 @pytest.mark.parametrize(
     "name, status, epoch, batch",
@@ -81,7 +81,7 @@ def test_a_moved_run_keeps_its_best_checkpoint(trained, cli):
 
 @pytest.mark.fault(
     "the command contradicts the settings of the checkpoint",
-    "each setting with both values; --override goes on",
+    "each setting with both values; --override resumes",
 )
 def test_contradicting_settings_stop_a_resume(trained, cli):
     """Trap: Lightning lets the checkpoint's settings win while config.yaml shows the others."""
@@ -130,7 +130,7 @@ def test_a_test_needs_no_model_and_no_data(trained, cli):
     assert cli("test", "--ckpt_path", trained / "checkpoints" / "last.ckpt").status == 0
 
 
-@pytest.mark.fault("a checkpoint lies outside its run directory", "it asks for --data, then works")
+@pytest.mark.fault("a checkpoint outside its run directory", "it asks for --data, then works")
 def test_a_lone_checkpoint_asks_for_data_and_then_works(trained, cli, tiny_kg, results):
     shutil.copy(trained / "checkpoints" / "best.ckpt", "lone.ckpt")
     asked = cli("test", "--ckpt_path", "lone.ckpt")
@@ -370,7 +370,9 @@ def test_what_a_run_configuration_keeps_without_trust(trained, cli, results):
         plain_settings(config, "x", fit=True)
 
 
-@pytest.mark.fault("a checkpoint is cut short", "named with its size and a whole one beside it")
+@pytest.mark.fault(
+    "a checkpoint is cut short", "named with its size, and with a complete one in the same folder"
+)
 def test_a_damaged_checkpoint_names_its_size_and_a_whole_one(trained, cli):
     shutil.copytree(trained, "run")
     last = Path("run/checkpoints/last.ckpt")

@@ -129,10 +129,10 @@ KINDS = {
     ),
     "no entries": (
         "optimiser, progress or schedule of a checkpoint are missing, emptied or contradict each other",
-        "refused; nothing is begun anew in silence",
+        "refused; nothing starts again silently",
     ),
     "nested lists": (
-        "a checkpoint whose values stand for far more than its bytes",
+        "a checkpoint whose values unfold to far more than its bytes",
         "refused before anything is built of it or shown",
     ),
 }

@@ -44,8 +44,8 @@ def holder():
 
 
 @pytest.mark.fault(
-    "two processes go on with one run at once",
-    "the second is refused, and told process, host and time of the first and how to go on if that is dead",
+    "two processes resume one run at once",
+    "the second is refused, with process, host and time of the first, and how to resume if that is dead",
 )
 def test_the_second_writer_of_a_run_is_told_who_is_the_first(trained, cli, holder):
     shutil.copytree(trained, "run")
@@ -171,8 +171,8 @@ sys.stdin.read()
 
 
 @pytest.mark.fault(
-    "two processes begin one run at once where the file system has no locks",
-    "one begins, the other is refused",
+    "two processes start one run at once on a file system without locks",
+    "one starts, the other is refused",
 )
 @pytest.mark.parametrize("left", ["nothing", "of a dead process"])
 def test_without_locks_one_of_two_gets_the_run(recorded, tmp_path, left):

@@ -42,7 +42,7 @@ def test_a_full_disk_behind_standard_output(shell):
 
 @pytest.mark.fault(
     "standard output of a training is a full disk",
-    "status 1, told so and not as a file of the run; how to go on",
+    "status 1; standard output is named, not a file of the run; how to resume",
 )
 @pytest.mark.parametrize("more", ["", "--dry-run", "--print_config"])
 def test_a_full_disk_behind_a_training(shell, tmp_path, monkeypatch, more):
@@ -63,7 +63,7 @@ def test_a_closed_standard_output(shell):
     assert shell("graphzoo list nonsense 2>&-").returncode == 2
 
 
-@pytest.mark.fault("standard error cannot be written to", "the status alone tells that the command failed")
+@pytest.mark.fault("standard error cannot be written to", "only the status shows that the command failed")
 def test_nobody_reads_the_error(shell):
     for line, status in (("graphzoo list nonsense", 2), ("graphzoo list models >&-", 1)):
         assert shell(f"{line} 2> /dev/full").returncode == status
@@ -87,7 +87,7 @@ def test_an_ascii_locale(shell, tmp_path):
         assert rb"m\xfcller" in result.stdout, result.stdout
 
 
-@pytest.mark.fault("the current folder was deleted", "told so; status 2")
+@pytest.mark.fault("the current folder was deleted", "an error says so; status 2")
 @pytest.mark.parametrize(
     "command", ["results", "fit --model=knowformer --data=umls", "predict --ckpt_path=x"]
 )
@@ -100,7 +100,9 @@ def test_a_deleted_folder(shell, command):
 LONG = "x" * 300
 
 
-@pytest.mark.fault("a path of more letters than the system takes", "status 2, its begin and end, and why")
+@pytest.mark.fault(
+    "a path of more letters than the system takes", "status 2, its beginning and end, and the reason"
+)
 @pytest.mark.parametrize(
     "words",
     [

@@ -127,7 +127,7 @@ def test_processes_that_start_together_build_it_once(edges: Path, monkeypatch: p
     assert_same(again, first)
 
 
-@pytest.mark.fault("the cached graph of a data set of links is damaged", "built anew, with a warning")
+@pytest.mark.fault("the cached graph of a data set of links is damaged", "rebuilt, with a warning")
 def test_a_damaged_file_is_made_anew(edges: Path) -> None:
     first, _ = subgraphs(edges)
     (file,) = cached()

@@ -185,7 +185,7 @@ def test_a_partial_file_that_does_not_fit_is_dropped(server, tmp_path):
     assert server.ranges[-2:] == [("/train.txt", 1_000_000), ("/train.txt", 100)]
 
 
-@pytest.mark.fault("an address answers 403, 404 or with a web page", "the next mirror is asked")
+@pytest.mark.fault("an address returns 403, 404 or a web page", "the next mirror is tried")
 @pytest.mark.parametrize("fault", [403, 404, "html", "plain html"])
 def test_a_refusing_address_gives_way_to_its_mirror(server, tmp_path, fault):
     for split in SPLITS:
@@ -238,7 +238,7 @@ def test_nobody_listens(tmp_path):
 
 @pytest.mark.fault(
     "a file is missing and GRAPHZOO_OFFLINE is set",
-    "its place is named; the network is not asked",
+    "its place is named; the network is not used",
 )
 @pytest.mark.parametrize("how", ["argument", "environment"])
 def test_offline_never_connects(server, tmp_path, monkeypatch, how):

@@ -157,7 +157,7 @@ def test_changed_files_are_refused_with_the_way_out(copy_of_umls, tmp_path):
         load_knowledge_graph("umls", root=tmp_path / "root")
 
 
-@pytest.mark.fault("another data set lies in the folder of a known one", "refused with both counts")
+@pytest.mark.fault("another data set in the folder of a known one", "refused with both counts")
 def test_counts_are_checked_where_no_hash_is_known(tmp_path):
     folder = tmp_path / "kg" / "YAGO3-10"
     folder.mkdir(parents=True)

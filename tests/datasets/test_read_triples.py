@@ -85,11 +85,11 @@ DAMAGE = {
 FAULTS = {
     "two columns": ("a line of triples has too few or too many columns", "file, line and content"),
     "latin-1": ("a file of triples is not UTF-8", "file, line, byte and offset"),
-    "utf-16": ("a file of triples is UTF-16", "told so; save it as UTF-8"),
+    "utf-16": ("a file of triples is UTF-16", "an error says so; save it as UTF-8"),
     "lone return": ("lines end with a lone carriage return", "file and line"),
     "csv quote": ("a quote in a CSV file is never closed", "file and line"),
     "truncated gzip": ("a gzip file is cut short or changed", "named with its size"),
-    "page for gzip": ("a web page was saved in place of a gzip file", "told so"),
+    "page for gzip": ("a web page was saved in place of a gzip file", "an error says so"),
     "bomb": ("a small gzip file unpacks to gigabytes", "refused while it unpacks, with both sizes"),
     "empty": ("a file of triples is empty", "named, with what was expected"),
 }
@@ -151,7 +151,7 @@ def test_a_mark_inside_a_file_is_refused(write):
         read_triples(write("t.csv", b"a,r,b\xef\xbb\xbf\n"))
 
 
-@pytest.mark.fault("names that differ only in what cannot be seen", "a warning with both, spelt out")
+@pytest.mark.fault("names that differ only in invisible characters", "a warning with both, spelled out")
 def test_names_that_look_the_same_are_told(recwarn):
     from_triples(
         [("ab", "r", "c"), ("a\u200bb", "r", "c"), ("caf\u00e9", "r", "cafe\u0301 "), ("x", "r", "y")]

@@ -62,7 +62,7 @@ def links(encoder):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.fault(
     "scoring links runs out of memory",
-    "the batch is halved, from then on, and scoring goes on; the figures are the same",
+    "the batch is halved, from then on, and scoring continues; the scores are the same",
 )
 @pytest.mark.parametrize("encoder", ENCODERS)
 def test_links_are_judged_in_halves(encoder, caplog):
@@ -126,7 +126,7 @@ def test_links_are_predicted_in_halves(encoder, caplog):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.fault(
-    "a whole graph is too much for memory, judging or predicting",
+    "a whole graph is too much for memory, in evaluation or prediction",
     "it cannot be halved: an error of two lines with the remedy",
 )
 @pytest.mark.parametrize("kind", ["nodes", "links"])

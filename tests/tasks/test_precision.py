@@ -22,7 +22,7 @@ NAMES = [
 
 @pytest.mark.fault(
     "a run in bf16-mixed, whose scores would be rounded until most of them tie",
-    "scores are decoded in float32, in training and in judging",
+    "scores are decoded in float32, in training and in evaluation",
 )
 @pytest.mark.parametrize("name", NAMES)
 def test_every_task_decodes_in_single_precision(tmp_path, monkeypatch, name):

@@ -102,7 +102,7 @@ def test_processes_end_in_peace(tmp_path):
 @pytest.mark.slow
 @pytest.mark.fault(
     "fewer samples than processes, uneven shards, an empty part of a batch",
-    "every process makes the same number of steps; figures have the bits of a single process",
+    "every process makes the same number of steps; scores equal those of a single process bit for bit",
 )
 def test_processes_find_what_one_finds(tmp_path):
     process_jobs.write_data(tmp_path)

@@ -42,7 +42,7 @@ def whole(tmp_path_factory):
 
 @pytest.mark.fault(
     "a run is killed at any place of the table of resumed runs",
-    "resumed, it has the samples, weights, optimiser and metrics of the run that was not",
+    "resumed, it has the samples, weights, optimiser and metrics of an uninterrupted run",
 )
 @pytest.mark.parametrize(
     ("name", "stop"), [(name, stop) for name in CASES for stop in STOPS if exists(name, stop)]
