@@ -26,8 +26,9 @@ import pytest
 import yaml
 
 from graphzoo.catalog.presets import find_preset, list_presets
-from graphzoo.cli import dashboard, main
-from graphzoo.cli.plot import parse as parse_plot
+from graphzoo.cli import main
+from graphzoo.cli.commands import parser_of
+from graphzoo.training.options import OPTIONS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md")] + sorted((ROOT / "docs").rglob("*.md"))
@@ -275,44 +276,28 @@ def test_a_wrong_command_would_be_noticed(tmp_path):
 
 def test_other_commands_are_accepted():
     """What they name exists; `list` is run."""
-    options = {
-        "reproduce": {"--seeds", "--splits", "--recipe", "--ablation", "--out", "--in-process"},
-        "search": {
-            *("--seeds", "--splits", "--recipe", "--space", "--trials", "--minutes", "--window"),
-            *("--out", "--sweep"),
-        },
-        "results": {"--format", "--data", "--metric", "--model", "--published", "--commands"},
-    }
     for words in graphzoo_commands():
         command, *rest = words
+        parser = parser_of(command)
+        if parser is None:
+            continue  # checked by Lightning above
+        given, others = parser.read_some(rest)
         if command == "list":
             assert main(words) == 0
         elif command == "download":
-            assert all(find_preset("data", name).name == name for name in rest)
-        elif command in options:
-            used = {word.partition("=")[0] for word in rest if word.startswith("--") and "." not in word}
-            assert used <= options[command], words
-            given = dict(zip(rest, rest[1:], strict=False))
-            if command == "results":
-                assert given.get("--format", "table") in ("table", "markdown", "csv")
-                continue
-            model, data = rest[:2]
-            assert find_preset("model", model).name == model and find_preset("data", data).name == data
+            assert all(find_preset("data", name).name == name for name in given.name)
+        elif command in ("reproduce", "search"):
+            assert find_preset("model", given.model).name == given.model, words
+            assert find_preset("data", given.data).name == given.data, words
             for kind in ("recipe", "ablation"):
-                name = given.get(f"--{kind}", "")
-                assert not name or name.endswith(".yaml") or find_preset(kind, name, model=model)
+                name = getattr(given, kind, "") or ""
+                assert not name or name.endswith(".yaml") or find_preset(kind, name, model=given.model)
             if command == "search":
-                assert find_preset("search", given.get("--space", model))
-        elif command == "plot":
-            assert parse_plot(rest).run
-        elif command == "dashboard":
-            assert dashboard._options(list(rest))["project"]
-        elif command == "clean":
-            assert rest in ([], ["--older_than", "30", "--yes"]), words
-        elif command == "completion":
-            assert rest in (["bash"], ["zsh"], ["fish"]), words
-        else:  # parsed or run by other tests
-            assert command in ("fit", "validate", "test", "predict", "export"), words
+                assert find_preset("search", given.space or given.model)
+            names = [word.partition("=")[0][2:] for word in others if word.startswith("--")]
+            assert all("." in name or name in (*OPTIONS, "no-test", "quiet") for name in names), words
+        else:
+            assert others == [], words
 
 
 def test_tables_of_results_are_those_of_the_kept_rows():
