@@ -101,7 +101,7 @@ MAY = {
         datasets/files/arrays.py::write_arrays.write write
         system/files.py::write_atomically remove write
         inference/export.py::_copy_graph write
-        inference/export.py::export_run write
+        inference/export.py::_export_program write
         inference/plain_names.py::_write write
         inference/program.py::write_program write
         inference/writers.py::_write_file remove write

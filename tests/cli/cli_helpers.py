@@ -116,6 +116,13 @@ class BreakStep(Callback):
             raise getattr(builtins, self.kind)("broken on purpose")
 
 
+class Picky(Callback):
+    """Refuses its argument with Python's own error."""
+
+    def __init__(self, size: int):
+        raise ValueError(f"size must be odd, got {size}")
+
+
 class BreakBegin(Callback):
     """Fails before training begins."""
 

@@ -318,10 +318,10 @@ def test_debug_changes_nothing_about_mistakes(cli, line):
         assert (with_it.status, with_it.err) == (2, without.err)
 
 
-def test_debug_shows_the_traceback(cli):
+def test_debug_shows_the_traceback(fit):
     """A class refuses its arguments as it likes: what it says, and where."""
-    with pytest.raises(ValueError, match="lr must be above 0") as caught:
-        cli(*RUN.split(), "--model.lr=-1", "--debug")
+    with pytest.raises(ValueError, match="size must be odd, got 2") as caught:
+        fit("--trainer.callbacks+=cli_helpers.Picky", "--trainer.callbacks.size=2", "--debug")
     assert len(caught.traceback) > 3
 
 

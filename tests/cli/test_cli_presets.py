@@ -123,7 +123,7 @@ def test_presets_are_hoisted_in_the_order_data_model_recipe_overlays():
 
 def test_overrides_stay_behind_the_presets_wherever_they_are_typed():
     plan = make_plan("fit", ["--model.lr", "1", "--model", "knowformer", "--data.seed=3", "--data", "umls"])
-    assert plan.arguments[-3:] == ["--model.lr", "1", "--data.seed=3"]
+    assert plan.arguments[-3:] == ("--model.lr", "1", "--data.seed=3")
     assert plan.arguments[0] == "--config"
 
 
@@ -137,7 +137,7 @@ def test_a_recipe_can_be_chosen_or_left_out():
 
 def test_class_paths_pass_through():
     plan = make_plan("fit", ["--model", "my.package.Module", "--data", "my.package.Data"])
-    assert plan.arguments == ["--model=my.package.Module", "--data=my.package.Data"]
+    assert plan.arguments == ("--model=my.package.Module", "--data=my.package.Data")
     assert (plan.model, plan.data) == ("module", "data")
 
 
@@ -146,7 +146,7 @@ def test_seed_is_short_for_seed_everything():
     for option in ("--seed", "--seed_everything"):
         plan = make_plan("fit", [*names, option, "5"])
         assert plan.seed == 5
-        assert plan.arguments[-2:] == ["--seed_everything", "5"]
+        assert plan.arguments[-2:] == ("--seed_everything", "5")
 
 
 def test_early_stopping_watches_the_metric_of_the_task():

@@ -207,7 +207,7 @@ def test_two_processes_share_a_folder(search, tiny_graph, monkeypatch):
     command = [
         sys.executable,
         "-m",
-        "graphzoo.cli.commands",
+        "graphzoo.cli",
         "search",
         "galit",
         "nodes",

@@ -5,6 +5,7 @@ import os
 import shlex
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -139,7 +140,8 @@ def test_the_last_place_an_error_comes_to(cli, monkeypatch, command):
         assert "--debug" not in rest
         raise LookupError("broken on \x1b[2J purpose")
 
-    monkeypatch.setitem(sys.modules["graphzoo.cli.commands"]._HANDLERS, name, broken)
+    room = {"list": "lists"}.get(name, name)
+    monkeypatch.setattr(import_module(f"graphzoo.cli.{room}"), f"{name}_main", broken)
     result = cli(name, *rest)
     assert result.status == 1
     assert result.err.splitlines() == [
