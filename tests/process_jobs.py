@@ -121,6 +121,17 @@ _MAKE: dict[str, Callable[[Path, int], tuple[Any, Any]]] = {
 }
 
 
+def make(name: str, folder: Path | str, **data: Any) -> Any:
+    """The DataModule of a job.
+
+    Args:
+        name: Of the job.
+        folder: Where `write_data` wrote.
+        **data: Further arguments.
+    """
+    return partial(_MAKE[name], **data)(Path(folder), 1)[1]
+
+
 def run(name: str, folder: Path, world_size: int) -> dict[str, Any]:
     """Figures as hexadecimal numbers; of a training also its steps' losses and a sum over its weights."""
     from lightning.pytorch import Trainer, seed_everything

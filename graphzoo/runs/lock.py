@@ -76,8 +76,7 @@ class RunLock:
             try:
                 if not self._lock(descriptor, is_new=is_new) or not self._is_there(descriptor):
                     continue  # the one before took its file along; what was locked is no lock
-                os.ftruncate(descriptor, 0)
-                os.pwrite(descriptor, json.dumps(_own_record()).encode(), 0)
+                self._write_record(descriptor)
                 self._descriptor, descriptor = descriptor, -1
                 # A worker that outlives its run would hold the lock for it.
                 os.register_at_fork(after_in_child=self._forget)
@@ -86,6 +85,15 @@ class RunLock:
                 if descriptor >= 0:
                     os.close(descriptor)
         raise UsageError(f"{self.path} comes and goes: several processes begin to write {self._shown}")
+
+    def _write_record(self, descriptor: int) -> None:
+        """Say who holds it; where that cannot be written, the file goes again."""
+        try:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, json.dumps(_own_record()).encode(), 0)
+        except OSError as error:
+            self.path.unlink(missing_ok=True)
+            raise OSError(error.errno, error.strerror, str(self._shown / LOCK)) from error
 
     def release(self) -> None:
         """Give it back; nothing happens when it is not held."""

@@ -112,8 +112,8 @@ def _stopped(stopped: BaseException, state: RunState) -> int:
 
 def _forget_unstarted(state: RunState) -> None:
     """Take back the files and folders that this process itself made when nothing was computed."""
-    if "LOCAL_RANK" in os.environ:
-        return
+    if rank():
+        return  # of several processes the first one writes
     if state.plan.resume:
         if state.plan.run_dir is not None and state.events is not None and not state.began:
             for path in (

@@ -16,7 +16,6 @@ from lightning.pytorch.callbacks import (
     EarlyStopping,
     LearningRateMonitor,
     ProgressBar,
-    WeightAveraging,
 )
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
@@ -24,8 +23,6 @@ from graphzoo import __version__
 from graphzoo import callbacks as own
 from graphzoo.callbacks.averaging import WarmupEMAWeightAveraging  # noqa: F401  named by --trainer.callbacks
 from graphzoo.callbacks.wandb_run import without_folders
-from graphzoo.catalog.settings import read_settings
-from graphzoo.checkpoints.checks import check_lightning_version, check_resumable
 from graphzoo.errors import UsageError
 from graphzoo.runs.directory import choose_run_directory, is_child, missing_folders, own_rank, write_config
 from graphzoo.runs.lock import RunLock
@@ -39,8 +36,8 @@ from graphzoo.training.loggers import loggers_of, place_loggers
 from graphzoo.training.parser import GraphzooParser
 from graphzoo.training.plan import draw_seed
 from graphzoo.training.results import Judged, report_results
+from graphzoo.training.settings import check_trainer, refuse_nulls, refuse_spawned
 from graphzoo.training.state import RunState
-from graphzoo.training.trust import refuse_nulls
 
 __all__ = ["GraphzooCLI"]
 
@@ -114,20 +111,7 @@ class GraphzooCLI(LightningCLI):
         """Compare with the checkpoint instead of letting its settings win without a word."""
         if self.plan.checkpoint is None:
             return
-        self.checkpoint = resume.read_checkpoint(self.plan.checkpoint)
-        check_lightning_version(self.checkpoint, self.plan.checkpoint)
-        trained = None
-        if self.plan.source_run is not None:
-            trained = read_settings(self.plan.source_run / "config.yaml")
-            if not isinstance(trained, dict):
-                raise UsageError(f"{self.plan.source_run / 'config.yaml'} holds no settings")
-        found = resume.differences(self.checkpoint, self.plain_config(), trained)
-        if self.plan.command != "fit":
-            resume.check_shape(found, self.plan.checkpoint)
-            return
-        check_resumable(self.checkpoint, self.plan.checkpoint)
-        resume.check_resume(found, self.plan.checkpoint, override=self.plan.override)
-        self._guard = resume.make_guard(self.checkpoint, found, override=self.plan.override)
+        self.checkpoint, self._guard = resume.compare(self.plan, self.plan.checkpoint, self.plain_config())
 
     def _add_configure_optimizers_method_to_model(self, subcommand: str | None) -> None:
         """Make the optimiser of `--optimizer` when the Trainer asks: a task has no weights before."""
@@ -202,19 +186,12 @@ class GraphzooCLI(LightningCLI):
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """The Trainer with graphzoo's loggers and callbacks around the user's."""
         config = {**self._get(self.config_init, "trainer", default={}), **kwargs}
-        for divisor in ("check_val_every_n_epoch", "accumulate_grad_batches"):
-            if (number := config.get(divisor)) is not None and number < 1:
-                raise UsageError(f"--trainer.{divisor} must be at least 1, got {number}")
+        check_trainer(config)
         config["logger"] = loggers_of(config.get("logger"), self.run_dir)
         if config.get("default_root_dir") is None:
             config["default_root_dir"] = str(self.run_dir)
         given = config.get("callbacks") or []
         given = list(given) if isinstance(given, list) else [given]
-        if sum(isinstance(callback, WeightAveraging) for callback in given) > 1:
-            raise UsageError(
-                "the weights are averaged by two callbacks; the recipe may have one\n"
-                "Change its options (--trainer.callbacks.decay=0.99) or begin with --trainer.callbacks=null"
-            )
         if self.plan.dry_run:
             timer = DryRun(config, self.state)
             extra = [Monitor(), own.Throughput(), own.NanGuard(), Began(self.state), timer]
@@ -227,7 +204,9 @@ class GraphzooCLI(LightningCLI):
         if self.plan.command == "fit":
             extra += checkpoints_of(self.model, self.run_dir, config)
             extra += [self._guard] if self._guard is not None else []
-        return self._instantiate_trainer({**config, "callbacks": given}, extra)
+        trainer = self._instantiate_trainer({**config, "callbacks": given}, extra)
+        refuse_spawned(trainer)
+        return trainer
 
     def _prepare_subcommand_kwargs(self, subcommand: str) -> dict[str, Any]:
         arguments = super()._prepare_subcommand_kwargs(subcommand)

@@ -10,13 +10,15 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from graphzoo.checkpoints.checks import check_training_state
+from graphzoo.catalog.settings import read_settings
+from graphzoo.checkpoints.checks import check_lightning_version, check_resumable, check_training_state
 from graphzoo.checkpoints.paths import forget_foreign_paths
 from graphzoo.checkpoints.read import read_checkpoint
 from graphzoo.errors import UsageError
 from graphzoo.tasks.base import Task
+from graphzoo.training.plan import Plan
 
-__all__ = ["ResumeGuard", "differences", "read_checkpoint"]
+__all__ = ["ResumeGuard", "compare", "differences", "read_checkpoint"]
 
 # Arguments of the data module that do not change what is trained.
 _HARMLESS = {"root", "download", "num_workers", "eval_batch_size", "micro_batch_size", "path"}
@@ -218,6 +220,36 @@ class ResumeGuard(Callback):
                 scheduler = config.scheduler
                 if hasattr(scheduler, "base_lrs"):
                     scheduler.base_lrs = [rate * factor for rate in scheduler.base_lrs]
+
+
+def compare(plan: Plan, path: Path, config: dict[str, Any]) -> tuple[dict[str, Any], ResumeGuard | None]:
+    """Read a checkpoint, and refuse it where it contradicts the command line.
+
+    Args:
+        plan: Of the command line.
+        path: The checkpoint.
+        config: The configuration of the command, as plain values.
+
+    Returns:
+        The checkpoint, and what watches over the run that goes on with it; None where nothing is trained.
+
+    Raises:
+        UsageError: naming the settings that differ, or what is damaged.
+    """
+    checkpoint = read_checkpoint(path)
+    check_lightning_version(checkpoint, path)
+    trained = None
+    if plan.source_run is not None:
+        trained = read_settings(plan.source_run / "config.yaml")
+        if not isinstance(trained, dict):
+            raise UsageError(f"{plan.source_run / 'config.yaml'} holds no settings")
+    found = differences(checkpoint, config, trained)
+    if plan.command != "fit":
+        check_shape(found, path)
+        return checkpoint, None
+    check_resumable(checkpoint, path)
+    check_resume(found, path, override=plan.override)
+    return checkpoint, make_guard(checkpoint, found, override=plan.override)
 
 
 def make_guard(

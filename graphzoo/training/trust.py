@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import typing
 from importlib import import_module
 from typing import Any
 
@@ -17,7 +16,7 @@ import yaml
 from graphzoo.catalog.classes import is_trusted
 from graphzoo.errors import UsageError
 
-__all__ = ["check_class", "plain_settings", "refuse_nulls"]
+__all__ = ["check_class", "plain_settings"]
 
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 _WORD = re.compile(r"[\w@+-]*")
@@ -124,38 +123,6 @@ def check_class(described: Any, place: str, origin: str, *, inner: str = "") -> 
         elif not _is_plain(value, text=place == "data" and name in _TEXT):
             _check_named(value, origin)
             raise _refused(origin, f"{place}.{name}", value)
-
-
-def refuse_nulls(config: dict[str, Any]) -> None:
-    """Refuse `null` where a class takes none: the parser lets it pass, and a comparison would fail.
-
-    Args:
-        config: The configuration of a command, as plain values.
-
-    Raises:
-        UsageError: naming the option.
-    """
-    model = config.get("model") or {}
-    encoder = (model.get("init_args") or {}).get("encoder")
-    for option, described in (("model", model), ("data", config.get("data")), ("model.encoder", encoder)):
-        if not isinstance(described, dict) or not described.get("class_path"):
-            continue
-        hints = _hints(described["class_path"])
-        for name, value in (described.get("init_args") or {}).items():
-            hint = hints.get(name)
-            if value is None and hint not in (None, Any) and type(None) not in typing.get_args(hint):
-                kind = getattr(hint, "__name__", str(hint))
-                raise UsageError(
-                    f"--{option}.{name}: expected {kind}, got null\nLeave it out for its usual value"
-                )
-
-
-def _hints(class_path: str) -> dict[str, Any]:
-    module, _, name = class_path.rpartition(".")
-    try:
-        return typing.get_type_hints(getattr(import_module(module), name).__init__)
-    except (ImportError, AttributeError, NameError, TypeError):
-        return {}  # what it takes cannot be known; the class itself will say
 
 
 def _is_own_class(class_path: str) -> bool:

@@ -14,6 +14,62 @@ from wandb_records import read_offline_run
 from graphzoo.cli import commands as cli
 
 
+def start(command, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "graphzoo.cli", *command.split()],
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+THREE = (
+    "fit --model knowformer --data kg --data.path few --model.encoder.hidden_channels 8 --run_dir run "
+    "--trainer.max_epochs 1 --trainer.accelerator cpu --trainer.strategy ddp --trainer.devices 3"
+)
+
+
+@pytest.fixture
+def few(tmp_path, monkeypatch):
+    """Two training triples and one to validate and one to test."""
+    monkeypatch.chdir(tmp_path)
+    Path("few").mkdir()
+    Path("few/train.txt").write_text("a\tr\tb\nb\tr\tc\n")
+    Path("few/valid.txt").write_text("a\tr\tc\n")
+    Path("few/test.txt").write_text("b\tr\ta\n")
+
+
+@pytest.mark.slow
+@pytest.mark.fault("more processes than samples", "all end, with the figures of one process")
+def test_three_processes_share_two_triples(few, capsys):
+    done = start(THREE)
+    assert done.returncode == 0, done.stderr
+    assert cli.main(["test", "--ckpt_path", "run", "--trainer", "cpu", "--run_dir", "alone"]) == 0
+    capsys.readouterr()
+    both, alone = (json.loads(Path(run, "results.json").read_text())["metrics"] for run in ("run", "alone"))
+    assert both == alone
+
+
+@pytest.mark.slow
+@pytest.mark.fault(
+    "several processes are refused before training", "one message; their run directory is taken back"
+)
+def test_several_processes_that_cannot_start_leave_nothing(few):
+    done = start(f"{THREE} --data.batch_size 1")
+    assert done.returncode == 2, done.stderr
+    assert "batch_size 1 is less than the 3 processes" in done.stderr
+    assert not Path("run").exists()
+
+
+@pytest.mark.parametrize("strategy", ["ddp_spawn", "ddp_fork", "ddp_notebook"])
+@pytest.mark.fault("a strategy that starts its processes inside Python", "refused, with the one to take")
+def test_a_strategy_that_no_command_can_have(few, strategy, capsys):
+    command = THREE.replace("strategy ddp", f"strategy {strategy}")
+    assert cli.main(command.split()) == 2
+    assert "--trainer.strategy=ddp" in capsys.readouterr().err and not Path("run").exists()
+
+
 @pytest.mark.slow
 def test_two_processes_write_what_one_reads(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -23,13 +79,7 @@ def test_two_processes_write_what_one_reads(tmp_path, capsys, monkeypatch):
         f"fit --model knowformer --data kg --data.path families --data.batch_size 8 {options} "
         "--model.encoder.hidden_channels 8 --run_dir run --logger wandb"
     )
-    done = subprocess.run(
-        [sys.executable, "-m", "graphzoo.cli", *command.split()],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "WANDB_MODE": "offline"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = start(command, WANDB_MODE="offline")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("epoch 1/1") == done.stdout.count("both directions") == 1
     assert done.stderr.count("writes run") == done.stderr.count("results: run/results.json") == 1

@@ -225,3 +225,68 @@ def test_a_link_in_place_of_the_lock_is_not_followed(tmp_path):
     with pytest.raises(UsageError, match="no file that a run writes"):
         RunLock(tmp_path).take()
     assert (tmp_path / "victim").read_text() == "kept"
+
+
+@pytest.fixture
+def full_disk(tmp_path):
+    """A file system of 100 KiB that is full; only a superuser can make one."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=100k", "tmpfs", str(disk)]
+    try:
+        done = subprocess.run(mount, capture_output=True, text=True)
+    except FileNotFoundError as error:
+        pytest.skip(str(error))
+    if done.returncode:
+        pytest.skip(f"no file system of its own here: {done.stderr.strip()}")
+    try:
+        with pytest.raises(OSError, match="No space"), (disk / "fill").open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(1024))
+        yield disk
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+@pytest.mark.fault(
+    "the file system of the run directory is full before the run starts", "named; nothing is left"
+)
+def test_no_room_for_a_run(full_disk, fit):
+    result = fit("--run_dir", str(full_disk / "run"), status=1)
+    assert "No space left on device" in result.err and str(full_disk / "run") in result.err.replace("\n", "")
+    assert [path.name for path in full_disk.iterdir()] == ["fill"]
+
+
+def test_a_lock_that_cannot_be_written_goes_again(tmp_path, monkeypatch):
+    def no_room(*arguments):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", no_room)
+    with pytest.raises(OSError, match="No space left") as caught:
+        RunLock(tmp_path / "run").take()
+    assert caught.value.filename == str(tmp_path / "run" / LOCK)
+    assert list((tmp_path / "run").iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.fault("HOME cannot be written", "the run is the same; only caches are lost")
+def test_a_home_that_cannot_be_written(tiny_kg, tmp_path):
+    """/proc takes no file, not even root's."""
+    command = (
+        f"fit --model knowformer --data kg --data.path {tiny_kg} --trainer smoke --run_dir {tmp_path}/run"
+    )
+    environment = {key: value for key, value in os.environ.items() if key != "XDG_CACHE_HOME"}
+    for name in ("/proc", None):
+        changed = (
+            {**environment, "HOME": name} if name else {k: v for k, v in environment.items() if k != "HOME"}
+        )
+        done = subprocess.run(
+            [sys.executable, "-m", "graphzoo.cli", *command.split(), "--quiet"],
+            env=changed,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
+        shutil.rmtree(tmp_path / "run")

@@ -10,6 +10,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint, WeightAveraging
 from lightning.pytorch.cli import LightningCLI
 from lightning.pytorch.loggers import WandbLogger
 from lightning.pytorch.loops.fit_loop import _FitLoop
+from lightning.pytorch.strategies import DDPStrategy
 
 USED = {
     "training/lightning_cli.py": [
@@ -26,6 +27,7 @@ USED = {
 }
 WRITTEN = {  # by a method of theirs
     "training/lightning_cli.py": [(LightningCLI, "_subcommand_parsers")],
+    "training/settings.py": [(DDPStrategy, "_start_method")],
     "checkpoints/checks.py": [(LightningModule, "_trainer"), (WeightAveraging, "_average_model")],
     "callbacks/checkpoint.py": [(Trainer, "_checkpoint_connector")],
     "callbacks/wandb_run.py": [(WandbLogger, "_project"), (WandbLogger, "_wandb_init")],

@@ -1,0 +1,84 @@
+"""Settings that the parser lets pass and no run can be made of."""
+
+from __future__ import annotations
+
+import typing
+from importlib import import_module
+from typing import Any
+
+from lightning.pytorch import Trainer
+from lightning.pytorch.callbacks import WeightAveraging
+
+from graphzoo.errors import UsageError, check_range
+
+__all__ = ["check_trainer", "refuse_nulls", "refuse_spawned"]
+
+
+def refuse_nulls(config: dict[str, Any]) -> None:
+    """Refuse `null` where a class takes none: the parser lets it pass, and a comparison would fail.
+
+    Args:
+        config: The configuration of a command, as plain values.
+
+    Raises:
+        UsageError: naming the option.
+    """
+    model = config.get("model") or {}
+    encoder = (model.get("init_args") or {}).get("encoder")
+    for option, described in (("model", model), ("data", config.get("data")), ("model.encoder", encoder)):
+        if not isinstance(described, dict) or not described.get("class_path"):
+            continue
+        hints = _hints(described["class_path"])
+        for name, value in (described.get("init_args") or {}).items():
+            hint = hints.get(name)
+            if value is None and hint not in (None, Any) and type(None) not in typing.get_args(hint):
+                kind = getattr(hint, "__name__", str(hint))
+                raise UsageError(
+                    f"--{option}.{name}: expected {kind}, got null\nLeave it out for its usual value"
+                )
+
+
+def _hints(class_path: str) -> dict[str, Any]:
+    module, _, name = class_path.rpartition(".")
+    try:
+        return typing.get_type_hints(getattr(import_module(module), name).__init__)
+    except (ImportError, AttributeError, NameError, TypeError):
+        return {}  # what it takes cannot be known; the class itself will say
+
+
+def check_trainer(config: dict[str, Any]) -> None:
+    """Refuse arguments of the Trainer that it would accept, and fail with later.
+
+    Args:
+        config: The arguments; callbacks are objects already.
+
+    Raises:
+        UsageError: for intervals below 1, or weights averaged twice.
+    """
+    intervals = ("check_val_every_n_epoch", "accumulate_grad_batches")
+    for name in intervals:
+        check_range(at_least=1, **{f"--trainer.{name}": config.get(name)})
+    given = config.get("callbacks") or []
+    given = given if isinstance(given, list) else [given]
+    if sum(isinstance(callback, WeightAveraging) for callback in given) > 1:
+        raise UsageError(
+            "the weights are averaged by two callbacks; the recipe may have one\n"
+            "Change its options (--trainer.callbacks.decay=0.99) or begin with --trainer.callbacks=null"
+        )
+
+
+def refuse_spawned(trainer: Trainer) -> None:
+    """Refuse strategies that start their processes inside Python, by a pickle or a fork of the whole command.
+
+    Args:
+        trainer: As made from the settings.
+
+    Raises:
+        UsageError: for `ddp_spawn`, `ddp_fork`, `ddp_notebook` and their kind.
+    """
+    method = getattr(trainer.strategy, "_start_method", "popen")
+    if method != "popen":
+        raise UsageError(
+            f"the strategy starts its processes by {method}, which a command cannot: they need it from the "
+            "beginning\nTake --trainer.strategy=ddp, which starts the same command once per device"
+        )
