@@ -51,10 +51,10 @@ lint: $(VENV)/.installed-dev  ## ruff, mypy, and which room may import which
 	$(BIN)/lint-imports --no-cache
 
 test: lint  ## ruff, mypy and all tests; JOBS=4 for more processes, PYTEST_ARGS="-k spmm" for a few
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) $(PYTEST_ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(PYTEST_ARGS)
 
 docs: $(VENV)/.installed-dev  ## check the links of README and docs, run their examples
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) tests/test_docs.py $(PYTEST_ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests/test_docs.py $(PYTEST_ARGS)
 
 site: $(VENV)/.installed-dev  ## build the documentation site into site/; open site/index.html; its search needs python3 -m http.server -d site
 # Not --quiet: it silences the warnings before --strict has counted them.

@@ -9,6 +9,8 @@ import pytest
 import torch
 from hypothesis import settings
 
+pytest_plugins = ["helpers.command_fixtures"]
+
 # The same examples in every run, so that a green run stays green; HYPOTHESIS_PROFILE=explore draws new ones.
 settings.register_profile("graphzoo", derandomize=True, deadline=None)
 settings.register_profile("explore", max_examples=500, deadline=None)

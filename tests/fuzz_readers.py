@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from fuzz_cases import READERS, bound_memory, check, good, spoiled  # noqa: E402  # found beside this file
+from helpers.fuzz_cases import READERS, bound_memory, check, good, spoiled  # noqa: E402  # found beside this file
 
 FOUND = Path(__file__).parent / "fuzz_found"
 GIGABYTE = 1 << 30

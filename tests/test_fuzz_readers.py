@@ -4,7 +4,7 @@ import logging
 from pathlib import Path
 
 import pytest
-from fuzz_cases import READERS, check, good, spoiled
+from helpers.fuzz_cases import READERS, check, good, spoiled
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

@@ -3,9 +3,9 @@
 import shutil
 from types import SimpleNamespace
 
-import process_jobs
 import pytest
-from wandb_records import read_run_file
+from helpers import process_jobs
+from helpers.wandb_records import read_run_file
 
 QUIET = [
     "--trainer.accelerator=cpu", "--trainer.log_every_n_steps=1", "--trainer.enable_progress_bar=false",
@@ -32,7 +32,7 @@ def wandb_runs(tmp_path_factory):
     The labels of `nodes` are classes, those of `labels` yes and no, judged by ROC-AUC.
     """
     pytest.importorskip("wandb")
-    from link_files import write_links
+    from helpers.link_files import write_links
 
     folder = tmp_path_factory.mktemp("wandb")
     process_jobs.write_data(folder)

@@ -5,9 +5,9 @@ import logging
 import math
 from types import SimpleNamespace
 
-import process_jobs
 import pytest
 import torch
+from helpers import process_jobs
 from lightning.pytorch import Callback, Trainer, seed_everything
 from lightning.pytorch.profilers import SimpleProfiler
 

@@ -2,8 +2,8 @@
 
 import logging
 
-import process_jobs
 import pytest
+from helpers import process_jobs
 from lightning.pytorch import Trainer
 
 from graphzoo.analysis import Evaluation

@@ -7,8 +7,11 @@ import pytest
 import torch
 
 from graphzoo.callbacks.summary import RunSummary, describe_run
+from graphzoo.system import memory as memory_module
 from graphzoo.system.units import counted, duration, size
 from graphzoo.tasks import KGCompletion, room
+from graphzoo.tasks import base as base_module
+from graphzoo.tasks import room as room_module
 from graphzoo.tasks.room import SMALLER_MODEL
 from graphzoo.training import dry_run
 from graphzoo.training.dry_run import limited_memory
@@ -97,7 +100,7 @@ def test_questions_in_reverse_are_counted_once_a_relation(fit, monkeypatch, limi
 
 
 def test_what_cannot_fit_is_refused(fit, workplace, monkeypatch):
-    monkeypatch.setattr("graphzoo.system.memory.available_bytes", lambda device: 1000)
+    monkeypatch.setattr(memory_module, "available_bytes", lambda device: 1000)
     result = dry(fit, status=2)
     assert "available on cpu" in result.err and "Take a smaller" in result.err
     assert "(weights, gradients and Adam's two moments alone) needs at least" in result.err
@@ -106,7 +109,7 @@ def test_what_cannot_fit_is_refused(fit, workplace, monkeypatch):
 
 
 def test_a_step_that_runs_out_of_memory_says_what_takes_less(fit, workplace):
-    breaks = ["--trainer.callbacks+=cli_helpers.RunOut", "--trainer.callbacks.step=1"]
+    breaks = ["--trainer.callbacks+=helpers.own.RunOut", "--trainer.callbacks.step=1"]
     result = dry(fit, *breaks, status=1)
     assert "out of memory" in result.err and "Take a smaller --data.micro_batch_size" in result.err
     assert "Go on" not in result.err and "Begin anew" not in result.err
@@ -163,7 +166,7 @@ def test_a_model_beyond_the_machine_is_refused_before_it_takes_memory(fit, workp
     def build(task, spec):
         raise AssertionError("nothing is built")
 
-    monkeypatch.setattr("graphzoo.tasks.base.Task.build", build)
+    monkeypatch.setattr(base_module.Task, "build", build)
     result = fit(*options, "--model.encoder.hidden_channels=4000000", status=2)
     assert "available on cpu" in result.err and " parameters (weights, gradients and Adam's" in result.err
     assert result.err.splitlines()[-1] == SMALLER_MODEL and len(result.err.splitlines()) <= 6
@@ -191,14 +194,14 @@ def test_memory_that_runs_out_for_the_weights_is_not_blamed_on_the_batch(fit, mo
 
     options = []
     if where == "building":
-        monkeypatch.setattr("graphzoo.tasks.base.Task.build", run_out)
+        monkeypatch.setattr(base_module.Task, "build", run_out)
     elif where == "moments":
         # Of torch's own module, as what allocates the moments is.
         ours = FunctionType(run_out.__code__, vars(sys.modules["torch.optim.adam"]))
         monkeypatch.setattr(torch.optim.Adam, "_init_group", ours)
     else:
-        options = ["--trainer.callbacks+=cli_helpers.RunOut", "--trainer.callbacks.step=1"]
-        monkeypatch.setattr("graphzoo.tasks.room.available_bytes", lambda device: 1000)
+        options = ["--trainer.callbacks+=helpers.own.RunOut", "--trainer.callbacks.step=1"]
+        monkeypatch.setattr(room_module, "available_bytes", lambda device: 1000)
     result = dry(fit, *options, status=1)
     assert "out of memory" in result.err and SMALLER_MODEL in result.err
     assert "batch" not in result.err and len(result.err.splitlines()) <= 6
@@ -241,7 +244,7 @@ def test_a_resumed_run_says_what_is_left(fit, cli, workplace):
 
 def test_a_run_stopped_within_an_epoch_says_the_steps_left(fit, cli):
     stop = [f"--trainer.callbacks.{name}={value}" for name, value in {"epoch": 1, "batch": 1}.items()]
-    fit("--run_dir=run", "--trainer.callbacks+=cli_helpers.SendSignal", *stop, epochs=3, status=143)
+    fit("--run_dir=run", "--trainer.callbacks+=helpers.own.SendSignal", *stop, epochs=3, status=143)
     result = cli("fit", "--ckpt_path", "run", "--dry-run", "--trust")
     assert result.status == 0, result.err
     found = shown(result)

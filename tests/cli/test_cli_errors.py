@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from cli_helpers import SMALL
+from helpers.own import SMALL
 
 from graphzoo.runs.directory import choose_run_directory
 from graphzoo.training.plan import draw_seed
@@ -257,7 +257,7 @@ def test_no_error_removes_files_of_the_user(cli, workplace, monkeypatch, more, c
 def test_a_run_that_fails_before_training_takes_back_its_own_file_only(fit):
     Path("run/wandb").mkdir(parents=True)
     Path("run/wandb/mine.txt").touch()
-    broken = ["--trainer.callbacks+=cli_helpers.BreakBegin", "--run_dir=run"]
+    broken = ["--trainer.callbacks+=helpers.own.BreakBegin", "--run_dir=run"]
     fit(*broken, status=1)
     assert [path.name for path in Path("run").iterdir()] == ["wandb"] and Path("run/wandb/mine.txt").exists()
     fit(*broken[:1], "--run_dir=new", status=1)
@@ -269,7 +269,7 @@ def test_a_run_that_fails_before_training_takes_back_its_own_file_only(fit):
     "it removes its own files and folders, and no others",
 )
 def test_a_run_that_fails_before_training_takes_back_the_folders_that_it_made(fit):
-    broken = "--trainer.callbacks+=cli_helpers.BreakBegin"
+    broken = "--trainer.callbacks+=helpers.own.BreakBegin"
     fit(broken, status=1)
     assert not Path("runs").exists()
     Path("runs/knowformer-kg").mkdir(parents=True)
@@ -321,13 +321,17 @@ def test_debug_changes_nothing_about_mistakes(cli, line):
 def test_debug_shows_the_traceback(fit):
     """A class refuses its arguments as it likes: what it says, and where."""
     with pytest.raises(ValueError, match="size must be odd, got 2") as caught:
-        fit("--trainer.callbacks+=cli_helpers.Picky", "--trainer.callbacks.size=2", "--debug")
+        fit("--trainer.callbacks+=helpers.own.Picky", "--trainer.callbacks.size=2", "--debug")
     assert len(caught.traceback) > 3
 
 
 def test_debug_shows_the_traceback_of_all_else(fit):
     with pytest.raises(TypeError, match="broken on purpose") as caught:
-        fit("--trainer.callbacks+=cli_helpers.BreakStep", "--trainer.callbacks.kind=TypeError", "--debug")
+        fit(
+            "--trainer.callbacks+=helpers.own.BreakStep",
+            "--trainer.callbacks.kind=TypeError",
+            "--debug",
+        )
     assert len(caught.traceback) > 3
 
 
@@ -341,7 +345,7 @@ def test_debug_makes_no_other_row(cli, tiny_kg):
 
 
 def test_a_failed_run_is_status_1_with_the_step_and_the_layer(fit):
-    result = fit("--trainer.callbacks+=cli_helpers.BreakLoss", "--trainer.callbacks.step=5", status=1)
+    result = fit("--trainer.callbacks+=helpers.own.BreakLoss", "--trainer.callbacks.step=5", status=1)
     assert "the loss is nan" in result.err and "step 5" in result.err
     assert "the weights of encoder." in result.err
     assert "best.ckpt" in result.err and "last.ckpt" in result.err, (
@@ -351,7 +355,7 @@ def test_a_failed_run_is_status_1_with_the_step_and_the_layer(fit):
 
 
 def test_bad_scores_are_status_1_with_the_good_checkpoints(fit):
-    result = fit("--trainer.callbacks+=cli_helpers.BreakScores", "--trainer.callbacks.epoch=1", status=1)
+    result = fit("--trainer.callbacks+=helpers.own.BreakScores", "--trainer.callbacks.epoch=1", status=1)
     assert "scores after step" in result.err and "last.ckpt" in result.err, result.err
     assert len(result.err.splitlines()) <= 6
 
@@ -362,7 +366,7 @@ def test_bad_scores_are_status_1_with_the_good_checkpoints(fit):
 )
 @pytest.mark.parametrize("kind", ["ValueError", "FileNotFoundError", "TypeError"])
 def test_what_fails_inside_training_is_status_1(fit, kind):
-    options = ["--trainer.callbacks+=cli_helpers.BreakStep", f"--trainer.callbacks.kind={kind}"]
+    options = ["--trainer.callbacks+=helpers.own.BreakStep", f"--trainer.callbacks.kind={kind}"]
     result = fit(*options, status=1)
     assert f"{kind}: broken on purpose" in result.err and "--debug" in result.err
 

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from cli_helpers import SMALL
-from link_graphs import make_link_graph
-from same_runs import figures, same_training
+from helpers.link_graphs import make_link_graph
+from helpers.own import SMALL
+from helpers.same_runs import figures, same_training
 
 from graphzoo.runs.checkpoints import is_whole
 
@@ -71,7 +71,7 @@ def links(tmp_path):
     "kill -9 while a checkpoint is written, inside a step, or while validating",
     "`fit --ckpt_path` gives the weights, optimiser and metrics of an uninterrupted run",
 )
-def test_kill_9_and_go_on(cli, results, tiny_kg, tiny_graph, links, tmp_path):
+def test_kill_9_and_go_on(cli, results, tiny_kg, tiny_nodes, links, tmp_path):
     """Every task with a death of its own, behind the checkpoint of the first epoch."""
     runs = {
         "kg": (
@@ -79,7 +79,7 @@ def test_kill_9_and_go_on(cli, results, tiny_kg, tiny_graph, links, tmp_path):
             ("graphzoo.callbacks.checkpoint_file:_Writer", "write", 5),
         ),
         "nodes": (
-            ["--model=nodeformer", "--data=nodes", f"--data.path={tiny_graph}", "--data.batch_size=13"]
+            ["--model=nodeformer", "--data=nodes", f"--data.path={tiny_nodes}", "--data.batch_size=13"]
             + ["--model.encoder.hidden_channels=8"],
             ("graphzoo.tasks:NodeClassification", "training_step", 3),
         ),
@@ -122,7 +122,7 @@ def test_kill_9_and_go_on(cli, results, tiny_kg, tiny_graph, links, tmp_path):
 def test_a_full_disk_leaves_the_checkpoint_before(fit, cli, results):
     fit("--run_dir=whole", epochs=3)
     full = [
-        "--trainer.callbacks+=cli_helpers.FullDisk",
+        "--trainer.callbacks+=helpers.own.FullDisk",
         "--trainer.callbacks.epoch=2",
         "--trainer.callbacks.size=9000",
     ]
@@ -145,7 +145,7 @@ def test_ctrl_c_while_testing(fit, cli):
     # a shell that starts the tests in the background lets them ignore Ctrl-C
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        stopped = fit("--run_dir=run", "--trainer.callbacks+=cli_helpers.InterruptTest", epochs=1, status=130)
+        stopped = fit("--run_dir=run", "--trainer.callbacks+=helpers.own.InterruptTest", epochs=1, status=130)
     finally:
         signal.signal(signal.SIGINT, before)
     assert "stopped at once" in stopped.err and "graphzoo fit --ckpt_path run --trust" in stopped.err

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from cli_helpers import QUIET_CPU, SMALL_LINKS
+from helpers.own import QUIET_CPU, SMALL_LINKS
 
 from graphzoo.catalog.presets import list_presets
+from graphzoo.cli import reproduce as reproduce_module
 
 RECIPES = [
     preset.name.split("/")
@@ -74,7 +75,7 @@ def test_a_heuristic_on_other_tasks_is_refused_at_once(cli):
 def test_reproduce_judges_a_heuristic_once(cli, links, monkeypatch):
     from graphzoo.cli import main
 
-    monkeypatch.setattr("graphzoo.cli.reproduce.run_command", main)
+    monkeypatch.setattr(reproduce_module, "run_command", main)
     result = cli("reproduce", "heuristic.ra", "links", "--data.path", links, "--out=row", *QUIET_CPU)
     assert result.status == 0, result.err
     row = json.loads(Path("row/row.json").read_text())
@@ -87,7 +88,7 @@ def test_resumed_is_uninterrupted(fit_links, cli, results, model, epoch, batch):
     """Stops in the middle of a step of micro-batches, and at the end of one."""
     settings = ["--data.batch_size=32", "--data.micro_batch_size=8", "--data.seed=3"]
     stop = [
-        "--trainer.callbacks+=cli_helpers.SendSignal",
+        "--trainer.callbacks+=helpers.own.SendSignal",
         f"--trainer.callbacks.epoch={epoch}",
         f"--trainer.callbacks.batch={batch}",
     ]

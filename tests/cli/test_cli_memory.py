@@ -26,7 +26,7 @@ def test_a_training_step_runs_out_of_memory(request, cli, task):
     fit = request.getfixturevalue(fixture)
     # in the second epoch: an epoch is 4 steps of triples, 3 of links or parts, 1 of a whole graph
     step = {"kg": 6, "links": 4, "whole graph": 2, "parts": 4}[task]
-    breaks = ["--trainer.callbacks+=cli_helpers.RunOut", f"--trainer.callbacks.step={step}"]
+    breaks = ["--trainer.callbacks+=helpers.own.RunOut", f"--trainer.callbacks.step={step}"]
     result = fit("--run_dir=run", *breaks, *options, epochs=3, status=1)
     said = result.err[result.err.index("graphzoo: out of memory") :]
     assert "can't allocate memory" in said and remedy in said and "Traceback" not in result.err
@@ -42,13 +42,13 @@ def test_a_training_step_runs_out_of_memory(request, cli, task):
 
 
 def test_before_the_first_checkpoint_the_run_begins_anew(fit):
-    breaks = ["--trainer.callbacks+=cli_helpers.RunOut", "--trainer.callbacks.step=1"]
+    breaks = ["--trainer.callbacks+=helpers.own.RunOut", "--trainer.callbacks.step=1"]
     result = fit("--run_dir=run", *breaks, status=1)
     assert MICRO in result.err and "Begin anew: graphzoo fit --config run/config.yaml" in result.err
     assert len(result.err.splitlines()) <= 6
 
 
 def test_a_step_of_one_query_can_take_no_fewer(fit):
-    breaks = ["--trainer.callbacks+=cli_helpers.RunOut", "--trainer.callbacks.step=1"]
+    breaks = ["--trainer.callbacks+=helpers.own.RunOut", "--trainer.callbacks.step=1"]
     result = fit("--run_dir=run", *breaks, "--data.micro_batch_size=1", status=1)
     assert MICRO not in result.err and SMALLER in result.err

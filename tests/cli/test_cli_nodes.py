@@ -11,11 +11,16 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
-from node_graphs import write_npz, yes_no_labels
-from same_runs import figures
+from helpers.node_graphs import write_npz, yes_no_labels
+from helpers.same_runs import figures
 
+from graphzoo.callbacks import checkpoint as checkpoint_module
+from graphzoo.callbacks import progress as progress_module
 from graphzoo.catalog import classes as registry
 from graphzoo.catalog.presets import list_presets
+from graphzoo.cli import reproduce as reproduce_module
+from graphzoo.cli import search as search_module
+from graphzoo.runs import changes as changes_module
 from graphzoo.training.plan import make_plan
 
 ONE_STEP = ["--trainer.max_epochs=1", "--trainer.accelerator=cpu", "--logger=csv", "--run_dir=run"]
@@ -111,7 +116,7 @@ def test_resumed_is_uninterrupted(fit_nodes, cli, results, model, more, epoch, b
     settings = [*more, "--model.decoder=mlp", "--model.dropout=0.3", "--model.encoder.dropout=0.3"]
     settings += ["--model.lr_milestones=[2]", "--trainer.log_every_n_steps=1"]
     fit_nodes("--run_dir=whole", *settings, model=model, epochs=5)
-    stop = ["--trainer.callbacks+=cli_helpers.SendSignal", f"--trainer.callbacks.epoch={epoch}"]
+    stop = ["--trainer.callbacks+=helpers.own.SendSignal", f"--trainer.callbacks.epoch={epoch}"]
     stop += [f"--trainer.callbacks.batch={batch}"]
     stopped = fit_nodes("--run_dir=parts", *settings, *stop, model=model, epochs=5, status=143)
     assert "graphzoo fit --ckpt_path parts --trust" in stopped.err
@@ -135,7 +140,7 @@ def test_checkpoints_are_written_rarely_and_completely(fit_nodes, monkeypatch, r
         save(self, checkpoint, path, *args, **kwargs)
 
     monkeypatch.setattr(CheckpointFile, "save_checkpoint", count)
-    monkeypatch.setattr("graphzoo.callbacks.checkpoint.time.monotonic", lambda: 0.0)  # no time passes
+    monkeypatch.setattr(checkpoint_module.time, "monotonic", lambda: 0.0)  # no time passes
     fit_nodes("--run_dir=run", "--model.lr=0.05", epochs=30)
     best = results("run")["best_epoch"]
     assert best > 0
@@ -143,9 +148,9 @@ def test_checkpoints_are_written_rarely_and_completely(fit_nodes, monkeypatch, r
 
 
 def test_a_failed_run_keeps_its_best_epoch(fit_nodes, monkeypatch):
-    monkeypatch.setattr("graphzoo.callbacks.checkpoint.time.monotonic", lambda: 0.0)
+    monkeypatch.setattr(checkpoint_module.time, "monotonic", lambda: 0.0)
     failed = fit_nodes(
-        "--run_dir=run", "--model.lr=0.05", "--trainer.callbacks+=cli_helpers.BreakLoss",
+        "--run_dir=run", "--model.lr=0.05", "--trainer.callbacks+=helpers.own.BreakLoss",
         "--trainer.callbacks.step=25", epochs=30, status=1,
     )  # fmt: skip
     assert "best.ckpt" in failed.err
@@ -156,7 +161,7 @@ def test_a_failed_run_keeps_its_best_epoch(fit_nodes, monkeypatch):
 
 
 def test_few_lines_for_many_epochs(fit_nodes, monkeypatch):
-    monkeypatch.setattr("graphzoo.callbacks.progress.time.monotonic", lambda: 0.0)
+    monkeypatch.setattr(progress_module.time, "monotonic", lambda: 0.0)
     shown = fit_nodes("--trainer.max_epochs=60").out
     assert [line.split()[1] for line in shown.splitlines() if line.startswith("epoch")] == ["1/60", "60/60"]
     shown = fit_nodes(epochs=4).out
@@ -229,14 +234,14 @@ def test_a_run_says_what_is_not_its_recipes(cli, results):
 @pytest.mark.fault(
     "a preset is damaged while a run trains", "scores are kept, a warning instead of `changed`"
 )
-def test_figures_outlive_a_recipe_that_cannot_be_read(cli, results, tiny_graph, monkeypatch, caplog):
+def test_figures_outlive_a_recipe_that_cannot_be_read(cli, results, tiny_nodes, monkeypatch, caplog):
     from graphzoo.errors import UsageError
 
     def unreadable(record):
         raise UsageError("galit.yaml, line 3: no YAML")
 
-    monkeypatch.setattr("graphzoo.runs.changes.changed_protocol", unreadable)
-    result = cli("fit", "--model=galit", "--data=nodes", f"--data.path={tiny_graph}", *ONE_STEP)
+    monkeypatch.setattr(changes_module, "changed_protocol", unreadable)
+    result = cli("fit", "--model=galit", "--data=nodes", f"--data.path={tiny_nodes}", *ONE_STEP)
     assert result.status == 0, result.err
     assert "test/acc" in results("run")["metrics"] and "changed" not in results("run")
     assert "galit.yaml, line 3" in caplog.text
@@ -245,28 +250,36 @@ def test_figures_outlive_a_recipe_that_cannot_be_read(cli, results, tiny_graph, 
 # Encoders of others
 
 
-def test_an_encoder_by_dotted_path(cli, results, tiny_graph):
-    names = ["--model.encoder=cli_helpers.OwnNodeEncoder", "--data=nodes", f"--data.path={tiny_graph}"]
+def test_an_encoder_by_dotted_path(cli, results, tiny_nodes):
+    names = [
+        "--model.encoder=helpers.own.OwnNodeEncoder",
+        "--data=nodes",
+        f"--data.path={tiny_nodes}",
+    ]
     result = cli("fit", *names, "--model.encoder.hidden_channels=6", *ONE_STEP)
     assert result.status == 0, result.err
     found = load("run/checkpoints/best.ckpt")["graphzoo"]["encoder"]
-    assert found["class_path"] == "cli_helpers.OwnNodeEncoder" and found["init_args"]["hidden_channels"] == 6
+    assert found["class_path"] == "helpers.own.OwnNodeEncoder" and found["init_args"]["hidden_channels"] == 6
     assert cli("predict", "--ckpt_path=run", "--out=out.csv").status == 0
 
 
-def test_weights_without_a_size_before_the_first_batch(cli, tiny_graph):
+def test_weights_without_a_size_before_the_first_batch(cli, tiny_nodes):
     """Nobody can say beforehand whether they fit."""
-    names = ["--model.encoder=cli_helpers.LazyNodeEncoder", "--data=nodes", f"--data.path={tiny_graph}"]
+    names = [
+        "--model.encoder=helpers.own.LazyNodeEncoder",
+        "--data=nodes",
+        f"--data.path={tiny_nodes}",
+    ]
     result = cli("fit", *names, *ONE_STEP)
     assert result.status == 0, result.err
 
 
-def test_an_encoder_by_entry_point(cli, results, tiny_graph, monkeypatch):
+def test_an_encoder_by_entry_point(cli, results, tiny_nodes, monkeypatch):
     from importlib.metadata import EntryPoint
 
-    entry = EntryPoint("ownformer", "cli_helpers:OwnNodeEncoder", registry.ENCODER_GROUP)
+    entry = EntryPoint("ownformer", "helpers.own:OwnNodeEncoder", registry.ENCODER_GROUP)
     monkeypatch.setattr(registry, "entry_points", lambda group: [entry])
-    result = cli("fit", "--model=ownformer", "--data=nodes", f"--data.path={tiny_graph}", *ONE_STEP)
+    result = cli("fit", "--model=ownformer", "--data=nodes", f"--data.path={tiny_nodes}", *ONE_STEP)
     assert result.status == 0, result.err
     assert results("run")["model"] == "ownformer" and "test/acc" in results("run")["metrics"]
     wrong = cli("fit", "--model=ownformer", "--data=umls", "--trainer=smoke", "--trainer.accelerator=cpu")
@@ -301,10 +314,10 @@ def test_resuming_on_another_split_is_refused(fit_nodes, cli):
     assert result.status == 2 and "--data.split_index: 0 there, 1 here" in result.err
 
 
-def test_a_lone_checkpoint_knows_its_split(fit_nodes, cli, tiny_graph):
+def test_a_lone_checkpoint_knows_its_split(fit_nodes, cli, tiny_nodes):
     fit_nodes("--run_dir=run", "--data.split=random-50-25-25")
     shutil.copy("run/checkpoints/last.ckpt", "lone.ckpt")
-    command = ["fit", "--ckpt_path=lone.ckpt", "--data=nodes", f"--data.path={tiny_graph}", "--logger=csv"]
+    command = ["fit", "--ckpt_path=lone.ckpt", "--data=nodes", f"--data.path={tiny_nodes}", "--logger=csv"]
     command += ["--trainer.max_epochs=5", "--trainer.accelerator=cpu", "--model.lr=0.01"]
     other = cli(*command, "--run_dir=other", "--data.split=random-50-25-25", "--data.split_index=1")
     assert other.status == 2 and "the split differs from that of the checkpoint" in other.err
@@ -316,9 +329,9 @@ def test_a_lone_checkpoint_knows_its_split(fit_nodes, cli, tiny_graph):
 
 
 @pytest.mark.parametrize(("model", "name"), RECIPES)
-def test_recipe_runs_a_step(cli, tiny_graph, results, model, name):
+def test_recipe_runs_a_step(cli, tiny_nodes, results, model, name):
     recipe = next(preset for preset in list_presets("recipe", model) if preset.name == f"{model}/{name}")
-    command = ["fit", f"--model={model}", "--data=nodes", f"--data.path={tiny_graph}", f"--recipe={name}"]
+    command = ["fit", f"--model={model}", "--data=nodes", f"--data.path={tiny_nodes}", f"--recipe={name}"]
     # what only makes sense on the recipe's own data
     command += ["--data.num_neighbors=null", "--data.reduce_channels=null"]
     result = cli(*command, *ONE_STEP)
@@ -337,13 +350,13 @@ def test_recipe_runs_a_step(cli, tiny_graph, results, model, name):
 @pytest.mark.parametrize("command", ["reproduce", "search"])
 def test_splits_that_are_not_there_are_refused_up_front(cli, tmp_path, monkeypatch, command, count, told):
     import numpy as np
-    from node_graphs import write_npz
+    from helpers.node_graphs import write_npz
 
     def begin(*arguments, **options):
         raise AssertionError("a run begins")
 
-    monkeypatch.setattr("graphzoo.cli.reproduce.run_command", begin)
-    monkeypatch.setattr("graphzoo.cli.search._work", begin)
+    monkeypatch.setattr(reproduce_module, "run_command", begin)
+    monkeypatch.setattr(search_module, "_work", begin)
     path = write_npz(tmp_path / "graph.npz")
     with np.load(path) as file:
         arrays = dict(file)
@@ -368,11 +381,11 @@ def test_splits_of_links_are_known_by_their_protocol(cli):
     assert refused.status == 2 and "cora-link has one split, 0: there is no split 1" in refused.err
 
 
-def test_reproduce_averages_over_splits(cli, results, tiny_graph, monkeypatch):
+def test_reproduce_averages_over_splits(cli, results, tiny_nodes, monkeypatch):
     from graphzoo.cli import main
 
-    monkeypatch.setattr("graphzoo.cli.reproduce.run_command", main)
-    command = ["reproduce", "galit", "nodes", f"--data.path={tiny_graph}", "--data.split=random-50-25-25"]
+    monkeypatch.setattr(reproduce_module, "run_command", main)
+    command = ["reproduce", "galit", "nodes", f"--data.path={tiny_nodes}", "--data.split=random-50-25-25"]
     command += ["--splits=0-2", "--trainer.max_epochs=3", "--trainer.accelerator=cpu", "--logger=csv"]
     done = cli(*command)
     assert done.status == 0, done.err

@@ -168,14 +168,14 @@ def test_plugin_encoders_are_found_by_name(monkeypatch):
 
     from graphzoo.catalog import classes as registry
 
-    entry = EntryPoint("ownformer", "cli_helpers:OwnEncoder", registry.ENCODER_GROUP)
+    entry = EntryPoint("ownformer", "helpers.own:OwnEncoder", registry.ENCODER_GROUP)
     monkeypatch.setattr(
         registry, "entry_points", lambda group: [entry] if group == registry.ENCODER_GROUP else []
     )
     plan = make_plan("fit", ["--model", "OwnFormer", "--data", "umls"])
-    assert "--model.init_args.encoder=cli_helpers.OwnEncoder" in plan.arguments
+    assert "--model.init_args.encoder=helpers.own.OwnEncoder" in plan.arguments
     assert plan.model == "ownformer"
-    assert is_trusted("cli_helpers.OwnEncoder")
+    assert is_trusted("helpers.own.OwnEncoder")
 
 
 def test_only_registered_and_imported_classes_are_trusted():
@@ -184,10 +184,10 @@ def test_only_registered_and_imported_classes_are_trusted():
     assert not is_trusted("os.system")
     assert "subprocess" in sys.modules
     assert not is_trusted("subprocess.Popen")
-    assert not is_trusted("cli_helpers_not_imported.OwnEncoder")
-    import cli_helpers
+    assert not is_trusted("helpers_not_imported.OwnEncoder")
+    from helpers import own
 
-    assert is_trusted(f"{cli_helpers.__name__}.OwnEncoder")
+    assert is_trusted(f"{own.__name__}.OwnEncoder")
     assert not is_trusted("torch.hub.load")
     assert not is_trusted("graphzoox.encoders.Evil")
 

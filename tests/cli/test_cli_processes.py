@@ -7,9 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import process_jobs
 import pytest
-from wandb_records import read_offline_run
+from helpers import process_jobs
+from helpers.wandb_records import read_offline_run
 
 from graphzoo.cli import commands as cli
 

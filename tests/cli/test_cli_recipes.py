@@ -9,7 +9,9 @@ import pytest
 
 from graphzoo.catalog.presets import list_presets
 from graphzoo.cli import main
+from graphzoo.cli import reproduce as reproduce_module
 from graphzoo.runs.published import Published, mean_and_deviation, published_values
+from graphzoo.training import start as start_module
 from graphzoo.training.start import run_command
 
 RECIPES = [
@@ -65,7 +67,7 @@ def test_mean_and_deviation():
 
 def test_reproduce_resumes_and_never_runs_a_finished_seed_again(cli, results, monkeypatch):
     # In this process, for speed; the real one is in `test_reproduce_runs_each_seed_in_a_clean_process`.
-    monkeypatch.setattr("graphzoo.cli.reproduce.run_command", main)
+    monkeypatch.setattr(reproduce_module, "run_command", main)
     command = [
         "reproduce",
         "knowformer",
@@ -77,7 +79,7 @@ def test_reproduce_resumes_and_never_runs_a_finished_seed_again(cli, results, mo
     ]
     command += ["--trainer.max_epochs=2", "--model.encoder.hidden_channels=8", "--trainer.accelerator=cpu"]
     stop = [
-        "--trainer.callbacks+=cli_helpers.SendSignal",
+        "--trainer.callbacks+=helpers.own.SendSignal",
         "--trainer.callbacks.epoch=1",
         "--trainer.callbacks.batch=0",
     ]
@@ -147,7 +149,7 @@ def test_reproduce_runs_each_seed_in_a_clean_process_and_removes_nothing(cli, mo
         def wait(self):
             return -15
 
-    monkeypatch.setattr("graphzoo.training.start.subprocess.Popen", Process)
+    monkeypatch.setattr(start_module.subprocess, "Popen", Process)
     for name in ("LOCAL_RANK", "WORLD_SIZE", "GRAPHZOO_RUN_DIR"):
         monkeypatch.setenv(name, "1")
     for number in (1, 2):

@@ -21,11 +21,11 @@ ABLATIONS = [preset.name for preset in list_presets("ablation")]
 
 
 @pytest.fixture
-def reproduce(cli, tiny_graph):
+def reproduce(cli, tiny_nodes):
     """`reproduce(*more)`: a small GALiT in this process; fails the test unless it ends with that status."""
 
     def run(*arguments, status=0):
-        command = ["reproduce", "galit", "nodes", f"--data.path={tiny_graph}", "--in-process"]
+        command = ["reproduce", "galit", "nodes", f"--data.path={tiny_nodes}", "--in-process"]
         small = ["--model.encoder.hidden_channels=8", "--trainer.accelerator=cpu", "--logger=csv"]
         result = cli(*command, *small, "--trainer.max_epochs=3", *arguments)
         assert result.status == status, result.err
@@ -138,7 +138,7 @@ def test_an_ablation_is_a_table_of_rows(reproduce, cli):
 
 
 @pytest.mark.parametrize("name", ABLATIONS)
-def test_shipped_ablations_are_rows_of_options_that_exist(cli, tiny_graph, name):
+def test_shipped_ablations_are_rows_of_options_that_exist(cli, tiny_nodes, name):
     model, _, short = name.partition("/")
     preset = next(preset for preset in list_presets("ablation") if preset.name == name)
     assert preset.header["title"] and preset.header["claim"]
@@ -150,7 +150,7 @@ def test_shipped_ablations_are_rows_of_options_that_exist(cli, tiny_graph, name)
             assert all(0 < value < 1 for value, _ in parse_published(figures).values())
         words = [f"--{option}={word_of(value)}" for option, value in part["options"].items()]
         shown = cli(
-            "fit", f"--model={model}", "--data=nodes", f"--data.path={tiny_graph}", *words, "--print_config"
+            "fit", f"--model={model}", "--data=nodes", f"--data.path={tiny_nodes}", *words, "--print_config"
         )
         assert shown.status == 0, (part["name"], shown.err)
     assert len({json.dumps(part["options"], sort_keys=True) for part in rows}) == len(rows)
@@ -216,8 +216,8 @@ def test_results_show_single_runs_and_rows_once(reproduce, cli, fit_nodes):
         assert refused.status == 2 and "is no row of results" in refused.err, content
 
 
-def test_untrained_weights_are_told_and_are_no_result(cli, tiny_graph, tmp_path):
-    names = ["--model=galit", "--data=nodes", f"--data.path={tiny_graph}", "--logger=csv"]
+def test_untrained_weights_are_told_and_are_no_result(cli, tiny_nodes, tmp_path):
+    names = ["--model=galit", "--data=nodes", f"--data.path={tiny_nodes}", "--logger=csv"]
     tested = cli("test", *names, "--trainer.accelerator=cpu", "--run_dir=untrained")
     assert tested.status == 0 and "no --ckpt_path, so these are untrained weights" in tested.err
     shown = cli("results", "untrained")

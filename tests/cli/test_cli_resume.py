@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from same_runs import figures, load, same_training
+from helpers.same_runs import figures, load, same_training
 
 from graphzoo.errors import UsageError
 from graphzoo.runs.checkpoints import find_runs, locate
@@ -31,7 +31,7 @@ def test_resumed_is_uninterrupted(fit, cli, results, name, status, epoch, batch)
     """Stops in the middle of a step of four micro-batches, and in the first and last of an epoch."""
     settings = [*MICRO, "--model.lr_milestones=[1]", "--trainer.log_every_n_steps=1"]
     fit("--run_dir=whole", *settings, epochs=4)
-    stop = ["--trainer.callbacks+=cli_helpers.SendSignal", f"--trainer.callbacks.name={name}"]
+    stop = ["--trainer.callbacks+=helpers.own.SendSignal", f"--trainer.callbacks.name={name}"]
     stop += [f"--trainer.callbacks.epoch={epoch}", f"--trainer.callbacks.batch={batch}"]
     stopped = fit("--run_dir=parts", *settings, *stop, epochs=4, status=status)
     assert "graphzoo fit --ckpt_path parts --trust" in stopped.err and len(stopped.err.splitlines()) <= 6

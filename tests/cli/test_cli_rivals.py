@@ -2,15 +2,15 @@
 
 import pandas as pd
 import pytest
-from cli_helpers import QUIET_CPU
-from same_runs import figures, same_training
+from helpers.own import QUIET_CPU
+from helpers.same_runs import figures, same_training
 
 RIVALS = ("gcn", "gat", "sage", "sgc", "mlp", "mlp-denoised", "sgformer", "polynormer")
 
 
 @pytest.mark.parametrize("model", RIVALS)
-def test_a_rival_trains_on_whole_graphs_and_parts_and_labels_nodes(cli, tiny_graph, results, model):
-    command = ["fit", f"--model={model}", "--data=nodes", f"--data.path={tiny_graph}", *QUIET_CPU]
+def test_a_rival_trains_on_whole_graphs_and_parts_and_labels_nodes(cli, tiny_nodes, results, model):
+    command = ["fit", f"--model={model}", "--data=nodes", f"--data.path={tiny_nodes}", *QUIET_CPU]
     for run, more in (("whole", []), ("parts", ["--data.batch_size=20"])):
         done = cli(*command, "--trainer.max_epochs=2", f"--run_dir={run}", *more)
         assert done.status == 0, done.err
@@ -31,7 +31,7 @@ def test_a_rival_trains_on_whole_graphs_and_parts_and_labels_nodes(cli, tiny_gra
 )
 def test_a_resumed_rival_is_an_uninterrupted_one(fit_nodes, cli, results, model, more):
     fit_nodes("--run_dir=whole", *more, model=model, epochs=5)
-    stop = ["--trainer.callbacks+=cli_helpers.SendSignal", "--trainer.callbacks.epoch=2"]
+    stop = ["--trainer.callbacks+=helpers.own.SendSignal", "--trainer.callbacks.epoch=2"]
     fit_nodes(
         "--run_dir=parts", *more, *stop, "--trainer.callbacks.batch=0", model=model, epochs=5, status=143
     )

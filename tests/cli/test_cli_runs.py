@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from cli_helpers import OwnModule
+from helpers.own import OwnModule
 from lightning import Callback, Trainer
 
 from graphzoo.callbacks import MetricsFile, ProgressBar, Throughput
@@ -178,7 +178,7 @@ def test_the_same_run_from_python(fit, results, tiny_kg):
 def test_a_module_that_declares_nothing_of_ours_runs(cli, tiny_kg, results):
     """Trap: linked arguments would be demanded of every model."""
     result = cli(
-        "fit", "--model=cli_helpers.OwnModule", "--data=kg", "--data.path", tiny_kg, "--model.width=2",
+        "fit", "--model=helpers.own.OwnModule", "--data=kg", "--data.path", tiny_kg, "--model.width=2",
         "--trainer.max_epochs=1", "--run_dir=run", "--logger=csv", "--trainer.enable_progress_bar=false",
     )  # fmt: skip
     assert result.status == 0, result.err
@@ -188,12 +188,12 @@ def test_a_module_that_declares_nothing_of_ours_runs(cli, tiny_kg, results):
 
 
 def test_own_encoder_by_class_path(fit, results):
-    fit("--model.encoder=cli_helpers.OwnEncoder", "--run_dir=run", epochs=1)
+    fit("--model.encoder=helpers.own.OwnEncoder", "--run_dir=run", epochs=1)
     assert load("run/checkpoints/best.ckpt")["graphzoo"]["encoder"]["init_args"] == {"hidden_channels": 8}
 
 
 def test_class_paths_find_files_of_the_current_folder(fit):
-    Path("of_this_folder.py").write_text("from cli_helpers import OwnEncoder\nclass Mine(OwnEncoder): pass\n")
+    Path("of_this_folder.py").write_text("from helpers.own import OwnEncoder\nclass Mine(OwnEncoder): pass\n")
     before = list(sys.path)
     fit("--model.encoder=of_this_folder.Mine", "--run_dir=run", epochs=1)
     assert load("run/checkpoints/best.ckpt")["graphzoo"]["encoder"]["class_path"] == "of_this_folder.Mine"
@@ -296,8 +296,8 @@ def test_an_optimiser_of_the_users_own(cli, fit_nodes):
     assert [row["train/lr"] for row in rows("run") if row["train/lr"]][3:] == ["0.0625"]
 
 
-def test_a_schedule_without_an_optimiser_is_refused(cli, tiny_graph):
-    command = ["fit", "--model=galit", "--data=nodes", f"--data.path={tiny_graph}", "--trainer.max_epochs=1"]
+def test_a_schedule_without_an_optimiser_is_refused(cli, tiny_nodes):
+    command = ["fit", "--model=galit", "--data=nodes", f"--data.path={tiny_nodes}", "--trainer.max_epochs=1"]
     result = cli(*command, "--lr_scheduler=ExponentialLR", "--lr_scheduler.gamma=0.5")
     assert result.status == 2 and "Give --optimizer NAME" in result.err and "milestones" in result.err
     assert not list(Path().glob("runs*"))

@@ -24,12 +24,12 @@ FOLDER = Path("runs/search/galit-nodes-space")
 
 
 @pytest.fixture
-def search(cli, tiny_graph):
+def search(cli, tiny_nodes):
     """`search(*more)`: a few trials of a small GALiT; fails the test unless it ends with that status."""
     Path("space.yaml").write_text(SPACE, encoding="utf-8")
 
     def run(*arguments, status=0):
-        command = ["search", "galit", "nodes", f"--data.path={tiny_graph}", "--space=space.yaml"]
+        command = ["search", "galit", "nodes", f"--data.path={tiny_nodes}", "--space=space.yaml"]
         small = ["--model.encoder.hidden_channels=8", "--trainer.accelerator=cpu"]
         result = cli(*command, *small, *arguments)
         assert result.status == status, result.err
@@ -56,7 +56,7 @@ def untested():
         yield patch
 
 
-def test_a_search_keeps_to_validation_and_writes_a_recipe(search, cli, results, untested, tiny_graph):
+def test_a_search_keeps_to_validation_and_writes_a_recipe(search, cli, results, untested, tiny_nodes):
     found = search("--trials=4", "--seeds=0,1")
     rows = trials()
     assert len(rows) == 4 and {row["state"] for row in rows} <= {"complete", "pruned"}
@@ -75,10 +75,10 @@ def test_a_search_keeps_to_validation_and_writes_a_recipe(search, cli, results, 
     assert "# space: model.lr {0.001, 0.01, 0.05}; model.encoder.alpha [0.1 .. 0.9]" in recipe
     settings = yaml.safe_load(recipe)
     assert settings["model"]["init_args"]["lr"] == float(best["model.lr"])
-    assert settings["trainer"]["max_epochs"] == 3 and settings["data"]["init_args"]["path"] == tiny_graph
+    assert settings["trainer"]["max_epochs"] == 3 and settings["data"]["init_args"]["path"] == tiny_nodes
 
     untested.undo()
-    again = ["fit", "--model=galit", "--data=nodes", f"--data.path={tiny_graph}", "--run_dir=again"]
+    again = ["fit", "--model=galit", "--data=nodes", f"--data.path={tiny_nodes}", "--run_dir=again"]
     again += [f"--recipe={FOLDER / 'best.yaml'}", "--trainer.accelerator=cpu", "--logger=csv", "--seed=1"]
     done = cli(*again)
     assert done.status == 0, done.err
@@ -95,7 +95,7 @@ def test_an_interrupted_search_is_the_search_that_was_not(search, untested):
 
 
 def test_a_trial_that_was_stopped_is_run_again(search):
-    stop = ["--trainer.callbacks+=cli_helpers.SendSignal", "--trainer.callbacks.epoch=1",
+    stop = ["--trainer.callbacks+=helpers.own.SendSignal", "--trainer.callbacks.epoch=1",
             "--trainer.callbacks.batch=0"]  # fmt: skip
     stopped = search("--trials=2", *stop, status=143)
     assert "stopped. The same command goes on" in stopped.err
@@ -142,7 +142,7 @@ def test_a_grid_tries_everything_once(search):
     }
 
 
-def test_the_first_trial_is_what_would_be_fitted_today(search, cli, results, tiny_graph):
+def test_the_first_trial_is_what_would_be_fitted_today(search, cli, results, tiny_nodes):
     """Defaults that no preset names count too."""
     Path("space.yaml").write_text("space: {data.normalize_features: [true, false], model.lr: [0.01, 0.5]}")
     search("--trials=1", "--trainer.max_epochs=2")
@@ -151,7 +151,7 @@ def test_the_first_trial_is_what_would_be_fitted_today(search, cli, results, tin
         "fit",
         "--model=galit",
         "--data=nodes",
-        f"--data.path={tiny_graph}",
+        f"--data.path={tiny_nodes}",
         "--run_dir=run",
         "--logger=csv",
     ]
@@ -161,14 +161,14 @@ def test_the_first_trial_is_what_would_be_fitted_today(search, cli, results, tin
 
 
 @pytest.mark.parametrize("preset", list_presets("search"), ids=lambda preset: preset.name)
-def test_shipped_spaces_hold_options_that_exist(cli, tiny_graph, preset):
+def test_shipped_spaces_hold_options_that_exist(cli, tiny_nodes, preset):
     models = [model.name for model in list_presets("model") if preset.name.startswith(model.name)]
     space = read_space(preset.path)
     values = {n: c.values if isinstance(c, Choice) else (c.low, c.high) for n, c in space.choices.items()}
     ends = [{name: found[place] for name, found in values.items()} for place in (0, -1)]
     for chosen in ends:
         words = [f"--{name}={word_of(value)}" for name, value in {**space.options, **chosen}.items()]
-        command = ["fit", f"--model={max(models, key=len)}", "--data=nodes", f"--data.path={tiny_graph}"]
+        command = ["fit", f"--model={max(models, key=len)}", "--data=nodes", f"--data.path={tiny_nodes}"]
         shown = cli(*command, *words, "--print_config")
         assert shown.status == 0, shown.err
         assert space.fitting(yaml.safe_load(shown.out)) == chosen
@@ -200,7 +200,7 @@ def test_what_is_typed_is_not_searched(search):
     assert "the command line sets everything" in refused.err and not Path("none").exists()
 
 
-def test_two_processes_share_a_folder(search, tiny_graph, monkeypatch):
+def test_two_processes_share_a_folder(search, tiny_nodes, monkeypatch):
     """Started together on a grid: every combination once, and both end well."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[2]))
     Path("space.yaml").write_text("space: {model.lr: [0.01, 0.02, 0.03], model.encoder.alpha: [0.2, 0.4]}")
@@ -211,7 +211,7 @@ def test_two_processes_share_a_folder(search, tiny_graph, monkeypatch):
         "search",
         "galit",
         "nodes",
-        f"--data.path={tiny_graph}",
+        f"--data.path={tiny_nodes}",
     ]
     command += ["--space=space.yaml", "--sampler=grid", "--out=shared", "--trainer.max_epochs=1"]
     command += ["--trainer.accelerator=cpu"]

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from helpers.same_runs import load
 from lightning.pytorch.callbacks import ModelCheckpoint
-from same_runs import load
 
 import graphzoo
 from graphzoo.callbacks import BestCheckpoint

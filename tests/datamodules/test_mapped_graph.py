@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers.link_graphs import make_link_graph
+from helpers.link_runs import link_data
 from torch.utils.data import DataLoader
 
 from graphzoo.datamodules import LinkDataModule, mapped_graph
 from graphzoo.datasets import LinkGraph, LinkSplit
 from graphzoo.sampling.pair_subgraphs import graph as pair_graph
 from graphzoo.types import PairSubgraphs
-from tests.inference.link_runs import link_data
-from tests.link_graphs import make_link_graph
 
 PAIRS = torch.tensor([[0, 1], [3, 17], [8, 30]])
 

@@ -24,7 +24,7 @@ def tensors(item):
 
 
 def batches(name, folder, workers):
-    from process_jobs import make
+    from helpers.process_jobs import make
 
     datamodule = make(name, folder, num_workers=workers)
     datamodule.prepare_data()
@@ -47,7 +47,7 @@ def compare(folder):
 @pytest.mark.slow
 @pytest.mark.fault("loader processes that are spawned, not forked", "the same batches")
 def test_spawned_workers_make_the_same_batches(tmp_path):
-    from process_jobs import write_data
+    from helpers.process_jobs import write_data
 
     write_data(tmp_path)
     code = f"import sys; sys.path[:0] = [{str(TESTS)!r}, {str(Path(__file__).parent)!r}]\n"

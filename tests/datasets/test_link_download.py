@@ -6,11 +6,12 @@ import subprocess
 import sys
 import zipfile
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
-import link_formats
 import pytest
-from served_files import put, stay
+from helpers import link_formats
+from helpers.served_files import put, stay
 
 from graphzoo.datasets import DownloadError, download, load_link_graph
 from graphzoo.datasets.link import table
@@ -39,10 +40,9 @@ def local(monkeypatch):
     def nodes(name):
         return replace(find_nodes(name), files=closed(find_nodes(name).files))
 
-    for module in ("link.load", "link.files"):
-        monkeypatch.setattr(f"graphzoo.datasets.{module}.find_link_source", links)
-    for module in ("node.load", "node.files"):
-        monkeypatch.setattr(f"graphzoo.datasets.{module}.find_node_source", nodes)
+    for room, name, find in (("link", "find_link_source", links), ("node", "find_node_source", nodes)):
+        for module in ("load", "files"):
+            monkeypatch.setattr(import_module(f"graphzoo.datasets.{room}.{module}"), name, find)
 
 
 def serve(mirror, real_data, folder):
@@ -142,7 +142,7 @@ def test_a_login_node_needs_no_torch(mirror, tmp_path, real_data):
     serve(mirror, real_data, "planetoid/CiteSeer")
     code = (
         "import sys\n"
-        "from graphzoo.datasets.files.fetch import download\n"
+        "from graphzoo.datasets.by_name import download\n"
         "print(download('citeseer-link', sys.argv[1]))\n"
         "assert not {'torch', 'numpy'} & set(sys.modules)\n"
     )

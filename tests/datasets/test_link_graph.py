@@ -5,9 +5,9 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 import torch
+from helpers.link_graphs import make_link_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from link_graphs import make_link_graph
 
 from graphzoo.datasets import DataError, LinkGraph, LinkSplit
 from graphzoo.datasets.link.pairs import distinct_links, in_keys, pair_keys

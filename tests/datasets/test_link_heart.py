@@ -8,9 +8,9 @@ import sys
 import numpy as np
 import pytest
 import torch
+from helpers.link_graphs import make_link_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from link_graphs import make_link_graph
 
 from graphzoo.datasets import DataError, LinkGraph, LinkSplit, load_link_graph
 from graphzoo.datasets.link import heart
@@ -256,7 +256,7 @@ def test_processes_at_once_make_them_once(tmp_path):
     code = (
         "import logging, sys\n"
         "sys.path.insert(0, sys.argv[1])\n"
-        "from link_graphs import make_link_graph\n"
+        "from helpers.link_graphs import make_link_graph\n"
         "from graphzoo.datasets.link.heart import hard_negatives\n"
         "logging.basicConfig(stream=sys.stdout)\n"
         "print(int(hard_negatives(make_link_graph(), num_negatives=20)[1].negative.sum()))\n"

@@ -7,7 +7,7 @@ import zipfile
 import numpy as np
 import pytest
 import torch
-from link_formats import NODES, SPLITS, accept_small_files, ogb_content, write_ogb
+from helpers.link_formats import NODES, SPLITS, accept_small_files, ogb_content, write_ogb
 
 from graphzoo.datasets import DataError, load_link_graph
 from graphzoo.datasets.link.pairs import pair_keys

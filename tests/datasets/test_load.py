@@ -19,6 +19,7 @@ from graphzoo.datasets import (
 )
 from graphzoo.datasets.by_name import download
 from graphzoo.datasets.files.verify import Broken
+from graphzoo.datasets.kg import load as load_module
 from graphzoo.datasets.kg.files import verify_triples
 from graphzoo.datasets.kg.table import FileFacts, KGSource, content_hash
 
@@ -217,7 +218,7 @@ def test_a_reconstructed_reference_warns_where_another_refuses(tmp_path, monkeyp
         part = tmp_path / "train.part"
         part.write_bytes((folder / "train.txt").read_bytes())
         told = replace(source, provisional=provisional)
-        monkeypatch.setattr("graphzoo.datasets.kg.load.find_source", lambda name, told=told: told)
+        monkeypatch.setattr(load_module, "find_source", lambda name, told=told: told)
         if provisional:
             verify_triples(part, facts, told, "train")
             with pytest.warns(GraphzooDataWarning, match="itself a reconstruction: drawn from memory"):

@@ -7,11 +7,12 @@ import subprocess
 import sys
 import zipfile
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
-import node_formats
 import pytest
-from served_files import put, stay
+from helpers import node_formats
+from helpers.served_files import put, stay
 
 from graphzoo.datasets import (
     DataError,
@@ -37,8 +38,9 @@ def local(monkeypatch):
         )
         return replace(source, files=files, archive=archive)
 
-    for module in ("graphzoo.datasets.node.load", "graphzoo.datasets.node.files"):
-        monkeypatch.setattr(f"{module}.find_node_source", without_addresses)
+    for module in ("load", "files"):
+        found_in = import_module(f"graphzoo.datasets.node.{module}")
+        monkeypatch.setattr(found_in, "find_node_source", without_addresses)
     return without_addresses
 
 

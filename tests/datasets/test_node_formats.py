@@ -4,13 +4,15 @@ import gzip
 import logging
 import pickle
 
-import node_formats
 import numpy as np
 import pytest
 import torch
+from helpers import node_formats
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from graphzoo.datasets import DataError, load_node_graph
+from graphzoo.datasets.files import cache as cache_module
+from graphzoo.datasets.node import ogb as ogb_module
 from graphzoo.datasets.node.points import NEWSGROUPS
 
 
@@ -198,7 +200,7 @@ def test_missing_mini_imagenet_says_where_it_is(tmp_path):
 
 
 def test_cached_once_parsed(tmp_path, own_cache, monkeypatch):
-    monkeypatch.setattr("graphzoo.datasets.files.cache._MIN_BYTES", 0)
+    monkeypatch.setattr(cache_module, "_MIN_BYTES", 0)
     node_formats.write_ogb(tmp_path / "ogb" / "ogbn_arxiv", "arxiv")
     first = load_node_graph("ogbn-arxiv", root=tmp_path)
     (entry,) = (own_cache / "parsed").glob("*.npz")
@@ -207,7 +209,7 @@ def test_cached_once_parsed(tmp_path, own_cache, monkeypatch):
         raise AssertionError("parsed again")
 
     with monkeypatch.context() as patch:
-        patch.setattr("graphzoo.datasets.node.ogb.read_ogb", no_parsing)
+        patch.setattr(ogb_module, "read_ogb", no_parsing)
         again = load_node_graph("ogbn-arxiv", root=tmp_path)
     assert again.fingerprint == first.fingerprint
     assert again.split().fingerprint == first.split().fingerprint and again.metric == first.metric
@@ -221,7 +223,7 @@ def test_cached_once_parsed(tmp_path, own_cache, monkeypatch):
 
 
 def test_what_does_not_parse_is_not_cached(tmp_path, own_cache, monkeypatch):
-    monkeypatch.setattr("graphzoo.datasets.files.cache._MIN_BYTES", 0)
+    monkeypatch.setattr(cache_module, "_MIN_BYTES", 0)
     folder = tmp_path / "ogb" / "ogbn_arxiv"
     node_formats.write_ogb(folder, "arxiv")
     path = folder / "raw" / "node-feat.csv.gz"

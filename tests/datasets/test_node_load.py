@@ -14,7 +14,9 @@ import pytest
 import torch
 
 from graphzoo.datasets import DataError, find_node_source, knn_graph, list_node_graphs, load_node_graph
+from graphzoo.datasets.files import cache as cache_module
 from graphzoo.datasets.node import load
+from graphzoo.datasets.node import masked as masked_module
 from graphzoo.datasets.node.unpickle import read_pickled_array
 
 PLANETOID = {"cora": "Cora", "citeseer": "CiteSeer", "pubmed": "PubMed"}
@@ -205,7 +207,7 @@ def test_num_neighbors_only_where_there_is_no_graph(tmp_path):
 
 
 def test_a_read_only_root_is_never_written_to(real_data, own_cache, monkeypatch):
-    monkeypatch.setattr("graphzoo.datasets.files.cache._MIN_BYTES", 0)
+    monkeypatch.setattr(cache_module, "_MIN_BYTES", 0)
     before = {path: path.stat().st_mtime_ns for path in Path(real_data).rglob("*") if "kg" not in path.parts}
     load_node_graph("chameleon", root=real_data)
     after = {path: path.stat().st_mtime_ns for path in Path(real_data).rglob("*") if "kg" not in path.parts}
@@ -224,7 +226,7 @@ def copy_of_chameleon(real_data, tmp_path):
 
 
 def test_changed_file_is_refused_before_it_is_parsed(copy_of_chameleon, tmp_path, monkeypatch, own_cache):
-    monkeypatch.setattr("graphzoo.datasets.files.cache._MIN_BYTES", 0)
+    monkeypatch.setattr(cache_module, "_MIN_BYTES", 0)
     data = bytearray(copy_of_chameleon.read_bytes())
     data[5000] ^= 1
     copy_of_chameleon.write_bytes(data)
@@ -232,7 +234,7 @@ def test_changed_file_is_refused_before_it_is_parsed(copy_of_chameleon, tmp_path
     def no_parsing(*args):
         raise AssertionError("parsed")
 
-    monkeypatch.setattr("graphzoo.datasets.node.masked.read_masked", no_parsing)
+    monkeypatch.setattr(masked_module, "read_masked", no_parsing)
     with pytest.raises(DataError) as caught:
         load_node_graph("chameleon", root=tmp_path / "root")
     message = str(caught.value)

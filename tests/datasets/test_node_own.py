@@ -10,6 +10,8 @@ import torch
 from torch_geometric.data import Data
 
 from graphzoo.datasets import DataError, GraphzooDataWarning, node_graph_from_files
+from graphzoo.datasets.files import cache as cache_module
+from graphzoo.datasets.node import own as own_module
 
 N = 12
 
@@ -300,7 +302,7 @@ def test_bad_paths(tmp_path):
 
 
 def test_cached(tmp_path, own_cache, monkeypatch):
-    monkeypatch.setattr("graphzoo.datasets.files.cache._MIN_BYTES", 0)
+    monkeypatch.setattr(cache_module, "_MIN_BYTES", 0)
     path = save(tmp_path / "graph.pt", parts(edge_index=torch.tensor([[0, 0], [1, 0]])))
     with pytest.warns(GraphzooDataWarning, match="1 self-loops"):
         first = node_graph_from_files(path)
@@ -309,7 +311,7 @@ def test_cached(tmp_path, own_cache, monkeypatch):
         raise AssertionError("parsed again")
 
     with monkeypatch.context() as patch:
-        patch.setattr("graphzoo.datasets.node.own.graph_parts", no_parsing)
+        patch.setattr(own_module, "graph_parts", no_parsing)
         with pytest.warns(GraphzooDataWarning, match="1 self-loops"):
             assert node_graph_from_files(str(path)).fingerprint == first.fingerprint
     node_graph_from_files(path, directed=True)

@@ -5,7 +5,7 @@ import weakref
 
 import pytest
 import torch
-from pair_subgraphs import make_subgraphs
+from helpers.pair_subgraphs import make_subgraphs
 
 from graphzoo.encoders import PENCIL, GALiT, KnowFormer, NodeFormer
 from graphzoo.encoders.mlp import MLP

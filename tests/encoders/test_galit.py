@@ -7,12 +7,12 @@ import random
 import numpy as np
 import pytest
 import torch
+from helpers.memory import MemoryRecorder
 from torch import nn
 from torch.nn import functional as F
 
 from graphzoo.encoders import GALiT, galit
 from graphzoo.types import GraphSpec
-from tests.memory import MemoryRecorder
 
 SIMILARITIES = ["cos", "wcos", "mcos", "qkcos"]
 

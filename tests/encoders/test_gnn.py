@@ -4,12 +4,12 @@ import copy
 
 import pytest
 import torch
+from helpers.pair_subgraphs import make_subgraphs, pad, pick
 from torch.nn import functional as F
 from torch_geometric.nn import GATConv, GCNConv, SAGEConv
 
 from graphzoo.encoders import GNN, PairGNN
 from graphzoo.types import GraphSpec
-from tests.encoders.pair_subgraphs import make_subgraphs, pad, pick
 
 KINDS = ["gcn", "gat", "sage"]
 

@@ -2,13 +2,13 @@ import copy
 
 import pytest
 import torch
+from helpers.knowformer_reference import encode
 from torch.nn import functional as F
 
 from graphzoo.encoders import KnowFormer
 from graphzoo.ops import RelationalGraph
 from graphzoo.ops.prototype_layer import RowDropout
 from graphzoo.types import GraphSpec
-from tests.encoders.knowformer_reference import encode
 
 N, R, B = 9, 3, 4
 SMALL = {"hidden_channels": 8, "num_layers": 2, "num_heads": 2, "dropout": 0.0}

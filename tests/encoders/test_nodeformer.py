@@ -3,13 +3,14 @@ import pickle
 
 import pytest
 import torch
+from helpers.memory import MemoryRecorder
+from helpers.nodeformer_reference import encode
 
 from graphzoo.encoders import NodeFormer
 from graphzoo.encoders import nodeformer as module
+from graphzoo.ops import kernelized_attention as kernelized_attention_module
 from graphzoo.types import GraphSpec
 from tests.conftest import TINY_GRAPHS
-from tests.encoders.nodeformer_reference import encode
-from tests.memory import MemoryRecorder
 
 SMALL = {"hidden_channels": 4, "num_heads": 3, "num_random_features": 5, "num_gumbel_samples": 3}
 
@@ -202,7 +203,7 @@ def test_copies_and_pickles_encode_alike():
 
 def test_memory_and_work_of_a_step_are_linear_in_the_nodes(monkeypatch):
     """Forward, edge loss and backward at N, 2N and 4N with four edges per node."""
-    monkeypatch.setattr("graphzoo.ops.kernelized_attention._CPU_BLOCK", 1 << 14)
+    monkeypatch.setattr(kernelized_attention_module, "_CPU_BLOCK", 1 << 14)
     recorded = []
     for num_nodes in (1000, 2000, 4000):
         # A ring, so that second-order neighbours grow in proportion.

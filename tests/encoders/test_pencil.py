@@ -3,13 +3,13 @@ import pickle
 
 import pytest
 import torch
+from helpers.memory import MemoryRecorder
+from helpers.pair_subgraphs import make_subgraphs, pad, pick
+from helpers.pencil_reference import encode, encoding
 
 from graphzoo.encoders import PENCIL
 from graphzoo.encoders import pencil as module
 from graphzoo.types import GraphSpec
-from tests.encoders.pair_subgraphs import make_subgraphs, pad, pick
-from tests.encoders.pencil_reference import encode, encoding
-from tests.memory import MemoryRecorder
 
 SMALL = {"hidden_channels": 12, "num_layers": 2, "num_heads": 3, "ffn_channels": 20, "max_nodes": 11}
 # Two nodes without a link, nodes without any, the largest that fits.

@@ -4,11 +4,12 @@ import shutil
 
 import pytest
 import torch
+from helpers.pair_subgraphs import make_subgraphs
+from helpers.pencil_reference import bert_layer
 
 from graphzoo.encoders import pencil as module
 from graphzoo.layers import attention
-from tests.encoders.pair_subgraphs import make_subgraphs
-from tests.encoders.pencil_reference import bert_layer
+from graphzoo.layers import noise as noise_module
 from tests.encoders.test_pencil import SIZES, build
 
 
@@ -26,7 +27,7 @@ def test_a_layer_with_dropout_equals_the_explicit_form(monkeypatch):
         return keep, scale
 
     monkeypatch.setattr(attention, "draw_kept", draw)
-    monkeypatch.setattr("graphzoo.layers.noise.draw_kept", draw)
+    monkeypatch.setattr(noise_module, "draw_kept", draw)
     encoder = build(num_layers=1, dropout=0.3, multiplicative_residual=False).train()
     name, h = "layers.0", torch.randn(4, 6, 12, dtype=torch.float64, requires_grad=True)
     mask = torch.arange(6) < torch.tensor([6, 2, 5, 1])[:, None]

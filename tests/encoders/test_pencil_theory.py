@@ -4,12 +4,12 @@ import itertools
 
 import pytest
 import torch
+from helpers.pair_subgraphs import make_subgraphs
 from torch_geometric.nn import SAGEConv
 
 from graphzoo.encoders import PENCIL
 from graphzoo.encoders.pencil import _operator
 from graphzoo.types import GraphSpec
-from tests.encoders.pair_subgraphs import make_subgraphs
 from tests.encoders.test_pencil import SIZES, build
 
 

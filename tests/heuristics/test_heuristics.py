@@ -5,6 +5,7 @@ import math
 import networkx as nx
 import numpy as np
 import pytest
+from helpers.graphs import all_pairs, random_graph
 
 import graphzoo.heuristics as heuristics
 from graphzoo.errors import UsageError
@@ -19,7 +20,6 @@ from graphzoo.heuristics import (
     resource_allocation,
     shortest_path,
 )
-from tests.heuristics.graphs import all_pairs, random_graph
 
 ALL = {
     "cn": common_neighbors,

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from helpers.graphs import all_pairs, random_graph
 
 from graphzoo.catalog.presets import list_presets
 from graphzoo.heuristics import GraphPairScorer, LinkHeuristic, shortest_path
 from graphzoo.metrics import link_figures
 from graphzoo.types import GraphSpec
-from tests.heuristics.graphs import all_pairs, random_graph
 from tests.heuristics.test_heuristics import ALL
 
 SPEC = GraphSpec(70)

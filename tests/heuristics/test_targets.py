@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from helpers.graphs import all_pairs, random_graph
 
 from graphzoo.heuristics import (
     HeuristicTargets,
@@ -17,7 +18,6 @@ from graphzoo.heuristics import (
     shortest_path,
 )
 from graphzoo.heuristics.targets import _reference
-from tests.heuristics.graphs import all_pairs, random_graph
 
 NAMES = ("cn", "aa", "ra", "katz", "spd", "pagerank")
 OVERLAPS = {"cn": common_neighbors, "aa": adamic_adar, "ra": resource_allocation}

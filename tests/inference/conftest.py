@@ -101,7 +101,7 @@ def copied_run(umls_run, tmp_path):
 @pytest.fixture(scope="session")
 def link_runs(tmp_path_factory):
     """One run per kind of encoder, its pairs judged in both directions and two orders."""
-    from link_runs import encoders, link_data, train_links
+    from helpers.link_runs import encoders, link_data, train_links
 
     folder = tmp_path_factory.mktemp("links")
     settings = {"both_directions": True, "num_relabelings": 2, "normalize_features": True}
@@ -111,8 +111,8 @@ def link_runs(tmp_path_factory):
 @pytest.fixture(scope="session")
 def named_links(tmp_path_factory):
     """A run on links between nodes that have names."""
-    from link_graphs import NODES, make_link_graph
-    from link_runs import link_data, train_links
+    from helpers.link_graphs import NODES, make_link_graph
+    from helpers.link_runs import link_data, train_links
 
     names = tuple(f"person{number}" for number in range(NODES))
     return train_links(

@@ -4,8 +4,8 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 import torch
+from helpers.link_graphs import make_link_graph
 from hypothesis import given, settings
-from link_graphs import make_link_graph
 
 from graphzoo.datamodules import LinkDataModule
 from graphzoo.datamodules.features import FeatureTransform

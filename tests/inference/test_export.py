@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import torch
 import yaml
-from node_graphs import write_npz
+from helpers.node_graphs import write_npz
 from safetensors.torch import load_file, save_file
 
 import graphzoo

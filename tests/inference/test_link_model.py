@@ -9,12 +9,15 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from link_graphs import NODES, make_link_graph
-from link_runs import link_data, train_links
+from helpers.link_graphs import NODES, make_link_graph
+from helpers.link_runs import link_data, train_links
 
 import graphzoo
+from graphzoo.datamodules import links as links_module
 from graphzoo.datasets import LinkGraph, LinkSplit, link_graph_from_files
 from graphzoo.errors import UsageError
+from graphzoo.inference import link_graphs as link_graphs_module
+from graphzoo.inference import link_model as link_model_module
 from graphzoo.inference import link_scoring
 from graphzoo.metrics import link_figures
 from graphzoo.tasks import LinkPrediction
@@ -102,7 +105,7 @@ def test_a_gpu_gives_the_same_scores(load, encoder):
 def test_tables_come_in_pieces(model, monkeypatch):
     pairs = [(u, u + 1) for u in range(30)]
     whole = model.score(pairs)
-    monkeypatch.setattr("graphzoo.inference.link_model._TABLE_ROWS", 13)
+    monkeypatch.setattr(link_model_module, "_TABLE_ROWS", 13)
     from graphzoo.inference.link_pairs import pairs_from_table
 
     pieces = list(model.score_batches(pairs_from_table(pairs)))
@@ -464,7 +467,7 @@ def test_a_lone_checkpoint_asks_for_a_graph(link_runs, load, tmp_path):
 def test_a_large_graph_is_read_again_from_where_it_was(tmp_path, monkeypatch):
     from graphzoo.datamodules import LinkDataModule
 
-    monkeypatch.setattr("graphzoo.datamodules.links._KEPT_BYTES", 10)
+    monkeypatch.setattr(links_module, "_KEPT_BYTES", 10)
     write_ring(tmp_path / "ring", features=True)
     run = tmp_path / "run"
     datamodule = LinkDataModule(path=str(tmp_path / "ring"), split_index=3)
@@ -489,8 +492,8 @@ def test_a_large_data_set_is_read_again_as_it_was_split(tmp_path, monkeypatch):
         seen.append((name, options))
         return make_link_graph()
 
-    monkeypatch.setattr("graphzoo.datamodules.links._KEPT_BYTES", 10)
-    monkeypatch.setattr("graphzoo.inference.link_graphs.load_link_graph", load_by_name)
+    monkeypatch.setattr(links_module, "_KEPT_BYTES", 10)
+    monkeypatch.setattr(link_graphs_module, "load_link_graph", load_by_name)
     datamodule = link_data(name="cora-link", root=str(tmp_path), split_index=2)
     graphzoo.load(train_links(tmp_path / "run", "galit", datamodule).path)
     assert seen == [("cora-link", {"protocol": "original", "split_index": 2, "root": str(tmp_path)})]

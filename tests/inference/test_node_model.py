@@ -10,12 +10,15 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from node_graphs import small_parts, write_npz
+from helpers.node_graphs import small_parts, write_npz
 
 import graphzoo
 from graphzoo.datamodules import NodeDataModule
+from graphzoo.datamodules import nodes as nodes_module
 from graphzoo.datasets import NodeGraph, node_graph_from_files
 from graphzoo.errors import UsageError
+from graphzoo.inference import node_graphs as node_graphs_module
+from graphzoo.inference import node_model as node_model_module
 
 
 def train(run, datamodule, **settings):
@@ -88,7 +91,7 @@ def test_some_nodes_in_any_order(model):
 
 def test_tables_come_in_pieces(model, monkeypatch):
     whole = model.predict()
-    monkeypatch.setattr("graphzoo.inference.node_model._TABLE_ROWS", 25)
+    monkeypatch.setattr(node_model_module, "_TABLE_ROWS", 25)
     pieces = list(model.predict_batches())
     assert [len(piece) for piece in pieces] == [25, 25, 10]
     assert pd.concat(pieces, ignore_index=True).equals(whole)
@@ -229,7 +232,7 @@ def test_yes_no_labels(tmp_path):
 
 
 def test_a_large_graph_is_read_again_from_where_it_was(trained, tmp_path, monkeypatch):
-    monkeypatch.setattr("graphzoo.datamodules.nodes._KEPT_BYTES", 10)
+    monkeypatch.setattr(nodes_module, "_KEPT_BYTES", 10)
     path = write_npz(tmp_path / "small.npz")
     run, *_ = train(tmp_path / "run", NodeDataModule("nodes", path))
     assert not (run / "graph" / "node_graph.npz").exists()
@@ -250,9 +253,9 @@ def test_a_large_data_set_is_read_again_from_its_data_root(tmp_path, monkeypatch
         seen.append(root)
         return node_graph_from_files(Path(root or tmp_path / "default") / f"{name}.npz")
 
-    monkeypatch.setattr("graphzoo.datamodules.nodes._KEPT_BYTES", 10)
-    for module in ("datamodules.nodes", "inference.node_graphs"):
-        monkeypatch.setattr(f"graphzoo.{module}.load_node_graph", load_by_name)
+    monkeypatch.setattr(nodes_module, "_KEPT_BYTES", 10)
+    for module in (nodes_module, node_graphs_module):
+        monkeypatch.setattr(module, "load_node_graph", load_by_name)
     for folder in ("root", "default"):
         (tmp_path / folder).mkdir()
         write_npz(tmp_path / folder / "cora.npz")

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy
 import pytest
 import torch
-from link_graphs import NODES, make_link_graph
-from node_graphs import write_npz
+from helpers.link_graphs import NODES, make_link_graph
+from helpers.node_graphs import write_npz
 
 from graphzoo.datasets import KnowledgeGraph, node_graph_from_files
 from graphzoo.inference.plain_names import write_names

@@ -1,11 +1,11 @@
 import pytest
 import torch
+from helpers.memory import MemoryRecorder
 from torch.nn import functional as F
 
 from graphzoo.layers import NoiseStream, masked_attention
 from graphzoo.layers.attention import _attend_with_global_noise, _standing_in_for
 from graphzoo.layers.noise import draw_kept
-from tests.memory import MemoryRecorder
 
 B, H, Q, T, D = 3, 2, 5, 7, 4
 MASKS = {"none": None, "some": torch.arange(T) < torch.tensor([7, 3, 1])[:, None]}

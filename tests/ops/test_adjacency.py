@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from graphzoo.ops import SparseMatrix, adjacency_orders, normalized_adjacency
+from graphzoo.ops import adjacency as adjacency_module
 from tests.conftest import TINY_GRAPHS
 
 # name -> (edges, nodes)
@@ -92,10 +93,10 @@ def test_orders_that_fill_the_memory_are_told_of_before(monkeypatch, caplog):
     both = torch.cat([hub, hub.flip(0)], 1)
     for edge_index, most in ((both, 31 * 31), (random_edges(31, 60), 31 * 31 - 1)):
         found = adjacency_orders(edge_index, 31, 2)[1].nnz
-        monkeypatch.setattr("graphzoo.ops.adjacency._MANY_PAIRS", most)
+        monkeypatch.setattr(adjacency_module, "_MANY_PAIRS", most)
         adjacency_orders(edge_index, 31, 2)
         assert not caplog.records
-        monkeypatch.setattr("graphzoo.ops.adjacency._MANY_PAIRS", found - 1)
+        monkeypatch.setattr(adjacency_module, "_MANY_PAIRS", found - 1)
         adjacency_orders(edge_index, 31, 2)
         assert "order 2 joins up to" in caplog.text and "rb_order" in caplog.text
         caplog.clear()

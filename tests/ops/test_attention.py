@@ -2,9 +2,9 @@ import math
 
 import pytest
 import torch
+from helpers.knowformer_reference import attend
 
 from graphzoo.ops import exponential_attention, prototype_attention, random_feature_attention
-from tests.encoders.knowformer_reference import attend
 
 
 def states(num_nodes=13, batch=3, heads=2, channels=4, dtype=torch.float64):

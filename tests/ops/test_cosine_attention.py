@@ -2,11 +2,11 @@ import importlib
 
 import pytest
 import torch
+from helpers.memory import MemoryRecorder
 from torch.nn import functional as F
 
 from graphzoo.ops import averaged_cosine_attention, cosine_linear_attention
 from graphzoo.ops.cosine_attention import cosine_attention_weights
-from tests.memory import MemoryRecorder
 
 NORMS = ["l2", "fro"]
 

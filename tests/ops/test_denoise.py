@@ -9,9 +9,9 @@ import pytest
 import scipy.sparse
 import scipy.sparse.linalg
 import torch
+from helpers.memory import MemoryRecorder
 
 from graphzoo.ops import cached_denoise, denoise_features
-from tests.memory import MemoryRecorder
 
 denoise = importlib.import_module("graphzoo.ops.denoise")
 

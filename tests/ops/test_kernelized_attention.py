@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from helpers.memory import MemoryRecorder
 
 from graphzoo.ops import kernelized_attention as module
 from graphzoo.ops import (
@@ -13,7 +14,6 @@ from graphzoo.ops import (
     positive_random_features,
 )
 from graphzoo.ops.random_features import draw_gumbel
-from tests.memory import MemoryRecorder
 
 SHAPES = {  # nodes, heads, channels, features, samples
     "small": (13, 2, 4, 5, 3),

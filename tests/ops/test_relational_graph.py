@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from spmm_cases import random_graph
+from helpers.spmm_cases import random_graph
 
 from graphzoo.ops import RelationalGraph
 

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
+from helpers.spmm_cases import FAST_BACKENDS, backend_device, random_graph, reference, run
+from helpers.tolerances import assert_close
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spmm_cases import FAST_BACKENDS, backend_device, random_graph, reference, run
-from tolerances import assert_close
 
 from graphzoo.ops import RelationalGraph, relational_spmm
 

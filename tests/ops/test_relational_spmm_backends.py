@@ -6,8 +6,8 @@ import sys
 
 import pytest
 import torch
-from spmm_cases import random_graph, reference, run
-from tolerances import assert_close
+from helpers.spmm_cases import random_graph, reference, run
+from helpers.tolerances import assert_close
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numba
 import pytest
 import torch
-from spmm_cases import FAST_BACKENDS, random_graph, reference, run
-from tolerances import assert_close
+from helpers.spmm_cases import FAST_BACKENDS, random_graph, reference, run
+from helpers.tolerances import assert_close
 
 from graphzoo.ops import RelationalGraph, relational_spmm
 from graphzoo.ops.relational_spmm import numba as backend

@@ -26,8 +26,8 @@ PENCIL = [
 @pytest.fixture(scope="session")
 def real_runs(tmp_path_factory):
     """Name -> run directory: knowledge graph, nodes twice, links in two depths."""
-    from link_files import write_links
-    from node_graphs import write_npz
+    from helpers.link_files import write_links
+    from helpers.node_graphs import write_npz
 
     from graphzoo.cli import main
 

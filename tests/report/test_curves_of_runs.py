@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from report_runs import write_row, write_run
+from helpers.report_runs import write_row, write_run
 
 from graphzoo.errors import UsageError
 from graphzoo.runs.curves import Curves, mean_curve, read_curves, thin

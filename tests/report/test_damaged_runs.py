@@ -4,7 +4,7 @@ import json
 import os
 
 import pytest
-from report_runs import write_row, write_run
+from helpers.report_runs import write_row, write_run
 
 from graphzoo.cli import main
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from report_runs import write_run
+from helpers.report_runs import write_run
 
 from graphzoo.report.curve_figures import curve_note, curve_pictures
 from graphzoo.report.evaluation_figures import _draw_matrix

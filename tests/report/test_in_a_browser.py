@@ -7,7 +7,7 @@ import subprocess
 
 import numpy as np
 import pytest
-from report_runs import write_evaluation, write_row, write_run
+from helpers.report_runs import write_evaluation, write_row, write_run
 
 from graphzoo.report import build_report, find_records, group_records, to_html
 from graphzoo.report.style import COLORS

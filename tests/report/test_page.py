@@ -8,9 +8,9 @@ from xml.etree import ElementTree
 
 import pytest
 import torch
+from helpers.report_runs import CONTROL, NASTY, every_kind, write_evaluation, write_row, write_run
 from matplotlib.colors import to_hex
 from pandas import DataFrame
-from report_runs import CONTROL, NASTY, every_kind, write_evaluation, write_row, write_run
 
 from graphzoo.analysis import Table
 from graphzoo.analysis.triples import _histogram

@@ -3,9 +3,9 @@
 import json
 
 import pytest
+from helpers.report_runs import write_row, write_run
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.colors import to_hex
-from report_runs import write_row, write_run
 
 from graphzoo.cli import main
 from graphzoo.report import Options, build_report, find_records, group_records

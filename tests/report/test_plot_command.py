@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from report_runs import write_evaluation, write_run
+from helpers.report_runs import write_evaluation, write_run
 
 from graphzoo.cli import main
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from report_runs import write_row, write_run
+from helpers.report_runs import write_row, write_run
 
 from graphzoo.catalog.presets import list_presets
 from graphzoo.cli import main

@@ -7,6 +7,15 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
+from helpers.pair_graphs import (
+    Sample,
+    all_pairs,
+    as_networkx,
+    assert_equal,
+    graphs_and_pairs,
+    nodes_of,
+    random_graph,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
@@ -16,15 +25,6 @@ from graphzoo.errors import UsageError
 from graphzoo.sampling import PairSubgraphSampler
 from graphzoo.sampling.pair_subgraphs import scratch
 from graphzoo.types import PairSubgraphs
-from tests.sampling.pair_graphs import (
-    Sample,
-    all_pairs,
-    as_networkx,
-    assert_equal,
-    graphs_and_pairs,
-    nodes_of,
-    random_graph,
-)
 
 pytestmark = pytest.mark.usefixtures("compiled_sampler")
 RING = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])

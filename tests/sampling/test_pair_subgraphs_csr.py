@@ -6,11 +6,11 @@ import re
 import numpy as np
 import pytest
 import torch
+from helpers.pair_graphs import all_pairs, assert_equal, random_graph
 
 from graphzoo.datasets import DataError
 from graphzoo.errors import UsageError
 from graphzoo.sampling import PairGraph, PairSubgraphSampler
-from tests.sampling.pair_graphs import all_pairs, assert_equal, random_graph
 
 pytestmark = pytest.mark.usefixtures("compiled_sampler")
 

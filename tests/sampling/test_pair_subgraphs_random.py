@@ -7,10 +7,10 @@ from itertools import combinations, permutations
 import numpy as np
 import pytest
 import torch
+from helpers.pair_graphs import as_networkx, literal_sample, random_graph
 from scipy.stats import chi2_contingency, chisquare
 
 from graphzoo.sampling import PairSubgraphSampler, hash_integers
-from tests.sampling.pair_graphs import as_networkx, literal_sample, random_graph
 
 pytestmark = pytest.mark.usefixtures("compiled_sampler")
 

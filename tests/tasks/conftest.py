@@ -1,5 +1,5 @@
 import pytest
-from node_graphs import write_npz
+from helpers.node_graphs import write_npz
 
 from graphzoo.datamodules import NodeDataModule
 

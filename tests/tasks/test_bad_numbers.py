@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers.resume_cases import CASES, train
 from lightning.pytorch import Callback, LightningModule, Trainer
-from resume_cases import CASES, train
 
 from graphzoo.callbacks import BestCheckpoint, LastCheckpoint, NanGuard
 from graphzoo.errors import NonFiniteError

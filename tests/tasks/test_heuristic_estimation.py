@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from helpers.link_graphs import NODES, make_link_graph
 from lightning.pytorch import Trainer, seed_everything
-from link_graphs import NODES, make_link_graph
 
 from graphzoo.datamodules import LinkDataModule
 from graphzoo.encoders import GALiT, PairGNN

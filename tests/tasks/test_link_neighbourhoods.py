@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from link_graphs import make_link_graph
+from helpers.link_graphs import make_link_graph
 from test_link_prediction import build, data, fit, gradient
 
 from graphzoo.errors import UsageError

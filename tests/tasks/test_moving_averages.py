@@ -5,8 +5,8 @@ import warnings
 
 import pytest
 import torch
+from helpers.resume_cases import CASES, train
 from lightning.pytorch.callbacks import EMAWeightAveraging
-from resume_cases import CASES, train
 
 AVERAGED = {
     name: dataclasses.replace(case, callbacks=lambda: [EMAWeightAveraging(decay=0.8)])

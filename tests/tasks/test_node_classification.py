@@ -6,12 +6,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from helpers.node_encoders import Averaging, Prepared
+from helpers.node_graphs import small_parts, yes_no_labels
 from lightning.pytorch import Trainer, seed_everything
-from node_encoders import Averaging, Prepared
-from node_graphs import small_parts, yes_no_labels
 from torch.nn import functional as F
 
 from graphzoo.callbacks import BestCheckpoint
+from graphzoo.callbacks import checkpoint as checkpoint_module
 from graphzoo.datamodules import NodeDataModule
 from graphzoo.datamodules.node_batches import NodeBatches, PartSampler, WholeGraphSampler
 from graphzoo.encoders import GALiT
@@ -302,7 +303,7 @@ def test_without_a_metric_the_data_decide(small):
 
 
 def test_the_best_weights_are_kept_without_the_command(small, tmp_path, monkeypatch):
-    monkeypatch.setattr("graphzoo.callbacks.checkpoint.time.monotonic", lambda: 0.0)
+    monkeypatch.setattr(checkpoint_module.time, "monotonic", lambda: 0.0)
     task = NodeClassification(Averaging, lr=0.05)
     best = BestCheckpoint(tmp_path)
     fit(task, small(), epochs=20, enable_checkpointing=True, callbacks=[best])

@@ -4,9 +4,9 @@ import logging
 
 import pytest
 import torch
+from helpers.link_graphs import make_link_graph
+from helpers.node_graphs import write_npz
 from lightning.pytorch import Trainer
-from link_graphs import make_link_graph
-from node_graphs import write_npz
 
 from graphzoo.datamodules import LinkDataModule, NodeDataModule
 from graphzoo.encoders import PENCIL, GALiT, KnowFormer

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 import torch
-from resume_cases import CASES, train
+from helpers.resume_cases import CASES, train
 from torch import nn
 
 from graphzoo.decoders import EntityDecoder, NodeDecoder, PairDecoder

@@ -6,8 +6,8 @@ import warnings
 from collections import defaultdict
 from pathlib import Path
 
-import process_resume
 import pytest
+from helpers import process_resume
 from test_processes import launch
 
 WORLD = 2

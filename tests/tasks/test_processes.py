@@ -8,8 +8,8 @@ import sys
 import time
 from pathlib import Path
 
-import process_jobs
 import pytest
+from helpers import process_jobs
 
 TESTS = Path(__file__).resolve().parents[1]
 PAGE = TESTS.parent / "docs" / "distributed.md"
@@ -79,7 +79,7 @@ ENDS_BUSY = """
 import sys
 from pathlib import Path
 
-import process_jobs
+from helpers import process_jobs
 import torch
 
 process_jobs.run("kg", Path(sys.argv[1]), 2)
@@ -106,7 +106,7 @@ def test_processes_end_in_peace(tmp_path):
 )
 def test_processes_find_what_one_finds(tmp_path):
     process_jobs.write_data(tmp_path)
-    script = TESTS / "process_jobs.py"
+    script = TESTS / "helpers" / "process_jobs.py"
     wait(
         [p for size in WORLDS for p in start([script, tmp_path, tmp_path / f"out-{size}"], tmp_path, size)],
         tmp_path,

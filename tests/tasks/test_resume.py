@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from resume_cases import (
+from helpers.resume_cases import (
     CASES,
     EPOCHS,
     STOPS,

@@ -1,7 +1,7 @@
 """What all tasks share."""
 
 import pytest
-from node_encoders import Averaging
+from helpers.node_encoders import Averaging
 
 from graphzoo.encoders import KnowFormer
 from graphzoo.tasks import KGCompletion, NodeClassification

@@ -5,11 +5,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from cli_helpers import SMALL
+from helpers.own import SMALL
 
 from graphzoo.training.own_code import class_roots, own_code
 
-OWN = "from cli_helpers import OwnEncoder\n"
+OWN = "from helpers.own import OwnEncoder\n"
 # Optional modules that Lightning, torch, pandas and others look for, and that are seldom installed.
 LOOKED_FOR = [
     *("torch_xla", "habana_frameworks", "lightning_habana", "pytz", "numexpr", "bottleneck", "hpu"),

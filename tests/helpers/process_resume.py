@@ -15,11 +15,11 @@ from typing import Any
 
 import torch
 from lightning.pytorch import Callback, Trainer, seed_everything
-from process_jobs import _MAKE as MAKE
-from process_jobs import write_data
 
 from graphzoo.callbacks import LastCheckpoint, NanGuard
 from graphzoo.errors import NonFiniteError, UsageError
+from helpers.process_jobs import _MAKE as MAKE
+from helpers.process_jobs import write_data
 
 # what is trained -> items that one process accumulates, while W of them accumulate a W-th
 CASES = {"kg-bce": 1, "links-galit": 1, "nodes-parts": 6}

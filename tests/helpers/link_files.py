@@ -1,6 +1,6 @@
 """Own links as files, made of the small link graph."""
 
-from link_graphs import make_link_graph
+from helpers.link_graphs import make_link_graph
 
 
 def write_links(folder):

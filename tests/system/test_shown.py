@@ -18,7 +18,7 @@ from graphzoo.report.page import to_html
 from graphzoo.runs.tables import print_rows, print_table
 from graphzoo.system.shown import console, say, tell, visible
 
-PACKAGE = Path(__file__).resolve().parents[1] / "graphzoo"
+PACKAGE = Path(__file__).resolve().parents[2] / "graphzoo"
 # clears the screen, names the window, turns the direction, hides itself, is markup of rich
 NASTY = "a\x1b[2Jb\x1b]0;owned\x07c\x9bm\u202ed\u2066e\u200bf\ufeffg\r\x00[bold]h[/x]"
 SPELT = r"a\x1b[2Jb\x1b]0;owned\x07c\x9bm\u202ed\u2066e\u200bf\ufeffg\r\x00[bold]h[/x]"

@@ -6,6 +6,7 @@ import pytest
 
 from graphzoo.datasets.kg.triples import read_bytes
 from graphzoo.errors import DataError
+from graphzoo.system import regular_files as regular_files_module
 from graphzoo.system.json_file import read_json
 from graphzoo.system.memory import free_bytes
 from graphzoo.system.regular_files import (
@@ -54,14 +55,14 @@ def test_sizes_are_bounded(tmp_path):
 def test_what_memory_cannot_hold_is_not_read(tmp_path, monkeypatch):
     path = tmp_path / "train.txt"
     path.write_bytes(b"a\tb\tc\n" * 1000)
-    monkeypatch.setattr("graphzoo.system.regular_files.MOST_TEXT", 100)
-    monkeypatch.setattr("graphzoo.system.regular_files.free_bytes", lambda: 6000)
+    monkeypatch.setattr(regular_files_module, "MOST_TEXT", 100)
+    monkeypatch.setattr(regular_files_module, "free_bytes", lambda: 6000)
     assert len(read_regular(path)) == 6000
-    monkeypatch.setattr("graphzoo.system.regular_files.free_bytes", lambda: 5999)
+    monkeypatch.setattr(regular_files_module, "free_bytes", lambda: 5999)
     with pytest.raises(DataError, match=r"train.txt: .*it has 0.0 GiB, and 0.0 GiB of memory are free"):
         read_bytes(path)
     assert read_regular(path, most=6000), "a bound of its own is enough"
-    monkeypatch.setattr("graphzoo.system.regular_files.free_bytes", lambda: None)
+    monkeypatch.setattr(regular_files_module, "free_bytes", lambda: None)
     assert len(read_regular(path)) == 6000
 
 

@@ -3,7 +3,7 @@
 import warnings
 from types import SimpleNamespace
 
-from link_graphs import make_link_graph
+from helpers.link_graphs import make_link_graph
 
 
 def encoders():

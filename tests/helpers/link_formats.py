@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from node_formats import csv_gz
 
 from graphzoo.datasets.link import load, table
+from helpers.node_formats import csv_gz
 
 # name -> folder of the split
 SPLITS = {"ddi": "target", "collab": "time", "ppa": "throughput", "citation2": "time"}

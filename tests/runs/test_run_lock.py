@@ -67,7 +67,7 @@ def test_the_second_writer_of_a_run_is_told_who_is_the_first(trained, cli, holde
 
 
 def test_a_run_that_fails_leaves_no_lock_and_no_folder(fit):
-    fit("--run_dir=new", "--trainer.callbacks+=cli_helpers.BreakBegin", status=1)
+    fit("--run_dir=new", "--trainer.callbacks+=helpers.own.BreakBegin", status=1)
     assert not Path("new").exists()
 
 

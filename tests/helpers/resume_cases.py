@@ -12,14 +12,14 @@ from pathlib import Path
 import torch
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import EMAWeightAveraging
-from link_graphs import make_link_graph
-from node_graphs import write_npz
 
 from graphzoo.callbacks import BestCheckpoint, LastCheckpoint, MetricsFile, WarmupEMAWeightAveraging
 from graphzoo.datamodules import KGDataModule, LinkDataModule, NodeDataModule
 from graphzoo.encoders import PENCIL, GALiT, KnowFormer, NodeFormer
 from graphzoo.ops import QueryGraph
 from graphzoo.tasks import HeuristicEstimation, KGCompletion, LinkPrediction, NodeClassification
+from helpers.link_graphs import make_link_graph
+from helpers.node_graphs import write_npz
 
 # name -> (epoch, batch, hook): the hook at which the process dies; the disk holds what it held then.
 STOPS = {

@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 import torch
+from helpers.pair_subgraphs import make_subgraphs
 
 from benchmarks import bench_pencil_step as bench
-from tests.encoders.pair_subgraphs import make_subgraphs
 from tests.encoders.test_pencil import SIZES, build
 
 

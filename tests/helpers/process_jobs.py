@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from link_graphs import make_link_graph
-from node_graphs import write_npz, yes_no_labels
+
+from helpers.link_graphs import make_link_graph
+from helpers.node_graphs import write_npz, yes_no_labels
 
 FAMILIES = 15  # 15 validation and test triples, 30 queries
 

@@ -10,6 +10,7 @@ from filelock import Timeout
 
 from graphzoo.datasets.files import fetch
 from graphzoo.errors import DownloadError
+from graphzoo.ops import tensor_file as tensor_file_module
 from graphzoo.ops.tensor_file import TensorFile
 from graphzoo.system import waiting
 
@@ -59,7 +60,7 @@ def test_waiting_for_a_result_that_another_process_computes_is_told(tmp_path, mo
     path = tmp_path / "denoised.bin"
     file = TensorFile(path, "key", torch.Size([2, 2]), torch.float32, is_mapped=False)
     monkeypatch.setattr(waiting, "NOTICE", 0.05)
-    monkeypatch.setattr("graphzoo.ops.tensor_file._LOCK_TIMEOUT", 0.2)
+    monkeypatch.setattr(tensor_file_module, "_LOCK_TIMEOUT", 0.2)
     command = [sys.executable, "-c", HOLDER, f"{path}.lock"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout.readline() == "held\n"

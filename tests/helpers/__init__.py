@@ -1,0 +1,1 @@
+"""What tests share: small data, references, the command in this process."""
