@@ -401,7 +401,7 @@ def spoil_tree(draw: random.Random, tree: Any, *, plain: bool) -> None:
 
 def put_odd(draw: random.Random, path: Path) -> None:
     """Something in the place of a file that is not the file; nothing below what is no folder any more."""
-    if not path.parent.is_dir() and path.parent.exists():
+    if any(os.path.lexists(folder) and not folder.is_dir() for folder in path.parents):
         return
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)

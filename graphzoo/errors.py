@@ -7,6 +7,7 @@ import os
 import unicodedata
 from collections.abc import Iterable
 from difflib import get_close_matches
+from numbers import Real
 
 __all__ = [
     "DataError",
@@ -90,6 +91,9 @@ def check_range(
     for name, value in values.items():
         if value is None:
             continue
+        if not isinstance(value, Real):  # a checkpoint may hold anything
+            kind = type(value).__name__
+            raise UsageError(f"{name} must be a number, {told}, got {kind}: {str(value)[:_LONGEST_REASON]}")
         inside = (
             (above is None or value > above)
             and (at_least is None or value >= at_least)

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import torch
-from lightning.pytorch import LightningDataModule
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from graphzoo.datamodules.base import GraphDataModule, Kind, check_neighbourhoods
 from graphzoo.datamodules.batches import (
     EvaluationBatches,
     ResumableLoader,
@@ -23,7 +23,7 @@ from graphzoo.datamodules.batches import (
     permute,
     rank_and_world_size,
 )
-from graphzoo.datamodules.source import check_source, loaded, write_meta
+from graphzoo.datamodules.source import loaded, write_meta
 from graphzoo.datasets.kg.answers import AnswerIndex
 from graphzoo.datasets.kg.graph import KnowledgeGraph
 from graphzoo.datasets.kg.load import load_knowledge_graph
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 __all__ = ["KGDataModule"]
 
 _log = logging.getLogger(__name__)
-_OWN = "kg"
 # "auto": of training, and of evaluation, which is also where graphs begin to be large
 _AUTO, _EVAL_AUTO, _AUTO_VALID = 300, 1000, 250
 # of `step_costs`
@@ -48,7 +47,7 @@ _COUNTED_QUERIES, _FACTS_OF_A_STATE = 32, 20
 _STAGES = ("train", "valid", "test", "predict")
 
 
-class KGDataModule(LightningDataModule):
+class KGDataModule(GraphDataModule):
     """A knowledge graph by name or path.
 
     Training asks every triple once per epoch, alternately for its tail and for its head, in an order that is
@@ -86,8 +85,9 @@ class KGDataModule(LightningDataModule):
         ValueError: for arguments that make no sense, with the remedy.
     """
 
-    # Lightning declares it optional
-    name: str
+    batch_size: int
+    eval_batch_size: int
+    kind = Kind("kg", "umls", "triples", "FOLDER_OR_FILES", "queries")
 
     def __init__(
         self,
@@ -108,33 +108,23 @@ class KGDataModule(LightningDataModule):
         seed: int = 0,
         num_workers: int = 0,
     ) -> None:
-        super().__init__()
-        source = check_source(name, path, own=_OWN, default="umls", what="triples", files="FOLDER_OR_FILES")
-        self.name = source if path is not None else find_source(source).name
-        sizes = {
-            "batch_size": batch_size,
-            "micro_batch_size": micro_batch_size,
-            "eval_batch_size": eval_batch_size,
-            "max_valid_triples": max_valid_triples,
-        }
-        check_range(at_least=1, **sizes)
-        if micro_batch_size is not None and micro_batch_size > batch_size:
-            raise UsageError(
-                f"micro_batch_size {micro_batch_size} exceeds batch_size {batch_size}: a micro-batch is a "
-                "part of the batch; lower it or raise batch_size"
-            )
-        check_range(at_least=0, num_workers=num_workers)
-        check_range(at_least=0, seed=seed)
-        self.path = path
-        self.root = root
-        self.download = download
-        self.batch_size = batch_size
-        self.micro_batch_size = micro_batch_size
+        super().__init__(
+            name,
+            path,
+            root,
+            download,
+            batch_size=batch_size,
+            micro_batch_size=micro_batch_size,
+            eval_batch_size=eval_batch_size,
+            seed=seed,
+            num_workers=num_workers,
+        )
         self.eval_batch_size = eval_batch_size or micro_batch_size or batch_size
+        if path is None:
+            self.name = find_source(self.name).name
+        check_range(at_least=1, max_valid_triples=max_valid_triples)
         self.max_valid_triples = max_valid_triples
-        for argument, size in (("neighbourhood", neighbourhood), ("eval_neighbourhood", eval_neighbourhood)):
-            if isinstance(size, int) and size < 2:
-                raise UsageError(f"{argument} must be at least 2 entities, got {size}")
+        check_neighbourhoods(neighbourhood, eval_neighbourhood, members="entities")
         self.later_neighbourhoods = dict(later_neighbourhoods or {})
         for epoch, size in self.later_neighbourhoods.items():
             if epoch < 1 or size < 2:
@@ -143,38 +133,21 @@ class KGDataModule(LightningDataModule):
                 )
         if self.later_neighbourhoods and neighbourhood is None:
             raise UsageError("later_neighbourhoods follow a first one: give --data.neighbourhood too")
-        if eval_neighbourhood is not None and neighbourhood is None:
-            raise UsageError(
-                f"eval_neighbourhood {eval_neighbourhood} is for models that train in neighbourhoods: "
-                "give --data.neighbourhood too, or leave it out"
-            )
         self.test_both = test_both
         self._asked = neighbourhood, eval_neighbourhood
         # refuses what makes no sense now, not after the data are there
         self._spec = NeighbourhoodSpec(_EVAL_AUTO, relation_share, protocol)
         self.hides: RemoveFacts = "exact"  # of a training query's own fact; the task says
-        self.seed = seed
-        self.num_workers = num_workers
         self._graphs: tuple[KnowledgeGraph, KnowledgeGraph | None] | None = None
         self._answers: dict[str, AnswerIndex] = {}
         self._message_graphs: dict[str, RelationalGraph] = {}
         self._samplers: dict[int, NeighbourhoodSampler] = {}
 
-    def prepare_data(self) -> None:
-        """Fetch and parse once per machine, so that `setup` finds everything in place."""
-        self._load(self.download)
-
     def setup(self, stage: str | None = None) -> None:
         """Load the graphs; `stage` does not matter, and a second call does nothing."""
         if self._graphs is None:
-            # without a trainer nobody has called prepare_data
-            self._graphs = self._load(self.download if self.trainer is None else False)
-        world_size = rank_and_world_size(self.trainer)[1]
-        if world_size > self.batch_size:
-            raise UsageError(
-                f"batch_size {self.batch_size} is less than the {world_size} processes; it counts the "
-                "queries of all processes together, raise it"
-            )
+            self._graphs = self._load(self._fetches)
+        self._check_processes()
 
     def _load(self, download: bool | None) -> tuple[KnowledgeGraph, KnowledgeGraph | None]:
         if self.path is not None:
@@ -300,9 +273,7 @@ class KGDataModule(LightningDataModule):
             epoch: Epoch to begin with; None: the trainer's, or 0 without one (then call `loader.set_epoch`).
         """
         sampler = self._training_sampler()
-        if epoch is None:
-            epoch = self.trainer.current_epoch if self.trainer is not None else 0
-        sampler.set_epoch(epoch)
+        sampler.set_epoch(self._begin_with(epoch))
         graph = self.knowledge_graph
         near = self._training_neighbourhoods()
         batches = TrainingBatches(graph.train, graph.num_relations, near, self.hides)

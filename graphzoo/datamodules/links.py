@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from lightning.pytorch import LightningDataModule
 from torch import Tensor
 
+from graphzoo.datamodules.base import GraphDataModule, Kind, check_neighbourhoods
 from graphzoo.datamodules.batches import ResumableLoader, WholeBatchSampler, rank_and_world_size
 from graphzoo.datamodules.features import FeatureTransform
 from graphzoo.datamodules.link_batches import (
@@ -24,7 +24,7 @@ from graphzoo.datamodules.link_batches import (
     sample_split,
 )
 from graphzoo.datamodules.mapped_graph import subgraph_sampler
-from graphzoo.datamodules.source import absolute, check_source, loaded, write_meta
+from graphzoo.datamodules.source import absolute, loaded, write_meta
 from graphzoo.datasets import LinkGraph, LinkSplit, link_graph_from_files, load_link_graph
 from graphzoo.datasets.link.table import find_link_source
 from graphzoo.errors import UsageError, check_range
@@ -40,12 +40,11 @@ __all__ = ["Batching", "LinkDataModule"]
 _log = logging.getLogger(__name__)
 
 Batching = Literal["pairs", "sources", "subgraphs", "whole"]
-_OWN = "links"
 # A run keeps its graph beside the weights up to this size; of a larger one it keeps name and fingerprint.
 _KEPT_BYTES = 64 * 2**20
 
 
-class LinkDataModule(LightningDataModule):
+class LinkDataModule(GraphDataModule):
     """A graph whose missing links are predicted, by name or path.
 
     Messages pass along training links only (ogbl-collab: while testing also along validation links, as its
@@ -96,8 +95,8 @@ class LinkDataModule(LightningDataModule):
             pairs with "subgraphs", or as many pairs at once as there are, "whole".
     """
 
-    # Lightning declares it optional
-    name: str
+    batch_size: int
+    kind = Kind("links", "citeseer-link", "links", "FILE_OR_FOLDER", "links")
 
     def __init__(
         self,
@@ -126,59 +125,32 @@ class LinkDataModule(LightningDataModule):
         seed: int = 0,
         num_workers: int = 0,
     ) -> None:
-        super().__init__()
-        self.name = check_source(
-            name, path, own=_OWN, default="citeseer-link", what="links", files="FILE_OR_FOLDER"
-        )
-        check_range(
-            at_least=1,
+        super().__init__(
+            name,
+            path,
+            root,
+            download,
             batch_size=batch_size,
             micro_batch_size=micro_batch_size,
             eval_batch_size=eval_batch_size,
-            num_negatives=num_negatives,
-            max_valid_pairs=max_valid_pairs,
-            depth=depth,
-            num_neighbors=num_neighbors,
-            num_relabelings=num_relabelings,
+            seed=seed,
+            num_workers=num_workers,
         )
-        check_range(at_least=0, split_index=split_index, seed=seed, num_workers=num_workers)
-        if micro_batch_size is not None and micro_batch_size > batch_size:
-            raise UsageError(
-                f"micro_batch_size {micro_batch_size} exceeds batch_size {batch_size}: a micro-batch is a "
-                "part of the batch; lower it or raise batch_size"
-            )
+        positive = {"num_negatives": num_negatives, "max_valid_pairs": max_valid_pairs, "depth": depth}
+        positive |= {"num_neighbors": num_neighbors, "num_relabelings": num_relabelings}
+        check_range(at_least=1, **positive)
+        check_range(at_least=0, split_index=split_index)
         if max_nodes is not None and max_nodes < 2:
             raise UsageError(f"max_nodes must be at least 2, the pair itself, got {max_nodes}")
-        for argument, value in (("neighbourhood", neighbourhood), ("eval_neighbourhood", eval_neighbourhood)):
-            if value is not None and value < 2:
-                raise UsageError(f"{argument} must be at least 2 nodes, got {value}")
-        if eval_neighbourhood is not None and neighbourhood is None:
-            raise UsageError("eval_neighbourhood is for models trained so: give --data.neighbourhood too")
+        check_neighbourhoods(neighbourhood, eval_neighbourhood, members="nodes")
         self.neighbourhood, self.eval_neighbourhood = neighbourhood, eval_neighbourhood
-        self.path, self.root, self.download = path, root, download
-        if path is None and directed:
-            raise UsageError(
-                "directed is for your own links; data sets by name know it themselves: leave it out"
-            )
-        if path is not None and protocol is not None:
-            # Not refused: a recipe's settings are of use for other links, too.
-            _log.warning(
-                "protocol %r is for data sets by name and ignored here: own links are judged against the "
-                "negatives beside them, or random ones",
-                protocol,
-            )
+        _check_own(path, directed=directed, protocol=protocol)
         self.protocol, self.split_index, self.directed = protocol, split_index, directed
-        self.batch_size, self.micro_batch_size, self.eval_batch_size = (
-            batch_size,
-            micro_batch_size,
-            eval_batch_size,
-        )
         self.num_negatives, self.structured_negatives = num_negatives, structured_negatives
         self.max_valid_pairs = max_valid_pairs
         self.use_features, self.normalize_features = use_features, normalize_features
         self.depth, self.num_neighbors, self.max_nodes = depth, num_neighbors, max_nodes
         self.num_relabelings, self.both_directions = num_relabelings, both_directions
-        self.seed, self.num_workers = seed, num_workers
         self.batching: Batching = "pairs"
         self._graph: LinkGraph | None = None
         self._transform: FeatureTransform | None = None
@@ -189,27 +161,17 @@ class LinkDataModule(LightningDataModule):
         self._paired: dict[bool, RelationalGraph] = {}
         self._validated: LinkSplit | None = None
 
-    def prepare_data(self) -> None:
-        """Fetch and parse once per machine, so that `setup` finds everything in place."""
-        self._load(self.download)
-
     def setup(self, stage: str | None = None) -> None:
         """Load the graph; `stage` does not matter, and a second call does nothing."""
         if self._graph is None:
-            # without a trainer nobody has called prepare_data
-            graph = self._load(self.download if self.trainer is None else False)
+            graph = self._load(self._fetches)
             if self.use_features and graph.x is not None:
                 self._transform = FeatureTransform.fit(
                     graph.x, normalize=self.normalize_features, reduce_channels=None
                 )
                 self._x = self._transform(graph.x)
             self._graph = graph
-        world_size = rank_and_world_size(self.trainer)[1]
-        if world_size > self.batch_size:
-            raise UsageError(
-                f"batch_size {self.batch_size} is less than the {world_size} processes; it counts the "
-                "links of all processes together, raise it"
-            )
+        self._check_processes()
 
     def _load(self, download: bool | None) -> LinkGraph:
         if self._graph is not None:
@@ -398,9 +360,7 @@ class LinkDataModule(LightningDataModule):
             epoch: Epoch to begin with; None: the trainer's, or 0 without one (then call `loader.set_epoch`).
         """
         sampler = self._training_sampler()
-        if epoch is None:
-            epoch = self.trainer.current_epoch if self.trainer is not None else 0
-        sampler.set_epoch(epoch)
+        sampler.set_epoch(self._begin_with(epoch))
         pairs = TrainingPairs(
             self.graph.train,
             NegativePairs(self.edge_index("train"), self.graph.num_nodes),
@@ -513,3 +473,16 @@ def _size(graph: LinkGraph) -> int:
         0 if x is None else (x.values().numel() * 12 if x.layout is torch.sparse_csr else x.numel() * 4)
     )
     return features + sum(part.numel() for part in pairs) * 8
+
+
+def _check_own(path: str | list[str] | None, *, directed: bool, protocol: str | None) -> None:
+    """Which arguments are for own links, and which for data sets by name."""
+    if path is None and directed:
+        raise UsageError("directed is for your own links; data sets by name know it themselves: leave it out")
+    if path is not None and protocol is not None:
+        # Not refused: a recipe's settings are of use for other links, too.
+        _log.warning(
+            "protocol %r is for data sets by name and ignored here: own links are judged against the "
+            "negatives beside them, or random ones",
+            protocol,
+        )

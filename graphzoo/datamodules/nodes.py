@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from lightning.pytorch import LightningDataModule
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from graphzoo.datamodules.base import GraphDataModule, Kind
 from graphzoo.datamodules.batches import ResumableLoader, rank_and_world_size
 from graphzoo.datamodules.features import FeatureTransform
 from graphzoo.datamodules.node_batches import (
@@ -23,7 +23,7 @@ from graphzoo.datamodules.node_batches import (
     WholeGraphBatch,
     WholeGraphSampler,
 )
-from graphzoo.datamodules.source import absolute, check_source, loaded, write_meta
+from graphzoo.datamodules.source import absolute, loaded, write_meta
 from graphzoo.datasets import NodeGraph, NodeSplit, load_node_graph, node_graph_from_files
 from graphzoo.datasets.files.roots import cache_root
 from graphzoo.errors import UsageError, check_range
@@ -32,12 +32,11 @@ from graphzoo.types import GraphSpec, NodeBatch
 
 __all__ = ["NodeDataModule"]
 
-_OWN = "nodes"
 # A run keeps its graph beside the weights up to this size; of a larger one it keeps name and fingerprint.
 _KEPT_BYTES = 64 * 2**20
 
 
-class NodeDataModule(LightningDataModule):
+class NodeDataModule(GraphDataModule):
     """A graph with labelled nodes, by name or path.
 
     Training sees the whole graph once an epoch, or the parts of a random partition that is a function of
@@ -67,8 +66,7 @@ class NodeDataModule(LightningDataModule):
         UsageError: for arguments that make no sense, with the remedy.
     """
 
-    # Lightning declares it optional
-    name: str
+    kind = Kind("nodes", "cora", "graph", "FILE", "nodes")
 
     def __init__(
         self,
@@ -86,14 +84,12 @@ class NodeDataModule(LightningDataModule):
         seed: int = 0,
         num_workers: int = 0,
     ) -> None:
-        super().__init__()
-        self.name = check_source(name, path, own=_OWN, default="cora", what="graph", files="FILE")
+        super().__init__(
+            name, path, root, download, batch_size=batch_size, seed=seed, num_workers=num_workers
+        )
+        check_range(at_least=0, split_index=split_index)
         if path is not None and num_neighbors is not None:
             raise UsageError("num_neighbors is for data sets without a graph; your own graph has its edges")
-        if batch_size is not None and batch_size < 1:
-            raise UsageError(
-                f"batch_size must be at least 1, got {batch_size}; leave it out for whole graphs"
-            )
         if partition not in ("all", "train"):
             raise UsageError(f"partition must be 'all' or 'train', got {partition!r}")
         if partition == "train" and batch_size is None:
@@ -101,19 +97,12 @@ class NodeDataModule(LightningDataModule):
                 "partition='train' says what is cut into parts, and without batch_size nothing is\n"
                 "Add --data.batch_size N, or leave out --data.partition"
             )
-        check_range(at_least=0, split_index=split_index, seed=seed, num_workers=num_workers)
-        self.path = path
-        self.root = root
-        self.download = download
         self.split_name = split
         self.split_index = split_index
-        self.batch_size = batch_size
         self.partition = partition
         self.normalize_features = normalize_features
         self.num_neighbors = num_neighbors
         self.reduce_channels = reduce_channels
-        self.seed = seed
-        self.num_workers = num_workers
         self.skip_edges = False
         """Set by a task whose encoder computes what it needs of the edges once: parts then come without."""
         self._raw: NodeGraph | None = None
@@ -122,16 +111,11 @@ class NodeDataModule(LightningDataModule):
         self._transform: FeatureTransform | None = None
         self._evaluation: dict[str, NodeBatch] = {}
 
-    def prepare_data(self) -> None:
-        """Fetch and parse once per machine, so that `setup` finds everything in place."""
-        self._load(self.download)
-
     def setup(self, stage: str | None = None) -> None:
         """Load the graph and its split; `stage` does not matter, and a second call does nothing."""
         if self._graph is not None:
             return
-        # without a trainer nobody has called prepare_data
-        raw = self._load(self.download if self.trainer is None else False)
+        raw = self._load(self._fetches)
         if not raw.num_classes:
             raise UsageError(f"{raw.name} has no labels: it can be predicted on, not trained on")
         self._split = raw.split(self.split_name, self.split_index)
@@ -232,9 +216,7 @@ class NodeDataModule(LightningDataModule):
             cut = self.graph.num_nodes if self.partition == "all" else self.split.train.numel()
             num_parts = math.ceil(cut / self.batch_size)
             sampler = PartSampler(self._parts, num_parts, is_target, accumulate, rank, world_size)
-        if epoch is None:
-            epoch = self.trainer.current_epoch if self.trainer is not None else 0
-        sampler.set_epoch(epoch)
+        sampler.set_epoch(self._begin_with(epoch))
         return ResumableLoader(
             NodeBatches(self.graph, with_edges=not self.skip_edges), sampler, self.num_workers
         )
