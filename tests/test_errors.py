@@ -13,9 +13,7 @@ def test_numbers_out_of_range(value):
 
 @pytest.mark.parametrize("value", ["8", (8,), [8], 8j, b"8", {}], ids=str)
 def test_what_is_no_number_is_named(value):
-    with pytest.raises(
-        UsageError, match=f"^width must be a number, at least 1, got {type(value).__name__}"
-    ):
+    with pytest.raises(UsageError, match=f"^width must be a number, at least 1, got {type(value).__name__}"):
         check_range(at_least=1, width=value)
 
 

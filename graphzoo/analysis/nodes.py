@@ -71,23 +71,39 @@ def node_tables(
     Returns:
         The tables, none of them without a node.
     """
-    import pandas
-
     logits, target = logits.detach().float().cpu(), target.cpu()
     if not len(target):
         return ()
     if target.dim() == 2:
-        areas = [roc_auc(score, label) for score, label in zip(logits.t(), target.t(), strict=True)]
-        of_labels = {
-            "class": list(class_names),
-            "support": (target == 1).sum(0).tolist(),
-            "auroc": torch.stack(areas).tolist(),
-        }
-        title = "ROC-AUC of each label"
-        data = pandas.DataFrame(of_labels)
-        return (Table("classes", title, "bars", data, x="class", y=("auroc",)),)
+        return (_labels(logits, target, class_names),)
     number, predicted = len(class_names), logits.argmax(1)
     counts = torch.bincount(target * number + predicted, minlength=number * number).view(number, number)
+    tables = [_classes(counts, class_names)]
+    if number <= _MOST_CLASSES:
+        tables.append(_confusion(counts, class_names))
+    if states is not None and sample is not None:
+        tables.append(_embedding(states, nodes, class_names, target[sample], predicted[sample]))
+    return tuple(tables)
+
+
+def _labels(logits: Tensor, target: Tensor, class_names: Sequence[str]) -> Table:
+    """The area under the ROC curve of every yes-no label."""
+    import pandas
+
+    areas = [roc_auc(score, label) for score, label in zip(logits.t(), target.t(), strict=True)]
+    of_labels = {
+        "class": list(class_names),
+        "support": (target == 1).sum(0).tolist(),
+        "auroc": torch.stack(areas).tolist(),
+    }
+    title = "ROC-AUC of each label"
+    return Table("classes", title, "bars", pandas.DataFrame(of_labels), x="class", y=("auroc",))
+
+
+def _classes(counts: Tensor, class_names: Sequence[str]) -> Table:
+    """Precision, recall and F1 of every class, from the confusion [true, predicted]."""
+    import pandas
+
     support, chosen, right = counts.sum(1), counts.sum(0), counts.diagonal()
     # A class that is never predicted has no precision; as usual it counts as 0, as its F1 does.
     of_classes = {
@@ -98,22 +114,22 @@ def node_tables(
         "f1": _quotient(2 * right, chosen + support).tolist(),
     }
     data = pandas.DataFrame(of_classes)
-    tables = [
-        Table("classes", "Scores of each class", "bars", data, x="class", y=("precision", "recall", "f1"))
-    ]
-    if number <= _MOST_CLASSES:
-        cells = pandas.DataFrame(
-            {
-                "true": [name for name in class_names for _ in class_names],
-                "predicted": list(class_names) * number,
-                "nodes": counts.flatten().tolist(),
-            }
-        )
-        title = "Confusion: true class against predicted class"
-        tables.append(Table("confusion", title, "matrix", cells, x="true", y=("predicted",), label="nodes"))
-    if states is not None and sample is not None:
-        tables.append(_embedding(states, nodes, class_names, target[sample], predicted[sample]))
-    return tuple(tables)
+    return Table("classes", "Scores of each class", "bars", data, x="class", y=("precision", "recall", "f1"))
+
+
+def _confusion(counts: Tensor, class_names: Sequence[str]) -> Table:
+    """How many nodes of each class got which one."""
+    import pandas
+
+    cells = pandas.DataFrame(
+        {
+            "true": [name for name in class_names for _ in class_names],
+            "predicted": list(class_names) * len(class_names),
+            "nodes": counts.flatten().tolist(),
+        }
+    )
+    title = "Confusion: true class against predicted class"
+    return Table("confusion", title, "matrix", cells, x="true", y=("predicted",), label="nodes")
 
 
 def _embedding(

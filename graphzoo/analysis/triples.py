@@ -87,23 +87,8 @@ def triple_tables(
         return ()
     triples = triples.cpu()
     rank = combine_ties(optimistic, pessimistic, ties)
-    category = dict(zip(relations, categories(facts, len(relations)), strict=True))
-    rows = [
-        {
-            "relation": row["relation"],
-            "direction": row["direction"],
-            "category": category[row["relation"]],
-            "triples": row["count"],
-            "mrr": row["mrr"],
-            "hits@1": row["hits@1"],
-            "hits@10": row["hits@10"],
-        }
-        # The first three rows are of all relations together; a relation may itself be called "all".
-        for row in _of_relations(
-            group_table(optimistic, pessimistic, index, triples, relations, ties=ties, hits=(1, 10))
-        )
-    ]
-    by_relation = pandas.DataFrame(rows)
+    groups = group_table(optimistic, pessimistic, index, triples, relations, ties=ties, hits=(1, 10))
+    by_relation = pandas.DataFrame(_relation_rows(groups, facts, relations))
     asks_head = index >= len(triples)
     order = torch.argsort(rank, stable=True)
     worst = torch.argsort(rank, stable=True, descending=True)[:_FEW]
@@ -123,6 +108,25 @@ def triple_tables(
         Table("worst", "Triples ranked last", "table", named(worst)),
         Table("best", "Triples ranked first", "table", named(order[:_FEW])),
     )  # fmt: skip
+
+
+def _relation_rows(
+    groups: list[dict[str, Any]], facts: Tensor, relations: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Figures of each relation and direction, with the relation's category."""
+    category = dict(zip(relations, categories(facts, len(relations)), strict=True))
+    figures = ("mrr", "hits@1", "hits@10")
+    return [
+        {
+            "relation": row["relation"],
+            "direction": row["direction"],
+            "category": category[row["relation"]],
+            "triples": row["count"],
+            **{figure: row[figure] for figure in figures},
+        }
+        # The first three rows are of all relations together; a relation may itself be called "all".
+        for row in _of_relations(groups)
+    ]
 
 
 def _of_relations(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

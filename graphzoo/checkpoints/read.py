@@ -38,6 +38,9 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         raise UsageError(f"checkpoint {path} cannot be read: {error.strerror}") from error
     if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get("state_dict"), dict):
         raise UsageError(f"{path} is no checkpoint of a training run: it holds no weights (no state_dict)")
+    for name in checkpoint["state_dict"]:
+        if not isinstance(name, str):
+            raise UsageError(_refused(path, f"a weight is called {str(name)[:100]}, which is no text"))
     try:
         check_values(checkpoint, num_bytes)
         described = checkpoint.get("graphzoo")
@@ -73,8 +76,8 @@ def _load(file: BinaryIO, path: Path) -> Any:
         raise UsageError(_damaged(path)) from error
 
 
-def _refused(path: Path, error: Exception) -> str:
-    return f"checkpoint {path} is refused: {error}\nNo training run writes such a file"
+def _refused(path: Path, why: object) -> str:
+    return f"checkpoint {path} is refused: {why}\nNo training run writes such a file"
 
 
 def _damaged(path: Path) -> str:

@@ -117,12 +117,8 @@ def predict_parser() -> Parser:
     )
     count = at_least(1, whole=True)
     add = parser.add_argument
-    add(
-        "--ckpt_path",
-        required=True,
-        metavar="RUN",
-        help="run directory, exported model, checkpoint file, best or last",
-    )
+    run = "run directory, exported model, checkpoint file, best or last"
+    add("--ckpt_path", required=True, metavar="RUN", help=run)
     add("--queries", type=Path, metavar="FILE", help="queries to answer")
     add("--score", type=Path, metavar="FILE", help="facts or pairs to score instead")
     add("--nodes", type=Path, metavar="FILE", help="nodes to find partners of, or to label; one per line")

@@ -106,12 +106,7 @@ def reproduce_main(argv: list[str]) -> int:
     title, variants = _read_ablation(ablation, plan) if ablation else ("", [_Variant()])
     for changed in {tuple(word for word in each.words if word.startswith("--data.")) for each in variants}:
         check_splits(command, plan.data, splits, [*options, *changed])
-    row = f"{plan.model}-{plan.data}"
-    if plan.recipe and plan.recipe != f"{plan.model}/{plan.data}":
-        row += "-" + plan.recipe.rpartition("/")[2]
-    base = wanted.out or RUNS / "reproduce" / row
-    if ablation and not wanted.out:
-        base = RUNS / "ablation" / f"{row}-{Path(ablation).stem}"
+    base = wanted.out or _usual_folder(plan, ablation)
     rows: list[dict[str, Any]] = []
     for variant in variants:
         directory = base / variant.folder if variant.name else base
@@ -140,6 +135,14 @@ def reproduce_main(argv: list[str]) -> int:
     tell(f"row{'s' * (len(rows) > 1)}: {base}\n")
     _tell_left_out([base / variant.folder if variant.name else base for variant in variants], runs)
     return 0
+
+
+def _usual_folder(plan: Plan, ablation: str | None) -> Path:
+    """Where a row goes without `--out`."""
+    row = f"{plan.model}-{plan.data}"
+    if plan.recipe and plan.recipe != f"{plan.model}/{plan.data}":
+        row += "-" + plan.recipe.rpartition("/")[2]
+    return RUNS / "ablation" / f"{row}-{Path(ablation).stem}" if ablation else RUNS / "reproduce" / row
 
 
 def _take_back(directory: Path, made: list[Path]) -> None:

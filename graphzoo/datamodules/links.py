@@ -136,12 +136,10 @@ class LinkDataModule(GraphDataModule):
             seed=seed,
             num_workers=num_workers,
         )
-        positive = {"num_negatives": num_negatives, "max_valid_pairs": max_valid_pairs, "depth": depth}
-        positive |= {"num_neighbors": num_neighbors, "num_relabelings": num_relabelings}
-        check_range(at_least=1, **positive)
+        check_range(at_least=1, num_negatives=num_negatives, max_valid_pairs=max_valid_pairs)
+        check_range(at_least=1, depth=depth, num_neighbors=num_neighbors, num_relabelings=num_relabelings)
         check_range(at_least=0, split_index=split_index)
-        if max_nodes is not None and max_nodes < 2:
-            raise UsageError(f"max_nodes must be at least 2, the pair itself, got {max_nodes}")
+        check_range(at_least=2, max_nodes=max_nodes)  # the pair itself
         check_neighbourhoods(neighbourhood, eval_neighbourhood, members="nodes")
         self.neighbourhood, self.eval_neighbourhood = neighbourhood, eval_neighbourhood
         _check_own(path, directed=directed, protocol=protocol)

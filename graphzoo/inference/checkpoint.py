@@ -189,8 +189,8 @@ def build_task(
         except MisfitError as error:
             raise UsageError(f"{source}: the weights do not fit: {error.reason}") from error
         except (AttributeError, TypeError, ValueError) as error:
-            if isinstance(error, UsageError):
-                raise
+            if isinstance(error, UsageError) and str(source) in str(error):
+                raise  # of the encoder
             why = str(error) if isinstance(error, ValueError) else _of_another_kind(task_class, checkpoint)
             raise UsageError(f"{source}: the settings of the task cannot be used: {why}") from error
         except RuntimeError as error:
@@ -210,19 +210,16 @@ def _build_encoder(
     path = described["encoder"]["class_path"]
     try:
         outline = outlined(lambda: encoder_class(spec, **settings), len(weights))
-        if outline is not None and _differences(outline, weights):
-            raise UsageError(f"{source}: {_explain(encoder_class, spec, settings, weights)}")
-        encoder: Encoder = build_bounded(lambda: encoder_class(spec, **settings), weights)
+        fits = outline is None or not _differences(outline, weights)
+        encoder = build_bounded(lambda: encoder_class(spec, **settings), weights) if fits else None
     except TooLargeError as error:
         raise UsageError(f"{source}: the weights do not fit {path}: {error}") from error
-    except UsageError:
-        raise
     except (TypeError, ValueError) as error:
         raise UsageError(
             f"{source}: {path} of this version refuses the settings that graphzoo "
             f"{_version(described, 'unknown')} stored: {error}"
         ) from error
-    if _differences(encoder, weights):
+    if encoder is None or _differences(encoder, weights):
         raise UsageError(f"{source}: {_explain(encoder_class, spec, settings, weights)}")
     return encoder
 

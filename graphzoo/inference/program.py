@@ -251,38 +251,11 @@ def write_program(task: Task, folder: Path) -> Path:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         program, larger = make_program(task), make_program(task, scale=2)
-    encoder: Any = task.encoder
-    draws = hasattr(encoder, "draw_projections")
-    if draws:
-        encoder.fixed = encoder.draw_projections()
-    arguments = tuple(example for example, _ in program.inputs.values())
-    dynamic: Any = torch.export.Dim.AUTO
-    shapes: Any = [dict.fromkeys(range(example.dim()), dynamic) for example in arguments]
-    if isinstance(program.module, _Nodes | _NodePairs):  # x, then all others together
-        shapes = [shapes[0], tuple(shapes[1:])]
-    try:
-        with torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            traced = torch.export.export(
-                program.module, arguments, dynamic_shapes=tuple(shapes), strict=False
-            )
-            runs: Any = traced.module()
-            other = tuple(example for example, _ in larger.inputs.values())
-            found = runs(*other)
-    except UsageError:
-        raise
-    except Exception as error:
-        line = str(error).strip().partition("\n")[0]
-        raise UsageError(
-            f"{type(task.encoder).__name__} cannot be traced: {line}\nExport it with --to safetensors"
-        ) from error
-    finally:
-        if draws:
-            encoder.fixed = None
+    traced, scores = _trace(task.encoder, program, larger)
     with torch.no_grad():
-        expected = larger.module(*other)
-    if not torch.allclose(found, expected, atol=_TOLERANCE, rtol=_TOLERANCE):
-        off = float((found - expected).abs().max())
+        expected = larger.module(*(example for example, _ in larger.inputs.values()))
+    if not torch.allclose(scores, expected, atol=_TOLERANCE, rtol=_TOLERANCE):
+        off = float((scores - expected).abs().max())
         raise UsageError(
             f"the program's scores differ from the model's by {off:.2g}: it is not written\n"
             "Export it with --to safetensors"
@@ -299,3 +272,42 @@ def write_program(task: Task, folder: Path) -> Path:
     }
     (folder / DESCRIPTION).write_text(json.dumps(described, indent=1) + "\n", encoding="utf-8")
     return folder / PROGRAM
+
+
+def _trace(encoder: Any, program: Program, larger: Program) -> tuple[Any, Tensor]:
+    """The traced program, and its scores of inputs of another size.
+
+    Args:
+        encoder: Draws random features once, and keeps them while it is traced.
+        program: What is traced.
+        larger: The same with inputs of another size.
+
+    Raises:
+        UsageError: if the encoder cannot be traced.
+    """
+    draws = hasattr(encoder, "draw_projections")
+    if draws:
+        encoder.fixed = encoder.draw_projections()
+    arguments = tuple(example for example, _ in program.inputs.values())
+    dynamic: Any = torch.export.Dim.AUTO
+    shapes: Any = [dict.fromkeys(range(example.dim()), dynamic) for example in arguments]
+    if isinstance(program.module, _Nodes | _NodePairs):  # x, then all others together
+        shapes = [shapes[0], tuple(shapes[1:])]
+    try:
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            traced = torch.export.export(
+                program.module, arguments, dynamic_shapes=tuple(shapes), strict=False
+            )
+            runs: Any = traced.module()
+            return traced, runs(*(example for example, _ in larger.inputs.values()))
+    except UsageError:
+        raise
+    except Exception as error:
+        line = str(error).strip().partition("\n")[0]
+        raise UsageError(
+            f"{type(encoder).__name__} cannot be traced: {line}\nExport it with --to safetensors"
+        ) from error
+    finally:
+        if draws:
+            encoder.fixed = None

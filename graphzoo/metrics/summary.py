@@ -82,18 +82,9 @@ def group_table(
     Raises:
         ValueError: if shapes do not fit or an index lies outside 0..2n-1.
     """
-    if not optimistic.shape == pessimistic.shape == index.shape:
-        raise ValueError(
-            f"optimistic {list(optimistic.shape)}, pessimistic {list(pessimistic.shape)} and index "
-            f"{list(index.shape)} must have one shape"
-        )
     num_triples = triples.shape[0]
     index = index.cpu()
-    if index.numel() and (int(index.min()) < 0 or int(index.max()) >= 2 * num_triples):
-        raise ValueError(
-            f"index must lie in 0..{2 * num_triples - 1} for {num_triples} triples, "
-            f"got {int(index.min())}..{int(index.max())}"
-        )
+    _check_ranks(optimistic, pessimistic, index, num_triples)
     best, worst = optimistic.cpu(), pessimistic.cpu()
     relation, asks_head = triples.cpu()[index % max(1, num_triples), 1], index >= num_triples
     everything = torch.ones_like(asks_head)
@@ -114,3 +105,17 @@ def group_table(
                 | {"tie_share": share}
             )
     return rows
+
+
+def _check_ranks(optimistic: Tensor, pessimistic: Tensor, index: Tensor, num_triples: int) -> None:
+    """Refuse ranks that do not belong to these triples."""
+    if not optimistic.shape == pessimistic.shape == index.shape:
+        raise ValueError(
+            f"optimistic {list(optimistic.shape)}, pessimistic {list(pessimistic.shape)} and index "
+            f"{list(index.shape)} must have one shape"
+        )
+    if index.numel() and (int(index.min()) < 0 or int(index.max()) >= 2 * num_triples):
+        raise ValueError(
+            f"index must lie in 0..{2 * num_triples - 1} for {num_triples} triples, "
+            f"got {int(index.min())}..{int(index.max())}"
+        )

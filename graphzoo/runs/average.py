@@ -82,20 +82,15 @@ def write_row(
     Raises:
         UsageError: if a run is missing or differs from the others.
     """
-    found = read_results(directory, runs)
+    results = read_results(directory, runs)
     if published is None:
         published = published_values(model, recipe, data)
-    metrics = _averaged(found, published)
-    rows = [
-        {"metric": metric, **{key: row[key] for key in ("mean", "std", "paper")}}
-        | {str(run): value for run, value in zip(runs, row["values"], strict=True)}
-        for metric, row in metrics.items()
-    ]
-    write_rows(directory / "row.csv", rows)
+    metrics = _averaged(results, published)
+    write_rows(directory / "row.csv", [_csv_row(metric, row, runs) for metric, row in metrics.items()])
     preset = find_recipe(model, recipe, data)
     header = preset.header if preset else {}
     differs = header.get("differs")
-    if any(found["paper"] is not None for found in metrics.values()):
+    if any(figure["paper"] is not None for figure in metrics.values()):
         from graphzoo.runs.changes import what_differs
         from graphzoo.runs.record import read_record
 
@@ -111,10 +106,16 @@ def write_row(
         "seeds": list(dict.fromkeys(run.seed for run in runs)),
         "splits": list(dict.fromkeys(run.split for run in runs if run.split is not None)) or None,
         "metrics": metrics,
-        "runs": found,
+        "runs": results,
     }
     write_results(directory / "row.json", content)
     return content
+
+
+def _csv_row(metric: str, row: Mapping[str, Any], runs: Sequence[Run]) -> dict[str, Any]:
+    """A metric's mean, deviation and paper, then its value of every run."""
+    values = {str(run): value for run, value in zip(runs, row["values"], strict=True)}
+    return {"metric": metric, **{key: row[key] for key in ("mean", "std", "paper")}, **values}
 
 
 def _averaged(results: list[dict[str, Any]], published: Mapping[str, Published]) -> dict[str, dict[str, Any]]:

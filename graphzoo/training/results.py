@@ -59,17 +59,36 @@ def report_results(
         judged: The checkpoint.
         began: `time.perf_counter()` when the run began.
     """
-    plan = state.plan
-    model, data = trainer.lightning_module, trainer.datamodule  # type: ignore[attr-defined]
+    model = trainer.lightning_module
     rows: list[dict[str, Any]] = list(getattr(model, "test_table", [])) if split == "test" else []
     metrics = _figures(trainer, split, rows)
+    results = _content(trainer, state, config, judged, metrics)
+    results["seconds"] = round(time.perf_counter() - began, 3)
+    results |= _changed(run_dir, results, config)
+    write_results(run_dir / "results.json", results)
+    if rows:
+        write_rows(run_dir / "relations.csv", rows)
+    print_table(_title(state, split, results), metrics, rows, split, task_of(model))
+    tell(f"results: {relative(run_dir / 'results.json')}\n")
+
+
+def _content(
+    trainer: Trainer,
+    state: RunState,
+    config: Mapping[str, Any],
+    judged: Judged,
+    metrics: dict[str, float],
+) -> dict[str, Any]:
+    """What results.json says of a run, but for its time."""
+    plan = state.plan
+    model, data = trainer.lightning_module, trainer.datamodule  # type: ignore[attr-defined]
     callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
     throughput = next(callback for callback in callbacks if isinstance(callback, Throughput))
     content = judged.content or {}
     validation = {**judged.validated, **_monitored(trainer)}
     epoch, trains = content.get("epoch"), plan.command == "fit"
     selection = _selection(plan, judged, validated=bool(validation))
-    found = {
+    return {
         "format": FORMAT,
         "command": plan.command,
         "metrics": metrics,
@@ -83,7 +102,7 @@ def report_results(
         "epochs": trainer.current_epoch if trains else None,
         "steps": trainer.global_step if trains else None,
         "checkpoint": None if judged.path is None else str(judged.path),
-        "seconds": round(time.perf_counter() - began, 3),
+        "seconds": None,
         "fit_seconds": round(throughput.fit_seconds, 3) if trains else None,
         "num_parameters": sum(parameter.numel() for parameter in model.parameters()),
         "config_hash": config_hash(config),
@@ -93,13 +112,6 @@ def report_results(
         "trained_on": content.get("graphzoo", {}).get("data"),
         "versions": versions(),
     }
-    found |= _changed(run_dir, found, config)
-    write_results(run_dir / "results.json", found)
-    if rows:
-        write_rows(run_dir / "relations.csv", rows)
-    title = _title(state, split, found)
-    print_table(title, metrics, rows, split, task_of(model))
-    tell(f"results: {relative(run_dir / 'results.json')}\n")
 
 
 def _title(state: RunState, split: str, found: Mapping[str, Any]) -> str:

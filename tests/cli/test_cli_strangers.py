@@ -118,6 +118,10 @@ DAMAGES = {
     "complex weight": (weight(torch.zeros(SHAPE, dtype=torch.complex64)), "ComplexFloatStorage"),
     "weight missing": (lambda c: c["state_dict"].pop(WEIGHT), "is missing in the file"),
     "weight too many": (lambda c: c["state_dict"].update(other=torch.zeros(1)), "is unknown to the model"),
+    "weight without a name": (
+        lambda c: c["state_dict"].update({None: torch.zeros(1)}),
+        "weight is called None",
+    ),
     "nested lists": (nested, "far larger than its"),
     "a list in itself": (lambda c: c.setdefault("x", []).append(c["x"]), "holds itself"),
     "endless number": (lambda c: c["hyper_parameters"].update(seed=10**400), "a number of 1,329 bits"),
@@ -162,7 +166,27 @@ def test_a_damaged_state_is_refused_by_name(trained, cli, kind):
 def test_a_setting_of_another_kind_is_named(trained):
     shutil.copytree(trained, "run")
     change("run/checkpoints/best.ckpt", lambda c: c["hyper_parameters"].update(lr="fast"))
-    with pytest.raises(UsageError, match="of another kind than the task takes .*lr='fast'"):
+    with pytest.raises(
+        UsageError, match=r"best\.ckpt: the settings .* lr must be a number, above 0, got str: fast"
+    ):
+        graphzoo.load("run")
+
+
+@pytest.mark.parametrize("value", ["8", (8,), 8j], ids=str)
+def test_a_setting_of_the_encoder_of_another_kind_is_named(trained, cli, value):
+    shutil.copytree(trained, "run")
+    change(
+        "run/checkpoints/best.ckpt", lambda c: c["graphzoo"]["encoder"]["init_args"].update(num_heads=value)
+    )
+    said = rf"best\.ckpt: .*num_heads must be a number, at least 1, got {type(value).__name__}"
+    with pytest.raises(UsageError, match=said):
+        graphzoo.load("run")
+
+
+def test_weights_without_names_are_not_loaded(trained):
+    shutil.copytree(trained, "run")
+    change("run/checkpoints/best.ckpt", lambda c: c["state_dict"].update({None: torch.zeros(1)}))
+    with pytest.raises(UsageError, match="a weight is called None"):
         graphzoo.load("run")
 
 

@@ -110,8 +110,7 @@ def provide_files(
     with locked(target / ".download.lock"):
         # another process may have fetched everything while this one waited
         found = find_files(places, wanted)
-        missing = [file for file in wanted if file.path not in found]
-        if missing:
+        if missing := [file for file in wanted if file.path not in found]:
             _say(f"graphzoo: fetching {name} ({_listed(missing)}{_total(missing)}) into {target}")
         for file in missing:
             path = target / file.path

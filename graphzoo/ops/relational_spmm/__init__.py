@@ -64,18 +64,9 @@ def relational_spmm(
     if isinstance(graph, QueryGraph):
         return _by_query(x, relation, graph, edge_mask, backend)
     _check_arguments(x, relation, graph, edge_mask)
-    if torch.compiler.is_exporting():
-        backend = "naive"  # an exported program holds torch's own operations only
-    elif backend is None:
-        backend = {"cpu": "numba", "cuda": "triton"}.get(x.device.type, "naive")  # type: ignore[assignment]
+    backend = _choose(backend, x.device)
     if backend == "naive":
         return naive.relational_spmm(x, relation, graph, edge_mask)
-    if backend not in get_args(Backend):
-        raise ValueError(f"unknown backend {backend!r}; choose one of {', '.join(get_args(Backend))}")
-    if backend == "numba" and x.device.type != "cpu":
-        raise ValueError(
-            f"backend 'numba' runs on the CPU, but x is on {x.device}; use 'triton' or leave it out"
-        )
     segment_products = import_module(f"graphzoo.ops.relational_spmm.{backend}").segment_products
     dtype = x.dtype
     if backend != "triton" and dtype in (torch.bfloat16, torch.float16):
@@ -89,6 +80,21 @@ def relational_spmm(
         segment_products,
     )
     return flat.reshape(x.shape).to(dtype)
+
+
+def _choose(backend: Backend | None, device: torch.device) -> Backend:
+    if torch.compiler.is_exporting():
+        return "naive"  # an exported program holds torch's own operations only
+    if backend is None:
+        usual: dict[str, Backend] = {"cpu": "numba", "cuda": "triton"}
+        return usual.get(device.type, "naive")
+    if backend not in get_args(Backend):
+        raise ValueError(f"unknown backend {backend!r}; choose one of {', '.join(get_args(Backend))}")
+    if backend == "numba" and device.type != "cpu":
+        raise ValueError(
+            f"backend 'numba' runs on the CPU, but x is on {device}; use 'triton' or leave it out"
+        )
+    return backend
 
 
 def _by_query(

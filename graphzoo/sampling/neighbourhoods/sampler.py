@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
@@ -117,22 +117,16 @@ class NeighbourhoodSampler:
             raise ValueError(f"outside={outside!r} is about the queries' own answers: give own")
         count = head.numel()
         self._check(head, relation)
-        if own is not None:
-            _check_range("own", own, -1, self.num_entities)
         heads, relations = head.cpu().numpy(), relation.cpu().numpy()
-        tails = np.full(count, -1, np.int64) if own is None else own.cpu().numpy()
-        wanted = tails
-        if target is not None:
-            _check_range("target", target, 0, self.num_entities)
-            wanted = target.cpu().numpy()
-        found: list[Any] = [None] * count
+        tails = np.full(count, -1, np.int64) if own is None else self._entities_of("own", own, -1)
+        wanted = tails if target is None else self._entities_of("target", target, 0)
+        made: list[Any] = [None] * count
         offsets, neighbour, kind, edge = self._edges
-        num_pieces = min(_MAX_PIECES, count)
 
-        def work(piece: int) -> None:
+        def work(start: int, stop: int) -> None:
             with self._scratch() as scratch:
                 inside, score, touched = scratch[5], scratch[0], scratch[3]
-                for b in range(count * piece // num_pieces, count * (piece + 1) // num_pieces):
+                for b in range(start, stop):
                     hidden = self._hidden(heads[b], relations[b], tails[b], hides)
                     reached, own_edges = kernels.push(
                         offsets, neighbour, kind, hidden, self.teleport, self.tolerance, *scratch[:5]
@@ -146,16 +140,14 @@ class NeighbourhoodSampler:
                     kernels.undo(score, scratch[1], touched, reached)
                     if outside == "drop" and not _holds(nodes, wanted[b]):
                         continue
-                    found[b] = (
-                        nodes,
-                        *kernels.induce(
-                            offsets, neighbour, kind, edge, nodes, hidden, self.num_kinds, self._shift, inside
-                        ),
+                    edges = kernels.induce(
+                        offsets, neighbour, kind, edge, nodes, hidden, self.num_kinds, self._shift, inside
                     )
+                    made[b] = (nodes, *edges)
 
-        run_pieces(work, num_pieces)
-        rows = [b for b in range(count) if found[b] is not None]
-        return self._join([found[b] for b in rows], with_edges), torch.tensor(rows, dtype=torch.int64)
+        _in_pieces(work, count)
+        rows = [b for b in range(count) if made[b] is not None]
+        return self._join([made[b] for b in rows], with_edges), torch.tensor(rows, dtype=torch.int64)
 
     def levels(self, head: Tensor, relation: Tensor, graph: QueryGraph) -> Tensor:
         """How far behind its neighbourhood every entity stands for each query: 0 inside, 1 for the nearest.
@@ -178,12 +170,11 @@ class NeighbourhoodSampler:
         heads, relations, nodes = head.cpu().numpy(), relation.cpu().numpy(), graph.nodes.cpu().numpy()
         levels = np.empty((count, self.num_entities), np.int32)
         offsets, neighbour, kind, _ = self._edges
-        num_pieces = min(_MAX_PIECES, count)
 
-        def work(piece: int) -> None:
+        def work(start: int, stop: int) -> None:
             with self._scratch() as scratch:
                 score, touched = scratch[0], scratch[3]
-                for b in range(count * piece // num_pieces, count * (piece + 1) // num_pieces):
+                for b in range(start, stop):
                     hidden = self._hidden(heads[b], relations[b], -1, "none")
                     reached, _ = kernels.push(
                         offsets, neighbour, kind, hidden, self.teleport, self.tolerance, *scratch[:5]
@@ -194,7 +185,7 @@ class NeighbourhoodSampler:
                     )  # fmt: skip
                     kernels.undo(score, scratch[1], touched, reached)
 
-        run_pieces(work, num_pieces)
+        _in_pieces(work, count)
         return torch.from_numpy(levels)
 
     def pagerank(self, head: int) -> Tensor:
@@ -215,6 +206,10 @@ class NeighbourhoodSampler:
         """The compiled loops look at no bound."""
         _check_range("head", head, 0, self.num_entities)
         _check_range("relation", relation, 0, self.num_kinds)
+
+    def _entities_of(self, name: str, entities: Tensor, least: int) -> _Array:
+        _check_range(name, entities, least, self.num_entities)
+        return entities.cpu().numpy()
 
     def _hidden(self, head: int, relation: int, tail: int, hides: str) -> _Array:
         if tail < 0 or hides == "none":
@@ -242,17 +237,16 @@ class NeighbourhoodSampler:
         sources, kinds, mirrored, targets, kind_sources, kind_targets = columns
         edge_index = np.empty((2, total), np.int32)
         sources, targets = edge_index
-        num_pieces = min(_MAX_PIECES, count)
 
-        def work(piece: int) -> None:
-            for b in range(count * piece // num_pieces, count * (piece + 1) // num_pieces):
+        def work(start: int, stop: int) -> None:
+            for b in range(start, stop):
                 _, starts, source, second, _ = parts[b]
                 kernels.assemble(
                     starts, source, second, b, first[b], self.num_kinds, self._shift,
                     offsets, sources, kinds, mirrored, targets, by_kind, kind_sources, kind_targets,
                 )  # fmt: skip
 
-        run_pieces(work, num_pieces)
+        _in_pieces(work, count)
         nodes = np.stack([part[0] for part in parts]) if parts else np.empty((0, size))
         edge = None
         if with_edges:
@@ -336,6 +330,12 @@ def _inverse_shift(source: _Array, target: _Array, kind: _Array, num_kinds: int)
         "neighbourhoods need a graph whose second half holds the inverses of its first: edge i and edge "
         "i + E/2, of types r and r + R, or of one type where edges have no direction"
     )
+
+
+def _in_pieces(work: Callable[[int, int], None], count: int) -> None:
+    """Call `work(start, stop)` for ranges that make up 0..count-1, on all threads."""
+    num_pieces = min(_MAX_PIECES, count)
+    run_pieces(lambda piece: work(count * piece // num_pieces, count * (piece + 1) // num_pieces), num_pieces)
 
 
 def _by_source(
