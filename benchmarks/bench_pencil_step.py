@@ -108,7 +108,7 @@ class HuggingFacePencil(nn.Module):
                 part.load_state_dict(own.state_dict())
 
     def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        """Encoding [B, S + 2, 2 N_max + 2], tokens that are no padding [B, S + 2] -> [B, 2 D]."""
+        """Encoding [B, S + 2, 2 N_max + 2], tokens that are not padding [B, S + 2] -> [B, 2 D]."""
         num_nodes = tokens.shape[1] - 2
         source = tokens[:, :, self.max_nodes : self.max_nodes + num_nodes] + tokens[:, :, :num_nodes]
         operator = F.pad(source, (0, 2))
@@ -122,7 +122,7 @@ class HuggingFacePencil(nn.Module):
 
 
 def literal_encoding(subgraphs: PairSubgraphs, max_nodes: int) -> tuple[Tensor, Tensor]:
-    """(one-hot | adjacency | role) of all tokens, and which are no padding."""
+    """(one-hot | adjacency | role) of all tokens, and which are not padding."""
     pairs, num_nodes = subgraphs.nodes.shape
     valid = torch.arange(num_nodes) < subgraphs.num_nodes[:, None]
     tokens = torch.zeros(pairs, num_nodes + 2, 2 * max_nodes + 2)

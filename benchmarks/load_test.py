@@ -133,7 +133,7 @@ def typed_options(model: str, data: str) -> dict[str, list[str]]:
         kind = getattr(importlib.import_module(module), name)
         hints = typing.get_type_hints(kind.__init__)
         for parameter in inspect.signature(kind).parameters.values():
-            # where data come from is no setting to play with; num_workers starts processes
+            # where data come from is not a setting to play with; num_workers starts processes
             if parameter.name in (
                 "spec",
                 "self",

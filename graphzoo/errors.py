@@ -130,7 +130,7 @@ def nearest(name: str, choices: Iterable[str], *, count: int = 3) -> list[str]:
     choices = list(dict.fromkeys(choices))
     by_form = {normalise(choice): choice for choice in reversed(choices)}
     found = [by_form[form] for form in get_close_matches(normalise(name), list(by_form), n=count, cutoff=0.6)]
-    # A shortened name is no close match by edit distance, yet what somebody who types `fb15k` means.
+    # A shortened name is not a close match by edit distance, yet what somebody who types `fb15k` means.
     begun = [choice for choice in choices if len(name) > 1 and normalise(choice).startswith(normalise(name))]
     return list(dict.fromkeys([*found, *begun]))[:count]
 

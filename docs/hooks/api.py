@@ -30,7 +30,7 @@ def _directives(mark: re.Match[str]) -> str:
 def _directive(thing: object, name: str, members: str | None) -> str:
     # Names are defined in submodules, which load on first use; documentation is read where they are defined.
     home = getattr(thing, "__module__", None)
-    assert home is not None and getattr(thing, "__name__", name) == name, f"{name} is no class or function"
+    assert home is not None and getattr(thing, "__name__", name) == name, f"{name} is not a class or function"
     lines = [f"::: {home}.{name}", "    options:", "        heading_level: 2"]
     if members is not None:
         wanted = [member for member in members.split(",") if member]

@@ -38,7 +38,7 @@ _READ: dict[str, Callable[[str], Any]] = {
     "bool": {"True": True, "False": False}.__getitem__,
     "str": str,
 }
-_ANEW = "Write it anew: graphzoo test --ckpt_path RUN --run_dir NEW"
+_ANEW = "Write it again: graphzoo test --ckpt_path RUN --run_dir NEW"
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class Evaluation:
         directory = Path(directory).absolute()
         if directory.exists() and not (directory / INDEX).is_file():
             raise UsageError(
-                f"{directory} exists and is no evaluation: it has no {INDEX}\n"
+                f"{directory} exists and is not an evaluation: it has no {INDEX}\n"
                 "Move it away or choose another folder"
             )
         directory.parent.mkdir(parents=True, exist_ok=True)
@@ -216,7 +216,7 @@ def _read_table(directory: Path, described: dict[str, Any]) -> Table:
 
     name = described["name"]
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is no name of a table")
+        raise ValueError(f"{name!r} is not a name of a table")
     path = directory / f"{name}.csv"
     try:
         data_bytes = read_regular(path)

@@ -65,7 +65,7 @@ def estimate_tables(
     Args:
         predicted: [P + Q], NaN where nothing was scored.
         target: The heuristic's scores, [P + Q].
-        num_positives: P; the pairs from there on are no links.
+        num_positives: P; the pairs from there on are not links.
         seed: Of the sample.
     """
     import pandas

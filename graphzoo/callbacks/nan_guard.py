@@ -1,4 +1,4 @@
-"""Stops training at the first loss or gradient that is no number, before it reaches the weights."""
+"""Stops training at the first loss or gradient that is not a number, before it reaches the weights."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class Remaining:
         interval: The Trainer's `val_check_interval`: batches, a share of an epoch, or a time.
 
     Raises:
-        UsageError: for an `interval` that is no time.
+        UsageError: for an `interval` that is not a time.
     """
 
     def __init__(self, trainer: Trainer, place: Place, every: int | None, interval: Any) -> None:
@@ -188,7 +188,7 @@ def interval_seconds(interval: Any) -> float | None:
     """A `val_check_interval` that is a time, in seconds; None for any other.
 
     Raises:
-        UsageError: for text that is no time.
+        UsageError: for text that is not a time.
     """
     if not isinstance(interval, str | timedelta | dict):
         return None
@@ -200,7 +200,7 @@ def interval_seconds(interval: Any) -> float | None:
             interval = timedelta(**interval)
     except (ValueError, TypeError) as error:
         raise UsageError(
-            f"--trainer.val_check_interval: {interval!r} is no time\nWrite DD:HH:MM:SS, such as 00:00:30:00"
+            f"--trainer.val_check_interval: {interval!r} is not a time\nWrite DD:HH:MM:SS: 00:00:30:00"
         ) from error
     return float(interval.total_seconds())
 

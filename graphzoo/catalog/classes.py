@@ -69,7 +69,7 @@ def load_class(path: str, source: str | os.PathLike[str], *, trust: bool = False
     """
     module, _, name = path.rpartition(".")
     if not module:
-        raise UsageError(f"{source}: {path!r} is no dotted class path")
+        raise UsageError(f"{source}: {path!r} is not a dotted class path")
     for entry in encoder_plugins().values():
         # A plug-in may be registered by a shorter path than that of the module which defines its class.
         if entry.value.partition(":")[0].partition(".")[0] == module.partition(".")[0]:
@@ -86,5 +86,5 @@ def load_class(path: str, source: str | os.PathLike[str], *, trust: bool = False
     except (ImportError, AttributeError) as error:
         raise UsageError(f"{source}: {path} cannot be imported: {error}") from error
     if not isinstance(found, type):
-        raise UsageError(f"{source}: {path} is no class")
+        raise UsageError(f"{source}: {path} is not a class")
     return found

@@ -40,8 +40,8 @@ def read_settings(path: Path) -> Any:
         path: The file.
 
     Raises:
-        UsageError: for a file that cannot be read, is no YAML, asks for Python objects, is nested too deeply,
-            or whose anchors or `${...}` stand for more than any configuration has.
+        UsageError: for a file that cannot be read, is not YAML, asks for Python objects, is nested too
+            deeply, or whose anchors or `${...}` stand for more than any configuration has.
     """
     try:
         with open_regular(path) as file:
@@ -54,7 +54,7 @@ def read_settings(path: Path) -> Any:
             return None
         size, growth = _size(node, {}, 0)
         if size > _MOST_VALUES:
-            raise _Refused(f"it stands for more than {_MOST_VALUES:,} values")
+            raise _Refused(f"it expands to more than {_MOST_VALUES:,} values")
         if growth > math.log(_MOST_GROWTH):
             raise _Refused("its ${...} may unfold to thousands of times their length")
         return loader.construct_document(node)

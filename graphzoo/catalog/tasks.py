@@ -109,7 +109,7 @@ TASKS = {
 
 
 def task_of(value: object) -> TaskInfo | None:
-    """The row of a task's class, object or public path; None for one that is no row.
+    """The row of a task's class, object or public path; None for one that is not a row.
 
     Args:
         value: A task, its class, or `graphzoo.tasks.NAME`.

@@ -319,7 +319,7 @@ def _compare(name: str, expected: Tensor, found: Any, *, is_finite: bool) -> Non
         is_finite: Whether infinity is refused; NaN is in any case.
     """
     if not isinstance(found, Tensor):
-        raise RefusedError(f"{name} is no tensor")
+        raise RefusedError(f"{name} is not a tensor")
     check_tensor(name, found)
     if found.shape != expected.shape:
         raise RefusedError(f"{name} has shape {tuple(found.shape)}, {tuple(expected.shape)} is expected")
@@ -364,7 +364,7 @@ def _check_entry(
     """The optimiser's state of one weight."""
     name = f"the optimiser's state of weight {number}"
     if not isinstance(found, Mapping):
-        raise RefusedError(f"{name} is no table")
+        raise RefusedError(f"{name} is not a table")
     if expected is not None and set(found) != set(expected.get(weight, found)):
         there, here = sorted(map(str, found)), sorted(expected[weight])
         raise RefusedError(f"{name} has {', '.join(there)[:100]}, expected are {', '.join(here)}")
@@ -410,7 +410,7 @@ def _check_form(name: str, expected: Any, found: Any) -> None:
         )
     elif isinstance(expected, Mapping):
         if not isinstance(found, Mapping):
-            raise RefusedError(f"{name} is no table")
+            raise RefusedError(f"{name} is not a table")
         for key, value in expected.items():
             if key not in found:
                 # a table of numbers, such as the milestones of a schedule, has keys of its own

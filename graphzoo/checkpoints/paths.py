@@ -12,7 +12,7 @@ __all__ = ["forget_foreign_paths"]
 
 
 def forget_foreign_paths(trainer: Trainer, checkpoint: dict[str, Any]) -> None:
-    """Take paths out of the states of `ModelCheckpoint`s that are no files of their own folders.
+    """Take paths out of the states of `ModelCheckpoint`s that are not files of their own folders.
 
     Lightning removes what such a state calls a worse checkpoint: a folder with all that is in it, and a path
     with `..` in it counts as one inside.

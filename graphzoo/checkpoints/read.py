@@ -37,10 +37,10 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise UsageError(f"checkpoint {path} cannot be read: {error.strerror}") from error
     if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get("state_dict"), dict):
-        raise UsageError(f"{path} is no checkpoint of a training run: it holds no weights (no state_dict)")
+        raise UsageError(f"{path} is not a checkpoint of a training run: it holds no weights (no state_dict)")
     for name in checkpoint["state_dict"]:
         if not isinstance(name, str):
-            raise UsageError(_refused(path, f"a weight is called {str(name)[:100]}, which is no text"))
+            raise UsageError(_refused(path, f"a weight is called {str(name)[:100]}, which is not text"))
     try:
         check_values(checkpoint, num_bytes)
         described = checkpoint.get("graphzoo")

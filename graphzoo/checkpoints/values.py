@@ -131,7 +131,7 @@ def check_archive(file: BinaryIO) -> None:
 
 
 def check_values(content: Any, num_bytes: int) -> None:
-    """Refuse values that are larger than the file they come from, and tensors that are no plain ones.
+    """Refuse values that are larger than the file they come from, and tensors that are not plain ones.
 
     Args:
         content: What was loaded.
@@ -175,7 +175,7 @@ def _unfolded(value: Any, known: dict[int, int], name: str, depth: int) -> int:
 
 
 def check_tensor(name: str, value: Tensor) -> None:
-    """Refuse what is no plain tensor of real numbers with a place in memory for each of them.
+    """Refuse what is not a plain tensor of real numbers with a place in memory for each of them.
 
     Args:
         name: For the message.
@@ -185,7 +185,7 @@ def check_tensor(name: str, value: Tensor) -> None:
         RefusedError: naming what is unusual.
     """
     if value.layout != torch.strided or value.is_quantized or value.is_nested or value.is_complex():
-        raise RefusedError(f"{name} is no plain tensor of real numbers ({value.dtype}, {value.layout})")
+        raise RefusedError(f"{name} is not a plain tensor of real numbers ({value.dtype}, {value.layout})")
     if value.device.type == "meta":
         raise RefusedError(f"{name} has a shape, but no numbers")
     if math.prod(value.shape) * value.element_size() > value.untyped_storage().nbytes():

@@ -48,7 +48,7 @@ _TRAINING = ("fit", "validate", "test")
 _PAIRS = ("reproduce", "search")
 _RUNS = ("predict", "export", "plot", "results")
 Parsers = Callable[[str], Parser | None]
-"""The parser of a command; None for those that Lightning reads, and for words that are no command."""
+"""The parser of a command; None for those that Lightning reads, and for words that are not a command."""
 
 
 def completion_parser() -> Parser:

@@ -81,7 +81,7 @@ def download_main(argv: list[str]) -> int:
     names = [find_preset("data", name).name for name in wanted.name]
     for own in ("kg", "nodes"):
         if own in names:
-            raise UsageError(f"data {own} stands for your own files: there is nothing to download")
+            raise UsageError(f"data {own} means your own files: there is nothing to download")
     from graphzoo.datasets import download
 
     for name in names:

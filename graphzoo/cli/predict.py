@@ -76,7 +76,7 @@ def predict_main(argv: Sequence[str]) -> int:
     try:
         return _run(_parse(argv))
     except BrokenPipeError:
-        raise  # the reader of `graphzoo predict ... | head` has left, which is no failure
+        raise  # the reader of `graphzoo predict ... | head` has left, which is not a failure
     except (UsageError, OSError, MemoryError, RuntimeError, KeyboardInterrupt) as error:
         if "--debug" in argv and not isinstance(error, UsageError):
             raise

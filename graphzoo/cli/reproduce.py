@@ -82,7 +82,7 @@ def reproduce_main(argv: list[str]) -> int:
     """Fit and test one seed after the other, on every split that is asked for, then average.
 
     A heuristic has nothing to fit and is tested, by default with one seed: nothing in it is drawn. A run with
-    results.json is not run again; one that was interrupted goes on from its last checkpoint.
+    results.json is not run again; one that was interrupted resumes from its last checkpoint.
 
     Args:
         argv: See `reproduce_parser`.
@@ -121,7 +121,7 @@ def reproduce_main(argv: list[str]) -> int:
             if status:
                 _take_back(directory, missing)
                 if status != 2 or directory.is_dir():  # a wrong command line leaves nothing to go on from
-                    tell("The same reproduce command goes on from here.\n")
+                    tell("Run the same reproduce command to continue.\n")
                 return status
         names_of_row = {"model": plan.model, "data": plan.data, "recipe": plan.recipe, "name": variant.name}
         which = _which(seeds, splits, command)
@@ -159,7 +159,7 @@ def _tell_left_out(folders: list[Path], runs: list[Run]) -> None:
 
     Args:
         folders: Of the rows.
-        runs: What the rows average. Runs of the other kind, with or without splits, are no part of them.
+        runs: What the rows average. Runs of the other kind, with or without splits, are not part of them.
     """
     kind = "seed-*" if runs[0].split is None else "split-*"
     finished = {path.parent.name for folder in folders for path in folder.glob(f"{kind}/results.json")}
@@ -198,19 +198,19 @@ def _read_ablation(name: str, plan: Plan) -> tuple[str, list[_Variant]]:
         if set(parts) != set(kinds) or not all(isinstance(parts[key], kinds[key]) for key in kinds):
             raise UsageError(f"{path}: row {number} has to be a name, options and perhaps paper, got {row!r}")
         if odd := [key for key in parts["options"] if "." not in str(key)]:
-            raise UsageError(f"{path}: row {number}: {odd[0]!r} is no option; write such as model.lr")
+            raise UsageError(f"{path}: row {number}: {odd[0]!r} is not an option; write such as model.lr")
         for data, figures in parts["paper"].items():
             try:
                 parse_published(figures)
             except (AttributeError, ValueError) as error:
                 raise UsageError(
-                    f"{path}: row {number}: {figures!r} for {data} is no figure\nWrite acc=0.85±0.01"
+                    f"{path}: row {number}: {figures!r} for {data} is not a figure\nWrite acc=0.85±0.01"
                 ) from error
         variants.append(_Variant(parts["name"], parts["options"], parts["paper"]))
     folders = [variant.folder for variant in variants]
     if "" in folders:
         name = variants[folders.index("")].name
-        raise UsageError(f"{path}: {name!r} is no name for a row: a folder is called after it\nUse letters")
+        raise UsageError(f"{path}: {name!r} is not a name for a row: it names a folder\nUse letters")
     if twice := [variant.name for variant in variants if folders.count(variant.folder) > 1]:
         raise UsageError(f"{path}: two rows are called {twice[0]!r}; give each a name of its own")
     return path.stem, variants
@@ -250,7 +250,7 @@ def _run_once(folder: Path, run: Run, command: str, options: list[str], *, toget
     if (folder / "checkpoints" / "last.ckpt").is_file():
         if read_header(folder / "config.yaml").get("test") == "no":
             raise UsageError(f"{folder} was begun with --no-test, and a row needs its test\nMove it away")
-        tell(f"{run}: goes on from its last checkpoint\n")
+        tell(f"{run}: resumes from its last checkpoint\n")
         return start([*arguments, "--ckpt_path", str(folder)])
     if folder.exists():  # stopped before its first checkpoint: nothing in it can be used
         number = 1

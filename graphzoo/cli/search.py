@@ -229,7 +229,7 @@ def _work(
             except TrialFailed as failed:
                 if failed.stopped:
                     study.interrupt(trial)
-                    tell(f"trial {trial.number}: stopped. The same command goes on from here.\n")
+                    tell(f"trial {trial.number}: stopped. Run the same command to continue.\n")
                     return failed.status
                 note, state = str(failed), TrialState.FAIL
             except BaseException:
@@ -321,7 +321,7 @@ def _report(
             },
         },
     )
-    tell(f"{recipe}: judge it once with graphzoo reproduce {plan.model} {plan.data} --recipe {recipe}\n")
+    tell(f"{recipe}: test it once with graphzoo reproduce {plan.model} {plan.data} --recipe {recipe}\n")
 
 
 def _shown(value: Any) -> str:
@@ -338,7 +338,7 @@ def _recipe(
     each = f"mean of {len(runs)} runs ({runs[0]} to {runs[-1]})" if len(runs) > 1 else f"{runs[0]}"
     judged = monitor if window == 1 else f"{monitor}, best mean of {window} epochs in a row,"
     header = {
-        "title": f"{plan.model} on {plan.data}, settings by search; written anew by it, so change a copy",
+        "title": f"{plan.model} on {plan.data}, found by search, which overwrites this file: edit a copy",
         "data": plan.data,
         "measured": "not tested yet",
         "settings": f"trial {best.number}, best of {len(study.trials)} ({study.sampler}, seed {study.seed}), "

@@ -480,7 +480,7 @@ def _check_own(path: str | list[str] | None, *, directed: bool, protocol: str | 
     if path is not None and protocol is not None:
         # Not refused: a recipe's settings are of use for other links, too.
         _log.warning(
-            "protocol %r is for data sets by name and ignored here: own links are judged against the "
+            "protocol %r is for data sets by name and ignored here: own links are evaluated against the "
             "negatives beside them, or random ones",
             protocol,
         )

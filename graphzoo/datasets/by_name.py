@@ -29,7 +29,7 @@ def download(name: str, root: str | os.PathLike[str] | None = None) -> Path:
         DownloadError: a file can neither be found nor fetched.
     """
     if normalise(name) in ("kg", "links", "nodes"):
-        raise UsageError(f"data {name} stands for your own files: there is nothing to download")
+        raise UsageError(f"data {name} means your own files: there is nothing to download")
     # imported here: these modules fetch with the functions of this one
     from graphzoo.datasets.link.files import download_link_files
     from graphzoo.datasets.node.files import download_node_files

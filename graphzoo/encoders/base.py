@@ -84,7 +84,7 @@ class Encoder(nn.Module, ABC):
             The folder.
 
         Raises:
-            UsageError: if something lies there already, or a setting is no plain value.
+            UsageError: if something lies there already, or a setting is not a plain value.
         """
         from graphzoo.encoders.pretrained import write_pretrained
 

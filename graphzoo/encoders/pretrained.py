@@ -66,7 +66,8 @@ def write_pretrained(
         The folder.
 
     Raises:
-        UsageError: if there is something in `folder`, it cannot be written, or a setting is no plain value.
+        UsageError: if there is something in `folder`, it cannot be written, or a setting is not a plain
+            value.
     """
     from safetensors.torch import save_file
 
@@ -89,7 +90,7 @@ def write_pretrained(
 
 
 def copy_folder(source: Path, target: Path) -> None:
-    """Copy a folder's files and folders with the usual modes; links and what is no file are refused.
+    """Copy a folder's files and folders with the usual modes; links and what is not a file are refused.
 
     Args:
         source: The folder.
@@ -216,7 +217,7 @@ def read_pretrained(path: str | os.PathLike[str]) -> dict[str, Any]:
         if not isinstance(settings, dict) or not isinstance(settings.get("graphzoo"), dict):
             raise ValueError("no `graphzoo` entry")
         if not isinstance(settings.get("hyper_parameters", {}), dict):
-            raise ValueError("`hyper_parameters` is no mapping")
+            raise ValueError("`hyper_parameters` is not a mapping")
     except (OSError, ValueError, RecursionError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UsageError(f"{file} cannot be used: {reason}\nExport the model again") from error

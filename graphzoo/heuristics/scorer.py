@@ -93,7 +93,7 @@ class LinkHeuristic(GraphPairScorer):
         """Scores of `pairs` [B, 2] in the graph of `edge_index` [2, E]: [B], float64, on the pairs' device.
 
         The matrix of the graph is kept until another `edge_index` comes. Links among the pairs are not
-        hidden: no heuristic but "katz" and "spd" looks at them, and pairs of an evaluation are no edges.
+        hidden: no heuristic but "katz" and "spd" looks at them, and pairs of an evaluation are not edges.
 
         Raises:
             UsageError: where Katz does not converge.

@@ -178,7 +178,7 @@ def build_task(
         if name.startswith(prefix)
     }
     factory = partial(_build_encoder, encoder_class, settings, weights, described, source)
-    # Building draws initial weights, which the stored ones replace: the caller's random state is no part of
+    # Building draws initial weights, which the stored ones replace: the caller's random state is not part of
     # that.
     with torch.random.fork_rng(devices=[]):
         try:

@@ -67,7 +67,7 @@ def export_run(
         to: "safetensors": for `graphzoo.load` and `Encoder.from_pretrained`. "torch.export": a program for
             `torch.export.load`, with its inputs described in `inputs.json`.
         licence: Of the weights, for the model card.
-        reverse_weight: For knowledge graphs, instead of the run's; 0 asks from one end, as a program must.
+        reverse_weight: For knowledge graphs, instead of the run's; 0: forward queries only, as a program.
         trust: Import classes that the checkpoint names even if they are neither registered nor imported.
 
     Returns:
@@ -309,14 +309,15 @@ def _results_of_card(results: Mapping[str, Any]) -> str:
 
 
 def _ends_of_card(judged: float, exported: float, *, tested: bool) -> str:
-    """From which ends the run asks and its export does; nothing where both ask from one."""
+    """Which queries the run and its export score; nothing where both score forward queries only."""
     if not (judged or exported):
         return ""
     run, export = (
-        f"both ends, `reverse_weight` {weight:g}" if weight else "one end" for weight in (judged, exported)
+        f"queries in both directions (`reverse_weight` {weight:g})" if weight else "forward queries"
+        for weight in (judged, exported)
     )
     if judged == exported:
-        return f" {'Judged, and asking,' if tested else 'It asks'} from {export}."
+        return f" It scores {export}{', as in this test' if tested else ''}."
     if not tested:
-        return f" It asks from {export}, where the run asks from {run}."
-    return f" These figures are those of questions from {run}; what was exported asks from {export}."
+        return f" It scores {export}, where the run scores {run}."
+    return f" These figures are those of {run}; what was exported scores {export}."

@@ -56,7 +56,7 @@ def pairs_from_table(pairs: Any) -> NamedPairs:
     """Pairs of the path of a file, a DataFrame, an array or tensor [n, 2], or a sequence of (u, v).
 
     Raises:
-        UsageError: if a row is no pair, or misses a node.
+        UsageError: if a row is not a pair, or misses a node.
     """
     if isinstance(pairs, str | PathLike):
         return read_pairs(Path(pairs))
@@ -98,6 +98,6 @@ def encode_pairs(pairs: NamedPairs, nodes: NodeNames) -> Tensor:
         more = f" ({int(itself.sum()):,} such {pairs.unit}s)" if int(itself.sum()) > 1 else ""
         raise UsageError(
             f"{pairs.origin}, {pairs.unit} {lines[row]}: {pairs.source[row]!r} is paired with itself{more}; "
-            "a model of links says nothing of that, drop such pairs"
+            "a link model cannot score that; drop such pairs"
         )
     return found

@@ -187,7 +187,7 @@ class _Place:
             states = task.node_encoder(prepared.x, prepared.edge_index, **prepared.precomputed)
             logits = task.decode(states)
         if not torch.isfinite(logits).all():
-            raise UsageError(f"{self.graph.name}: some predictions are NaN or infinite; look at its features")
+            raise UsageError(f"{self.graph.name}: some predictions are NaN or infinite; check its features")
         return states.float().cpu(), logits.float().cpu()
 
     @property

@@ -136,9 +136,9 @@ def make_program(task: Task, scale: int = 1) -> Program:
     if isinstance(task, KGCompletion):
         if task.reverse_weight:
             raise UsageError(
-                f"a program asks from one end only; this model judges from both, reverse_weight "
+                f"a program scores forward queries only; this model combines both directions, reverse_weight "
                 f"{task.reverse_weight:g}\n"
-                "Export it with --to safetensors, or from one end with --reverse-weight 0"
+                "Export it with --to safetensors, or for forward queries with --reverse-weight 0"
             )
         return _of_queries(task.query_encoder, task.decoder, scale)
     if isinstance(task, LinkPrediction) and isinstance(encoder, QueryEncoder):

@@ -50,7 +50,7 @@ def read_queries(path: Path) -> QueryFile:
     skipped.
 
     Raises:
-        UsageError: with file and line, if a line is no query.
+        UsageError: with file and line, if a line is not a query.
     """
     is_csv = ".csv" in [suffix.lower() for suffix in path.suffixes[-2:]]
     queries = QueryFile(str(path))

@@ -66,7 +66,7 @@ def check_output(path: str, *, overwrite: bool = False, inputs: Sequence[Path] =
 def _same_file(one: Path, other: Path) -> bool:
     try:
         return os.path.samefile(one, other)
-    except OSError:  # the other is no file: a name of a data set
+    except OSError:  # the other is not a file: a name of a data set
         return False
 
 

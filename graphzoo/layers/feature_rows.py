@@ -36,7 +36,7 @@ class FeatureRows(nn.Module):
         Returns:
             Mapped rows, [U, D], and which of them each entry of `rows` is, int64: `F.embedding` takes both.
         """
-        if torch.compiler.is_exporting():  # how many rows differ is no number yet
+        if torch.compiler.is_exporting():  # how many rows differ is not a number yet
             each = torch.arange(rows.numel(), device=rows.device).view_as(rows)
             return self.linear(x[rows.flatten()]), each
         if rows.numel() >= x.shape[0]:

@@ -23,7 +23,7 @@ def combine_ties(
     """The rank that the tie rule makes of the best and the worst one, same shape.
 
     Raises:
-        ValueError: if `ties` is none of the three rules.
+        ValueError: if `ties` is not one of the three rules.
     """
     if ties == "realistic":
         return (optimistic + pessimistic).to(dtype) / 2

@@ -86,7 +86,7 @@ class TensorFile:
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError) as error:
-            _log.warning("%s is damaged and made anew: %s", self.path, error)
+            _log.warning("%s is damaged and is computed again: %s", self.path, error)
             return None
         return torch.from_numpy(values)
 

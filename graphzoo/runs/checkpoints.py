@@ -87,7 +87,7 @@ def locate(
     text = f"{run} holds no checkpoint: there is no {run / 'checkpoints' / names[0]}.ckpt"
     if (run / "config.yaml").is_file():  # killed in its first epoch
         untested = " --no-test" if read_header(run / "config.yaml").get("test") == "no" else ""
-        text += f"\nBegin anew with its settings: graphzoo fit --config {run / 'config.yaml'}{untested}"
+        text += f"\nStart again with its settings: graphzoo fit --config {run / 'config.yaml'}{untested}"
     raise UsageError(text)
 
 
@@ -100,7 +100,7 @@ def _exported(path: Path) -> Path | None:
 def is_whole(path: Path) -> bool:
     """Whether a checkpoint file can be opened as the archive that it should be. Reads no pickles.
 
-    torch packs nothing, so what is packed is none of its files, and unpacked it might fill the memory.
+    torch packs nothing, so what is packed is not one of its files, and unpacked it might fill the memory.
     """
     try:
         with open_regular(path) as file:

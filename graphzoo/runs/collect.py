@@ -49,7 +49,7 @@ def collect(
             refused.
 
     Raises:
-        UsageError: for a path that is not there, a file that is no row, and a damaged run.
+        UsageError: for a path that is not there, a file that is not a row, and a damaged run.
     """
     files: dict[Path, dict[str, Any]] = {}
     records: dict[Path, Record] = {}
@@ -125,7 +125,7 @@ def _averaged(records: Sequence[Record], *, commands: bool) -> list[_Entry]:
     found = []
     for group in group_records(records):
         judged: dict[str | None, list[Record]] = {}
-        for record in group.records:  # a test of the last checkpoint is none of the best
+        for record in group.records:  # a test of the last checkpoint is not one of the best
             judged.setdefault(selection_of(record.result), []).append(record)
         for same in judged.values():
             runs = _once(same)

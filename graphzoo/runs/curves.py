@@ -86,7 +86,7 @@ def read_rows(path: Path) -> list[Row]:
     reader = csv.DictReader(text.splitlines())
     if reader.fieldnames is not None and "step" not in reader.fieldnames:
         raise UsageError(
-            f"{path} has no column `step`: it is no file of graphzoo's\nMove it away, or give another run"
+            f"{path} has no column `step`: it is not a file of graphzoo's\nMove it away, or give another run"
         )
     rows: list[Row] = []
     for row in reader:

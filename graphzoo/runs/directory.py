@@ -106,11 +106,11 @@ def _check_free(wanted: Path) -> None:
     if any(name in found for name in ("checkpoints", "results.json")) or _is_run_config(wanted):
         raise UsageError(
             f"--run_dir {wanted} holds a run already, and runs are never overwritten\n"
-            f"Choose another folder, or go on with it: graphzoo fit --ckpt_path {wanted}"
+            f"Choose another folder, or resume it: graphzoo fit --ckpt_path {wanted}"
         )
     if others := [name for name in found if name not in _EARLY]:
         raise UsageError(
-            f"--run_dir {wanted} is no run directory and not empty: it holds {', '.join(others[:3])}\n"
+            f"--run_dir {wanted} is not a run directory and not empty: it holds {', '.join(others[:3])}\n"
             "Give a folder that does not exist yet"
         )
 

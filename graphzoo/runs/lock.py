@@ -75,7 +75,7 @@ class RunLock:
             descriptor, is_new = self._open()
             try:
                 if not self._lock(descriptor, is_new=is_new) or not self._is_there(descriptor):
-                    continue  # the one before took its file along; what was locked is no lock
+                    continue  # the one before took its file along; what was locked is not a lock
                 self._write_record(descriptor)
                 self._descriptor, descriptor = descriptor, -1
                 # A worker that outlives its run would hold the lock for it.
@@ -114,7 +114,7 @@ class RunLock:
         with contextlib.suppress(FileExistsError):
             return os.open(self.path, flags | os.O_EXCL, 0o666), True
         if not stat.S_ISREG(os.lstat(self.path).st_mode):
-            raise UsageError(f"{self.path} is no file that a run writes\nLook at it, and remove it")
+            raise UsageError(f"{self.path} is not a file that a run writes\nCheck it, then remove it")
         return os.open(self.path, flags, 0o666), False
 
     def _lock(self, descriptor: int, *, is_new: bool) -> bool:

@@ -143,7 +143,7 @@ def check_figures(figures: Iterable[Any]) -> None:
     """
     for figure in figures:
         if not (math.isnan(value := float(figure)) or abs(value) <= _LARGEST):
-            raise ValueError(f"{value} is no figure of a test")
+            raise ValueError(f"{value} is not a figure of a test")
 
 
 def check_names(content: Mapping[str, Any]) -> None:
@@ -153,18 +153,18 @@ def check_names(content: Mapping[str, Any]) -> None:
         content: Of a results.json or row.json.
 
     Raises:
-        ValueError: for a name that is too long, or none at all, and for seeds that are no numbers.
+        ValueError: for a name that is too long, or none at all, and for seeds that are not numbers.
     """
     for key in ("model", "data", "recipe", "name"):
         if not isinstance(found := content.get(key), str | None) or len(found or "") > _LONGEST_NAME:
-            raise ValueError(f"{key} is no name of at most {_LONGEST_NAME} letters")
+            raise ValueError(f"{key} is not a name of at most {_LONGEST_NAME} letters")
     for key in ("differs", "command"):
         if not isinstance(content.get(key), str | None):
-            raise ValueError(f"{key} is no text")
+            raise ValueError(f"{key} is not text")
     for key in ("seeds", "splits"):
         listed = content.get(key)
         if listed is not None and not (isinstance(listed, list) and all(map(_is_seed, listed))):
-            raise ValueError(f"{key} is no list of whole numbers")
+            raise ValueError(f"{key} is not a list of whole numbers")
     if any(len(name) > _LONGEST_NAME for name in content["metrics"]):
         raise ValueError(f"the name of a metric has more than {_LONGEST_NAME} letters")
 

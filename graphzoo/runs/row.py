@@ -38,13 +38,13 @@ def read_row(path: Path) -> dict[str, Any]:
             others = [found["std"], found.get("paper"), found.get("paper_std")]
             figures = [found["mean"], *found["values"], *others]
             if not all(isinstance(figure, int | float | None) for figure in figures):
-                raise TypeError("a figure that is no number")
+                raise TypeError("a figure that is not a number")
             check_figures(figure for figure in figures if figure is not None)
         if not isinstance(content["model"], str) or not isinstance(content["data"], str):
             raise TypeError("model and data are words")
         check_names(content)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(
-            f"{path} is no row of results ({error})\nMake it again with graphzoo reproduce"
+            f"{path} is not a row of results ({error})\nMake it again with graphzoo reproduce"
         ) from error
     return content

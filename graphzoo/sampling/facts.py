@@ -25,7 +25,7 @@ def edges_of_fact(graph: RelationalGraph, head: int, relation: int, tail: int) -
         tail: Entity.
 
     Returns:
-        True for the edges of the fact and of its inverse, [E], bool; all False if it is no fact.
+        True for the edges of the fact and of its inverse, [E], bool; all False if it is not a fact.
     """
     source, target = graph.edge_index
     inverse = (relation + graph.num_relations // 2) % graph.num_relations

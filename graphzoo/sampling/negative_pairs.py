@@ -1,4 +1,4 @@
-"""Pairs that are no links, uniformly and without rejection."""
+"""Pairs that are not links, uniformly and without rejection."""
 
 from __future__ import annotations
 

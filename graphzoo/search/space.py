@@ -146,9 +146,9 @@ def read_space(path: Path) -> Space:
     for name in [*content["space"], *options]:
         group, *rest = str(name).split(".")
         if group not in _GROUPS or not all(rest) or not set(rest) - {"init_args"}:
-            raise UsageError(f"{path}: {name!r} is no option; write such as model.lr, data.batch_size")
+            raise UsageError(f"{path}: {name!r} is not an option; write such as model.lr, data.batch_size")
     if twice := sorted(set(content["space"]) & set(options)):
-        raise UsageError(f"{path}: {twice[0]} stands in `space` and in `options`; leave out one")
+        raise UsageError(f"{path}: {twice[0]} is in both `space` and `options`; remove one")
     choices = {str(name): _choice(path, str(name), value) for name, value in content["space"].items()}
     return Space(path, choices, {str(name): value for name, value in options.items()})
 

@@ -23,8 +23,8 @@ def read_json(path: str | os.PathLike[str], *, most: int = MOST_TEXT) -> Any:
         most: Bytes that it may have.
 
     Raises:
-        ValueError: for content that is no JSON of a sane shape.
-        OSError: for what is no regular file, too large, or cannot be read.
+        ValueError: for content that is not JSON of a sane shape.
+        OSError: for what is not a regular file, too large, or cannot be read.
     """
     try:
         found = json.loads(read_regular_text(path, most=most))

@@ -40,7 +40,7 @@ _PIECE = 1 << 20
 
 
 def require_regular(path: str | os.PathLike[str], *, follow: bool = True) -> os.stat_result:
-    """Refuse what is no regular file, without opening it.
+    """Refuse what is not a regular file, without opening it.
 
     Args:
         path: The file.
@@ -82,7 +82,7 @@ def open_regular(
         The file, opened.
 
     Raises:
-        OSError: if it cannot be opened, is no regular file, or is larger; `strerror` says what.
+        OSError: if it cannot be opened, is not a regular file, or is larger; `strerror` says what.
     """
     # Looked at twice: opening a device can do something, and between look and opening the file may change.
     require_regular(path, follow=follow)
@@ -137,11 +137,11 @@ def read_regular_text(path: str | os.PathLike[str], *, most: int = MOST_TEXT, er
     Args:
         path: The file.
         most: Bytes that it may have.
-        errors: What is done with bytes that are no UTF-8.
+        errors: What is done with bytes that are not UTF-8.
 
     Raises:
         OSError: as `open_regular`.
-        UnicodeDecodeError: (a ValueError) for bytes that are no UTF-8.
+        UnicodeDecodeError: (a ValueError) for bytes that are not UTF-8.
     """
     text = read_regular(path, most=most).decode("utf-8", errors)
     return text.replace("\r\n", "\n").replace("\r", "\n")

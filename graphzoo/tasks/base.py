@@ -132,7 +132,7 @@ class Task(LightningModule):
         encoder = self._factory(spec)
         if not isinstance(encoder, self.accepts):
             kinds = " or ".join(kind.__name__ for kind in self.accepts)
-            raise TypeError(f"{type(self).__name__} needs a {kinds}; {type(encoder).__name__} is none")
+            raise TypeError(f"{type(self).__name__} needs a {kinds}; {type(encoder).__name__} is not one")
         self.spec, self.encoder = spec, encoder
         self.decoder = self.build_decoder(encoder)
 
@@ -492,7 +492,7 @@ class Task(LightningModule):
 
     @property
     def weight_dtype(self) -> torch.dtype:
-        """What features have to be that are no part of a batch, which Lightning converts ("64-true")."""
+        """What features have to be that are not part of a batch, which Lightning converts ("64-true")."""
         return next(self.parameters()).dtype
 
     @property

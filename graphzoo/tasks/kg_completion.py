@@ -513,7 +513,7 @@ class KGCompletion(Task):
         if (sampler := self._sampler(graph)) is None:
             hidden = edges_of_fact(graph, int(head), int(relation), int(node))
             return graph, head, node, ~hidden if bool(hidden.any()) else None
-        # What is no fact takes nothing away: its neighbourhood is that of the prediction.
+        # What is not a fact takes nothing away: its neighbourhood is that of the prediction.
         is_fact = bool(edges_of_fact(graph, int(head), int(relation), int(node)).any())
         near = sampler(
             head, relation, node, hides="exact" if is_fact else "none", outside="bring", with_edges=True

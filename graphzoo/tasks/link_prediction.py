@@ -128,7 +128,7 @@ class LinkPrediction(Task):
             if isinstance(self.encoder, GraphPairScorer) and self.trainer.state.fn == "fit":
                 raise UsageError(
                     "a heuristic has nothing to train\n"
-                    "Judge it with graphzoo test and the same --model and --data"
+                    "Evaluate it with graphzoo test and the same --model and --data"
                 )
 
     @property

@@ -60,7 +60,7 @@ class DryRun(Callback):
         state: Told when no step was taken that the settings are at fault.
 
     Raises:
-        UsageError: for a `val_check_interval` that is no time.
+        UsageError: for a `val_check_interval` that is not a time.
     """
 
     def __init__(self, asked: dict[str, Any], state: RunState) -> None:
@@ -139,7 +139,7 @@ class DryRun(Callback):
             return
         self._state.began = False
         raise UsageError(
-            f"there is no step to time: training stands at epoch {trainer.current_epoch}, step "
+            f"there is no step to time: training is at epoch {trainer.current_epoch}, step "
             f"{trainer.global_step}, and ends there\n"
             "Give a larger --trainer.max_epochs (max_steps, max_time, limit_train_batches), or no --ckpt_path"
         )

@@ -101,9 +101,9 @@ def how_to_resume(state: RunState) -> str:
     good = [str(relative(path)) for path in sorted(run.glob("checkpoints/*.ckpt"))]
     if not good:
         same = f"{relative(run)}/config.yaml" + ("" if state.plan.tests else " --no-test")
-        return f"There is no checkpoint yet. Begin anew: graphzoo fit --config {same}"
+        return f"There is no checkpoint yet. Start again: graphzoo fit --config {same}"
     again = f"graphzoo fit --ckpt_path {relative(run)}{needs_trust(run)}"
-    return f"Checkpoints: {', '.join(good)}\nGo on with: {again}"
+    return f"Checkpoints: {', '.join(good)}\nResume with: {again}"
 
 
 def tell_lines(text: str, status: int = 2) -> int:

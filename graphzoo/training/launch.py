@@ -100,7 +100,7 @@ def _stopped(stopped: BaseException, state: RunState) -> int:
     if isinstance(stopped, Interrupted):
         run = stopped.path.parent.parent
         if not rank():
-            tell_lines(f"{stopped}\nGo on with: graphzoo fit --ckpt_path {relative(run)}{needs_trust(run)}")
+            tell_lines(f"{stopped}\nResume with: graphzoo fit --ckpt_path {relative(run)}{needs_trust(run)}")
         return 128 + stopped.signum
     if isinstance(stopped, SystemExit):
         # Lightning makes one of Ctrl-C, and then listens to no other.

@@ -167,7 +167,7 @@ def _unknown(option: str, options: list[str]) -> str:
 
 
 def _left_over(words: list[str], command_line: list[str]) -> str:
-    """What to write where words are no options: they stand behind an option that has its value already."""
+    """What to write where words are not options: they stand behind an option that has its value already."""
     if words[0].startswith("-"):
         return ""
     told = f"{words[0]!r} is left over: an option takes one value"
@@ -200,7 +200,7 @@ def _without_value(name: str, command_line: list[str]) -> str:
 
 
 def _bad_file(command_line: list[str]) -> str:
-    """Name the file and the line that is no YAML."""
+    """Name the file and the line that is not YAML."""
     for file in config_files(command_line):
         try:
             read_settings(Path(file))

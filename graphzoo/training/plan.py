@@ -174,7 +174,7 @@ def _check_pair(plan: Plan, data: Preset | str | None, model: Preset | str | Non
     if plan.command == "fit" and isinstance(model, Preset) and model.header.get("kind") == "heuristic":
         raise UsageError(
             f"model {model.name} is a heuristic: there is nothing to train\n"
-            "Judge it with graphzoo test and the same --model and --data"
+            "Evaluate it with graphzoo test and the same --model and --data"
         )
 
 

@@ -126,14 +126,14 @@ def check_resume(found: dict[str, tuple[Any, Any]], path: Path, *, override: boo
     if set(blocking) <= _JUDGING:
         name, (_, new) = next(iter(blocking.items()))
         command = f"graphzoo test --ckpt_path {path} {name}={new}"
-        remedy = f"Judge it alone: {command}; or add --override to choose checkpoints by the new value"
+        remedy = f"Evaluate with it alone: {command}; or add --override to choose checkpoints by it"
         raise UsageError("\n".join([f"{path} was validated with other settings", *lines, remedy]))
     if len(blocking) > 3:
         lines[-1] += f" (and {len(blocking) - 3} more)"
     remedy = (
-        "These cannot change while a run is resumed: leave them out, or start anew without --ckpt_path"
+        "These cannot change while a run is resumed: leave them out, or start again without --ckpt_path"
         if fixed & set(blocking)
-        else "Leave them out to go on with the same run, or add --override to go on with the new values"
+        else "Leave them out to resume the same run, or add --override to resume with the new values"
     )
     raise UsageError("\n".join([f"{path} was trained with other settings", *lines, remedy]))
 
@@ -179,7 +179,7 @@ class ResumeGuard(Callback):
         self._checkpoint = checkpoint
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Compare the data, and of a task that is none of ours what our own compare themselves."""
+        """Compare the data, and of a task that is not one of ours what our own compare themselves."""
         if self._checkpoint is not None and not isinstance(pl_module, Task):
             check_training_state(trainer, self._checkpoint)
         self._checkpoint = None

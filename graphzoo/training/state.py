@@ -24,7 +24,7 @@ class RunState:
         wrote: The config.yaml that this process wrote.
         events: TensorBoard's files that a resumed run had before; None until it is known.
         lock: Makes this process the one writer of the run directory.
-        began: Whether training or evaluation has begun: what fails then is no wrong setting, unless it
+        began: Whether training or evaluation has begun: what fails then is not a wrong setting, unless it
             says so.
     """
 

@@ -36,13 +36,13 @@ def averages_of(decay, steps, dtype=torch.float64):
     for step in range(1, steps + 1):
         average.update_parameters(model.at(step))
         found.append(average.module.weight.detach().clone())
-    assert int(average.module.steps) == steps  # a counter is no mean
+    assert int(average.module.steps) == steps  # a counter is not a mean
     return found
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_it_is_the_mean_of_all_weights_at_first(dtype):
-    """Up to 1 / (1 - decay) steps; the untrained weights are no part of it."""
+    """Up to 1 / (1 - decay) steps; the untrained weights are not part of it."""
     for step, found in enumerate(averages_of(0.9, 10, dtype), start=1):
         mean = torch.stack([Weights(dtype).at(i).weight.detach() for i in range(1, step + 1)]).mean(0)
         torch.testing.assert_close(found, mean)

@@ -102,7 +102,7 @@ def test_rows_are_those_of_lightning_and_of_milestones(fit):
     run = fit("kg-parts", Diagnostics(), gradients, gradient_clip_val=0.5, epochs=3, log_every_n_steps=5)
     per_epoch = len(gradients.norms) // 3
     assert per_epoch > 5 and run.trainer.accumulate_grad_batches > 1
-    ends = [per_epoch, 2 * per_epoch]  # the third epoch is no milestone
+    ends = [per_epoch, 2 * per_epoch]  # the third epoch is not a milestone
     due = [step for step in range(1, 3 * per_epoch + 1) if step % 5 == 0 or step in ends]
     rows = [row for row in run.rows if "train/grad_norm" in row]
     # a row bears the number of the step before it, as Lightning counts, an epoch's row that of its last step

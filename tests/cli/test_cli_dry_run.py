@@ -56,7 +56,7 @@ def test_it_counts_what_the_run_then_does(fit, results, monkeypatch):
     real = results("run")
     steps = real["steps"] // 3
     assert found["training, an epoch"].endswith(f" in {steps} steps")
-    assert " for 3 epochs, " in found["the whole run"], "micro-batches before the first step are no progress"
+    assert " for 3 epochs, " in found["the whole run"], "micro-batches before the first step are not progress"
     assert f"{steps} steps an epoch, each in 4 parts" in found["training"]
     assert found["model"] == f"KnowFormer, {real['num_parameters']:,} parameters"
 
@@ -223,7 +223,7 @@ def test_no_step_to_time_is_refused(fit, workplace, no_step):
 def test_a_finished_run_has_no_step_to_time(fit, cli):
     fit("--run_dir=run", epochs=2)
     result = cli("fit", "--ckpt_path", "run", "--dry-run")
-    assert result.status == 2 and "no step to time: training stands at epoch 2" in result.err
+    assert result.status == 2 and "no step to time: training is at epoch 2" in result.err
 
 
 def test_a_resumed_run_says_what_is_left(fit, cli, workplace):
@@ -282,7 +282,7 @@ def test_validation_by_the_clock(fit, interval, monkeypatch):
 
 
 def test_a_wrong_time_is_refused(fit):
-    assert "is no time" in dry(fit, "--trainer.val_check_interval=soon", status=2).err
+    assert "is not a time" in dry(fit, "--trainer.val_check_interval=soon", status=2).err
 
 
 @pytest.mark.parametrize("command", ["reproduce", "search"])

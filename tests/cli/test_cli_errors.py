@@ -137,7 +137,7 @@ WRONG = {
     "fit --model knowformer --data wn18rr --data.root nowhere --data.download=false": "put it at",
     "fit --model knowformer --data umls --run_dir occupied": "never overwritten",
     "fit --model knowformer --data umls --run_dir foreign": "it holds notes.txt",
-    "fit --model knowformer --data umls --run_dir .": "is no run directory",
+    "fit --model knowformer --data umls --run_dir .": "is not a run directory",
     "fit --model knowformer --data umls --run_dir broken.yaml": "is a file",
     "test --data umls --ckpt_path truncated.ckpt": "damaged",
     "test --data umls --model knowformer --ckpt_path empty.ckpt": "(0 bytes)",
@@ -161,7 +161,7 @@ FAULTS = {
         "a class path that leads nowhere",
         "the nearest class",
     ),
-    f"{RUN} --config broken.yaml": ("a configuration that is no YAML", "file and line"),
+    f"{RUN} --config broken.yaml": ("a configuration that is not YAML", "file and line"),
     f"{RUN} --config object.yaml": ("YAML with a python/object tag", "refused with its line; nothing is run"),
     f"{RUN} --config bomb.yaml": ("YAML whose anchors unfold to a thousand million values", "refused"),
     f"{RUN} --config doubling.yaml": ("YAML whose `${...}` double in every line", "refused"),
@@ -336,7 +336,7 @@ def test_debug_shows_the_traceback_of_all_else(fit):
 
 
 def test_debug_makes_no_other_row(cli, tiny_kg):
-    """It is no setting: the same command with it goes on with the same row."""
+    """It is not a setting: the same command with it goes on with the same row."""
     command = ["reproduce", "knowformer", "kg", f"--data.path={tiny_kg}", *SMALL, "--trainer.max_epochs=1"]
     command += ["--seeds=0", "--in-process"]
     assert cli(*command).status == 0

@@ -128,7 +128,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(fit, cli, results):
     ]
     failed = fit("--run_dir=run", *full, epochs=3, status=1)
     assert "cannot write" in failed.err and "checkpoints/" in failed.err and "File too large" in failed.err
-    assert "Go on with: graphzoo fit --ckpt_path run" in failed.err
+    assert "Resume with: graphzoo fit --ckpt_path run" in failed.err
     assert len(failed.err.splitlines()) <= 6, failed.err
     left = sorted(path.name for path in Path("run/checkpoints").iterdir())
     assert left == ["best.ckpt", "last.ckpt"] and all(

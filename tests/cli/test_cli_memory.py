@@ -31,7 +31,7 @@ def test_a_training_step_runs_out_of_memory(request, cli, task):
     said = result.err[result.err.index("graphzoo: out of memory") :]
     assert "can't allocate memory" in said and remedy in said and "Traceback" not in result.err
     assert len(said.splitlines()) <= 6
-    assert "Go on with: graphzoo fit --ckpt_path run" in said and "run/checkpoints/last.ckpt" in said
+    assert "Resume with: graphzoo fit --ckpt_path run" in said and "run/checkpoints/last.ckpt" in said
     before = torch.load("run/checkpoints/last.ckpt", weights_only=True)["global_step"]
     assert 0 < before <= step
     again = ["fit", "--ckpt_path=run", "--trust", *([less] if less else [])]
@@ -44,7 +44,7 @@ def test_a_training_step_runs_out_of_memory(request, cli, task):
 def test_before_the_first_checkpoint_the_run_begins_anew(fit):
     breaks = ["--trainer.callbacks+=helpers.own.RunOut", "--trainer.callbacks.step=1"]
     result = fit("--run_dir=run", *breaks, status=1)
-    assert MICRO in result.err and "Begin anew: graphzoo fit --config run/config.yaml" in result.err
+    assert MICRO in result.err and "Start again: graphzoo fit --config run/config.yaml" in result.err
     assert len(result.err.splitlines()) <= 6
 
 

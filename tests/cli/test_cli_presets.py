@@ -195,7 +195,7 @@ def test_only_registered_and_imported_classes_are_trusted():
 def test_header_ends_where_the_settings_begin(tmp_path):
     file = tmp_path / "x.yaml"
     file.write_text(
-        "# A sentence: with a colon, which is no key of one word\n# key: value: more\na: 1\n# late: no\n"
+        "# A sentence: with a colon, which is not a key of one word\n# key: value: more\na: 1\n# late: no\n"
     )
     assert read_header(file) == {"key": "value: more"}
 

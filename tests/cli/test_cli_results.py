@@ -165,11 +165,11 @@ def test_shipped_ablations_are_rows_of_options_that_exist(cli, tiny_nodes, name)
         ("rows: [{options: {model.lr: 1}}]", "row 1 has to be a name"),
         ("rows: [{name: a, opts: {}}]", "row 1 has to be a name"),
         ("rows: [{name: a, options: [1]}]", "row 1 has to be a name"),
-        ("rows: [{name: a, options: {lr: 1}}]", "row 1: 'lr' is no option"),
+        ("rows: [{name: a, options: {lr: 1}}]", "row 1: 'lr' is not an option"),
         ("rows: [{name: a b}, {name: A-b}]", "two rows are called 'a b'"),
-        ("rows: [{name: ..}]", "is no name for a row"),
-        ("rows: [{name: a, paper: {cora: 0.85}}]", "0.85 for cora is no figure"),
-        ("rows: [{name: a, paper: {cora: acc=high}}]", "'acc=high' for cora is no figure"),
+        ("rows: [{name: ..}]", "is not a name for a row"),
+        ("rows: [{name: a, paper: {cora: 0.85}}]", "0.85 for cora is not a figure"),
+        ("rows: [{name: a, paper: {cora: acc=high}}]", "'acc=high' for cora is not a figure"),
     ],
 )
 def test_wrong_ablations_are_refused_by_row(cli, content, message):
@@ -213,7 +213,7 @@ def test_results_show_single_runs_and_rows_once(reproduce, cli, fit_nodes):
     for content in bad:
         Path("runs/reproduce/galit-nodes/row.json").write_text(json.dumps(whole | content))
         refused = cli("results", "runs/reproduce")
-        assert refused.status == 2 and "is no row of results" in refused.err, content
+        assert refused.status == 2 and "is not a row of results" in refused.err, content
 
 
 def test_untrained_weights_are_told_and_are_no_result(cli, tiny_nodes, tmp_path):

@@ -276,7 +276,7 @@ def test_what_cannot_be_made():
     graph = make_link_graph()
     with pytest.raises(DataError, match="for undirected graphs only"):
         hard_negatives(make_link_graph(is_directed=True), num_negatives=10)
-    with pytest.raises(DataError, match="nodes that are no neighbours, 40 are needed"):
+    with pytest.raises(DataError, match="nodes that are not neighbours, 40 are needed"):
         hard_negatives(graph, num_negatives=80)
     for wrong in (0, 7, -2):
         with pytest.raises(ValueError, match="even number"):

@@ -149,7 +149,7 @@ def test_what_is_counted(write):
         "train.tsv: 2 repeated links dropped (both directions are one link)",
         "train.tsv: 1 self-link dropped (first: line 37)",
         "test.tsv: 1 self-link dropped (first: line 3)",
-        "train.tsv: 1 link also in test dropped: what is judged must not be learnt from",
+        "train.tsv: 1 link also in test dropped: evaluated links must not be trained on",
         "train.tsv: 1 link also in valid dropped",
         "valid.tsv: 1 link also in test dropped",
     ):
@@ -180,7 +180,7 @@ def test_features(write, recwarn):
     assert graph.node_names == (*(name for name, _ in RING), "lone")
     assert graph.x.tolist()[-1] == [7, 1] and graph.x.shape == (41, 2)
     assert [str(warning.message).split(": ")[-1] for warning in recwarn] == [
-        "columns label are no features, left out"
+        "columns label are not features, left out"
     ]
     write("shops/nodes.csv", text([(name,) for name, _ in RING], header="name\n"))
     assert link_graph_from_files(write("shops/edges.tsv", RING).parent).x is None

@@ -97,7 +97,7 @@ def test_no_edges_and_no_labels(tables):
 def test_classes_of_a_trained_model(tables):
     graph = node_graph_from_files(tables(), class_names=("yes", "maybe", "no"))
     assert graph.y.tolist() == [0, 2, 0, -1] and graph.num_classes == 3
-    with pytest.raises(DataError, match=r"nodes.csv, line 3: label 'no' is none of yes, maybe"):
+    with pytest.raises(DataError, match=r"nodes.csv, line 3: label 'no' is not one of yes, maybe"):
         node_graph_from_files(tables(), class_names=("yes", "maybe"))
 
 

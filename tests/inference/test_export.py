@@ -212,7 +212,7 @@ FAULTS = {
         _settings(lambda found: found["graphzoo"]["encoder"]["init_args"].update(hidden_channels=16)),
         "hidden_channels=16, but the weights are those of hidden_channels=",
     ),
-    "odd-settings": (_settings(lambda found: found.update(hyper_parameters=[1])), "is no mapping"),
+    "odd-settings": (_settings(lambda found: found.update(hyper_parameters=[1])), "is not a mapping"),
     "odd-setting": (
         _settings(lambda found: found["hyper_parameters"].update(loss=["x"])),
         "the settings of the task cannot be used",
@@ -323,18 +323,23 @@ def both_ends(umls_run, tmp_path):
 @pytest.mark.parametrize(
     ("options", "weight", "judged", "not_judged"),
     [
-        ([], 0.4, "Judged, and asking, from both ends, `reverse_weight` 0.4.", "It asks from both ends"),
+        (
+            [],
+            0.4,
+            "It scores queries in both directions (`reverse_weight` 0.4), as in this test.",
+            "It scores queries in both directions (`reverse_weight` 0.4).",
+        ),
         (
             ["--reverse-weight", "0"],
             0.0,
-            "0.4; what was exported asks from one end.",
-            "asks from one end, where",
+            "0.4); what was exported scores forward queries.",
+            "scores forward queries, where",
         ),
         (
             ["--reverse-weight=0.2"],
             0.2,
-            "0.4; what was exported asks from both ends",
-            "0.2, where the run asks",
+            "0.4); what was exported scores queries in both directions",
+            "0.2), where the run scores",
         ),
     ],
 )
@@ -354,10 +359,10 @@ def test_from_which_ends_an_export_asks(both_ends, tmp_path, tested, options, we
 
 def test_a_program_of_both_ends_asks_from_one(both_ends, umls, tmp_path, monkeypatch):
     """Its scores are those of the run with weight 0, which are others than the run's own."""
-    with pytest.raises(UsageError, match="from one end with --reverse-weight 0"):
+    with pytest.raises(UsageError, match="for forward queries with --reverse-weight 0"):
         export_run(both_ends, tmp_path / "refused", to="torch.export")
     folder = export_run(both_ends, tmp_path / "program", to="torch.export", reverse_weight=0.0)
-    assert "what was exported asks from one end" in (folder / "README.md").read_text()
+    assert "what was exported scores forward queries" in (folder / "README.md").read_text()
     code = (folder / "README.md").read_text().split("```python\n")[1].split("```")[0]
     monkeypatch.chdir(tmp_path)  # the card's example names the folder as it lies beside it
     exec(code, found := {})

@@ -317,7 +317,7 @@ def test_scores_that_are_no_numbers(model):
 
 
 class Regression(LinkPrediction):
-    """Scores that are no logits."""
+    """Scores that are not logits."""
 
     def losses(self, logits, label):
         return (logits - label) ** 2

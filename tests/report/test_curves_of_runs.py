@@ -135,5 +135,5 @@ def test_damaged_settings_are_named(tmp_path):
 def test_a_damaged_row_is_named(tmp_path):
     row = write_row(tmp_path / "row")
     (row / "row.json").write_text(json.dumps({"metrics": {}}))
-    with pytest.raises(UsageError, match="row.json is no row"):
+    with pytest.raises(UsageError, match="row.json is not a row"):
         group_records(find_records([row]))

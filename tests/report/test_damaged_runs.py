@@ -76,10 +76,10 @@ def test_a_damaged_row_or_curve_hides_no_other(tmp_path, monkeypatch, capsys):
     with (tmp_path / "runs" / "c" / "metrics.csv").open("a") as file:
         file.write("1e400,x,y\n")
     assert main(["results", "runs"]) == 1
-    assert "row.json is no row" in capsys.readouterr().err
+    assert "row.json is not a row" in capsys.readouterr().err
     assert main(["plot", "runs", "--no-model"]) == 1
     told = capsys.readouterr().err
-    assert "row.json is no row" in told and "metrics.csv, line" in told
+    assert "row.json is not a row" in told and "metrics.csv, line" in told
 
 
 @pytest.mark.fault(
@@ -113,4 +113,4 @@ def test_a_row_without_deviations(tmp_path, capsys):
         del found["std"]
     path.write_text(json.dumps(row))
     assert main(["results", str(path)]) == 2
-    assert "is no row of results ('std')" in capsys.readouterr().err
+    assert "is not a row of results ('std')" in capsys.readouterr().err

@@ -39,7 +39,7 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag, attrs):
         self.elements.append((tag, dict(attrs), [name for name, _ in attrs]))
-        self.goes_on = tag == "wbr"  # a place where a word may break is no end of it
+        self.goes_on = tag == "wbr"  # a place where a word may break is not an end of it
         if tag not in VOID:
             self.open.append(tag)
 

@@ -217,7 +217,7 @@ def averages(decay=0.999, **others):
 
 
 def test_averages_of_the_weights_are_a_setting(tmp_path, capsys):
-    """Runs with and without them are no seeds of one row; a callback that looks on makes no difference."""
+    """Runs with and without them are not seeds of one row; a callback that looks on makes no difference."""
     kinds = {"plain": None, "watched": [WATCHER], "averaged": [averages()], "both": [WATCHER, averages()]}
     for seed, (name, callbacks) in enumerate(kinds.items()):
         write_run(tmp_path / name, seed=seed, changed={"trainer.callbacks": callbacks})

@@ -26,7 +26,7 @@ def draw(sampler, pair, count, **seeds):
 
 
 def p_of_uniform(outcomes, choices):
-    """p-value of "every choice is equally likely"; an outcome that is no choice is an error."""
+    """p-value of "every choice is equally likely"; an outcome that is not a choice is an error."""
     counts = Counter(outcomes)
     assert set(counts) <= set(choices)
     return chisquare([counts[choice] for choice in choices]).pvalue

@@ -35,9 +35,9 @@ def test_a_space_is_read(tmp_path):
         ("space: {}", "has no search space"),
         ("- 1", "has no search space"),
         ("space: {model.lr: [1]}\nmore: 1", "unknown entry 'more'"),
-        ("space: {lr: [1]}", "'lr' is no option"),
-        ("space: {model.: [1]}", "'model.' is no option"),
-        ("space: {model.init_args: [1]}", "'model.init_args' is no option"),
+        ("space: {lr: [1]}", "'lr' is not an option"),
+        ("space: {model.: [1]}", "'model.' is not an option"),
+        ("space: {model.init_args: [1]}", "'model.init_args' is not an option"),
         ("space: {data.batch_size: {low: 1, high: 3, step: 0.5}}", "step has to be whole too"),
         ("space: {model.lr: []}", "model.lr is []"),
         ("space: {model.lr: 3}", "model.lr is 3"),
@@ -79,7 +79,7 @@ def test_settings_of_today_are_found_whatever_their_place(tmp_path):
         write(tmp_path, "space: {model.lr: [0.1], model.encoder.gamma: [0.2, 0.3], data.split: [a]}")
     )
     settings = {"model": {"init_args": {"lr": 0.1, "encoder": {"init_args": {"gamma": 0.4}}}}}
-    assert space.fitting(settings) == {"model.lr": 0.1}, "0.4 is no choice, and no split is set"
+    assert space.fitting(settings) == {"model.lr": 0.1}, "0.4 is not a choice, and no split is set"
 
 
 names = st.sampled_from(

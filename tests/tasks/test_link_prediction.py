@@ -386,7 +386,7 @@ def test_a_metric_that_the_protocol_has_not_is_refused():
 
 
 class Broken(NodeEncoder):
-    """States that are no numbers."""
+    """States that are not numbers."""
 
     def __init__(self, spec):
         super().__init__()
@@ -450,7 +450,7 @@ def test_a_heuristic_is_judged_and_not_trained():
 @pytest.mark.parametrize("sanity", [0, 1])
 @pytest.mark.parametrize("encoder", ["pencil", "galit", "knowformer"])
 def test_double_precision(encoder, sanity, monkeypatch):
-    """Features are no part of a batch, so Lightning does not convert them; a validation may come first."""
+    """Features are not part of a batch, so Lightning does not convert them; a validation may come first."""
     made = []
     build = PreparedGraph.__init__
     monkeypatch.setattr(PreparedGraph, "__init__", lambda self, *a: (made.append(1), build(self, *a))[1])

@@ -178,7 +178,7 @@ def test_prediction_keeps_what_it_is_asked(data):
 
 def test_a_program_of_such_a_model_is_refused(data):
     with pytest.raises(
-        UsageError, match="asks from one end only.*reverse_weight 0.3\nExport it with --to safe"
+        UsageError, match="scores forward queries only.*reverse_weight 0.3\nExport it with --to safe"
     ):
         make_program(built(data))
 

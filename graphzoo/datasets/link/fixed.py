@@ -16,7 +16,7 @@ __all__ = ["read_heart", "read_pairs", "read_split"]
 
 
 def read_split(files: Mapping[str, Path]) -> tuple[Tensor, LinkSplit, LinkSplit]:
-    """Training links, validation and test; lines `i i` only register a node, and are no links."""
+    """Training links, validation and test; lines `i i` only register a node, and are not links."""
     parts = {name.removesuffix(".txt"): read_pairs(path) for name, path in files.items()}
     parts = {name: pairs[pairs[:, 0] != pairs[:, 1]] for name, pairs in parts.items()}
     return (

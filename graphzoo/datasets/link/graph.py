@@ -216,8 +216,8 @@ class LinkGraph:
         for one, other in (("train", "valid"), ("train", "test"), ("valid", "test")):
             if shared := int(in_keys(keys[other], keys[one]).sum()):
                 raise DataError(
-                    f"{self.name}: {shared:,} links of {other} are also in {one}: what is judged must not be "
-                    "learnt from; take them out of one of the two"
+                    f"{self.name}: {shared:,} links of {other} are also in {one}: evaluated links must not "
+                    "be trained on; take them out of one of the two"
                 )
 
     def _compute_fingerprint(self) -> str:

@@ -63,7 +63,7 @@ def hard_negatives(
 
     Raises:
         ValueError: if the number of negatives is odd or below 2.
-        DataError: if the graph is directed, or a node has too few others that are no neighbours.
+        DataError: if the graph is directed, or a node has too few others that are not neighbours.
     """
     if num_negatives < 2 or num_negatives % 2:
         raise UsageError(f"num_negatives must be an even number of at least 2, got {num_negatives}")
@@ -222,6 +222,6 @@ def _check_enough(nodes: _Array, neighbours: tuple[_Array, _Array], k: int) -> N
     if free.min() < k:
         node = int(nodes[free.argmin()])
         raise DataError(
-            f"node {node} has {max(int(free.min()), 0):,} nodes that are no neighbours, {k:,} are needed "
-            "for its hard negatives; judge by a pool of random pairs instead"
+            f"node {node} has {max(int(free.min()), 0):,} nodes that are not neighbours, {k:,} are needed "
+            "for its hard negatives; evaluate against a pool of random pairs instead"
         )

@@ -46,7 +46,7 @@ def link_graph_from_files(
         path: One of
 
             - a file of links, or a folder with `edges`: 85/5/10 of them are drawn for training, validation
-              and test, with as many random pairs that are no links
+              and test, with as many random pairs that are not links
             - a folder with `train`, `valid` and `test`, or a list of these three files; beside them
               `valid_neg` and `test_neg` may hold the pairs that count as no links, which are drawn otherwise
 
@@ -122,7 +122,7 @@ def _parse(
     if _NODES in files:
         names, x, left_out = read_features(files[_NODES])
         if left_out:
-            notices.append(f"{files[_NODES]}: columns {', '.join(left_out)} are no features, left out")
+            notices.append(f"{files[_NODES]}: columns {', '.join(left_out)} are not features, left out")
     node_names, pairs = number_nodes(lists, names, files.get(_NODES))
     num_nodes = len(node_names)
     notices += [f"{next(iter(files.values()))}: {notice}" for notice in lookalikes(node_names, "nodes")]
@@ -183,8 +183,8 @@ def _separate(
         shared = in_keys(keys[other], keys[judged].sort().values)
         if count := int(shared.sum()):
             notices.append(
-                f"{lists[other].path}: {times(count, 'link')} also in {judged} dropped: what is judged must "
-                "not be learnt from"
+                f"{lists[other].path}: {times(count, 'link')} also in {judged} dropped: evaluated links must "
+                "not be trained on"
             )
             links[other] = links[other][~shared]
         if not links[other].size(0):
@@ -244,5 +244,5 @@ def _check_negatives(
             row = int(np.flatnonzero(wrong.numpy())[0])
             raise DataError(
                 f"{source.where(row)}: {source.source[row]!r}, {source.target[row]!r} is a link, or a node "
-                f"with itself ({int(wrong.sum()):,} such lines); drop what is no negative"
+                f"with itself ({int(wrong.sum()):,} such lines); drop what is not a negative"
             )

@@ -25,7 +25,7 @@ def draw_link_split(
 ) -> tuple[Tensor, LinkSplit, LinkSplit]:
     """Draw links into 85/5/10 for training, validation and test, with as many random pairs as judged links.
 
-    The pairs are no links of any part, all different, and lists are oriented alike, so that the order of a
+    The pairs are not links of any part, all different, and lists are oriented alike, so that the order of a
     pair's ends tells nothing: an undirected one has the lower number first.
 
     Args:
@@ -67,7 +67,7 @@ def draw_link_split(
 def draw_non_links(
     keys: Tensor, num_nodes: int, count: int, index: int, *, is_directed: bool = False
 ) -> Tensor:
-    """Draw different pairs of different nodes that are no links, uniformly.
+    """Draw different pairs of different nodes that are not links, uniformly.
 
     Args:
         keys: The links, as `pair_keys` numbers them, [n].
@@ -88,7 +88,7 @@ def draw_non_links(
     if free < count:
         raise DataError(
             f"{count:,} pairs without a link are wanted, the graph has {max(free, 0):,}; it is too dense to "
-            "be judged by random pairs"
+            "be evaluated with random pairs"
         )
     if num_nodes * num_nodes <= _MOST_LISTED:
         drawn = _shuffled_pairs(num_nodes, index, is_directed)

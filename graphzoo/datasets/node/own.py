@@ -172,7 +172,7 @@ def _check_labels(source: str, parsed: Parsed) -> None:
 def _read_npz(path: Path) -> Mapping[str, Any] | NodeGraph:
     try:
         with open_regular(path) as stream:
-            # numpy takes anything that is no archive for a pickle, and would advise to allow it
+            # numpy takes anything that is not an archive for a pickle, and would advise to allow it
             is_archive = stream.read(2) == _ZIP
         if not is_archive:
             raise DataError(

@@ -239,7 +239,7 @@ def _labels(
         except KeyError as error:
             position = int(error.args[0])
             raise DataError(
-                f"{path}, line {position + 2}: label {labels[position]!r} is none of "
+                f"{path}, line {position + 2}: label {labels[position]!r} is not one of "
                 f"{', '.join((class_names or ())[:10])}"
             ) from error
     names = tuple(column.removeprefix(f"{_LABEL}_") for column in columns)

@@ -164,7 +164,7 @@ def _order(segment: Tensor, first: Tensor, second: Tensor, num_segments: int) ->
 
 
 def check_index_tensor(name: str, tensor: Tensor) -> None:
-    """Refuse, by a `ValueError` that names it, what is no tensor of integers."""
+    """Refuse, by a `ValueError` that names it, what is not a tensor of integers."""
     if not isinstance(tensor, Tensor):
         raise ValueError(f"{name} must be a torch.Tensor, got {type(tensor).__name__}")
     if tensor.dtype not in (torch.int64, torch.int32):

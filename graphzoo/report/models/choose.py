@@ -55,7 +55,7 @@ def _look(record: Record, run: Path, options: Options, prefix: str, *, depth_dra
     model = graphzoo.load(run, device=options.device)
     encoder = model.task.encoder
     if options.facts and not isinstance(model, KGModel):
-        raise UsageError(f"{record.path} is no model of facts (head, relation, tail)\nLeave out --fact")
+        raise UsageError(f"{record.path} is not a model of facts (head, relation, tail)\nLeave out --fact")
     if isinstance(model, KGModel):
         from graphzoo.report.models.knowformer import attended_blocks
 
