@@ -119,7 +119,9 @@ def imported_packages(folder):
                 found |= {alias.name.split(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 found.add(node.module.split(".")[0])
-    own = {"graphzoo", "benchmarks", "tests"} | {path.stem for path in (ROOT / "tests").rglob("*.py")}
+    own = {"graphzoo", "benchmarks", "tests", "helpers"} | {
+        path.stem for path in (ROOT / "tests").rglob("*.py")
+    }
     name = {
         "sklearn": "scikit-learn",
         "torch_geometric": "torch-geometric",

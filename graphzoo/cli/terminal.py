@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 
 from graphzoo.errors import shorten
 from graphzoo.system.shown import tell
+from graphzoo.system.streams import drop_output
 
 __all__ = [
     "LINES",
@@ -21,8 +21,10 @@ LINES = 6
 
 def fail(message: str, status: int = 2) -> int:
     """Print an error in at most six lines and return the exit status."""
-    with contextlib.suppress(OSError):  # nobody can read it: the status alone tells
+    try:
         tell(shorten(f"graphzoo: {message}", lines=LINES) + "\n")
+    except OSError:
+        drop_output()  # nobody can read it: the status alone tells
     return status
 
 

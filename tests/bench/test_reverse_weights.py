@@ -11,7 +11,7 @@ from benchmarks import reverse_weights
 
 
 @pytest.fixture
-def judge(monkeypatch, tmp_path):
+def judge(monkeypatch, tmp_path, workplace):
     monkeypatch.setattr(reverse_weights, "RESULTS", tmp_path)
 
     def run(*words):

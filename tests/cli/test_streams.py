@@ -22,7 +22,8 @@ def shell():
         return subprocess.run(
             ["bash", "-c", line.replace("graphzoo", COMMAND, 1)],
             capture_output=True,
-            env={**os.environ, "PYTHONPATH": str(REPOSITORY), **environment},
+            # what fails only when a buffer is written is to be seen, too
+            env={**os.environ, "PYTHONUNBUFFERED": "", "PYTHONPATH": str(REPOSITORY), **environment},
             timeout=120,
         )
 

@@ -45,8 +45,8 @@ def tiny_kg(tmp_path_factory):
 
 
 @pytest.fixture
-def cli(capsys):
-    """`cli(*arguments)` -> status, out, err; stdout and stderr of this run only."""
+def cli(capsys, workplace):
+    """`cli(*arguments)` in an empty folder -> status, out, err; stdout and stderr of this run only."""
     from graphzoo.cli import main
 
     def run(*arguments):
