@@ -129,16 +129,16 @@ def nearest(name: str, choices: Iterable[str], *, count: int = 3) -> list[str]:
     """
     choices = list(dict.fromkeys(choices))
     by_form = {normalise(choice): choice for choice in reversed(choices)}
-    found = [by_form[form] for form in get_close_matches(normalise(name), list(by_form), n=count, cutoff=0.6)]
+    close = [by_form[form] for form in get_close_matches(normalise(name), list(by_form), n=count, cutoff=0.6)]
     # A shortened name is not a close match by edit distance, yet what somebody who types `fb15k` means.
     begun = [choice for choice in choices if len(name) > 1 and normalise(choice).startswith(normalise(name))]
-    return list(dict.fromkeys([*found, *begun]))[:count]
+    return list(dict.fromkeys([*close, *begun]))[:count]
 
 
 def suggestion(name: str, choices: Iterable[str], *, prefix: str = "", count: int = 3) -> str:
     """`Did you mean: a, b?` or an empty string."""
-    found = nearest(name, choices, count=count)
-    return f"Did you mean: {', '.join(prefix + choice for choice in found)}?" if found else ""
+    close = nearest(name, choices, count=count)
+    return f"Did you mean: {', '.join(prefix + choice for choice in close)}?" if close else ""
 
 
 def shorten(text: str, *, lines: int = 6, width: int = 400) -> str:

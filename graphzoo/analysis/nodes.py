@@ -35,7 +35,7 @@ def project(states: Tensor) -> Tensor:
     >>> project(torch.tensor([[0.0, 0.0], [3.0, 0.0], [0.0, 1.0]])).shape
     torch.Size([3, 2])
     """
-    found = np.zeros((states.shape[0], 2))
+    points = np.zeros((states.shape[0], 2))
     centred = states.detach().double().cpu().numpy()
     centred = centred - centred.mean(axis=0, keepdims=True) if len(centred) else centred
     if centred.size:
@@ -43,8 +43,8 @@ def project(states: Tensor) -> Tensor:
         directions = directions[:2]
         # A direction and its opposite explain as much: the largest part is made positive.
         sign = np.sign(np.take_along_axis(directions, np.abs(directions).argmax(1)[:, None], axis=1))
-        found[:, : len(directions)] = centred @ (directions * np.where(sign == 0, 1, sign)).T
-    return torch.from_numpy(found)
+        points[:, : len(directions)] = centred @ (directions * np.where(sign == 0, 1, sign)).T
+    return torch.from_numpy(points)
 
 
 def node_tables(

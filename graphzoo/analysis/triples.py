@@ -38,15 +38,15 @@ def categories(triples: Tensor, num_relations: int) -> list[str]:
     """
     facts = torch.unique(triples.cpu(), dim=0)
     count = torch.bincount(facts[:, 1], minlength=num_relations).double()
-    found = []
+    kinds = []
     per_head = count / _distinct(facts[:, [1, 0]], num_relations)
     per_tail = count / _distinct(facts[:, [1, 2]], num_relations)
     for tails, heads in zip(per_head.tolist(), per_tail.tolist(), strict=True):
         if tails != tails:  # 0 / 0
-            found.append("")
+            kinds.append("")
             continue
-        found.append(f"{'N' if heads >= _MANY else '1'}-{'N' if tails >= _MANY else '1'}")
-    return found
+        kinds.append(f"{'N' if heads >= _MANY else '1'}-{'N' if tails >= _MANY else '1'}")
+    return kinds
 
 
 def _distinct(pairs: Tensor, num_relations: int) -> Tensor:

@@ -169,14 +169,14 @@ class Diagnostics(Callback):
             return None
         try:
             with torch.no_grad():
-                found = ask(batch)
+                measured = ask(batch)
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
             self._measures = False
             log.warning("not enough memory for train/attention_entropy: it is left out from here on")
             return None
-        return None if found is None else float(found.mean())
+        return None if measured is None else float(measured.mean())
 
     def _log(self, trainer: Trainer, pl_module: LightningModule) -> None:
         values = {"train/peak_memory_gib": peak_memory_gib(pl_module.device)}

@@ -74,5 +74,5 @@ def _unit(pl_module: LightningModule) -> str:
 
 
 def _rate(trainer: Trainer) -> float:
-    found = [c for c in trainer.callbacks if isinstance(c, Throughput)]  # type: ignore[attr-defined]
-    return found[0].queries_per_s if found else 0.0
+    throughputs = [c for c in trainer.callbacks if isinstance(c, Throughput)]  # type: ignore[attr-defined]
+    return throughputs[0].queries_per_s if throughputs else 0.0

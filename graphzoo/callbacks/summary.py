@@ -111,5 +111,5 @@ def describe_run(trainer: Trainer, pl_module: LightningModule) -> Iterator[tuple
     most = f"at most {' or '.join(limits)}" if limits else ""
     if not limits and seconds_allowed(trainer) == math.inf and not trainer.early_stopping_callbacks:
         most = "without an end: set --trainer.max_epochs or --trainer.max_time"
-    found = [steps or "epochs of unknown length", cut if parts > 1 else "", most]
-    yield "training", ", ".join(part for part in found if part)
+    lengths = [steps or "epochs of unknown length", cut if parts > 1 else "", most]
+    yield "training", ", ".join(part for part in lengths if part)

@@ -52,9 +52,9 @@ def remembered_id(run: Path, project: str, entity: str | None) -> str | None:
         entity: User or team; None for the default one.
     """
     try:
-        found = read_json(run / "wandb" / _ID_FILE)
-        same = (found["project"], found["entity"]) == (project, entity)
-        return str(found["id"]) if same else None
+        known = read_json(run / "wandb" / _ID_FILE)
+        same = (known["project"], known["entity"]) == (project, entity)
+        return str(known["id"]) if same else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -134,13 +134,13 @@ class WandbRun(Callback):
     def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Figures into the summary, tables and pictures beside them."""
         callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
-        found = next((c.evaluation for c in callbacks if isinstance(c, EvaluationFiles)), None)
-        if found is None:
+        evaluation = next((c.evaluation for c in callbacks if isinstance(c, EvaluationFiles)), None)
+        if evaluation is None:
             return
         for _, run in self._runs(trainer):
-            values = {key: value for table in found.tables for key, value in wandb_values(table).items()}
+            values = {key: value for table in evaluation.tables for key, value in wandb_values(table).items()}
             run.log({**values, STEP: trainer.global_step})
-            run.summary.update(dict(found.figures))
+            run.summary.update(dict(evaluation.figures))
 
     def _describe(self, trainer: Trainer, pl_module: LightningModule) -> None:
         from graphzoo.tasks.base import versions
@@ -182,50 +182,50 @@ def wandb_values(table: Table) -> dict[str, Any]:
     import wandb
 
     key = f"evaluation/{table.name}"
-    found: dict[str, Any] = {key: wandb.Table(dataframe=table.data)}
+    values: dict[str, Any] = {key: wandb.Table(dataframe=table.data)}
     data = table.data
     if table.kind == "bars":
         if table.label and (data[table.label] == "both").any():
             data = data[data[table.label] == "both"]
         for name in table.y:
             rows = wandb.Table(dataframe=data[[table.x, name]])
-            found[f"{key}_{name}"] = wandb.plot.bar(rows, table.x, name, title=f"{table.title}: {name}")
+            values[f"{key}_{name}"] = wandb.plot.bar(rows, table.x, name, title=f"{table.title}: {name}")
     elif table.kind == "histogram":
         edges = np.array([*data["from"], data["to"].iloc[-1]])
         for name in table.y:
-            found[f"{key}_{name}"] = wandb.Histogram(np_histogram=(data[name].to_numpy(), edges))
+            values[f"{key}_{name}"] = wandb.Histogram(np_histogram=(data[name].to_numpy(), edges))
     elif table.kind == "matrix":
         columns = {table.x: "Actual", table.y[0]: "Predicted", table.label: "nPredictions"}
         rows = wandb.Table(dataframe=data.rename(columns=columns)[list(columns.values())])
         fields = {name: name for name in columns.values()}
-        found[f"{key}_plot"] = wandb.plot_table(_CONFUSION, rows, fields, {"title": table.title})
+        values[f"{key}_plot"] = wandb.plot_table(_CONFUSION, rows, fields, {"title": table.title})
     elif table.kind in ("curve", "scatter"):
         draw = wandb.plot.line if table.kind == "curve" else wandb.plot.scatter
         rows = wandb.Table(dataframe=data[[table.x, table.y[0]]])
-        found[f"{key}_plot"] = draw(rows, table.x, table.y[0], title=table.title)
-    return found
+        values[f"{key}_plot"] = draw(rows, table.x, table.y[0], title=table.title)
+    return values
 
 
 def _data_facts(datamodule: Any) -> dict[str, int]:
     """Sizes of the graph and its split."""
     spec = datamodule.spec
-    found = {"data/nodes": int(spec.num_nodes)}
+    facts = {"data/nodes": int(spec.num_nodes)}
     if hasattr(datamodule, "describe_split"):
         sizes = datamodule.describe_split()
     else:
         sizes = {part: len(datamodule.triples(part)) for part in ("train", "valid", "test")}
-        found["data/relations"] = int(spec.num_relations)
-    return found | {f"data/{part}": int(sizes[part]) for part in ("train", "valid", "test")}
+        facts["data/relations"] = int(spec.num_relations)
+    return facts | {f"data/{part}": int(sizes[part]) for part in ("train", "valid", "test")}
 
 
 def without_folders(settings: Any) -> Any:
     """A resolved configuration whose loggers write to ".", as it was typed, not to this machine's folder."""
     if isinstance(settings, Mapping):
-        found = {name: without_folders(value) for name, value in settings.items()}
-        folder = found.get("save_dir")
+        cleaned = {name: without_folders(value) for name, value in settings.items()}
+        folder = cleaned.get("save_dir")
         if isinstance(folder, str | os.PathLike) and Path(folder).is_absolute():
-            found["save_dir"] = "."
-        return found
+            cleaned["save_dir"] = "."
+        return cleaned
     return [without_folders(value) for value in settings] if isinstance(settings, list | tuple) else settings
 
 

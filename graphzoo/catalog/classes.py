@@ -82,9 +82,9 @@ def load_class(path: str, source: str | os.PathLike[str], *, trust: bool = False
             "imported. Import its module first, or say trust=True (--trust) if you trust the file"
         )
     try:
-        found = getattr(import_module(module), name)
+        cls = getattr(import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise UsageError(f"{source}: {path} cannot be imported: {error}") from error
-    if not isinstance(found, type):
+    if not isinstance(cls, type):
         raise UsageError(f"{source}: {path} is not a class")
-    return found
+    return cls

@@ -78,15 +78,15 @@ def list_presets(kind: str, model: str | None = None) -> list[Preset]:
         kind: One of `KINDS`.
         model: For recipes and ablations, only those of this model.
     """
-    found: dict[str, Preset] = {}
+    presets: dict[str, Preset] = {}
     for root in preset_roots():
         folder = root / kind
         pattern = "*.yaml" if kind not in _OF_MODELS else f"{model or '*'}/*.yaml"
         for path in folder.glob(pattern):
             name = path.relative_to(folder).with_suffix("").as_posix()
-            if name not in found:
-                found[name] = Preset(kind, name, path, read_header(path))
-    return [found[name] for name in sorted(found, key=_natural)]
+            if name not in presets:
+                presets[name] = Preset(kind, name, path, read_header(path))
+    return [presets[name] for name in sorted(presets, key=_natural)]
 
 
 def find_preset(kind: str, name: str, *, model: str | None = None) -> Preset:

@@ -184,10 +184,10 @@ def check_lightning_version(checkpoint: Mapping[str, Any], path: Path) -> None:
     Raises:
         UsageError: naming the version.
     """
-    found = checkpoint.get("pytorch-lightning_version")
+    version = checkpoint.get("pytorch-lightning_version")
     with _refusing(str(path)):
-        if not isinstance(found, str) or not _LIGHTNING.fullmatch(found):
-            shown = "missing" if found is None else repr(str(found)[:100])
+        if not isinstance(version, str) or not _LIGHTNING.fullmatch(version):
+            shown = "missing" if version is None else repr(str(version)[:100])
             raise RefusedError(f"pytorch-lightning_version is {shown}, not one from 2.0 on")
 
 
@@ -294,19 +294,19 @@ def check_training_state(trainer: Trainer, checkpoint: Mapping[str, Any]) -> Non
         _check_loops(trainer, checkpoint.get("loops"))
 
 
-def _check_weights(module: LightningModule, found: Any) -> None:
+def _check_weights(module: LightningModule, weights: Any) -> None:
     expected = module.state_dict()
-    if not isinstance(found, Mapping):
+    if not isinstance(weights, Mapping):
         raise RefusedError("its weights are no table of names and tensors")
-    for name in [*expected, *found] if module.strict_loading else ():
-        if name not in found or name not in expected:
-            where = "missing in the file" if name not in found else "unknown to the model"
+    for name in [*expected, *weights] if module.strict_loading else ():
+        if name not in weights or name not in expected:
+            where = "missing in the file" if name not in weights else "unknown to the model"
             raise RefusedError(f"the weight {str(name)[:100]} is {where}")
     parameters = {name for name, _ in module.named_parameters(remove_duplicate=False)}
     for name, value in expected.items():
         # weights without a size yet take that of the file
-        if isinstance(value, Tensor) and not is_lazy(value) and name in found:
-            _compare(f"the weight {name}", value, found[name], is_finite=name in parameters)
+        if isinstance(value, Tensor) and not is_lazy(value) and name in weights:
+            _compare(f"the weight {name}", value, weights[name], is_finite=name in parameters)
 
 
 def _compare(name: str, expected: Tensor, found: Any, *, is_finite: bool) -> None:
@@ -330,10 +330,10 @@ def _compare(name: str, expected: Tensor, found: Any, *, is_finite: bool) -> Non
         raise RefusedError(f"{name} holds {int(bad.sum())} numbers that are NaN or infinite")
 
 
-def _check_optimizer(optimizer: Optimizer, found: Any, *, is_begun: bool) -> None:
-    if not isinstance(found, Mapping) or not isinstance(found.get("state"), Mapping):
+def _check_optimizer(optimizer: Optimizer, saved: Any, *, is_begun: bool) -> None:
+    if not isinstance(saved, Mapping) or not isinstance(saved.get("state"), Mapping):
         raise RefusedError("the optimiser's state is missing")
-    groups = found.get("param_groups")
+    groups = saved.get("param_groups")
     if not isinstance(groups, list) or len(groups) != len(optimizer.param_groups):
         raise RefusedError(f"the optimiser's state is not one of {len(optimizer.param_groups)} groups")
     weights: dict[int, Tensor] = {}
@@ -348,7 +348,7 @@ def _check_optimizer(optimizer: Optimizer, found: Any, *, is_begun: bool) -> Non
         weights |= zip(numbers, built["params"], strict=True)
         kept = {name: value for name, value in built.items() if name != "params" and name in group}
         _check_form("the optimiser", kept, group)
-    state = found["state"]
+    state = saved["state"]
     if not set(state) <= set(weights):
         raise RefusedError("the optimiser's state names weights that no group has")
     if is_begun and weights and not state and _first_state(optimizer):
@@ -359,23 +359,23 @@ def _check_optimizer(optimizer: Optimizer, found: Any, *, is_begun: bool) -> Non
 
 
 def _check_entry(
-    number: int, found: Any, weight: Tensor, expected: dict[Tensor, dict[str, Any]] | None
+    number: int, values: Any, weight: Tensor, expected: dict[Tensor, dict[str, Any]] | None
 ) -> None:
     """The optimiser's state of one weight."""
     name = f"the optimiser's state of weight {number}"
-    if not isinstance(found, Mapping):
+    if not isinstance(values, Mapping):
         raise RefusedError(f"{name} is not a table")
-    if expected is not None and set(found) != set(expected.get(weight, found)):
-        there, here = sorted(map(str, found)), sorted(expected[weight])
+    if expected is not None and set(values) != set(expected.get(weight, values)):
+        there, here = sorted(map(str, values)), sorted(expected[weight])
         raise RefusedError(f"{name} has {', '.join(there)[:100]}, expected are {', '.join(here)}")
-    for key, value in found.items():
+    for key, value in values.items():
         wanted = None if expected is None else expected.get(weight, {}).get(key)
         if isinstance(wanted, Tensor):
             _compare(f"{name} ({key})", wanted, value, is_finite=True)
         elif isinstance(value, Tensor):
             check_tensor(f"{name} ({str(key)[:100]})", value)
         elif wanted is not None:
-            _check_form(name, {key: wanted}, found)
+            _check_form(name, {key: wanted}, values)
 
 
 def _first_state(optimizer: Optimizer) -> dict[Tensor, dict[str, Any]] | None:
@@ -439,9 +439,9 @@ def _is_like(expected: Any, found: Any) -> bool:
     return isinstance(found, type(expected))
 
 
-def _check_loops(trainer: Trainer, found: Any) -> None:
+def _check_loops(trainer: Trainer, loops: Any) -> None:
     """The progress of the training: the same counts as the trainer's own, none of them below 0."""
-    progress = found.get("fit_loop") if isinstance(found, Mapping) else None
+    progress = loops.get("fit_loop") if isinstance(loops, Mapping) else None
     _check_counts("the training", trainer.fit_loop.state_dict(), progress)
     assert isinstance(progress, Mapping)  # as `_check_counts` found
     loaders = (progress.get("state_dict") or {}).get("combined_loader", [])

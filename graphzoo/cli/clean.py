@@ -104,7 +104,7 @@ def clean_main(argv: list[str]) -> int:
 
 def _find(root: Path, before: float) -> list[_File]:
     """Files that were last used before a time, the oldest first; folders that are links are told and left."""
-    found = []
+    files = []
     for name, pattern in MADE_AGAIN.items():
         folder = root / name
         if not folder.is_dir():
@@ -120,8 +120,8 @@ def _find(root: Path, before: float) -> list[_File]:
                 continue
             if named and stat.S_ISREG(facts.st_mode):
                 file = _File(Path(entry.path), facts, named[named.lastindex or 0])
-                found += [file] if file.used <= before else []
-    return sorted(found, key=lambda file: file.used)
+                files += [file] if file.used <= before else []
+    return sorted(files, key=lambda file: file.used)
 
 
 def _agreed() -> bool:

@@ -84,8 +84,8 @@ def complete_main(argv: list[str], commands: Sequence[str], parsers: Parsers) ->
         commands: Their names.
         parsers: Which words a command takes.
     """
-    found = candidates(argv or [""], commands, parsers)
-    sys.stdout.write("".join(word + "\n" for word in found))
+    words = candidates(argv or [""], commands, parsers)
+    sys.stdout.write("".join(word + "\n" for word in words))
     return 0
 
 
@@ -134,8 +134,8 @@ def _values(option: str, words: Sequence[str]) -> list[str]:
     if option in ("recipe", "ablation"):
         if words[0] in _PAIRS and len(words) > 1:
             model = words[1]
-        found = [preset.name.rpartition("/")[2] for preset in list_presets(option, model or None)]
-        return [*found, "none"] if option == "recipe" else found
+        names = [preset.name.rpartition("/")[2] for preset in list_presets(option, model or None)]
+        return [*names, "none"] if option == "recipe" else names
     if option == "ckpt_path":
         return ["best", "last", *_runs()]
     return []
@@ -177,8 +177,8 @@ def _flags(actions: Sequence[argparse.Action]) -> set[str]:
 
 def _runs() -> list[str]:
     """Run directories below the current folder, newest first."""
-    found = [path.parent for path in RUNS.glob("*/*/config.yaml")]
-    return [str(path) for path in sorted(found, key=lambda path: path.name, reverse=True)]
+    runs = [path.parent for path in RUNS.glob("*/*/config.yaml")]
+    return [str(path) for path in sorted(runs, key=lambda path: path.name, reverse=True)]
 
 
 def _options(command: str, actions: Sequence[argparse.Action]) -> list[str]:

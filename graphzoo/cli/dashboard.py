@@ -84,12 +84,12 @@ def _entity() -> str:
     import wandb
 
     try:
-        found = wandb.Api().default_entity
+        entity = wandb.Api().default_entity
     except Exception as error:  # no key, no network: wandb has a class of its own for each
         raise UsageError(
             "nobody is logged in at Weights & Biases, or there is no network\n"
             "Run wandb login, or write the dashboard to a file with --out FILE"
         ) from error
-    if not found:
+    if not entity:
         raise UsageError("Weights & Biases names no default entity: add --entity E")
-    return str(found)
+    return str(entity)

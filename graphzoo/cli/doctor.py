@@ -60,9 +60,9 @@ def doctor_main(argv: list[str]) -> int:
     _say("graphzoo", _version("graphzoo") or "not installed as a package (running from its folder)")
     _say("python", f"{platform.python_version()} on {platform.platform()}")
     for name in _REQUIRED:
-        found = _version(name)
-        missing |= found is None
-        _say(name, found or f"MISSING: pip install {name}")
+        installed = _version(name)
+        missing |= installed is None
+        _say(name, installed or f"MISSING: pip install {name}")
     torch_version = (_version("torch") or "").replace("+cpu", "%2Bcpu")
     for name, remedy in _OPTIONAL.items():
         _say(name, _version(name) or f"not installed; {remedy.format(torch=torch_version)}")
@@ -141,12 +141,12 @@ def _data_root() -> None:
 
 def _sizes(folder: Path) -> list[int]:
     """Bytes of each file below a folder; other processes may add and remove some meanwhile."""
-    found = []
+    sizes = []
     for path in folder.rglob("*"):
         with contextlib.suppress(OSError):
             if path.is_file() and path.suffix != ".lock":
-                found.append(path.stat().st_size)
-    return found
+                sizes.append(path.stat().st_size)
+    return sizes
 
 
 def _version(name: str) -> str | None:

@@ -79,10 +79,10 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Say what argparse found in the words of all our errors."""
-        found = re.fullmatch(r"argument ([^:/]+)[^:]*: (.*)", message, re.DOTALL)
-        if found is None:
+        match = re.fullmatch(r"argument ([^:/]+)[^:]*: (.*)", message, re.DOTALL)
+        if match is None:
             self.refuse(message)
-        name, told = found.groups()
+        name, told = match.groups()
         if told == "expected one argument":
             self.refuse(f"{name} needs a value")
         if value := re.match(r"invalid choice: '?(.*?)'? \(choose", told, re.DOTALL):
@@ -209,5 +209,5 @@ def _num_splits(section: Mapping[str, Any]) -> int | None:
     wanted = ("name", "path", "root", "download", "split", "protocol", "num_neighbors")
     given = section.get("init_args") or {}
     arguments = {key: given[key] for key in wanted if given.get(key) is not None}
-    found: int | None = getattr(datamodules, name)(**arguments).num_splits
-    return found
+    count: int | None = getattr(datamodules, name)(**arguments).num_splits
+    return count

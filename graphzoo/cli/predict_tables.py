@@ -70,8 +70,8 @@ def _explained(
     triples = encode_facts(facts, *model.vocabularies)
     if not len(facts):
         yield pd.DataFrame(columns=EXPLANATION_COLUMNS)
-    for found in model.explanations(triples, directions, k=k):
-        yield found.to_table()
+    for explanation in model.explanations(triples, directions, k=k):
+        yield explanation.to_table()
 
 
 def label_tables(model: NodeModel, arguments: argparse.Namespace) -> Iterator[pd.DataFrame]:

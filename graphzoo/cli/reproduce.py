@@ -228,8 +228,8 @@ def _lasting(words: list[str]) -> list[str]:
 def _which(seeds: str, splits: str, command: str) -> list[str]:
     """`--seeds` and `--splits` where they are not the usual ones."""
     usual = "0" if splits or command == "test" else "0,1,2"
-    found = [] if whole_numbers(seeds, "--seeds") == whole_numbers(usual, "--seeds") else ["--seeds", seeds]
-    return [*found, *(["--splits", splits] if splits else [])]
+    options = [] if whole_numbers(seeds, "--seeds") == whole_numbers(usual, "--seeds") else ["--seeds", seeds]
+    return [*options, *(["--splits", splits] if splits else [])]
 
 
 def _is_heuristic(model: str) -> bool:

@@ -77,7 +77,7 @@ def results_main(argv: list[str]) -> int:
 
 def _line(row: Mapping[str, Any], metric: str, *, commands: bool) -> list[str]:
     metric = metric or main_metric(row)
-    found = row["metrics"][metric]
+    figure = row["metrics"][metric]
     name = metric.removeprefix("test/")
     model = row["model"]
     recipe = (row.get("recipe") or "").rpartition("/")[2]
@@ -85,12 +85,12 @@ def _line(row: Mapping[str, Any], metric: str, *, commands: bool) -> list[str]:
         model += f" ({recipe})"
     if row.get("name"):
         model += f": {row['name']}"
-    paper, paper_std = found.get("paper"), found.get("paper_std")
+    paper, paper_std = figure.get("paper"), figure.get("paper_std")
     published = "" if paper is None else spread(name, paper, paper_std)
     shown = PERCENT.get(name, name)
-    runs = str(len(found["values"]))
-    told = compare(found["mean"], paper, paper_std)
-    ours = spread(name, found["mean"], found["std"])
+    runs = str(len(figure["values"]))
+    told = compare(figure["mean"], paper, paper_std)
+    ours = spread(name, figure["mean"], figure["std"])
     command = f"`{row['command']}`" if commands and row.get("command") else ""
     who = [row["data"], model, shown, ours, runs, seeds_of(row)]
     return [*who, published, told, row.get("differs") or "", command]
@@ -151,11 +151,11 @@ def _to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
     writer.writerow([*WHO, "metric", *measured])
     for row in rows:
         lists = [ranges(row.get(key) or []) for key in ("seeds", "splits")]
-        for metric, found in row["metrics"].items():
-            paper, paper_std = found.get("paper"), found.get("paper_std")
-            figures = [found["mean"], found["std"], len(found["values"]), *lists, paper, paper_std]
+        for metric, figure in row["metrics"].items():
+            paper, paper_std = figure.get("paper"), figure.get("paper_std")
+            figures = [figure["mean"], figure["std"], len(figure["values"]), *lists, paper, paper_std]
             told = [
-                compare(found["mean"], paper, paper_std),
+                compare(figure["mean"], paper, paper_std),
                 row.get("differs") if paper is not None else None,
             ]
             # a terminal may be what reads it

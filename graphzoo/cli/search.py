@@ -364,7 +364,7 @@ def _recipe_file(plan: Plan) -> Path:
 
 def _options_of(words: list[str]) -> tuple[dict[str, Any], list[str]]:
     """Options of model, data and trainer with their values, and the words that are none."""
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     others: list[str] = []
     position = 0
     while position < len(words):
@@ -380,10 +380,10 @@ def _options_of(words: list[str]) -> tuple[dict[str, Any], list[str]]:
             and group in ("model", "data", "trainer")
             and name[-1] != "+"
         ):
-            found[name[2:]] = yaml.safe_load(value) if equals else True
+            settings[name[2:]] = yaml.safe_load(value) if equals else True
         elif name not in ("--recipe", "--logger"):
             others.append(name + (f"={value}" if equals else ""))
-    return found, others
+    return settings, others
 
 
 def _space(name: str, plan: Plan) -> Space:

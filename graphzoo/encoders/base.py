@@ -139,9 +139,9 @@ class Encoder(nn.Module, ABC):
         from graphzoo.encoders.pretrained import read_pretrained
         from graphzoo.types import GraphSpec
 
-        found = read_pretrained(folder)
+        saved = read_pretrained(folder)
         try:
-            named, spec = found["graphzoo"]["encoder"], GraphSpec.from_dict(found["graphzoo"]["spec"])
+            named, spec = saved["graphzoo"]["encoder"], GraphSpec.from_dict(saved["graphzoo"]["spec"])
             path, settings = str(named["class_path"]), dict(named["init_args"])
         except (KeyError, TypeError, ValueError) as error:
             raise UsageError(f"{folder}: config.json describes no encoder ({error})") from error
@@ -150,7 +150,7 @@ class Encoder(nn.Module, ABC):
             raise UsageError(f"{folder} holds a {path}, no {cls.__name__}")
         weights = {
             name.removeprefix("encoder."): value
-            for name, value in found["state_dict"].items()
+            for name, value in saved["state_dict"].items()
             if name.startswith("encoder.")
         }
         with fork_rng(devices=[]):  # initial weights are drawn, and replaced

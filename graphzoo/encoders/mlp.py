@@ -129,10 +129,10 @@ class MLP(NodeEncoder):
 
     @run_eagerly
     def _denoise(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        found: Tensor = self._denoised.get(
+        denoised: Tensor = self._denoised.get(
             (x, edge_index), lambda: self.precompute(x, edge_index)["denoised"]
         )
-        return found
+        return denoised
 
     def _drop_features(self, x: Tensor, generator: torch.Generator | None) -> Tensor | SparseMatrix:
         """Input dropout: of the stored values where the features are sparse."""

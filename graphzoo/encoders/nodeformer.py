@@ -198,14 +198,14 @@ class NodeFormer(NodeEncoder):
             edge_index: Edges [2, E], int64; None if neither relational bias nor edge loss is on.
             cache: Nothing here is worth being kept in files.
         """
-        found: dict[str, Any] = {}
+        prepared: dict[str, Any] = {}
         if edge_index is not None:
             num_orders = max(self.rb_order, int(self.edge_loss_weight != 0))
             dtype = torch.promote_types(x.dtype, torch.float32)
-            found["adjacency"] = adjacency_orders(edge_index, x.shape[0], num_orders, dtype=dtype)
+            prepared["adjacency"] = adjacency_orders(edge_index, x.shape[0], num_orders, dtype=dtype)
         if _better_sparse(x):
-            found["features"] = SparseMatrix.from_tensor(x)
-        return found
+            prepared["features"] = SparseMatrix.from_tensor(x)
+        return prepared
 
     def forward(
         self,
@@ -300,16 +300,19 @@ class NodeFormer(NodeEncoder):
         measure: Callable[[Tensor, Tensor], Tensor],
     ) -> list[Tensor]:
         """A measure of phi(q) and phi(k) [N, H, M] of every layer in evaluation, one layer at a time."""
-        found: list[Tensor] = []
+        attentions: list[Tensor] = []
         training = self.training
         self.eval()
         try:
             self._encode(
-                x, *self._graph(x, edge_index, **precomputed), None, lambda *phi: found.append(measure(*phi))
+                x,
+                *self._graph(x, edge_index, **precomputed),
+                None,
+                lambda *phi: attentions.append(measure(*phi)),
             )
         finally:
             self.train(training)
-        return found
+        return attentions
 
     @run_eagerly
     def _graph(
@@ -326,8 +329,8 @@ class NodeFormer(NodeEncoder):
             return traced, None
         if adjacency is None:
             tensors = (x,) if edge_index is None else (x, edge_index)
-            found = self._last.get(tensors, lambda: self.precompute(x, edge_index))
-            adjacency, features = found.get("adjacency", AdjacencyOrders()), found.get("features")
+            prepared = self._last.get(tensors, lambda: self.precompute(x, edge_index))
+            adjacency, features = prepared.get("adjacency", AdjacencyOrders()), prepared.get("features")
         assert adjacency is not None
         if len(adjacency) < self.rb_order:
             raise ValueError(

@@ -83,8 +83,8 @@ class PairGNN(PairEncoder):
         inputs = self._inputs(nodes, pair, x)
         generator = self.noise.generator(noise_seed, nodes.device) if self.training else None
         states = self.layers(inputs, edge_index, generator)
-        found: Tensor = states[pair].flatten(1)
-        return found
+        pair_states: Tensor = states[pair].flatten(1)
+        return pair_states
 
     def _inputs(self, nodes: Tensor, pair: Tensor, x: Tensor | None) -> Tensor:
         dtype = next(self.parameters()).dtype

@@ -268,16 +268,16 @@ class PENCIL(PairEncoder):
             mapped, rows = self.features(x, subgraphs.nodes.clamp_min(0))
             features = F.embedding(rows, mapped)
         h = self._embed(adjacency, features)
-        training, found = self.training, []
+        training, maps = self.training, []
         self.eval()
         try:
             for layer in self.layers:
                 assert isinstance(layer, PENCILLayer)
-                found.append(layer.weights(h, mask))
+                maps.append(layer.weights(h, mask))
                 h = layer(h, mask, operator, None)
         finally:
             self.train(training)
-        return torch.stack(found)
+        return torch.stack(maps)
 
     @torch.no_grad()
     def attention_entropy(self, subgraphs: PairSubgraphs, x: Tensor | None = None) -> Tensor | None:

@@ -221,9 +221,9 @@ def read_pretrained(path: str | os.PathLike[str]) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UsageError(f"{file} cannot be used: {reason}\nExport the model again") from error
-    found = settings.get("format")
-    if not isinstance(found, int) or not 1 <= found <= FORMAT:
-        raise UsageError(f"{file}: format {found!r}, this graphzoo reads {FORMAT}\nInstall a newer version")
+    version = settings.get("format")
+    if not isinstance(version, int) or not 1 <= version <= FORMAT:
+        raise UsageError(f"{file}: format {version!r}, this graphzoo reads {FORMAT}\nInstall a newer version")
     try:
         require_regular(weights)
         state = load_file(weights)

@@ -234,10 +234,10 @@ class Polynormer(PyGTransformer):
 
 def _input_of(layer: nn.Module, run: Callable[[], object]) -> Tensor:
     """What a layer is given while something runs."""
-    found: list[Tensor] = []
-    handle = layer.register_forward_pre_hook(lambda _, given: found.append(given[0]))
+    inputs: list[Tensor] = []
+    handle = layer.register_forward_pre_hook(lambda _, given: inputs.append(given[0]))
     try:
         run()
     finally:
         handle.remove()
-    return found[0]
+    return inputs[0]

@@ -59,8 +59,8 @@ class SGC(NodeEncoder):
             edge_index: [2, E], int64.
             cache: Folder in which they are kept; None keeps nothing.
         """
-        found = cached_denoise(x, edge_index, gamma=0.0, num_iterations=self.num_steps, cache=cache)
-        return {"propagated": found}
+        propagated = cached_denoise(x, edge_index, gamma=0.0, num_iterations=self.num_steps, cache=cache)
+        return {"propagated": propagated}
 
     def forward(
         self, x: Tensor, edge_index: Tensor | None = None, *, propagated: Tensor | None = None
@@ -90,5 +90,7 @@ class SGC(NodeEncoder):
 
     @run_eagerly
     def _propagate(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        found: Tensor = self._last.get((x, edge_index), lambda: self.precompute(x, edge_index)["propagated"])
-        return found
+        propagated: Tensor = self._last.get(
+            (x, edge_index), lambda: self.precompute(x, edge_index)["propagated"]
+        )
+        return propagated

@@ -63,14 +63,15 @@ def check_pairs(adjacency: Any, pairs: Any) -> tuple[NDArray[np.int64], NDArray[
     Raises:
         ValueError: if the shape is another or a node is not in the graph.
     """
-    found = np.asarray(pairs)
-    if found.ndim != 2 or found.shape[1] != 2:
-        raise ValueError(f"pairs must be [B, 2], got {list(found.shape)}")
-    if found.size and not (found.min() >= 0 and found.max() < adjacency.shape[0]):
+    checked = np.asarray(pairs)
+    if checked.ndim != 2 or checked.shape[1] != 2:
+        raise ValueError(f"pairs must be [B, 2], got {list(checked.shape)}")
+    if checked.size and not (checked.min() >= 0 and checked.max() < adjacency.shape[0]):
         raise ValueError(
-            f"pairs hold nodes {found.min()}..{found.max()}, the graph has nodes 0..{adjacency.shape[0] - 1}"
+            f"pairs hold nodes {checked.min()}..{checked.max()}, "
+            f"the graph has nodes 0..{adjacency.shape[0] - 1}"
         )
-    u, v = found.astype(np.int64, copy=False).T
+    u, v = checked.astype(np.int64, copy=False).T
     return u, v
 
 
@@ -107,12 +108,12 @@ def has_link(
 ) -> NDArray[np.bool_]:
     """Whether an edge joins u and v, in whichever direction, [B]."""
     degree = np.diff(adjacency.indptr).astype(np.int64)
-    found = np.zeros(len(u), dtype=bool)
+    linked = np.zeros(len(u), dtype=bool)
     for part in chunks(degree[u] + degree[v] + 1, max(max_bytes // 32, 1)):
         for near, far in ((u[part], v[part]), (v[part], u[part])):
             owner, neighbor = neighbors_of(adjacency, near)
-            found[part.start + owner[neighbor == far[owner]]] = True
-    return found
+            linked[part.start + owner[neighbor == far[owner]]] = True
+    return linked
 
 
 def cheaper_side(

@@ -126,5 +126,5 @@ class LinkHeuristic(GraphPairScorer):
 
 def _rounded(scores: NDArray[np.float64]) -> NDArray[np.float64]:
     mantissa, exponent = np.frexp(scores)
-    found: NDArray[np.float64] = np.ldexp(np.rint(np.ldexp(mantissa, _BITS)), exponent - _BITS)
-    return found
+    rounded: NDArray[np.float64] = np.ldexp(np.rint(np.ldexp(mantissa, _BITS)), exponent - _BITS)
+    return rounded

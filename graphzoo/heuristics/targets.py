@@ -70,18 +70,18 @@ class HeuristicTargets:
         if name == "spd":
             self._no_path = 1.5 * diameter(self.adjacency)
             return
-        found = self._logarithms(_reference(self.adjacency))
+        logarithms = self._logarithms(_reference(self.adjacency))
         if name in _OVERLAPS:
             # 0 where nobody has a common neighbour.
-            self.scale, self.ceiling = float(np.percentile(found, 99.99)) or 1.0, 1.0
+            self.scale, self.ceiling = float(np.percentile(logarithms, 99.99)) or 1.0, 1.0
         else:
-            self.location, self.scale = float(found.mean()), float(found.std()) or 1.0
-            self.ceiling = float(np.percentile((found - self.location) / self.scale, 99))
+            self.location, self.scale = float(logarithms.mean()), float(logarithms.std()) or 1.0
+            self.ceiling = float(np.percentile((logarithms - self.location) / self.scale, 99))
 
     def __call__(self, pairs: Tensor) -> Tensor:
         """Targets of `pairs` [B, 2]: [B], float32, on the CPU."""
-        found = (self._logarithms(pairs.detach().cpu().numpy()) - self.location) / self.scale
-        return torch.from_numpy(np.minimum(found, self.ceiling).astype(np.float32))
+        targets = (self._logarithms(pairs.detach().cpu().numpy()) - self.location) / self.scale
+        return torch.from_numpy(np.minimum(targets, self.ceiling).astype(np.float32))
 
     def scores(self, pairs: Any) -> NDArray[np.float64]:
         """The heuristic itself, [B]; distances without a path are 1.5 times the diameter."""

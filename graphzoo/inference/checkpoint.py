@@ -264,15 +264,15 @@ def _alternatives(
         return [not value]
     if not isinstance(value, int):
         return []
-    found = {
+    candidates = {
         stored_size * value // built_size
         for name in built.keys() & stored.keys()
         for built_size, stored_size in zip(built[name], stored[name], strict=False)
         if built_size != stored_size and built_size
     }
     # A different number of layers shows in the numbers inside the names.
-    found |= {int(number) + 1 for name in stored for number in re.findall(r"\.(\d{1,4})\.", name)}
-    return sorted(found - {0, value})[:_MOST_ALTERNATIVES]
+    candidates |= {int(number) + 1 for name in stored for number in re.findall(r"\.(\d{1,4})\.", name)}
+    return sorted(candidates - {0, value})[:_MOST_ALTERNATIVES]
 
 
 def _fits(encoder_class: Any, spec: GraphSpec, settings: dict[str, Any], weights: dict[str, Tensor]) -> bool:

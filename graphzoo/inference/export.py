@@ -150,17 +150,17 @@ def _describe_program(part: Path, name: str, described: Mapping[str, Any]) -> st
 
     multi = bool(described["spec"].get("is_multi_label"))
     names = write_names(part / "graph", name, described.get("classes", ()), is_multi_label=multi)
-    found = json.loads((part / DESCRIPTION).read_text(encoding="utf-8"))
+    described_inputs = json.loads((part / DESCRIPTION).read_text(encoding="utf-8"))
     example = ["import torch", f"program = torch.export.load({f'{name}/{PROGRAM}'!r}).module()"]
-    call = f"scores = program({', '.join(found['inputs'])})"
+    call = f"scores = program({', '.join(described_inputs['inputs'])})"
     if names is None:
         example.append(call)
     else:
-        found["files"] = names.described
+        described_inputs["files"] = names.described
         modules = [module for module in ("json", "numpy") if any(f"{module}.load" in x for x in names.before)]
         example = [*(f"import {module}" for module in modules), *example, *names.before, call, *names.after]
     (part / DESCRIPTION).write_text(
-        json.dumps({**found, "example": example}, indent=1) + "\n", encoding="utf-8"
+        json.dumps({**described_inputs, "example": example}, indent=1) + "\n", encoding="utf-8"
     )
     told = "" if names is None else "".join(f" `{file}`: {what}." for file, what in names.described.items())
     return _PROGRAM_USE.format(example="\n".join(example), names=told)
@@ -202,14 +202,14 @@ def _results(place: Path | None, epoch: int | None) -> dict[str, Any]:
     if path is None or not path.is_file():
         return {}
     try:
-        found = read_json(path)
-        tested_epoch = found.get("checkpoint_epoch", found.get("best_epoch"))
+        results = read_json(path)
+        tested_epoch = results.get("checkpoint_epoch", results.get("best_epoch"))
         if tested_epoch != epoch:
             return {}
-        tested = {name: float(found["metrics"][name]) for name in SHOWN if name in found["metrics"]}
+        tested = {name: float(results["metrics"][name]) for name in SHOWN if name in results["metrics"]}
         kept = ("model", "data", "recipe", "seed", "num_parameters", "config_hash", "split")
-        judged = {"checkpoint_epoch": tested_epoch, "selection": selection_of(found)}
-        return {"metrics": tested, **{key: found.get(key) for key in kept}, **judged}
+        judged = {"checkpoint_epoch": tested_epoch, "selection": selection_of(results)}
+        return {"metrics": tested, **{key: results.get(key) for key in kept}, **judged}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{path} is damaged ({error})\nMove it away, or test the run again") from error
 

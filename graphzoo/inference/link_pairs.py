@@ -91,13 +91,13 @@ def encode_pairs(pairs: NamedPairs, nodes: NodeNames) -> Tensor:
     """
     problems = UnknownNames(pairs.origin, pairs.unit)
     lines = range(pairs.first_line, pairs.first_line + len(pairs.source))
-    found = torch.stack([problems.encode(nodes, names, lines) for names in (pairs.source, pairs.target)], 1)
+    numbers = torch.stack([problems.encode(nodes, names, lines) for names in (pairs.source, pairs.target)], 1)
     problems.check()
-    if bool((itself := found[:, 0] == found[:, 1]).any()):
+    if bool((itself := numbers[:, 0] == numbers[:, 1]).any()):
         row = int(itself.nonzero()[0])
         more = f" ({int(itself.sum()):,} such {pairs.unit}s)" if int(itself.sum()) > 1 else ""
         raise UsageError(
             f"{pairs.origin}, {pairs.unit} {lines[row]}: {pairs.source[row]!r} is paired with itself{more}; "
             "a link model cannot score that; drop such pairs"
         )
-    return found
+    return numbers

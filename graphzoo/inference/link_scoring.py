@@ -106,8 +106,8 @@ class LinkPlace:
     def _known_keys(self) -> Tensor:
         graph = self.graph
         links = torch.cat([graph.positive(split) for split in ("train", "valid", "test")])
-        found: Tensor = torch.unique(pair_keys(links, graph.num_nodes, is_directed=graph.is_directed))
-        return found
+        keys: Tensor = torch.unique(pair_keys(links, graph.num_nodes, is_directed=graph.is_directed))
+        return keys
 
     def is_known(self, pairs: Tensor) -> Tensor:
         """Which pairs [..., 2] are links of the training, validation or test split, [...], bool."""
@@ -174,11 +174,11 @@ class LinkPlace:
         """States of all nodes, [N, D]."""
         encoder, data = self._task.encoder, self._data
         assert isinstance(encoder, NodeEncoder) and data.x is not None
-        found = PreparedGraph(
+        prepared = PreparedGraph(
             encoder, data.x, data.edge_index(_SPLIT), self._task.device, cache_root() / "precomputed"
         )
         with explain_out_of_memory("encoding the whole graph", self._halves.remedy):
-            return encoder.forward_with_auxiliary(found.x, found.edge_index, **found.precomputed)[0]
+            return encoder.forward_with_auxiliary(prepared.x, prepared.edge_index, **prepared.precomputed)[0]
 
     def _answers(self, pairs: Tensor, batch_size: int | None) -> Iterator[tuple[Tensor, Tensor]]:
         """Places of pairs and their logits, every distinct source once."""

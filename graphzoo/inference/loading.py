@@ -86,9 +86,9 @@ def load(
 
 def _refuse_others(data: _Source | None, wanted: type, what: str) -> None:
     """Refuse graphs of another kind than the model's."""
-    found = _GRAPHS.get(type(data))
-    if found is not None and not isinstance(data, wanted):
-        raise UsageError(f"{what}, and data= is {found}")
+    kind = _GRAPHS.get(type(data))
+    if kind is not None and not isinstance(data, wanted):
+        raise UsageError(f"{what}, and data= is {kind}")
 
 
 def _node_model(

@@ -303,9 +303,9 @@ class KGModel:
         entity, directed = [], []
         for number, (h, r, t) in enumerate(rows):
             if _is_missing(h) == _is_missing(t):
-                found = "neither" if _is_missing(h) else "both"
+                given = "neither" if _is_missing(h) else "both"
                 where = f"query {number}: " if lists else ""
-                raise UsageError(f"{where}give either head or tail, got {found}; for given facts use score()")
+                raise UsageError(f"{where}give either head or tail, got {given}; for given facts use score()")
             entity.append(place.entities.find(str(t if _is_missing(h) else h)))
             directed.append(self._relations.find(str(r)) + len(self._relations) * _is_missing(h))
         return Queries(torch.tensor(entity, dtype=torch.int64), torch.tensor(directed, dtype=torch.int64))

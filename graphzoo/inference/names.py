@@ -60,11 +60,11 @@ class Vocabulary:
 
     @cached_property
     def _by_label(self) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {}
+        by_label: dict[str, list[str]] = {}
         for name in self.names:
             if name in self.labels:
-                found.setdefault(self.labels[name], []).append(name)
-        return found
+                by_label.setdefault(self.labels[name], []).append(name)
+        return by_label
 
     def get(self, name: str) -> int | None:
         """The id of a name or of a label that is unique, else None."""
@@ -161,13 +161,13 @@ class NodeNames:
         Raises:
             UsageError: for the first that is unknown, naming the nearest ones.
         """
-        found = []
+        numbers = []
         for node in [nodes] if isinstance(nodes, str | int) else nodes:
             number = self.get(node)
             if number is None:
                 raise UsageError(f"unknown {self.explain(node)}")
-            found.append(number)
-        return torch.tensor(found, dtype=torch.int64)
+            numbers.append(number)
+        return torch.tensor(numbers, dtype=torch.int64)
 
     def of(self, index: Tensor) -> np.ndarray[Any, np.dtype[Any]]:
         """Names of nodes [n] given by number, or the numbers where the nodes have no names."""

@@ -128,8 +128,8 @@ class NodeModel:
             [n, D], float32, in the order of the nodes.
         """
         place = self._place(data)
-        found: np.ndarray[Any, np.dtype[np.float32]] = place.states[place.find(nodes)].numpy()
-        return found
+        states: np.ndarray[Any, np.dtype[np.float32]] = place.states[place.find(nodes)].numpy()
+        return states
 
     def _place(self, data: NodeGraphSource | None) -> _Place:
         if data is None:

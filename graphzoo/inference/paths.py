@@ -45,7 +45,7 @@ def best_paths(
     """
     order = np.argsort(edge_index[0], kind="stable")
     begins = np.searchsorted(edge_index[0][order], np.arange(int(edge_index.max(initial=0)) + 2))
-    found: list[WeightedPath] = []
+    paths: list[WeightedPath] = []
     nodes = np.array([[source]], dtype=np.int64)  # of every chain, [chains, hops + 1]
     edges = np.empty((1, 0), dtype=np.int64)
     total = np.zeros(1)
@@ -62,10 +62,10 @@ def best_paths(
         ends = reached == target
         for position in np.flatnonzero(ends)[np.argsort(-sums[ends], kind="stable")[:k]]:
             whole = (*edges[chain[position]].tolist(), int(edge[position]))
-            found.append(WeightedPath(float(sums[position] / hop), whole))
+            paths.append(WeightedPath(float(sums[position] / hop), whole))
         going = np.flatnonzero(~ends)
         going = going[np.argsort(-sums[going], kind="stable")[:_BEAM]]
         nodes = np.column_stack([nodes[chain[going]], reached[going]])
         edges = np.column_stack([edges[chain[going]], edge[going]])
         total = sums[going]
-    return sorted(found, key=lambda path: (-path.weight, path.edges))[:k]
+    return sorted(paths, key=lambda path: (-path.weight, path.edges))[:k]

@@ -43,7 +43,7 @@ def write_names(
     if (folder / "knowledge_graph.npz").is_file():
         return _of_facts(folder, place, opened)
     nodes = _node_names(folder)
-    names = {kind: list(found) for kind, found in (("nodes", nodes), ("classes", classes)) if found}
+    names = {kind: list(listed) for kind, listed in (("nodes", nodes), ("classes", classes)) if listed}
     if not names:
         return None
     before, after = [opened], []

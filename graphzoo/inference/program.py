@@ -142,9 +142,9 @@ def make_program(task: Task, scale: int = 1) -> Program:
             )
         return _of_queries(task.query_encoder, task.decoder, scale)
     if isinstance(task, LinkPrediction) and isinstance(encoder, QueryEncoder):
-        found = _of_queries(encoder, task.decoder, scale)
+        program = _of_queries(encoder, task.decoder, scale)
         text = "[B, N]: logit of the pair (head, v) for every node v, with relation 0"
-        return found._replace(output=text)
+        return program._replace(output=text)
     if isinstance(task, NodeClassification) and isinstance(encoder, NodeEncoder):
         inputs = _graph_inputs(encoder, scale)
         module = _Nodes(_States(encoder, list(inputs)[1]), task.decoder)
@@ -212,9 +212,9 @@ def _graph_inputs(encoder: NodeEncoder, scale: int) -> dict[str, tuple[Tensor, s
     edges = torch.stack([around, around.roll(1)])
     edges = torch.cat([edges, edges.flip(0)], 1)
     features = (x, "[N, F], float32: features, treated as the run's were")
-    found = encoder.precompute(x, edges)
-    if not encoder.needs_edges and [type(value) for value in found.values()] == [Tensor]:
-        ((name, made),) = found.items()
+    prepared = encoder.precompute(x, edges)
+    if not encoder.needs_edges and [type(value) for value in prepared.values()] == [Tensor]:
+        ((name, made),) = prepared.items()
         text = (
             f"[N, F], float32: `{type(encoder).__name__}.precompute(x, edge_index)[{name!r}]`, once a graph"
         )
@@ -224,7 +224,9 @@ def _graph_inputs(encoder: NodeEncoder, scale: int) -> dict[str, tuple[Tensor, s
         _EDGES_GIVEN: (edges, "[2, E], int64: distinct edges without loops, both directions"),
     }
     orders = int(getattr(encoder, "rb_order", 1))
-    for steps, order in zip((2**i for i in range(1, orders)), found.get("adjacency", ())[1:], strict=False):
+    for steps, order in zip(
+        (2**i for i in range(1, orders)), prepared.get("adjacency", ())[1:], strict=False
+    ):
         pairs = torch.stack([order.col.long(), order.row_of_entry()])
         text = (
             f"[2, E{steps}], int64: pairs of nodes that at most {steps} such steps join, from and to, each "

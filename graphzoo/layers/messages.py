@@ -97,18 +97,18 @@ def recorded_messages(encoder: nn.Module, kind: type[nn.Module]) -> Iterator[Rec
     Yields:
         What is noted.
     """
-    found = RecordedMessages()
+    recorded = RecordedMessages()
     frozen = [parameter for parameter in encoder.parameters() if not parameter.requires_grad]
     with ExitStack() as stack:
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.enable_grad())
         for module in encoder.modules():
             if isinstance(module, kind):
-                stack.callback(module.register_forward_hook(found.note).remove)
+                stack.callback(module.register_forward_hook(recorded.note).remove)
         try:
             for parameter in frozen:  # or there would be no graph to go back through
                 parameter.requires_grad_()
-            yield found
+            yield recorded
         finally:
             for parameter in frozen:
                 parameter.requires_grad_(False)

@@ -56,14 +56,14 @@ class TensorFile:
         Raises:
             OSError: if the file can be neither read nor made; `compute` may have run in vain then.
         """
-        if (found := self._read()) is not None:
-            return found
+        if (stored := self._read()) is not None:
+            return stored
         self.path.parent.mkdir(parents=True, exist_ok=True)
         try:
             with TellingLock(f"{self.path}.lock", timeout=_LOCK_TIMEOUT):
                 # another process may have made it while this one waited
-                found = self._read()
-                return self._write(compute) if found is None else found
+                stored = self._read()
+                return self._write(compute) if stored is None else stored
         except Timeout as error:
             raise OSError(str(error)) from error
 

@@ -89,12 +89,12 @@ def _evaluation(group: Group, prefix: str) -> list[Block]:
 
     having = [record for record in group.records if (record.path / "evaluation" / "test").is_dir()]
     blocks: list[Block] = []
-    found: list[tuple[int, Record, Evaluation]] = []
+    evaluations: list[tuple[int, Record, Evaluation]] = []
     for record in having:
         folder, damaged = record.path / "evaluation" / "test", list[str]()
         try:
             evaluation = Evaluation.load(folder, damaged=damaged)
-            found.append((len(damaged), record, evaluation))
+            evaluations.append((len(damaged), record, evaluation))
         except UsageError as error:
             damaged.append(str(error))
         blocks += [Note(f"Part of an evaluation cannot be shown: {what}", warning=True) for what in damaged]
@@ -108,9 +108,11 @@ def _evaluation(group: Group, prefix: str) -> list[Block]:
             f"of its own, which can be plotted then: {command}"
         )
         return [Note(text, warning=True)]
-    if not found:
+    if not evaluations:
         return blocks
-    _, record, evaluation = min(found, key=lambda one: one[0])  # the first of those with the least damage
+    _, record, evaluation = min(
+        evaluations, key=lambda one: one[0]
+    )  # the first of those with the least damage
     folder = record.path / "evaluation" / "test"
     if len(group.records) > 1:
         blocks.append(Note(f"Of one of the runs: {record.name}."))
@@ -210,10 +212,10 @@ def _usual(value: Any) -> str:
 
 
 def _commands(group: Group, record: Record) -> list[Block]:
-    found: list[Block] = []
+    blocks: list[Block] = []
     if command := group.row.get("command"):
-        found.append(Code("All runs again, with mean and deviation:", str(command)))
+        blocks.append(Code("All runs again, with mean and deviation:", str(command)))
     if record.config:
         title = "This run again" if len(group.records) == 1 else f"The run of {record.name} again"
-        found.append(Code(f"{title}:", repeat_command(record)))
-    return found
+        blocks.append(Code(f"{title}:", repeat_command(record)))
+    return blocks

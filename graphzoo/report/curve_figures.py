@@ -69,16 +69,16 @@ def curve_note(groups: Sequence[Group]) -> str:
     Args:
         groups: Settings.
     """
-    found = []
+    notes = []
     if any(len(group.records) > 1 for group in groups):
-        found.append("Thin lines are runs, the thick one their mean.")
+        notes.append("Thin lines are runs, the thick one their mean.")
     records = [record for group in groups for record in group.records if record.best_epoch is not None]
     if any(name.startswith("val/") for record in records for name in record.curves.values):
-        found.append("A dot marks the epoch whose checkpoint was tested.")
+        notes.append("A dot marks the epoch whose checkpoint was tested.")
     curves = (points for group in groups for one in group.records for points in one.curves.values.values())
     if any(len(points) > len(thin(points)) for points in curves):
-        found.append("Of long curves the highest and lowest values of each stretch are drawn.")
-    return " ".join(found)
+        notes.append("Of long curves the highest and lowest values of each stretch are drawn.")
+    return " ".join(notes)
 
 
 def _is_speed(metric: str) -> bool:
@@ -89,21 +89,21 @@ def _metrics(groups: Sequence[Group]) -> dict[str, str]:
     logged = list(
         dict.fromkeys(name for group in groups for record in group.records for name in record.curves.values)
     )
-    found: dict[str, str] = {}
+    titles: dict[str, str] = {}
     # settings of several tasks are judged by metrics of their own
     judges = {judge for group in groups if (judge := _judge(group))}
     for judge in sorted(judges, key=lambda name: (*_JUDGES, name).index(name)):
-        found[f"val/{judge}"] = f"Validation {_name(judge)}"
+        titles[f"val/{judge}"] = f"Validation {_name(judge)}"
     if "val/loss" in logged:
-        found["val/loss"] = "Validation loss"
-    found |= {name: title for name, title in _WANTED.items() if name in logged}
+        titles["val/loss"] = "Validation loss"
+    titles |= {name: title for name, title in _WANTED.items() if name in logged}
     if any(name.startswith("lr-") for name in logged):
-        found[_RATE] = "Learning rate"
+        titles[_RATE] = "Learning rate"
     for name in logged:
         if name.endswith("_per_s"):
             unit = name.removeprefix("train/").removesuffix("_per_s")
-            found[name] = f"{unit.capitalize()} per second"
-    return found
+            titles[name] = f"{unit.capitalize()} per second"
+    return titles
 
 
 def _judge(group: Group) -> str:
@@ -123,8 +123,8 @@ def _points(record: Record, metric: str) -> Points:
         return record.curves.of(metric)
     # one per group of parameters says the same twice, and the rows of the progress may be far apart
     columns = [name for name in record.curves.values if name.startswith("lr-")][:1]
-    found = [record.curves.values.get(name, []) for name in (*columns, _RATE)]
-    return max(found, key=len)
+    columns_of_points = [record.curves.values.get(name, []) for name in (*columns, _RATE)]
+    return max(columns_of_points, key=len)
 
 
 def _name(metric: str) -> str:
@@ -268,7 +268,7 @@ def depth_pictures(groups: Sequence[Group]) -> list[Picture]:
     metrics: dict[str, list[dict[int, Group]]] = {}
     for family in _depth_families(groups):
         metrics.setdefault(lead_metric(next(iter(family.values()))), []).append(family)
-    found = []
+    pictures = []
     for metric, curves in metrics.items():
         name = metric.removeprefix("test/")
         told = []
@@ -283,7 +283,7 @@ def depth_pictures(groups: Sequence[Group]) -> list[Picture]:
         caption = "Settings that differ in nothing but the number of layers."
         if any(len(group.records) > 1 for family in curves for group in family.values()):
             caption += " Points are means over the runs of a depth, bars are one standard deviation."
-        found.append(
+        pictures.append(
             Picture(
                 "depth" if len(metrics) == 1 else f"depth-{slug(name)}",
                 f"Test {_name(name)} over layers",
@@ -292,7 +292,7 @@ def depth_pictures(groups: Sequence[Group]) -> list[Picture]:
                 caption,
             )
         )
-    return found
+    return pictures
 
 
 def on_depth_curve(group: Group, groups: Sequence[Group]) -> bool:

@@ -136,15 +136,15 @@ def _variables() -> str:
 
 
 def _anchors(report: Report) -> list[str]:
-    found: list[str] = []
+    anchors: list[str] = []
     for section in report.sections:
         anchor = slug(section.title)
         number = 2
-        while anchor in found:
+        while anchor in anchors:
             anchor = f"{slug(section.title)}-{number}"
             number += 1
-        found.append(anchor)
-    return found
+        anchors.append(anchor)
+    return anchors
 
 
 def _block(block: Block, number: int) -> str:

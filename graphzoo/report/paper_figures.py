@@ -58,7 +58,7 @@ def paper_pictures(groups: Sequence[Group]) -> list[Picture]:
     finished = [(number, group) for number, group in enumerate(groups) if group.figures()]
     if len(groups) == 1:
         return _of_one(groups[0]) if finished else []
-    found = []
+    pictures = []
     for name in dict.fromkeys(name for _, group in finished for name in _compared(group)):
         panels: dict[str, list[_Row]] = {}
         for number, group in finished:
@@ -66,8 +66,8 @@ def paper_pictures(groups: Sequence[Group]) -> list[Picture]:
                 label = group.short or group.label.replace(f" on {group.first.data}", "", 1)
                 panels.setdefault(group.first.data, []).append(_row(group, name, label, color(number)))
         kept = {data: rows for data, rows in panels.items() if any(row.paper for row in rows)}
-        found.append(_picture(name.removeprefix("test/"), kept))
-    return found
+        pictures.append(_picture(name.removeprefix("test/"), kept))
+    return pictures
 
 
 def _of_one(group: Group) -> list[Picture]:
@@ -76,12 +76,12 @@ def _of_one(group: Group) -> list[Picture]:
         short = name.removeprefix("test/")
         unit = "%" if short in PERCENT else short if short in _LOWER_IS_BETTER else ""
         units.setdefault(unit, []).append(name)
-    found = []
+    pictures = []
     for names in units.values():
         rows = [_row(group, name, _name(name.removeprefix("test/")), color(0)) for name in names]
         short = names[0].removeprefix("test/")
-        found.append(_picture(short, {group.first.data: rows}, several=False, alone=len(units) == 1))
-    return found
+        pictures.append(_picture(short, {group.first.data: rows}, several=False, alone=len(units) == 1))
+    return pictures
 
 
 def _compared(group: Group) -> list[str]:
@@ -135,7 +135,7 @@ def _picture(
 
 
 def _caption(panels: dict[str, list[_Row]]) -> str:
-    rows = [row for found in panels.values() for row in found]
+    rows = [row for panel in panels.values() for row in panel]
     told = []
     if any(row.deviation is not None for row in rows):
         told.append("Bars are one standard deviation over the runs.")

@@ -121,15 +121,15 @@ def _note(groups: Sequence[Group], *, single: bool) -> str:
 
 def _selections(groups: Sequence[Group]) -> list[str]:
     """Which checkpoints the figures are of."""
-    found: dict[str, list[str]] = {}
+    by_selection: dict[str, list[str]] = {}
     for group in groups:
         for record in group.records:
             if record.tested and (selection := selection_of(record.result)):
                 of = record.name if len(groups) == 1 else group.label
-                found.setdefault(selection, []).append(of)
+                by_selection.setdefault(selection, []).append(of)
     told = []
-    for selection, names in found.items():
-        of = f" of {_listed(list(dict.fromkeys(names)))}" if len(found) > 1 else ""
+    for selection, names in by_selection.items():
+        of = f" of {_listed(list(dict.fromkeys(names)))}" if len(by_selection) > 1 else ""
         words = selection if selection in SELECTED[1:] else f"checkpoint with the {selection}"
         told.append(f"Test figures{of} are those of the {words}.")
     return told

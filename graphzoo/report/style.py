@@ -222,8 +222,8 @@ def inline_svg(figure: Figure, prefix: str, label: str) -> str:
 def _references(element: ElementTree.Element) -> Iterator[str | None]:
     yield element.attrib.get(_LINK, "").removeprefix("#") or None
     for value in element.attrib.values():
-        if found := re.fullmatch(r"url\(#(.+)\)", value):
-            yield found[1]
+        if match := re.fullmatch(r"url\(#(.+)\)", value):
+            yield match[1]
 
 
 def _tidy(element: ElementTree.Element, prefix: str, wanted: set[str]) -> None:

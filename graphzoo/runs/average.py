@@ -26,7 +26,7 @@ def read_results(directory: Path, runs: list[Run]) -> list[dict[str, Any]]:
     Raises:
         UsageError: naming the run that is missing or that differs.
     """
-    found: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
     for run in runs:
         path = directory / run.folder / "results.json"
         try:
@@ -37,9 +37,9 @@ def read_results(directory: Path, runs: list[Run]) -> list[dict[str, Any]]:
                 f"{run}: {path} is missing or damaged\n"
                 f"Move {path.parent} away; the same command then runs it again"
             ) from error
-        found.append(result)
+        results.append(result)
     for what, key in (("settings", "config_hash"), ("data", "data_fingerprint"), ("graphzoo", "versions")):
-        values = [result.get(key) for result in found]
+        values = [result.get(key) for result in results]
         if key == "versions":
             values = [(value or {}).get("graphzoo") for value in values]
         usual = max(values, key=values.count)
@@ -50,7 +50,7 @@ def read_results(directory: Path, runs: list[Run]) -> list[dict[str, Any]]:
                 f"{run} has other {what} than the other runs ({value}, there {usual}): no mean\n"
                 f"Move {directory / run.folder} away; the same command then runs it again"
             )
-    return found
+    return results
 
 
 def write_row(

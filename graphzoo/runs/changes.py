@@ -69,7 +69,7 @@ def changed_settings(record: Record) -> dict[str, tuple[Any, Any]]:
     Returns:
         Name -> (this run's value, the usual one). Empty for a run without config.yaml.
     """
-    found = {
+    changes = {
         name: value
         for name, value in flatten(record.config).items()
         if name.partition(".")[0] in _SECTIONS and name not in _NO_MATTER
@@ -78,11 +78,11 @@ def changed_settings(record: Record) -> dict[str, tuple[Any, Any]]:
     usual = _defaults(record.config) | usual
     if record.config:
         recipe = {"trainer": {"callbacks": usual.get("trainer.callbacks")}}
-        found["trainer.callbacks"] = _plain_callbacks(record.config)
+        changes["trainer.callbacks"] = _plain_callbacks(record.config)
         usual["trainer.callbacks"] = _plain_callbacks(recipe)
     return {
         name: (value, usual.get(name))
-        for name, value in found.items()
+        for name, value in changes.items()
         if not _same(value, usual.get(name)) and not name.endswith(".seed")
     }
 
@@ -215,10 +215,10 @@ def _recipe_words(record: Record) -> list[str]:
 
 
 def _of_presets(record: Record) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for preset in _presets(record):
-        found |= flatten(read_settings(preset.path))
-    return found
+        settings |= flatten(read_settings(preset.path))
+    return settings
 
 
 def presets_digest(record: Record) -> str:
@@ -249,31 +249,31 @@ def _defaults(config: Mapping[str, Any]) -> dict[str, Any]:
     """Default values in the signatures of the classes that the configuration names."""
     model = config.get("model") or {}
     encoder = (model.get("init_args") or {}).get("encoder") if isinstance(model, dict) else None
-    found = []
+    parts = []
     for prefix, described in (("model", model), ("model.encoder", encoder), ("data", config.get("data"))):
         path = described.get("class_path") if isinstance(described, dict) else None
         if isinstance(path, str):
-            found.append((prefix, path))
-    return dict(_defaults_of(tuple(found)))
+            parts.append((prefix, path))
+    return dict(_defaults_of(tuple(parts)))
 
 
 @functools.cache
 def _defaults_of(classes: tuple[tuple[str, str], ...]) -> Mapping[str, Any]:
     """The same of prefixes and class paths; a report asks twice for each of its settings."""
     trainer = load_class("lightning.pytorch.Trainer", "config.yaml")
-    found = _signature(trainer, "trainer") | {"trainer.use_distributed_sampler": False}
+    usual = _signature(trainer, "trainer") | {"trainer.use_distributed_sampler": False}
     for prefix, path in classes:
         try:
             # a class that nobody registered is not imported for a picture
-            found |= _signature(load_class(path, "config.yaml"), prefix)
+            usual |= _signature(load_class(path, "config.yaml"), prefix)
         except UsageError:
             continue
-    return found
+    return usual
 
 
 def _plain_callbacks(config: Mapping[str, Any]) -> list[dict[str, Any]] | None:
     """The callbacks that shape a training, without the arguments that their classes have anyway."""
-    found = []
+    plain = []
     for entry in shaping_callbacks(config):
         path = entry["class_path"]
         try:
@@ -282,8 +282,8 @@ def _plain_callbacks(config: Mapping[str, Any]) -> list[dict[str, Any]] | None:
             usual = {}  # a class that nobody registered is not imported for a picture
         given = entry["init_args"].items()
         arguments = {name: value for name, value in given if usual.get(f"{path}.{name}") != value}
-        found.append({"class_path": path, **({"init_args": arguments} if arguments else {})})
-    return found or None
+        plain.append({"class_path": path, **({"init_args": arguments} if arguments else {})})
+    return plain or None
 
 
 def _signature(cls: type, prefix: str) -> dict[str, Any]:

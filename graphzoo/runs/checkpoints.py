@@ -33,9 +33,9 @@ def find_runs(pattern: str = "*", root: Path = RUNS) -> list[Path]:
         pattern: What `<model>-<data>` has to match.
         root: Folder of the runs.
     """
-    found = {path.parent.parent for path in root.glob(f"{pattern}/*/checkpoints/*.ckpt")}
+    runs = {path.parent.parent for path in root.glob(f"{pattern}/*/checkpoints/*.ckpt")}
     return sorted(
-        found,
+        runs,
         key=lambda run: (max(path.stat().st_mtime for path in run.glob("checkpoints/*.ckpt")), run.name),
     )
 

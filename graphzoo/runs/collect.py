@@ -122,7 +122,7 @@ def _averaged(records: Sequence[Record], *, commands: bool) -> list[_Entry]:
     """Single runs as rows: those that differ in seed and split alone together."""
     from graphzoo.runs.record import group_records
 
-    found = []
+    entries = []
     for group in group_records(records):
         judged: dict[str | None, list[Record]] = {}
         for record in group.records:  # a test of the last checkpoint is not one of the best
@@ -130,8 +130,8 @@ def _averaged(records: Sequence[Record], *, commands: bool) -> list[_Entry]:
         for same in judged.values():
             runs = _once(same)
             row = _row_of(runs, commands=commands)
-            found.append(_Entry(row, runs[0].config, runs[0].path, single=True))
-    return found
+            entries.append(_Entry(row, runs[0].config, runs[0].path, single=True))
+    return entries
 
 
 def _once(records: Sequence[Record]) -> list[Record]:
@@ -166,7 +166,7 @@ def _row_of(runs: Sequence[Record], *, commands: bool) -> dict[str, Any]:
             "paper_std": paper.deviation if paper else None,
             "values": values,
         }
-    compared = any(found["paper"] is not None for found in metrics.values())
+    compared = any(figure["paper"] is not None for figure in metrics.values())
     splits = sorted({run.split for run in runs if run.split is not None})
     return {
         "model": first.model,
@@ -213,11 +213,11 @@ def seeds_of(row: Mapping[str, Any]) -> str:
 
 def ranges(numbers: Sequence[int]) -> str:
     """Numbers in short: `0-2, 5`."""
-    found: list[list[int]] = []
+    spans: list[list[int]] = []
     for number in sorted(numbers):
-        if found and number == found[-1][-1] + 1:
-            found[-1].append(number)
+        if spans and number == spans[-1][-1] + 1:
+            spans[-1].append(number)
         else:
-            found.append([number])
-    parts = [f"{one[0]}-{one[-1]}" if len(one) > 2 else ", ".join(map(str, one)) for one in found]
+            spans.append([number])
+    parts = [f"{one[0]}-{one[-1]}" if len(one) > 2 else ", ".join(map(str, one)) for one in spans]
     return ", ".join(parts)

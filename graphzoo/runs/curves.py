@@ -115,7 +115,7 @@ def _place(rows: Sequence[Row]) -> Curves:
     numbers = sorted(last)
     ends = [last[number] for number in numbers]
     begins = dict(zip(numbers, [-1, *ends], strict=False))
-    found: dict[str, dict[float, float]] = {}
+    by_name: dict[str, dict[float, float]] = {}
     for step, epoch, values in rows:
         where = epoch
         if where is None or where not in last:
@@ -128,8 +128,10 @@ def _place(rows: Sequence[Row]) -> Curves:
         for name, value in values.items():
             if not name.startswith("test/"):
                 # a resumed run may have logged a step twice: the later one counts
-                found.setdefault(name, {})[max(x, 0.0)] = value
-    return Curves({name: sorted(points.items()) for name, points in found.items()}, max(last, default=-1) + 1)
+                by_name.setdefault(name, {})[max(x, 0.0)] = value
+    return Curves(
+        {name: sorted(points.items()) for name, points in by_name.items()}, max(last, default=-1) + 1
+    )
 
 
 def mean_curve(curves: Sequence[Points]) -> Points:

@@ -102,13 +102,13 @@ def write_config(run: Path, text: str) -> Path | None:
 
 
 def _check_free(wanted: Path) -> None:
-    found = sorted(entry.name for entry in wanted.iterdir()) if wanted.is_dir() else []
-    if any(name in found for name in ("checkpoints", "results.json")) or _is_run_config(wanted):
+    names = sorted(entry.name for entry in wanted.iterdir()) if wanted.is_dir() else []
+    if any(name in names for name in ("checkpoints", "results.json")) or _is_run_config(wanted):
         raise UsageError(
             f"--run_dir {wanted} holds a run already, and runs are never overwritten\n"
             f"Choose another folder, or resume it: graphzoo fit --ckpt_path {wanted}"
         )
-    if others := [name for name in found if name not in _EARLY]:
+    if others := [name for name in names if name not in _EARLY]:
         raise UsageError(
             f"--run_dir {wanted} is not a run directory and not empty: it holds {', '.join(others[:3])}\n"
             "Give a folder that does not exist yet"
@@ -122,8 +122,8 @@ def _is_run_config(folder: Path) -> bool:
 
 def own_rank() -> int:
     """The number of this process among those that a launcher such as torchrun or SLURM has started."""
-    found = os.environ.get("RANK") or os.environ.get("SLURM_PROCID") or "0"
-    return int(found) if found.isdecimal() else 0
+    number = os.environ.get("RANK") or os.environ.get("SLURM_PROCID") or "0"
+    return int(number) if number.isdecimal() else 0
 
 
 def _plain(name: str) -> str:

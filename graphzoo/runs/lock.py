@@ -194,12 +194,12 @@ def _record(descriptor: int) -> dict[str, Any] | None:
     """What the file says; None for one that is empty."""
     try:
         data = os.pread(descriptor, _MOST_BYTES, 0)
-        found = json.loads(data) if data else None
+        record = json.loads(data) if data else None
     except (ValueError, RecursionError):
-        found = ""  # cut off: who wrote it died, or is just writing
-    if found is None:
+        record = ""  # cut off: who wrote it died, or is just writing
+    if record is None:
         return None
-    return {key: str(value)[:1000] for key, value in found.items()} if isinstance(found, dict) else {}
+    return {key: str(value)[:1000] for key, value in record.items()} if isinstance(record, dict) else {}
 
 
 def _may_live(record: dict[str, Any]) -> bool:

@@ -76,12 +76,12 @@ def parse_published(text: str) -> dict[str, Published]:
     >>> parse_published("acc=0.851±0.006 mrr=0.5")["test/acc"]
     Published(value=0.851, deviation=0.006)
     """
-    found: dict[str, Published] = {}
+    figures: dict[str, Published] = {}
     for pair in text.split():
         name, _, figure = pair.partition("=")
         value, _, deviation = figure.partition("±")
-        found[f"test/{name}"] = Published(float(value), float(deviation) if deviation else None)
-    return found
+        figures[f"test/{name}"] = Published(float(value), float(deviation) if deviation else None)
+    return figures
 
 
 def find_recipe(model: str, recipe: str, data: str) -> Preset | None:
@@ -95,14 +95,14 @@ def find_recipe(model: str, recipe: str, data: str) -> Preset | None:
     if not recipe.startswith(f"{model}/"):
         return None
     name = recipe.rpartition("/")[2]
-    found = find_preset("recipe", name, model=model)
-    return found if found.header.get("data", name) == data else None
+    recipe_preset = find_preset("recipe", name, model=model)
+    return recipe_preset if recipe_preset.header.get("data", name) == data else None
 
 
 def published_values(model: str, recipe: str, data: str) -> dict[str, Published]:
     """The published figures in a recipe's header, as `test/<metric>`; see `find_recipe`."""
-    found = find_recipe(model, recipe, data)
-    return {} if found is None else parse_published(found.header.get("paper", ""))
+    preset = find_recipe(model, recipe, data)
+    return {} if preset is None else parse_published(preset.header.get("paper", ""))
 
 
 def compare(mean: float, paper: float | None, paper_std: float | None) -> str:
@@ -156,7 +156,7 @@ def check_names(content: Mapping[str, Any]) -> None:
         ValueError: for a name that is too long, or none at all, and for seeds that are not numbers.
     """
     for key in ("model", "data", "recipe", "name"):
-        if not isinstance(found := content.get(key), str | None) or len(found or "") > _LONGEST_NAME:
+        if not isinstance(named := content.get(key), str | None) or len(named or "") > _LONGEST_NAME:
             raise ValueError(f"{key} is not a name of at most {_LONGEST_NAME} letters")
     for key in ("differs", "command"):
         if not isinstance(content.get(key), str | None):

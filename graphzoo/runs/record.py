@@ -73,14 +73,14 @@ class Record:
     @property
     def seed(self) -> int | None:
         """Its seed, if it is known."""
-        found = self.result.get("seed", self.config.get("seed_everything"))
-        return found if isinstance(found, int) and not isinstance(found, bool) else None
+        seed = self.result.get("seed", self.config.get("seed_everything"))
+        return seed if isinstance(seed, int) and not isinstance(seed, bool) else None
 
     @property
     def split(self) -> int | None:
         """The `split_index` of its data, where they have one."""
-        found = flatten(self.config.get("data"), "data").get("data.split_index")
-        return found if isinstance(found, int) else None
+        split = flatten(self.config.get("data"), "data").get("data.split_index")
+        return split if isinstance(split, int) else None
 
     @property
     def name(self) -> str:
@@ -92,8 +92,8 @@ class Record:
     @property
     def best_epoch(self) -> int | None:
         """Epoch of the tested checkpoint, from 0, if that was chosen on validation."""
-        found = self.result.get("best_epoch")
-        return found if isinstance(found, int) and selection_of(self.result) == SELECTED[0] else None
+        epoch = self.result.get("best_epoch")
+        return epoch if isinstance(epoch, int) and selection_of(self.result) == SELECTED[0] else None
 
     @property
     def tested(self) -> dict[str, float]:
@@ -166,9 +166,9 @@ class Group:
         """The paper's figures: of the row, else of the recipe."""
         if self.row:
             return {
-                name: Published(found["paper"], found.get("paper_std"))
-                for name, found in self.row["metrics"].items()
-                if found.get("paper") is not None
+                name: Published(figure["paper"], figure.get("paper_std"))
+                for name, figure in self.row["metrics"].items()
+                if figure.get("paper") is not None
             }
         record = self.first
         try:
@@ -188,7 +188,7 @@ def find_records(paths: Sequence[Path], damaged: list[UsageError] | None = None)
         UsageError: for a path that is not there or holds no run, and for damaged files; for the first of them
             where nothing else is left.
     """
-    found: dict[Path, Record] = {}
+    records: dict[Path, Record] = {}
     for path in paths:
         folder = (
             path.parent if path.name in ("results.json", "metrics.csv", "config.yaml", "row.json") else path
@@ -203,21 +203,21 @@ def find_records(paths: Sequence[Path], damaged: list[UsageError] | None = None)
             )
         for run in runs:
             try:
-                found.setdefault(run.absolute(), record := read_record(run))
+                records.setdefault(run.absolute(), record := read_record(run))
                 if damaged is not None:
                     _ = record.curves  # read now: later they would stop the whole report
             except UsageError as error:
                 if damaged is None:
                     raise
-                found.pop(run.absolute(), None)
+                records.pop(run.absolute(), None)
                 damaged.append(error)
-    if damaged and not found:
+    if damaged and not records:
         raise damaged[0]
-    if len(found) > _MOST_RUNS:
+    if len(records) > _MOST_RUNS:
         raise UsageError(
-            f"{len(found)} runs are more than one report can show ({_MOST_RUNS})\nName some of them"
+            f"{len(records)} runs are more than one report can show ({_MOST_RUNS})\nName some of them"
         )
-    return list(found.values())
+    return list(records.values())
 
 
 def _is_run(folder: Path) -> bool:
@@ -307,11 +307,11 @@ def read_config(path: Path) -> dict[str, Any]:
         UsageError: for a damaged file.
     """
     try:
-        found = read_settings(path)
+        settings = read_settings(path)
     except UsageError as error:
         what = str(error).partition("\n")[0]
         raise UsageError(f"{what}\nMove it away: the run is shown without its settings then") from error
-    return found if isinstance(found, dict) else {}
+    return settings if isinstance(settings, dict) else {}
 
 
 def group_records(records: Sequence[Record], damaged: list[UsageError] | None = None) -> list[Group]:
@@ -422,8 +422,8 @@ def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
     """
     if not isinstance(config, dict):
         return {prefix: config}
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for name, value in config.items():
         inner = prefix if name == "init_args" else f"{prefix}.{name}" if prefix else str(name)
-        found |= flatten(value, inner) if isinstance(value, dict) and value else {inner: value}
-    return found
+        flat |= flatten(value, inner) if isinstance(value, dict) and value else {inner: value}
+    return flat

@@ -109,8 +109,8 @@ def selection_of(result: Mapping[str, Any]) -> str | None:
         result: Its content; that of earlier versions does not say so itself.
     """
     if "selection" in result:
-        found = result["selection"]
-        return found if found in SELECTED else None
+        selection = result["selection"]
+        return selection if selection in SELECTED else None
     if result.get("best_epoch") is None:
         return None
     if Path(str(result.get("checkpoint") or "best.ckpt")).name == "best.ckpt":

@@ -34,16 +34,20 @@ def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
         table.add_column(column, justify="left" if column == "metric" else "right")
     for row in rows:
         for metric in [main_metric(row)] if named else row["metrics"]:
-            found = row["metrics"][metric]
-            name, published, difference = metric.removeprefix("test/"), found["paper"], ""
+            figure = row["metrics"][metric]
+            name, published, difference = metric.removeprefix("test/"), figure["paper"], ""
             if published is not None:
-                sign = "+" if found["mean"] >= published else "-"
-                difference = sign + format_metric(name, abs(found["mean"] - published))
-            paper = "" if published is None else spread(name, published, found["paper_std"])
-            cells = [PERCENT.get(name, name), spread(name, found["mean"], found["std"]), paper, difference]
+                sign = "+" if figure["mean"] >= published else "-"
+                difference = sign + format_metric(name, abs(figure["mean"] - published))
+            paper = "" if published is None else spread(name, published, figure["paper_std"])
+            cells = [PERCENT.get(name, name), spread(name, figure["mean"], figure["std"]), paper, difference]
             table.add_row(*map(cell, [*([row["name"] or ""] if named else []), *cells]))
     console().print(table)
-    if not named and rows[0].get("differs") and any(found["paper"] for found in rows[0]["metrics"].values()):
+    if (
+        not named
+        and rows[0].get("differs")
+        and any(figure["paper"] for figure in rows[0]["metrics"].values())
+    ):
         console().print(cell(f"differs from the paper: {rows[0]['differs']}"))
 
 

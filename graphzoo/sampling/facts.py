@@ -31,8 +31,8 @@ def edges_of_fact(graph: RelationalGraph, head: int, relation: int, tail: int) -
     inverse = (relation + graph.num_relations // 2) % graph.num_relations
     forward = (source == head) & (target == tail) & (graph.edge_type == relation)
     backward = (source == tail) & (target == head) & (graph.edge_type == inverse)
-    found: Tensor = forward | backward
-    return found
+    is_fact: Tensor = forward | backward
+    return is_fact
 
 
 class FactRemover:

@@ -111,8 +111,8 @@ class Space:
         Args:
             settings: As LightningCLI reads it, with `init_args`.
         """
-        found = {name: _look_up(settings, name) for name in self.choices}
-        return {name: value for name, value in found.items() if self.choices[name].holds(value)}
+        usual = {name: _look_up(settings, name) for name in self.choices}
+        return {name: value for name, value in usual.items() if self.choices[name].holds(value)}
 
     def absent(self, settings: Mapping[str, Any]) -> list[str]:
         """Options of model and data that a configuration does not have: the space is for another model.
@@ -187,12 +187,12 @@ def _parts(name: str) -> list[str]:
 
 
 def _look_up(settings: Mapping[str, Any], name: str) -> Any:
-    found: Any = settings
+    value: Any = settings
     for part in _parts(name):
-        if not isinstance(found, Mapping) or part not in found:
+        if not isinstance(value, Mapping) or part not in value:
             return _Absent
-        found = found[part]
-    return found
+        value = value[part]
+    return value
 
 
 class _Absent:

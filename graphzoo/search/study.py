@@ -81,15 +81,15 @@ class TrialStudy:
     @property
     def trials(self) -> list[FrozenTrial]:
         """Trials that are finished or running; interrupted ones are left out."""
-        found = self.study.get_trials(deepcopy=False)
-        return [t for t in found if _AGAIN not in t.user_attrs and t.state != TrialState.WAITING]
+        trials = self.study.get_trials(deepcopy=False)
+        return [t for t in trials if _AGAIN not in t.user_attrs and t.state != TrialState.WAITING]
 
     @property
     def judged(self) -> list[FrozenTrial]:
         """Trials with a value, the best first."""
-        found = [trial for trial in self.trials if trial.state == TrialState.COMPLETE]
+        judged = [trial for trial in self.trials if trial.state == TrialState.COMPLETE]
         sign = -1 if self.study.direction == optuna.study.StudyDirection.MAXIMIZE else 1
-        return sorted(found, key=lambda trial: (sign * float(trial.value or 0.0), trial.number))
+        return sorted(judged, key=lambda trial: (sign * float(trial.value or 0.0), trial.number))
 
     def propose(self, settings: dict[str, Any]) -> None:
         """Let the next trial begin with these settings; what they leave open is drawn."""
@@ -110,7 +110,9 @@ class TrialStudy:
                     "Write its values as a list, or take --sampler tpe"
                 )
             values.append(choice.values)
-        combinations = [dict(zip(self.space.choices, found, strict=True)) for found in product(*values)]
+        combinations = [
+            dict(zip(self.space.choices, combination, strict=True)) for combination in product(*values)
+        ]
         for settings in combinations:
             self.propose(settings)
         return len(combinations)

@@ -135,8 +135,8 @@ def _fit(folder: Path, options: list[str], window: int) -> Outcome:
         few = f"fewer than {window} validations" if window > 1 else "no validation took place"
         raise TrialFailed(_last_words(log) if status else few, status)
     outcome = Outcome(best.value, best.epoch, best.monitor, time.perf_counter() - began)
-    found: dict[str, Any] = {best.monitor: best.value, "epoch": best.epoch, "seconds": outcome.seconds}
-    (folder / "validation.json").write_text(json.dumps(found) + "\n", encoding="utf-8")
+    outcome_row: dict[str, Any] = {best.monitor: best.value, "epoch": best.epoch, "seconds": outcome.seconds}
+    (folder / "validation.json").write_text(json.dumps(outcome_row) + "\n", encoding="utf-8")
     return outcome
 
 

@@ -27,11 +27,11 @@ def read_json(path: str | os.PathLike[str], *, most: int = MOST_TEXT) -> Any:
         OSError: for what is not a regular file, too large, or cannot be read.
     """
     try:
-        found = json.loads(read_regular_text(path, most=most))
-        check_plain(found)
+        content = json.loads(read_regular_text(path, most=most))
+        check_plain(content)
     except RecursionError as error:
         raise ValueError(f"nested more than {_MOST_DEPTH} deep") from error
-    return found
+    return content
 
 
 def check_plain(value: Any, depth: int = 0) -> None:

@@ -94,14 +94,14 @@ def available_bytes(device: torch.device) -> int | None:
 
 def free_bytes() -> int | None:
     """The free memory of the machine, within the limit of a container; None where the system does not say."""
-    found = []
+    limits = []
     if (machine := _figure("/proc/meminfo", "MemAvailable:")) is not None:
-        found.append(machine * 1024)
+        limits.append(machine * 1024)
     for limit, used, parts, cached in _CGROUPS:
         most, now = (_read(f"/sys/fs/cgroup/{name}").strip() for name in (limit, used))
         if most.isdecimal() and now.isdecimal():
-            found.append(int(most) - int(now) + (_figure(f"/sys/fs/cgroup/{parts}", cached) or 0))
-    return max(0, min(found)) if found else None
+            limits.append(int(most) - int(now) + (_figure(f"/sys/fs/cgroup/{parts}", cached) or 0))
+    return max(0, min(limits)) if limits else None
 
 
 def refuse_what_cannot_fit(num_bytes: int, device: torch.device, what: str, remedy: str) -> None:
@@ -180,12 +180,12 @@ class Halves:
         Raises:
             OutOfMemoryError: if one alone is too much.
         """
-        found: list[_T] = []
+        results: list[_T] = []
         start, size = 0, max(1, total if size is None else size)
         while start < total:
             stop = min(start + min(size, self.most), total)
             try:
-                found.append(work(start, stop))
+                results.append(work(start, stop))
                 start = stop
                 continue
             except (MemoryError, RuntimeError, OSError) as error:
@@ -201,7 +201,7 @@ class Halves:
                 "out of memory while %s: going on with %d %s at a time", self.what, self.most, self.units
             )
             _empty_cache()
-        return found
+        return results
 
 
 def _explained(what: str, remedy: str, error: BaseException) -> OutOfMemoryError:

@@ -52,9 +52,9 @@ def require_regular(path: str | os.PathLike[str], *, follow: bool = True) -> os.
     Raises:
         OSError: if it is not there, or something else; `strerror` says what.
     """
-    found = os.stat(path, follow_symlinks=follow)
-    _check(found, path)
-    return found
+    facts = os.stat(path, follow_symlinks=follow)
+    _check(facts, path)
+    return facts
 
 
 def is_regular(path: str | os.PathLike[str], *, follow: bool = True) -> bool:
@@ -91,15 +91,15 @@ def open_regular(
     )
     descriptor = os.open(path, flags if follow else flags | getattr(os, "O_NOFOLLOW", 0))
     try:
-        found = os.fstat(descriptor)
-        _check(found, path)
-        if most is not None and found.st_size > most:
-            raise OSError(errno.EINVAL, f"larger than {most:,} bytes ({found.st_size:,})", os.fspath(path))
-        blocks = getattr(found, "st_blocks", None)
+        facts = os.fstat(descriptor)
+        _check(facts, path)
+        if most is not None and facts.st_size > most:
+            raise OSError(errno.EINVAL, f"larger than {most:,} bytes ({facts.st_size:,})", os.fspath(path))
+        blocks = getattr(facts, "st_blocks", None)
         # packed and network file systems count blocks in ways of their own: only gross holes are refused
-        if not holes and blocks is not None and found.st_size > MOST_TEXT + 1024 * 512 * blocks:
+        if not holes and blocks is not None and facts.st_size > MOST_TEXT + 1024 * 512 * blocks:
             raise OSError(
-                errno.EINVAL, f"almost all of its {found.st_size:,} bytes are holes", os.fspath(path)
+                errno.EINVAL, f"almost all of its {facts.st_size:,} bytes are holes", os.fspath(path)
             )
         return open(descriptor, "rb")
     except BaseException:
@@ -119,14 +119,14 @@ def read_regular(path: str | os.PathLike[str], *, most: int | None = None) -> by
         OSError: as `open_regular`.
     """
     with open_regular(path, most=most, holes=most is not None) as file:
-        found = os.fstat(file.fileno())
-        if most is None and found.st_size > MOST_TEXT:
+        facts = os.fstat(file.fileno())
+        if most is None and facts.st_size > MOST_TEXT:
             free = free_bytes()
-            if free is not None and found.st_size > free:
-                sizes = f"{found.st_size / 2**30:,.1f} GiB, and {free / 2**30:,.1f} GiB of memory are free"
+            if free is not None and facts.st_size > free:
+                sizes = f"{facts.st_size / 2**30:,.1f} GiB, and {free / 2**30:,.1f} GiB of memory are free"
                 raise OSError(errno.ENOMEM, f"it has {sizes}: give a smaller file", os.fspath(path))
-        data = file.read(found.st_size + 1)
-    if len(data) > found.st_size:
+        data = file.read(facts.st_size + 1)
+    if len(data) > facts.st_size:
         raise OSError(errno.EINVAL, "it grows while it is read", os.fspath(path))
     return data
 
@@ -165,8 +165,8 @@ def copy_regular(source: Path, target: Path, *, most: int | None = None) -> None
             left -= len(piece)
 
 
-def _check(found: os.stat_result, path: str | os.PathLike[str]) -> None:
-    if not stat.S_ISREG(found.st_mode):
-        kind = _KINDS.get(stat.S_IFMT(found.st_mode), "something else")
-        number = errno.EISDIR if stat.S_ISDIR(found.st_mode) else errno.EINVAL
+def _check(facts: os.stat_result, path: str | os.PathLike[str]) -> None:
+    if not stat.S_ISREG(facts.st_mode):
+        kind = _KINDS.get(stat.S_IFMT(facts.st_mode), "something else")
+        number = errno.EISDIR if stat.S_ISDIR(facts.st_mode) else errno.EINVAL
         raise OSError(number, f"it is {kind}, not a regular file", os.fspath(path))

@@ -55,10 +55,10 @@ def console() -> Console:
     """Where tables and lines go: never so narrow that rich finds no room for a column, and fails."""
     from rich import get_console
 
-    found = get_console()
-    if found.width < _NARROW:
-        found.width = _NARROW
-    return found
+    screen = get_console()
+    if screen.width < _NARROW:
+        screen.width = _NARROW
+    return screen
 
 
 def say(text: str) -> None:

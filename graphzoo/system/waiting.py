@@ -45,8 +45,8 @@ class TellingLock(FileLock):
 def _holder(path: Path) -> str:
     """The process that has a lock, as far as the system tells: its number, and whether it is stopped."""
     try:
-        found = path.stat()
-        wanted = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+        facts = path.stat()
+        wanted = f"{os.major(facts.st_dev):02x}:{os.minor(facts.st_dev):02x}:{facts.st_ino}"
         rows = [line.split() for line in Path("/proc/locks").read_text(encoding="ascii").splitlines()]
         # 1: FLOCK ADVISORY WRITE 1234 08:01:5678 0 EOF; those that wait have an arrow behind their number
         number = next(row[4] for row in rows if len(row) > 5 and row[5] == wanted and row[1] != "->")

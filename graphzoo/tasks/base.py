@@ -52,13 +52,13 @@ FEW_QUERIES, FEW_PAIRS, FEW_NODES, FEW_WEIGHTS = 4, 8, 16, 2**24
 
 def versions() -> dict[str, str]:
     """Versions that a result depends on."""
-    found = {"python": platform.python_version()}
+    versions_of = {"python": platform.python_version()}
     for name in ("graphzoo", "torch", "lightning", "torch-geometric", "numba", "numpy"):
         try:
-            found[name] = version(name)
+            versions_of[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return versions_of
 
 
 class Task(LightningModule):
@@ -371,8 +371,8 @@ class Task(LightningModule):
             NonFiniteError: in every process, if any of them came to `bad_scores`.
         """
         mine, self._bad_scores = self._bad_scores, ""
-        if found := next(filter(None, texts_of_processes(self.trainer, mine)), ""):
-            raise stopped(self.trainer, found)
+        if bad := next(filter(None, texts_of_processes(self.trainer, mine)), ""):
+            raise stopped(self.trainer, bad)
 
     def accumulate_micro_batches(self) -> None:
         """Let Lightning take a step after as many loader items as the data make of a batch.

@@ -80,9 +80,9 @@ def values_of_processes(trainer: Trainer, value: Tensor) -> Tensor:
     value = value.detach().reshape(1)
     if trainer.world_size == 1:
         return value
-    found = [torch.empty_like(value) for _ in range(trainer.world_size)]
-    torch.distributed.all_gather(found, value)
-    return torch.cat(found)
+    values = [torch.empty_like(value) for _ in range(trainer.world_size)]
+    torch.distributed.all_gather(values, value)
+    return torch.cat(values)
 
 
 def texts_of_processes(trainer: Trainer, text: str) -> list[str]:
@@ -96,9 +96,9 @@ def texts_of_processes(trainer: Trainer, text: str) -> list[str]:
     """
     if trainer.world_size == 1:
         return [text]
-    found = [""] * trainer.world_size
-    torch.distributed.all_gather_object(found, text)
-    return found
+    texts = [""] * trainer.world_size
+    torch.distributed.all_gather_object(texts, text)
+    return texts
 
 
 def require_finite_weights(trainer: Trainer, module: LightningModule) -> None:
@@ -114,10 +114,10 @@ def require_finite_weights(trainer: Trainer, module: LightningModule) -> None:
 
 def _good_checkpoints(trainer: Trainer) -> list[str]:
     """The files of the run's checkpoint callbacks, which are written only while all weights are finite."""
-    found = set()
+    paths = set()
     for callback in trainer.checkpoint_callbacks:
         for name in ("best_model_path", "path"):
             path = getattr(callback, name, None)
             if path and Path(path).is_file():
-                found.add(str(relative(Path(path))))
-    return sorted(found)
+                paths.add(str(relative(Path(path))))
+    return sorted(paths)

@@ -410,8 +410,8 @@ class KGCompletion(Task):
     def neighbourhoods(self) -> NeighbourhoodSpec | None:
         """How queries get their neighbourhoods: as the data say, or else as the checkpoint was trained."""
         if self._has_data():
-            found: NeighbourhoodSpec | None = self._datamodule().neighbourhoods
-            return found
+            spec: NeighbourhoodSpec | None = self._datamodule().neighbourhoods
+            return spec
         stored = self._loaded_data.get("data", {}).get("neighbourhoods")
         return None if stored is None else NeighbourhoodSpec.from_dict(stored)
 

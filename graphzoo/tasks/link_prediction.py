@@ -412,8 +412,8 @@ class LinkPrediction(Task):
         return self._prepared
 
     def _encode(self, encoder: NodeEncoder, split: str) -> Tensor:
-        found = self._prepare(encoder, split)
-        return encoder.forward_with_auxiliary(found.x, found.edge_index, **found.precomputed)[0]
+        prepared = self._prepare(encoder, split)
+        return encoder.forward_with_auxiliary(prepared.x, prepared.edge_index, **prepared.precomputed)[0]
 
     def _encode_hidden(
         self, encoder: NodeEncoder, batch: PairBatch, noise_seed: int

@@ -42,8 +42,8 @@ class PreparedGraph:
             matrix = x
         # Made in a validation before training, tensors of inference mode could not be trained on.
         with torch.inference_mode(False), torch.no_grad():
-            found = encoder.precompute(matrix, edge_index, cache=cache)
-            self.precomputed: dict[str, Any] = {name: value.to(device) for name, value in found.items()}
+            prepared = encoder.precompute(matrix, edge_index, cache=cache)
+            self.precomputed: dict[str, Any] = {name: value.to(device) for name, value in prepared.items()}
             self.x = matrix.to(device)
             self.edge_index = edge_index.to(device) if encoder.needs_edges else None
         self.source = (x, edge_index)

@@ -115,10 +115,10 @@ class ReversedQueries:
         if relation not in self._kept:
             head = torch.arange(graph.num_nodes, device=graph.edge_index.device)
             inverse = (relation + graph.num_relations // 2) % graph.num_relations
-            found = ask(head, torch.full_like(head, inverse)).float()
-            for rows in torch.split(found, _ROWS):  # in place, and no N x N table of doubles beside it
+            scores = ask(head, torch.full_like(head, inverse)).float()
+            for rows in torch.split(scores, _ROWS):  # in place, and no N x N table of doubles beside it
                 rows.copy_(self._log_probability(rows.double()))
-            self._kept[relation] = found
+            self._kept[relation] = scores
         return self._kept[relation]
 
     def _log_probability(self, scores: Tensor) -> Tensor:

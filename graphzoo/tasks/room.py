@@ -31,14 +31,14 @@ def refuse_untrainable(trainer: Trainer, module: LightningModule) -> None:
     Raises:
         UsageError: naming what is needed and what there is.
     """
-    found: nn.Module = module
+    part: nn.Module = module
     if isinstance(module, Task) and module.encoder is None:
         with trainer.precision_plugin.module_init_context():
             outline = module.outline()
         if outline is None:
             return
-        found = outline
-    weights = _sized(found)
+        part = outline
+    weights = _sized(part)
     learned = [p for p in weights if p.requires_grad]
     # Adam, which all tasks take, keeps two moments of each weight; another optimizer is put over the method.
     adam = isinstance(module, Task) and "configure_optimizers" not in vars(module)

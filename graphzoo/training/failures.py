@@ -90,7 +90,7 @@ def _no_memory(error: BaseException, state: RunState) -> str:
 
 def how_to_resume(state: RunState) -> str:
     """How a run that ended early is gone on with, or begun anew when it left no checkpoint."""
-    run = state.plan.run_dir or (Path(found) if (found := os.environ.get("GRAPHZOO_RUN_DIR")) else None)
+    run = state.plan.run_dir or (Path(named) if (named := os.environ.get("GRAPHZOO_RUN_DIR")) else None)
     if (
         state.plan.command != "fit"
         or state.plan.dry_run

@@ -144,8 +144,8 @@ def _own_events(run: Path) -> set[Path]:
 
 def _keep_plain_settings(state: RunState, config: Path, scratch: Path) -> Path:
     """Let the parser read a run's config.yaml without what could import code; the file that it reads then."""
-    found = read_settings(config)
-    kept, dropped = plain_settings(found, str(config), fit=state.plan.command == "fit")
+    settings = read_settings(config)
+    kept, dropped = plain_settings(settings, str(config), fit=state.plan.command == "fit")
     if dropped:
         tell(f"graphzoo: without --trust {config} does not set {', '.join(dropped)}\n")
     path = scratch / "config.yaml"

@@ -173,15 +173,15 @@ def header_of_configs(rest: list[str]) -> dict[str, str]:
 
 def only_configs(rest: list[str]) -> list[str]:
     """The `--config FILE` pairs among the arguments, in the two-word form."""
-    found: list[str] = []
+    configs: list[str] = []
     for position, token in enumerate(rest):
         name, equals, value = token.partition("=")
         if name in ("--config", "-c"):
-            found += [
+            configs += [
                 "--config",
                 value if equals else (rest[position + 1] if position + 1 < len(rest) else ""),
             ]
-    return found
+    return configs
 
 
 def without_configs(rest: list[str]) -> list[str]:

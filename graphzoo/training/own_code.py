@@ -63,27 +63,27 @@ def class_roots(command_line: Sequence[str], *, without: Sequence[Path] = ()) ->
     >>> sorted(class_roots(["--model.encoder=mine.Net", "--data.path", "a/b.c", "--model.lr", "0.1"]))
     ['mine']
     """
-    found: set[str] = set()
+    roots: set[str] = set()
     seen = {os.path.abspath(path) for path in without}
     words = [word.partition("=")[2] if word.startswith("--") else word for word in command_line]
     for text in [*words, *config_files(command_line)]:
-        _collect(text, found, seen)
-    return found
+        _collect(text, roots, seen)
+    return roots
 
 
-def _collect(value: Any, found: set[str], seen: set[str]) -> None:
+def _collect(value: Any, roots: set[str], seen: set[str]) -> None:
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, list):
         for item in value:
-            _collect(item, found, seen)
+            _collect(item, roots, seen)
     elif isinstance(value, str):
-        found.update(match.group(1) for match in _DOTTED.finditer(value))
+        roots.update(match.group(1) for match in _DOTTED.finditer(value))
         # the parser takes such a file in place of a value
         if value.endswith(_SETTINGS) and os.path.abspath(value) not in seen and os.path.isfile(value):
             seen.add(os.path.abspath(value))
             with contextlib.suppress(UsageError):  # the parser will tell what is wrong with it
-                _collect(read_settings(Path(value)), found, seen)
+                _collect(read_settings(Path(value)), roots, seen)
 
 
 class _OwnCode(MetaPathFinder):

@@ -66,16 +66,16 @@ def config_files(command_line: Sequence[Any]) -> list[str]:
     >>> config_files(["--config", "a", "--config=b", "-c", "d", "-c=e", "-cf"])
     ['a', 'b', 'd', 'e', 'f']
     """
-    found = []
+    files = []
     words = [str(word) for word in command_line]
     for position, word in enumerate(words):
         if word in ("--config", "-c"):
-            found += words[position + 1 : position + 2]
+            files += words[position + 1 : position + 2]
         elif word.startswith("--config="):
-            found.append(word.removeprefix("--config="))
+            files.append(word.removeprefix("--config="))
         elif word.startswith("-c") and not word.startswith("--"):
-            found.append(word[2:].removeprefix("="))
-    return found
+            files.append(word[2:].removeprefix("="))
+    return files
 
 
 def innermost(error: BaseException) -> BaseException:
@@ -157,12 +157,12 @@ def _unknown(option: str, options: list[str]) -> str:
     group, _, last = option.rpartition(".")
     siblings = [known for known in options if known.rpartition(".")[0] == group]
     near = nearest(last, [known.rpartition(".")[2] for known in siblings])
-    found = [f"{group}.{name}" if group else name for name in near]
+    names = [f"{group}.{name}" if group else name for name in near]
     elsewhere = {known.rpartition(".")[2]: known for known in reversed(options) if known not in siblings}
-    found += [elsewhere[name] for name in nearest(last, elsewhere, count=2)]
-    if not found and not option.startswith("-"):
-        found = nearest(option, GROUPS)
-    hint = f"Did you mean: {', '.join(found[:3])}?" if found else "The long list: add --help-all"
+    names += [elsewhere[name] for name in nearest(last, elsewhere, count=2)]
+    if not names and not option.startswith("-"):
+        names = nearest(option, GROUPS)
+    hint = f"Did you mean: {', '.join(names[:3])}?" if names else "The long list: add --help-all"
     return f"unknown option {option}\n{hint}"
 
 
@@ -280,8 +280,8 @@ def _siblings(option: str, command_line: list[str]) -> list[str]:
         },
     }
     group = option.rpartition(".")[0].replace(".init_args", "")
-    found = [f"{group}.{name}" for name in _parameters(classes.get(group))]
-    return found + [
+    names = [f"{group}.{name}" for name in _parameters(classes.get(group))]
+    return names + [
         f"{other}.{name}" for other in classes if other != group for name in _parameters(classes[other])
     ]
 

@@ -201,9 +201,9 @@ def _model(value: str | None) -> Preset | str | None:
     try:
         return find_preset("model", value)
     except UsageError as error:
-        found = nearest_model(value)
+        close = nearest_model(value)
         hint = (
-            f"Did you mean: {', '.join(found)}?" if found else f"There are: {', '.join(model_names()[:8])}."
+            f"Did you mean: {', '.join(close)}?" if close else f"There are: {', '.join(model_names()[:8])}."
         )
         raise UsageError(
             join_lines(f"unknown model {value!r}", hint, "`graphzoo list` shows all names.")

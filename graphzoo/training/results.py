@@ -114,16 +114,16 @@ def _content(
     }
 
 
-def _title(state: RunState, split: str, found: Mapping[str, Any]) -> str:
+def _title(state: RunState, split: str, results: Mapping[str, Any]) -> str:
     """What was evaluated: model, data, split, checkpoint, protocol."""
     title = f"{state.model} on {state.data}: {_WORDS[split]}"
-    if found["checkpoint"] is not None:
-        title += f", {Path(found['checkpoint']).name}"
-    if found["checkpoint_epoch"] is not None:
-        title += f" of epoch {found['checkpoint_epoch'] + 1}"
-    if found["protocol"]:
-        title += f", {found['protocol']}"
-    return title + (", never validated" if found["selection"] == SELECTED[2] else "")
+    if results["checkpoint"] is not None:
+        title += f", {Path(results['checkpoint']).name}"
+    if results["checkpoint_epoch"] is not None:
+        title += f" of epoch {results['checkpoint_epoch'] + 1}"
+    if results["protocol"]:
+        title += f", {results['protocol']}"
+    return title + (", never validated" if results["selection"] == SELECTED[2] else "")
 
 
 def _changed(run_dir: Path, result: dict[str, Any], config: Mapping[str, Any]) -> dict[str, str]:

@@ -42,30 +42,30 @@ def differences(
     Returns:
         {option: (the checkpoint's value, the command's)}; options as written on the command line.
     """
-    found: dict[str, tuple[Any, Any]] = {}
+    differing: dict[str, tuple[Any, Any]] = {}
     task = config.get("model") or {}
     model = task.get("init_args") or {}
     if saved := checkpoint.get("hyper_parameters") or {}:
-        found |= _compare("--model", saved, model, task.get("class_path"), {"encoder"})
+        differing |= _compare("--model", saved, model, task.get("class_path"), {"encoder"})
     described = checkpoint.get("graphzoo", {}).get("encoder", {})
     encoder = model.get("encoder") or {}
     if described and encoder:
         if _public(described["class_path"]) != _public(encoder.get("class_path", described["class_path"])):
-            found["--model.encoder"] = (described["class_path"], encoder["class_path"])
+            differing["--model.encoder"] = (described["class_path"], encoder["class_path"])
         else:
             arguments = encoder.get("init_args") or {}
             path = described["class_path"]
-            found |= _compare("--model.encoder", described["init_args"], arguments, path)
+            differing |= _compare("--model.encoder", described["init_args"], arguments, path)
     before, now = (trained or {}).get("data") or {}, config.get("data") or {}
     if before:
         old, new = before.get("init_args") or {}, now.get("init_args") or {}
-        found |= _compare("--data", old, new, now.get("class_path"), _HARMLESS)
+        differing |= _compare("--data", old, new, now.get("class_path"), _HARMLESS)
     # Without the callback the averages would be taken for the weights that the optimiser was moving.
     if "averaging_state" in checkpoint and "Averaging" not in str(
         (config.get("trainer") or {}).get("callbacks")
     ):
-        found["--trainer.callbacks"] = ("moving averages of the weights", "none")
-    return found
+        differing["--trainer.callbacks"] = ("moving averages of the weights", "none")
+    return differing
 
 
 def _compare(
@@ -76,14 +76,14 @@ def _compare(
     An option may be younger than the checkpoint, or be gone since: then nothing else says that it differs.
     """
     usual = _usual_values(class_path)
-    found = {}
+    differing = {}
     for name in dict.fromkeys([*old, *new]):
         if name.startswith("_") or name in harmless:
             continue
         there, here = (side.get(name, usual.get(name)) for side in (old, new))
         if there != here:
-            found[f"{group}.{name}"] = (there, here)
-    return found
+            differing[f"{group}.{name}"] = (there, here)
+    return differing
 
 
 def _usual_values(class_path: str | None) -> dict[str, Any]:
@@ -92,11 +92,11 @@ def _usual_values(class_path: str | None) -> dict[str, Any]:
     cls = getattr(sys.modules.get(module), name, None)
     if not isinstance(cls, type):
         return {}
-    found = {}
+    usual = {}
     for parameter in inspect.signature(cls).parameters.values():
         value = None if parameter.default is parameter.empty else parameter.default
-        found[parameter.name] = list(value) if isinstance(value, tuple) else value
-    return found
+        usual[parameter.name] = list(value) if isinstance(value, tuple) else value
+    return usual
 
 
 def _public(class_path: str) -> str:
@@ -243,13 +243,13 @@ def compare(plan: Plan, path: Path, config: dict[str, Any]) -> tuple[dict[str, A
         trained = read_settings(plan.source_run / "config.yaml")
         if not isinstance(trained, dict):
             raise UsageError(f"{plan.source_run / 'config.yaml'} holds no settings")
-    found = differences(checkpoint, config, trained)
+    differing = differences(checkpoint, config, trained)
     if plan.command != "fit":
-        check_shape(found, path)
+        check_shape(differing, path)
         return checkpoint, None
     check_resumable(checkpoint, path)
-    check_resume(found, path, override=plan.override)
-    return checkpoint, make_guard(checkpoint, found, override=plan.override)
+    check_resume(differing, path, override=plan.override)
+    return checkpoint, make_guard(checkpoint, differing, override=plan.override)
 
 
 def make_guard(

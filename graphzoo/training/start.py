@@ -38,8 +38,8 @@ def settings_of(command: str, options: list[str]) -> dict[str, Any]:
         status = run_plan(make_plan(command, [*options, "--print_config"]))
     if status:
         raise UsageError(refused.getvalue().strip().removeprefix("graphzoo: "))
-    found: dict[str, Any] = yaml.safe_load(said.getvalue())
-    return found
+    settings: dict[str, Any] = yaml.safe_load(said.getvalue())
+    return settings
 
 
 def one_device(words: list[str]) -> list[str]:

@@ -132,10 +132,10 @@ def _is_own_class(class_path: str) -> bool:
     if root not in _PACKAGES:
         return True  # a plug-in, or imported already
     try:
-        found = getattr(import_module(module), name, None)
+        cls = getattr(import_module(module), name, None)
     except ImportError:
         return False
-    return isinstance(found, type) and found.__module__.partition(".")[0] in _PACKAGES
+    return isinstance(cls, type) and cls.__module__.partition(".")[0] in _PACKAGES
 
 
 def _callbacks(value: Any, origin: str, *, fit: bool) -> list[Any] | None:

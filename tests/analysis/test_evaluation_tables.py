@@ -278,7 +278,7 @@ def test_an_index_cannot_name_files_elsewhere(tmp_path):
     content = json.loads(path.read_text())
     content["tables"][0]["name"] = "../../secret"
     path.write_text(json.dumps(content))
-    with pytest.raises(UsageError, match="no name of a table"):
+    with pytest.raises(UsageError, match="not a name of a table"):
         Evaluation.load(tmp_path / "test")
 
 

@@ -112,7 +112,7 @@ def test_a_step_that_runs_out_of_memory_says_what_takes_less(fit, workplace):
     breaks = ["--trainer.callbacks+=helpers.own.RunOut", "--trainer.callbacks.step=1"]
     result = dry(fit, *breaks, status=1)
     assert "out of memory" in result.err and "Take a smaller --data.micro_batch_size" in result.err
-    assert "Go on" not in result.err and "Begin anew" not in result.err
+    assert "Resume with" not in result.err and "Start again" not in result.err
     assert not list(workplace.glob("runs*"))
 
 

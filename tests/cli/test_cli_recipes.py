@@ -86,7 +86,7 @@ def test_reproduce_resumes_and_never_runs_a_finished_seed_again(cli, results, mo
     row = Path("runs/reproduce/knowformer-umls-umls-demo")
 
     stopped = cli(*command, *stop)
-    assert stopped.status == 143 and "goes on from here" in stopped.err
+    assert stopped.status == 143 and "to continue" in stopped.err
     assert not (row / "seed-0/results.json").exists()
     done = cli(*command, *stop)  # seed 0 goes on, seed 1 is stopped in its turn
     assert done.status == 143 and "seed 0: goes on" in done.err and "seed 1: starts" in done.err
@@ -154,7 +154,7 @@ def test_reproduce_runs_each_seed_in_a_clean_process_and_removes_nothing(cli, mo
         monkeypatch.setenv(name, "1")
     for number in (1, 2):
         result = cli("reproduce", "knowformer", "umls", "--out=row")
-        assert result.status == 143 and "goes on from here" in result.err
+        assert result.status == 143 and "to continue" in result.err
         assert (finished_row / f"seed-1.stopped-{number}").is_dir()
         (finished_row / "seed-1").mkdir()
     assert (finished_row / "seed-1.stopped-1/notes.txt").is_file()

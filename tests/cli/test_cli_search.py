@@ -98,7 +98,7 @@ def test_a_trial_that_was_stopped_is_run_again(search):
     stop = ["--trainer.callbacks+=helpers.own.SendSignal", "--trainer.callbacks.epoch=1",
             "--trainer.callbacks.batch=0"]  # fmt: skip
     stopped = search("--trials=2", *stop, status=143)
-    assert "stopped. The same command goes on" in stopped.err
+    assert "stopped. Run the same command to continue" in stopped.err
     assert not (FOLDER / "trials.csv").exists() and not (FOLDER / "best.yaml").exists()
     # The same settings come again; other trials' folders are left as they are.
     again = search("--trials=2", *stop, status=143)

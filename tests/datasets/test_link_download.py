@@ -133,7 +133,7 @@ def test_damaged_archive_never_stays(mirror, local, monkeypatch, tmp_path):
 def test_names():
     with pytest.raises(ValueError, match="Did you mean: citeseer-link"):
         download("citeser-link")
-    with pytest.raises(ValueError, match="links stands for your own files"):
+    with pytest.raises(ValueError, match="links means your own files"):
         download("links")
 
 

@@ -174,9 +174,9 @@ def test_a_plug_in_may_be_registered_under_a_shorter_path(copied_run, tmp_path, 
         ("subprocess.Popen", r"names the class subprocess\.Popen, which is neither|no QueryEncoder"),
         ("graphzoo.encoders.QuickFormer", "cannot be imported"),
         ("graphzoo.nowhere.KnowFormer", "cannot be imported"),
-        ("graphzoo.cli.main", "no class"),
+        ("graphzoo.cli.main", "not a class"),
         ("graphzoo.tasks.KGCompletion", "no QueryEncoder"),
-        ("KnowFormer", "no dotted class path"),
+        ("KnowFormer", "not a dotted class path"),
     ],
 )
 def test_classes_of_the_wrong_kind(copied_run, class_path, message):

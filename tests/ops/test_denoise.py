@@ -268,7 +268,7 @@ def test_a_damaged_file_is_made_anew(damage, settings, calls, caplog):
     whole = path.read_bytes()
     path.write_bytes(DAMAGES[damage](whole))
     assert torch.equal(cached_denoise(x, edges, **settings), expected)
-    assert len(calls) == 2 and "made anew" in caplog.text and path.name in caplog.text
+    assert len(calls) == 2 and "computed again" in caplog.text and path.name in caplog.text
     assert path.read_bytes() == whole
     assert torch.equal(cached_denoise(x, edges, **settings), expected)
     assert len(calls) == 2

@@ -222,7 +222,7 @@ def test_a_damaged_lock_file_is_no_lock(tmp_path, text):
 def test_a_link_in_place_of_the_lock_is_not_followed(tmp_path):
     (tmp_path / "victim").write_text("kept")
     (tmp_path / LOCK).symlink_to(tmp_path / "victim")
-    with pytest.raises(UsageError, match="no file that a run writes"):
+    with pytest.raises(UsageError, match="not a file that a run writes"):
         RunLock(tmp_path).take()
     assert (tmp_path / "victim").read_text() == "kept"
 

@@ -49,7 +49,7 @@ def test_a_space_is_read(tmp_path):
         ("space: {model.lr: {low: 0, high: .inf}}", "model.lr is"),
         ("space: {model.lr: {low: a, high: b}}", "model.lr is"),
         ("space: {model.lr: [1]}\noptions: [1]", "`options` has to be a mapping"),
-        ("space: {model.lr: [1]}\noptions: {model.lr: 2}", "stands in `space` and in `options`"),
+        ("space: {model.lr: [1]}\noptions: {model.lr: 2}", "is in both `space` and `options`"),
     ],
 )
 def test_wrong_spaces_are_refused_by_name(tmp_path, text, message):

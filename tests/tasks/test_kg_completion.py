@@ -363,7 +363,7 @@ def test_misuse_is_explained(tmp_path, family):
     class NodesOnly(torch.nn.Module):
         pass
 
-    with pytest.raises(TypeError, match="needs a QueryEncoder; NodesOnly is none"):
+    with pytest.raises(TypeError, match="needs a QueryEncoder; NodesOnly is not one"):
         fitted(tmp_path, family, KGCompletion(lambda spec: NodesOnly()))
     with pytest.raises(ValueError, match="leave it out instead of asking for 3"):
         fitted(tmp_path, family, data={"micro_batch_size": 4}, accumulate_grad_batches=3)

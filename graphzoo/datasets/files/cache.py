@@ -32,10 +32,10 @@ _Graph = TypeVar("_Graph")
 
 def find_split(folder: Path, split: str, suffixes: Sequence[str] = _SUFFIXES) -> Path | None:
     """The file of a split in a folder, or None; two candidates are an error."""
-    found = [path for suffix in suffixes if (path := folder / f"{split}{suffix}").is_file()]
-    if len(found) > 1:
-        raise DataError(f"{folder}: both {found[0].name} and {found[1].name}; keep one of them")
-    return found[0] if found else None
+    paths = [path for suffix in suffixes if (path := folder / f"{split}{suffix}").is_file()]
+    if len(paths) > 1:
+        raise DataError(f"{folder}: both {paths[0].name} and {paths[1].name}; keep one of them")
+    return paths[0] if paths else None
 
 
 def remember_as(

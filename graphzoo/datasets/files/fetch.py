@@ -91,10 +91,10 @@ def provide_files(
     """
     places = data_places(folder, root)
     preferred = places[0]
-    found = find_files(places, wanted)
-    missing = [file for file in wanted if file.path not in found]
+    paths = find_files(places, wanted)
+    missing = [file for file in wanted if file.path not in paths]
     if not missing:
-        return found
+        return paths
     remedy = partial(_remedy, name, folder, preferred)
     urls = {file.path: _addresses(file, folder) for file in missing}
     if not all(urls.values()):
@@ -109,8 +109,8 @@ def provide_files(
     target.mkdir(parents=True, exist_ok=True)
     with locked(target / ".download.lock"):
         # another process may have fetched everything while this one waited
-        found = find_files(places, wanted)
-        if missing := [file for file in wanted if file.path not in found]:
+        paths = find_files(places, wanted)
+        if missing := [file for file in wanted if file.path not in paths]:
             _say(f"graphzoo: fetching {name} ({_listed(missing)}{_total(missing)}) into {target}")
         for file in missing:
             path = target / file.path
@@ -119,8 +119,8 @@ def provide_files(
                 _fetch(urls[file.path], path, file.verify)
             except DownloadError as error:
                 raise DownloadError(remedy([file], urls[file.path], str(error))) from error
-            found[file.path] = path
-    return found
+            paths[file.path] = path
+    return paths
 
 
 def data_places(folder: str, root: str | os.PathLike[str] | None = None) -> list[Path]:
@@ -130,15 +130,15 @@ def data_places(folder: str, root: str | os.PathLike[str] | None = None) -> list
 
 def find_files(places: Sequence[Path], wanted: Sequence[RemoteFile]) -> dict[str, Path]:
     """Those of the files that lie in one of the folders, the first one that has them; by their `path`."""
-    found = {}
+    paths = {}
     for file in wanted:
         stem = file.path.removesuffix(Path(file.path).suffix)
         names = [file.path, *(stem + suffix for suffix in file.alternatives)]
         candidates = [place / name for place in places for name in names]
         path = next((candidate for candidate in candidates if candidate.is_file()), None)
         if path is not None:
-            found[file.path] = path
-    return found
+            paths[file.path] = path
+    return paths
 
 
 def _addresses(file: RemoteFile, folder: str) -> list[str]:

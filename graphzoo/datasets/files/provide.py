@@ -95,9 +95,9 @@ def _provide_archive(
     """Unpack the files from the archive; if it does not lie there, it is fetched and dropped afterwards."""
     places = data_places(source.folder, root)
     needed = {file.path for file in source.files if not file.optional}
-    found = find_files(places, files)
-    if needed <= found.keys():
-        return found
+    paths = find_files(places, files)
+    if needed <= paths.keys():
+        return paths
     name = archive.url.rsplit("/", 1)[1]
     check = partial(verify_zip, members=[archive.prefix + path for path in sorted(needed)])
     wanted = RemoteFile(name, (archive.url,), check, archive.num_bytes)
@@ -113,17 +113,17 @@ def _provide_archive(
     target.mkdir(parents=True, exist_ok=True)
     with locked(target / ".unpack.lock"):
         # another process may have done everything while this one waited
-        found = find_files(places, files)
-        if not needed <= found.keys():
+        paths = find_files(places, files)
+        if not needed <= paths.keys():
             path = provide_archive()[name]
-            found = _unpack(source, archive, path, target)
+            paths = _unpack(source, archive, path, target)
             if not was_there:
                 path.unlink(missing_ok=True)
-    return found
+    return paths
 
 
 def _unpack(source: FileSource, archive: Archive, path: Path, target: Path) -> dict[str, Path]:
-    found = {}
+    paths = {}
     try:
         with zipfile.ZipFile(path) as content:
             present = set(content.namelist())
@@ -131,12 +131,12 @@ def _unpack(source: FileSource, archive: Archive, path: Path, target: Path) -> d
                 member = archive.prefix + file.path
                 if file.optional and member not in present:
                     continue
-                found[file.path] = target / file.path
+                paths[file.path] = target / file.path
                 with content.open(member) as stream:
-                    write_atomically(found[file.path], partial(shutil.copyfileobj, stream))
+                    write_atomically(paths[file.path], partial(shutil.copyfileobj, stream))
     except (zipfile.BadZipFile, zlib.error, KeyError, EOFError) as error:
         raise DataError(
             f"{path}: not the archive of {source.name} ({reason(error)}); delete it to fetch it again"
         ) from error
     _log.info("%s: unpacked into %s", source.name, target)
-    return found
+    return paths

@@ -83,9 +83,9 @@ class AnswerIndex:
             return torch.zeros_like(head), torch.zeros_like(head)
         key = head * 2 * self.num_relations + relation
         position = torch.searchsorted(self._query, key).clamp_(max=self._query.numel() - 1)
-        found = self._query[position] == key
+        is_known = self._query[position] == key
         start = self._start[position]
-        return start, torch.where(found, self._start[position + 1] - start, torch.zeros_like(start))
+        return start, torch.where(is_known, self._start[position + 1] - start, torch.zeros_like(start))
 
 
 def _check_range(values: Tensor, size: int, what: str) -> None:

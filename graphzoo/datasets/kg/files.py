@@ -45,8 +45,8 @@ def provide(
         check = partial(verify_triples, facts=facts, source=source, split=split)
         addresses = tuple(url.format(split=split) for url in urls)
         wanted.append(RemoteFile(f"{split}.txt", addresses, check, facts.num_bytes, (".txt.gz",)))
-    found = provide_files(source.name, f"kg/{folder}", wanted, root=root, download=download)
-    return {split: found[f"{split}.txt"] for split in _SPLITS}
+    paths = provide_files(source.name, f"kg/{folder}", wanted, root=root, download=download)
+    return {split: paths[f"{split}.txt"] for split in _SPLITS}
 
 
 def verify_triples(part: Path, facts: FileFacts, source: KGSource, split: str) -> None:

@@ -20,13 +20,13 @@ Parsed = tuple[KnowledgeGraph, list[str]]
 
 def label_files(folder: Path) -> dict[str, Path]:
     """The files with readable texts of entities and relations that lie beside the triples."""
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for kind, stems in _LABELS.items():
         for stem in stems:
             path = find_split(folder, stem, (".txt", ".txt.gz"))
             if path is not None:
-                found.setdefault(kind, path)
-    return found
+                paths.setdefault(kind, path)
+    return paths
 
 
 def with_labels(graph: KnowledgeGraph, files: Mapping[str, Path]) -> KnowledgeGraph:

@@ -313,10 +313,10 @@ def _wrong_columns(source: str, line: int, content: str, found: int, bad_lines: 
 
 def _header_order(first: list[str]) -> list[int] | None:
     """Positions of head, relation, tail when `first` is a header, else None."""
-    found = [name.strip().lower() for name in first]
+    columns = [name.strip().lower() for name in first]
     for header in _HEADERS:
-        if all(name in found for name in header):
-            return [found.index(name) for name in header]
+        if all(name in columns for name in header):
+            return [columns.index(name) for name in header]
     return None
 
 

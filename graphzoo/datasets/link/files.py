@@ -25,9 +25,9 @@ def download_link_files(name: str, *, root: str | os.PathLike[str] | None = None
         folder = download_node_files(source.node_graph, root=root)
     for part in (source, source.heart):
         if part.files and _has_address(part):
-            found = provide_source_files(part, root=root)
+            paths = provide_source_files(part, root=root)
             if part is source:
-                path, file = next(iter(found.items()))
+                path, file = next(iter(paths.items()))
                 folder = file.parents[path.count("/")]
     assert folder is not None, f"{name} has neither a graph nor files with an address"
     return folder

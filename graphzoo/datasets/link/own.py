@@ -129,8 +129,8 @@ def _parse(
     links = {}
     for part in (_EDGES, *SPLITS):
         if part in pairs:
-            links[part], found = _tidy(pairs[part], lists[part], num_nodes, directed)
-            notices += found
+            links[part], notes = _tidy(pairs[part], lists[part], num_nodes, directed)
+            notices += notes
     if _EDGES not in links:
         notices += _separate(links, lists, num_nodes, directed)
         notices += _unseen(links, lists, node_names)
@@ -237,9 +237,9 @@ def _check_negatives(
 ) -> None:
     known = torch.unique(pair_keys(torch.cat(list(links.values())), num_nodes, is_directed=directed))
     for part in _NEGATIVES:
-        source, found = lists[part], pairs[part]
-        wrong = in_keys(pair_keys(found, num_nodes, is_directed=directed), known)
-        wrong |= found[:, 0] == found[:, 1]
+        source, negatives = lists[part], pairs[part]
+        wrong = in_keys(pair_keys(negatives, num_nodes, is_directed=directed), known)
+        wrong |= negatives[:, 0] == negatives[:, 1]
         if bool(wrong.any()):
             row = int(np.flatnonzero(wrong.numpy())[0])
             raise DataError(

@@ -111,12 +111,12 @@ def read_gzipped(path: Path) -> bytes:
         return data
     try:
         with gzip.open(io.BytesIO(data)) as stream:
-            found = stream.read(_MOST_BYTES + 1)
+            content = stream.read(_MOST_BYTES + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path}: damaged or cut off ({reason(error)}); fetch it again") from error
-    if len(found) > _MOST_BYTES:
+    if len(content) > _MOST_BYTES:
         raise DataError(f"{path}: unpacks to more than {_MOST_BYTES >> 30} GiB; fetch it again")
-    return found
+    return content
 
 
 def read_mask_file(path: Path) -> list[Any]:

@@ -24,6 +24,6 @@ def download_node_files(name: str, *, root: str | os.PathLike[str] | None = None
         reason = source.note or "a dependency brings it along"
         raise UsageError(f"data {source.name}: {reason}: there is nothing to download")
     files = provide_source_files(source, root=root)
-    path, found = next(iter(files.items()))
+    path, place = next(iter(files.items()))
     # the folder of the data set may hold its files in folders of its own
-    return found.parents[path.count("/")]
+    return place.parents[path.count("/")]

@@ -92,11 +92,11 @@ def _find(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> tu
 
 
 def _table(folder: Path, stem: str) -> Path:
-    found = [folder / f"{stem}{suffix}" for suffix in _TABLES if (folder / f"{stem}{suffix}").is_file()]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise DataError(f"{folder}: both {found[0].name} and {found[1].name}; keep one of them")
+    paths = [folder / f"{stem}{suffix}" for suffix in _TABLES if (folder / f"{stem}{suffix}").is_file()]
+    if len(paths) == 1:
+        return paths[0]
+    if paths:
+        raise DataError(f"{folder}: both {paths[0].name} and {paths[1].name}; keep one of them")
     present = ", ".join(sorted(entry.name for entry in folder.iterdir())[:5]) or "nothing"
     raise DataError(f"{folder}: no {stem}.csv (.gz allowed); it holds {present}")
 

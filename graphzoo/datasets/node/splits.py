@@ -187,11 +187,11 @@ def draw_split(y: Tensor, name: str, index: int) -> NodeSplit | None:
     Raises:
         ValueError: if its numbers make no sense for the graph.
     """
-    if found := _FRACTIONS.fullmatch(name):
-        shares = [float(value) / 100 for value in found.groups()]
+    if match := _FRACTIONS.fullmatch(name):
+        shares = [float(value) / 100 for value in match.groups()]
         return random_split(y, fractions=shares, index=index)
-    if found := _PER_CLASS.fullmatch(name):
-        return per_class_split(y, per_class=int(found[1]), index=index)
+    if match := _PER_CLASS.fullmatch(name):
+        return per_class_split(y, per_class=int(match[1]), index=index)
     return None
 
 

@@ -46,8 +46,8 @@ def attention_maps(encoder: Any, x: Tensor, graph: NodeGraph, sample: NodeSample
     looks, seen = sample.nodes.repeat_interleave(count), sample.nodes.repeat(count)
     # NodeFormer's pairs are edges, from the node that gives to the node that takes
     pairs = torch.stack([seen, looks] if isinstance(encoder, NodeFormer) else [looks, seen])
-    found = encoder.return_attention(x, graph.edge_index, pairs)
-    return [graph.num_nodes * weights.double().mean(1).view(count, count).cpu() for weights in found]
+    maps = encoder.return_attention(x, graph.edge_index, pairs)
+    return [graph.num_nodes * weights.double().mean(1).view(count, count).cpu() for weights in maps]
 
 
 def attention_blocks(encoder: Any, x: Tensor, graph: NodeGraph, prefix: str) -> list[Block]:
@@ -132,12 +132,12 @@ def _edges_of(weights: Tensor, count: int) -> list[tuple[int, int, float]]:
     both = torch.maximum(weights, weights.t()).triu(1)
     flat = both.flatten()
     best = flat.topk(min(count, flat.numel()))
-    found = []
+    edges = []
     for value, place in zip(best.values.tolist(), best.indices.tolist(), strict=True):
         i, j = divmod(place, len(weights))
         if value > 0:
-            found.append((i, j, value) if weights[i, j] >= weights[j, i] else (j, i, value))
-    return found[::-1]
+            edges.append((i, j, value) if weights[i, j] >= weights[j, i] else (j, i, value))
+    return edges[::-1]
 
 
 def _within(edges: Sequence[tuple[int, int, float]], sample: NodeSample) -> str:

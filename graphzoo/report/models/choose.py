@@ -68,10 +68,10 @@ def _look(record: Record, run: Path, options: Options, prefix: str, *, depth_dra
         # the pictures compare nodes, which takes no device
         encoder = encoder.cpu()
         x = model.transform(graph.x, graph.feature_names)
-        found = rank_blocks(encoder, x, graph, prefix) if isinstance(encoder, GALiT) else []
+        blocks = rank_blocks(encoder, x, graph, prefix) if isinstance(encoder, GALiT) else []
         if isinstance(encoder, GALiT) and not len(encoder.layers):
-            return found
-        return [*found, *attention_blocks(encoder, x, graph, prefix)]
+            return blocks
+        return [*blocks, *attention_blocks(encoder, x, graph, prefix)]
     if isinstance(model, LinkModel) and isinstance(encoder, PENCIL):
         return [] if depth_drawn else _depth_hint(record, int(encoder.init_args["num_layers"]))
     return [Note(f"There is no picture of {type(encoder).__name__}.")]

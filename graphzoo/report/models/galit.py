@@ -46,9 +46,9 @@ def rank_blocks(encoder: GALiT, x: Tensor, graph: NodeGraph, prefix: str) -> lis
         generator = torch.Generator().manual_seed(0)
         nodes = torch.randperm(graph.num_nodes, generator=generator)[:_SAMPLED].sort().values
         caption = f"Of the rows and columns of {_SAMPLED:,} nodes drawn from {graph.num_nodes:,}. "
-    found = spectra(encoder, x, graph.edge_index, nodes)
-    count = len(found["A"])
-    told = ", ".join(f"{_NAMES[name]} {rank(values):,}" for name, values in found.items())
+    spectra_of = spectra(encoder, x, graph.edge_index, nodes)
+    count = len(spectra_of["A"])
+    told = ", ".join(f"{_NAMES[name]} {rank(values):,}" for name, values in spectra_of.items())
     alt = f"Singular values of three matrices of {count:,} nodes on a logarithmic scale. Ranks: {told}."
     caption += f"The rank counts the values above {THRESHOLD:g} (dotted), as in the paper."
     title = "Ranks of attention and adjacency"
@@ -59,7 +59,7 @@ def rank_blocks(encoder: GALiT, x: Tensor, graph: NodeGraph, prefix: str) -> lis
             f"{effective_rank(values):,.1f}",
             f"{rank_bound(encoder, count) if name == 'P' else count:,}",
         ]
-        for name, values in found.items()
+        for name, values in spectra_of.items()
     ]
     table = TableBlock(
         "Ranks of the first layer",
@@ -68,15 +68,15 @@ def rank_blocks(encoder: GALiT, x: Tensor, graph: NodeGraph, prefix: str) -> lis
         frozenset({1, 2, 3}),
         "The effective rank is exp of the entropy of the singular values as shares of their sum.",
     )
-    return [Picture(f"{prefix}-ranks", title, alt, partial(_draw, found), caption), table]
+    return [Picture(f"{prefix}-ranks", title, alt, partial(_draw, spectra_of), caption), table]
 
 
-def _draw(found: dict[str, Tensor]) -> Figure:
+def _draw(spectra_of: dict[str, Tensor]) -> Figure:
     from matplotlib.ticker import LogLocator
 
     figure = new_figure(2.9)
     axes = figure.add_subplot()
-    for number, (name, values) in enumerate(found.items()):
+    for number, (name, values) in enumerate(spectra_of.items()):
         kept = values[values > THRESHOLD / 100]
         label = f"{_NAMES[name]}: rank {rank(values):,}"
         axes.plot(range(1, len(kept) + 1), kept.numpy(), color=color(number), label=label)

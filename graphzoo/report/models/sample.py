@@ -94,8 +94,8 @@ def sample_of(graph: NodeGraph, count: int, seed: int = 0) -> NodeSample:
     linked = torch.from_numpy(around[nodes][:, nodes].toarray().astype(bool))
     picked = torch.from_numpy(nodes)
     names = tuple(graph.node_names[node] if graph.node_names else str(node) for node in nodes)
-    found = torch.from_numpy(classes[nodes].astype(np.int64))
-    return NodeSample(picked, found, linked, graph.class_names if one_class else (), names, size)
+    classes_of = torch.from_numpy(classes[nodes].astype(np.int64))
+    return NodeSample(picked, classes_of, linked, graph.class_names if one_class else (), names, size)
 
 
 def _grow(around: Any, start: int, place: Any, quota: int, chosen: dict[int, None]) -> None:

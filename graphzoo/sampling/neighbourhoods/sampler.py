@@ -198,9 +198,9 @@ class NeighbourhoodSampler:
             reached, _ = kernels.push(
                 offsets, neighbour, kind, hidden, self.teleport, self.tolerance, *scratch[:5]
             )
-            found = torch.from_numpy(scratch[0].copy())
+            scores = torch.from_numpy(scratch[0].copy())
             kernels.undo(scratch[0], scratch[1], scratch[3], reached)
-        return found
+        return scores
 
     def _check(self, head: Tensor, relation: Tensor) -> None:
         """The compiled loops look at no bound."""

@@ -71,9 +71,9 @@ def map_arrays(path: Path, *, check: bool) -> list[Array]:
         with path.open("rb") as file:
             header = _read_header(file, path)
             size = file.seek(0, 2)
-            found, end = [], _HEADER_BYTES
+            arrays, end = [], _HEADER_BYTES
             for fact in header["arrays"]:
-                found.append(MappedFile(str(path.absolute()), fact["dtype"], end, fact["length"]))
+                arrays.append(MappedFile(str(path.absolute()), fact["dtype"], end, fact["length"]))
                 num_bytes = np.dtype(fact["dtype"]).itemsize * fact["length"]
                 end += num_bytes + -num_bytes % _ALIGNMENT
             if size != end:
@@ -83,7 +83,7 @@ def map_arrays(path: Path, *, check: bool) -> list[Array]:
                 raise DataError(f"{path}: damaged: its contents do not match their checksum; {_REMEDY}")
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
-    return [_map(place) for place in found]
+    return [_map(place) for place in arrays]
 
 
 def _read_header(file: BinaryIO, path: Path) -> dict[str, Any]:

@@ -111,9 +111,9 @@ class PairGraph:
                     f"got {array.dtype} {list(array.shape)}"
                 )
         if not len(rowptr) or rowptr[0] != 0 or rowptr[-1] != len(col):
-            found = "nothing" if not len(rowptr) else f"{rowptr[0]} .. {rowptr[-1]}"
+            ends = "nothing" if not len(rowptr) else f"{rowptr[0]} .. {rowptr[-1]}"
             raise UsageError(
-                f"rowptr has to go from 0 to the length of col, {len(col):,}; it has {found}: "
+                f"rowptr has to go from 0 to the length of col, {len(col):,}; it has {ends}: "
                 "the arrays belong to different graphs, or one of them is cut off"
             )
         if forward.shape[0] not in ((0, len(col)) if len(col) else (0,)):
