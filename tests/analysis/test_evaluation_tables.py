@@ -295,7 +295,7 @@ def test_an_evaluation_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["test"]
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("keep")
-    with pytest.raises(UsageError, match="no evaluation"):
+    with pytest.raises(UsageError, match="not an evaluation"):
         evaluation().save(tmp_path / "mine")
     assert (tmp_path / "mine" / "notes.txt").read_text() == "keep"
 
