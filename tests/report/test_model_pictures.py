@@ -141,7 +141,7 @@ def test_without_a_fact_some_of_the_test_split_are_shown(real_runs):
 def test_facts_with_unknown_names_are_refused(real_runs):
     with pytest.raises(UsageError, match="(?s)viruss.*virus"):
         model_blocks(record_of(real_runs.kg), Options(facts=(("viruss", "causes", "fungus"),)), "g1")
-    with pytest.raises(UsageError, match="(?s)no model of facts.*--fact"):
+    with pytest.raises(UsageError, match="(?s)not a model of facts.*--fact"):
         model_blocks(record_of(real_runs.galit), Options(facts=(("a", "b", "c"),)), "g1")
 
 
