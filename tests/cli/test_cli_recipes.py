@@ -89,7 +89,7 @@ def test_reproduce_resumes_and_never_runs_a_finished_seed_again(cli, results, mo
     assert stopped.status == 143 and "to continue" in stopped.err
     assert not (row / "seed-0/results.json").exists()
     done = cli(*command, *stop)  # seed 0 goes on, seed 1 is stopped in its turn
-    assert done.status == 143 and "seed 0: goes on" in done.err and "seed 1: starts" in done.err
+    assert done.status == 143 and "seed 0: resumes" in done.err and "seed 1: starts" in done.err
     first = (row / "seed-0/results.json").stat().st_mtime_ns
     finished = cli(*command, *stop)
     assert finished.status == 0, finished.err

@@ -94,7 +94,7 @@ def test_nothing_else_writes_to_the_terminal():
         "cli/terminal.py": [r'text.rstrip() + "\n")'],  # help
         "cli/completion.py": [  # for a shell
             "SCRIPTS[completion_parser().read(argv).shell])",
-            r'"".join(word + "\n" for word in found))',
+            r'"".join(word + "\n" for word in words))',
         ],
         "cli/lists.py": [r'json.dumps(tables, indent=2, ensure_ascii=False) + "\n")'],
         "system/streams.py": [r'"\n")'],  # nothing but the end of a line
