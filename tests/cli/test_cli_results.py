@@ -66,7 +66,7 @@ def test_a_row_of_some_seeds_names_the_finished_others(reproduce):
 
 def test_a_wrong_option_is_no_run_to_go_on_with(reproduce):
     told = reproduce("--trainer.callbacks+=EarlyStoping", "--out=row", status=2).err
-    assert "Did you mean: EarlyStopping" in told and "goes on" not in told
+    assert "Did you mean: EarlyStopping" in told and "to continue" not in told
     assert not Path("row").exists()
 
 
