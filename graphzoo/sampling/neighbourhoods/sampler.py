@@ -113,13 +113,10 @@ class NeighbourhoodSampler:
         """
         from graphzoo.sampling.neighbourhoods import kernels
 
-        if own is None and target is None and outside != "keep":
-            raise ValueError(f"outside={outside!r} is about the queries' own answers: give own")
         count = head.numel()
         self._check(head, relation)
         heads, relations = head.cpu().numpy(), relation.cpu().numpy()
-        tails = np.full(count, -1, np.int64) if own is None else self._entities_of("own", own, -1)
-        wanted = tails if target is None else self._entities_of("target", target, 0)
+        tails, wanted = self._answers_of(count, own, target, outside)
         made: list[Any] = [None] * count
         offsets, neighbour, kind, edge = self._edges
 
@@ -206,6 +203,15 @@ class NeighbourhoodSampler:
         """The compiled loops look at no bound."""
         _check_range("head", head, 0, self.num_entities)
         _check_range("relation", relation, 0, self.num_kinds)
+
+    def _answers_of(
+        self, count: int, own: Tensor | None, target: Tensor | None, outside: str
+    ) -> tuple[_Array, _Array]:
+        """The queries' own answers, -1 for none, and those that `outside` is about."""
+        if own is None and target is None and outside != "keep":
+            raise ValueError(f"outside={outside!r} is about the queries' own answers: give own")
+        tails = np.full(count, -1, np.int64) if own is None else self._entities_of("own", own, -1)
+        return tails, tails if target is None else self._entities_of("target", target, 0)
 
     def _entities_of(self, name: str, entities: Tensor, least: int) -> _Array:
         _check_range(name, entities, least, self.num_entities)
