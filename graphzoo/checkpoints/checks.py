@@ -191,6 +191,33 @@ def check_lightning_version(checkpoint: Mapping[str, Any], path: Path) -> None:
             raise RefusedError(f"pytorch-lightning_version is {shown}, not one from 2.0 on")
 
 
+def check_description(checkpoint: Mapping[str, Any], path: Path) -> None:
+    """Refuse a checkpoint whose own words about its task are of another kind than a task writes.
+
+    Args:
+        checkpoint: From `read_checkpoint`.
+        path: Its file.
+
+    Raises:
+        UsageError: naming what is of another kind.
+    """
+    described = checkpoint.get("graphzoo")
+    encoder = described.get("encoder", {}) if isinstance(described, Mapping) else {}
+    parts: dict[str, tuple[Any, type]] = {
+        "graphzoo": (described, Mapping),
+        "hyper_parameters": (checkpoint.get("hyper_parameters"), Mapping),
+    }
+    if encoder != {}:
+        settings = encoder if isinstance(encoder, Mapping) else {}
+        parts["graphzoo.encoder"] = (encoder, Mapping)
+        parts["graphzoo.encoder.class_path"] = (settings.get("class_path", 0), str)
+        parts["graphzoo.encoder.init_args"] = (settings.get("init_args", 0), Mapping)
+    with _refusing(str(path)):
+        for name, (value, kind) in parts.items():
+            if value is not None and not isinstance(value, kind):
+                raise RefusedError(f"its {name} is not what a task writes there")
+
+
 def check_resumable(checkpoint: Mapping[str, Any], path: Path) -> None:
     """Refuse a checkpoint that a training cannot go on from, before anything of the run is touched.
 
@@ -219,6 +246,9 @@ def check_resumable(checkpoint: Mapping[str, Any], path: Path) -> None:
             steps = {automatic["optimizer"]["step"]["total"]["completed"], own["total"]["completed"]}
         except (KeyError, TypeError, IndexError) as error:
             raise RefusedError(f"it does not say how far the training has come ({error})") from error
+        check_numbers({"the number of epochs": epochs})
+        for number in steps:
+            check_numbers({"the number of steps": number})
         if epochs != checkpoint["epoch"] or checkpoint["global_step"] not in steps:
             raise RefusedError(
                 f"it contradicts itself: epoch {checkpoint['epoch']} and step {checkpoint['global_step']} "
@@ -444,6 +474,9 @@ def _check_loops(trainer: Trainer, loops: Any) -> None:
     progress = loops.get("fit_loop") if isinstance(loops, Mapping) else None
     _check_counts("the training", trainer.fit_loop.state_dict(), progress)
     assert isinstance(progress, Mapping)  # as `_check_counts` found
+    for key in ("state_dict", "epoch_loop.state_dict"):
+        if not isinstance(progress.get(key) or {}, Mapping):
+            raise RefusedError(f"{key} of the training is no table")
     loaders = (progress.get("state_dict") or {}).get("combined_loader", [])
     for loader in loaders if isinstance(loaders, list) else []:
         if isinstance(loader, Mapping) and {"epoch", "given", "length"} <= set(loader):  # graphzoo's own

@@ -16,6 +16,7 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from graphzoo.callbacks import Interrupted
 from graphzoo.catalog.settings import read_settings
+from graphzoo.checkpoints.checks import check_description
 from graphzoo.errors import UsageError
 from graphzoo.system.memory import keep_freed_memory
 from graphzoo.system.paths import relative
@@ -156,7 +157,9 @@ def _keep_plain_settings(state: RunState, config: Path, scratch: Path) -> Path:
 
 def _take_encoder(state: RunState, checkpoint: Path) -> None:
     """Let a lone checkpoint say which encoder it holds and with which settings."""
-    described = resume.read_checkpoint(checkpoint).get("graphzoo")
+    content = resume.read_checkpoint(checkpoint)
+    check_description(content, checkpoint)
+    described = content.get("graphzoo")
     if described is None:
         raise UsageError(f"{checkpoint} does not say which encoder it holds: add --model NAME")
     encoder = described["encoder"]

@@ -11,7 +11,12 @@ from typing import Any
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from graphzoo.catalog.settings import read_settings
-from graphzoo.checkpoints.checks import check_lightning_version, check_resumable, check_training_state
+from graphzoo.checkpoints.checks import (
+    check_description,
+    check_lightning_version,
+    check_resumable,
+    check_training_state,
+)
 from graphzoo.checkpoints.paths import forget_foreign_paths
 from graphzoo.checkpoints.read import read_checkpoint
 from graphzoo.errors import UsageError
@@ -238,6 +243,7 @@ def compare(plan: Plan, path: Path, config: dict[str, Any]) -> tuple[dict[str, A
     """
     checkpoint = read_checkpoint(path)
     check_lightning_version(checkpoint, path)
+    check_description(checkpoint, path)
     trained = None
     if plan.source_run is not None:
         trained = read_settings(plan.source_run / "config.yaml")

@@ -122,6 +122,20 @@ DAMAGES = {
         lambda c: c["state_dict"].update({None: torch.zeros(1)}),
         "weight is called None",
     ),
+    "description of another kind": (lambda c: c.update(graphzoo=[1]), "its graphzoo is not what"),
+    "encoder without settings": (
+        lambda c: c["graphzoo"]["encoder"].pop("init_args"),
+        "its graphzoo.encoder.init_args is not what",
+    ),
+    "settings in a list": (lambda c: c.update(hyper_parameters=[1]), "its hyper_parameters is not what"),
+    "progress in a tensor": (
+        lambda c: c["loops"]["fit_loop"]["epoch_progress"]["current"].update(completed=torch.zeros(2)),
+        "the number of epochs is",
+    ),
+    "state of the loop in a list": (
+        lambda c: c["loops"]["fit_loop"].update({"epoch_loop.state_dict": ["a"]}),
+        "epoch_loop.state_dict of the training is no table",
+    ),
     "nested lists": (nested, "far larger than its"),
     "a list in itself": (lambda c: c.setdefault("x", []).append(c["x"]), "holds itself"),
     "endless number": (lambda c: c["hyper_parameters"].update(seed=10**400), "a number of 1,329 bits"),
