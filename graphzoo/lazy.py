@@ -18,7 +18,7 @@ def attach(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """What a package needs whose names load on first use.
 
-    The names are listed once, under `TYPE_CHECKING`, where type checkers read them too:
+    The names are listed once, one to a line under `TYPE_CHECKING`, where type checkers read them too:
 
         if TYPE_CHECKING:
             from graphzoo.encoders.knowformer import KnowFormer as KnowFormer
@@ -31,10 +31,16 @@ def attach(
 
     Returns:
         Its `__getattr__`, `__dir__` and `__all__`.
+
+    Raises:
+        ImportError: if the package is installed without its source.
     """
     spec = sys.modules[package].__spec__
     loader: Any = spec.loader if spec else None
-    homes = {name: module for module, name in _LISTED.findall(loader.get_source(package))}
+    source = loader.get_source(package)
+    if source is None:
+        raise ImportError(f"{package} lists its names in __init__.py: install it with its source")
+    homes = {name: module for module, name in _LISTED.findall(source)}
 
     def get(name: str) -> Any:
         if name in homes:

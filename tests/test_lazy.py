@@ -1,6 +1,7 @@
 """Packages whose names load on first use."""
 
-import re
+import ast
+import py_compile
 import subprocess
 import sys
 from importlib import import_module
@@ -21,12 +22,25 @@ LAZY = sorted(
 @pytest.mark.parametrize("name", LAZY)
 def test_every_public_name_is_there_and_no_other(name):
     package = import_module(name)
-    listed = re.findall(r"import (\w+) as \1$", Path(package.__file__).read_text("utf-8"), re.MULTILINE)
+    tree = ast.parse(Path(package.__file__).read_text("utf-8"))
+    (checked,) = (node for node in tree.body if isinstance(node, ast.If))  # if TYPE_CHECKING
+    listed = [name.asname for found in checked.body for name in found.names]
     assert sorted({*package.__all__} - {"__version__"}) == sorted(listed) != []
     assert set(package.__all__) <= set(dir(package))
     assert all(getattr(package, public) is not None for public in package.__all__)
     with pytest.raises(AttributeError, match=f"^module '{name}' has no attribute 'nonsense'$"):
         _ = package.nonsense
+
+
+def test_a_package_without_its_source_says_so(tmp_path):
+    """Compiled files alone hold no list of names."""
+    (tmp_path / "bare").mkdir()
+    source = tmp_path / "bare" / "__init__.py"
+    source.write_text("from graphzoo.lazy import attach\n\nattach(__name__)\n")
+    py_compile.compile(str(source), cfile=str(source.with_suffix(".pyc")))
+    source.unlink()
+    done = subprocess.run([sys.executable, "-c", "import bare"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1 and "ImportError: bare lists its names in __init__.py" in done.stderr
 
 
 def test_importing_the_packages_brings_no_torch():

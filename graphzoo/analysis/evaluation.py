@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from graphzoo.errors import UsageError
 from graphzoo.system.json_file import read_json
+from graphzoo.system.memory import raise_if_not_the_file
 from graphzoo.system.regular_files import read_regular
 
 if TYPE_CHECKING:
@@ -207,6 +208,7 @@ class Evaluation:
         except UsageError:
             raise
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise_if_not_the_file(error, path)
             raise _damaged(path, error) from error
 
 
@@ -234,6 +236,7 @@ def _read_table(directory: Path, described: dict[str, Any]) -> Table:
             }
         )
     except (OSError, ValueError, KeyError, csv.Error) as error:
+        raise_if_not_the_file(error, path)
         raise _damaged(path, error) from error
     return Table(
         name=name,

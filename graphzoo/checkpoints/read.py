@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 
 from graphzoo.errors import UsageError
 from graphzoo.runs.checkpoints import is_whole, is_whole_archive
+from graphzoo.system.memory import raise_if_not_the_file
 from graphzoo.system.regular_files import open_regular
 
 __all__ = ["read_checkpoint"]
@@ -57,7 +58,7 @@ def _load(file: BinaryIO, path: Path) -> Any:
     from graphzoo.checkpoints.values import RefusedError, check_archive
 
     # torch itself compares no check sums: a changed byte would be a changed weight.
-    if not is_whole_archive(file):
+    if not is_whole_archive(file, path):
         raise UsageError(_damaged(path))
     try:
         check_archive(file)
@@ -73,6 +74,7 @@ def _load(file: BinaryIO, path: Path) -> Any:
             "loading it could run code\nNothing was run"
         ) from error
     except Exception as error:  # a pickle that makes no sense can raise anything
+        raise_if_not_the_file(error, path)
         raise UsageError(_damaged(path)) from error
 
 

@@ -45,7 +45,7 @@ def export_main(argv: list[str]) -> int:
     wanted = export_parser().read(argv)
     from graphzoo.inference.export import export_run
 
-    run = locate("predict", wanted.run)[0] if wanted.run in ("best", "last") else Path(wanted.run)
+    run = locate("export", wanted.run)[0] if wanted.run in ("best", "last") else Path(wanted.run)
     folder = export_run(
         run,
         wanted.out,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from graphzoo.cli.terminal import show
+from graphzoo.errors import UsageError
+from graphzoo.system.regular_files import read_regular_text
 
 __all__ = ["fit_main", "test_main", "validate_main"]
 
@@ -50,13 +50,23 @@ def _run(command: str, rest: list[str]) -> int:
     return run_plan(plan)
 
 
+def _settings_of(file: str) -> list[str]:
+    """The lines of a configuration file, without comments; the file may come from anywhere."""
+    try:
+        text = read_regular_text(file, most=_MOST_BYTES)
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{file} is not UTF-8 text ({error.reason} at byte {error.start})") from error
+    return [line for line in text.splitlines() if not line.startswith("#")]
+
+
+_MOST_BYTES = 1 << 18  # of a configuration file
 _COLUMNS = 80  # help fits a terminal of this width and 24 lines
 
 
 def _summary(command: str, rest: list[str]) -> str:
     """Help that fits a screen: our options, and the settings that the named presets bring."""
     from graphzoo.catalog.presets import list_presets
-    from graphzoo.training.options import FLAGS, OPTIONS
+    from graphzoo.training.options import FLAGS, OPTIONS, only_configs, split_options
     from graphzoo.training.plan import make_plan
 
     def row(name: str, text: str) -> str:
@@ -72,7 +82,8 @@ def _summary(command: str, rest: list[str]) -> str:
             shown += f"{name}, "
         return f"{kind:7}{shown}{rest}"
 
-    lines = [f"usage: graphzoo {command} --model NAME --data NAME [options]"]
+    wanted = "--model NAME --data NAME" if command == "fit" else "--ckpt_path RUN"
+    lines = [f"usage: graphzoo {command} {wanted} [options]"]
     lines += [
         row(f"--{name} {'DIR' if name == 'run_dir' else 'N' if name == 'seed' else 'NAME'}", text)
         for name, text in OPTIONS.items()
@@ -80,7 +91,7 @@ def _summary(command: str, rest: list[str]) -> str:
     for name, text in FLAGS.items():
         which, colon, rest_of_text = text.partition(": ")
         if not colon or which == command:  # flags of one command alone begin with its name
-            lines.append(row(f"--{name}", rest_of_text or text))
+            lines.append(row(f"--{name.replace('_', '-')}", rest_of_text or text))
     lines += [
         row("--config FILE", "a YAML file; several, later ones win"),
         row("--print_config", "the whole configuration; goes back in by --config"),
@@ -92,7 +103,8 @@ def _summary(command: str, rest: list[str]) -> str:
         names("data"),
     ]
     chosen = [token for token in rest if token not in ("-h", "--help")]
-    if chosen:
+    values = split_options(chosen)[0]
+    if {"model", "data"} <= set(values) or "ckpt_path" in values or only_configs(chosen):
         plan = make_plan(command, chosen)
         files = [
             value
@@ -101,10 +113,7 @@ def _summary(command: str, rest: list[str]) -> str:
         ]
         lines += ["", f"With these names ({', '.join(plan.used)}) the settings are:"]
         for file in files:
-            body = [
-                line
-                for line in Path(file).read_text(encoding="utf-8").splitlines()
-                if not line.startswith("#")
-            ]
-            lines += [f"  {line}" for line in body]
+            lines += [f"  {line}" for line in _settings_of(file)]
+    elif chosen:
+        lines.append("With --model and --data, help shows their settings too.")
     return "\n".join(lines)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from graphzoo.catalog.tasks import TASKS, inference_task
 from graphzoo.cli.options import Parser, at_least
 from graphzoo.cli.predict_tables import answer_tables, label_tables, pair_tables, partner_tables, score_tables
-from graphzoo.errors import OutOfMemoryError, UsageError, of_system, shorten
+from graphzoo.cli.terminal import fail
+from graphzoo.errors import OutOfMemoryError, UsageError, of_system
 from graphzoo.system.json_file import read_json
 from graphzoo.system.memory import is_out_of_memory
 from graphzoo.system.shown import tell, visible
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["predict_parser", "predict_main"]
 
-_LINES = 6
 Tables = Callable[[Any, argparse.Namespace], Iterator["pd.DataFrame"]]
 _EPILOG = """\
 A run of knowledge-graph completion takes --queries or --score:
@@ -85,17 +85,12 @@ def predict_main(argv: Sequence[str]) -> int:
 
 def _answer(error: BaseException) -> int:
     if isinstance(error, UsageError):
-        return _fail(str(error), 2)
+        return fail(str(error))
     if isinstance(error, OSError):
-        return _fail(*of_system(error))
+        return fail(*of_system(error))
     if isinstance(error, MemoryError | RuntimeError):
-        return _fail(_explain(error), 1)
-    return _fail("stopped; no output file was written or changed", 130)
-
-
-def _fail(message: str, status: int) -> int:
-    tell(shorten(f"graphzoo predict: {message}", lines=_LINES) + "\n")
-    return status
+        return fail(_explain(error), 1)
+    return fail("stopped; no output file was written or changed", 130)
 
 
 def _explain(error: MemoryError | RuntimeError) -> str:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from graphzoo.errors import UsageError
+from graphzoo.system.memory import raise_if_not_the_file
 from graphzoo.system.regular_files import open_regular
 
 __all__ = ["FeatureTransform", "normalize_rows", "select_rows"]
@@ -128,6 +129,7 @@ class FeatureTransform:
                 with open_regular(path) as file:
                     projection = torch.from_numpy(np.load(file, allow_pickle=False))
             except Exception as error:  # a damaged header can raise anything
+                raise_if_not_the_file(error, path)
                 raise UsageError(
                     f"{path} is damaged ({str(error)[:200]}); copy it from the run again"
                 ) from error

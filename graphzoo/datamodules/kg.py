@@ -333,7 +333,7 @@ class KGDataModule(GraphDataModule):
         head, relation, tail = self.triples("train")[:_COUNTED_QUERIES].unbind(1)
         costs = {}
         for epoch, sampler in samplers.items():
-            near = sampler(head, relation, tail)[0]
+            near = sampler(head, relation, tail, hides=self.hides)[0]
             costs[epoch] = near.num_edges + _FACTS_OF_A_STATE * near.nodes.numel()
         return {epoch: cost / costs[0] for epoch, cost in costs.items()}
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphzoo.errors import UsageError
 from graphzoo.system.json_file import read_json
+from graphzoo.system.memory import raise_if_not_the_file
 from graphzoo.system.regular_files import copy_regular, require_regular
 
 if TYPE_CHECKING:
@@ -228,5 +229,6 @@ def read_pretrained(path: str | os.PathLike[str]) -> dict[str, Any]:
         require_regular(weights)
         state = load_file(weights)
     except (OSError, SafetensorError, ValueError) as error:
+        raise_if_not_the_file(error, weights)
         raise UsageError(f"{weights} is damaged ({error})\nExport the model again") from error
     return {**settings, "state_dict": state}

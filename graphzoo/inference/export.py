@@ -25,6 +25,7 @@ from graphzoo.errors import UsageError
 from graphzoo.runs.published import SHOWN
 from graphzoo.runs.results_file import SELECTED, selection_of
 from graphzoo.system.json_file import read_json
+from graphzoo.system.memory import raise_if_not_the_file
 from graphzoo.system.regular_files import copy_regular
 
 if TYPE_CHECKING:
@@ -183,6 +184,7 @@ def _copy_graph(source: Path, target: Path) -> Path | None:
                 copy_regular(source / name, target / name, most=_MOST_GRAPH)
         meta.write_text(json.dumps(found, indent=1), encoding="utf-8")
     except (OSError, ValueError, AttributeError) as error:
+        raise_if_not_the_file(error, source / "meta.json")
         if isinstance(error, OSError) and error.filename not in (None, str(source / "meta.json")):
             what = f"{error.filename} cannot be exported: {error.strerror}"
             raise UsageError(f"{what}\nA run holds the files that it wrote itself, and no links") from error
@@ -211,6 +213,7 @@ def _results(place: Path | None, epoch: int | None) -> dict[str, Any]:
         judged = {"checkpoint_epoch": tested_epoch, "selection": selection_of(results)}
         return {"metrics": tested, **{key: results.get(key) for key in kept}, **judged}
     except (OSError, ValueError, KeyError, TypeError) as error:
+        raise_if_not_the_file(error, path)
         raise UsageError(f"{path} is damaged ({error})\nMove it away, or test the run again") from error
 
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 from graphzoo.errors import UsageError
 from graphzoo.system.json_file import read_json
+from graphzoo.system.memory import raise_if_not_the_file
 
 __all__ = ["Paths", "from_source", "stored"]
 
@@ -72,6 +73,7 @@ def _read_meta(path: Path) -> dict[str, Any]:
     try:
         meta = read_json(path)
     except (OSError, ValueError) as error:
+        raise_if_not_the_file(error, path)
         raise _damaged(path, str(error)) from error
     if not isinstance(meta, dict):
         raise _damaged(path, "it holds no settings")

@@ -12,6 +12,7 @@ from graphzoo.runs.published import SHOWN, Published, find_recipe, mean_and_devi
 from graphzoo.runs.results_file import write_results, write_rows
 from graphzoo.runs.series import Run
 from graphzoo.system.json_file import read_json
+from graphzoo.system.memory import raise_if_not_the_file
 
 __all__ = ["read_results", "write_row"]
 
@@ -33,6 +34,7 @@ def read_results(directory: Path, runs: list[Run]) -> list[dict[str, Any]]:
             result = read_json(path)
             result["metrics"].items()
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise_if_not_the_file(error, path)
             raise UsageError(
                 f"{run}: {path} is missing or damaged\n"
                 f"Move {path.parent} away; the same command then runs it again"

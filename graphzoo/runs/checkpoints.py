@@ -12,6 +12,7 @@ from typing import BinaryIO
 
 from graphzoo.catalog.presets import read_header
 from graphzoo.errors import UsageError, suggestion
+from graphzoo.system.memory import raise_if_not_the_file
 from graphzoo.system.regular_files import open_regular
 
 __all__ = [
@@ -43,7 +44,7 @@ def find_runs(pattern: str = "*", root: Path = RUNS) -> list[Path]:
 def locate(
     command: str, value: str, *, run_dir: Path | None = None, pattern: str = "*"
 ) -> tuple[Path, Path | None]:
-    """The checkpoint file that `--ckpt_path` means, and the run it belongs to.
+    """The checkpoint file that `--ckpt_path` means (`RUN` of export), and the run it belongs to.
 
     Args:
         command: fit takes a run's last checkpoint, the other commands its best.
@@ -54,17 +55,17 @@ def locate(
     Raises:
         UsageError: when there is none, and for addresses on the network.
     """
+    shown = value if command == "export" else f"--ckpt_path {value}"
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", value):
         raise UsageError(
-            f"--ckpt_path {value}: checkpoints are read from local files only\n"
-            "Download it first and give the file"
+            f"{shown}: checkpoints are read from local files only\nDownload it first and give the file"
         )
     names = ["last", "best"] if command == "fit" else ["best", "last"]
     if value in ("best", "last"):
         names = [value]
-        run = run_dir if run_dir is not None else _newest(value, pattern)
+        run = run_dir if run_dir is not None else _newest(command, shown, value, pattern)
     elif (shared := _exported(Path(value))) is not None:
-        if command != "predict":
+        if command not in ("predict", "export"):
             raise UsageError(
                 f"{value} is an exported model, without the state that {command} needs\n"
                 "Use it with graphzoo predict or graphzoo.load, or give the run it came from"
@@ -75,7 +76,7 @@ def locate(
     elif Path(value).is_file():
         return Path(value), _run_of(Path(value))
     else:
-        raise UsageError(_not_there(Path(value)))
+        raise UsageError(_not_there(shown, Path(value)))
     if (run / "model.pt2").is_file():
         raise UsageError(
             f"{run} holds a program, for torch.export.load\n"
@@ -104,27 +105,34 @@ def is_whole(path: Path) -> bool:
     """
     try:
         with open_regular(path) as file:
-            return is_whole_archive(file)
+            return is_whole_archive(file, path)
     except OSError:
         return False
 
 
-def is_whole_archive(file: BinaryIO) -> bool:
-    """The same of an open file."""
+def is_whole_archive(file: BinaryIO, path: Path) -> bool:
+    """The same of a file that is open.
+
+    Raises:
+        OutOfMemoryError: if memory ran out.
+        OSError: if its device failed.
+    """
     try:
         with zipfile.ZipFile(file) as archive:
             stored = all(member.compress_type == zipfile.ZIP_STORED for member in archive.infolist())
             return stored and archive.testzip() is None
-    except Exception:  # zipfile raises anything over a damaged directory
+    except Exception as error:  # zipfile raises anything over a damaged directory
+        raise_if_not_the_file(error, path)
         return False
 
 
-def _newest(name: str, pattern: str) -> Path:
+def _newest(command: str, shown: str, name: str, pattern: str) -> Path:
     runs = [run for run in find_runs(pattern) if (run / "checkpoints" / f"{name}.ckpt").is_file()]
     if not runs:
+        more = ", or add --run_dir DIR" if command in ("fit", "validate", "test") else ""
         raise UsageError(
-            f"--ckpt_path {name}: no run below {RUNS / pattern} has such a checkpoint\n"
-            "Give the run directory or the file, or add --run_dir DIR"
+            f"{shown}: no run below {RUNS / pattern} has such a checkpoint\n"
+            f"Give the run directory or the file{more}"
         )
     return runs[-1]
 
@@ -136,10 +144,10 @@ def _run_of(path: Path) -> Path | None:
     return path.parent.parent
 
 
-def _not_there(path: Path) -> str:
+def _not_there(shown: str, path: Path) -> str:
     folder = path.parent
     if not folder.is_dir():
-        return f"--ckpt_path {path}: there is no such file or folder"
+        return f"{shown}: there is no such file or folder"
     names = sorted(entry.name for entry in folder.iterdir() if entry.suffix == ".ckpt" or entry.is_dir())
     hint = suggestion(path.name, names) or (f"In {folder}: {', '.join(names[:6])}" if names else "")
-    return "\n".join(filter(None, [f"--ckpt_path {path}: there is no such file", hint]))
+    return "\n".join(filter(None, [f"{shown}: there is no such file", hint]))

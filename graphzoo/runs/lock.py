@@ -13,11 +13,13 @@ import contextlib
 import errno
 import json
 import os
+import re
 import shlex
 import socket
 import stat
 import sys
 import time
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ from graphzoo.errors import UsageError, shorten
 
 try:
     import fcntl
-except ImportError:  # Windows: the file alone
+except ImportError:  # Windows, where nobody has run this yet
     fcntl = None  # type: ignore[assignment]
 
 __all__ = ["LOCK", "RunLock"]
@@ -72,14 +74,16 @@ class RunLock:
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
         for _ in range(10):
-            descriptor, is_new = self._open()
+            try:
+                descriptor, is_new = self._open()
+            except FileNotFoundError:
+                continue  # the one before took its file along just now
             try:
                 if not self._lock(descriptor, is_new=is_new) or not self._is_there(descriptor):
                     continue  # the one before took its file along; what was locked is not a lock
                 self._write_record(descriptor)
                 self._descriptor, descriptor = descriptor, -1
-                # A worker that outlives its run would hold the lock for it.
-                os.register_at_fork(after_in_child=self._forget)
+                _held.add(self)
                 return
             finally:
                 if descriptor >= 0:
@@ -105,17 +109,18 @@ class RunLock:
         self._forget()
 
     def _forget(self) -> None:
+        _held.discard(self)
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
 
     def _open(self) -> tuple[int, bool]:
-        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
+        flags = os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
         with contextlib.suppress(FileExistsError):
-            return os.open(self.path, flags | os.O_EXCL, 0o666), True
+            return os.open(self.path, flags | os.O_CREAT | os.O_EXCL, 0o666), True
         if not stat.S_ISREG(os.lstat(self.path).st_mode):
             raise UsageError(f"{self.path} is not a file that a run writes\nCheck it, then remove it")
-        return os.open(self.path, flags, 0o666), False
+        return os.open(self.path, flags), False
 
     def _lock(self, descriptor: int, *, is_new: bool) -> bool:
         """Whether the file is now locked by this process; if not, it has to be opened anew."""
@@ -124,8 +129,8 @@ class RunLock:
             if fcntl is None:
                 raise OSError(errno.ENOSYS, "no locks")
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UsageError(self._held(before or {})) from None
+        except (BlockingIOError, PermissionError):  # POSIX allows EACCES too, and some shares answer with it
+            raise UsageError(self._in_use(before or {})) from None
         except OSError as error:
             if error.errno not in _NO_LOCKS:
                 raise
@@ -134,7 +139,7 @@ class RunLock:
             return is_new  # made by this process alone: nobody else may take it
         elsewhere = before is not None and before.get("boot") not in (None, _boot())
         if before is not None and elsewhere and not _passes_locks_on(self.path.parent):
-            raise UsageError(self._held(before))
+            raise UsageError(self._in_use(before))
         return True
 
     def _remove_dead(self, descriptor: int) -> None:
@@ -143,7 +148,7 @@ class RunLock:
         while (record := _record(descriptor)) is None and time.monotonic() < until:
             time.sleep(0.05)  # made, and its maker is about to say who it is
         if record is None or _may_live(record):
-            raise UsageError(self._held(record or {}))
+            raise UsageError(self._in_use(record or {}))
         # Another may have looked as well, removed it, and made its own by now: that one has to stay.
         guard, age = self.path.with_name(f"{LOCK}.removing"), 0.0
         try:
@@ -169,7 +174,7 @@ class RunLock:
         except FileNotFoundError:
             return False
 
-    def _held(self, record: dict[str, Any]) -> str:
+    def _in_use(self, record: dict[str, Any]) -> str:
         number, host, since = (record.get(key, "unknown") for key in ("process", "host", "since"))
         began = shorten(str(record.get("command", "")), lines=1, width=120)
         return (
@@ -177,6 +182,19 @@ class RunLock:
             "A run has one writer. Let that one end, or begin another with a --run_dir of its own\n"
             f"If it is dead, and its machine with it: rm {shlex.quote(str(self.path))}"
         )
+
+
+_held: weakref.WeakSet[RunLock] = weakref.WeakSet()
+
+
+def _forget_all() -> None:
+    """A worker that outlives its run would hold the lock for it."""
+    for lock in list(_held):
+        lock._forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all)
 
 
 def _own_record() -> dict[str, Any]:
@@ -229,14 +247,15 @@ def _started(process: int) -> str:
 def _passes_locks_on(folder: Path) -> bool:
     """Whether a lock taken here is seen by every machine that can see the folder."""
     try:
-        lines = _MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = os.fsdecode(_MOUNTS.read_bytes()).splitlines()
     except OSError:
         return True  # another system: most folders are on its own disk
     where = os.path.realpath(folder)
     best, kind, options = "", "", set[str]()
     for line in lines:
         before, _, after = line.partition(" - ")
-        place = before.split()[4].encode().decode("unicode_escape")
+        # spaces and the like are written as \040
+        place = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), before.split()[4])
         inside = where == place or where.startswith(place.rstrip("/") + "/")
         if inside and len(place) >= len(best):
             best, kind = place, after.split()[0]

@@ -24,6 +24,7 @@ from graphzoo.runs.published import (
 from graphzoo.runs.results_file import SELECTED, config_hash, selection_of
 from graphzoo.runs.row import read_row
 from graphzoo.system.json_file import read_json
+from graphzoo.system.memory import raise_if_not_the_file
 from graphzoo.system.regular_files import open_regular
 
 __all__ = ["TOLD", "Group", "Record", "find_records", "flatten", "group_records", "read_record", "tell_apart"]
@@ -278,6 +279,7 @@ def read_record(run: Path) -> Record:
             check_figures(result["metrics"].values())
             check_names(result)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise_if_not_the_file(error, path)
             raise UsageError(
                 f"{path} is damaged ({type(error).__name__}: {error})\n"
                 f"Write it again: graphzoo test --ckpt_path {run}"

@@ -12,6 +12,7 @@ from typing import Any
 
 from graphzoo.errors import UsageError
 from graphzoo.system.json_file import read_json
+from graphzoo.system.memory import raise_if_not_the_file
 
 __all__ = ["Run", "claim", "runs_of", "whole_numbers"]
 
@@ -85,6 +86,7 @@ def claim(folder: Path, record: Mapping[str, Any], words: Sequence[str], *, begu
                 before = {"options": before}
             before = {"files": files, **before}
         except (OSError, ValueError, TypeError) as error:
+            raise_if_not_the_file(error, path)
             raise UsageError(f"{path} is damaged ({error})\nGive another folder with --out DIR") from error
         changed = [key for key in now if before.get(key) != now[key]]
         if changed == ["files"]:

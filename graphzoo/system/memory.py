@@ -23,6 +23,7 @@ __all__ = [
     "explain_out_of_memory",
     "is_out_of_memory",
     "keep_freed_memory",
+    "raise_if_not_the_file",
     "refuse_what_cannot_fit",
 ]
 
@@ -31,6 +32,13 @@ log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 # torch raises a plain RuntimeError for the CPU, and for libraries of the GPU: told apart by their texts only.
 _TEXTS = ("out of memory", "allocate memory", "_status_alloc_failed")
+
+# Not EINVAL: a damaged archive makes its reader seek before the first byte.
+_DEVICE = {
+    getattr(errno, name)
+    for name in ("EIO", "ENODEV", "ENXIO", "ESTALE", "EREMOTEIO", "ETIMEDOUT", "ENOTCONN")
+    if hasattr(errno, name)
+}
 
 # Parameters of mallopt(3), from glibc's malloc.h.
 _M_TRIM_THRESHOLD = -1
@@ -132,6 +140,27 @@ def is_out_of_memory(error: BaseException) -> bool:
         return isinstance(error, MemoryError)
     text = str(error).lower()
     return type(error).__name__ == "OutOfMemoryError" or any(part in text for part in _TEXTS)
+
+
+def raise_if_not_the_file(error: Exception, path: str | os.PathLike[str]) -> None:
+    """Raise what stopped a reader although the file may be whole; return for everything that damage explains.
+
+    Args:
+        error: What the reader raised.
+        path: The file.
+
+    Raises:
+        OutOfMemoryError: if memory ran out.
+        OSError: if a device failed, naming the file.
+    """
+    name = os.fspath(path)
+    if is_out_of_memory(error):
+        what = f"memory ran out while {name} was read ({os.path.getsize(name):,} bytes)"
+        raise OutOfMemoryError(
+            f"{what}\nEnd other programs; if the file should be small, it is damaged"
+        ) from error
+    if isinstance(error, OSError) and error.errno in _DEVICE:
+        raise OSError(error.errno, error.strerror, name) from error
 
 
 @contextlib.contextmanager

@@ -37,7 +37,7 @@ FLAGS = {
     "dry_run": "fit: what the run will take, from a few timed steps",
     "no_test": "fit: leave the test split alone; no results.json",
     "quiet": "nothing but the result and what went wrong",
-    "override": "resume with other settings than the checkpoint's",
+    "override": "fit: resume with other settings than the checkpoint's",
     "trust": "allow unregistered classes that a run's files name",
     "debug": "show the traceback of unexpected errors",
 }

@@ -20,6 +20,7 @@ from graphzoo.errors import UsageError
 from graphzoo.runs.checkpoints import locate
 from graphzoo.runs.directory import is_child, several_processes
 from graphzoo.training.options import (
+    FLAGS,
     check_options,
     header_of_configs,
     join_lines,
@@ -136,10 +137,11 @@ def make_plan(command: str, argv: list[str]) -> Plan:
 
 def _wish(command: str, values: dict[str, str], flags: set[str], rest: list[str]) -> Plan:
     """What the words say by themselves."""
-    if "no_test" in flags and command != "fit":
-        raise UsageError(f"--no-test is for fit, which ends with a test; leave it out of {command}")
-    if "dry_run" in flags and command != "fit":
-        raise UsageError(f"--dry-run times training steps, {command} has none: graphzoo fit --dry-run")
+    if command != "fit":
+        for flag in sorted(flags):
+            if FLAGS[flag].startswith("fit: "):
+                told = f"--{flag.replace('_', '-')} is for fit, {command} trains nothing"
+                raise UsageError(f"{told}\nLeave it out: graphzoo {command}")
     return Plan(
         command,
         (),

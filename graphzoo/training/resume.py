@@ -191,7 +191,7 @@ class ResumeGuard(Callback):
         datamodule = trainer.datamodule  # type: ignore[attr-defined]
         found, trained = getattr(datamodule, "fingerprint", None), self.data.get("fingerprint")
         if trained is not None and found is not None and found != trained:
-            raise ValueError(
+            raise UsageError(
                 f"the data differ from those the checkpoint was trained on (fingerprint {found[:12]}, there "
                 f"{trained[:12]})\nGive the same files, or add --override"
             )
@@ -200,7 +200,7 @@ class ResumeGuard(Callback):
             return
         here = datamodule.describe_split()
         if here["fingerprint"] != split["fingerprint"]:
-            raise ValueError(
+            raise UsageError(
                 f"the split differs from that of the checkpoint ({here['name']} {here['index']}, there "
                 f"{split['name']} {split['index']}): its test nodes may be trained on already\n"
                 f"Give --data.split {split['name']} --data.split_index {split['index']}, or add --override"

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -45,6 +46,25 @@ def test_answers_without_importing_anything_heavy(process, own_presets, argument
     assert done.returncode == status
     assert "graphzoo" in imported
     assert not imported & set(HEAVY)
+
+
+def test_help_shows_settings_once_model_and_data_are_known(cli):
+    part = cli("fit", "--model", "knowformer", "--help")
+    assert part.status == 0 and "With --model and --data, help shows their settings too." in part.out
+    Path("mine.yaml").write_bytes(b"# caf\xe9\ntrainer: {}\n")
+    refused = cli("fit", "--config", "mine.yaml", "--help")
+    assert refused.status == 2 and "mine.yaml is not UTF-8 text" in refused.err
+    Path("mine.yaml").write_text("# a comment\ntrainer:\n  max_epochs: 7\n")
+    assert (
+        "    max_epochs: 7" in cli("fit", "--model=gcn", "--data=cora", "--config", "mine.yaml", "--help").out
+    )
+
+
+@pytest.mark.parametrize("flag", ["--override", "--no-test", "--dry-run"])
+def test_flags_of_training_are_refused_elsewhere(cli, flag):
+    for command in ("validate", "test"):
+        result = cli(command, "--model", "gcn", "--data", "cora", flag)
+        assert result.status == 2 and f"{flag} is for fit" in result.err
 
 
 def test_list_names_every_preset(cli):

@@ -178,7 +178,7 @@ def test_bad_query_files_are_named_by_line(predict, tmp_path, name, content, mes
     status, output, error = predict("--queries", path)
     assert (status, output) == (2, "")
     assert re.search(message, error), error
-    assert error.startswith(f"graphzoo predict: {path}")
+    assert error.startswith(f"graphzoo: {path}")
 
 
 @pytest.mark.fault(

@@ -1,11 +1,13 @@
 """One writer for each run directory."""
 
 import errno
+import gc
 import json
 import os
 import shutil
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import pytest
@@ -217,6 +219,56 @@ def test_a_damaged_lock_file_is_no_lock(tmp_path, text):
     with pytest.raises(UsageError, match="is being written by process"):
         RunLock(tmp_path).take()
     lock.release()
+
+
+def test_a_file_that_goes_while_it_is_looked_at_is_no_hindrance(tmp_path, monkeypatch):
+    """Another process ends, and takes its file along, between two looks of this one."""
+    (tmp_path / LOCK).write_text("")
+    look = os.lstat
+
+    def late(path, **more):
+        if Path(path).name == LOCK:
+            monkeypatch.setattr(run_lock.os, "lstat", look)
+            os.unlink(path)
+        return look(path, **more)
+
+    monkeypatch.setattr(run_lock.os, "lstat", late)
+    lock = RunLock(tmp_path)
+    lock.take()
+    assert json.loads(lock.path.read_text())["process"] == os.getpid()
+    lock.release()
+
+
+@pytest.mark.parametrize("number", [errno.EAGAIN, errno.EACCES])
+def test_both_answers_of_posix_mean_that_it_is_held(recorded, monkeypatch, number):
+    def refuse(*arguments):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(run_lock.fcntl, "flock", refuse)
+    with pytest.raises(UsageError, match="is being written by process"):
+        recorded().take()
+
+
+def test_a_lock_that_was_given_back_leaves_nothing_behind(tmp_path):
+    lock = RunLock(tmp_path)
+    lock.take()
+    lock.release()
+    seen = weakref.ref(lock)
+    del lock
+    gc.collect()
+    assert seen() is None
+
+
+@pytest.mark.parametrize("name", ["plain", "with space", "größe", "back\\slash"])
+def test_mounts_of_any_name_are_found(tmp_path, monkeypatch, name):
+    """The kernel writes spaces and backslashes in octal, everything else as it is."""
+    folder = tmp_path / name
+    folder.mkdir()
+    written = str(folder).replace("\\", "\\134").replace(" ", "\\040")
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(f"1 0 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 0:50 / {written} rw - nfs server:/x nolock\n")
+    monkeypatch.setattr(run_lock, "_MOUNTS", mounts)
+    assert not run_lock._passes_locks_on(folder) and run_lock._passes_locks_on(tmp_path)
 
 
 def test_a_link_in_place_of_the_lock_is_not_followed(tmp_path):

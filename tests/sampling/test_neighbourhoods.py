@@ -275,6 +275,8 @@ def test_numbers_out_of_range_are_refused(graph):
     for outside in ("drop", "bring"):
         with pytest.raises(ValueError, match="give own"):
             sampler(one, one, outside=outside)
+        with pytest.raises(ValueError, match="own must lie in 0"):
+            sampler(one, one, torch.tensor([-1]), outside=outside)
 
 
 def test_states_of_a_query_do_not_depend_on_its_batch(graph, triples):

@@ -1,9 +1,11 @@
 """What memory there is, and the refusal of what cannot fit."""
 
+import errno
+
 import pytest
 import torch
 
-from graphzoo.errors import UsageError
+from graphzoo.errors import OutOfMemoryError, UsageError
 from graphzoo.system import memory
 
 CPU = torch.device("cpu")
@@ -42,6 +44,29 @@ STATUS = "Name:\tpython\nVmRSS:\t    1000 kB\n"
 def test_what_there_is(monkeypatch, files, expected):
     monkeypatch.setattr(memory, "_read", lambda path: files.get(path, ""))
     assert memory.available_bytes(CPU) == expected
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [
+        (MemoryError(), OutOfMemoryError),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: 8 bytes"), OutOfMemoryError),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), OutOfMemoryError),
+        (OSError(errno.EIO, "Input/output error"), OSError),
+        (OSError(errno.EINVAL, "Invalid argument"), None),
+        (ValueError("negative seek"), None),
+        (RuntimeError("unexpected end"), None),
+    ],
+)
+def test_what_is_not_the_fault_of_a_file_is_told_apart(tmp_path, error, raised):
+    path = tmp_path / "file"
+    path.write_bytes(b"four")
+    if raised is None:
+        memory.raise_if_not_the_file(error, path)
+        return
+    with pytest.raises(raised) as caught:
+        memory.raise_if_not_the_file(error, path)
+    assert str(path) in str(caught.value)
 
 
 def test_this_machine_has_memory():

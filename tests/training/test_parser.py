@@ -202,7 +202,7 @@ def test_short_help_is_short_and_long_help_is_long(cli):
         for kind in ("trainer", "logger"):
             (line,) = (line for line in lines if f"--{kind} NAME" in line)
             assert all(preset.name in line for preset in list_presets(kind)), line
-        assert ("--dry_run" in short.out) == ("--no_test" in short.out) == (command == "fit")
+        assert ("--dry-run" in short.out) == ("--no-test" in short.out) == (command == "fit")
     chosen = cli("fit", "--help", "--model=knowformer", "--data=fb15k237")
     assert "remove_facts: one_hop" in chosen.out
     long = cli("fit", "--help-all")

@@ -12,6 +12,7 @@ import numpy as np
 
 from graphzoo.errors import DataError, reason
 from graphzoo.system.files import check_growth, write_atomically
+from graphzoo.system.memory import raise_if_not_the_file
 from graphzoo.system.regular_files import open_regular
 
 __all__ = ["check_fingerprint", "reading_arrays", "to_bytes", "to_text", "write_arrays"]
@@ -81,6 +82,7 @@ def reading_arrays(
         # the graph itself refuses its content, and does not know where that came from
         raise DataError(f"{path}: {error}") from error
     except Exception as error:  # damage in an archive, a header, a description: there is no end of kinds
+        raise_if_not_the_file(error, path)
         raise DataError(f"{path}: not a readable {what} file ({reason(error)}); write it again") from error
 
 

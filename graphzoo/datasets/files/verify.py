@@ -8,6 +8,8 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from graphzoo.system.memory import raise_if_not_the_file
+
 __all__ = [
     "Broken",
     "Refused",
@@ -55,6 +57,7 @@ def verify_zip(part: Path, members: Sequence[str]) -> None:
             missing = sorted(set(members) - set(archive.namelist()))
             damaged = None if missing else archive.testzip()
     except (zipfile.BadZipFile, OSError, EOFError) as error:
+        raise_if_not_the_file(error, part)
         part.unlink()
         raise Broken(f"not a whole zip archive ({error})") from error
     if missing or damaged:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from graphzoo.datasets.link.graph import LinkSplit
 from graphzoo.errors import DataError, reason
+from graphzoo.system.memory import raise_if_not_the_file
 
 __all__ = ["read_heart", "read_pairs", "read_split"]
 
@@ -35,6 +36,7 @@ def read_pairs(path: Path) -> Tensor:
     try:
         pairs = np.loadtxt(path, dtype=np.int64, ndmin=2)
     except (OSError, ValueError) as error:
+        raise_if_not_the_file(error, path)
         raise DataError(f"{path}: not pairs of node numbers ({reason(error)}); fetch it again") from error
     if pairs.shape[1] != 2:
         raise DataError(f"{path}: {pairs.shape[1]} columns instead of 2; fetch it again")
@@ -50,6 +52,7 @@ def read_heart(path: Path, positive: Tensor) -> LinkSplit:
     try:
         negative = torch.from_numpy(np.load(path, allow_pickle=False).astype(np.int64))
     except (OSError, EOFError, ValueError, TypeError) as error:
+        raise_if_not_the_file(error, path)
         raise DataError(
             f"{path}: not a readable .npy file of pairs ({reason(error)}); fetch it again"
         ) from error

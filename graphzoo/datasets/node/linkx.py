@@ -10,6 +10,7 @@ import torch
 
 from graphzoo.datasets.node.build import Parsed, number_names
 from graphzoo.errors import DataError, reason
+from graphzoo.system.memory import raise_if_not_the_file
 
 __all__ = ["read_linkx"]
 
@@ -27,6 +28,7 @@ def read_linkx(files: Mapping[str, Path]) -> Parsed:
         edges, num_nodes = fields["edge_index"].astype(np.int64), int(fields["num_nodes"].reshape(-1)[0])
         x = np.asarray(x.todense() if issparse(x) else x, dtype=np.float32)
     except Exception as error:  # a damaged file can raise anything in the parser
+        raise_if_not_the_file(error, path)
         raise DataError(f"{path}: not a readable MATLAB file ({reason(error)}); fetch it again") from error
     if len(x) != num_nodes or len(y) != num_nodes:
         raise DataError(f"{path}: {len(x):,} features and {len(y):,} labels for {num_nodes:,} nodes")

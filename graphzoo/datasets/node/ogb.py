@@ -18,6 +18,7 @@ import torch
 from graphzoo.datasets.node.build import Parsed, number_names
 from graphzoo.datasets.node.splits import PARTS, NodeSplit
 from graphzoo.errors import DataError
+from graphzoo.system.memory import raise_if_not_the_file
 
 __all__ = ["read_ogb", "read_proteins", "read_table"]
 
@@ -128,6 +129,7 @@ def read_table(path: Path, kind: type[np.generic]) -> _Table:
             ),
         )
     except (OSError, EOFError, ValueError, pyarrow.ArrowException) as error:
+        raise_if_not_the_file(error, path)
         raise DataError(f"{path}: not a readable table ({str(error)[:200]}); fetch it again") from error
     table: _Table = np.empty((found.num_rows, width), dtype=kind)
     for column in range(width):

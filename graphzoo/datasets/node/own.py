@@ -22,6 +22,7 @@ from graphzoo.datasets.node.own_csv import read_tables
 from graphzoo.datasets.node.splits import PARTS, is_labelled
 from graphzoo.errors import DataError, reason
 from graphzoo.system.files import check_growth
+from graphzoo.system.memory import raise_if_not_the_file
 from graphzoo.system.regular_files import open_regular, require_regular
 
 __all__ = ["node_graph_from_files"]
@@ -187,6 +188,7 @@ def _read_npz(path: Path) -> Mapping[str, Any] | NodeGraph:
     except DataError:
         raise
     except Exception as error:  # a damaged file can raise anything in zip and array readers
+        raise_if_not_the_file(error, path)
         is_objects = "allow_pickle" in str(error)
         remedy = "save strings as arrays of fixed width (dtype str)" if is_objects else "write it again"
         raise DataError(f"{path}: not a readable .npz file ({reason(error)}); {remedy}") from error
@@ -216,6 +218,7 @@ def _read_torch(path: Path) -> Mapping[str, Any]:
             "  save the graph as plain tensors: torch.save(data.to_dict(), PATH)"
         ) from error
     except Exception as error:  # a damaged archive can raise anything
+        raise_if_not_the_file(error, path)
         raise DataError(f"{path}: not a readable torch file ({reason(error)}); save it again") from error
     if isinstance(content, tuple) and content:
         # what PyG's in-memory data sets keep below processed/

@@ -13,6 +13,7 @@ import torch
 from graphzoo.datasets.node.build import Parsed, number_names
 from graphzoo.datasets.node.unpickle import read_pickle
 from graphzoo.errors import DataError, reason
+from graphzoo.system.memory import raise_if_not_the_file
 
 __all__ = ["NEWSGROUPS", "read_digits", "read_mini_imagenet", "read_newsgroups"]
 
@@ -63,6 +64,7 @@ def read_newsgroups(files: Mapping[str, Path]) -> Parsed:
                     part = "0" if place[0].endswith("train") else "1"
                     texts[part, place[1], int(place[2])] = stream.read().decode("latin1")
     except (tarfile.TarError, OSError, EOFError, ValueError) as error:
+        raise_if_not_the_file(error, path)
         raise DataError(f"{path}: not a readable archive ({reason(error)}); fetch it again") from error
     keys = sorted(texts)
     y = np.array([NEWSGROUPS.index(group) for _, group, _ in keys], dtype=np.int64)

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from graphzoo.errors import DataError, reason
+from graphzoo.system.memory import raise_if_not_the_file
 
 __all__ = ["SparseRows", "read_pickle", "read_pickled_array", "read_torch_file"]
 
@@ -171,6 +172,7 @@ def _read_torch_archive(path: Path) -> Any:
             member = next(name for name in archive.namelist() if name.endswith("/data.pkl"))
             data = archive.read(member)
     except Exception as error:  # a damaged archive can raise anything
+        raise_if_not_the_file(error, path)
         raise DataError(
             f"{path}: not a readable file of torch.save ({reason(error)}); fetch it again"
         ) from error
@@ -183,6 +185,7 @@ def _load_tensors(path: Path) -> Any:
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged archive can raise anything
+        raise_if_not_the_file(error, path)
         raise DataError(f"{path}: not a readable data file ({reason(error)}); fetch it again") from error
 
 
@@ -194,4 +197,5 @@ def _read(path: Path, stream: BinaryIO, *, tensors_in: Path | None = None) -> An
             raise DataError(f"{path}: not a readable data file (it refers to tensors elsewhere)") from None
         return _load_tensors(tensors_in)
     except Exception as error:  # a damaged pickle can raise anything that its data make numpy raise
+        raise_if_not_the_file(error, path)
         raise DataError(f"{path}: not a readable data file ({reason(error)}); fetch it again") from error

@@ -98,7 +98,8 @@ class NeighbourhoodSampler:
         Args:
             head: [B], int64.
             relation: In 0..2R-1, [B], int64.
-            own: Answer of each query's own fact, which is left out, [B], int64, -1 for none; None: of none.
+            own: Answer of each query's own fact, which is left out, [B], int64; -1 for none, unless `outside`
+                is about it; None: of none.
             hides: "exact": the fact and its inverse; "one_hop": every edge between the two; "none": nothing.
             outside: What becomes of a query whose own answer lies outside: "keep" it, "drop" it, or "bring"
                 the answer in for the farthest entity.
@@ -210,7 +211,8 @@ class NeighbourhoodSampler:
         """The queries' own answers, -1 for none, and those that `outside` is about."""
         if own is None and target is None and outside != "keep":
             raise ValueError(f"outside={outside!r} is about the queries' own answers: give own")
-        tails = np.full(count, -1, np.int64) if own is None else self._entities_of("own", own, -1)
+        least = 0 if target is None and outside != "keep" else -1
+        tails = np.full(count, -1, np.int64) if own is None else self._entities_of("own", own, least)
         return tails, tails if target is None else self._entities_of("target", target, 0)
 
     def _entities_of(self, name: str, entities: Tensor, least: int) -> _Array:
