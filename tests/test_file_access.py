@@ -92,7 +92,6 @@ MAY = {
         analysis/evaluation.py::Evaluation._write write
         analysis/evaluation.py::Evaluation.save remove write
         callbacks/checkpoint_file.py::CheckpointFile.save_checkpoint remove write
-        callbacks/metrics_file.py::MetricsFile._write write
         callbacks/metrics_file.py::MetricsFile.log_metrics write
         callbacks/wandb_run.py::WandbRun.setup write
         cli/dashboard.py::dashboard_main write
@@ -110,11 +109,9 @@ MAY = {
         cli/plot.py::_write_page remove write
         report/style.py::save_figure write
         runs/lock.py::RunLock._write_record remove
-        runs/results_file.py::write_results write
         runs/results_file.py::write_rows write
         runs/directory.py::write_config write
-        cli/search.py::_report print write
-        search/study.py::TrialStudy.write_table write
+        cli/search.py::_report print
         search/sweep.py::write_sweep write
         search/trial.py::_fit write
     """,
@@ -133,7 +130,7 @@ MAY = {
     "the lock, and the command that claims a folder of rows": """
         runs/lock.py::RunLock._open read
         runs/lock.py::RunLock._remove_dead read remove
-        runs/series.py::claim read write
+        runs/series.py::claim read
     """,
     "rich tables and lines of names that `shown.cell` or `shown.visible` has spelt out": """
         callbacks/progress.py::EpochLines.on_train_epoch_end print

@@ -13,6 +13,7 @@ from typing import Any
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 
+from graphzoo.system.files import write_text_atomically
 from graphzoo.system.regular_files import read_regular
 
 __all__ = ["MetricsFile"]
@@ -103,10 +104,8 @@ class MetricsFile(Logger):
 
     def _write(self, rows: list[dict[str, Any]]) -> None:
         assert self._columns is not None
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = self.path.with_suffix(".csv.part")
-        with temporary.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, self._columns)
-            writer.writeheader()
-            writer.writerows(rows)
-        temporary.replace(self.path)
+        lines = io.StringIO(newline="")
+        writer = csv.DictWriter(lines, self._columns)
+        writer.writeheader()
+        writer.writerows(rows)
+        write_text_atomically(self.path, lines.getvalue())

@@ -28,6 +28,7 @@ from graphzoo.runs.checkpoints import RUNS
 from graphzoo.runs.directory import several_processes
 from graphzoo.runs.series import Run, claim, runs_of
 from graphzoo.search.space import Space, nested, read_space
+from graphzoo.system.files import write_text_atomically
 from graphzoo.system.shown import console, say, tell
 from graphzoo.training.plan import Plan, make_plan
 from graphzoo.training.start import one_device, settings_of
@@ -302,9 +303,7 @@ def _report(
         table.add_row(*map(cell, [name, *(_shown(trial.params[name]) for trial in shown)]))
     console().print(table)
     recipe = study.folder / "best.yaml"
-    part = recipe.with_name("best.yaml.part")
-    part.write_text(_recipe(study, plan, rest, runs, monitor, record["window"]), encoding="utf-8")
-    part.replace(recipe)
+    write_text_atomically(recipe, _recipe(study, plan, rest, runs, monitor, record["window"]))
     write_results(
         study.folder / "search.json",
         {

@@ -15,6 +15,7 @@ from graphzoo.report.results import common_title, headline, results_section
 from graphzoo.runs.changes import changed_settings, repeat_command
 from graphzoo.runs.record import Group, Record
 from graphzoo.system.memory import is_out_of_memory
+from graphzoo.system.paths import typed
 
 __all__ = ["build_report"]
 
@@ -102,7 +103,7 @@ def _evaluation(group: Group, prefix: str) -> list[Block]:
             break
     if not having:
         record = group.first
-        command = f"graphzoo test --ckpt_path {record.path}"
+        command = f"graphzoo test --ckpt_path {typed(record.path)}"
         text = (
             "The run has no folder evaluation/test. Testing it again writes one into a folder "
             f"of its own, which can be plotted then: {command}"

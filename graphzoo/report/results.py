@@ -11,6 +11,7 @@ from graphzoo.runs.published import compare
 from graphzoo.runs.record import Group
 from graphzoo.runs.results_file import SELECTED, selection_of
 from graphzoo.runs.tables import format_metric, spread
+from graphzoo.system.paths import typed
 
 __all__ = ["common_title", "headline", "results_section"]
 
@@ -98,7 +99,7 @@ def _missing(groups: Sequence[Group]) -> str:
     trained = next((record for record in records if record.state == "not tested"), None)
     if trained is None:
         return "No run is finished, so there are no test figures yet."
-    command = f"graphzoo test --ckpt_path {trained.path}"
+    command = f"graphzoo test --ckpt_path {typed(trained.path)}"
     return f"No run was tested, so there are no test figures. Testing one gives some: {command}"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from graphzoo.errors import UsageError
-from graphzoo.runs.published import SHOWN, Published, find_recipe, mean_and_deviation, published_values
+from graphzoo.runs.published import Published, average_metrics, find_recipe, published_values
 from graphzoo.runs.results_file import write_results, write_rows
 from graphzoo.runs.series import Run
 from graphzoo.system.json_file import read_json
@@ -87,7 +87,7 @@ def write_row(
     results = read_results(directory, runs)
     if published is None:
         published = published_values(model, recipe, data)
-    metrics = _averaged(results, published)
+    metrics = average_metrics([result["metrics"] for result in results], published)
     write_rows(directory / "row.csv", [_csv_row(metric, row, runs) for metric, row in metrics.items()])
     preset = find_recipe(model, recipe, data)
     header = preset.header if preset else {}
@@ -118,21 +118,3 @@ def _csv_row(metric: str, row: Mapping[str, Any], runs: Sequence[Run]) -> dict[s
     """A metric's mean, deviation and paper, then its value of every run."""
     values = {str(run): value for run, value in zip(runs, row["values"], strict=True)}
     return {"metric": metric, **{key: row[key] for key in ("mean", "std", "paper")}, **values}
-
-
-def _averaged(results: list[dict[str, Any]], published: Mapping[str, Published]) -> dict[str, dict[str, Any]]:
-    """Mean, deviation and the paper's figure of every metric that all runs have."""
-    common = set.intersection(*(set(result["metrics"]) for result in results))
-    metrics = {}
-    for metric in [metric for metric in SHOWN if metric in common] or sorted(common):
-        values = [result["metrics"][metric] for result in results]
-        mean, deviation = mean_and_deviation(values)
-        paper = published.get(metric)
-        metrics[metric] = {
-            "mean": mean,
-            "std": deviation,
-            "paper": paper.value if paper else None,
-            "paper_std": paper.deviation if paper else None,
-            "values": values,
-        }
-    return metrics

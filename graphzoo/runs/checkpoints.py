@@ -13,6 +13,7 @@ from typing import BinaryIO
 from graphzoo.catalog.presets import read_header
 from graphzoo.errors import UsageError, suggestion
 from graphzoo.system.memory import raise_if_not_the_file
+from graphzoo.system.paths import typed
 from graphzoo.system.regular_files import open_regular
 
 __all__ = [
@@ -88,7 +89,9 @@ def locate(
     text = f"{run} holds no checkpoint: there is no {run / 'checkpoints' / names[0]}.ckpt"
     if (run / "config.yaml").is_file():  # killed in its first epoch
         untested = " --no-test" if read_header(run / "config.yaml").get("test") == "no" else ""
-        text += f"\nStart again with its settings: graphzoo fit --config {run / 'config.yaml'}{untested}"
+        text += (
+            f"\nStart again with its settings: graphzoo fit --config {typed(run / 'config.yaml')}{untested}"
+        )
     raise UsageError(text)
 
 

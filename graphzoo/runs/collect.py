@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graphzoo.errors import UsageError
 from graphzoo.runs.checkpoints import RUNS
-from graphzoo.runs.published import SHOWN, mean_and_deviation, published_values
+from graphzoo.runs.published import average_metrics, published_values
 from graphzoo.runs.results_file import selection_of
 from graphzoo.runs.row import read_row
 
@@ -153,19 +153,7 @@ def _row_of(runs: Sequence[Record], *, commands: bool) -> dict[str, Any]:
         published = published_values(first.model, first.recipe, first.data)
     except UsageError:
         published = {}  # a recipe that is no longer there
-    common = set.intersection(*(set(run.tested) for run in runs))
-    metrics: dict[str, Any] = {}
-    for name in [name for name in SHOWN if name in common] or sorted(common):
-        values = [run.tested[name] for run in runs]
-        mean, deviation = mean_and_deviation(values)
-        paper = published.get(name)
-        metrics[name] = {
-            "mean": mean,
-            "std": deviation,
-            "paper": paper.value if paper else None,
-            "paper_std": paper.deviation if paper else None,
-            "values": values,
-        }
+    metrics = average_metrics([run.tested for run in runs], published)
     compared = any(figure["paper"] is not None for figure in metrics.values())
     splits = sorted({run.split for run in runs if run.split is not None})
     return {

@@ -10,6 +10,8 @@ from pathlib import Path
 from graphzoo.errors import UsageError
 from graphzoo.runs.checkpoints import RUNS
 from graphzoo.runs.lock import LOCK
+from graphzoo.system.files import write_text_atomically
+from graphzoo.system.paths import typed
 from graphzoo.system.regular_files import read_regular_text
 
 __all__ = [
@@ -97,7 +99,7 @@ def write_config(run: Path, text: str) -> Path | None:
         while (kept := run / f"config.{number}.yaml").exists():
             number += 1
         path.rename(kept)
-    path.write_text(text, encoding="utf-8")
+    write_text_atomically(path, text)
     return path.absolute()
 
 
@@ -106,7 +108,7 @@ def _check_free(wanted: Path) -> None:
     if any(name in names for name in ("checkpoints", "results.json")) or _is_run_config(wanted):
         raise UsageError(
             f"--run_dir {wanted} holds a run already, and runs are never overwritten\n"
-            f"Choose another folder, or resume it: graphzoo fit --ckpt_path {wanted}"
+            f"Choose another folder, or resume it: graphzoo fit --ckpt_path {typed(wanted)}"
         )
     if others := [name for name in names if name not in _EARLY]:
         raise UsageError(

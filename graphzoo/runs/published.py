@@ -67,6 +67,31 @@ def mean_and_deviation(values: Sequence[float]) -> tuple[float, float | None]:
     return mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
 
 
+def average_metrics(
+    tested: Sequence[Mapping[str, float]], published: Mapping[str, Published]
+) -> dict[str, dict[str, Any]]:
+    """Mean, deviation, the paper's figure and all values of every metric that all runs have.
+
+    Args:
+        tested: Metrics of each run.
+        published: The paper's, as far as there are.
+    """
+    common = set.intersection(*(set(metrics) for metrics in tested))
+    rows = {}
+    for name in [name for name in SHOWN if name in common] or sorted(common):
+        values = [metrics[name] for metrics in tested]
+        mean, deviation = mean_and_deviation(values)
+        paper = published.get(name)
+        rows[name] = {
+            "mean": mean,
+            "std": deviation,
+            "paper": paper.value if paper else None,
+            "paper_std": paper.deviation if paper else None,
+            "values": values,
+        }
+    return rows
+
+
 def parse_published(text: str) -> dict[str, Published]:
     """Figures as recipes write them, as `test/<metric>`.
 

@@ -25,6 +25,7 @@ from graphzoo.runs.results_file import SELECTED, config_hash, selection_of
 from graphzoo.runs.row import read_row
 from graphzoo.system.json_file import read_json
 from graphzoo.system.memory import raise_if_not_the_file
+from graphzoo.system.paths import typed
 from graphzoo.system.regular_files import open_regular
 
 __all__ = ["TOLD", "Group", "Record", "find_records", "flatten", "group_records", "read_record", "tell_apart"]
@@ -282,7 +283,7 @@ def read_record(run: Path) -> Record:
             raise_if_not_the_file(error, path)
             raise UsageError(
                 f"{path} is damaged ({type(error).__name__}: {error})\n"
-                f"Write it again: graphzoo test --ckpt_path {run}"
+                f"Write it again: graphzoo test --ckpt_path {typed(run)}"
             ) from error
     path = run / "config.yaml"
     if path.is_file():
@@ -294,7 +295,7 @@ def read_record(run: Path) -> Record:
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise UsageError(
             f"{run} is damaged ({type(error).__name__}: {error})\n"
-            f"Move it away, or write its results again: graphzoo test --ckpt_path {run}"
+            f"Move it away, or write its results again: graphzoo test --ckpt_path {typed(run)}"
         ) from error
     return record
 

@@ -1,4 +1,4 @@
-"""results.json and the table at the end of a run."""
+"""results.json: what a run says of itself, and which checkpoint its figures are of."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from graphzoo.system.files import write_text_atomically
 
 __all__ = [
     "BEST_VALIDATION",
@@ -127,10 +129,7 @@ def write_results(path: Path, content: Mapping[str, Any]) -> None:
         path: The file.
         content: Plain values; numbers keep their full precision.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".json.part")
-    temporary.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    temporary.replace(path)
+    write_text_atomically(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from graphzoo.errors import UsageError
+from graphzoo.system.files import write_text_atomically
 from graphzoo.system.json_file import read_json
 from graphzoo.system.memory import raise_if_not_the_file
 
@@ -102,10 +102,7 @@ def claim(folder: Path, record: Mapping[str, Any], words: Sequence[str], *, begu
                 f"{folder} holds {what} with other {changed[0]}: {told}\n"
                 "Give those again, or another folder with --out DIR"
             )
-    folder.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"command.{os.getpid()}.part")
-    temporary.write_text(json.dumps(now, ensure_ascii=False) + "\n", encoding="utf-8")
-    temporary.replace(path)
+    write_text_atomically(path, json.dumps(now, ensure_ascii=False) + "\n")
 
 
 def whole_numbers(text: str, option: str) -> list[int]:

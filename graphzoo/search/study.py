@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-import os
+import io
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -24,6 +24,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from graphzoo.errors import UsageError
 from graphzoo.search.space import Choice, Range, Space
+from graphzoo.system.files import write_text_atomically
 from graphzoo.system.waiting import TellingLock
 
 __all__ = ["SAMPLERS", "TrialStudy", "gate_of"]
@@ -182,18 +183,17 @@ class TrialStudy:
         """Write `trials.csv`: a line per trial, in order."""
         names = list(self.space.choices)
         path = self.folder / "trials.csv"
-        temporary = path.with_name(f"trials.{os.getpid()}.part")
-        with temporary.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow(["trial", "state", "value", "values", "seconds", "note", *names])
-            for trial in self.trials:
-                extra = trial.user_attrs
-                cells = [extra.get("seconds"), extra.get("note", "")]
-                value = trial.value if trial.value is not None else extra.get("mean")
-                values = " ".join(format(v, ".6g") for v in extra.get("values", []))
-                parameters = [trial.params.get(name) for name in names]
-                writer.writerow([trial.number, trial.state.name.lower(), value, values, *cells, *parameters])
-        temporary.replace(path)
+        lines = io.StringIO(newline="")
+        writer = csv.writer(lines)
+        writer.writerow(["trial", "state", "value", "values", "seconds", "note", *names])
+        for trial in self.trials:
+            extra = trial.user_attrs
+            cells = [extra.get("seconds"), extra.get("note", "")]
+            value = trial.value if trial.value is not None else extra.get("mean")
+            values = " ".join(format(v, ".6g") for v in extra.get("values", []))
+            parameters = [trial.params.get(name) for name in names]
+            writer.writerow([trial.number, trial.state.name.lower(), value, values, *cells, *parameters])
+        write_text_atomically(path, lines.getvalue())
         return path
 
     def _lock(self, number: int) -> str:

@@ -10,7 +10,7 @@ from typing import BinaryIO
 from graphzoo.errors import DataError
 from graphzoo.system.memory import available_bytes
 
-__all__ = ["check_growth", "write_atomically"]
+__all__ = ["check_growth", "write_atomically", "write_text_atomically"]
 
 # Bytes that any packed file may unpack to, and how many times its own size a larger one may: one-hot features
 # shrink to a five-hundredth, and packing's best, a little over a thousandth, is left to endless zeros.
@@ -53,3 +53,8 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def write_text_atomically(path: Path, text: str) -> None:
+    """Give a file a new content at once, in UTF-8, line ends as they are; the folder is made."""
+    write_atomically(path, lambda file: file.write(text.encode("utf-8")))

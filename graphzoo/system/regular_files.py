@@ -1,4 +1,4 @@
-"""The one place where files of others are opened: regular files only, and no more of them than was asked for.
+"""Opening files that may come from others: regular ones only, and no more of them than was asked for.
 
 A run directory, a checkpoint or a data file may come from anybody. A named pipe in its place would be waited
 for without end, a device such as /dev/zero never ends, a link may lead to what nobody meant to share.
@@ -18,7 +18,6 @@ from graphzoo.system.memory import free_bytes
 __all__ = [
     "MOST_TEXT",
     "copy_regular",
-    "is_regular",
     "open_regular",
     "read_regular",
     "read_regular_text",
@@ -55,15 +54,6 @@ def require_regular(path: str | os.PathLike[str], *, follow: bool = True) -> os.
     facts = os.stat(path, follow_symlinks=follow)
     _check(facts, path)
     return facts
-
-
-def is_regular(path: str | os.PathLike[str], *, follow: bool = True) -> bool:
-    """Whether it is a regular file, or a link to one if links are followed."""
-    try:
-        require_regular(path, follow=follow)
-    except (OSError, ValueError):
-        return False
-    return True
 
 
 def open_regular(

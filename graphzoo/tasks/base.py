@@ -30,7 +30,7 @@ from graphzoo.checkpoints.checks import (
 )
 from graphzoo.checkpoints.paths import forget_foreign_paths
 from graphzoo.encoders.base import Encoder
-from graphzoo.errors import NonFiniteError
+from graphzoo.errors import NonFiniteError, UsageError
 from graphzoo.system.memory import refuse_what_cannot_fit
 from graphzoo.system.processes import part_at_exit
 from graphzoo.tasks.finite import describe_weights, stopped, texts_of_processes
@@ -125,7 +125,7 @@ class Task(LightningModule):
             TypeError: if the encoder is of a kind that the task cannot use.
         """
         if self._factory is None:
-            raise ValueError(
+            raise UsageError(
                 f"{type(self).__name__} was made without an encoder: pass one, e.g. "
                 "encoder=lambda spec: KnowFormer(spec), or load a checkpoint"
             )
@@ -202,7 +202,7 @@ class Task(LightningModule):
     def _datamodule(self) -> Any:
         datamodule = getattr(self.trainer, "datamodule", None)
         if datamodule is None:
-            raise ValueError(
+            raise UsageError(
                 f"{type(self).__name__} takes its graph from a DataModule: "
                 "call trainer.fit(task, datamodule=...)"
             )
@@ -239,7 +239,7 @@ class Task(LightningModule):
     def describe(self) -> dict[str, Any]:
         """What a checkpoint says of the model and its data beside its weights, as plain values."""
         if self.encoder is None or self.spec is None:
-            raise ValueError("the model is not built yet, so there is nothing to describe")
+            raise UsageError("the model is not built yet, so there is nothing to describe")
         return {
             "format": CHECKPOINT_FORMAT,
             "task": class_path(self),
@@ -261,11 +261,11 @@ class Task(LightningModule):
         """Build the modules for the checkpoint's graph, so that the weights find their places."""
         described = checkpoint.get("graphzoo")
         if described is None:
-            raise ValueError(
+            raise UsageError(
                 "the checkpoint holds no graphzoo description: it was not written by a graphzoo task"
             )
         if described["format"] > CHECKPOINT_FORMAT:
-            raise ValueError(
+            raise UsageError(
                 f"the checkpoint has format {described['format']}, this graphzoo reads up to "
                 f"{CHECKPOINT_FORMAT}: install the graphzoo version it names: "
                 + str(described["versions"].get("graphzoo"))
@@ -384,7 +384,7 @@ class Task(LightningModule):
         if parts == 1:
             return
         if self.trainer.accumulate_grad_batches not in (1, parts):
-            raise ValueError(
+            raise UsageError(
                 f"the data makes {parts} micro-batches of each batch, which set accumulate_grad_batches; "
                 f"leave it out instead of asking for {self.trainer.accumulate_grad_batches}"
             )

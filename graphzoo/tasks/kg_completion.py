@@ -97,9 +97,9 @@ class KGCompletion(Task):
     ) -> None:
         super().__init__(encoder)
         if loss not in ("ce", "filtered_ce", "bce"):
-            raise ValueError(f"loss must be 'ce', 'filtered_ce' or 'bce', got {loss!r}")
+            raise UsageError(f"loss must be 'ce', 'filtered_ce' or 'bce', got {loss!r}")
         if remove_facts not in ("exact", "one_hop", "none"):
-            raise ValueError(f"remove_facts must be 'exact', 'one_hop' or 'none', got {remove_facts!r}")
+            raise UsageError(f"remove_facts must be 'exact', 'one_hop' or 'none', got {remove_facts!r}")
         check_range(at_least=1, num_negatives=num_negatives, max_score_bytes=max_score_bytes)
         check_range(above=0, adversarial_temperature=adversarial_temperature, loss_scale=loss_scale, lr=lr)
         check_range(at_least=0, weight_decay=weight_decay)
@@ -133,7 +133,7 @@ class KGCompletion(Task):
     def query_encoder(self) -> QueryEncoder:
         """The built encoder; an error that says what to do before it is built."""
         if not isinstance(self.encoder, QueryEncoder):
-            raise ValueError("the model is not built yet: fit it, or load a checkpoint")
+            raise UsageError("the model is not built yet: fit it, or load a checkpoint")
         return self.encoder
 
     @property

@@ -79,16 +79,16 @@ class NodeClassification(Task):
     ) -> None:
         super().__init__(encoder)
         if metric not in (None, *_LOGGED):
-            raise ValueError(f"metric must be one of {', '.join(_LOGGED)}, got {metric!r}")
+            raise UsageError(f"metric must be one of {', '.join(_LOGGED)}, got {metric!r}")
         check_range(above=0, lr=lr)
         check_range(at_least=0, weight_decay=weight_decay)
         check_range(at_least=0, below=1, dropout=dropout)
         if isinstance(class_weights, str) and class_weights != "balanced":
-            raise ValueError(f"class_weights must be 'balanced' or a list of factors, got {class_weights!r}")
+            raise UsageError(f"class_weights must be 'balanced' or a list of factors, got {class_weights!r}")
         if isinstance(class_weights, list) and not (
             all(0 <= weight < math.inf for weight in class_weights) and any(class_weights)
         ):
-            raise ValueError(f"class_weights must be at least 0, finite and not all 0, got {class_weights}")
+            raise UsageError(f"class_weights must be at least 0, finite and not all 0, got {class_weights}")
         self.save_hyperparameters(ignore=["encoder"])
         self.metric: str | None = metric
         self.class_weights = class_weights
@@ -114,7 +114,7 @@ class NodeClassification(Task):
     def node_encoder(self) -> NodeEncoder:
         """The built encoder; an error that says what to do before it is built."""
         if not isinstance(self.encoder, NodeEncoder):
-            raise ValueError("the model is not built yet: fit it, or load a checkpoint")
+            raise UsageError("the model is not built yet: fit it, or load a checkpoint")
         return self.encoder
 
     @property

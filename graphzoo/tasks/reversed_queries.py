@@ -49,7 +49,7 @@ class ReversedQueries:
     @weight.setter
     def weight(self, weight: float) -> None:
         if not 0 <= weight < math.inf:
-            raise ValueError(f"reverse_weight must be a number of at least 0, got {weight}")
+            raise UsageError(f"reverse_weight must be a number of at least 0, got {weight}")
         self._weight = weight
 
     def clear(self) -> None:

@@ -13,7 +13,7 @@ from omegaconf.errors import OmegaConfBaseException
 from graphzoo.catalog.settings import read_settings
 from graphzoo.errors import NonFiniteError, OutOfMemoryError, UsageError, of_system, shorten
 from graphzoo.system.memory import is_out_of_memory
-from graphzoo.system.paths import relative
+from graphzoo.system.paths import relative, typed
 from graphzoo.system.processes import lost_a_process, rank
 from graphzoo.system.shown import tell, visible
 from graphzoo.system.streams import refuses_output
@@ -102,7 +102,7 @@ def how_to_resume(state: RunState) -> str:
     if not good:
         same = f"{relative(run)}/config.yaml" + ("" if state.plan.tests else " --no-test")
         return f"There is no checkpoint yet. Start again: graphzoo fit --config {same}"
-    again = f"graphzoo fit --ckpt_path {relative(run)}{needs_trust(run)}"
+    again = f"graphzoo fit --ckpt_path {typed(run)}{needs_trust(run)}"
     return f"Checkpoints: {', '.join(good)}\nResume with: {again}"
 
 

@@ -19,7 +19,7 @@ from graphzoo.catalog.settings import read_settings
 from graphzoo.checkpoints.checks import check_description
 from graphzoo.errors import UsageError
 from graphzoo.system.memory import keep_freed_memory
-from graphzoo.system.paths import relative
+from graphzoo.system.paths import typed
 from graphzoo.system.processes import rank
 from graphzoo.system.progress import set_quiet
 from graphzoo.system.shown import tell
@@ -101,12 +101,13 @@ def _stopped(stopped: BaseException, state: RunState) -> int:
     if isinstance(stopped, Interrupted):
         run = stopped.path.parent.parent
         if not rank():
-            tell_lines(f"{stopped}\nResume with: graphzoo fit --ckpt_path {relative(run)}{needs_trust(run)}")
+            tell_lines(f"{stopped}\nResume with: graphzoo fit --ckpt_path {typed(run)}{needs_trust(run)}")
         return 128 + stopped.signum
     if isinstance(stopped, SystemExit):
         # Lightning makes one of Ctrl-C, and then listens to no other.
         if not isinstance(stopped.__context__, KeyboardInterrupt):
-            return int(stopped.code or 0)  # --print_config and class help
+            code = stopped.code
+            return code if isinstance(code, int) else int(code is not None)  # --print_config and class help
         signal.signal(signal.SIGINT, signal.default_int_handler)
     return tell_lines(f"stopped at once. {how_to_resume(state)}", 130)
 

@@ -20,6 +20,7 @@ from graphzoo.checkpoints.checks import (
 from graphzoo.checkpoints.paths import forget_foreign_paths
 from graphzoo.checkpoints.read import read_checkpoint
 from graphzoo.errors import UsageError
+from graphzoo.system.paths import typed
 from graphzoo.tasks.base import Task
 from graphzoo.training.plan import Plan
 
@@ -130,7 +131,7 @@ def check_resume(found: dict[str, tuple[Any, Any]], path: Path, *, override: boo
     lines = [f"{name}: {old} there, {new} here" for name, (old, new) in list(blocking.items())[:3]]
     if set(blocking) <= _JUDGING:
         name, (_, new) = next(iter(blocking.items()))
-        command = f"graphzoo test --ckpt_path {path} {name}={new}"
+        command = f"graphzoo test --ckpt_path {typed(path)} {name}={new}"
         remedy = f"Evaluate with it alone: {command}; or add --override to choose checkpoints by it"
         raise UsageError("\n".join([f"{path} was validated with other settings", *lines, remedy]))
     if len(blocking) > 3:

@@ -11,7 +11,6 @@ from graphzoo.system.json_file import read_json
 from graphzoo.system.memory import free_bytes
 from graphzoo.system.regular_files import (
     copy_regular,
-    is_regular,
     open_regular,
     read_regular,
     read_regular_text,
@@ -33,7 +32,6 @@ def test_what_is_no_regular_file_is_not_opened(tmp_path, kind):
     for read in (open_regular, read_regular, read_regular_text, read_json):
         with pytest.raises(OSError):
             read(tmp_path / "x")
-    assert not is_regular(tmp_path / "x")
 
 
 def test_sizes_are_bounded(tmp_path):
