@@ -100,7 +100,7 @@ def how_to_resume(state: RunState) -> str:
         return "Then give the same command again"
     good = [str(relative(path)) for path in sorted(run.glob("checkpoints/*.ckpt"))]
     if not good:
-        same = f"{relative(run)}/config.yaml" + ("" if state.plan.tests else " --no-test")
+        same = typed(run / "config.yaml") + ("" if state.plan.tests else " --no-test")
         return f"There is no checkpoint yet. Start again: graphzoo fit --config {same}"
     again = f"graphzoo fit --ckpt_path {typed(run)}{needs_trust(run)}"
     return f"Checkpoints: {', '.join(good)}\nResume with: {again}"
