@@ -31,7 +31,7 @@ from graphzoo.system.memory import keep_freed_memory
 from graphzoo.types import GraphSpec
 
 # micro-batch of the published recipe; batch and sizes of the local one
-SETTINGS = {"fb15k237": (48, 64, 250), "wn18rr": (16, 64, 300), "nell995": (8, 64, 400)}
+SETTINGS = {"fb15k237": (48, 64, 500), "wn18rr": (16, 64, 300), "nell995": (8, 16, 500)}
 GROWTH = (10_000, 30_000, 100_000, 300_000, 1_000_000)
 FACTS_PER_ENTITY, RELATIONS = 10, 100
 
