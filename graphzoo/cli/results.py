@@ -89,11 +89,16 @@ def _line(row: Mapping[str, Any], metric: str, *, commands: bool) -> list[str]:
     published = "" if paper is None else spread(name, paper, paper_std)
     shown = PERCENT.get(name, name)
     runs = str(len(figure["values"]))
-    told = compare(figure["mean"], paper, paper_std)
+    told = _verdict(row, figure)
     ours = spread(name, figure["mean"], figure["std"])
     command = f"`{row['command']}`" if commands and row.get("command") else ""
     who = [row["data"], model, shown, ours, runs, seeds_of(row)]
     return [*who, published, told, row.get("differs") or "", command]
+
+
+def _verdict(row: Mapping[str, Any], figure: Mapping[str, Any]) -> str:
+    papers, runs = (figure.get("paper"), figure.get("paper_std")), len(figure["values"])
+    return compare(figure["mean"], *papers, std=figure["std"], runs=runs, tested=row.get("tested"))
 
 
 def _print(lines: list[list[str]]) -> None:
@@ -154,10 +159,7 @@ def _to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
         for metric, figure in row["metrics"].items():
             paper, paper_std = figure.get("paper"), figure.get("paper_std")
             figures = [figure["mean"], figure["std"], len(figure["values"]), *lists, paper, paper_std]
-            told = [
-                compare(figure["mean"], paper, paper_std),
-                row.get("differs") if paper is not None else None,
-            ]
+            told = [_verdict(row, figure), row.get("differs") if paper is not None else None]
             # a terminal may be what reads it
             who = [visible(row[key]) if row.get(key) else None for key in WHO]
             writer.writerow([*who, metric.removeprefix("test/"), *figures, *told])

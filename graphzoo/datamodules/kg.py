@@ -186,6 +186,11 @@ class KGDataModule(GraphDataModule):
         return sizes | splits
 
     @property
+    def num_tested(self) -> int:
+        """Test queries: every test triple in both directions."""
+        return 2 * len(self.triples("test"))
+
+    @property
     def protocol_in_words(self) -> str | None:
         """Where a model that trains in neighbourhoods is evaluated; None for one that does not."""
         spec = self.neighbourhoods

@@ -231,6 +231,11 @@ class LinkDataModule(GraphDataModule):
         text = f"{self.graph.fingerprint}\n{json.dumps(described, sort_keys=True)}"
         return hashlib.sha256(text.encode()).hexdigest()
 
+    @property
+    def num_tested(self) -> int:
+        """Test links."""
+        return len(self.graph.test.positive)
+
     def describe_split(self) -> dict[str, Any]:
         """Protocol, index and sizes of the split, for results and checkpoints."""
         graph = self.graph

@@ -179,6 +179,11 @@ class NodeDataModule(GraphDataModule):
         sizes = {part: int(getattr(split, part).numel()) for part in ("train", "valid", "test")}
         return {"name": split.name, "index": split.index, "fingerprint": split.fingerprint, **sizes}
 
+    @property
+    def num_tested(self) -> int:
+        """Test nodes."""
+        return int(self.split.test.numel())
+
     def describe_graph(self) -> dict[str, int]:
         """Sizes of the graph and its split, in the order for a reader."""
         graph, split = self.graph, self.split

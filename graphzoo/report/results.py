@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from graphzoo.catalog.tasks import PERCENT
 from graphzoo.report.content import Block, Note, Section, TableBlock
 from graphzoo.runs.changes import what_differs
-from graphzoo.runs.published import compare
+from graphzoo.runs.published import VERDICTS
 from graphzoo.runs.record import Group
 from graphzoo.runs.results_file import SELECTED, selection_of
 from graphzoo.runs.tables import format_metric, spread
@@ -109,14 +109,8 @@ def _note(groups: Sequence[Group], *, single: bool) -> str:
     told += _selections(groups)
     if groups and not single:
         told.append("The deviation is that of a sample (n - 1).")
-    papers = [
-        (group.figures()[name][0], paper)
-        for group in groups
-        for name, paper in group.published().items()
-        if name in group.figures()
-    ]
-    if any(compare(mean, *paper) == "met" for mean, paper in papers):
-        told.append("Met: within the paper's deviation, or its figure when rounded to as many digits.")
+    if any(name in group.figures() for group in groups for name in group.published()):
+        told.append(f"{VERDICTS} Else met.")
     return " ".join(told)
 
 
@@ -142,7 +136,7 @@ def _table_of(group: Group, caption: str, *, single: bool, folded: bool = False)
     rows = []
     for name, (mean, deviation, count) in group.figures().items():
         short, paper = name.removeprefix("test/"), published.get(name)
-        told = (spread(short, *paper), compare(mean, *paper)) if paper else ("", "")
+        told = (spread(short, *paper), group.compared(name)) if paper else ("", "")
         rows.append([NAMES.get(short, short), spread(short, mean, deviation), str(count), *told])
     columns = ["metric", "result" if single else "mean ± std", "runs", "paper", "compared"]
     return _without_empty(caption, columns, rows, {1, 2, 3}, {"runs"} if single else set(), folded=folded)

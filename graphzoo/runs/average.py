@@ -107,6 +107,7 @@ def write_row(
         "command": shlex.join(command) if command else None,
         "seeds": list(dict.fromkeys(run.seed for run in runs)),
         "splits": list(dict.fromkeys(run.split for run in runs if run.split is not None)) or None,
+        "tested": results[0].get("tested"),
         "metrics": metrics,
         "runs": results,
     }

@@ -166,6 +166,7 @@ def _row_of(runs: Sequence[Record], *, commands: bool) -> dict[str, Any]:
         "command": repeat_runs(runs) if commands and first.config else None,
         "seeds": sorted({run.seed for run in runs if run.seed is not None}),
         "splits": splits if any(splits) else None,  # data with one split have the first
+        "tested": first.result.get("tested"),
         "metrics": metrics,
     }
 

@@ -11,6 +11,8 @@ from graphzoo.catalog.presets import Preset, find_preset
 __all__ = [
     "Published",
     "SHOWN",
+    "VERDICTS",
+    "average_metrics",
     "check_figures",
     "check_names",
     "compare",
@@ -39,8 +41,15 @@ SHOWN = tuple(
 )
 
 
+VERDICTS = (
+    "Above and below: by more than the paper's standard deviation; where it gives none, our standard error; "
+    "for one run that of the test set, and one run is never above."
+)
+"""The rule of `compare` for readers of a table."""
+
 _LONGEST_NAME = 200
 _LARGEST = 1e100
+_ROUNDING = 1e-9  # of a sum of decimal figures
 
 
 class Published(NamedTuple):
@@ -130,19 +139,33 @@ def published_values(model: str, recipe: str, data: str) -> dict[str, Published]
     return {} if preset is None else parse_published(preset.header.get("paper", ""))
 
 
-def compare(mean: float, paper: float | None, paper_std: float | None) -> str:
+def compare(
+    mean: float,
+    paper: float | None,
+    paper_std: float | None,
+    *,
+    std: float | None = None,
+    runs: int = 1,
+    tested: int | None = None,
+) -> str:
     """How a mean stands to the published one.
+
+    "above" and "below" are beyond the margin, "met" is within: the paper's standard deviation; where it gives
+    none, the standard error of our runs, std / sqrt(runs); for a single run that of the test set, at most
+    sqrt(m (1 - m) / tested) for a mean m of scores between 0 and 1. One run is never "above".
 
     Args:
         mean: Ours.
         paper: The published figure; None gives "".
         paper_std: Its standard deviation, if published.
+        std: Ours, None for a single run.
+        runs: How many ours is the mean of.
+        tested: Test queries, nodes or pairs; None where that is not known.
 
-    Returns:
-        "above"; "met" within the paper's deviation, or if the mean rounds to the published digits; "below".
-
-    >>> compare(0.85, 0.851, 0.006), compare(0.84, 0.851, 0.006), compare(0.852, 0.851, None)
+    >>> compare(0.85, 0.851, 0.006), compare(0.84, 0.851, 0.006), compare(0.86, 0.851, 0.006, runs=3)
     ('met', 'below', 'above')
+    >>> compare(0.45, 0.466, None, tested=410), compare(0.74, 0.827, None, tested=200)
+    ('met', 'below')
     >>> compare(0.14023, 0.1402, None), compare(0.14017, 0.1402, None), compare(0.14014, 0.1402, None)
     ('met', 'met', 'below')
     """
@@ -150,10 +173,20 @@ def compare(mean: float, paper: float | None, paper_std: float | None) -> str:
         return ""
     # papers give three or four digits; zeros at the end are lost
     rounded = round(mean, max(3, len(repr(paper).partition(".")[2])))
-    if rounded > paper:
-        return "above"
-    within = paper_std is not None and mean >= paper - paper_std
-    return "met" if within or rounded == paper else "below"
+    margin = _margin(mean, paper_std, std, runs, tested) + _ROUNDING
+    if rounded < paper - margin:
+        return "below"
+    return "above" if rounded > paper + margin and runs > 1 else "met"
+
+
+def _margin(mean: float, paper_std: float | None, std: float | None, runs: int, tested: int | None) -> float:
+    if paper_std is not None:
+        return paper_std
+    if std is not None and runs > 1:
+        return std / math.sqrt(runs)
+    if tested and 0 <= mean <= 1:
+        return math.sqrt(mean * (1 - mean) / tested)
+    return 0.0
 
 
 def check_figures(figures: Iterable[Any]) -> None:
@@ -172,7 +205,7 @@ def check_figures(figures: Iterable[Any]) -> None:
 
 
 def check_names(content: Mapping[str, Any]) -> None:
-    """Refuse names, notes and seeds of a run or a row that no table could show.
+    """Refuse names, notes, seeds and counts of a run or a row that no table could show.
 
     Args:
         content: Of a results.json or row.json.
@@ -190,6 +223,8 @@ def check_names(content: Mapping[str, Any]) -> None:
         listed = content.get(key)
         if listed is not None and not (isinstance(listed, list) and all(map(_is_seed, listed))):
             raise ValueError(f"{key} is not a list of whole numbers")
+    if (tested := content.get("tested")) is not None and not (_is_seed(tested) and tested >= 0):
+        raise ValueError("tested is not a number of queries")
     if any(len(name) > _LONGEST_NAME for name in content["metrics"]):
         raise ValueError(f"the name of a metric has more than {_LONGEST_NAME} letters")
 

@@ -18,6 +18,7 @@ from graphzoo.runs.published import (
     Published,
     check_figures,
     check_names,
+    compare,
     mean_and_deviation,
     published_values,
 )
@@ -163,6 +164,14 @@ class Group:
                 values.setdefault(name, []).append(value)
         names = [name for name in SHOWN if name in values] or sorted(values)
         return {name: (*mean_and_deviation(values[name]), len(values[name])) for name in names}
+
+    def compared(self, name: str) -> str:
+        """How a metric stands to the published figure, see `compare`; "" without one."""
+        mean, deviation, count = self.figures()[name]
+        if (paper := self.published().get(name)) is None:
+            return ""
+        source = self.row or self.first.result
+        return compare(mean, *paper, std=deviation, runs=count, tested=source.get("tested"))
 
     def published(self) -> dict[str, Published]:
         """The paper's figures: of the row, else of the recipe."""

@@ -107,6 +107,7 @@ def _content(
         "num_parameters": sum(parameter.numel() for parameter in model.parameters()),
         "config_hash": config_hash(config),
         "data_fingerprint": getattr(data, "fingerprint", None),
+        "tested": getattr(data, "num_tested", None),
         "split": data.describe_split() if hasattr(data, "describe_split") else None,
         "protocol": getattr(data, "protocol_in_words", None),
         "trained_on": content.get("graphzoo", {}).get("data"),

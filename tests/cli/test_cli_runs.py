@@ -44,6 +44,7 @@ def test_a_run_directory_holds_everything(fit, results, workplace):
     assert {"test/mrr", "test/mr", "test/hits@1", "test/hits@3", "test/hits@10"} <= set(found["metrics"])
     assert (found["model"], found["data"], found["seed"], found["epochs"]) == ("knowformer", "kg", 0, 2)
     assert found["best_epoch"] in (0, 1)
+    assert found["tested"] == 24  # twelve triples, both directions
     assert found["num_parameters"] > 0 and found["seconds"] > 0 and found["versions"]["torch"]
     assert (
         found["data_fingerprint"]
