@@ -36,9 +36,8 @@ def score_near(
     Returns:
         [B, N], float32.
     """
-    graph = sampler(head, relation)[0]
-    levels = sampler.levels(head, relation, graph).to(head.device)
-    graph = graph.to(head.device)
+    graph, levels = sampler.with_levels(head, relation)
+    graph, levels = graph.to(head.device), levels.to(head.device)
     inside = logits(graph, graph.find(head), relation).float()
     # floats hold whole numbers exactly up to 2^24, so that levels stay apart
     scores = inside.amin(1, keepdim=True).floor().clamp(max=_UNLIKELY) - levels

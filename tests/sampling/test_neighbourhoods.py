@@ -182,8 +182,8 @@ def test_edges_know_their_numbers_in_the_whole_graph(graph, triples):
 def test_levels_order_all_that_is_outside(graph):
     sampler = NeighbourhoodSampler(graph, 6, tolerance=1e-3)
     head, relation = torch.tensor([7, 39]), torch.tensor([1, 1])
-    found = sampler(head, relation)[0]
-    levels = sampler.levels(head, relation, found)
+    found, levels = sampler.with_levels(head, relation)
+    assert torch.equal(found.nodes, sampler(head, relation)[0].nodes)
     for b in range(2):
         inside = torch.zeros(40, dtype=torch.bool).index_fill_(0, found.nodes[b], True)
         assert torch.equal(levels[b] == 0, inside)

@@ -75,8 +75,7 @@ def test_entities_outside_rank_behind_all_inside_and_are_never_dropped(family, t
     task._trainer.datamodule = datamodule
     scores = task.eval().score_queries(graph, head, relation)
     sampler = NeighbourhoodSampler(graph, 6)
-    near = sampler(head, relation)[0]
-    levels = sampler.levels(head, relation, near)
+    near, levels = sampler.with_levels(head, relation)
     assert scores.shape == (len(head), graph.num_nodes) and bool(torch.isfinite(scores).all())
     inside = torch.zeros_like(scores, dtype=torch.bool).scatter_(1, near.nodes, True)
     low = scores.masked_fill(~inside, torch.inf).amin(1)

@@ -112,12 +112,40 @@ class NeighbourhoodSampler:
         Raises:
             ValueError: for numbers out of range, or where an answer outside matters and none is given.
         """
+        tails, wanted = self._answers_of(head.numel(), own, target, outside)
+        made = self._make(head, relation, tails, hides, wanted, outside)
+        rows = [b for b, part in enumerate(made) if part is not None]
+        return self._join([made[b] for b in rows], with_edges), torch.tensor(rows, dtype=torch.int64)
+
+    def with_levels(self, head: Tensor, relation: Tensor) -> tuple[QueryGraph, Tensor]:
+        """Neighbourhoods of B queries, and how far behind them every other entity stands.
+
+        Those reached from the head come first, by their PageRank, then the relation's known answers by their
+        frequency, then the rest by their number of facts; what nothing tells apart has one level.
+
+        Args:
+            head: [B], int64.
+            relation: [B], int64.
+
+        Returns:
+            The graphs, and levels [B, N], int32: 0 inside, 1 for the nearest outside.
+        """
+        count = head.numel()
+        levels = np.empty((count, self.num_entities), np.int32)
+        nobody = np.full(count, -1, np.int64)
+        made = self._make(head, relation, nobody, "none", nobody, "keep", levels)
+        return self._join(made, with_edges=False), torch.from_numpy(levels)
+
+    def _make(
+        self, head: Tensor, relation: Tensor, tails: _Array, hides: str, wanted: _Array, outside: str,
+        levels: _Array | None = None,
+    ) -> list[Any]:  # fmt: skip
+        """Nodes and edges of every query's neighbourhood, None for one that is dropped; fills `levels`."""
         from graphzoo.sampling.neighbourhoods import kernels
 
         count = head.numel()
         self._check(head, relation)
         heads, relations = head.cpu().numpy(), relation.cpu().numpy()
-        tails, wanted = self._answers_of(count, own, target, outside)
         made: list[Any] = [None] * count
         offsets, neighbour, kind, edge = self._edges
 
@@ -135,6 +163,11 @@ class NeighbourhoodSampler:
                     )  # fmt: skip
                     if outside == "bring":
                         _bring(nodes, heads[b], wanted[b], score)
+                    if levels is not None:
+                        kernels.order_outside(
+                            relations[b], self._answers, self._popularity, score, touched, reached, nodes,
+                            levels[b],
+                        )  # fmt: skip
                     kernels.undo(score, scratch[1], touched, reached)
                     if outside == "drop" and not _holds(nodes, wanted[b]):
                         continue
@@ -144,47 +177,7 @@ class NeighbourhoodSampler:
                     made[b] = (nodes, *edges)
 
         _in_pieces(work, count)
-        rows = [b for b in range(count) if made[b] is not None]
-        return self._join([made[b] for b in rows], with_edges), torch.tensor(rows, dtype=torch.int64)
-
-    def levels(self, head: Tensor, relation: Tensor, graph: QueryGraph) -> Tensor:
-        """How far behind its neighbourhood every entity stands for each query: 0 inside, 1 for the nearest.
-
-        Those reached from the head come first, by their PageRank, then the relation's known answers by their
-        frequency, then the rest by their number of facts; what nothing tells apart has one level.
-
-        Args:
-            head: [B], int64.
-            relation: [B], int64.
-            graph: The neighbourhoods of these queries.
-
-        Returns:
-            [B, N], int32.
-        """
-        from graphzoo.sampling.neighbourhoods import kernels
-
-        self._check(head, relation)
-        count = head.numel()
-        heads, relations, nodes = head.cpu().numpy(), relation.cpu().numpy(), graph.nodes.cpu().numpy()
-        levels = np.empty((count, self.num_entities), np.int32)
-        offsets, neighbour, kind, _ = self._edges
-
-        def work(start: int, stop: int) -> None:
-            with self._scratch() as scratch:
-                score, touched = scratch[0], scratch[3]
-                for b in range(start, stop):
-                    hidden = self._hidden(heads[b], relations[b], -1, "none")
-                    reached, _ = kernels.push(
-                        offsets, neighbour, kind, hidden, self.teleport, self.tolerance, *scratch[:5]
-                    )
-                    kernels.order_outside(
-                        relations[b], self._answers, self._popularity, score, touched, reached, nodes[b],
-                        levels[b],
-                    )  # fmt: skip
-                    kernels.undo(score, scratch[1], touched, reached)
-
-        _in_pieces(work, count)
-        return torch.from_numpy(levels)
+        return made
 
     def pagerank(self, head: int) -> Tensor:
         """The estimate of personalised PageRank that entities are chosen by, [N], float64, for one head."""
@@ -241,8 +234,7 @@ class NeighbourhoodSampler:
             )
         offsets = np.full(count * size + 1, total, np.int32)
         by_kind = np.full(count * self.num_kinds + 1, total, np.int32)
-        columns = [np.empty(total, np.int32) for _ in range(6)]
-        sources, kinds, mirrored, targets, kind_sources, kind_targets = columns
+        kinds, mirrored, kind_sources, kind_targets = (np.empty(total, np.int32) for _ in range(4))
         edge_index = np.empty((2, total), np.int32)
         sources, targets = edge_index
 
@@ -258,7 +250,7 @@ class NeighbourhoodSampler:
         nodes = np.stack([part[0] for part in parts]) if parts else np.empty((0, size))
         edge = None
         if with_edges:
-            edge = torch.from_numpy(np.concatenate([part[4] for part in parts]) if parts else np.empty(0))
+            edge = torch.from_numpy(np.concatenate([np.empty(0, np.int64), *(part[4] for part in parts)]))
         flat = flat_graph(
             count * size,
             count * self.num_kinds,
