@@ -73,7 +73,7 @@ class KGDataModule(GraphDataModule):
             triples, unless these are set.
         later_neighbourhoods: Other sizes for later epochs, {epoch: K} with epochs counted from 0: training
             may end on larger neighbourhoods.
-        eval_neighbourhood: The same where queries are evaluated and predicted; None: `neighbourhood`.
+        eval_neighbourhood: Entities K where queries are evaluated and predicted; None: `neighbourhood`.
         relation_share: Part of K for entities that are known to answer the relation.
         protocol: How the model is evaluated and predicts: "neighbourhood" (entities outside rank behind all
             inside) or "whole_graph"; the same without neighbourhoods.
