@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from graphzoo.encoders.pair_gnn import PairGNN as PairGNN
     from graphzoo.encoders.pencil import PENCIL as PENCIL
     from graphzoo.encoders.pyg_transformers import Polynormer as Polynormer
-    from graphzoo.encoders.pyg_transformers import SGFormer as SGFormer
+    from graphzoo.encoders.pyg_transformers import SGFormerPyG as SGFormerPyG
     from graphzoo.encoders.sgc import SGC as SGC
+    from graphzoo.encoders.sgformer import SGFormer as SGFormer
 
 __getattr__, __dir__, __all__ = attach(__name__)

@@ -31,6 +31,7 @@ class GNNStack(nn.Module):
         kind: "gcn", "gat" or "sage" (mean of the neighbours, and the node itself).
         num_heads: Of "gat".
         dropout: After every layer.
+        last_is_linear: Neither ReLU nor dropout after the last layer.
     """
 
     def __init__(
@@ -42,9 +43,10 @@ class GNNStack(nn.Module):
         kind: GNNKind,
         num_heads: int,
         dropout: float,
+        last_is_linear: bool = False,
     ) -> None:
         super().__init__()
-        self.dropout = dropout
+        self.dropout, self.last_is_linear = dropout, last_is_linear
         self.convs = nn.ModuleList(
             _conv(kind, in_channels if layer == 0 else hidden_channels, hidden_channels, num_heads)
             for layer in range(num_layers)
@@ -64,8 +66,10 @@ class GNNStack(nn.Module):
     def forward(self, x: Tensor, edge_index: Tensor, generator: torch.Generator | None) -> Tensor:
         """Inputs [N, F], dense or sparse CSR, and edges [2, E] -> states [N, D]."""
         h: Any = x if self.before is None else (self.before(x), x)
-        for conv in self.convs:
-            h = dropout(conv(h, edge_index).relu(), self.dropout, generator, self.training)
+        for number, conv in enumerate(self.convs, 1):
+            h = conv(h, edge_index)
+            if number < len(self.convs) or not self.last_is_linear:
+                h = dropout(h.relu(), self.dropout, generator, self.training)
         states: Tensor = h
         return states
 

@@ -18,12 +18,13 @@ from torch import Tensor, nn
 
 from graphzoo.encoders.base import NodeEncoder
 from graphzoo.encoders.checks import check_features, check_rates, check_sizes, check_spec
+from graphzoo.encoders.sgformer import check_branches
 from graphzoo.errors import check_range
 from graphzoo.layers import LastResult, NoiseStream, seeded_noise
 from graphzoo.ops.eager import run_eagerly
 from graphzoo.types import GraphSpec
 
-__all__ = ["PyGTransformer", "Polynormer", "SGFormer"]
+__all__ = ["PyGTransformer", "Polynormer", "SGFormerPyG"]
 
 
 class PyGTransformer(NodeEncoder):
@@ -72,8 +73,10 @@ class PyGTransformer(NodeEncoder):
             return self._states(dense, edge_index, batch)
 
 
-class SGFormer(PyGTransformer):
+class SGFormerPyG(PyGTransformer):
     """`torch_geometric.nn.models.SGFormer` without its output layer: features and edges -> states [N, D].
+
+    `SGFormer` is the authors' form.
 
     Args:
         spec: Facts of the graph; `in_channels` is the width of the features.
@@ -107,7 +110,7 @@ class SGFormer(PyGTransformer):
     ) -> None:
         from torch_geometric.nn.models import SGFormer as Model
 
-        check_spec("SGFormer", spec)
+        check_spec("SGFormerPyG", spec)
         check_sizes(
             hidden_channels=hidden_channels,
             num_layers=num_layers,
@@ -119,9 +122,7 @@ class SGFormer(PyGTransformer):
             raise ValueError(
                 f"hidden_channels must be a multiple of num_heads, got {hidden_channels} and {num_heads}"
             )
-        check_range(at_least=0, at_most=1, graph_weight=graph_weight)
-        if aggregate not in ("add", "cat"):
-            raise ValueError(f"aggregate must be 'add' or 'cat', got {aggregate!r}")
+        check_branches(graph_weight, aggregate)
         super().__init__(spec, seed)
         self.out_channels = hidden_channels * (2 if aggregate == "cat" else 1)
         self.model = Model(

@@ -24,7 +24,7 @@ from graphzoo.runs import changes as changes_module
 from graphzoo.training.plan import make_plan
 
 ONE_STEP = ["--trainer.max_epochs=1", "--trainer.accelerator=cpu", "--logger=csv", "--run_dir=run"]
-MODELS = ("nodeformer", "galit", "gcn", "gat", "sgc", "mlp", "sgformer")
+MODELS = ("nodeformer", "galit", "gcn", "gat", "sgc", "mlp", "sgformer", "sgformer-pyg")
 RECIPES = [preset.name.split("/") for model in MODELS for preset in list_presets("recipe", model)]
 
 

@@ -5,7 +5,7 @@ import pytest
 from helpers.own import QUIET_CPU
 from helpers.same_runs import figures, same_training
 
-RIVALS = ("gcn", "gat", "sage", "sgc", "mlp", "mlp-denoised", "sgformer", "polynormer")
+RIVALS = ("gcn", "gat", "sage", "sgc", "mlp", "mlp-denoised", "sgformer", "sgformer-pyg", "polynormer")
 
 
 @pytest.mark.parametrize("model", RIVALS)
@@ -23,7 +23,8 @@ def test_a_rival_trains_on_whole_graphs_and_parts_and_labels_nodes(cli, tiny_nod
     ("model", "more"),
     [
         ("sgformer", []),
-        ("sgformer", ["--data.batch_size=20"]),
+        ("sgformer-pyg", []),
+        ("sgformer-pyg", ["--data.batch_size=20"]),
         # stopped in its local passes, and after them
         ("polynormer", ["--model.encoder.local_passes=4"]),
         ("polynormer", ["--model.encoder.local_passes=1"]),

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from graphzoo import encoders
-from graphzoo.encoders import GNN, MLP, SGC, GALiT, NodeEncoder, NodeFormer, Polynormer, SGFormer
+from graphzoo.encoders import GNN, MLP, SGC, GALiT, NodeEncoder, NodeFormer, Polynormer, SGFormer, SGFormerPyG
 from graphzoo.types import GraphSpec
 
 WIDE = {"hidden_channels": 12}
@@ -23,6 +23,8 @@ CASES = {
     "mlp-denoised": (MLP, {"denoise": True, "input_dropout": 0.2, **WIDE}),
     "sgformer": (SGFormer, WIDE),
     "sgformer-cat": (SGFormer, {"aggregate": "cat", "num_heads": 3, **WIDE}),
+    "sgformer-pyg": (SGFormerPyG, WIDE),
+    "sgformer-pyg-cat": (SGFormerPyG, {"aggregate": "cat", "num_heads": 3, **WIDE}),
     "polynormer": (Polynormer, {"num_layers": 2, **WIDE}),
     "polynormer-gat": (Polynormer, {"num_layers": 2, "local_attention": True, "pre_norm": True, **WIDE}),
 }

@@ -8,7 +8,8 @@ from torch_geometric.nn import SGConv
 from torch_geometric.nn.models import Polynormer as PyGPolynormer
 from torch_geometric.nn.models import SGFormer as PyGSGFormer
 
-from graphzoo.encoders import MLP, SGC, GALiT, Polynormer, SGFormer
+from graphzoo.encoders import GNN, MLP, SGC, GALiT, Polynormer, SGFormer, SGFormerPyG
+from graphzoo.encoders.sgformer import simple_attention
 from graphzoo.layers import NoiseStream, seeded_noise
 from graphzoo.ops import denoise_features
 from graphzoo.types import GraphSpec
@@ -98,10 +99,10 @@ def with_weights_of(encoder, model):
 
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("aggregate", ["add", "cat"])
-def test_sgformer_is_pygs(aggregate, training):
+def test_sgformer_pyg_is_pygs(aggregate, training):
     x, edge_index = graph()
     settings = {"gnn_num_layers": 2, "graph_weight": 0.7, "aggregate": aggregate}
-    encoder = SGFormer(SPEC, hidden_channels=8, num_layers=3, num_heads=2, dropout=0.3, **settings)
+    encoder = SGFormerPyG(SPEC, hidden_channels=8, num_layers=3, num_heads=2, dropout=0.3, **settings)
     encoder.train(training)
     model = PyGSGFormer(9, 8, 4, trans_num_layers=3, trans_num_heads=2, trans_dropout=0.3, **settings)
     with_weights_of(encoder, model)
@@ -109,6 +110,49 @@ def test_sgformer_is_pygs(aggregate, training):
     with seeded_noise(NoiseStream().generator(5, "cpu")):
         expected = model(x, edge_index, torch.zeros(30, dtype=torch.int64))
     torch.testing.assert_close(F.log_softmax(model.fc(states), -1), expected)
+
+
+def explicit_attention(q, k, v):
+    """Every pair's weight written out, [N, N] for each head."""
+    count = q.shape[0]
+    q, k = q / q.square().sum().sqrt(), k / k.square().sum().sqrt()
+    weights = torch.einsum("uhd,whd->huw", q, k) + count * torch.eye(count, dtype=q.dtype)
+    weights = weights / weights.sum(-1, keepdim=True)
+    return torch.einsum("huw,whd->uhd", weights, v)
+
+
+def test_sgformers_attention_is_the_one_of_all_pairs():
+    """Outputs and all gradients."""
+    parts = torch.randn(3, 20, 2, 5, dtype=torch.float64)
+
+    def results(attend):
+        leaves = parts.clone().requires_grad_()
+        out = attend(*leaves.unbind())
+        return out, *torch.autograd.grad(out.square().sum(), leaves)
+
+    found, expected = results(simple_attention), results(explicit_attention)
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("aggregate", ["add", "cat"])
+def test_sgformer_layer_by_layer(aggregate):
+    """The authors' steps written out, with the GCN of this package beside it."""
+    x, edge_index = graph()
+    encoder = SGFormer(
+        SPEC, hidden_channels=8, num_layers=2, num_heads=2, alpha=0.3, gnn_num_layers=2, graph_weight=0.7,
+        aggregate=aggregate,
+    ).eval()  # fmt: skip
+    z = encoder.norms[0](x @ encoder.first.weight.T + encoder.first.bias).relu()
+    for layer, norm in zip(encoder.maps, encoder.norms[1:], strict=True):
+        q, k, v = layer(z).view(30, 3, 2, 8).unbind(1)
+        z = norm(0.3 * explicit_attention(q, k, v).mean(1) + 0.7 * z)
+    gcn = GNN(SPEC, hidden_channels=8, num_layers=1).eval()
+    gcn.layers.convs[0].load_state_dict(encoder.graph.convs[0].state_dict())
+    local = encoder.graph.convs[1](gcn(x, edge_index), edge_index)
+    expected = torch.cat([z, local], -1) if aggregate == "cat" else 0.7 * local + 0.3 * z
+    torch.testing.assert_close(encoder(x, edge_index), expected)
+    assert (expected < 0).any(), "no ReLU behind the last layers"
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -173,10 +217,14 @@ def test_dropout_of_other_peoples_code_is_drawn_from_the_seed():
         (MLP, {"gamma": 0.0}, "gamma must be above 0"),
         (MLP, {"num_iterations": 10**9}, "num_iterations must be at least 0 and at most 10,000"),
         (MLP, {"input_dropout": 1.0}, "input_dropout must be at least 0 and below 1, got 1.0"),
+        (SGFormer, {"alpha": -0.1}, "alpha must be at least 0 and at most 1"),
         (SGFormer, {"gnn_num_layers": 0}, "gnn_num_layers must be at least 1"),
-        (SGFormer, {"hidden_channels": 8, "num_heads": 3}, "multiple of num_heads, got 8 and 3"),
         (SGFormer, {"graph_weight": 1.5}, "graph_weight must be at least 0 and at most 1"),
         (SGFormer, {"aggregate": "mean"}, "aggregate must be 'add' or 'cat', got 'mean'"),
+        (SGFormerPyG, {"gnn_num_layers": 0}, "gnn_num_layers must be at least 1"),
+        (SGFormerPyG, {"hidden_channels": 8, "num_heads": 3}, "multiple of num_heads, got 8 and 3"),
+        (SGFormerPyG, {"graph_weight": 1.5}, "graph_weight must be at least 0 and at most 1"),
+        (SGFormerPyG, {"aggregate": "mean"}, "aggregate must be 'add' or 'cat', got 'mean'"),
         (Polynormer, {"num_global_layers": 0}, "num_global_layers must be at least 1"),
         (Polynormer, {"global_dropout": -0.1}, "global_dropout must be at least 0"),
         (Polynormer, {"beta": 2.0}, "beta must be at least 0 and at most 1, got 2.0"),
