@@ -42,7 +42,11 @@ def check_growth(path: Path, packed: int, unpacked: int) -> None:
 
 
 def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Let `write` fill a file beside `path`, then give it that name at once; the folder is made."""
+    """Let `write` fill a file beside `path`, then give it that name at once; the folder is made.
+
+    Raises:
+        OSError: naming `path`, if it cannot be written.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -51,6 +55,10 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)
+    except OSError as error:
+        if error.filename not in (None, str(partial)):
+            raise  # of what `write` reads
+        raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         partial.unlink(missing_ok=True)
 

@@ -1,0 +1,38 @@
+"""Files that nobody ever sees half of."""
+
+import errno
+import os
+
+import pytest
+
+from graphzoo.system import files
+from graphzoo.system.files import write_atomically, write_text_atomically
+
+
+def test_a_text_is_there_at_once_with_its_line_ends(tmp_path):
+    path = tmp_path / "new" / "größe.txt"
+    write_text_atomically(path, "one\r\nzwei ü\n")
+    assert path.read_bytes() == "one\r\nzwei ü\n".encode()
+    write_text_atomically(path, "")
+    assert path.read_bytes() == b"" and [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_what_cannot_be_written_is_named_and_the_old_content_stays(tmp_path, monkeypatch, step):
+    path = tmp_path / "kept.txt"
+    path.write_text("old")
+
+    def no_room(*arguments):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(files.os, step, no_room)
+    with pytest.raises(OSError) as caught:
+        write_text_atomically(path, "new")
+    assert caught.value.errno == errno.ENOSPC and caught.value.filename == str(path)
+    assert path.read_text() == "old" and [p.name for p in tmp_path.iterdir()] == ["kept.txt"]
+
+
+def test_what_the_writer_cannot_read_keeps_its_name(tmp_path):
+    with pytest.raises(FileNotFoundError) as caught:
+        write_atomically(tmp_path / "x", lambda file: file.write((tmp_path / "gone").read_bytes()))
+    assert caught.value.filename == str(tmp_path / "gone") and list(tmp_path.iterdir()) == []
