@@ -156,7 +156,7 @@ def compare(
 
     Args:
         mean: Ours.
-        paper: The published figure; None gives "".
+        paper: The published figure; None gives "", as a mean that is NaN does.
         paper_std: Its standard deviation, if published.
         std: Ours, None for a single run.
         runs: How many ours is the mean of.
@@ -169,7 +169,7 @@ def compare(
     >>> compare(0.14023, 0.1402, None), compare(0.14017, 0.1402, None), compare(0.14014, 0.1402, None)
     ('met', 'met', 'below')
     """
-    if paper is None:
+    if paper is None or math.isnan(mean):
         return ""
     # papers give three or four digits; zeros at the end are lost
     rounded = round(mean, max(3, len(repr(paper).partition(".")[2])))

@@ -236,7 +236,7 @@ def test_a_recipe_that_has_changed_is_another_row(reproduce):
 
 
 def test_how_a_mean_stands_to_the_paper():
-    assert compare(0.5, None, None) == ""
+    assert compare(0.5, None, None) == compare(float("nan"), 0.5, 0.1) == ""
     means = (0.61, 0.6, 0.5, 0.4, 0.39)
     three = [compare(mean, 0.5, 0.1, std=0.5, runs=3) for mean in means]
     assert three == ["above", "met", "met", "met", "below"]
