@@ -417,7 +417,7 @@ def test_every_preset_is_documented():
         "recipe/nodeformer": "node-classification.md",
         **{
             f"recipe/{name}": "node-classification.md"
-            for name in ("galit", "gcn", "gat", "sgc", "mlp", "sgformer-pyg")
+            for name in ("galit", "gcn", "gat", "sgc", "mlp", "sgformer", "sgformer-pyg")
         },
         "recipe/pencil": "link-prediction.md",
         "model": "link-prediction.md",

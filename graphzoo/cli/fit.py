@@ -114,6 +114,6 @@ def _summary(command: str, rest: list[str]) -> str:
         lines += ["", f"With these names ({', '.join(plan.used)}) the settings are:"]
         for file in files:
             lines += [f"  {line}" for line in _settings_of(file)]
-    elif chosen:
+    elif chosen and command == "fit":
         lines.append("With --model and --data, help shows their settings too.")
     return "\n".join(lines)

@@ -247,19 +247,21 @@ def _started(process: int) -> str:
 def _passes_locks_on(folder: Path) -> bool:
     """Whether a lock taken here is seen by every machine that can see the folder."""
     try:
-        lines = os.fsdecode(_MOUNTS.read_bytes()).splitlines()
+        lines = os.fsdecode(_MOUNTS.read_bytes()).split("\n")
     except OSError:
         return True  # another system: most folders are on its own disk
     where = os.path.realpath(folder)
     best, kind, options = "", "", set[str]()
     for line in lines:
-        before, _, after = line.partition(" - ")
+        before, dash, after = line.partition(" - ")
+        if not dash:
+            continue
         # spaces and the like are written as \040
-        place = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), before.split()[4])
+        place = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), before.split(" ")[4])
         inside = where == place or where.startswith(place.rstrip("/") + "/")
         if inside and len(place) >= len(best):
-            best, kind = place, after.split()[0]
-            options = {*before.split()[5].split(","), *after.split()[-1].split(",")}
+            best, kind = place, after.split(" ")[0]
+            options = {*before.split(" ")[5].split(","), *after.split(" ")[-1].split(",")}
     if kind.startswith(_LOCAL_ONLY):
         return False
     needed, harmful = _SHARED.get(kind, (None, set()))

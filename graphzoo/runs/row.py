@@ -9,6 +9,7 @@ from typing import Any
 from graphzoo.errors import UsageError
 from graphzoo.runs.published import check_figures, check_names
 from graphzoo.system.json_file import read_json
+from graphzoo.system.memory import raise_if_not_the_file
 
 __all__ = ["main_metric", "read_row"]
 
@@ -44,6 +45,7 @@ def read_row(path: Path) -> dict[str, Any]:
             raise TypeError("model and data are words")
         check_names(content)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise_if_not_the_file(error, path)
         raise UsageError(
             f"{path} is not a row of results ({error})\nMake it again with graphzoo reproduce"
         ) from error

@@ -45,19 +45,21 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Let `write` fill a file beside `path`, then give it that name at once; the folder is made.
 
     Raises:
-        OSError: naming `path`, if it cannot be written.
+        OSError: naming `path`, if the file cannot be opened or kept; what `write` raises stays as it is.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    filled = False
     partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with partial.open("wb") as file:
             write(file)
+            filled = True
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)
     except OSError as error:
-        if error.filename not in (None, str(partial)):
-            raise  # of what `write` reads
+        if error.filename != str(partial) and not (filled and error.filename is None):
+            raise
         raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         partial.unlink(missing_ok=True)

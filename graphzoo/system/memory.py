@@ -155,12 +155,12 @@ def raise_if_not_the_file(error: Exception, path: str | os.PathLike[str]) -> Non
     """
     name = os.fspath(path)
     if is_out_of_memory(error):
-        what = f"memory ran out while {name} was read ({os.path.getsize(name):,} bytes)"
+        what = f"memory ran out while {name} was read"
         raise OutOfMemoryError(
             f"{what}\nEnd other programs; if the file should be small, it is damaged"
         ) from error
     if isinstance(error, OSError) and error.errno in _DEVICE:
-        raise OSError(error.errno, error.strerror, name) from error
+        raise OSError(error.errno, error.strerror, error.filename or name) from error
 
 
 @contextlib.contextmanager

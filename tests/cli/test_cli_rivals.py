@@ -23,6 +23,7 @@ def test_a_rival_trains_on_whole_graphs_and_parts_and_labels_nodes(cli, tiny_nod
     ("model", "more"),
     [
         ("sgformer", []),
+        ("sgformer", ["--data.batch_size=20"]),
         ("sgformer-pyg", []),
         ("sgformer-pyg", ["--data.batch_size=20"]),
         # stopped in its local passes, and after them

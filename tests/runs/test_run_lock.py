@@ -259,7 +259,9 @@ def test_a_lock_that_was_given_back_leaves_nothing_behind(tmp_path):
     assert seen() is None
 
 
-@pytest.mark.parametrize("name", ["plain", "with space", "größe", "back\\slash"])
+@pytest.mark.parametrize(
+    "name", ["plain", "with space", "größe", "back\\slash", "no\u00a0break", "form\x0cfeed"]
+)
 def test_mounts_of_any_name_are_found(tmp_path, monkeypatch, name):
     """The kernel writes spaces and backslashes in octal, everything else as it is."""
     folder = tmp_path / name
