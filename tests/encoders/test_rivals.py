@@ -135,6 +135,15 @@ def test_sgformers_attention_is_the_one_of_all_pairs():
         torch.testing.assert_close(ours, theirs)
 
 
+def test_sgformers_attention_of_many_nodes_fits_half_precision():
+    """Its formula has N times a value, and half precision ends at 65,504."""
+    q, k, v = torch.randn(3, 70_000, 1, 2)
+    exact = simple_attention(q, k, v)
+    with torch.autocast("cpu", torch.float16):
+        found = simple_attention(q, k, v.half())
+    torch.testing.assert_close(found.float(), exact, atol=0.02, rtol=0.01)
+
+
 @pytest.mark.parametrize("aggregate", ["add", "cat"])
 def test_sgformer_layer_by_layer(aggregate):
     """The authors' steps written out, with the GCN of this package beside it."""

@@ -32,6 +32,18 @@ def test_what_cannot_be_written_is_named_and_the_old_content_stays(tmp_path, mon
     assert path.read_text() == "old" and [p.name for p in tmp_path.iterdir()] == ["kept.txt"]
 
 
+def test_an_error_of_the_writer_stays_as_it_is(tmp_path):
+    """Reading from an open file names none, and an encoder's error has no number."""
+    for error in (OSError(errno.EIO, "Input/output error"), OSError("encoder error -2")):
+
+        def fail(file, error=error):
+            raise error
+
+        with pytest.raises(OSError) as caught:
+            write_atomically(tmp_path / "x", fail)
+        assert caught.value is error and list(tmp_path.iterdir()) == []
+
+
 def test_what_the_writer_cannot_read_keeps_its_name(tmp_path):
     with pytest.raises(FileNotFoundError) as caught:
         write_atomically(tmp_path / "x", lambda file: file.write((tmp_path / "gone").read_bytes()))
