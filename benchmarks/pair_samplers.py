@@ -15,7 +15,7 @@ Work = Callable[[Tensor, int], int]
 def load(name: str) -> tuple[Tensor, int]:
     """Edges in both directions, each once, and the number of nodes."""
     if name != "collab-size":
-        from graphzoo.datasets.link import load_link_graph
+        from graphzoo.datasets import load_link_graph
 
         graph = load_link_graph({"pubmed": "pubmed-link"}.get(name, name))
         return graph.edge_index("train"), graph.num_nodes

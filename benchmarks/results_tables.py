@@ -11,6 +11,11 @@ behind the name of a folder where it is not `rows`:
     <!-- results: ablations/galit-citeseer-attention -->
     <!-- end of results -->
 
+    <!-- results: zero_shot.csv data=graph mrr=MRR -->
+    <!-- end of results -->
+
+The last shows columns of a file of results, each under a heading.
+
 What differs from the paper becomes numbered notes below the table. `--by_model` makes a line per data set and
 metric of it with a column per model, from the default recipes or, where a model has none, from the first one.
 
@@ -19,6 +24,7 @@ metric of it with a column per model, from the default recipes or, where a model
 
 import argparse
 import contextlib
+import csv
 import io
 import re
 import shlex
@@ -37,6 +43,8 @@ BLOCK = re.compile(
 def table(options: str) -> str:
     """The table that `graphzoo results` prints for these options, notes in place of a column of prose."""
     words = shlex.split(options)
+    if words and words[0].endswith(".csv"):
+        return columns_of(RESULTS / words[0], dict(word.split("=", 1) for word in words[1:]))
     folder = words.pop(0) if words and not words[0].startswith("--") else "rows"
     by_model = "--by_model" in words
     text = io.StringIO()
@@ -54,6 +62,14 @@ def table(options: str) -> str:
     if notes:
         written += ["", *(f"{place}. {note}" for place, note in enumerate(notes, 1))]
     return "\n".join(written) + "\n"
+
+
+def columns_of(path: Path, headings: dict[str, str]) -> str:
+    """Some columns of a CSV file as a table."""
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = [[row[column] for column in headings] for row in csv.DictReader(file)]
+    cells = [list(headings.values()), ["---"] * len(headings), *rows]
+    return "".join(f"| {' | '.join(row)} |\n" for row in cells)
 
 
 def mark(note: str, notes: list[str]) -> str:

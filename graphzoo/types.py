@@ -139,6 +139,10 @@ class TripleBatch(_MovableBatch):
         epoch: Epoch the batch belongs to.
         graph: Neighbourhoods of the queries, each without its own fact; queries whose answer lies outside are
             left out of the batch, but counted in `num_global`. None: all reason over the whole graph.
+        known_row: Row of each answer in the training graph, own ones included, [M], int64, ascending; None
+            where the loss does not ask.
+        known_entity: These answers, [M], int64.
+        source: Which graph of a mixture the queries are about.
     """
 
     head: Tensor
@@ -149,6 +153,9 @@ class TripleBatch(_MovableBatch):
     num_global: int
     epoch: int
     graph: QueryGraph | None = None
+    known_row: Tensor | None = None
+    known_entity: Tensor | None = None
+    source: int = 0
 
     def __len__(self) -> int:
         return int(self.head.numel())
@@ -166,6 +173,7 @@ class QueryBatch(_MovableBatch):
         target_index: `i` for the tail query of triple i of the split, `i + n` for its head query, [T], int64.
         known_row: Row of each known answer, [M], int64, ascending.
         known_entity: Every entity known to answer the row's query, targets included, [M], int64.
+        source: Which graph of a mixture the queries are about.
     """
 
     head: Tensor
@@ -175,6 +183,7 @@ class QueryBatch(_MovableBatch):
     target_index: Tensor
     known_row: Tensor
     known_entity: Tensor
+    source: int = 0
 
     def __len__(self) -> int:
         return int(self.head.numel())

@@ -31,6 +31,7 @@ INDEX = "index.json"
 
 Kind = Literal["table", "bars", "histogram", "curve", "matrix", "scatter"]
 
+_TEXTS = ("name", "title", "kind", "x", "label")  # of a table in the index
 _NAME = re.compile(r"[a-z][a-z0-9_-]*")
 _TYPES = {"i": "int64", "u": "int64", "f": "float64", "b": "bool"}
 _READ: dict[str, Callable[[str], Any]] = {
@@ -85,6 +86,13 @@ class Table:
         if missing:
             raise ValueError(f"table {self.name!r} has no column {', '.join(missing)}")
 
+    @classmethod
+    def of(cls, name: str, title: str, kind: Kind, data: Any, **columns: Any) -> Table:
+        """A table of what `pandas.DataFrame` makes of `data`; `x`, `y` and `label` by name."""
+        import pandas
+
+        return cls(name, title, kind, pandas.DataFrame(data), **columns)
+
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -107,10 +115,7 @@ class Evaluation:
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Write index.json and a CSV file per table into a folder; an earlier evaluation there is replaced.
 
-        The folder is written beside its place and moved there whole.
-
-        Args:
-            directory: RUN/evaluation/<split>.
+        The folder, RUN/evaluation/<split>, is written beside its place and moved there whole.
 
         Raises:
             UsageError: if the folder holds something else than an evaluation.
@@ -126,17 +131,16 @@ class Evaluation:
         fresh.mkdir()
         try:
             self._write(fresh)
+            old = fresh.with_suffix(".old")
             if directory.exists():
-                old = fresh.with_suffix(".old")
                 directory.rename(old)
-                try:
-                    fresh.rename(directory)
-                except BaseException:
-                    old.rename(directory)
-                    raise
-                shutil.rmtree(old, ignore_errors=True)
-            else:
+            try:
                 fresh.rename(directory)
+            except BaseException:
+                if old.exists():
+                    old.rename(directory)
+                raise
+            shutil.rmtree(old, ignore_errors=True)
         except BaseException:
             shutil.rmtree(fresh, ignore_errors=True)
             raise
@@ -150,13 +154,12 @@ class Evaluation:
             (directory / f"{table.name}.csv").write_bytes(text)
             described.append(
                 {
-                    "name": table.name,
-                    "title": table.title,
-                    "kind": table.kind,
-                    "x": table.x,
+                    **{name: getattr(table, name) for name in _TEXTS},
                     "y": list(table.y),
-                    "label": table.label,
-                    "columns": {str(name): _type(table.data[name]) for name in table.data.columns},
+                    # what each column is read back as
+                    "columns": {
+                        str(name): _TYPES.get(column.dtype.kind, "str") for name, column in table.data.items()
+                    },
                     "rows": len(table.data),
                     "sha256": hashlib.sha256(text).hexdigest(),
                 }
@@ -164,7 +167,7 @@ class Evaluation:
         content = {
             "format": FORMAT,
             "split": self.split,
-            "figures": {name: _plain(float(value)) for name, value in self.figures.items()},
+            "figures": {name: float(v) if math.isfinite(v) else None for name, v in self.figures.items()},
             "tables": described,
         }
         index = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
@@ -238,25 +241,9 @@ def _read_table(directory: Path, described: dict[str, Any]) -> Table:
     except (OSError, ValueError, KeyError, csv.Error) as error:
         raise_if_not_the_file(error, path)
         raise _damaged(path, error) from error
-    return Table(
-        name=name,
-        title=str(described["title"]),
-        kind=described["kind"],
-        data=data,
-        x=str(described["x"]),
-        y=tuple(map(str, described["y"])),
-        label=str(described["label"]),
-    )
+    texts: dict[str, Any] = {text: str(described[text]) for text in _TEXTS}
+    return Table(**texts, data=data, y=tuple(map(str, described["y"])))
 
 
 def _damaged(path: Path, error: Exception) -> UsageError:
     return UsageError(f"{path} is damaged ({type(error).__name__}: {error})\n{_ANEW}")
-
-
-def _type(column: Any) -> str:
-    """What the column is read back as."""
-    return _TYPES.get(column.dtype.kind, "str")
-
-
-def _plain(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -18,18 +18,13 @@ _MOST_SCORES = 2**25
 
 
 def link_tables(positive: Tensor, negative: Tensor) -> tuple[Table, ...]:
-    """The tables `scores`, left out for more than 33 million scores, and `hits`.
+    """The tables `scores`, left out for more than 33 million scores, and `hits`; none without a ranked link.
 
     Args:
         positive: Scores of links, [P], NaN where nothing was scored.
         negative: Scores of a pool that all links share, [Q], or of each link's own negatives, [P, K]; NaN
             where nothing was scored.
-
-    Returns:
-        The tables, none of them without a link that can be ranked.
     """
-    import pandas
-
     seen = ~positive.isnan() & (~negative.isnan()).any(-1)
     if not bool(seen.any()):
         return ()
@@ -40,20 +35,21 @@ def link_tables(positive: Tensor, negative: Tensor) -> tuple[Table, ...]:
         low = min(float(positive.min()), float(judged.min()))
         high = max(float(positive.max()), float(judged.max()))
         edges = np.histogram_bin_edges(np.zeros(0), bins=_BINS, range=(low, high))
-        of_links = np.histogram(positive.numpy(), edges)[0]
-        of_others = np.histogram(judged.numpy(), edges)[0]
-        bins = {"from": edges[:-1], "to": edges[1:], "positives": of_links, "negatives": of_others}
+        bins = {
+            "from": edges[:-1],
+            "to": edges[1:],
+            "positives": np.histogram(positive.numpy(), edges)[0],
+            "negatives": np.histogram(judged.numpy(), edges)[0],
+        }
         title = "Scores of links and of pairs that are none"
-        data = pandas.DataFrame(bins)
-        y = ("positives", "negatives")
-        tables.append(Table("scores", title, "histogram", data, x="from", y=y))
+        tables.append(Table.of("scores", title, "histogram", bins, x="from", y=("positives", "negatives")))
     optimistic, pessimistic = link_ranks(positive, negative)
     # As in `link_figures`: ties are lost against a pool and count half against a link's own negatives.
     ranks = pessimistic.double() if negative.dim() == 1 else (optimistic + pessimistic).double() / 2
     places = steps_up_to(int(negative.shape[-1]))
     shares = [float((ranks <= k).double().mean()) for k in places]
-    data = pandas.DataFrame({"k": places, "hits": shares})
-    tables.append(Table("hits", "Share of links among the first K", "curve", data, x="k", y=("hits",)))
+    data = {"k": places, "hits": shares}
+    tables.append(Table.of("hits", "Share of links among the first K", "curve", data, x="k", y=("hits",)))
     return tuple(tables)
 
 
@@ -68,18 +64,14 @@ def estimate_tables(
         num_positives: P; the pairs from there on are not links.
         seed: Of the sample.
     """
-    import pandas
-
     seen = (~predicted.isnan()).nonzero().squeeze(1)
     chosen = seen[sample_nodes(seen.numel(), seed, MOST_POINTS)]
     if not chosen.numel():
         return ()
-    data = pandas.DataFrame(
-        {
-            "target": target[chosen].double().tolist(),
-            "predicted": predicted[chosen].double().tolist(),
-            "pair": ["link" if place < num_positives else "no link" for place in chosen.tolist()],
-        }
-    )
+    data = {
+        "target": target[chosen].double().tolist(),
+        "predicted": predicted[chosen].double().tolist(),
+        "pair": ["link" if place < num_positives else "no link" for place in chosen.tolist()],
+    }
     title = "Predicted against true scores of the heuristic"
-    return (Table("estimates", title, "scatter", data, x="target", y=("predicted",), label="pair"),)
+    return (Table.of("estimates", title, "scatter", data, x="target", y=("predicted",), label="pair"),)

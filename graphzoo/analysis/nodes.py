@@ -27,10 +27,7 @@ def sample_nodes(count: int, seed: int = 0, most: int = MOST_POINTS) -> Tensor:
 
 
 def project(states: Tensor) -> Tensor:
-    """The first two principal components, [n, 2], float64, the same for the same states.
-
-    Args:
-        states: [n, D].
+    """The first two principal components of states [n, D]: [n, 2], float64, the same for the same states.
 
     >>> project(torch.tensor([[0.0, 0.0], [3.0, 0.0], [0.0, 1.0]])).shape
     torch.Size([3, 2])
@@ -56,7 +53,7 @@ def node_tables(
     states: Tensor | None = None,
     sample: Tensor | None = None,
 ) -> tuple[Table, ...]:
-    """The tables `classes`, `confusion` and `embedding`.
+    """The tables `classes`, `confusion` and `embedding`; none without a node.
 
     Several yes-no labels per node have `classes` alone, with the area under each label's ROC curve.
 
@@ -67,9 +64,6 @@ def node_tables(
         nodes: Names of the sampled nodes, [S].
         states: What the decoder sees of the sampled nodes, [S, D]; None leaves `embedding` out.
         sample: Which of the judged nodes the sampled ones are, [S], int64.
-
-    Returns:
-        The tables, none of them without a node.
     """
     logits, target = logits.detach().float().cpu(), target.cpu()
     if not len(target):
@@ -88,69 +82,52 @@ def node_tables(
 
 def _labels(logits: Tensor, target: Tensor, class_names: Sequence[str]) -> Table:
     """The area under the ROC curve of every yes-no label."""
-    import pandas
-
     areas = [roc_auc(score, label) for score, label in zip(logits.t(), target.t(), strict=True)]
     of_labels = {
         "class": list(class_names),
         "support": (target == 1).sum(0).tolist(),
         "auroc": torch.stack(areas).tolist(),
     }
-    title = "ROC-AUC of each label"
-    return Table("classes", title, "bars", pandas.DataFrame(of_labels), x="class", y=("auroc",))
+    return Table.of("classes", "ROC-AUC of each label", "bars", of_labels, x="class", y=("auroc",))
 
 
 def _classes(counts: Tensor, class_names: Sequence[str]) -> Table:
     """Precision, recall and F1 of every class, from the confusion [true, predicted]."""
-    import pandas
-
-    support, chosen, right = counts.sum(1), counts.sum(0), counts.diagonal()
+    support, chosen, right = counts.sum(1), counts.sum(0), counts.diagonal().double()
     # A class that is never predicted has no precision; as usual it counts as 0, as its F1 does.
     of_classes = {
         "class": list(class_names),
         "support": support.tolist(),
-        "precision": _quotient(right, chosen).tolist(),
-        "recall": _quotient(right, support).tolist(),
-        "f1": _quotient(2 * right, chosen + support).tolist(),
+        "precision": (right / chosen.clamp(min=1)).tolist(),
+        "recall": (right / support.clamp(min=1)).tolist(),
+        "f1": (2 * right / (chosen + support).clamp(min=1)).tolist(),
     }
-    data = pandas.DataFrame(of_classes)
-    return Table("classes", "Scores of each class", "bars", data, x="class", y=("precision", "recall", "f1"))
+    y = ("precision", "recall", "f1")
+    return Table.of("classes", "Scores of each class", "bars", of_classes, x="class", y=y)
 
 
 def _confusion(counts: Tensor, class_names: Sequence[str]) -> Table:
     """How many nodes of each class got which one."""
-    import pandas
-
-    cells = pandas.DataFrame(
-        {
-            "true": [name for name in class_names for _ in class_names],
-            "predicted": list(class_names) * len(class_names),
-            "nodes": counts.flatten().tolist(),
-        }
-    )
+    cells = {
+        "true": [name for name in class_names for _ in class_names],
+        "predicted": list(class_names) * len(class_names),
+        "nodes": counts.flatten().tolist(),
+    }
     title = "Confusion: true class against predicted class"
-    return Table("confusion", title, "matrix", cells, x="true", y=("predicted",), label="nodes")
+    return Table.of("confusion", title, "matrix", cells, x="true", y=("predicted",), label="nodes")
 
 
 def _embedding(
     states: Tensor, nodes: Sequence[str], class_names: Sequence[str], target: Tensor, predicted: Tensor
 ) -> Table:
     """The sampled nodes where their states lie."""
-    import pandas
-
     points = project(states)
-    shown = pandas.DataFrame(
-        {
-            "node": list(nodes),
-            "x": points[:, 0].tolist(),
-            "y": points[:, 1].tolist(),
-            "class": [class_names[number] for number in target.tolist()],
-            "predicted": [class_names[number] for number in predicted.tolist()],
-        }
-    )
+    shown = {
+        "node": list(nodes),
+        "x": points[:, 0].tolist(),
+        "y": points[:, 1].tolist(),
+        "class": [class_names[number] for number in target.tolist()],
+        "predicted": [class_names[number] for number in predicted.tolist()],
+    }
     title = "States of test nodes, first two principal components"
-    return Table("embedding", title, "scatter", shown, x="x", y=("y",), label="class")
-
-
-def _quotient(above: Tensor, below: Tensor) -> Tensor:
-    return above.double() / below.double().clamp(min=1)
+    return Table.of("embedding", title, "scatter", shown, x="x", y=("y",), label="class")

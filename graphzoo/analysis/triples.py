@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,9 +12,6 @@ from graphzoo.analysis.bins import steps_up_to
 from graphzoo.analysis.evaluation import Table
 from graphzoo.metrics.ranks import Ties, combine_ties
 from graphzoo.metrics.summary import group_table
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 __all__ = ["categories", "triple_tables"]
 
@@ -26,12 +23,7 @@ _MANY = 1.5
 def categories(triples: Tensor, num_relations: int) -> list[str]:
     """1-1, 1-N, N-1 or N-N for every relation (Bordes et al., 2013), from the mean number of its answers.
 
-    Args:
-        triples: All known facts, [n, 3], int64.
-        num_relations: R.
-
-    Returns:
-        A category per relation; "" for those without a fact.
+    Of all known facts [n, 3]; "" for relations without a fact.
 
     >>> categories(torch.tensor([[0, 0, 1], [0, 0, 2], [3, 1, 4]]), 3)
     ['1-N', '1-1', '']
@@ -63,9 +55,7 @@ def triple_tables(
     ties: Ties = "realistic",
     labels: Mapping[str, str] | None = None,
 ) -> tuple[Table, ...]:
-    """The tables `relations`, `ranks`, `worst` and `best`.
-
-    Memory grows with the targets, not with the entities.
+    """The tables `relations`, `ranks`, `worst` and `best`; none without a rank.
 
     Args:
         ranks: Optimistic and pessimistic ranks and index of all targets, as `RankingMetric.ranks` gives
@@ -76,38 +66,36 @@ def triple_tables(
         relations: Names of forward relations.
         ties: Tie rule.
         labels: Readable text of some entities; then worst and best have columns for it.
-
-    Returns:
-        The tables, none of them without a rank.
     """
-    import pandas
-
     optimistic, pessimistic, index = (part.cpu() for part in ranks)
     if not index.numel():
         return ()
     triples = triples.cpu()
     rank = combine_ties(optimistic, pessimistic, ties)
     groups = group_table(optimistic, pessimistic, index, triples, relations, ties=ties, hits=(1, 10))
-    by_relation = pandas.DataFrame(_relation_rows(groups, facts, relations))
+    by_relation = _relation_rows(groups, facts, relations)
     asks_head = index >= len(triples)
-    order = torch.argsort(rank, stable=True)
+    best = torch.argsort(rank, stable=True)[:_FEW]
     worst = torch.argsort(rank, stable=True, descending=True)[:_FEW]
 
-    def named(chosen: Tensor) -> DataFrame:
-        return _named(chosen, rank, index, triples, entities, relations, labels or {})
+    def named(place: int) -> dict[str, Any]:
+        triple, direction = triples[int(index[place]) % len(triples)], "head" if asks_head[place] else "tail"
+        head, relation, tail = triple.tolist()
+        row = {"head": entities[head], "relation": relations[relation], "tail": entities[tail]}
+        row |= {"direction": direction, "rank": float(rank[place])}
+        if labels:
+            row |= {f"{end}_label": labels.get(row[end], "") for end in ("head", "tail")}
+        return row
 
+    title = "Ranks of the answers: above `from`, up to `to`"
+    bins = _histogram(rank, asks_head)
+    of_relations = {"x": "relation", "y": ("mrr",), "label": "direction"}
     return (
-        Table(
-            "relations", "MRR of each relation", "bars", by_relation, x="relation", y=("mrr",),
-            label="direction",
-        ),
-        Table(
-            "ranks", "Ranks of the answers: above `from`, up to `to`", "histogram",
-            pandas.DataFrame(_histogram(rank, asks_head)), x="from", y=("head", "tail"),
-        ),
-        Table("worst", "Triples ranked last", "table", named(worst)),
-        Table("best", "Triples ranked first", "table", named(order[:_FEW])),
-    )  # fmt: skip
+        Table.of("relations", "MRR of each relation", "bars", by_relation, **of_relations),
+        Table.of("ranks", title, "histogram", bins, x="from", y=("head", "tail")),
+        Table.of("worst", "Triples ranked last", "table", [named(place) for place in worst.tolist()]),
+        Table.of("best", "Triples ranked first", "table", [named(place) for place in best.tolist()]),
+    )
 
 
 def _relation_rows(
@@ -115,29 +103,18 @@ def _relation_rows(
 ) -> list[dict[str, Any]]:
     """Figures of each relation and direction, with the relation's category."""
     category = dict(zip(relations, categories(facts, len(relations)), strict=True))
-    figures = ("mrr", "hits@1", "hits@10")
+    # The first rows, one for each direction, are of all relations; a relation may itself be called "all".
+    overall = len({row["direction"] for row in groups})
     return [
         {
             "relation": row["relation"],
             "direction": row["direction"],
             "category": category[row["relation"]],
             "triples": row["count"],
-            **{figure: row[figure] for figure in figures},
+            **{figure: row[figure] for figure in ("mrr", "hits@1", "hits@10")},
         }
-        # The first three rows are of all relations together; a relation may itself be called "all".
-        for row in _of_relations(groups)
+        for row in groups[overall:]
     ]
-
-
-def _of_relations(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    overall = set()
-    kept = []
-    for row in rows:
-        if row["relation"] == "all" and row["direction"] not in overall:
-            overall.add(row["direction"])
-            continue
-        kept.append(row)
-    return kept
 
 
 def _histogram(rank: Tensor, asks_head: Tensor) -> dict[str, list[int]]:
@@ -149,32 +126,3 @@ def _histogram(rank: Tensor, asks_head: Tensor) -> dict[str, list[int]]:
         for name, chosen in (("head", asks_head), ("tail", ~asks_head))
     }
     return {"from": [0, *steps[:-1]], "to": steps, **counts}
-
-
-def _named(
-    chosen: Tensor,
-    rank: Tensor,
-    index: Tensor,
-    triples: Tensor,
-    entities: Sequence[str],
-    relations: Sequence[str],
-    labels: Mapping[str, str],
-) -> DataFrame:
-    import pandas
-
-    rows = []
-    for place in chosen.tolist():
-        number, asks_head = int(index[place]) % len(triples), int(index[place]) >= len(triples)
-        head, relation, tail = triples[number].tolist()
-        row: dict[str, Any] = {
-            "head": entities[head],
-            "relation": relations[relation],
-            "tail": entities[tail],
-            "direction": "head" if asks_head else "tail",
-            "rank": float(rank[place]),
-        }
-        if labels:
-            row["head_label"] = labels.get(entities[head], "")
-            row["tail_label"] = labels.get(entities[tail], "")
-        rows.append(row)
-    return pandas.DataFrame(rows)

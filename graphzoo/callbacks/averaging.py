@@ -25,9 +25,6 @@ class WarmupEMAWeightAveraging(WeightAveraging):
 
     Args:
         decay: d, at least 0 and below 1.
-
-    Raises:
-        ValueError: for another decay.
     """
 
     def __init__(self, decay: float = 0.999) -> None:

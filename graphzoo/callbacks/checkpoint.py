@@ -22,8 +22,7 @@ from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 from torch import Tensor
 
 from graphzoo.callbacks.checkpoint_file import use_checkpoint_file
-from graphzoo.callbacks.nan_guard import is_guarded
-from graphzoo.tasks.finite import require_finite_weights
+from graphzoo.callbacks.nan_guard import check_saved_weights
 
 __all__ = ["BestCheckpoint", "Interrupted", "LastCheckpoint", "is_last_epoch"]
 
@@ -31,12 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class Interrupted(Exception):  # noqa: N818 - what happened, not a mistake
-    """The run was asked to stop by a signal, and has saved its state.
-
-    Args:
-        signum: The signal.
-        path: The checkpoint to go on from.
-    """
+    """A signal asked the run to stop, and it has saved its state to `path`."""
 
     def __init__(self, signum: int, path: Path) -> None:
         super().__init__(f"stopped by {signal.Signals(signum).name}; {path} holds the state")
@@ -122,14 +116,12 @@ class BestCheckpoint(ModelCheckpoint):
             return
         checkpoint, self._pending = self._pending, None
         if trainer.is_global_zero:
-            trainer.strategy.checkpoint_io.save_checkpoint(
-                checkpoint, os.path.join(self.dirpath or "", "best.ckpt")
-            )
+            path = os.path.join(self.dirpath or "", "best.ckpt")
+            trainer.strategy.checkpoint_io.save_checkpoint(checkpoint, path)
         self._written_at = time.monotonic()
 
     def _save_checkpoint(self, trainer: Trainer, filepath: str) -> None:
-        if not is_guarded(trainer):
-            require_finite_weights(trainer, trainer.lightning_module)
+        check_saved_weights(trainer)
         # Sharded strategies gather the weights while they write.
         if not isinstance(trainer.strategy, SingleDeviceStrategy | DDPStrategy):
             super()._save_checkpoint(trainer, filepath)
@@ -182,13 +174,10 @@ class LastCheckpoint(Checkpoint):
         self, directory: str | os.PathLike[str], minutes: float = 10.0, seconds: float = 30.0
     ) -> None:
         self.path = Path(directory) / "last.ckpt"
-        self.minutes = minutes
-        self.seconds = seconds
+        self.minutes, self.seconds = minutes, seconds
         self._signum: int | None = None
-        self._stopping = False
-        self._postponed = False
+        self._stopping = self._postponed = self._has_saved = False
         self._saved_at = time.monotonic()
-        self._has_saved = False
         self._handlers: dict[int, Any] = {}
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
@@ -220,51 +209,37 @@ class LastCheckpoint(Checkpoint):
         if _validates_after(trainer, batch_idx):
             self._postponed = True  # a resumed run would leave this validation out
             return
-        self._save_when_due(trainer)
+        self._save_now_and_then(trainer)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Save after a validation inside an epoch, when it is time."""
         if self._postponed:
             self._postponed = False
-            self._save_when_due(trainer)
+            self._save_now_and_then(trainer)
 
-    def _save_when_due(self, trainer: Trainer) -> None:
+    def _save_now_and_then(self, trainer: Trainer) -> None:
         # The clock of the first process counts. One small reduction per step serves clock and signals.
         due = trainer.is_global_zero and time.monotonic() - self._saved_at > 60 * self.minutes
-        if not self._any(trainer, due or self._signum is not None):
-            return
-        self._save(trainer)
-        self._stopping = self._told_to_stop(trainer)
+        self._save_when(due, trainer)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Save after the last epoch, and after others when it is time."""
         waited = time.monotonic() - self._saved_at > self.seconds or not self._has_saved
-        due = trainer.is_global_zero and waited
-        if not self._any(trainer, due or self._signum is not None or is_last_epoch(trainer)):
-            return
-        self._save(trainer)
-        self._stopping = self._told_to_stop(trainer)
+        self._save_when((trainer.is_global_zero and waited) or is_last_epoch(trainer), trainer)
 
     # The step or epoch that was saved is logged after its hook, so a run stops when the next one begins.
 
-    def on_train_batch_start(
-        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         """Stop if told to."""
         self._postponed = False  # the epoch had no validation
-        self._stop()
-
-    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Stop if told to."""
-        self._stop()
+        self.on_train_end(trainer, pl_module)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Stop if told to in the last epoch: the test can wait."""
-        self._stop()
-
-    def _stop(self) -> None:
+        """Stop if told to, in the last epoch too: the test can wait."""
         if self._stopping:
             raise Interrupted(self._signum or signal.SIGTERM, self.path)
+
+    on_train_epoch_start = on_train_end
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Give the signals back."""
@@ -276,14 +251,17 @@ class LastCheckpoint(Checkpoint):
         """Give the signals back; see the class for why nothing is saved."""
         self.teardown(trainer, pl_module, "fit")
 
-    def _told_to_stop(self, trainer: Trainer) -> bool:
-        return self._any(trainer, self._signum is not None)
-
     def _any(self, trainer: Trainer, here: bool) -> bool:
         """Whether it holds in any process."""
         if trainer.world_size == 1:
             return here
         return bool(trainer.strategy.reduce_boolean_decision(here, all=False))
+
+    def _save_when(self, due: bool, trainer: Trainer) -> None:
+        """Save if it is time or a signal has come, in any process; then a signal stops them all."""
+        if self._any(trainer, due or self._signum is not None):
+            self._save(trainer)
+            self._stopping = self._any(trainer, self._signum is not None)
 
     def _save(self, trainer: Trainer) -> None:
         if getattr(trainer, "fast_dev_run", False):
@@ -291,8 +269,7 @@ class LastCheckpoint(Checkpoint):
         for callback in trainer.checkpoint_callbacks:
             if isinstance(callback, BestCheckpoint):
                 callback.flush(trainer)  # what this checkpoint calls the best has to be there
-        if not is_guarded(trainer):
-            require_finite_weights(trainer, trainer.lightning_module)
+        check_saved_weights(trainer)
         trainer.save_checkpoint(self.path, weights_only=False)
         self._saved_at, self._has_saved = time.monotonic(), True
 

@@ -35,12 +35,7 @@ class CheckpointFile(TorchCheckpointIO):
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any | None = None
     ) -> None:
-        """Replace the file by a whole new one, or leave it as it was.
-
-        Args:
-            checkpoint: What `torch.save` takes.
-            path: The file; addresses with `://` are left to Lightning.
-            storage_options: Only for addresses.
+        """Replace the file by a whole new one, or leave it as it was; addresses with `://` are Lightning's.
 
         Raises:
             OSError: if it cannot be written, with the file's name and the reason of the system.

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.profilers import PassThroughProfiler
-from torch.optim import Optimizer
 
 from graphzoo.system.memory import is_out_of_memory
 
@@ -78,10 +77,8 @@ class Diagnostics(Callback):
 
     def __init__(self) -> None:
         self._timer: FetchTimer | None = None
-        self._seconds = 0.0
-        self._steps = 0
-        self._began = 0.0
-        self._stepped = False
+        self._seconds, self._steps = 0.0, 0
+        self._began, self._stepped = 0.0, False
         self._grad_norm = self._rate = math.nan
         self._entropy: float | None = None
         self._measures = True
@@ -97,29 +94,24 @@ class Diagnostics(Callback):
         self._reset()
         self._measures = True
 
-    def on_train_batch_start(
-        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         """Note when the batch begins."""
         self._began = time.perf_counter()
 
-    def on_before_optimizer_step(
-        self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer
-    ) -> None:
+    def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         """The rate, and for steps that are logged the norm of the whole gradient before it is clipped."""
         self._stepped = True
         # at the end of an epoch it may be the next one's
         self._rate = float(trainer.optimizers[0].param_groups[0]["lr"])
-        if not (self._is_row(trainer, trainer.global_step + 1) or self._is_last_of_milestone(trainer)):
+        is_last = trainer.is_last_batch and is_milestone(trainer.current_epoch)
+        if not (is_last or self._is_row(trainer, trainer.global_step + 1)):
             return
         gradients = [p.grad for p in pl_module.parameters() if p.grad is not None]
         if gradients:
             norms = torch.stack(torch._foreach_norm(gradients))
             self._grad_norm = float(torch.linalg.vector_norm(norms.float()))
 
-    def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         """Count the batch; log with the step's row."""
         self._seconds += time.perf_counter() - self._began
         if not self._stepped:  # a micro-batch
@@ -135,13 +127,7 @@ class Diagnostics(Callback):
             self._log(trainer, pl_module)
 
     def on_validation_batch_end(
-        self,
-        trainer: Trainer,
-        pl_module: LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-        dataloader_idx: int = 0,
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int, *_: Any
     ) -> None:
         """Ask for the entropy of the attention, with the first batch."""
         training = trainer.state.fn == "fit" and not trainer.sanity_checking
@@ -201,6 +187,3 @@ class Diagnostics(Callback):
     def _is_row(self, trainer: Trainer, step: int) -> bool:
         every = trainer.log_every_n_steps  # type: ignore[attr-defined]
         return bool(every) and step % every == 0
-
-    def _is_last_of_milestone(self, trainer: Trainer) -> bool:
-        return trainer.is_last_batch and is_milestone(trainer.current_epoch)

@@ -19,13 +19,8 @@ log = logging.getLogger(__name__)
 class EvaluationFiles(Callback):
     """Writes the figures and tables of a test, see `graphzoo.analysis`; of several processes the first does.
 
-    A disk that refuses them is a warning: the figures themselves go to results.json.
-
-    Args:
-        directory: Run directory.
-
-    Attributes:
-        evaluation: What the last test showed, in the first process; None before.
+    A disk that refuses them is a warning: the figures themselves go to results.json. `evaluation` is what the
+    last test showed, in the first process; None before.
     """
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:

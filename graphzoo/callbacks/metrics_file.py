@@ -20,10 +20,9 @@ __all__ = ["MetricsFile"]
 
 
 class MetricsFile(Logger):
-    """A logger with one flat file. Lightning's own deletes an earlier file and buffers a hundred rows.
+    """A logger with one flat file, `metrics.csv` in the run directory.
 
-    Args:
-        directory: Run directory; the file is `metrics.csv` in it.
+    Lightning's own deletes an earlier file and buffers a hundred rows.
     """
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
@@ -37,19 +36,11 @@ class MetricsFile(Logger):
         return ""
 
     @property
-    def version(self) -> str:
-        """Empty, as `name`."""
-        return ""
-
-    @property
     def log_dir(self) -> str:
         """The run directory."""
         return str(self.path.parent)
 
-    @property
-    def save_dir(self) -> str:
-        """The run directory."""
-        return str(self.path.parent)
+    version, save_dir = name, log_dir
 
     @rank_zero_only
     def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any) -> None:
@@ -57,20 +48,13 @@ class MetricsFile(Logger):
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """Add a row.
-
-        Args:
-            metrics: Values by name.
-            step: Optimiser step.
-        """
+        """Add a row."""
         row = {"step": step, **metrics}
         if self._columns is None:
-            self._columns = list(self._read()[0])
-        new = [name for name in row if name not in self._columns]
-        if new:
-            rows = self._read()[1]
-            self._columns = [*self._columns, *new]
-            self._write([*rows, row])
+            self._columns = self._read()[0]
+        if new := [name for name in row if name not in self._columns]:
+            self._columns += new
+            self._write([*self._read()[1], row])
             return
         with self.path.open("a", newline="", encoding="utf-8") as file:
             csv.DictWriter(file, self._columns).writerow(row)
@@ -80,27 +64,21 @@ class MetricsFile(Logger):
         """Drop the rows behind an optimiser step: what a resumed run is about to do again.
 
         A last line that a killed process or a full disk cut off goes with them.
-
-        Args:
-            step: Last step that counts.
         """
-        columns, rows = self._read()
-        self._columns = list(columns)
-        whole = not columns or read_regular(self.path).endswith(b"\n")
+        self._columns, rows = self._read()
+        whole = not self._columns or read_regular(self.path).endswith(b"\n")
         kept = rows if whole else rows[:-1]
         kept = [row for row in kept if not row.get("step") or int(row["step"]) <= step]
         if not whole or len(kept) < len(rows):
             self._write(kept)
 
     def _read(self) -> tuple[list[str], list[dict[str, Any]]]:
-        if not self.path.is_file():
-            return [], []
-        if b"\n" not in read_regular(self.path):
+        data = read_regular(self.path) if self.path.is_file() else b""
+        if b"\n" not in data:
             return [], []  # not even the line of names is whole
-        with io.StringIO(read_regular(self.path).decode("utf-8"), newline="") as file:
-            reader = csv.DictReader(file)
-            rows = list(reader)
-            return list(reader.fieldnames or []), rows
+        reader = csv.DictReader(io.StringIO(data.decode("utf-8"), newline=""))
+        rows = list(reader)
+        return list(reader.fieldnames or []), rows
 
     def _write(self, rows: list[dict[str, Any]]) -> None:
         assert self._columns is not None

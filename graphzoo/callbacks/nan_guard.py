@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
-from torch.optim import Optimizer
 
 from graphzoo.errors import NonFiniteError
 from graphzoo.tasks.finite import (
@@ -20,12 +19,14 @@ from graphzoo.tasks.finite import (
     values_of_processes,
 )
 
-__all__ = ["NanGuard", "NonFiniteError", "is_guarded"]
+__all__ = ["NanGuard", "NonFiniteError", "check_saved_weights"]
 
 
-def is_guarded(trainer: Trainer) -> bool:
-    """Whether a `NanGuard` looks at the weights of every checkpoint already."""
-    return any(isinstance(callback, NanGuard) for callback in trainer.callbacks)  # type: ignore[attr-defined]
+def check_saved_weights(trainer: Trainer) -> None:
+    """Raise `NonFiniteError` for bad weights, unless a `NanGuard` looks at those of every checkpoint."""
+    callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
+    if not any(isinstance(callback, NanGuard) for callback in callbacks):
+        require_finite_weights(trainer, trainer.lightning_module)
 
 
 class NanGuard(Callback):
@@ -45,9 +46,7 @@ class NanGuard(Callback):
         where = f" in process {bad}" if trainer.world_size > 1 else ""
         self._stop(trainer, f"the loss is {float(losses[bad])}{where}; {weights}")
 
-    def on_before_optimizer_step(
-        self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer
-    ) -> None:
+    def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         """Raise `NonFiniteError` for a bad gradient. A loss scaler skips such steps itself."""
         if getattr(trainer.precision_plugin, "scaler", None) is not None:
             return
@@ -62,9 +61,7 @@ class NanGuard(Callback):
         huge = [name for name, norm in zip(gradients, norms, strict=True) if not bool(torch.isfinite(norm))]
         self._stop(trainer, f"the gradient of {listed(huge)} is too large: its norm is infinite")
 
-    def on_save_checkpoint(
-        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         """Raise `NonFiniteError` for bad weights, whoever writes the checkpoint."""
         require_finite_weights(trainer, pl_module)
 

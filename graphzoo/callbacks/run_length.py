@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any
 
 import torch
-from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import Timer
 
 from graphzoo.errors import UsageError
@@ -21,13 +21,7 @@ __all__ = ["Place", "Remaining", "ValidationClock", "finish", "seconds_allowed",
 
 @dataclass(frozen=True)
 class Place:
-    """Where a run stands.
-
-    Args:
-        epoch: Counted from 0.
-        batch: Of the loader within the epoch.
-        step: Of the optimiser, of all epochs.
-    """
+    """Where a run stands: the epoch, the loader's batch within it, the optimiser's step of all epochs."""
 
     epoch: int = 0
     batch: int = 0
@@ -38,16 +32,13 @@ class Place:
 
 
 class Remaining:
-    """Steps and validations from a place to the end of a run.
+    """Steps and validations from a place to the end of a run, whose loaders are set up.
 
     Args:
-        trainer: In `fit`, its loaders set up.
+        trainer: In `fit`.
         place: Where to count from.
         every: The Trainer's `check_val_every_n_epoch`.
         interval: The Trainer's `val_check_interval`: batches, a share of an epoch, or a time.
-
-    Raises:
-        UsageError: for an `interval` that is not a time.
     """
 
     def __init__(self, trainer: Trainer, place: Place, every: int | None, interval: Any) -> None:
@@ -70,12 +61,9 @@ class Remaining:
         return min(ends, default=None)
 
     def seconds(self, step: float, validation: float) -> float:
-        """Seconds of all that remains.
+        """Seconds of all that remains, from those of a step where the run stands and of a validation.
 
-        Args:
-            step: Seconds of a step where the run stands; steps of later epochs may cost more, as the
-                datamodule says.
-            validation: Seconds of a validation.
+        Steps of later epochs may cost more, as the datamodule says.
         """
         assert self.steps is not None
         training = step * self._cost()
@@ -127,33 +115,29 @@ class Remaining:
         return until(start + steps) - until(start)
 
 
-class ValidationClock:
-    """Times batches of validation, to say what a whole one takes."""
+class ValidationClock(Callback):
+    """Times the batches of the check before training, to say what a whole validation takes."""
 
     def __init__(self) -> None:
         self._batches: list[tuple[float, int]] = []  # seconds and questions
-        self._began, self._asked = 0.0, 0
+        self._batch_began, self._asked = 0.0, 0
 
-    def __bool__(self) -> bool:
-        return bool(self._batches)
+    def on_validation_batch_start(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+        """Start the clock."""
+        self._asked = _questions(pl_module)
+        self._batch_began = time.perf_counter()
 
-    def start(self, module: LightningModule) -> None:
-        """A batch begins."""
-        self._asked = _questions(module)
-        self._began = time.perf_counter()
+    def on_validation_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+        """Note the time."""
+        if trainer.sanity_checking:
+            finish(pl_module.device)
+            questions = _questions(pl_module) - self._asked
+            self._batches.append((time.perf_counter() - self._batch_began, questions))
 
-    def stop(self, module: LightningModule) -> None:
-        """A batch ends."""
-        finish(module.device)
-        self._batches.append((time.perf_counter() - self._began, _questions(module) - self._asked))
-
-    def whole(self, trainer: Trainer) -> tuple[float, int | None] | None:
-        """Seconds of a validation, and its questions where these do not grow with its batches.
+    def whole_validation(self, trainer: Trainer) -> tuple[float, int | None] | None:
+        """Seconds of a validation, None if unknown, and its questions if these do not grow with its batches.
 
         Questions asked in reverse are asked when their relation is first met: the first batches ask most.
-
-        Returns:
-            None where no batch was timed, or their number is not known.
         """
         batches = sum(trainer.num_val_batches)
         if not self._batches or batches == math.inf:
@@ -185,11 +169,7 @@ def seconds_allowed(trainer: Trainer) -> float:
 
 
 def interval_seconds(interval: Any) -> float | None:
-    """A `val_check_interval` that is a time, in seconds; None for any other.
-
-    Raises:
-        UsageError: for text that is not a time.
-    """
+    """A `val_check_interval` that is a time, in seconds; None for any other, `UsageError` for other text."""
     if not isinstance(interval, str | timedelta | dict):
         return None
     try:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_only
 
 from graphzoo.callbacks.run_length import Place, Remaining, ValidationClock, seconds_allowed
@@ -21,23 +21,13 @@ __all__ = ["RunSummary", "describe_run"]
 _TIMED, _WORTH_TELLING = 5.0, 60.0
 
 
-class RunSummary(Callback):
+class RunSummary(ValidationClock):
     """Prints what `describe_run` says before the first step, and how long the run will take soon after it."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._began: tuple[float, Place] | None = None  # when, and where
         self._told = False
-        self._validation = ValidationClock()
-
-    def on_validation_batch_start(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
-        """Start the clock, in the check before training."""
-        if trainer.sanity_checking:
-            self._validation.start(pl_module)
-
-    def on_validation_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
-        """Note the time."""
-        if trainer.sanity_checking:
-            self._validation.stop(pl_module)
 
     @rank_zero_only
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -66,7 +56,7 @@ class RunSummary(Callback):
     def _remaining(self, trainer: Trainer, place: Place, step: float) -> str:
         """The time that is left, validation included, in words; empty where it is short or unknown."""
         remaining = Remaining(trainer, place, trainer.check_val_every_n_epoch, _interval(trainer))
-        limit, validation = seconds_allowed(trainer), self._validation.whole(trainer)
+        limit, validation = seconds_allowed(trainer), self.whole_validation(trainer)
         needed = math.inf if remaining.steps is None else remaining.seconds(step, (validation or (0.0,))[0])
         if min(limit, needed) < _WORTH_TELLING or limit == needed == math.inf:
             return ""
@@ -83,12 +73,7 @@ def _interval(trainer: Trainer) -> Any:
 
 
 def describe_run(trainer: Trainer, pl_module: LightningModule) -> Iterator[tuple[str, str]]:
-    """Names and values for a reader.
-
-    Args:
-        trainer: In `fit`, its loaders set up.
-        pl_module: A graphzoo task, its modules built.
-    """
+    """Names and values for a reader, once the loaders and modules are built."""
     datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
     processes = f", {trainer.world_size} processes" if trainer.world_size > 1 else ""
     yield "device", f"{trainer.strategy.root_device}{processes}, precision {trainer.precision}"

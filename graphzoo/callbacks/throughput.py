@@ -41,14 +41,12 @@ class Throughput(Callback):
         """Begin to count anew."""
         self._queries, self._seconds = 0, 0.0
 
-    def on_train_batch_start(
-        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         """Note when the batch begins."""
         self._batch_began = time.perf_counter()
 
     def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, *_: Any
     ) -> None:
         """Count the batch."""
         self._seconds += time.perf_counter() - self._batch_began

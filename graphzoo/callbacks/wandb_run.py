@@ -44,13 +44,7 @@ _CONFUSION = "wandb/confusion_matrix/v1"  # a chart that Weights & Biases ships
 
 
 def remembered_id(run: Path, project: str, entity: str | None) -> str | None:
-    """The id at Weights & Biases of the run in a run directory, if it was of this project.
-
-    Args:
-        run: Run directory.
-        project: Project that is logged to now.
-        entity: User or team; None for the default one.
-    """
+    """The id at Weights & Biases of the run in a run directory, if it was of this project."""
     try:
         known = read_json(run / "wandb" / _ID_FILE)
         same = (known["project"], known["entity"]) == (project, entity)
@@ -207,7 +201,6 @@ def wandb_values(table: Table) -> dict[str, Any]:
 
 
 def _data_facts(datamodule: Any) -> dict[str, int]:
-    """Sizes of the graph and its split."""
     spec = datamodule.spec
     facts = {"data/nodes": int(spec.num_nodes)}
     if hasattr(datamodule, "describe_split"):
@@ -230,11 +223,7 @@ def without_folders(settings: Any) -> Any:
 
 
 def checkout_commit(root: Path) -> str | None:
-    """The commit of a checkout, with "-dirty" if its files differ from it; None where there is no checkout.
-
-    Args:
-        root: Folder with `.git`.
-    """
+    """The commit of a checkout, with "-dirty" if its files differ from it; None if there is none."""
     if not (root / ".git").exists():
         return None
     try:

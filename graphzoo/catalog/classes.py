@@ -57,15 +57,10 @@ def class_path(value: object) -> str:
 
 
 def load_class(path: str, source: str | os.PathLike[str], *, trust: bool = False) -> type:
-    """Import a class that a file names.
-
-    Args:
-        path: Its dotted path.
-        source: The file, for messages.
-        trust: Import it even if nobody registered or imported it.
+    """Import the class that a file, `source`, names by its dotted path.
 
     Raises:
-        UsageError: if it is not trusted, not there, or no class.
+        UsageError: if it is not trusted (unless `trust`), not there, or no class.
     """
     module, _, name = path.rpartition(".")
     if not module:

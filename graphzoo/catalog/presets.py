@@ -8,6 +8,7 @@ Folders searched, the first hit wins: those in `GRAPHZOO_CONFIGS` (written like 
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,24 +24,12 @@ _OF_MODELS = ("recipe", "ablation")
 
 @dataclass(frozen=True)
 class Preset:
-    """A named YAML file.
+    """A named YAML file."""
 
-    Args:
-        kind: One of `KINDS`.
-        name: File name without suffix; for a recipe `<model>/<name>`.
-        path: The file.
-        header: Its leading `# key: value` lines.
-    """
-
-    kind: str
-    name: str
+    kind: str  # one of `KINDS`
+    name: str  # file name without suffix; for a recipe `<model>/<name>`
     path: Path
-    header: dict[str, str] = field(compare=False)
-
-    @property
-    def title(self) -> str:
-        """One line for lists."""
-        return self.header.get("title", "")
+    header: dict[str, str] = field(compare=False)  # its leading `# key: value` lines
 
 
 _MOST_HEADER = 1 << 16
@@ -62,9 +51,8 @@ def read_header(path: str | os.PathLike[str]) -> dict[str, str]:
 
 def preset_roots() -> list[Path]:
     """Folders that are searched for presets, the user's own first."""
-    own = [
-        Path(part).expanduser() for part in os.environ.get("GRAPHZOO_CONFIGS", "").split(os.pathsep) if part
-    ]
+    named = os.environ.get("GRAPHZOO_CONFIGS", "").split(os.pathsep)
+    own = [Path(part).expanduser() for part in named if part]
     package = Path(__file__).parents[1]
     # An installed graphzoo carries the presets inside the package, a checkout beside it.
     shipped = [folder for folder in (package / "configs", package.parent / "configs") if folder.is_dir()]
@@ -72,12 +60,7 @@ def preset_roots() -> list[Path]:
 
 
 def list_presets(kind: str, model: str | None = None) -> list[Preset]:
-    """All presets of a kind, each name once, in natural order (`v2` before `v10`).
-
-    Args:
-        kind: One of `KINDS`.
-        model: For recipes and ablations, only those of this model.
-    """
+    """All presets of a kind, of one model or of all, each name once, in natural order (`v2` before `v10`)."""
     presets: dict[str, Preset] = {}
     for root in preset_roots():
         folder = root / kind
@@ -90,12 +73,7 @@ def list_presets(kind: str, model: str | None = None) -> list[Preset]:
 
 
 def find_preset(kind: str, name: str, *, model: str | None = None) -> Preset:
-    """The preset of that name; case, `-` and `_` do not matter.
-
-    Args:
-        kind: One of `KINDS`.
-        name: As typed. A recipe's is the part after the model.
-        model: The model whose recipe is wanted.
+    """The preset of that name; case, `-` and `_` do not matter. A recipe's is the part after the model.
 
     Raises:
         UsageError: with the nearest names, when there is none.
@@ -113,10 +91,5 @@ def find_preset(kind: str, name: str, *, model: str | None = None) -> Preset:
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    parts: list[str] = []
-    for character in name:
-        if parts and character.isdigit() == parts[-1][-1].isdigit():
-            parts[-1] += character
-        else:
-            parts.append(character)
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
+    parts = filter(None, re.split(r"(\d+)", name))
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]

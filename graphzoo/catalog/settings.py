@@ -36,9 +36,6 @@ class _Refused(Exception):
 def read_settings(path: Path) -> Any:
     """The plain values in a YAML file.
 
-    Args:
-        path: The file.
-
     Raises:
         UsageError: for a file that cannot be read, is not YAML, asks for Python objects, is nested too
             deeply, or whose anchors or `${...}` stand for more than any configuration has.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from graphzoo.catalog.classes import encoder_plugins
 from graphzoo.catalog.presets import Preset, list_presets
-from graphzoo.errors import UsageError, nearest
+from graphzoo.errors import UsageError
 
 __all__ = [
     "PERCENT",
@@ -17,7 +17,6 @@ __all__ = [
     "check_task",
     "inference_task",
     "model_names",
-    "nearest_model",
     "task_of",
 ]
 
@@ -29,34 +28,19 @@ PERCENT = {"acc": "accuracy %", "auroc": "ROC-AUC %", "ap": "AP %"}
 
 @dataclass(frozen=True)
 class TaskInfo:
-    """All that is known of a kind of task before it is imported; a new task is a class and a row here.
+    """All that is known of a kind of task before it is imported; a new task is a class and a row here."""
 
-    Args:
-        kind: Its short name, in files beside a run and for `graphzoo dashboard`.
-        title: Its name in the field.
-        class_path: The LightningModule.
-        accepts: Kinds of encoder it can work with (`kind` in a model preset's header).
-        reason: Why it takes no other.
-        unit: What is evaluated: nodes, links, queries or pairs.
-        columns: Its metrics and how tables call them, the main one first.
-        monitor: The validation metric that selects checkpoints and stops early; "auto" where it depends on
-            the data, and the task knows it then.
-        mode: "max" or "min" of it.
-        inference: Class of `graphzoo.inference` that answers with such a model; empty where there is none.
-        example: How that class is asked, for the model card.
-    """
-
-    kind: str
-    title: str
-    class_path: str
-    accepts: tuple[str, ...]
-    reason: str
-    unit: str
-    columns: Mapping[str, str]
-    monitor: str = "auto"
-    mode: str = "max"
-    inference: str = ""
-    example: str = "model.predict(...)"
+    kind: str  # its short name, in files beside a run and for `graphzoo dashboard`
+    title: str  # its name in the field
+    class_path: str  # the LightningModule
+    accepts: tuple[str, ...]  # kinds of encoder it can work with (`kind` in a model preset's header)
+    reason: str  # why it takes no other
+    unit: str  # what is evaluated: nodes, links, queries or pairs
+    columns: Mapping[str, str]  # its metrics and how tables call them, the main one first
+    monitor: str = "auto"  # selects checkpoints and stops early; "auto": the task knows, from its data
+    mode: str = "max"  # or "min" of it
+    inference: str = ""  # class of `graphzoo.inference` that answers with such a model, if there is one
+    example: str = "model.predict(...)"  # how that class is asked, for the model card
 
 
 TASKS = {
@@ -109,11 +93,7 @@ TASKS = {
 
 
 def task_of(value: object) -> TaskInfo | None:
-    """The row of a task's class, object or public path; None for one that is not a row.
-
-    Args:
-        value: A task, its class, or `graphzoo.tasks.NAME`.
-    """
+    """The row of a task, its class or `graphzoo.tasks.NAME`; None for one that is not a row."""
     if isinstance(value, str):
         names = [value]
     else:
@@ -123,20 +103,12 @@ def task_of(value: object) -> TaskInfo | None:
 
 
 def inference_task(model: object) -> TaskInfo:
-    """The row of the tasks that a model of `graphzoo.inference` answers for.
-
-    Args:
-        model: A `KGModel`, `LinkModel` or `NodeModel`.
-    """
+    """The row of the tasks that a `KGModel`, `LinkModel` or `NodeModel` answers for."""
     return next(row for row in TASKS.values() if row.inference == type(model).__name__)
 
 
 def check_task(data: Preset, model: Preset) -> None:
-    """Refuse an encoder that the data's task cannot use.
-
-    Raises:
-        UsageError: naming the reason and the models that fit.
-    """
+    """Refuse an encoder that the data's task cannot use, naming the reason and the models that fit."""
     task = TASKS.get(data.header.get("task", ""))
     kind = model.header.get("kind", "")
     if task is None or not kind or kind in task.accepts:
@@ -151,8 +123,3 @@ def check_task(data: Preset, model: Preset) -> None:
 def model_names() -> list[str]:
     """Every name `--model` knows."""
     return [*(preset.name for preset in list_presets("model")), *encoder_plugins()]
-
-
-def nearest_model(name: str) -> list[str]:
-    """Names like `name`, the best first."""
-    return nearest(name, model_names())

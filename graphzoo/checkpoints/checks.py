@@ -59,12 +59,7 @@ _GATHERED = SingleDeviceStrategy | DDPStrategy
 
 
 class MisfitError(UsageError):
-    """A checkpoint that does not fit what was built.
-
-    Args:
-        source: The checkpoint.
-        reason: What differs.
-    """
+    """A checkpoint (`source`) that does not fit what was built; `reason` says what differs."""
 
     def __init__(self, source: str, reason: str) -> None:
         remedy = "Give the checkpoint of a run with the same settings and version"
@@ -80,21 +75,11 @@ def build_bounded(make: Callable[[], _Module], weights: Mapping[str, Any]) -> _M
     """Build modules for weights that are there, without their numbers first.
 
     Settings of a stranger may ask for a hundred million layers, which would take hours before their weights
-    could be found missing, or for layers that fill the memory.
-
-    Args:
-        make: Builds them.
-        weights: Of the checkpoint, by their names in the module.
-
-    Returns:
-        The module.
-
-    Raises:
-        TooLargeError: if the settings ask for far more parts than there are weights, or for larger ones.
+    could be found missing, or for layers that fill the memory: `TooLargeError`.
     """
-    wanted = 0
-    if (outline := outlined(make, len(weights))) is not None:
-        wanted = sum(value.numel() for value in outline.parameters() if not is_lazy(value))
+    outline = outlined(make, len(weights))
+    parameters = () if outline is None else outline.parameters()
+    wanted = sum(value.numel() for value in parameters if not is_lazy(value))
     there = sum(value.numel() for value in weights.values() if isinstance(value, Tensor))
     if wanted > _LARGER * (there + _SPARE):
         raise TooLargeError(f"the settings ask for {wanted:,} numbers, and there are {there:,}")
@@ -103,17 +88,9 @@ def build_bounded(make: Callable[[], _Module], weights: Mapping[str, Any]) -> _M
 
 
 def outlined(make: Callable[[], _Module], num_weights: int) -> _Module | None:
-    """The modules without memory for their numbers, to be counted and compared.
+    """The modules without memory for their numbers, to be counted and compared; None where that cannot be.
 
-    Args:
-        make: Builds them.
-        num_weights: How many weights there are.
-
-    Returns:
-        None where they cannot be built so.
-
-    Raises:
-        TooLargeError: if the settings ask for far more parts.
+    Far more parts than `num_weights` are a `TooLargeError`.
     """
     try:
         # Nothing may be drawn, and what it warns of, it warns of again when it is built.
@@ -142,47 +119,31 @@ def _bounded_parts(num_weights: int) -> Iterator[None]:
                 f"the settings ask for more than {most:,} parts, and there are weights for {num_weights:,}"
             )
 
-    handles = [
+    with (
         torch_modules.register_module_parameter_registration_hook(note),
         torch_modules.register_module_module_registration_hook(note),
-    ]
-    try:
+    ):
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
-def check_loaded_weights(module: LightningModule, checkpoint: Mapping[str, Any]) -> None:
+def check_loaded_weights(module: LightningModule, checkpoint: Mapping[str, Any], source: str = "") -> None:
     """Compare a checkpoint's weights with those of the built model; averages and what they average, too.
 
-    Args:
-        module: The model, with or without a trainer.
-        checkpoint: As loaded.
-
-    Raises:
-        UsageError: naming the first weight that differs.
+    `source` says where they came from; empty: the trainer's checkpoint.
     """
     trainer = module._trainer
     if trainer is not None and not isinstance(trainer.strategy, _GATHERED):
         return  # each process has a part of the weights
-    with _refusing(_source(trainer)):
+    with _refusing(source or _source(trainer)):
         for part in ("state_dict", "current_model_state"):
             if part in checkpoint:
                 _check_weights(module, checkpoint[part])
 
 
 def check_lightning_version(checkpoint: Mapping[str, Any], path: Path) -> None:
-    """Refuse a checkpoint that Lightning would first turn into one of today's.
+    """Refuse a checkpoint of before Lightning 2.0, which no graphzoo has written.
 
-    It does so with those of before 2.0, which no graphzoo has written, and takes their form for granted.
-
-    Args:
-        checkpoint: From `read_checkpoint`.
-        path: Its file.
-
-    Raises:
-        UsageError: naming the version.
+    Lightning would first turn it into one of today's, and take its form for granted.
     """
     version = checkpoint.get("pytorch-lightning_version")
     with _refusing(str(path)):
@@ -192,15 +153,7 @@ def check_lightning_version(checkpoint: Mapping[str, Any], path: Path) -> None:
 
 
 def check_description(checkpoint: Mapping[str, Any], path: Path) -> None:
-    """Refuse a checkpoint whose own words about its task are of another kind than a task writes.
-
-    Args:
-        checkpoint: From `read_checkpoint`.
-        path: Its file.
-
-    Raises:
-        UsageError: naming what is of another kind.
-    """
+    """Refuse a checkpoint whose own words about its task are of another kind than a task writes."""
     described = checkpoint.get("graphzoo")
     encoder = described.get("encoder", {}) if isinstance(described, Mapping) else {}
     parts: dict[str, tuple[Any, type]] = {
@@ -219,22 +172,10 @@ def check_description(checkpoint: Mapping[str, Any], path: Path) -> None:
 
 
 def check_resumable(checkpoint: Mapping[str, Any], path: Path) -> None:
-    """Refuse a checkpoint that a training cannot go on from, before anything of the run is touched.
-
-    Args:
-        checkpoint: From `read_checkpoint`.
-        path: Its file.
-
-    Raises:
-        UsageError: naming what is missing or contradicts itself.
-    """
+    """Refuse a checkpoint that a training cannot go on from, before anything of the run is touched."""
+    kinds = {"loops": dict, "optimizer_states": list, "lr_schedulers": list, "callbacks": dict}
     with _refusing(str(path)):
-        for name, kind in {
-            "loops": dict,
-            "optimizer_states": list,
-            "lr_schedulers": list,
-            "callbacks": dict,
-        }.items():
+        for name, kind in kinds.items():
             if not isinstance(checkpoint.get(name), kind):
                 raise RefusedError(f"it holds no state of the training ({name} is missing)")
         check_numbers({name: checkpoint.get(name, -1) for name in ("epoch", "global_step")})
@@ -246,9 +187,8 @@ def check_resumable(checkpoint: Mapping[str, Any], path: Path) -> None:
             steps = {automatic["optimizer"]["step"]["total"]["completed"], own["total"]["completed"]}
         except (KeyError, TypeError, IndexError) as error:
             raise RefusedError(f"it does not say how far the training has come ({error})") from error
-        check_numbers({"the number of epochs": epochs})
         for number in steps:
-            check_numbers({"the number of steps": number})
+            check_numbers({"the number of epochs": epochs, "the number of steps": number})
         if epochs != checkpoint["epoch"] or checkpoint["global_step"] not in steps:
             raise RefusedError(
                 f"it contradicts itself: epoch {checkpoint['epoch']} and step {checkpoint['global_step']} "
@@ -262,15 +202,7 @@ def optimizer_entries(checkpoint: Mapping[str, Any]) -> list[int]:
 
 
 def check_callback_states(trainer: Trainer, checkpoint: Mapping[str, Any]) -> None:
-    """Compare the states of callbacks with those that they have at the begin of a fit.
-
-    Args:
-        trainer: Before its callbacks take their states.
-        checkpoint: As loaded.
-
-    Raises:
-        UsageError: naming the callback.
-    """
+    """Compare the states of callbacks, before they take them, with those at the begin of a fit."""
     with _refusing(_source(trainer)):
         states = checkpoint.get("callbacks", {})
         if not isinstance(states, Mapping):
@@ -289,15 +221,7 @@ def check_callback_states(trainer: Trainer, checkpoint: Mapping[str, Any]) -> No
 
 
 def check_training_state(trainer: Trainer, checkpoint: Mapping[str, Any]) -> None:
-    """Compare the rest of a checkpoint with the trainer that is about to go on from it.
-
-    Args:
-        trainer: With its optimisers, before they get their states.
-        checkpoint: As loaded.
-
-    Raises:
-        UsageError: naming what differs.
-    """
+    """Compare the rest of a checkpoint with the trainer, whose optimisers are about to go on from it."""
     if not isinstance(trainer.strategy, _GATHERED) or "optimizer_states" not in checkpoint:
         return  # sharded strategies cut states to pieces; weights alone are Lightning's to refuse
     with _refusing(_source(trainer)):
@@ -342,11 +266,7 @@ def _check_weights(module: LightningModule, weights: Any) -> None:
 def _compare(name: str, expected: Tensor, found: Any, *, is_finite: bool) -> None:
     """One tensor against the one whose place it is to take. Precisions may differ, kinds of numbers not.
 
-    Args:
-        name: For the message.
-        expected: Of the built model or optimiser, perhaps without numbers.
-        found: Of the checkpoint.
-        is_finite: Whether infinity is refused; NaN is in any case.
+    NaN is refused in any case, infinity if the numbers are to be finite.
     """
     if not isinstance(found, Tensor):
         raise RefusedError(f"{name} is not a tensor")
@@ -435,9 +355,8 @@ def _first_state(optimizer: Optimizer) -> dict[Tensor, dict[str, Any]] | None:
 def _check_form(name: str, expected: Any, found: Any) -> None:
     """Values of the same kinds under the same names: what `__dict__.update` would take from anybody."""
     if isinstance(expected, Tensor):
-        _compare(
-            name, expected, torch.as_tensor(found) if isinstance(found, float) else found, is_finite=False
-        )
+        number = torch.as_tensor(found) if isinstance(found, float) else found
+        _compare(name, expected, number, is_finite=False)
     elif isinstance(expected, Mapping):
         if not isinstance(found, Mapping):
             raise RefusedError(f"{name} is not a table")

@@ -15,11 +15,7 @@ def forget_foreign_paths(trainer: Trainer, checkpoint: dict[str, Any]) -> None:
     """Take paths out of the states of `ModelCheckpoint`s that are not files of their own folders.
 
     Lightning removes what such a state calls a worse checkpoint: a folder with all that is in it, and a path
-    with `..` in it counts as one inside.
-
-    Args:
-        trainer: Whose callbacks are about to take their states.
-        checkpoint: As loaded; changed in place.
+    with `..` in it counts as one inside. The checkpoint is changed in place.
     """
     states = checkpoint.get("callbacks")
     if not isinstance(states, dict):

@@ -21,9 +21,6 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
 
     Its size bounds what it may hold: nothing is made of a file that speaks of more.
 
-    Args:
-        path: The file.
-
     Raises:
         UsageError: for a damaged file, naming a whole one beside it, and for one that holds code, or more
             than its bytes.
@@ -83,11 +80,8 @@ def _refused(path: Path, why: object) -> str:
 
 
 def _damaged(path: Path) -> str:
-    others = [other for other in sorted(path.parent.glob("*.ckpt")) if other != path and is_whole(other)]
-    good = (
-        f"Whole ones beside it: {', '.join(map(str, others[:4]))}"
-        if others
-        else "There is no whole checkpoint beside it"
-    )
+    others = [str(other) for other in sorted(path.parent.glob("*.ckpt")) if other != path and is_whole(other)]
+    beside = f"Whole ones beside it: {', '.join(others[:4])}"
+    good = beside if others else "There is no whole checkpoint beside it"
     size = path.stat().st_size
     return f"checkpoint {path} is damaged, cut off or no checkpoint at all ({size:,} bytes)\n{good}"

@@ -55,20 +55,7 @@ class _Inert:
     def __init__(self, *arguments: Any, **more: Any) -> None:
         pass
 
-    def __setstate__(self, state: Any) -> None:
-        pass
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        pass
-
-    def append(self, value: Any) -> None:
-        pass
-
-    def extend(self, values: Any) -> None:
-        pass
-
-    def add(self, value: Any) -> None:
-        pass
+    __setstate__ = __setitem__ = append = extend = add = __init__
 
 
 class _Scanner(pickle._Unpickler):
@@ -106,9 +93,6 @@ class _Scanner(pickle._Unpickler):
 def check_archive(file: BinaryIO) -> None:
     """Refuse an archive whose description does not match its parts. Nothing is made of what it describes.
 
-    Args:
-        file: Opened; a whole archive.
-
     Raises:
         RefusedError: for parts of other sizes than described, and of kinds that no training run writes.
         Exception: of any kind for what is no description at all.
@@ -131,15 +115,7 @@ def check_archive(file: BinaryIO) -> None:
 
 
 def check_values(content: Any, num_bytes: int) -> None:
-    """Refuse values that are larger than the file they come from, and tensors that are not plain ones.
-
-    Args:
-        content: What was loaded.
-        num_bytes: Size of the file.
-
-    Raises:
-        RefusedError: naming the value.
-    """
+    """Refuse (`RefusedError`) values that are larger than their file, and tensors that are not plain ones."""
     if _unfolded(content, {}, "", 0) > _SPARE + _GROWTH * num_bytes:
         raise RefusedError(f"its values, written out, are far larger than its {num_bytes:,} bytes")
 
@@ -175,15 +151,7 @@ def _unfolded(value: Any, known: dict[int, int], name: str, depth: int) -> int:
 
 
 def check_tensor(name: str, value: Tensor) -> None:
-    """Refuse what is not a plain tensor of real numbers with a place in memory for each of them.
-
-    Args:
-        name: For the message.
-        value: The tensor.
-
-    Raises:
-        RefusedError: naming what is unusual.
-    """
+    """Refuse what is not a plain tensor of real numbers with a place in memory for each of them."""
     if value.layout != torch.strided or value.is_quantized or value.is_nested or value.is_complex():
         raise RefusedError(f"{name} is not a plain tensor of real numbers ({value.dtype}, {value.layout})")
     if value.device.type == "meta":
@@ -194,14 +162,7 @@ def check_tensor(name: str, value: Tensor) -> None:
 
 
 def check_numbers(values: Mapping[str, Any]) -> None:
-    """Refuse a count that is none.
-
-    Args:
-        values: By name; those that are None are passed over.
-
-    Raises:
-        RefusedError: for anything but a whole number of at least 0.
-    """
+    """Refuse a count that is no whole number of at least 0; those that are None are passed over."""
     for name, value in values.items():
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
             raise RefusedError(f"{name} is {str(value)[:100]!r}, not a whole number of at least 0")

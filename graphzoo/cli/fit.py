@@ -66,7 +66,7 @@ _COLUMNS = 80  # help fits a terminal of this width and 24 lines
 def _summary(command: str, rest: list[str]) -> str:
     """Help that fits a screen: our options, and the settings that the named presets bring."""
     from graphzoo.catalog.presets import list_presets
-    from graphzoo.training.options import FLAGS, OPTIONS, only_configs, split_options
+    from graphzoo.training.options import FLAGS, OPTIONS, config_files, split_options
     from graphzoo.training.plan import make_plan
 
     def row(name: str, text: str) -> str:
@@ -104,15 +104,10 @@ def _summary(command: str, rest: list[str]) -> str:
     ]
     chosen = [token for token in rest if token not in ("-h", "--help")]
     values = split_options(chosen)[0]
-    if {"model", "data"} <= set(values) or "ckpt_path" in values or only_configs(chosen):
+    if {"model", "data"} <= set(values) or "ckpt_path" in values or config_files(chosen):
         plan = make_plan(command, chosen)
-        files = [
-            value
-            for option, value in zip(plan.arguments, plan.arguments[1:], strict=False)
-            if option == "--config"
-        ]
         lines += ["", f"With these names ({', '.join(plan.used)}) the settings are:"]
-        for file in files:
+        for file in config_files(plan.arguments):
             lines += [f"  {line}" for line in _settings_of(file)]
     elif chosen and command == "fit":
         lines.append("With --model and --data, help shows their settings too.")

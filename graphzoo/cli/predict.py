@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphzoo.catalog.tasks import TASKS, inference_task
+from graphzoo.catalog.weights import WEIGHTS
 from graphzoo.cli.options import Parser, at_least
 from graphzoo.cli.predict_tables import answer_tables, label_tables, pair_tables, partner_tables, score_tables
 from graphzoo.cli.terminal import fail
@@ -113,7 +114,8 @@ def predict_parser() -> Parser:
     count = at_least(1, whole=True)
     add = parser.add_argument
     run = "run directory, exported model, checkpoint file, best or last"
-    add("--ckpt_path", required=True, metavar="RUN", help=run)
+    add("--ckpt_path", metavar="RUN", help=run)
+    add("--model", choices=sorted(WEIGHTS), help="or weights that graphzoo brings along")
     add("--queries", type=Path, metavar="FILE", help="queries to answer")
     add("--score", type=Path, metavar="FILE", help="facts or pairs to score instead")
     add("--nodes", type=Path, metavar="FILE", help="nodes to find partners of, or to label; one per line")
@@ -163,6 +165,12 @@ def predict_parser() -> Parser:
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     arguments = predict_parser().read(argv)
+    if (arguments.ckpt_path is None) == (arguments.model is None):
+        raise UsageError(
+            "give either --ckpt_path RUN, a trained model, or --model NAME, weights that graphzoo brings "
+            f"along ({', '.join(WEIGHTS)})"
+        )
+    arguments.ckpt_path = arguments.ckpt_path or arguments.model
     if arguments.score is not None:
         if arguments.queries is not None:
             raise UsageError(_NEEDED["kg"])

@@ -146,7 +146,7 @@ def _open_study(
 
     row = f"{plan.model}-{plan.data}" + (f"-{space.path.stem}" if space.path.stem != plan.model else "")
     folder = wanted.out or RUNS / "search" / row
-    if folder.is_dir() and not (folder / "command.json").is_file() and _holds_others(folder):
+    if folder.is_dir() and is_anothers(folder):
         raise UsageError(f"{folder} holds other files\nGive an empty or new folder with --out DIR")
     folder.mkdir(parents=True, exist_ok=True)
     mode = TASKS[find_preset("data", plan.data).header["task"]].mode
@@ -403,5 +403,9 @@ def _monitor(study: TrialStudy, number: int, run: Run) -> str:
     return str(next(iter(json.loads(path.read_text(encoding="utf-8")))))
 
 
-def _holds_others(folder: Path) -> bool:
-    return any(path.name != "lock" for path in folder.iterdir())
+def is_anothers(folder: Path) -> bool:
+    """Whether a folder holds files, but no search, not even one that another process begins just now."""
+    names = {path.name for path in folder.iterdir()}
+    begins = {name for name in names if name == "lock" or name.startswith(".command.json.")}
+    # Looked for after the names: a search writes it before anything but those first files.
+    return bool(names - begins) and not (folder / "command.json").is_file()

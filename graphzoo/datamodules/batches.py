@@ -61,6 +61,7 @@ class Slice(NamedTuple):
     begin: int
     position: Tensor
     removed: Tensor
+    source: int = 0
 
 
 class TrainingSampler(DistributedSampler[Slice]):
@@ -101,15 +102,18 @@ class TrainingSampler(DistributedSampler[Slice]):
         epoch = self.epoch
         order = permute(self.num_triples, "training order", self.seed, epoch)
         for start in range(0, self.num_triples, self.batch_size):
-            batch = order[start : start + self.batch_size]
-            size = batch.numel()
-            low, high = cut(size, self.num_replicas, self.rank)
-            parts = self.num_micro_batches(size)
-            for part in range(parts):
-                first, last = cut(high - low, parts, part)
-                # cloned: a slice of the permutation would carry all of it to a worker
-                position = batch[low + first : low + last].clone()
-                yield Slice(epoch, start + low + first, position, batch.clone())
+            yield from self._cut(epoch, start, order[start : start + self.batch_size])
+
+    def _cut(self, epoch: int, start: int, batch: Tensor, source: int = 0) -> Iterator[Slice]:
+        """The micro-batches of this rank from a global batch, [G], that begins at a place of the epoch."""
+        size = batch.numel()
+        low, high = cut(size, self.num_replicas, self.rank)
+        parts = self.num_micro_batches(size)
+        for part in range(parts):
+            first, last = cut(high - low, parts, part)
+            # cloned: a slice of the permutation would carry all of it to a worker
+            position = batch[low + first : low + last].clone()
+            yield Slice(epoch, start + low + first, position, batch.clone(), source)
 
 
 class TrainingBatches(Dataset[TripleBatch]):
@@ -121,6 +125,7 @@ class TrainingBatches(Dataset[TripleBatch]):
         samplers: Make the neighbourhoods of queries, by the epoch from which on they do, ascending and from
             0 on; empty: queries reason over the whole graph.
         hides: What of a query's own fact its neighbourhood leaves out, see `NeighbourhoodSampler`.
+        answers: Known answers that batches bring along; None: they bring none.
     """
 
     def __init__(
@@ -129,10 +134,11 @@ class TrainingBatches(Dataset[TripleBatch]):
         num_relations: int,
         samplers: Mapping[int, NeighbourhoodSampler] | None = None,
         hides: RemoveFacts = "exact",
+        answers: AnswerIndex | None = None,
     ) -> None:
         self.triples = triples
         self.num_relations = num_relations
-        self.samplers, self.hides = samplers or {}, hides
+        self.samplers, self.hides, self.answers = samplers or {}, hides, answers
 
     def __getitem__(self, item: Slice) -> TripleBatch:
         head, relation, tail = self.triples[item.position].unbind(1)
@@ -146,13 +152,16 @@ class TrainingBatches(Dataset[TripleBatch]):
             removed=item.removed,
             num_global=item.removed.numel(),
             epoch=item.epoch,
+            source=item.source,
         )
-        if not self.samplers:
-            return batch
-        sampler = self.samplers[max(epoch for epoch in self.samplers if epoch <= item.epoch)]
-        graph, kept = sampler(batch.head, batch.relation, batch.tail, hides=self.hides, outside="drop")
-        columns = {name: getattr(batch, name)[kept] for name in ("head", "relation", "tail", "index")}
-        return replace(batch, **columns, graph=graph)
+        if self.samplers:
+            sampler = self.samplers[max(epoch for epoch in self.samplers if epoch <= item.epoch)]
+            graph, kept = sampler(batch.head, batch.relation, batch.tail, hides=self.hides, outside="drop")
+            columns = {name: getattr(batch, name)[kept] for name in ("head", "relation", "tail", "index")}
+            batch = replace(batch, **columns, graph=graph)
+        if self.answers is not None:
+            batch.known_row, batch.known_entity = self.answers.lookup(batch.head, batch.relation)
+        return batch
 
 
 class WholeBatchSampler(DistributedSampler[int]):
@@ -189,10 +198,19 @@ class EvaluationBatches(Dataset[QueryBatch]):
         answers: Known answers, the triples' own included.
         batch_size: Distinct queries of a batch.
         chosen: Positions of the triples to ask about, None for all.
+        source: Which of several graphs they are of.
+        first: What its first target is numbered.
     """
 
     def __init__(
-        self, triples: Tensor, answers: AnswerIndex, batch_size: int, chosen: Tensor | None = None
+        self,
+        triples: Tensor,
+        answers: AnswerIndex,
+        batch_size: int,
+        chosen: Tensor | None = None,
+        *,
+        source: int = 0,
+        first: int = 0,
     ) -> None:
         num_triples, num_relations = triples.size(0), answers.num_relations
         chosen = torch.arange(num_triples) if chosen is None else chosen
@@ -207,9 +225,9 @@ class EvaluationBatches(Dataset[QueryBatch]):
         self.relation: Tensor = query % divisor
         self.start = torch.cat([size.new_zeros(1), size.cumsum(0)])
         self.target = torch.cat([tail, head])[order]
-        self.target_index = torch.cat([chosen, chosen + num_triples])[order]
+        self.target_index = torch.cat([chosen, chosen + num_triples])[order] + first
         self.answers = answers
-        self.batch_size = batch_size
+        self.batch_size, self.source = batch_size, source
 
     def __len__(self) -> int:
         return math.ceil(int(self.head.numel()) / self.batch_size)
@@ -229,6 +247,7 @@ class EvaluationBatches(Dataset[QueryBatch]):
             target_index=self.target_index[low:high].clone(),
             known_row=known_row,
             known_entity=known_entity,
+            source=self.source,
         )
 
 

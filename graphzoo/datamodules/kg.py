@@ -7,7 +7,7 @@ import logging
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import torch
 from torch import Tensor
@@ -25,10 +25,11 @@ from graphzoo.datamodules.batches import (
 )
 from graphzoo.datamodules.source import loaded, write_meta
 from graphzoo.datasets.kg.answers import AnswerIndex
+from graphzoo.datasets.kg.build import from_triples
 from graphzoo.datasets.kg.graph import KnowledgeGraph
 from graphzoo.datasets.kg.load import load_knowledge_graph
-from graphzoo.datasets.kg.own import from_files
-from graphzoo.datasets.kg.table import find_source
+from graphzoo.datasets.kg.own import from_files, split_triples
+from graphzoo.datasets.kg.table import find_source, list_knowledge_graphs
 from graphzoo.errors import UsageError, check_range
 from graphzoo.types import GraphSpec, NeighbourhoodSpec, Protocol, QueryBatch
 
@@ -62,8 +63,8 @@ class KGDataModule(GraphDataModule):
         root: Data root; None takes GRAPHZOO_DATA or the user's cache folder.
         download: Whether missing files may be fetched; None means yes unless GRAPHZOO_OFFLINE is set.
         batch_size: Queries of an optimiser step over all ranks and micro-batches.
-        micro_batch_size: Most queries that go through the encoder at once while training; None: a rank's
-            whole share.
+        micro_batch_size: Most queries that go through the encoder at once while training; None: as many as
+            keep at most 1 GiB for their gradients.
         eval_batch_size: Distinct queries of an evaluation batch; None: `micro_batch_size` or `batch_size`.
         max_valid_triples: Validate on a fixed sample of so many triples (the same for every seed); None: on
             all.
@@ -78,6 +79,9 @@ class KGDataModule(GraphDataModule):
         protocol: How the model is evaluated and predicts: "neighbourhood" (entities outside rank behind all
             inside) or "whole_graph"; the same without neighbourhoods.
         test_both: Test under the other protocol too.
+        leave_out: Data sets that the model shall not see, names with commas between them; "inductive" are all
+            inductive pairs. Their triples, for a pair those of the graph that is predicted on, are taken out
+            of every split, compared by name.
         seed: Seed of the training order.
         num_workers: Loader processes; 0 is best unless the encoder waits for batches.
 
@@ -105,6 +109,7 @@ class KGDataModule(GraphDataModule):
         relation_share: float = 0.5,
         protocol: Protocol = "neighbourhood",
         test_both: bool = True,
+        leave_out: str | None = None,
         seed: int = 0,
         num_workers: int = 0,
     ) -> None:
@@ -134,25 +139,77 @@ class KGDataModule(GraphDataModule):
         if self.later_neighbourhoods and neighbourhood is None:
             raise UsageError("later_neighbourhoods follow a first one: give --data.neighbourhood too")
         self.test_both = test_both
+        self.leave_out = _names_to_leave_out(leave_out or "")
         self._asked = neighbourhood, eval_neighbourhood
         # refuses what makes no sense now, not after the data are there
         self._spec = NeighbourhoodSpec(_EVAL_AUTO, relation_share, protocol)
         self.hides: RemoveFacts = "exact"  # of a training query's own fact; the task says
+        self.knows_answers = True  # whether training batches bring known answers; the task says
         self._graphs: tuple[KnowledgeGraph, KnowledgeGraph | None] | None = None
         self._answers: dict[str, AnswerIndex] = {}
         self._message_graphs: dict[str, RelationalGraph] = {}
         self._samplers: dict[int, NeighbourhoodSampler] = {}
 
+    @classmethod
+    def from_triples(
+        cls, triples: Any, valid: Any = None, test: Any = None, *, name: str = "kg", **settings: Any
+    ) -> Self:
+        """A module of triples in memory.
+
+        Args:
+            triples: Training triples, or with neither `valid` nor `test` all of them: a DataFrame with the
+                columns head, relation, tail, an array [n, 3] or a sequence of triples; or a `KnowledgeGraph`.
+            valid: Validation triples.
+            test: Test triples.
+            name: For logs and results.
+            **settings: Further arguments of the class.
+
+        Raises:
+            DataError: malformed rows, or too few.
+        """
+        if isinstance(triples, KnowledgeGraph):
+            graph = triples
+        elif valid is None and test is None:
+            graph = split_triples(triples, name=name)
+        else:
+            graph = from_triples(triples, valid, test, name=name)
+        module = cls(**settings)
+        module.name = graph.name
+        module._graphs = module._leave_out((graph, None), module.download)
+        return module
+
     def setup(self, stage: str | None = None) -> None:
         """Load the graphs; `stage` does not matter, and a second call does nothing."""
         if self._graphs is None:
-            self._graphs = self._load(self._fetches)
+            self._graphs = self._leave_out(self._load(self._fetches), self._fetches)
         self._check_processes()
 
     def _load(self, download: bool | None) -> tuple[KnowledgeGraph, KnowledgeGraph | None]:
+        if self._graphs is not None:
+            return self._graphs
         if self.path is not None:
             return from_files(self.path)
         return load_knowledge_graph(self.name, root=self.root, download=download)
+
+    def _leave_out(
+        self, graphs: tuple[KnowledgeGraph, KnowledgeGraph | None], download: bool | None
+    ) -> tuple[KnowledgeGraph, KnowledgeGraph | None]:
+        if not self.leave_out:
+            return graphs
+        unseen = []
+        for name in self.leave_out:
+            graph, inference = load_knowledge_graph(name, root=self.root, download=download)
+            unseen.append(inference or graph)
+        graph = graphs[0].without(unseen)
+        if not len(graph.train):
+            raise UsageError(f"{graph.name} has no training triples left without {', '.join(self.leave_out)}")
+        _log.info(
+            "%s: %d of %d training triples left out",
+            graph.name,
+            len(graphs[0].train) - len(graph.train),
+            len(graphs[0].train),
+        )
+        return graph, graphs[1]
 
     @property
     def knowledge_graph(self) -> KnowledgeGraph:
@@ -177,6 +234,20 @@ class KGDataModule(GraphDataModule):
         if inference is None:
             return graph.fingerprint
         return hashlib.sha256(f"{graph.fingerprint}\n{inference.fingerprint}".encode()).hexdigest()
+
+    @property
+    def title(self) -> str:
+        """Name of the training graph."""
+        return self.knowledge_graph.name
+
+    @property
+    def relations(self) -> tuple[str, ...]:
+        """Names of the relations that are trained on."""
+        return self.knowledge_graph.relations
+
+    def sources(self, split: str) -> dict[str, int]:
+        """The one graph that is asked, and where its `QueryBatch.target_index` begins."""
+        return {self._graph_of(split).name: 0}
 
     def describe_graph(self) -> dict[str, int]:
         """Sizes of the graph and its splits, in the order for a reader."""
@@ -227,30 +298,31 @@ class KGDataModule(GraphDataModule):
         sampler = self._training_sampler()
         return sampler.num_micro_batches(min(self.batch_size, sampler.num_triples))
 
-    def triples(self, split: str) -> Tensor:
+    def triples(self, split: str, source: int = 0) -> Tensor:
         """The triples of a split of the graph it is asked on, [n, 3]; "predict" means "test"."""
         return self._graph_of(split).split(_split(split))
 
-    def graph(self, split: str) -> RelationalGraph:
+    def graph(self, split: str, source: int = 0) -> RelationalGraph:
         """Facts to pass messages along: n training facts forwards, then the same n inverted (type r + R).
 
         Args:
+            source: Always 0: there is one graph.
             split: "train" and "valid" give the training graph; "test" and "predict" that of an inductive
                 pair's second graph, else the same object.
         """
         from graphzoo.ops import RelationalGraph
 
-        source = self._graph_of(split)
+        graph = self._graph_of(split)
         # two graphs of a pair may bear the same name
-        if source.fingerprint not in self._message_graphs:
-            head, relation, tail = source.train.unbind(1)
-            self._message_graphs[source.fingerprint] = RelationalGraph(
+        if graph.fingerprint not in self._message_graphs:
+            head, relation, tail = graph.train.unbind(1)
+            self._message_graphs[graph.fingerprint] = RelationalGraph(
                 torch.stack([torch.cat([head, tail]), torch.cat([tail, head])]),
-                torch.cat([relation, relation + source.num_relations]),
-                source.num_entities,
-                2 * source.num_relations,
+                torch.cat([relation, relation + graph.num_relations]),
+                graph.num_entities,
+                2 * graph.num_relations,
             )
-        return self._message_graphs[source.fingerprint]
+        return self._message_graphs[graph.fingerprint]
 
     def answers(self, split: str) -> AnswerIndex:
         """What counts as known when a split is asked.
@@ -279,17 +351,19 @@ class KGDataModule(GraphDataModule):
         """
         sampler = self._training_sampler()
         sampler.set_epoch(self._begin_with(epoch))
+        batches = self.training_batches()
+        return ResumableLoader(batches, sampler, self.num_workers, ahead=1 if batches.samplers else 0)
+
+    def training_batches(self) -> TrainingBatches:
+        """What makes a `TripleBatch` of the positions of triples."""
         graph = self.knowledge_graph
+        answers = self.answers("train") if self.knows_answers else None
         near = self._training_neighbourhoods()
-        batches = TrainingBatches(graph.train, graph.num_relations, near, self.hides)
-        return ResumableLoader(batches, sampler, self.num_workers, ahead=1 if near else 0)
+        return TrainingBatches(graph.train, graph.num_relations, near, self.hides, answers)
 
     def val_dataloader(self) -> DataLoader[QueryBatch]:
         """Loader of the validation `QueryBatch`es of one rank, as many as every other rank has."""
-        most = self.max_valid_triples
-        if most is None and self._asked[0] == "auto" and self.neighbourhood is not None:
-            most = _AUTO_VALID
-        return self._evaluation_loader("valid", most)
+        return self._evaluation_loader("valid")
 
     def test_dataloader(self) -> DataLoader[QueryBatch]:
         """Loader of the test `QueryBatch`es of one rank, as many as every other rank has."""
@@ -363,15 +437,31 @@ class KGDataModule(GraphDataModule):
         }
         write_meta(directory, meta)
 
-    def _evaluation_loader(self, split: str, max_triples: int | None = None) -> DataLoader[QueryBatch]:
-        triples = self.triples(split)
+    def evaluation_batches(self, split: str, *, source: int = 0, first: int = 0) -> EvaluationBatches:
+        """The queries of a split in batches; of validation those of `max_valid_triples`.
+
+        Args:
+            split: "valid" or "test".
+            source: See `EvaluationBatches`.
+            first: See `EvaluationBatches`.
+        """
+        triples, max_triples = self.triples(split), None
+        if split == "valid":
+            max_triples = self.max_valid_triples
+            if max_triples is None and self._asked[0] == "auto" and self.neighbourhood is not None:
+                max_triples = _AUTO_VALID
         if not triples.numel():
             _log.warning("%s: the %s split is empty, nothing is evaluated", self._graph_of(split).name, split)
         chosen = None
         if max_triples is not None and max_triples < triples.size(0):
             # without the run's seed: seeds are compared on the same sample
             chosen = permute(triples.size(0), "evaluation sample", split)[:max_triples].sort().values
-        batches = EvaluationBatches(triples, self.answers(split), self.eval_batch_size, chosen)
+        return EvaluationBatches(
+            triples, self.answers(split), self.eval_batch_size, chosen, source=source, first=first
+        )
+
+    def _evaluation_loader(self, split: str) -> DataLoader[QueryBatch]:
+        batches = self.evaluation_batches(split)
         sampler = WholeBatchSampler(len(batches), *rank_and_world_size(self.trainer))
         # its own generator, or each pass would draw a seed for the workers from the global one
         return DataLoader(
@@ -401,3 +491,9 @@ def _split(name: str) -> str:
     if name not in _STAGES:
         raise UsageError(f"unknown split {name!r}; the splits are {', '.join(_STAGES)}")
     return "test" if name == "predict" else name
+
+
+def _names_to_leave_out(names: str) -> list[str]:
+    chosen = [part.strip() for part in names.split(",") if part.strip()]
+    pairs = [name for name in list_knowledge_graphs() if find_source(name).inductive is not None]
+    return [find_source(name).name for part in chosen for name in (pairs if part == "inductive" else [part])]

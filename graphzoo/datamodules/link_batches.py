@@ -13,7 +13,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from graphzoo.datamodules.batches import cut, permute
 from graphzoo.datasets import LinkSplit
-from graphzoo.sampling import hash_integers
+from graphzoo.sampling import hash_integers, hash_numbers
 from graphzoo.types import PairBatch
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ class TrainingPairs(Dataset[PairBatch]):
                 links = torch.arange(positive.shape[1])
                 order = torch.cat([links, links.repeat_interleave(self.num_negatives)]).argsort(stable=True)
             return pairs, label, index, None, order
-        seed = int(hash_integers(_SUBGRAPH, self.seed, item.epoch))
+        seed = hash_numbers(_SUBGRAPH, self.seed, item.epoch)
         samples = self.subgraphs.sample(pairs.t().contiguous(), seed=seed)
         return pairs, label, index, samples, samples.num_nodes.argsort(stable=True)
 
@@ -240,7 +240,7 @@ class EvaluationPairs(Dataset[PairBatch]):
             size = _WINDOW * self.batch_size
             index = self._numbers[window * size : (window + 1) * size]
             # Fixed seeds: a checkpoint has one result. Copies have the same nodes in another order.
-            order_seed = int(hash_integers(_COPY, copy)) if copy else None
+            order_seed = hash_numbers(_COPY, copy) if copy else None
             pairs = self._pairs(index, copy).t().contiguous()
             samples = self.subgraphs.sample(pairs, seed=0, order_seed=order_seed)
             self._window = ((copy, window), index, samples.num_nodes.argsort(stable=True), samples)

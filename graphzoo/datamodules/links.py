@@ -8,7 +8,7 @@ import logging
 import os
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import torch
 from torch import Tensor
@@ -25,7 +25,13 @@ from graphzoo.datamodules.link_batches import (
 )
 from graphzoo.datamodules.mapped_graph import subgraph_sampler
 from graphzoo.datamodules.source import absolute, loaded, write_meta
-from graphzoo.datasets import LinkGraph, LinkSplit, link_graph_from_files, load_link_graph
+from graphzoo.datasets import (
+    LinkGraph,
+    LinkSplit,
+    link_graph_from_edges,
+    link_graph_from_files,
+    load_link_graph,
+)
 from graphzoo.datasets.link.table import find_link_source
 from graphzoo.errors import UsageError, check_range
 from graphzoo.sampling import NegativePairs, PairSubgraphSampler
@@ -62,8 +68,8 @@ class LinkDataModule(GraphDataModule):
         directed: Whether (u, v) and (v, u) are two links, of your own; data sets by name know it themselves.
         batch_size: Training links of an optimiser step over all ranks and micro-batches; as many negatives
             come with them.
-        micro_batch_size: Most training links that go through the encoder at once while training; None: a
-            rank's whole share.
+        micro_batch_size: Most training links that go through the encoder at once while training; None: as
+            many as keep at most 1 GiB for their gradients (encoders of nodes: a rank's whole share).
         eval_batch_size: Pairs scored at once (distinct source nodes at once for query encoders).
         num_negatives: Negatives per training link.
         structured_negatives: Draw a link's negatives from its own source, (u, v) -> (u, w), instead of from
@@ -151,6 +157,7 @@ class LinkDataModule(GraphDataModule):
         self.num_relabelings, self.both_directions = num_relabelings, both_directions
         self.batching: Batching = "pairs"
         self._graph: LinkGraph | None = None
+        self._given: LinkGraph | None = None
         self._transform: FeatureTransform | None = None
         self._x: Tensor | None = None
         self._edges: dict[bool, Tensor] = {}
@@ -158,6 +165,37 @@ class LinkDataModule(GraphDataModule):
         self._relational: dict[bool, RelationalGraph] = {}
         self._paired: dict[bool, RelationalGraph] = {}
         self._validated: LinkSplit | None = None
+
+    @classmethod
+    def from_edge_index(
+        cls,
+        edge_index: Tensor | LinkGraph,
+        x: Tensor | None = None,
+        *,
+        name: str = "links",
+        directed: bool = False,
+        **settings: Any,
+    ) -> Self:
+        """A module of links in memory.
+
+        Args:
+            edge_index: Links as PyG has them, [2, E], int64, see `graphzoo.datasets.link_graph_from_edges`;
+                or a `LinkGraph`.
+            x: Features of the nodes, [N, F].
+            name: For logs and results.
+            directed: Whether (u, v) and (v, u) are two links.
+            **settings: Further arguments of the class.
+
+        Raises:
+            DataError: for links that cannot be used.
+        """
+        module = cls(**settings)
+        graph = edge_index
+        if not isinstance(graph, LinkGraph):
+            index = module.split_index
+            graph = link_graph_from_edges(graph, x, name=name, split_index=index, directed=directed)
+        module._given, module.name, module.directed = graph, graph.name, graph.is_directed
+        return module
 
     def setup(self, stage: str | None = None) -> None:
         """Load the graph; `stage` does not matter, and a second call does nothing."""
@@ -172,8 +210,8 @@ class LinkDataModule(GraphDataModule):
         self._check_processes()
 
     def _load(self, download: bool | None) -> LinkGraph:
-        if self._graph is not None:
-            return self._graph
+        if self._graph is not None or self._given is not None:
+            return loaded(self._graph or self._given)
         if self.path is not None:
             return link_graph_from_files(self.path, split_index=self.split_index, directed=self.directed)
         return load_link_graph(
@@ -187,7 +225,7 @@ class LinkDataModule(GraphDataModule):
     @property
     def num_splits(self) -> int | None:
         """How many splits there are; None where something is drawn by the index."""
-        if self.path is not None:
+        if self.path is not None or self._given is not None:
             return None
         source = find_link_source(self.name)
         return None if source.is_drawn(source.protocol(self.protocol)) else 1

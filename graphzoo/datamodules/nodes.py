@@ -8,7 +8,7 @@ import json
 import math
 import os
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor
@@ -24,7 +24,13 @@ from graphzoo.datamodules.node_batches import (
     WholeGraphSampler,
 )
 from graphzoo.datamodules.source import absolute, loaded, write_meta
-from graphzoo.datasets import NodeGraph, NodeSplit, load_node_graph, node_graph_from_files
+from graphzoo.datasets import (
+    NodeGraph,
+    NodeSplit,
+    load_node_graph,
+    node_graph_from_data,
+    node_graph_from_files,
+)
 from graphzoo.datasets.files.roots import cache_root
 from graphzoo.errors import UsageError, check_range
 from graphzoo.sampling import partition as partition_nodes
@@ -110,6 +116,27 @@ class NodeDataModule(GraphDataModule):
         self._split: NodeSplit | None = None
         self._transform: FeatureTransform | None = None
         self._evaluation: dict[str, NodeBatch] = {}
+
+    @classmethod
+    def from_data(cls, data: Any, *, name: str = "nodes", directed: bool = False, **settings: Any) -> Self:
+        """A module of a graph in memory.
+
+        Args:
+            data: A PyG `Data` object with `x`, `edge_index`, `y` and, if there are fixed splits, masks; or a
+                `NodeGraph`.
+            name: For logs and results.
+            directed: Whether edges stay as they are; else both directions of each are stored.
+            **settings: Further arguments of the class.
+
+        Raises:
+            DataError: if something is missing or does not fit together.
+        """
+        graph = (
+            data if isinstance(data, NodeGraph) else node_graph_from_data(data, name=name, directed=directed)
+        )
+        module = cls(**settings)
+        module.name, module._raw = graph.name, graph
+        return module
 
     def setup(self, stage: str | None = None) -> None:
         """Load the graph and its split; `stage` does not matter, and a second call does nothing."""

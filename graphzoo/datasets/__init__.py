@@ -14,18 +14,21 @@ if TYPE_CHECKING:
     from graphzoo.datasets.kg.graph import KnowledgeGraph as KnowledgeGraph
     from graphzoo.datasets.kg.load import load_knowledge_graph as load_knowledge_graph
     from graphzoo.datasets.kg.own import from_files as from_files
+    from graphzoo.datasets.kg.own import split_triples as split_triples
     from graphzoo.datasets.kg.table import find_source as find_source
     from graphzoo.datasets.kg.table import list_knowledge_graphs as list_knowledge_graphs
     from graphzoo.datasets.kg.triples import read_triples as read_triples
     from graphzoo.datasets.link.graph import LinkGraph as LinkGraph
     from graphzoo.datasets.link.graph import LinkSplit as LinkSplit
     from graphzoo.datasets.link.load import load_link_graph as load_link_graph
+    from graphzoo.datasets.link.own import link_graph_from_edges as link_graph_from_edges
     from graphzoo.datasets.link.own import link_graph_from_files as link_graph_from_files
     from graphzoo.datasets.link.table import find_link_source as find_link_source
     from graphzoo.datasets.link.table import list_link_graphs as list_link_graphs
     from graphzoo.datasets.node.graph import NodeGraph as NodeGraph
     from graphzoo.datasets.node.knn import knn_graph as knn_graph
     from graphzoo.datasets.node.load import load_node_graph as load_node_graph
+    from graphzoo.datasets.node.own import node_graph_from_data as node_graph_from_data
     from graphzoo.datasets.node.own import node_graph_from_files as node_graph_from_files
     from graphzoo.datasets.node.splits import NodeSplit as NodeSplit
     from graphzoo.datasets.node.splits import per_class_split as per_class_split

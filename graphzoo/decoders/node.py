@@ -7,7 +7,7 @@ from typing import Literal, get_args
 from torch import Tensor, nn
 
 from graphzoo.layers import NoiseStream, dropout
-from graphzoo.sampling import hash_integers
+from graphzoo.sampling import hash_numbers
 
 __all__ = ["NodeDecoder", "NodeDecoderKind"]
 
@@ -42,15 +42,14 @@ class NodeDecoder(nn.Module):
     ) -> None:
         super().__init__()
         if kind not in get_args(NodeDecoderKind):
-            raise ValueError(
-                f"the decoder must be one of {', '.join(get_args(NodeDecoderKind))}, got {kind!r}"
-            )
+            choices = ", ".join(get_args(NodeDecoderKind))
+            raise ValueError(f"the decoder must be one of {choices}, got {kind!r}")
         if num_classes < 1:
             raise ValueError("the data have no classes, so there is nothing to predict")
         self.dropout = dropout
         self.hidden = nn.Linear(in_channels, in_channels) if kind == "mlp" else None
         self.out = nn.Linear(in_channels, num_classes)
-        self.noise = NoiseStream(int(hash_integers(seed, _PURPOSE)))
+        self.noise = NoiseStream(hash_numbers(seed, _PURPOSE))
 
     def forward(self, states: Tensor, *, noise_seed: int | None = None) -> Tensor:
         """States [N, D] -> logits [N, C]; `noise_seed` names the draw of dropout, None takes the next."""

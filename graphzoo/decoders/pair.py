@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from graphzoo.layers import NoiseStream, dropout
-from graphzoo.sampling import hash_integers
+from graphzoo.sampling import hash_numbers
 
 __all__ = ["PairDecoder", "PairDecoderKind"]
 
@@ -40,15 +40,14 @@ class PairDecoder(nn.Module):
     ) -> None:
         super().__init__()
         if kind not in get_args(PairDecoderKind):
-            raise ValueError(
-                f"the decoder must be one of {', '.join(get_args(PairDecoderKind))}, got {kind!r}"
-            )
+            choices = ", ".join(get_args(PairDecoderKind))
+            raise ValueError(f"the decoder must be one of {choices}, got {kind!r}")
         self.kind, self.dropout = kind, dropout
         width = in_channels if kind == "hadamard" else 2 * in_channels
         self.hidden = nn.Linear(width, in_channels) if kind in ("hadamard", "concat") else None
         last = in_channels if self.hidden is not None else width
         self.out = None if kind == "dot" else nn.Linear(last, 1)
-        self.noise = NoiseStream(int(hash_integers(seed, _PURPOSE)))
+        self.noise = NoiseStream(hash_numbers(seed, _PURPOSE))
 
     def forward(self, source: Tensor, target: Tensor, *, noise_seed: int | None = None) -> Tensor:
         """States of both nodes, [B, D] each -> logits [B]."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from graphzoo.encoders.galit import GALiT as GALiT
     from graphzoo.encoders.gnn import GNN as GNN
     from graphzoo.encoders.knowformer import KnowFormer as KnowFormer
+    from graphzoo.encoders.knowformer_any import KnowFormerAny as KnowFormerAny
     from graphzoo.encoders.mlp import MLP as MLP
     from graphzoo.encoders.nodeformer import NodeFormer as NodeFormer
     from graphzoo.encoders.pair_gnn import PairGNN as PairGNN

@@ -126,8 +126,8 @@ class Encoder(nn.Module, ABC):
         """An encoder with its weights, from a folder of `save_pretrained` or `graphzoo export`.
 
         Args:
-            folder: The folder, or USER/NAME of the Hugging Face Hub, fetched by its library if that is
-                installed. Nothing in it is executed.
+            folder: The folder; or USER/NAME of the Hugging Face Hub, fetched by its library if that is
+                installed; or "knowformer-any", which graphzoo brings along. Nothing in it is executed.
             trust: Import the class that it names even if nobody registered or imported it.
 
         Returns:
@@ -234,8 +234,13 @@ class NodeEncoder(Encoder):
 
 
 class QueryEncoder(Encoder):
-    """Graph and queries (head, relation, ?) -> one state per entity and query."""
+    """Graph and queries (head, relation, ?) -> one state per entity and query.
 
+    Attributes:
+        any_relations: Whether a trained encoder runs on graphs with other relations.
+    """
+
+    any_relations: ClassVar[bool] = False
     _call = (
         "encoder(graph, head, relation)  # [entities, queries, width]; graph: graphzoo.ops.RelationalGraph"
     )

@@ -3,26 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 from torch import Tensor
 
 from graphzoo.errors import check_range
 from graphzoo.types import GraphSpec
 
-__all__ = ["check_features", "check_rates", "check_rows", "check_sizes", "check_spec", "chosen"]
+__all__ = [
+    "check_choice",
+    "check_features",
+    "check_heads",
+    "check_rates",
+    "check_rows",
+    "check_sizes",
+    "check_spec",
+    "chosen",
+    "require_features",
+]
 
 
 def check_spec(name: str, spec: GraphSpec) -> None:
     """Raise `ValueError` if the data has no features."""
     if spec.in_channels < 1:
-        raise ValueError(f"{name} needs node features; the data has none (GraphSpec.in_channels is 0)")
+        raise ValueError(
+            f"{name} needs node features; the data has none (GraphSpec.in_channels is 0): "
+            "add some, for instance degrees or one-hot node numbers"
+        )
 
 
 def check_features(x: Tensor, spec: GraphSpec) -> None:
     """Raise `ValueError` if features have another width than the spec's."""
     if x.dim() != 2 or x.shape[1] != spec.in_channels:
         raise ValueError(f"the encoder was built for features [N, {spec.in_channels}], got {list(x.shape)}")
+
+
+def require_features(x: Tensor | None, spec: GraphSpec) -> Tensor:
+    """The features of all nodes; raise `ValueError` if there are none, or of another width."""
+    if x is None or x.dim() != 2 or x.shape[1] != spec.in_channels:
+        got = "none" if x is None else str(list(x.shape))
+        raise ValueError(
+            f"the encoder was built for node features [N, {spec.in_channels}] and got {got}: "
+            "give x, or build it with use_features=False"
+        )
+    return x
 
 
 def check_rows(name: str, given: Tensor, x: Tensor) -> None:
@@ -41,6 +65,20 @@ def check_sizes(**sizes: int) -> None:
 def check_rates(**rates: float) -> None:
     """Raise `ValueError` for a dropout rate outside [0, 1)."""
     check_range(at_least=0, below=1, **rates)
+
+
+def check_heads(hidden_channels: int, num_heads: int) -> None:
+    """Raise `ValueError` if the heads do not divide the width."""
+    if hidden_channels % num_heads:
+        raise ValueError(
+            f"hidden_channels must be a multiple of num_heads, got {hidden_channels} and {num_heads}"
+        )
+
+
+def check_choice(name: str, value: str, choices: Any) -> None:
+    """Raise `ValueError` if a setting is none of a `Literal`."""
+    if value not in get_args(choices):
+        raise ValueError(f"{name} must be one of {', '.join(get_args(choices))}, got {value!r}")
 
 
 def chosen(settings: Mapping[str, Any], *names: str) -> dict[str, Any]:

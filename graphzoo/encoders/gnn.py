@@ -5,13 +5,20 @@ Kipf and Welling, ICLR 2017; Velickovic et al., ICLR 2018; Hamilton, Ying and Le
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from graphzoo.encoders.base import NodeEncoder
-from graphzoo.encoders.checks import check_features, check_rates, check_sizes
+from graphzoo.encoders.checks import (
+    check_choice,
+    check_features,
+    check_heads,
+    check_rates,
+    check_sizes,
+    check_spec,
+)
 from graphzoo.layers import NoiseStream, SparseLinear, dropout
 from graphzoo.ops.sparse import without_beta_warning
 from graphzoo.types import GraphSpec
@@ -22,16 +29,9 @@ GNNKind = Literal["gcn", "gat", "sage"]
 
 
 class GNNStack(nn.Module):
-    """Layers of one kind, each followed by ReLU and dropout.
+    """Layers of one kind, each followed by ReLU and dropout; "sage" takes the mean of the neighbours.
 
-    Args:
-        in_channels: F, width of the input.
-        hidden_channels: D, width of every layer; with "gat" the heads' side by side.
-        num_layers: L.
-        kind: "gcn", "gat" or "sage" (mean of the neighbours, and the node itself).
-        num_heads: Of "gat".
-        dropout: After every layer.
-        last_is_linear: Neither ReLU nor dropout after the last layer.
+    With `last_is_linear` there is neither ReLU nor dropout after the last layer.
     """
 
     def __init__(
@@ -77,9 +77,6 @@ class GNNStack(nn.Module):
 class GNN(NodeEncoder):
     """A graph neural network: features [N, F] and edges -> states [N, D].
 
-    The global random state is not touched: dropout is drawn by `noise_seed`, or as the next of the module's
-    own stream (`draws` in the state dict).
-
     Args:
         spec: Facts of the graph; `in_channels` is the width of the features.
         kind: "gcn", "gat" or "sage".
@@ -108,8 +105,7 @@ class GNN(NodeEncoder):
     ) -> None:
         check_gnn_settings(kind, hidden_channels, num_layers, num_heads, dropout)
         check_rates(input_dropout=input_dropout)
-        if spec.in_channels < 1:
-            raise ValueError("a GNN on the whole graph needs node features, and the data has none")
+        check_spec("a GNN on the whole graph", spec)
         super().__init__()
         self.spec, self.out_channels, self.input_dropout = spec, hidden_channels, input_dropout
         self.layers = GNNStack(
@@ -118,15 +114,7 @@ class GNN(NodeEncoder):
         self.noise = NoiseStream(seed)
 
     def forward(self, x: Tensor, edge_index: Tensor, *, noise_seed: int | None = None) -> Tensor:
-        """Encode a graph.
-
-        Args:
-            x: Features [N, F], dense or sparse CSR.
-            edge_index: Edges [2, E], int64; messages pass from the first to the second.
-            noise_seed: Names the dropout while training; None takes the next of the module's stream.
-
-        Returns:
-            States [N, D].
+        """Encode a graph, whose messages pass from the first node of an edge to the second: [N, F] -> [N, D].
 
         Raises:
             ValueError: if the features have another width than the spec's.
@@ -153,13 +141,10 @@ def check_gnn_settings(
     kind: str, hidden_channels: int, num_layers: int, num_heads: int, dropout: float
 ) -> None:
     """Raise `ValueError` for what no stack can be built of."""
-    if kind not in get_args(GNNKind):
-        raise ValueError(f"kind must be one of {', '.join(get_args(GNNKind))}, got {kind!r}")
+    check_choice("kind", kind, GNNKind)
     check_sizes(hidden_channels=hidden_channels, num_layers=num_layers, num_heads=num_heads)
-    if kind == "gat" and hidden_channels % num_heads:
-        raise ValueError(
-            f"hidden_channels must be a multiple of num_heads, got {hidden_channels} and {num_heads}"
-        )
+    if kind == "gat":
+        check_heads(hidden_channels, num_heads)
     check_rates(dropout=dropout)
 
 

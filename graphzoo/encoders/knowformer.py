@@ -7,6 +7,7 @@ its relations.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, Literal
@@ -62,7 +63,13 @@ class MessageUpdate(nn.Module):
 
 
 def relation_vectors(linear: nn.Linear, query: Tensor, graph: AnyGraph) -> Tensor:
-    """Relation vectors conditioned on the query relation (Eq. 4): [B, D] -> [2R, B, D]."""
+    """Relation vectors conditioned on the query relation (Eq. 4): [B, D] -> [2R, B, D].
+
+    States of all relations instead, [2R, B, D], are mapped one by one.
+    """
+    if query.dim() == 3:
+        by_query: Tensor = linear(query.transpose(0, 1)) if isinstance(graph, QueryGraph) else linear(query)
+        return by_query.transpose(0, 1) if isinstance(graph, QueryGraph) else by_query
     vectors: Tensor = linear(query)
     num_types = linear.out_features // query.shape[1]
     turned = vectors.view(query.shape[0], num_types, query.shape[1]).transpose(0, 1)
@@ -235,7 +242,7 @@ class KnowFormerLayer(nn.Module):
         if self.query_net is not None:
             states: Tensor = self.query_net(x, noise, query, graph, edge_mask)
             return states
-        return query.new_zeros(graph.num_nodes, *query.shape) if x is None else x
+        return query.new_zeros(graph.num_nodes, *query.shape[-2:]) if x is None else x
 
     def attention_weights(self, states: Tensor, node: Tensor) -> Tensor:
         """Weights of all nodes in one row per query, in the mean over heads: [N, B, D] and [B] -> [N, B]."""
@@ -252,75 +259,38 @@ class KnowFormerLayer(nn.Module):
         return random_feature_attention(q, k, self._split(value), self.projection).flatten(2)
 
 
-class KnowFormer(QueryEncoder):
-    """KnowFormer encoder: B queries (head, relation, ?) on one graph -> states of every entity, [N, B, D].
+class RelationConditioned(QueryEncoder):
+    """What KnowFormer does with the vectors of relations, wherever these come from.
 
     Args:
-        spec: Facts of the graph; `num_relations` counts forward relations.
-        hidden_channels: Width D of all states; a multiple of `num_heads`.
-        num_layers: Attention layers L.
-        num_query_layers: Message-passing layers of each query net.
-        num_value_layers: Message-passing layers of each value net.
-        num_heads: Attention heads H.
-        dropout: Inside the feed-forward network.
-        norm: Normalisation of queries and keys, see `graphzoo.ops.prototype_attention`.
-        attention: "prototype" (the paper's), "none" (out = value), "random_features" or
-            "exponential" (quadratic).
-        query_net: False: queries and keys from a linear map of the layer input.
-        value_net: False: values are the input MLP of [x, 1_{u = h}], without messages.
-        noise_std: Standard deviation of the query net's noise; 0 switches it off.
-        tie_initialization: Start all layers, and the message-passing layers inside each net, as copies of
-            one, as the published code does.
-        num_random_features: M of the "random_features" attention.
-
-    Raises:
-        ValueError: for sizes that cannot be built, naming the setting.
+        spec: Facts of the graph.
+        settings: Keyword arguments of `KnowFormer`.
     """
 
-    def __init__(
-        self,
-        spec: GraphSpec,
-        *,
-        hidden_channels: int = 32,
-        num_layers: int = 3,
-        num_query_layers: int = 2,
-        num_value_layers: int = 3,
-        num_heads: int = 4,
-        dropout: float = 0.1,
-        norm: AttentionNorm = "l2",
-        attention: Attention = "prototype",
-        query_net: bool = True,
-        value_net: bool = True,
-        noise_std: float = 4.0,
-        tie_initialization: bool = False,
-        num_random_features: int = 32,
-    ) -> None:
-        settings = {
-            name: value for name, value in locals().items() if name in KnowFormer.__init__.__annotations__
-        }
+    layers: nn.ModuleList
+
+    def __init__(self, spec: GraphSpec, settings: dict[str, Any]) -> None:
         _check_settings(settings)
         super().__init__()
-        self.spec, self.out_channels, self.noise_std = spec, hidden_channels, noise_std
-        num_types = 2 * spec.num_relations
-        self.relation_embedding = nn.Embedding(num_types, hidden_channels)
-        self.layers = nn.ModuleList(
-            KnowFormerLayer(
-                hidden_channels,
-                num_types,
-                num_query_layers=num_query_layers,
-                num_value_layers=num_value_layers,
-                num_heads=num_heads,
-                dropout=dropout,
-                norm=norm,
-                attention=attention,
-                query_net=query_net,
-                value_net=value_net,
-                num_random_features=num_random_features,
-            )
-            for _ in range(num_layers)
+        self.spec, self.out_channels = spec, settings["hidden_channels"]
+        self.noise_std = settings["noise_std"]
+
+    def make_layers(self, settings: dict[str, Any], num_vectors: int) -> nn.ModuleList:
+        """The layers; a map of relations makes so many vectors of each row of `relation_inputs`."""
+        names = ("num_query_layers", "num_value_layers", "num_heads", "dropout", "norm", "attention",
+                 "query_net", "value_net", "num_random_features")  # fmt: skip
+        own = {name: settings[name] for name in names}
+        return nn.ModuleList(
+            KnowFormerLayer(self.out_channels, num_vectors, **own) for _ in range(settings["num_layers"])
         )
-        if tie_initialization:
-            self._tie_initialization()
+
+    @abstractmethod
+    def relation_inputs(self, graph: AnyGraph, relation: Tensor) -> Tensor:
+        """What the maps of relations read: embeddings of the queries [B, D], or states [2R, B, D].
+
+        Raises:
+            ValueError: if the encoder was not built for the relations of this graph.
+        """
 
     def forward(
         self,
@@ -349,13 +319,7 @@ class KnowFormer(QueryEncoder):
         Raises:
             ValueError: if the graph's edge types are not the ones the encoder was built for.
         """
-        num_types = self.relation_embedding.num_embeddings
-        if graph.num_relations != num_types:
-            raise ValueError(
-                f"the encoder knows {num_types} edge types (relations and inverses), the graph has "
-                f"{graph.num_relations}: build the graph with the relation vocabulary of the training graph"
-            )
-        query = self.relation_embedding(relation)
+        query = self.relation_inputs(graph, relation)
         x: Tensor | None = None
         if isinstance(graph, QueryGraph):
             entity = graph.entities  # [K, B]
@@ -455,6 +419,71 @@ class KnowFormer(QueryEncoder):
         rows = weights.transpose(1, 2)  # [L, B, N]
         rows = rows / rows.sum(-1, keepdim=True).clamp_min(torch.finfo(rows.dtype).tiny)
         return row_entropy(rows, torch.tensor(graph.num_nodes - 1)).mean(1)
+
+
+class KnowFormer(RelationConditioned):
+    """KnowFormer encoder: B queries (head, relation, ?) on one graph -> states of every entity, [N, B, D].
+
+    Args:
+        spec: Facts of the graph; `num_relations` counts forward relations.
+        hidden_channels: Width D of all states; a multiple of `num_heads`.
+        num_layers: Attention layers L.
+        num_query_layers: Message-passing layers of each query net.
+        num_value_layers: Message-passing layers of each value net.
+        num_heads: Attention heads H.
+        dropout: Inside the feed-forward network.
+        norm: Normalisation of queries and keys, see `graphzoo.ops.prototype_attention`.
+        attention: "prototype" (the paper's), "none" (out = value), "random_features" or
+            "exponential" (quadratic).
+        query_net: False: queries and keys from a linear map of the layer input.
+        value_net: False: values are the input MLP of [x, 1_{u = h}], without messages.
+        noise_std: Standard deviation of the query net's noise; 0 switches it off.
+        tie_initialization: Start all layers, and the message-passing layers inside each net, as copies of
+            one, as the published code does.
+        num_random_features: M of the "random_features" attention.
+
+    Raises:
+        ValueError: for sizes that cannot be built, naming the setting.
+    """
+
+    def __init__(
+        self,
+        spec: GraphSpec,
+        *,
+        hidden_channels: int = 32,
+        num_layers: int = 3,
+        num_query_layers: int = 2,
+        num_value_layers: int = 3,
+        num_heads: int = 4,
+        dropout: float = 0.1,
+        norm: AttentionNorm = "l2",
+        attention: Attention = "prototype",
+        query_net: bool = True,
+        value_net: bool = True,
+        noise_std: float = 4.0,
+        tie_initialization: bool = False,
+        num_random_features: int = 32,
+    ) -> None:
+        settings = {
+            name: value for name, value in locals().items() if name in KnowFormer.__init__.__annotations__
+        }
+        num_types = 2 * spec.num_relations
+        super().__init__(spec, settings)
+        self.relation_embedding = nn.Embedding(num_types, hidden_channels)
+        self.layers = self.make_layers(settings, num_types)
+        if tie_initialization:
+            self._tie_initialization()
+
+    def relation_inputs(self, graph: AnyGraph, relation: Tensor) -> Tensor:
+        """Embeddings of the queries, [B, D] (Eq. 4)."""
+        num_types = self.relation_embedding.num_embeddings
+        if graph.num_relations != num_types:
+            raise ValueError(
+                f"the encoder knows {num_types} edge types (relations and inverses), the graph has "
+                f"{graph.num_relations}: build the graph with the relation vocabulary of the training graph"
+            )
+        embedded: Tensor = self.relation_embedding(relation)
+        return embedded
 
     def _tie_initialization(self) -> None:
         for layer in self.layers:

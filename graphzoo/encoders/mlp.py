@@ -5,22 +5,18 @@ from __future__ import annotations
 from os import PathLike
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from graphzoo.encoders.base import NodeEncoder
-from graphzoo.encoders.checks import check_features, check_rates, check_rows, check_sizes, check_spec
+from graphzoo.encoders.checks import check_features, check_rates, check_sizes, check_spec
+from graphzoo.encoders.sgc import DenoisedEncoder
 from graphzoo.errors import check_range
-from graphzoo.layers import LastResult, NoiseStream, SparseLinear, dropout
-from graphzoo.ops import cached_denoise
-from graphzoo.ops.eager import run_eagerly
-from graphzoo.ops.sparse import SparseMatrix
+from graphzoo.layers import NoiseStream, SparseLinear, dropout
 from graphzoo.types import GraphSpec
 
 __all__ = ["MLP"]
 
 
-class MLP(NodeEncoder):
+class MLP(DenoisedEncoder):
     """Linear layers with ReLU and dropout: features [N, F] -> states [N, D].
 
     With `denoise` the features are GALiT's (Eq. 29): what is left of GALiT without attention.
@@ -40,8 +36,6 @@ class MLP(NodeEncoder):
         ValueError: for settings that make no sense, naming the setting.
     """
 
-    needs_edges = False
-
     def __init__(
         self,
         spec: GraphSpec,
@@ -60,32 +54,20 @@ class MLP(NodeEncoder):
         check_rates(dropout=dropout, input_dropout=input_dropout)
         check_range(above=0, at_most=1, gamma=gamma)
         check_range(at_least=0, at_most=10_000, num_iterations=num_iterations)
-        super().__init__()
-        self.spec, self.out_channels = spec, hidden_channels
-        self.denoise, self.gamma, self.num_iterations = denoise, gamma, num_iterations
+        super().__init__(spec, gamma=gamma, num_iterations=num_iterations)
+        self.out_channels, self.denoise = hidden_channels, denoise
         self.dropout, self.input_dropout = dropout, input_dropout
         self.layers = nn.ModuleList(
             SparseLinear(spec.in_channels if layer == 0 else hidden_channels, hidden_channels)
             for layer in range(num_layers)
         )
         self.noise = NoiseStream(seed)
-        self._denoised: LastResult[Tensor] = LastResult()
-        self._sparse: LastResult[SparseMatrix] = LastResult()
 
     def precompute(
         self, x: Tensor, edge_index: Tensor, *, cache: str | PathLike[str] | None = None
     ) -> dict[str, Any]:
-        """`{"denoised": [N, F]}`, dense, a row per node; without denoising nothing.
-
-        Args:
-            x: Features [N, F], dense or sparse CSR.
-            edge_index: [2, E], int64.
-            cache: Folder in which they are kept; None keeps nothing.
-        """
-        if not self.denoise:
-            return {}
-        settings: dict[str, Any] = {"gamma": self.gamma, "num_iterations": self.num_iterations}
-        return {"denoised": cached_denoise(x, edge_index, cache=cache, **settings)}
+        """The denoised features; without denoising nothing."""
+        return super().precompute(x, edge_index, cache=cache) if self.denoise else {}
 
     def forward(
         self,
@@ -95,50 +77,18 @@ class MLP(NodeEncoder):
         noise_seed: int | None = None,
         denoised: Tensor | None = None,
     ) -> Tensor:
-        """Encode a graph.
+        """Encode features [N, F], dense or sparse CSR: [N, D].
 
-        Args:
-            x: Features [N, F], dense or sparse CSR.
-            edge_index: [2, E], int64; only looked at to denoise, where `denoised` is None.
-            noise_seed: Names the dropout while training; None takes the next of the module's stream.
-            denoised: From `precompute`, or the rows of it that belong to `x`.
-
-        Returns:
-            States [N, D].
+        Edges are only looked at to denoise, where what `precompute` returned is not given.
 
         Raises:
             ValueError: if edges are needed and missing, or shapes do not fit.
         """
         check_features(x, self.spec)
         if self.denoise:
-            x = self._check_denoised(x, edge_index, denoised)
+            x = self._denoised(x, edge_index, denoised)
         generator = self.noise.generator(noise_seed, x.device) if self.training else None
-        h: Any = self._drop_features(x, generator)
-        for layer in self.layers:
-            h = dropout(layer(h).relu(), self.dropout, generator, self.training)
-        states: Tensor = h
-        return states
-
-    def _check_denoised(self, x: Tensor, edge_index: Tensor | None, denoised: Tensor | None) -> Tensor:
-        if denoised is None:
-            if edge_index is None:
-                raise ValueError("denoising needs the edges: pass edge_index, or denoised= from precompute")
-            denoised = self._denoise(x, edge_index)
-        check_rows("denoised", denoised, x)
-        return denoised
-
-    @run_eagerly
-    def _denoise(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        denoised: Tensor = self._denoised.get(
-            (x, edge_index), lambda: self.precompute(x, edge_index)["denoised"]
-        )
-        return denoised
-
-    def _drop_features(self, x: Tensor, generator: torch.Generator | None) -> Tensor | SparseMatrix:
-        """Input dropout: of the stored values where the features are sparse."""
-        if generator is None or self.input_dropout == 0:
-            return x
-        if x.layout is torch.strided:
-            return dropout(x, self.input_dropout, generator, True)
-        sparse = self._sparse.get((x,), lambda: SparseMatrix.from_tensor(x))
-        return sparse.with_values(dropout(sparse.values, self.input_dropout, generator, True))
+        rates = [self.input_dropout, *(len(self.layers) - 1) * [0.0]]
+        for layer, rate in zip(self.layers, rates, strict=True):
+            x = dropout(layer(x, rate, generator).relu(), self.dropout, generator, self.training)
+        return x

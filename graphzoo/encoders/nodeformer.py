@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graphzoo.encoders.base import NodeEncoder
-from graphzoo.encoders.checks import check_features, chosen
+from graphzoo.encoders.checks import check_choice, check_features, check_rates, check_sizes, check_spec
 from graphzoo.errors import UsageError, check_range
 from graphzoo.layers import LastResult, NoiseStream, SparseLinear, dropout, row_entropy
 from graphzoo.ops.adjacency import AdjacencyOrders, PlainAdjacency, SparseAdjacency, adjacency_orders
@@ -38,13 +38,7 @@ class NodeFormerLayer(nn.Module):
     """Kernelized Gumbel-softmax attention with relational bias, heads joined by a linear map (Alg. 1)."""
 
     def __init__(
-        self,
-        channels: int,
-        *,
-        num_heads: int,
-        tau: float,
-        rb_order: int,
-        rb_transform: RelationalTransform,
+        self, channels: int, num_heads: int, tau: float, rb_order: int, rb_transform: RelationalTransform
     ) -> None:
         super().__init__()
         self.channels, self.num_heads = channels, num_heads
@@ -101,9 +95,8 @@ def _edge_loss(layers: list[tuple[Tensor, Tensor]], edges: SparseAdjacency) -> T
 class NodeFormer(NodeEncoder):
     r"""NodeFormer encoder: features [N, F] and edges -> states [N, D].
 
-    While training, random directions of the features and Gumbel noise are drawn anew in every pass, by
-    `noise_seed` or as the next of the module's own stream (`draws` in the state dict). In evaluation there is
-    no Gumbel noise and the directions are always the same. The global random state is not touched.
+    While training, random directions of the features and Gumbel noise are drawn anew in every pass. In
+    evaluation there is no Gumbel noise and the directions are always the same.
 
     Without relational bias (`rb_order=0`) no edges are needed; the edge loss needs them for its own part.
 
@@ -155,10 +148,13 @@ class NodeFormer(NodeEncoder):
         jumping_knowledge: bool = False,
         seed: int = 0,
     ) -> None:
-        settings = {
-            name: value for name, value in locals().items() if name in NodeFormer.__init__.__annotations__
-        }
-        _check_settings(settings)
+        check_spec("NodeFormer", spec)
+        check_sizes(hidden_channels=hidden_channels, num_layers=num_layers, num_heads=num_heads)
+        check_sizes(num_random_features=num_random_features, num_gumbel_samples=num_gumbel_samples)
+        check_range(at_least=0, rb_order=rb_order, edge_loss_weight=edge_loss_weight)
+        check_range(above=0, tau=tau)
+        check_rates(dropout=dropout, input_dropout=input_dropout)
+        check_choice("rb_transform", rb_transform, RelationalTransform)
         super().__init__()
         self.spec, self.edge_loss_weight = spec, edge_loss_weight
         self.dropout, self.input_dropout = dropout, input_dropout
@@ -170,13 +166,7 @@ class NodeFormer(NodeEncoder):
         self.out_channels = hidden_channels * (num_layers + 1 if jumping_knowledge else 1)
         self.lin_in = SparseLinear(spec.in_channels, hidden_channels)
         self.layers = nn.ModuleList(
-            NodeFormerLayer(
-                hidden_channels,
-                num_heads=num_heads,
-                tau=tau,
-                rb_order=rb_order,
-                rb_transform=rb_transform,
-            )
+            NodeFormerLayer(hidden_channels, num_heads, tau, rb_order, rb_transform)
             for _ in range(num_layers)
         )
         norms = (
@@ -191,12 +181,9 @@ class NodeFormer(NodeEncoder):
     def precompute(
         self, x: Tensor, edge_index: Tensor | None, *, cache: str | PathLike[str] | None = None
     ) -> dict[str, Any]:
-        """Adjacency orders, and the features as a sparse matrix where that is faster.
+        """Adjacency orders, and the features as a sparse matrix where that is faster; nothing worth a file.
 
-        Args:
-            x: Features [N, F], dense or sparse CSR.
-            edge_index: Edges [2, E], int64; None if neither relational bias nor edge loss is on.
-            cache: Nothing here is worth being kept in files.
+        Edges may be None if neither relational bias nor edge loss is on.
         """
         prepared: dict[str, Any] = {}
         if edge_index is not None:
@@ -216,18 +203,10 @@ class NodeFormer(NodeEncoder):
         adjacency: AdjacencyOrders | None = None,
         features: SparseMatrix | None = None,
     ) -> Tensor:
-        """Encode a graph.
+        """Encode features [N, F], dense or sparse CSR, and edges [2, E]: [N, D].
 
-        Args:
-            x: Features [N, F], dense or sparse CSR.
-            edge_index: Edges [2, E], int64; may be None when `adjacency` is given or there is no relational
-                bias. What is made of them is kept until other tensors come.
-            noise_seed: Names the noise while training; None takes the next of the module's stream.
-            adjacency: From `precompute`.
-            features: From `precompute`, in place of `x`.
-
-        Returns:
-            States [N, D].
+        Edges may be None without relational bias, or where `adjacency` is given (with `features`, both from
+        `precompute`). What is made of them is kept until other tensors come.
 
         Raises:
             ValueError: if edges are needed and missing, or the features have another width than the spec's.
@@ -253,12 +232,7 @@ class NodeFormer(NodeEncoder):
 
     @torch.no_grad()
     def return_attention(self, x: Tensor, edge_index: Tensor | None, pairs: Tensor) -> list[Tensor]:
-        """Noise-free attention weights on chosen pairs, as in evaluation, whatever the module's mode.
-
-        Args:
-            x: Features [N, F].
-            edge_index: Edges [2, E].
-            pairs: (u, v), [2, P], int64: how much of v's mixture comes from u.
+        """Noise-free weights with which v attends to u, of pairs (u, v) [2, P], as in evaluation.
 
         Returns:
             One tensor [P, H] per layer.
@@ -270,17 +244,7 @@ class NodeFormer(NodeEncoder):
 
     @torch.no_grad()
     def attention(self, x: Tensor, edge_index: Tensor | None, queries: Tensor, **precomputed: Any) -> Tensor:
-        """Noise-free weights with which some nodes attend to all, as in evaluation, whatever the mode.
-
-        Args:
-            x: Features [N, F].
-            edge_index: Edges [2, E].
-            queries: Nodes [Q], int64.
-            **precomputed: What `precompute` returned.
-
-        Returns:
-            [L, H, Q, N]; a row sums to 1.
-        """
+        """See `NodeEncoder.attention`: as in evaluation, whatever the mode."""
         return torch.stack(self._of_layers(x, edge_index, precomputed, lambda q, k: _rows(q[queries], k)))
 
     @torch.no_grad()
@@ -304,12 +268,8 @@ class NodeFormer(NodeEncoder):
         training = self.training
         self.eval()
         try:
-            self._encode(
-                x,
-                *self._graph(x, edge_index, **precomputed),
-                None,
-                lambda *phi: attentions.append(measure(*phi)),
-            )
+            graph = self._graph(x, edge_index, **precomputed)
+            self._encode(x, *graph, None, lambda *phi: attentions.append(measure(*phi)))
         finally:
             self.train(training)
         return attentions
@@ -373,8 +333,8 @@ class NodeFormer(NodeEncoder):
             generator = self.noise.generator(noise_seed, device)
         elif self.fixed is None:
             generator = self.noise.fixed_generator(device)
-        inputs = self._drop_features(x if features is None else features, generator)
-        h = F.elu(self.norms[0](self.lin_in(inputs)))
+        inputs = x if features is None else features
+        h = F.elu(self.norms[0](self.lin_in(inputs, self.input_dropout, generator if training else None)))
         h = dropout(h, self.dropout, generator, training)
         states = [h]
         for number, (layer, norm) in enumerate(zip(self.layers, list(self.norms)[1:], strict=True)):
@@ -391,16 +351,6 @@ class NodeFormer(NodeEncoder):
             h = dropout(F.elu(h) if self.activation else h, self.dropout, generator, training)
             states.append(h)
         return torch.cat(states, 1) if self.jumping_knowledge else h
-
-    def _drop_features(
-        self, x: Tensor | SparseMatrix, generator: torch.Generator | None
-    ) -> Tensor | SparseMatrix:
-        """Input dropout: of the stored values where the features are sparse."""
-        if not self.training or self.input_dropout == 0:
-            return x
-        if isinstance(x, Tensor):
-            return dropout(x, self.input_dropout, generator, True)
-        return x.with_values(dropout(x.values, self.input_dropout, generator, True))
 
     @run_eagerly
     def _draw(self, num_nodes: int, generator: torch.Generator) -> tuple[Tensor, Tensor | None]:
@@ -426,24 +376,3 @@ def _better_sparse(x: Tensor) -> bool:
     if x.device.type != "cpu" or x.requires_grad or x.shape[1] < _SPARSE_WIDTH:
         return False
     return int(torch.count_nonzero(x)) <= _SPARSE_SHARE * x.numel()
-
-
-def _check_settings(settings: dict[str, Any]) -> None:
-    if settings["spec"].in_channels < 1:
-        raise ValueError("NodeFormer needs node features; the data has none (GraphSpec.in_channels is 0)")
-    check_range(
-        at_least=1,
-        **chosen(
-            settings,
-            "hidden_channels",
-            "num_layers",
-            "num_heads",
-            "num_random_features",
-            "num_gumbel_samples",
-        ),
-    )
-    check_range(at_least=0, **chosen(settings, "rb_order", "edge_loss_weight"))
-    check_range(above=0, tau=float(settings["tau"]))
-    check_range(at_least=0, below=1, **chosen(settings, "dropout", "input_dropout"))
-    if settings["rb_transform"] not in ("sigmoid", "identity"):
-        raise ValueError(f"rb_transform must be sigmoid or identity, got {settings['rb_transform']!r}")

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from graphzoo.encoders.base import PairEncoder
+from graphzoo.encoders.checks import require_features
 from graphzoo.encoders.gnn import GNNKind, GNNStack, check_gnn_settings
 from graphzoo.layers import FeatureRows, NoiseStream
 from graphzoo.ops.eager import run_eagerly
@@ -65,16 +66,7 @@ class PairGNN(PairEncoder):
     def forward(
         self, subgraphs: PairSubgraphs, x: Tensor | None = None, *, noise_seed: int | None = None
     ) -> Tensor:
-        """Encode a batch of pair subgraphs.
-
-        Args:
-            subgraphs: Nodes and links around each pair.
-            x: Features of all nodes of the whole graph, [N, F], dense or sparse CSR; not looked at without
-                features.
-            noise_seed: Names the dropout while training; None takes the next of the module's stream.
-
-        Returns:
-            States of u and v side by side, [B, 2 D].
+        """Encode a batch of pair subgraphs: [B, 2 D]; `x` is not looked at without features.
 
         Raises:
             ValueError: if features are missing or of another width.
@@ -88,20 +80,14 @@ class PairGNN(PairEncoder):
 
     def _inputs(self, nodes: Tensor, pair: Tensor, x: Tensor | None) -> Tensor:
         dtype = next(self.parameters()).dtype
-        parts = [torch.ones(len(nodes), 1, dtype=dtype, device=nodes.device)]
+        marks = torch.ones(len(nodes), 1 + 2 * self.identity_aware, dtype=dtype, device=nodes.device)
         if self.identity_aware:
-            marks = torch.zeros(len(nodes), 2, dtype=dtype, device=nodes.device)
-            marks[pair[:, 0], 0] = 1
-            marks[pair[:, 1], 1] = 1
-            parts.append(marks)
+            marks[:, 1:] = 0
+            marks[pair[:, 0], 1] = 1
+            marks[pair[:, 1], 2] = 1
+        parts = [marks]
         if self.features is not None:
-            if x is None or x.dim() != 2 or x.shape[1] != self.spec.in_channels:
-                got = "none" if x is None else str(list(x.shape))
-                raise ValueError(
-                    f"the encoder was built for node features [N, {self.spec.in_channels}] and got {got}: "
-                    "give x, or build it with use_features=False"
-                )
-            mapped, rows = self.features(x, nodes)
+            mapped, rows = self.features(require_features(x, self.spec), nodes)
             parts.append(F.embedding(rows, mapped))
         return torch.cat(parts, 1)
 

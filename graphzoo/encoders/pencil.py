@@ -7,15 +7,14 @@ Tokens are the N nodes of the subgraph, u and v first, and behind them the two t
 
 from __future__ import annotations
 
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graphzoo.encoders.base import PairEncoder
-from graphzoo.encoders.checks import check_features, chosen
-from graphzoo.errors import check_range
+from graphzoo.encoders.checks import check_choice, check_heads, check_rates, check_sizes, require_features
 from graphzoo.layers import FeatureRows, NoiseStream, dropout, masked_attention, row_entropy
 from graphzoo.types import GraphSpec, PairSubgraphs
 
@@ -36,7 +35,7 @@ class PENCILLayer(nn.Module):
     """A BERT layer Z = T_k(H), and behind it the multiplicative residual Z + P_k(A Z) (Eq. 2)."""
 
     def __init__(
-        self, channels: int, *, num_heads: int, ffn_channels: int, dropout: float, residual: bool
+        self, channels: int, num_heads: int, ffn_channels: int, dropout: float, residual: bool
     ) -> None:
         super().__init__()
         self.channels, self.num_heads, self.dropout = channels, num_heads, dropout
@@ -66,12 +65,7 @@ class PENCILLayer(nn.Module):
     ) -> Tensor:
         """What `forward` gives for the two task tokens, [B, 2, D].
 
-        Args:
-            h: As for `forward`.
-            mask: As for `forward`.
-            operator: As for `forward`.
-            generator: As for `forward`.
-            senders: Nodes that u or v receives from, and any others, [B, R]: no others are computed.
+        No other nodes are computed than `senders` [B, R]: those that u or v receives from, and any others.
         """
         rows = h[:, -2:]
         if senders is not None:
@@ -131,8 +125,7 @@ class PENCIL(PairEncoder):
     :math:`H_0 = W_{id} + A W_{adj} + W_{role} + G(X)` (Eq. 1).
 
     The order of the nodes is part of the input: the sampler draws it anew at every visit. Padding and the
-    other pairs of a batch change nothing. Dropout is drawn by `noise_seed` or as the next of the module's
-    own stream (`draws` in the state dict); the global random state is not touched.
+    other pairs of a batch change nothing.
 
     Args:
         spec: Facts of the graph; `max_subgraph_nodes` is the sampler's budget, `in_channels` the width of the
@@ -177,10 +170,13 @@ class PENCIL(PairEncoder):
         use_features: bool = True,
         seed: int = 0,
     ) -> None:
-        settings = {
-            name: value for name, value in locals().items() if name in PENCIL.__init__.__annotations__
-        }
-        _check_settings(settings)
+        sizes = {"hidden_channels": hidden_channels, "num_layers": num_layers, "num_heads": num_heads}
+        check_sizes(**sizes, ffn_channels=ffn_channels)
+        check_heads(hidden_channels, num_heads)
+        check_rates(dropout=dropout)
+        _check_max_nodes(max_nodes, spec)
+        check_choice("residual_norm", residual_norm, ResidualNorm)
+        check_choice("projection_init", projection_init, ProjectionInit)
         super().__init__()
         self.spec, self.residual_norm = spec, residual_norm
         self.hidden_channels, self.out_channels = hidden_channels, 2 * hidden_channels
@@ -191,13 +187,7 @@ class PENCIL(PairEncoder):
         )
         self.positions = nn.Embedding(self.max_nodes + 2, hidden_channels) if position_embedding else None
         self.layers = nn.ModuleList(
-            PENCILLayer(
-                hidden_channels,
-                num_heads=num_heads,
-                ffn_channels=ffn_channels,
-                dropout=dropout,
-                residual=multiplicative_residual,
-            )
+            PENCILLayer(hidden_channels, num_heads, ffn_channels, dropout, multiplicative_residual)
             for _ in range(num_layers)
         )
         self.apply(_init_as_bert)
@@ -211,28 +201,16 @@ class PENCIL(PairEncoder):
     def forward(
         self, subgraphs: PairSubgraphs, x: Tensor | None = None, *, noise_seed: int | None = None
     ) -> Tensor:
-        """Encode a batch of pair subgraphs.
-
-        Args:
-            subgraphs: Nodes and links around each pair, padded to S nodes, at most `max_nodes`.
-            x: Features of all nodes of the whole graph, [N, F], dense or sparse CSR; not looked at without
-                features.
-            noise_seed: Names the draw of dropout while training; None: the next of the module's own.
-
-        Returns:
-            States of u and v side by side, [B, 2 D].
+        """Encode subgraphs of at most `max_nodes` nodes: [B, 2 D]; `x` is not looked at without features.
 
         Raises:
             ValueError: if subgraphs are larger than `max_nodes`, or features are missing or of another width.
         """
         self._check(subgraphs, x)
-        adjacency, device = subgraphs.adjacency, subgraphs.adjacency.device
-        generator = None
-        if self.training and self.has_dropout:
-            generator = self.noise.generator(noise_seed, device)
-        mapped, rows = None, subgraphs.nodes.clamp_min(0)
-        if self.features is not None and x is not None:
-            mapped, rows = self.features(x, rows)
+        adjacency = subgraphs.adjacency
+        drops = self.training and self.has_dropout
+        generator = self.noise.generator(noise_seed, adjacency.device) if drops else None
+        mapped, rows = self._mapped(subgraphs, x)
         groups = _groups_of_size(subgraphs.num_nodes, adjacency.shape[1])
         if groups is None:
             return self._encode(adjacency, subgraphs.num_nodes, mapped, rows, generator)
@@ -250,24 +228,13 @@ class PENCIL(PairEncoder):
 
         Takes memory for all of them: a few pairs at a time.
 
-        Args:
-            subgraphs: As for `forward`.
-            x: As for `forward`.
-
         Returns:
             [L, B, H, S + 2, S + 2], the task tokens last; a row sums to 1, rows of padding are 0. Of the last
             layer `forward` uses the task tokens' rows alone.
         """
         self._check(subgraphs, x)
-        adjacency = subgraphs.adjacency.to(self.projection.dtype)
-        valid = torch.arange(adjacency.shape[1], device=adjacency.device) < subgraphs.num_nodes[:, None]
-        mask = F.pad(valid, (0, 2), value=True)
-        operator = _operator(adjacency, valid, self.residual_norm) if self.multiplicative_residual else None
-        features = None
-        if self.features is not None and x is not None:
-            mapped, rows = self.features(x, subgraphs.nodes.clamp_min(0))
-            features = F.embedding(rows, mapped)
-        h = self._embed(adjacency, features)
+        mapped, rows = self._mapped(subgraphs, x)
+        h, mask, operator = self._start(subgraphs.adjacency, subgraphs.num_nodes, mapped, rows)
         training, maps = self.training, []
         self.eval()
         try:
@@ -281,10 +248,7 @@ class PENCIL(PairEncoder):
 
     @torch.no_grad()
     def attention_entropy(self, subgraphs: PairSubgraphs, x: Tensor | None = None) -> Tensor | None:
-        """Mean entropy of the attention in each layer, [L]; see `graphzoo.layers.row_entropy`.
-
-        Of the last layer only the task tokens count, whose rows alone are used.
-        """
+        """See `PairEncoder.attention_entropy`; of the last layer only the task tokens' rows count."""
         if not len(subgraphs.num_nodes):
             return None
         weights = self.attention(subgraphs, x)
@@ -305,16 +269,27 @@ class PENCIL(PairEncoder):
         generator: torch.Generator | None,
     ) -> Tensor:
         """Links [B, S, S], sizes [B], mapped features [U, D] and the row of each node [B, S] -> [B, 2 D]."""
-        adjacency = links.to(self.projection.dtype)
-        valid = torch.arange(adjacency.shape[1], device=adjacency.device) < num_nodes[:, None]
-        mask = F.pad(valid, (0, 2), value=True)
-        operator = _operator(adjacency, valid, self.residual_norm) if self.multiplicative_residual else None
-        h = self._embed(adjacency, None if mapped is None else F.embedding(rows, mapped))
+        h, mask, operator = self._start(links, num_nodes, mapped, rows)
         for layer in self.layers[:-1]:
             h = layer(h, mask, operator, generator)
         senders = None if operator is None else _senders(operator)
         last = cast(PENCILLayer, self.layers[-1])
         return last.read_pair(h, mask, operator, generator, senders).flatten(1)
+
+    def _mapped(self, subgraphs: PairSubgraphs, x: Tensor | None) -> tuple[Tensor | None, Tensor]:
+        """Mapped features [U, D], if there are any, and which of them each node has, [B, S]."""
+        rows = subgraphs.nodes.clamp_min(0)
+        return (None, rows) if self.features is None or x is None else self.features(x, rows)
+
+    def _start(
+        self, links: Tensor, num_nodes: Tensor, mapped: Tensor | None, rows: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """States before the first layer [B, T, D], True where no padding is [B, T], and the operator."""
+        adjacency = links.to(self.projection.dtype)
+        valid = torch.arange(adjacency.shape[1], device=adjacency.device) < num_nodes[:, None]
+        mask = F.pad(valid, (0, 2), value=True)
+        operator = _operator(adjacency, valid, self.residual_norm) if self.multiplicative_residual else None
+        return self._embed(adjacency, None if mapped is None else F.embedding(rows, mapped)), mask, operator
 
     def _embed(self, adjacency: Tensor, features: Tensor | None) -> Tensor:
         """States of all tokens before the first layer (Eq. 1), [B, S + 2, D]."""
@@ -336,14 +311,8 @@ class PENCIL(PairEncoder):
                 f"a subgraph has {num_nodes} nodes, the encoder was built for {self.max_nodes} at most: "
                 "sample with that max_nodes, or build the encoder with a larger one"
             )
-        if self.features is None:
-            return
-        if x is None:
-            raise ValueError(
-                f"the encoder was built for node features [N, {self.spec.in_channels}] and got none: "
-                "give x, or build it with use_features=False"
-            )
-        check_features(x, self.spec)
+        if self.features is not None:
+            require_features(x, self.spec)
 
 
 def _groups_of_size(num_nodes: Tensor, padded: int) -> list[tuple[Tensor, int]] | None:
@@ -413,27 +382,10 @@ def _init_as_bert(module: nn.Module) -> None:
         nn.init.zeros_(module.bias)
 
 
-def _check_settings(settings: dict[str, Any]) -> None:
-    spec, max_nodes = settings["spec"], settings["max_nodes"]
-    check_range(
-        at_least=1,
-        **chosen(settings, "hidden_channels", "num_layers", "num_heads", "ffn_channels"),
-    )
-    if settings["hidden_channels"] % settings["num_heads"]:
-        raise ValueError(
-            f"hidden_channels must be a multiple of num_heads, "
-            f"got {settings['hidden_channels']} and {settings['num_heads']}"
-        )
-    check_range(at_least=0, below=1, dropout=float(settings["dropout"]))
+def _check_max_nodes(max_nodes: int | None, spec: GraphSpec) -> None:
     if max_nodes is None and not spec.max_subgraph_nodes:
         raise ValueError("PENCIL needs the largest subgraph: the data gives none, so set max_nodes")
     if max_nodes is not None and max_nodes < max(2, spec.max_subgraph_nodes):
         raise ValueError(
             f"max_nodes must be at least {max(2, spec.max_subgraph_nodes)}, what is sampled, got {max_nodes}"
         )
-    for name, choices in (
-        ("residual_norm", ("row", "none", "column")),
-        ("projection_init", ("orthogonal", "shifted_gaussian", "low_rank")),
-    ):
-        if settings[name] not in choices:
-            raise ValueError(f"{name} must be one of {', '.join(choices)}, got {settings[name]!r}")

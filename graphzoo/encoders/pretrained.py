@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from graphzoo.catalog.weights import brought_along
 from graphzoo.errors import UsageError
 from graphzoo.system.json_file import read_json
 from graphzoo.system.memory import raise_if_not_the_file
@@ -91,15 +92,7 @@ def write_pretrained(
 
 
 def copy_folder(source: Path, target: Path) -> None:
-    """Copy a folder's files and folders with the usual modes; links and what is not a file are refused.
-
-    Args:
-        source: The folder.
-        target: A folder that is not there yet.
-
-    Raises:
-        OSError: if something cannot be read or written.
-    """
+    """Copy a folder to a new one with the usual modes; links and what is not a file are refused."""
     target.mkdir()
     for path in sorted(source.iterdir()):
         if path.is_dir() and not path.is_symlink():
@@ -109,12 +102,7 @@ def copy_folder(source: Path, target: Path) -> None:
 
 
 def card_header(tags: Iterable[str], licence: str = "") -> str:
-    """The lines at the head of a model card that the Hugging Face Hub reads.
-
-    Args:
-        tags: Beside `graph`.
-        licence: Of the weights, if it is known.
-    """
+    """The lines at the head of a model card that the Hugging Face Hub reads; `graph` is always a tag."""
     lines = ["---", "library_name: graphzoo", "tags:", *(f"- {tag}" for tag in ("graph", *tags))]
     return "\n".join([*lines, *([f"license: {json.dumps(licence)}"] if licence else []), "---"])
 
@@ -136,9 +124,6 @@ def new_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
     Args:
         folder: Must not exist yet, or be empty.
 
-    Yields:
-        Where to write.
-
     Raises:
         UsageError: if there is something in `folder`, or it cannot be written.
     """
@@ -158,14 +143,7 @@ def new_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
 
 @contextmanager
 def writing(folder: str | os.PathLike[str]) -> Iterator[None]:
-    """Say which folder cannot be written.
-
-    Args:
-        folder: As the user named it.
-
-    Raises:
-        UsageError: instead of the system's error.
-    """
+    """Raise a `UsageError` that says which folder, as the user named it, cannot be written."""
     try:
         yield
     except OSError as error:
@@ -200,7 +178,8 @@ def read_pretrained(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Settings of such a folder, and its weights as `state_dict`. Nothing in it is executed.
 
     Args:
-        path: The folder, or its `model.safetensors`; or USER/NAME, a repository of the Hugging Face Hub.
+        path: The folder, or its `model.safetensors`; or USER/NAME, a repository of the Hugging Face Hub,
+            or the name of weights that graphzoo brings along.
 
     Raises:
         UsageError: naming the file that is missing, damaged, or of a later format.
@@ -208,7 +187,7 @@ def read_pretrained(path: str | os.PathLike[str]) -> dict[str, Any]:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    place = _from_hub(str(path)) if _is_on_hub(path) else Path(path)
+    place = brought_along(str(path)) or (_from_hub(str(path)) if _is_on_hub(path) else Path(path))
     weights = place / WEIGHTS if place.is_dir() else place
     file = weights.with_name(SETTINGS)
     if not weights.is_file():

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from graphzoo.encoders.base import NodeEncoder
-from graphzoo.encoders.checks import check_features, check_rates, check_sizes, check_spec
+from graphzoo.encoders.checks import check_features, check_heads, check_rates, check_sizes, check_spec
 from graphzoo.encoders.sgformer import check_branches
 from graphzoo.errors import check_range
 from graphzoo.layers import LastResult, NoiseStream, seeded_noise
@@ -33,10 +33,6 @@ class PyGTransformer(NodeEncoder):
     PyG draws dropout from the global random state. It is lent to it for the pass and put back: to a caller it
     stays as it was, and the draw is a function of `noise_seed`, or the next of the module's own stream
     (`draws` in the state dict).
-
-    Args:
-        spec: Facts of the graph; `in_channels` is the width of the features.
-        seed: Of the noise stream.
     """
 
     def __init__(self, spec: GraphSpec, seed: int) -> None:
@@ -51,15 +47,7 @@ class PyGTransformer(NodeEncoder):
 
     @run_eagerly
     def forward(self, x: Tensor, edge_index: Tensor, *, noise_seed: int | None = None) -> Tensor:
-        """Encode a graph.
-
-        Args:
-            x: Features [N, F], dense or sparse CSR; the latter are made dense, once per tensor.
-            edge_index: Edges [2, E], int64; messages pass from the first to the second.
-            noise_seed: Names the dropout while training; None takes the next of the module's stream.
-
-        Returns:
-            States [N, D].
+        """Encode a graph, whose messages pass from the first node of an edge to the second: [N, F] -> [N, D].
 
         Raises:
             ValueError: if the features have another width than the spec's.
@@ -111,17 +99,10 @@ class SGFormerPyG(PyGTransformer):
         from torch_geometric.nn.models import SGFormer as Model
 
         check_spec("SGFormerPyG", spec)
-        check_sizes(
-            hidden_channels=hidden_channels,
-            num_layers=num_layers,
-            num_heads=num_heads,
-            gnn_num_layers=gnn_num_layers,
-        )
+        check_sizes(hidden_channels=hidden_channels, num_layers=num_layers)
+        check_sizes(num_heads=num_heads, gnn_num_layers=gnn_num_layers)
         check_rates(dropout=dropout, gnn_dropout=gnn_dropout)
-        if hidden_channels % num_heads:
-            raise ValueError(
-                f"hidden_channels must be a multiple of num_heads, got {hidden_channels} and {num_heads}"
-            )
+        check_heads(hidden_channels, num_heads)
         check_branches(graph_weight, aggregate)
         super().__init__(spec, seed)
         self.out_channels = hidden_channels * (2 if aggregate == "cat" else 1)

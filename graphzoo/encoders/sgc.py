@@ -6,7 +6,7 @@ Wu, Zhang, de Souza, Fifty, Yu and Weinberger, "Simplifying Graph Convolutional 
 from __future__ import annotations
 
 from os import PathLike
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -18,10 +18,44 @@ from graphzoo.ops import cached_denoise
 from graphzoo.ops.eager import run_eagerly
 from graphzoo.types import GraphSpec
 
-__all__ = ["SGC"]
+__all__ = ["SGC", "DenoisedEncoder"]
 
 
-class SGC(NodeEncoder):
+class DenoisedEncoder(NodeEncoder):
+    """What meets the graph once, in features denoised along its edges (see `graphzoo.ops.cached_denoise`)."""
+
+    needs_edges = False
+    prepared: ClassVar[str] = "denoised"
+    """What the denoised features are called in `precompute` and `forward`."""
+
+    def __init__(self, spec: GraphSpec, *, gamma: float, num_iterations: int) -> None:
+        super().__init__()
+        self.spec, self.gamma, self.num_iterations = spec, gamma, num_iterations
+        self._last: LastResult[Tensor] = LastResult()
+
+    def precompute(
+        self, x: Tensor, edge_index: Tensor, *, cache: str | PathLike[str] | None = None
+    ) -> dict[str, Any]:
+        """The denoised features by their name, dense [N, F]; row i belongs to node i."""
+        settings: dict[str, Any] = {"gamma": self.gamma, "num_iterations": self.num_iterations}
+        return {self.prepared: cached_denoise(x, edge_index, cache=cache, **settings)}
+
+    def _denoised(self, x: Tensor, edge_index: Tensor | None, given: Tensor | None) -> Tensor:
+        """As given, or made of the edges and kept while calls bring the same tensors."""
+        if given is None:
+            if edge_index is None:
+                name = f"{type(self).__name__} needs the edges once"
+                raise ValueError(f"{name}: pass edge_index, or {self.prepared}= from precompute")
+            given = self._denoise(x, edge_index)
+        check_rows(self.prepared, given, x)
+        return given
+
+    @run_eagerly
+    def _denoise(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self._last.get((x, edge_index), lambda: self.precompute(x, edge_index)[self.prepared])
+
+
+class SGC(DenoisedEncoder):
     r"""SGC encoder: :math:`S^K X` (Eq. 8), S the symmetric-normalised adjacency with self-loops.
 
     The linear map and the softmax of the paper are the task's decoder, so that the encoder itself has nothing
@@ -37,60 +71,27 @@ class SGC(NodeEncoder):
         ValueError: for sizes that cannot be built, naming the setting.
     """
 
-    needs_edges = False
+    prepared = "propagated"
 
     def __init__(self, spec: GraphSpec, *, num_steps: int = 2, hidden_channels: int = 0) -> None:
         check_spec("SGC", spec)
         check_range(at_least=0, at_most=10_000, num_steps=num_steps)
         check_range(at_least=0, hidden_channels=hidden_channels)
-        super().__init__()
-        self.spec, self.num_steps = spec, num_steps
+        super().__init__(spec, gamma=0.0, num_iterations=num_steps)
         self.out_channels = hidden_channels or spec.in_channels
         self.map = SparseLinear(spec.in_channels, hidden_channels) if hidden_channels else None
-        self._last: LastResult[Tensor] = LastResult()
-
-    def precompute(
-        self, x: Tensor, edge_index: Tensor, *, cache: str | PathLike[str] | None = None
-    ) -> dict[str, Any]:
-        """The propagated features, `{"propagated": [N, F]}`, dense, a row per node.
-
-        Args:
-            x: Features [N, F], dense or sparse CSR.
-            edge_index: [2, E], int64.
-            cache: Folder in which they are kept; None keeps nothing.
-        """
-        propagated = cached_denoise(x, edge_index, gamma=0.0, num_iterations=self.num_steps, cache=cache)
-        return {"propagated": propagated}
 
     def forward(
         self, x: Tensor, edge_index: Tensor | None = None, *, propagated: Tensor | None = None
     ) -> Tensor:
-        """Encode a graph.
+        """Encode features [N, F], dense or sparse CSR: [N, D].
 
-        Args:
-            x: Features [N, F], dense or sparse CSR; only their shape counts where `propagated` is given.
-            edge_index: [2, E], int64; only looked at where `propagated` is None.
-            propagated: From `precompute`, or the rows of it that belong to `x`; None: made from `edge_index`,
-                and kept while calls bring the same tensors.
-
-        Returns:
-            States [N, D].
+        Edges are only looked at where what `precompute` returned, or its rows of these nodes, is not given.
 
         Raises:
             ValueError: if both `edge_index` and `propagated` are missing, or shapes do not fit.
         """
         check_features(x, self.spec)
-        if propagated is None:
-            if edge_index is None:
-                raise ValueError("SGC needs the edges once: pass edge_index, or propagated= from precompute")
-            propagated = self._propagate(x, edge_index)
-        check_rows("propagated", propagated, x)
+        propagated = self._denoised(x, edge_index, propagated)
         states: Tensor = propagated if self.map is None else self.map(propagated)
         return states
-
-    @run_eagerly
-    def _propagate(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        propagated: Tensor = self._last.get(
-            (x, edge_index), lambda: self.precompute(x, edge_index)["propagated"]
-        )
-        return propagated

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,12 +11,14 @@ from scipy import sparse
 
 __all__ = [
     "MAX_BYTES",
+    "Group",
     "adjacency_matrix",
     "cheaper_side",
     "check_pairs",
     "chunks",
     "column_width",
     "columns_of",
+    "groups",
     "has_link",
     "is_symmetric",
     "neighbors_of",
@@ -58,11 +60,7 @@ def adjacency_matrix(edge_index: Any, num_nodes: int, *, symmetric: bool = True)
 
 
 def check_pairs(adjacency: Any, pairs: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Both columns of `pairs` [B, 2].
-
-    Raises:
-        ValueError: if the shape is another or a node is not in the graph.
-    """
+    """Both columns of `pairs` [B, 2]; raises `ValueError` for another shape or a node outside."""
     checked = np.asarray(pairs)
     if checked.ndim != 2 or checked.shape[1] != 2:
         raise ValueError(f"pairs must be [B, 2], got {list(checked.shape)}")
@@ -119,10 +117,7 @@ def has_link(
 def cheaper_side(
     adjacency: Any, u: NDArray[np.int64], v: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(u, v), or (v, u) where the graph is undirected and u has fewer different nodes than v.
-
-    What starts from the second one costs one column per different node.
-    """
+    """(u, v), or (v, u) where the graph is undirected and v has more different nodes: each costs a column."""
     if len(np.unique(u)) < len(np.unique(v)) and is_symmetric(adjacency):
         return v, u
     return u, v
@@ -147,3 +142,26 @@ def columns_of(
     starts = np.arange(0, len(nodes), width)
     for start, rows in zip(starts, np.split(order, np.searchsorted(column[order], starts[1:])), strict=False):
         yield rows, nodes[start : start + width], column[rows] - start
+
+
+class Group(NamedTuple):
+    """Pairs that are worked on together, a column of N entries for each different end."""
+
+    rows: NDArray[np.int64]  # positions of the pairs
+    near: NDArray[np.int64]  # a node of each
+    ends: NDArray[np.int64]  # the different other nodes
+    column: NDArray[np.int64]  # which of them is that of each pair
+    hides_link: bool  # whether each pair has a column of its own, in which its link is left out
+
+
+def groups(
+    adjacency: Any, u: NDArray[np.int64], v: NDArray[np.int64], hidden: NDArray[np.bool_], width: int
+) -> Iterator[Group]:
+    """All pairs in groups of at most `width` columns; those whose link is hidden share none."""
+    alone, shared = np.flatnonzero(hidden), np.flatnonzero(~hidden)
+    for start in range(0, len(alone), width):
+        rows = alone[start : start + width]
+        yield Group(rows, u[rows], v[rows], np.arange(len(rows)), True)
+    near, far = cheaper_side(adjacency, u[shared], v[shared])
+    for rows, ends, column in columns_of(far, width):
+        yield Group(shared[rows], near[rows], ends, column, False)

@@ -13,17 +13,17 @@ from scipy.sparse import linalg
 from graphzoo.errors import UsageError, check_range
 from graphzoo.heuristics.adjacency import (
     MAX_BYTES,
-    cheaper_side,
+    Group,
     check_pairs,
     column_width,
-    columns_of,
+    groups,
     has_link,
     neighbors_of,
 )
 from graphzoo.heuristics.paths import shortest_path
 from graphzoo.system.progress import progress
 
-__all__ = ["katz"]
+__all__ = ["check_katz", "katz"]
 
 # Terms and their successors, float64.
 _BYTES_PER_ENTRY = 16
@@ -44,17 +44,16 @@ def katz(
 ) -> NDArray[np.float64]:
     r"""Damped number of walks, :math:`\sum_{l \ge 1} \beta^l (A^l)_{uv}` (Katz, 1953).
 
-    The series is summed term by term, from one end of the pairs. No term is below 0, so nothing cancels:
-    scores of distant pairs keep their relative precision, and nodes that no walk joins get exactly 0. It
-    ends where a bound on all that follows, by the norm of A, is below `rtol` of every score.
+    The series is summed term by term. No term is below 0, so nothing cancels: scores of distant pairs keep
+    their relative precision, and nodes that no walk joins get exactly 0. It ends where a bound on all that
+    follows, by the norm of A, is below `rtol` of every score.
 
     Args:
         adjacency: From `adjacency_matrix`, [N, N].
         pairs: (u, v), [B, 2], integers.
         beta: Damping per edge, above 0.
         max_length: Longest walk that counts; None for all, which needs beta times the norm of A below 1.
-        hide_link: Score every pair in the graph without its own link. Costs one column per linked pair where
-            otherwise all pairs of a node share one.
+        hide_link: Score every pair in the graph without its own link, which costs a column per linked pair.
         rtol: Relative error of a score.
         max_bytes: Working memory; at least one column of N entries is held.
 
@@ -65,9 +64,7 @@ def katz(
         UsageError: if the series does not converge.
         ValueError: for settings that make no sense.
     """
-    check_range(above=0, beta=beta)
-    if max_length is not None and max_length < 1:
-        raise ValueError(f"max_length must be at least 1, or None for all walks, got {max_length}")
+    check_katz(beta, max_length)
     u, v = check_pairs(adjacency, pairs)
     scores = np.zeros(len(u))
     series = _Series(adjacency, beta, max_length, _decay(adjacency, beta, max_length), rtol)
@@ -75,19 +72,19 @@ def katz(
     # Pairs that no walk joins have their score now; that of any other is above 0 sooner or later.
     joined = np.isfinite(shortest_path(adjacency, pairs, hide_link=hide_link, max_bytes=max_bytes))
     hidden = has_link(adjacency, u, v) if hide_link else np.zeros(len(u), dtype=bool)
-    alone = np.flatnonzero(joined & hidden)
-    shared = np.flatnonzero(joined & ~hidden)
-    with progress("summing walks of pairs", len(alone) + len(shared)) as advance:
-        for start in range(0, len(alone), width):
-            rows = alone[start : start + width]
-            near, far = u[rows], v[rows]
-            scores[rows] = series.sum(near, far, np.arange(len(rows)), _OwnLinks(adjacency, near, far))
-            advance(len(rows))
-        near, far = cheaper_side(adjacency, u[shared], v[shared])
-        for rows, ends, column in columns_of(far, width):
-            scores[shared[rows]] = series.sum(near[rows], ends, column, None)
-            advance(len(rows))
+    places = np.flatnonzero(joined)
+    with progress("summing walks of pairs", len(places)) as advance:
+        for group in groups(adjacency, u[places], v[places], hidden[places], width):
+            scores[places[group.rows]] = series.sum(group)
+            advance(len(group.rows))
     return scores
+
+
+def check_katz(beta: float, max_length: int | None) -> None:
+    """Raise `ValueError` for settings that make no sense."""
+    check_range(above=0, beta=beta)
+    if max_length is not None and max_length < 1:
+        raise ValueError(f"max_length must be at least 1, or None for all walks, got {max_length}")
 
 
 @dataclass
@@ -100,14 +97,10 @@ class _Series:
     decay: float
     rtol: float
 
-    def sum(
-        self,
-        near: NDArray[np.int64],
-        ends: NDArray[np.int64],
-        column: NDArray[np.int64],
-        own_links: _OwnLinks | None,
-    ) -> NDArray[np.float64]:
-        """Scores [B] of nodes `near` with `ends[column]`, one column of walks per end."""
+    def sum(self, group: Group) -> NDArray[np.float64]:
+        """Scores of a group's pairs, one column of walks per end."""
+        _, near, ends, column, hides_link = group
+        own_links = _OwnLinks(self.adjacency, near, ends) if hides_link else None
         term = np.zeros((self.adjacency.shape[0], len(ends)))
         term[ends, np.arange(len(ends))] = 1.0
         scores, unsettled = np.zeros(len(near)), np.ones(len(near), dtype=bool)

@@ -38,18 +38,10 @@ def common_neighbors(adjacency: Any, pairs: Any, *, max_bytes: int = MAX_BYTES) 
 
 
 def adamic_adar(adjacency: Any, pairs: Any, *, max_bytes: int = MAX_BYTES) -> NDArray[np.float64]:
-    r"""Common neighbours w, each counted :math:`1 / \log \deg w` (Adamic and Adar, 2003).
+    r"""Common neighbours w, each counted :math:`1 / \log \deg w` (Adamic and Adar, 2003), [B].
 
     A node of degree 1 counts 0: it is nobody's common neighbour, except of a node with itself. In a directed
-    graph the degree of w is the number of edges that lead to it.
-
-    Args:
-        adjacency: From `adjacency_matrix`, [N, N].
-        pairs: (u, v), [B, 2], integers.
-        max_bytes: Working memory.
-
-    Returns:
-        Scores [B], float64.
+    graph the degree of w is the number of edges that lead to it. Arguments as for `common_neighbors`.
     """
     degree = adjacency.sum(axis=0)
     weight = np.zeros(len(degree))
@@ -58,16 +50,7 @@ def adamic_adar(adjacency: Any, pairs: Any, *, max_bytes: int = MAX_BYTES) -> ND
 
 
 def resource_allocation(adjacency: Any, pairs: Any, *, max_bytes: int = MAX_BYTES) -> NDArray[np.float64]:
-    r"""Common neighbours w, each counted :math:`1 / \deg w` (Zhou et al., 2009).
-
-    Args:
-        adjacency: From `adjacency_matrix`, [N, N]; see `adamic_adar` for directed graphs.
-        pairs: (u, v), [B, 2], integers.
-        max_bytes: Working memory.
-
-    Returns:
-        Scores [B], float64.
-    """
+    r"""Common neighbours w, each counted :math:`1 / \deg w` (Zhou et al., 2009), [B]; see `adamic_adar`."""
     degree = adjacency.sum(axis=0)
     weight = np.divide(1.0, degree, where=degree > 0, out=np.zeros(len(degree)))
     return _overlap(adjacency, pairs, weight, max_bytes)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphzoo.heuristics.adjacency import MAX_BYTES, cheaper_side, check_pairs, chunks, columns_of, has_link
+from graphzoo.heuristics.adjacency import MAX_BYTES, Group, check_pairs, chunks, groups, has_link
 from graphzoo.system.progress import progress
 
 __all__ = ["diameter", "shortest_path"]
@@ -28,8 +28,7 @@ def shortest_path(
         adjacency: From `adjacency_matrix`, [N, N].
         pairs: (u, v), [B, 2], integers.
         unreachable: What pairs without a path get.
-        hide_link: Measure every pair in the graph without its own link. Costs one search per linked pair
-            where otherwise all pairs of a node share one.
+        hide_link: Measure every pair in the graph without its own link, which costs a search per linked pair.
         max_bytes: Working memory; at least 24 bytes per node and 8 per edge of the largest hub are held.
 
     Returns:
@@ -47,30 +46,18 @@ def shortest_path(
     # A search follows edges backwards: what reaches a node is read in its row.
     search = _Search(adjacency, max_bytes)
     hidden = has_link(adjacency, u, v) if hide_link else np.zeros(len(u), dtype=bool)
-    alone = np.flatnonzero(hidden)
     with progress("shortest paths of pairs", len(u)) as advance:
-        for start in range(0, len(alone), search.width):
-            rows = alone[start : start + search.width]
-            distance[rows] = search.run(u[rows], v[rows], np.arange(len(rows)), hide=True)
-            advance(len(rows))
-        shared = np.flatnonzero(~hidden)
-        near, far = cheaper_side(adjacency, u[shared], v[shared])
-        for rows, ends, column in columns_of(far, search.width):
-            distance[shared[rows]] = search.run(near[rows], ends, column, hide=False)
-            advance(len(rows))
+        for group in groups(adjacency, u, v, hidden, search.width):
+            distance[group.rows] = search.run(group)
+            advance(len(group.rows))
     distance[np.isnan(distance)] = unreachable
     return distance
 
 
 def diameter(adjacency: Any, *, max_bytes: int = MAX_BYTES) -> int:
-    """The longest of all shortest paths, over all components; 0 without edges.
+    """The longest of all shortest paths, in edges, over all components; 0 without edges.
 
-    Args:
-        adjacency: From `adjacency_matrix`, [N, N].
-        max_bytes: Working memory, see `shortest_path`.
-
-    Returns:
-        Number of edges. Takes N searches: seconds for 20,000 nodes of a citation graph.
+    Takes N searches: seconds for 20,000 nodes of a citation graph. `max_bytes` as for `shortest_path`.
     """
     search = _Search(adjacency, max_bytes)
     starts = np.arange(0, adjacency.shape[0], search.width)
@@ -80,11 +67,7 @@ def diameter(adjacency: Any, *, max_bytes: int = MAX_BYTES) -> int:
 
 
 class _Search:
-    """Breadth-first searches side by side.
-
-    Attributes:
-        width: How many at a time.
-    """
+    """Breadth-first searches side by side, `width` at a time."""
 
     def __init__(self, adjacency: Any, max_bytes: int) -> None:
         self.adjacency = adjacency
@@ -97,10 +80,9 @@ class _Search:
         per_edge = 8 * self.width // 64
         self.parts = list(chunks(degree[self.rows], max(max_bytes // 2 // per_edge, 1)))
 
-    def run(
-        self, near: NDArray[np.int64], ends: NDArray[np.int64], column: NDArray[np.int64], *, hide: bool
-    ) -> NDArray[np.float64]:
-        """Distances [B] from nodes `near` to `ends[column]`, NaN without a path."""
+    def run(self, group: Group) -> NDArray[np.float64]:
+        """Distances of a group's pairs, NaN without a path."""
+        _, near, ends, column, hides_link = group
         word, bit = column // 64, _bits(len(ends))[column]
         distance = np.where(near == ends[column], 0.0, np.nan)
         frontier = self._start(ends)
@@ -109,7 +91,7 @@ class _Search:
         while frontier.any() and np.isnan(distance).any():
             length += 1
             frontier = self._step(frontier)
-            if hide and length == 1:
+            if hides_link and length == 1:
                 # The end is on the frontier only now, so its own link can be taken only now.
                 np.bitwise_and.at(frontier, (near, word), ~bit)
             frontier &= ~reached

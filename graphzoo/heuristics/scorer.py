@@ -14,7 +14,7 @@ from torch import Tensor
 from graphzoo.encoders.base import Encoder
 from graphzoo.errors import check_range
 from graphzoo.heuristics.adjacency import MAX_BYTES, adjacency_matrix
-from graphzoo.heuristics.katz_index import katz
+from graphzoo.heuristics.katz_index import check_katz, katz
 from graphzoo.heuristics.local import adamic_adar, common_neighbors, resource_allocation
 from graphzoo.heuristics.paths import shortest_path
 from graphzoo.heuristics.walks import pagerank, personalized_pagerank
@@ -78,10 +78,8 @@ class LinkHeuristic(GraphPairScorer):
         super().__init__()
         if name not in get_args(HeuristicName):
             raise ValueError(f"name must be one of {', '.join(get_args(HeuristicName))}, got {name!r}")
-        check_range(above=0, beta=beta)
+        check_katz(beta, max_length)
         check_range(at_least=0, below=1, alpha=alpha)
-        if max_length is not None and max_length < 1:
-            raise ValueError(f"max_length must be at least 1, or None for all walks, got {max_length}")
         check_range(at_least=1, max_bytes=max_bytes)
         self.spec, self.name, self.directed = spec, name, directed
         self.beta, self.max_length, self.alpha, self.symmetric = beta, max_length, alpha, symmetric
@@ -92,8 +90,8 @@ class LinkHeuristic(GraphPairScorer):
     def forward(self, edge_index: Tensor, pairs: Tensor) -> Tensor:
         """Scores of `pairs` [B, 2] in the graph of `edge_index` [2, E]: [B], float64, on the pairs' device.
 
-        The matrix of the graph is kept until another `edge_index` comes. Links among the pairs are not
-        hidden: no heuristic but "katz" and "spd" looks at them, and pairs of an evaluation are not edges.
+        Links among the pairs are not hidden: no heuristic but "katz" and "spd" looks at them, and pairs of an
+        evaluation are not edges.
 
         Raises:
             UsageError: where Katz does not converge.

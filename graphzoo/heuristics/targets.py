@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -38,7 +37,7 @@ class HeuristicTargets:
     graph and as many pairs that are none, always the same, whatever the seed of a run.
 
     A pair's own link is not in the subgraphs that a model sees. So that it cannot be asked for what it cannot
-    know, the link is left out of Katz and of shortest paths (`hide_link`). Overlaps do not depend on it, and
+    know, `hide_link` leaves the link out of Katz and of shortest paths. Overlaps do not depend on it, and
     PageRank is left as it is.
 
     Args:
@@ -48,9 +47,7 @@ class HeuristicTargets:
         hide_link: Whether Katz and shortest paths leave a pair's own link out.
 
     Attributes:
-        location: Subtracted from logarithms.
-        scale: What they are then divided by.
-        ceiling: Largest target.
+        location: Subtracted from logarithms, which are then divided by `scale` and cut at `ceiling`.
 
     Raises:
         UsageError: where Katz does not converge.
@@ -86,14 +83,15 @@ class HeuristicTargets:
     def scores(self, pairs: Any) -> NDArray[np.float64]:
         """The heuristic itself, [B]; distances without a path are 1.5 times the diameter."""
         adjacency = self.adjacency
-        others: dict[str, Callable[[], NDArray[np.float64]]] = {
-            "katz": lambda: katz(adjacency, pairs, hide_link=self.hide_link),
-            "spd": lambda: shortest_path(
-                adjacency, pairs, unreachable=self._no_path, hide_link=self.hide_link
-            ),
-            "pagerank": lambda: pagerank(adjacency, pairs),
-        }
-        return others[self.name]() if self.name in others else _OVERLAPS[self.name](adjacency, pairs)
+        if self.name in _OVERLAPS:
+            return _OVERLAPS[self.name](adjacency, pairs)
+        if self.name == "katz":
+            return katz(adjacency, pairs, hide_link=self.hide_link)
+        if self.name == "spd":
+            return shortest_path(adjacency, pairs, unreachable=self._no_path, hide_link=self.hide_link)
+        return (
+            pagerank(adjacency, pairs) if self.name == "pagerank" else _OVERLAPS[self.name](adjacency, pairs)
+        )
 
     def _logarithms(self, pairs: Any) -> NDArray[np.float64]:
         scores = self.scores(pairs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
@@ -20,7 +21,7 @@ from graphzoo.heuristics.adjacency import (
 )
 from graphzoo.heuristics.paths import shortest_path
 
-__all__ = ["pagerank", "pagerank_of_nodes", "personalized_pagerank"]
+__all__ = ["pagerank", "personalized_pagerank"]
 
 # Walk, its successor, their difference and the sum: float64 each.
 _BYTES_PER_ENTRY = 32
@@ -35,30 +36,21 @@ def pagerank(adjacency: Any, pairs: Any, *, alpha: float = 0.85, tol: float = 1e
     Args:
         adjacency: From `adjacency_matrix`, [N, N].
         pairs: (u, v), [B, 2], integers.
-        alpha: Probability of following an edge; else the walk begins anew at any node.
-        tol: Error of the distribution, all nodes together.
+        alpha: Probability of following an edge, in [0, 1); else the walk begins anew at any node.
+        tol: Bound on the sum of the distribution's absolute errors.
 
     Returns:
         Scores [B], float64.
     """
     u, v = check_pairs(adjacency, pairs)
-    p = pagerank_of_nodes(adjacency, alpha=alpha, tol=tol)
+    p = _pagerank_of_nodes(adjacency, alpha, tol)
     scores: NDArray[np.float64] = p[u] * p[v]
     return scores
 
 
-def pagerank_of_nodes(adjacency: Any, *, alpha: float = 0.85, tol: float = 1e-13) -> NDArray[np.float64]:
-    r"""The distribution :math:`p = \alpha P^\top p + (1 - \alpha) / N`; walks leave dead ends for any node.
-
-    Args:
-        adjacency: From `adjacency_matrix`, [N, N].
-        alpha: In [0, 1).
-        tol: Bound on the sum of absolute errors.
-
-    Returns:
-        [N], float64, sum 1.
-    """
-    _check_alpha(alpha)
+def _pagerank_of_nodes(adjacency: Any, alpha: float, tol: float) -> NDArray[np.float64]:
+    r""":math:`p = \alpha P^\top p + (1 - \alpha) / N`, [N]; walks leave dead ends for any node."""
+    check_range(at_least=0, below=1, alpha=alpha)
     num_nodes = adjacency.shape[0]
     transition, dead_ends = _transition(adjacency)
     p = np.full(num_nodes, 1 / max(num_nodes, 1))
@@ -83,7 +75,7 @@ def personalized_pagerank(
     rtol: float = 1e-9,
     max_bytes: int = MAX_BYTES,
 ) -> NDArray[np.float64]:
-    r"""How often walks that begin anew at u are at v, plus the same from v to u.
+    r"""How often walks that begin anew at u are at v, plus the same from v to u; 0 where no path leads.
 
     Of :math:`\pi_u = (1 - \alpha) \sum_k \alpha^k x_k` with x_k the walk after k steps, the terms after the
     last one computed are put as equal to it. Walks that reach a dead end begin anew.
@@ -97,13 +89,12 @@ def personalized_pagerank(
         max_bytes: Working memory; at least one walk of N entries is held.
 
     Returns:
-        Scores [B], float64, exactly 0 where no path leads.
+        Scores [B], float64.
     """
-    _check_alpha(alpha)
+    check_range(at_least=0, below=1, alpha=alpha)
     u, v = check_pairs(adjacency, pairs)
     width = column_width(adjacency, _BYTES_PER_ENTRY, max_bytes)
-    transition, dead_ends = _transition(adjacency)
-    walks = _Walks(transition, dead_ends, alpha, rtol)
+    walks = _Walks(*_transition(adjacency), alpha, rtol)
     scores = np.zeros(len(u))
     if not is_symmetric(adjacency):
         for start, goal in ((u, v), (v, u)) if symmetric else ((u, v),):
@@ -120,12 +111,14 @@ def personalized_pagerank(
     return scores
 
 
+@dataclass
 class _Walks:
     """Walks from several nodes side by side."""
 
-    def __init__(self, transition: Any, dead_ends: NDArray[np.int64], alpha: float, rtol: float) -> None:
-        self.transition, self.dead_ends = transition, dead_ends
-        self.alpha, self.rtol = alpha, rtol
+    transition: Any
+    dead_ends: NDArray[np.int64]
+    alpha: float
+    rtol: float
 
     def scores(self, start: NDArray[np.int64], goal: NDArray[np.int64], width: int) -> NDArray[np.float64]:
         """Share of the walk from `start` [B] that is spent at `goal` [B]."""
@@ -169,7 +162,3 @@ def _transition(adjacency: Any) -> tuple[Any, NDArray[np.int64]]:
     share = np.divide(1.0, degree, where=degree > 0, out=np.zeros(len(degree)))
     rows = sparse.diags_array(share) @ adjacency
     return rows.T.tocsr(), np.flatnonzero(degree == 0)
-
-
-def _check_alpha(alpha: float) -> None:
-    check_range(at_least=0, below=1, alpha=alpha)

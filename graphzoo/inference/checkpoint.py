@@ -1,11 +1,10 @@
-"""From a run directory or a checkpoint file to a task with its weights, without executing what a file
-says.
-"""
+"""From a run directory or a checkpoint file to a task with its weights; no file says what is executed."""
 
 from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from graphzoo.catalog.classes import load_class
+from graphzoo.catalog.weights import brought_along
 from graphzoo.checkpoints import read
 from graphzoo.checkpoints.checks import MisfitError, TooLargeError, build_bounded, outlined
 from graphzoo.encoders.pretrained import WEIGHTS, read_pretrained
@@ -29,13 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["build_task", "find_checkpoint", "read_checkpoint"]
 
 # What a description must hold, and of which type; a dot leads into the entry.
-_PARTS = {
-    "task": str,
-    "encoder": dict,
-    "encoder.class_path": str,
-    "encoder.init_args": dict,
-    "spec": dict,
-}
+_PARTS = {"task": str, "encoder": dict, "encoder.class_path": str, "encoder.init_args": dict, "spec": dict}
 _TASK_PARTS: dict[str, dict[str, Any]] = {
     "graphzoo.tasks.NodeClassification": {
         "classes": list,
@@ -62,21 +56,14 @@ _MOST_ALTERNATIVES = 20
 
 
 def find_checkpoint(path: str | PathLike[str]) -> tuple[Path, Path | None]:
-    """The checkpoint file that a path means, and the run directory it belongs to.
+    """The checkpoint file that a path means, and the run directory it belongs to, if that holds the graph.
 
-    Args:
-        path: A run directory (its best checkpoint, else its last), its `checkpoints` folder, a folder that
-            `graphzoo export` wrote, or a file.
-
-    Returns:
-        The file, and the run directory if that holds the graph, else None.
-
-    Raises:
-        UsageError: if there is no checkpoint, or the path is an address on the network.
+    A path may be a run directory (its best checkpoint, else its last), its `checkpoints` folder, a folder
+    that `graphzoo export` wrote, the name of weights that graphzoo brings along, or a file.
     """
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(path)):
         raise UsageError(f"{path}: checkpoints are read from local files only; download it first")
-    path = Path(path)
+    path = brought_along(str(path)) or Path(path)
     if not path.exists():
         raise UsageError(f"{path}: no such run directory or checkpoint file")
     if path.is_dir():
@@ -100,11 +87,7 @@ def find_checkpoint(path: str | PathLike[str]) -> tuple[Path, Path | None]:
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
-    """The content of a checkpoint of a graphzoo task: tensors and plain values, nothing else is unpickled.
-
-    Raises:
-        UsageError: if the file is empty, damaged, holds other objects, or was not written by graphzoo.
-    """
+    """The content of a checkpoint of a graphzoo task: tensors and plain values, nothing else is unpickled."""
     from graphzoo.tasks.base import CHECKPOINT_FORMAT
 
     shared = path.suffix == ".safetensors"
@@ -132,10 +115,10 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         GraphSpec.from_dict(described["spec"])
     except (TypeError, ValueError) as error:
         raise UsageError(f"{_unusable(path, 'spec')} ({error})") from error
-    data = described.get("data")
-    if data is not None and not isinstance(data, dict):
+    data = described.get("data") or {}
+    if not isinstance(data, dict):
         raise UsageError(_unusable(path, "data"))
-    if (near := (data or {}).get("neighbourhoods")) is not None:
+    if (near := data.get("neighbourhoods")) is not None:
         try:
             NeighbourhoodSpec.from_dict(near)
         except ValueError as error:
@@ -147,11 +130,6 @@ def build_task(
     checkpoint: dict[str, Any], source: Path, *, trust: bool = False
 ) -> KGCompletion | LinkPrediction | NodeClassification:
     """The task of a checkpoint, in evaluation mode.
-
-    Args:
-        checkpoint: Result of `read_checkpoint`.
-        source: Where it came from, for messages.
-        trust: Import the classes that the checkpoint names even if nobody registered or imported them.
 
     Raises:
         UsageError: if a class is not trusted or of the wrong kind, or the weights do not fit the settings.
@@ -171,15 +149,13 @@ def build_task(
     if not issubclass(encoder_class, task_class.accepts):
         kinds = " or ".join(kind.__name__ for kind in task_class.accepts)
         raise UsageError(f"{source}: {encoder_path} is no {kinds}, which {described['task']} needs")
-    prefix = "encoder."
     weights = {
-        name.removeprefix(prefix): value
+        name.removeprefix("encoder."): value
         for name, value in checkpoint["state_dict"].items()
-        if name.startswith(prefix)
+        if name.startswith("encoder.")
     }
     factory = partial(_build_encoder, encoder_class, settings, weights, described, source)
-    # Building draws initial weights, which the stored ones replace: the caller's random state is not part of
-    # that.
+    # Building draws initial weights, which the stored ones replace; the caller's random state stays.
     with torch.random.fork_rng(devices=[]):
         try:
             task: KGCompletion | LinkPrediction | NodeClassification = task_class.from_checkpoint_dict(
@@ -224,10 +200,13 @@ def _build_encoder(
     return encoder
 
 
+def _shapes(weights: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(value.shape) for name, value in weights.items()}
+
+
 def _differences(encoder: nn.Module, weights: dict[str, Tensor]) -> list[str]:
     """Names that are missing on either side or differ in shape."""
-    built = {name: value.shape for name, value in encoder.state_dict().items()}
-    stored = {name: value.shape for name, value in weights.items()}
+    built, stored = _shapes(encoder.state_dict()), _shapes(weights)
     return [name for name in {**built, **stored} if built.get(name) != stored.get(name)]
 
 
@@ -236,10 +215,8 @@ def _explain(
 ) -> str:
     """Which one setting would make the weights fit; the first difference when none does."""
     with torch.device("meta"):
-        built = {
-            name: tuple(value.shape) for name, value in encoder_class(spec, **settings).state_dict().items()
-        }
-    stored = {name: tuple(value.shape) for name, value in weights.items()}
+        encoder = encoder_class(spec, **settings)
+    built, stored = _shapes(encoder.state_dict()), _shapes(weights)
     for name, value in settings.items():
         for other in _alternatives(value, built, stored):
             if _fits(encoder_class, spec, {**settings, name: other}, weights):
@@ -250,7 +227,7 @@ def _explain(
             changed = GraphSpec.from_dict({**spec.to_dict(), fact: int(other)})
             if _fits(encoder_class, changed, settings, weights):
                 return f"the graph has {fact}={value}, but the weights are those of {other}"
-    name = next(name for name in {**built, **stored} if built.get(name) != stored.get(name))
+    name = _differences(encoder, weights)[0]
     return (
         f"the weights do not fit {encoder_class.__name__}: {name} is {stored.get(name, 'missing')} "
         f"in the file, {built.get(name, 'unknown')} by its settings"

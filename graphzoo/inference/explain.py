@@ -119,22 +119,7 @@ def explain_fact(
     k: int,
     max_length: int,
 ) -> Explanation:
-    """What carried the score of an answer.
-
-    Args:
-        task: The model.
-        place: The graph.
-        fact: Ids of head, (forward) relation and tail.
-        direction: "tail": the tail answered (head, relation, ?); "head": the head (?, relation, tail).
-        k: Most paths, facts and entities of each layer.
-        max_length: Most steps of a path.
-
-    Returns:
-        The explanation.
-
-    Raises:
-        UsageError: if the encoder does not say where a score comes from.
-    """
+    """See `KGModel.explain`; the fact is ids of head, (forward) relation and tail."""
     import pandas as pd
 
     head, relation, tail = fact

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,10 +32,7 @@ from graphzoo.system.regular_files import copy_regular
 if TYPE_CHECKING:
     from graphzoo.tasks import Task
 
-__all__ = [
-    "FORMATS",
-    "export_run",
-]
+__all__ = ["FORMATS", "export_run"]
 
 FORMATS = ("safetensors", "torch.export")
 # What the settings of a task must not carry to others.
@@ -71,9 +69,6 @@ def export_run(
         reverse_weight: For knowledge graphs, instead of the run's; 0: forward queries only, as a program.
         trust: Import classes that the checkpoint names even if they are neither registered nor imported.
 
-    Returns:
-        The folder.
-
     Raises:
         UsageError: if the checkpoint cannot be used, its weights do not fit its settings, something lies in
             `folder`, or there is no reversed question to weigh.
@@ -98,25 +93,19 @@ def export_run(
     with tempfile.TemporaryDirectory() as scratch:
         graph = None if place is None else _copy_graph(place / "graph", Path(scratch) / "graph")
         name = Path(folder).absolute().name
+        card = partial(_card, described, results, ends, type(task).__name__, licence)
         if to == "torch.export":
-            _export_program(task, Path(folder), graph, described, results, ends, licence)
+            _export_program(task, Path(folder), graph, described, card)
             return Path(folder)
         module, _, encoder = described["encoder"]["class_path"].rpartition(".")
         info = task_of(task)
         call = info.example if info else "model.predict(...)"
         use = _USE.format(name=name, call=call, module=module, encoder=encoder)
-        card = _card(described, results, ends, type(task).__name__, use, licence)
-        return write_pretrained(folder, checkpoint["state_dict"], content, card=card, graph=graph)
+        return write_pretrained(folder, checkpoint["state_dict"], content, card=card(use), graph=graph)
 
 
 def _export_program(
-    task: Task,
-    folder: Path,
-    graph: Path | None,
-    described: Mapping[str, Any],
-    results: Mapping[str, Any],
-    ends: str,
-    licence: str,
+    task: Task, folder: Path, graph: Path | None, described: Mapping[str, Any], card: Callable[[str], str]
 ) -> None:
     """Write a program for torch alone, its inputs described beside it."""
     from graphzoo.inference.program import write_program
@@ -127,8 +116,7 @@ def _export_program(
             if graph is not None:
                 copy_folder(graph, part / "graph")
             use = _describe_program(part, folder.absolute().name, described)
-            card = _card(described, results, ends, type(task).__name__, use, licence)
-            (part / CARD).write_text(card, encoding="utf-8")
+            (part / CARD).write_text(card(use), encoding="utf-8")
 
 
 def _set_reverse_weight(task: Task, weight: float) -> None:
@@ -172,7 +160,6 @@ def _copy_graph(source: Path, target: Path) -> Path | None:
 
     None for a large graph from own files, of which a run keeps no copy: who loads the model gives it.
     """
-    meta = target / "meta.json"
     try:
         found = read_json(source / "meta.json")
         if found.get("graph", "") is None and found.get("path") is not None:
@@ -182,7 +169,7 @@ def _copy_graph(source: Path, target: Path) -> Path | None:
         for name in GRAPH_FILES:
             if os.path.lexists(source / name):
                 copy_regular(source / name, target / name, most=_MOST_GRAPH)
-        meta.write_text(json.dumps(found, indent=1), encoding="utf-8")
+        (target / "meta.json").write_text(json.dumps(found, indent=1), encoding="utf-8")
     except (OSError, ValueError, AttributeError) as error:
         raise_if_not_the_file(error, source / "meta.json")
         if isinstance(error, OSError) and error.filename not in (None, str(source / "meta.json")):
@@ -267,7 +254,7 @@ _PROGRAM_USE = """```python
 
 
 def _card(
-    described: Mapping[str, Any], results: Mapping[str, Any], ends: str, task: str, use: str, licence: str
+    described: Mapping[str, Any], results: Mapping[str, Any], ends: str, task: str, licence: str, use: str
 ) -> str:
     """A model card: what it is, how it was made and judged, how to use it."""
     info = task_of(f"graphzoo.tasks.{task}")

@@ -15,19 +15,19 @@ from torch import Tensor
 
 from graphzoo.datasets import AnswerIndex, KnowledgeGraph, load_knowledge_graph, read_triples
 from graphzoo.datasets.files.cache import find_split
-from graphzoo.datasets.kg.build import build
+from graphzoo.datasets.kg.build import build, label_files, with_labels
 from graphzoo.datasets.kg.graph import SPLITS
-from graphzoo.datasets.kg.stored import label_files, with_labels
 from graphzoo.datasets.kg.triples import Columns
 from graphzoo.errors import UsageError
 from graphzoo.inference.names import Vocabulary
+from graphzoo.inference.sources import Paths, from_source
 from graphzoo.ops import RelationalGraph
 
 __all__ = ["GraphSource", "PredictionGraph", "load_graph", "stored_graph"]
 
 _logger = logging.getLogger(__name__)
 
-GraphSource = KnowledgeGraph | str | PathLike[str] | Sequence[str | PathLike[str]]
+GraphSource = KnowledgeGraph | Paths
 """A graph, a folder with train.txt (valid, test), one to three files, or the name of a data set."""
 
 
@@ -37,8 +37,8 @@ def stored_graph(run: Path) -> KnowledgeGraph:
     return KnowledgeGraph.load(second if second.is_file() else run / "graph" / "knowledge_graph.npz")
 
 
-def load_graph(source: GraphSource, relations: tuple[str, ...]) -> KnowledgeGraph:
-    """The graph of a source, its relations numbered as the model was trained with.
+def load_graph(source: GraphSource, relations: tuple[str, ...] | None) -> KnowledgeGraph:
+    """The graph of a source, its relations numbered as the model was trained with; None: as they come.
 
     Facts of a path are all passed along; a split is never drawn from them.
 
@@ -48,9 +48,10 @@ def load_graph(source: GraphSource, relations: tuple[str, ...]) -> KnowledgeGrap
     """
     if isinstance(source, KnowledgeGraph):
         return _renumber(source, relations)
-    paths = [source] if isinstance(source, str | PathLike) else list(source)
-    if len(paths) == 1 and not Path(paths[0]).exists():
-        return _renumber(_by_name(str(paths[0])), relations)
+    return _renumber(from_source(source, _by_name, lambda paths: _from_files(paths, relations)), relations)
+
+
+def _from_files(paths: Sequence[str | PathLike[str]], relations: tuple[str, ...] | None) -> KnowledgeGraph:
     if not 1 <= len(paths) <= 3:
         raise UsageError(
             f"a graph is a folder or one to three files (train, valid, test), got {len(paths)} paths"
@@ -76,15 +77,12 @@ def load_graph(source: GraphSource, relations: tuple[str, ...]) -> KnowledgeGrap
 
 
 def _by_name(name: str) -> KnowledgeGraph:
-    try:
-        graph, second = load_knowledge_graph(name)
-    except ValueError as error:
-        raise UsageError(f"{name}: neither a path nor a data set that can be loaded ({error})") from error
+    graph, second = load_knowledge_graph(name)
     return graph if second is None else second
 
 
-def _renumber(graph: KnowledgeGraph, relations: tuple[str, ...]) -> KnowledgeGraph:
-    if graph.relations == relations:
+def _renumber(graph: KnowledgeGraph, relations: tuple[str, ...] | None) -> KnowledgeGraph:
+    if relations is None or graph.relations == relations:
         return graph
     known = Vocabulary("relation", relations)
     unknown = [name for name in graph.relations if known.get(name) is None]
@@ -100,28 +98,21 @@ def _renumber(graph: KnowledgeGraph, relations: tuple[str, ...]) -> KnowledgeGra
         head, relation, tail = triples.unbind(1)
         return torch.stack([head, position[relation], tail], dim=1)
 
-    return replace(
-        graph,
-        relations=relations,
-        train=renumber(graph.train),
-        valid=renumber(graph.valid),
-        test=renumber(graph.test),
-        fingerprint="",
-    )
+    splits: Any = {split: renumber(getattr(graph, split)) for split in SPLITS}
+    return replace(graph, relations=relations, fingerprint="", **splits)
 
 
 class PredictionGraph:
-    """A knowledge graph with what scoring needs, each made at its first use.
+    """A knowledge graph with what scoring on a device needs, each made at its first use.
 
-    Args:
-        graph: The graph; its training facts pass messages, those of all splits count as known.
-        device: Where the model is.
+    Its training facts pass messages, those of all splits count as known.
     """
 
     def __init__(self, graph: KnowledgeGraph, device: torch.device) -> None:
         self.knowledge_graph = graph
         self.device = device
         self.entities = Vocabulary("entity", graph.entities, graph.entity_labels)
+        self.relations = Vocabulary("relation", graph.relations, graph.relation_labels)
 
     @cached_property
     def messages(self) -> RelationalGraph:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from graphzoo.datamodules.features import FeatureTransform
 from graphzoo.datasets import LinkGraph
 from graphzoo.errors import UsageError, check_range
-from graphzoo.inference.link_graphs import LinkGraphSource, load_link_source
 from graphzoo.inference.link_pairs import NamedPairs, encode_pairs, pairs_from_table
 from graphzoo.inference.link_scoring import LinkPlace, best_partners
-from graphzoo.inference.scoring import Columns, FilterKnown
+from graphzoo.inference.scoring import Columns, FilterKnown, check_known
+from graphzoo.inference.sources import LinkGraphSource, load_link_source
 from graphzoo.tasks import LinkPrediction
 
 if TYPE_CHECKING:
@@ -123,7 +123,8 @@ class LinkModel:
                 "predict takes one node or several nodes=[...]\n"
                 "All pairs of N nodes are N * N; for every node in turn give nodes=range(N) or all names"
             )
-        _check_options(k, known, batch_size)
+        check_range(at_least=1, k=k, batch_size=batch_size)
+        check_known("known", known)
         place = self._place(data)
         asked = place.names.find(node if nodes is None else nodes)  # type: ignore[arg-type]
         if candidates is None:
@@ -169,7 +170,7 @@ class LinkModel:
         self, pairs: NamedPairs, *, data: LinkGraphSource | None = None, batch_size: int | None = None
     ) -> Iterator[pd.DataFrame]:
         """As `score`, some ten thousand pairs at a time; names are checked before the first table."""
-        _check_options(1, "mark", batch_size)
+        check_range(at_least=1, batch_size=batch_size)
         place = self._place(data)
         index = encode_pairs(pairs, place.names)
 
@@ -207,10 +208,3 @@ class LinkModel:
         table = pd.DataFrame({**columns, **names})
         # An empty table must have the types of a full one.
         return table if place.names.are_numbers else table.astype(dict.fromkeys(nodes, "str"))
-
-
-def _check_options(k: int, known: str, batch_size: int | None) -> None:
-    check_range(at_least=1, k=k)
-    if known not in get_args(FilterKnown):
-        raise UsageError(f"known must be one of {', '.join(get_args(FilterKnown))}, got {known!r}")
-    check_range(at_least=1, batch_size=batch_size)

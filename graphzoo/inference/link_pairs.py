@@ -23,15 +23,7 @@ _COLUMNS = ("source", "target")
 
 @dataclass(frozen=True)
 class NamedPairs:
-    """Pairs by name.
-
-    Args:
-        source: Names of the first nodes.
-        target: Names of the second nodes.
-        origin: File or table, for messages.
-        first_line: Line of the first pair.
-        unit: What a line is called.
-    """
+    """Names of first and second nodes; for messages, the file or table and the line of the first pair."""
 
     source: Sequence[str]
     target: Sequence[str]
@@ -41,11 +33,7 @@ class NamedPairs:
 
 
 def read_pairs(path: Path) -> NamedPairs:
-    """Pairs of a text file, see `graphzoo.datasets.link_graph_from_files`: two columns, a header or none.
-
-    Raises:
-        UsageError: naming file and line of what cannot be read.
-    """
+    """Pairs of a text file, see `graphzoo.datasets.link_graph_from_files`: two columns, a header or none."""
     if path.is_dir():
         raise UsageError(f"{path}: a folder; give a file with one pair per line")
     pairs = read_edge_list(path)
@@ -53,11 +41,7 @@ def read_pairs(path: Path) -> NamedPairs:
 
 
 def pairs_from_table(pairs: Any) -> NamedPairs:
-    """Pairs of the path of a file, a DataFrame, an array or tensor [n, 2], or a sequence of (u, v).
-
-    Raises:
-        UsageError: if a row is not a pair, or misses a node.
-    """
+    """Pairs of the path of a file, a DataFrame, an array or tensor [n, 2], or a sequence of (u, v)."""
     if isinstance(pairs, str | PathLike):
         return read_pairs(Path(pairs))
     if hasattr(pairs, "columns") and hasattr(pairs, "iloc"):
@@ -85,9 +69,7 @@ def pairs_from_table(pairs: Any) -> NamedPairs:
 def encode_pairs(pairs: NamedPairs, nodes: NodeNames) -> Tensor:
     """Numbers of all pairs, [n, 2], int64.
 
-    Raises:
-        UsageError: if nodes are unknown: the first five with their lines and the nearest names; or if a node
-            is paired with itself.
+    Unknown nodes are refused with their lines and the nearest names, as is a node paired with itself.
     """
     problems = UnknownNames(pairs.origin, pairs.unit)
     lines = range(pairs.first_line, pairs.first_line + len(pairs.source))

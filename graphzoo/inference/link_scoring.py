@@ -48,17 +48,7 @@ class _GivenGraph(LinkDataModule):
 
 
 class LinkPlace:
-    """A graph with what scoring its pairs needs, each made at its first use.
-
-    Args:
-        task: The model.
-        graph: The graph.
-        transform: What is done to its features; None: the encoder sees none.
-        settings: How the run made batches of its pairs.
-
-    Raises:
-        UsageError: if the graph has other features than the model was trained with.
-    """
+    """A graph with what scoring its pairs needs, each made at its first use; arguments as of `LinkModel`."""
 
     def __init__(
         self,
@@ -124,10 +114,7 @@ class LinkPlace:
             batch_size: Pairs (queries of a `QueryEncoder`) at once; None chooses by memory.
 
         Returns:
-            [M], float32.
-
-        Raises:
-            UsageError: if a logit is NaN or infinite.
+            [M], float32; NaN and infinity are a `UsageError`.
         """
         check_range(at_least=1, batch_size=batch_size)
         total = torch.zeros(pairs.shape[0], dtype=torch.float64)
@@ -215,7 +202,7 @@ def best_partners(
     known: FilterKnown,
     batch_size: int | None = None,
 ) -> Iterator[Columns]:
-    """The k best partners of each node, some nodes at a time.
+    """The k best partners of each node, some nodes at a time; see `LinkModel.predict`.
 
     Args:
         place: Model and graph.
@@ -226,8 +213,7 @@ def best_partners(
         batch_size: See `LinkPlace.score`.
 
     Yields:
-        One entry per partner, by node and rank: `node`, `partner`, `rank`, `score`, `probability`, `known`.
-        One table without entries if there are no nodes.
+        One entry per partner, by node and rank; one table without entries if there are no nodes.
     """
     limit = place.pairs_at_once
     for group in torch.split(nodes, max(1, limit // candidates.numel())):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,14 +12,20 @@ from graphzoo.datasets import KnowledgeGraph, LinkGraph, NodeGraph
 from graphzoo.errors import UsageError
 from graphzoo.inference.checkpoint import build_task, find_checkpoint, read_checkpoint
 from graphzoo.inference.graphs import GraphSource, load_graph, stored_graph
-from graphzoo.inference.link_graphs import LinkGraphSource, load_link_source, stored_link_graph
 from graphzoo.inference.link_model import LinkModel
 from graphzoo.inference.model import KGModel
-from graphzoo.inference.node_graphs import NodeGraphSource, load_node_source, stored_node_graph
 from graphzoo.inference.node_model import NodeModel
+from graphzoo.inference.sources import (
+    LinkGraphSource,
+    NodeGraphSource,
+    load_link_source,
+    load_node_source,
+    stored_link_graph,
+    stored_node_graph,
+)
 
 if TYPE_CHECKING:
-    from graphzoo.tasks import LinkPrediction, NodeClassification
+    pass
 
 __all__ = ["load"]
 
@@ -33,28 +38,24 @@ _GRAPHS = {
 
 
 def load(
-    path: str | PathLike[str],
-    data: _Source | None = None,
-    *,
-    device: str = "cpu",
-    trust: bool = False,
+    path: str | PathLike[str], data: _Source | None = None, *, device: str = "cpu", trust: bool = False
 ) -> KGModel | LinkModel | NodeModel:
     """Load a trained model.
 
     Args:
-        path: A run directory, or a checkpoint file. A file outside a run directory needs `data`.
-        data: Another graph than the run's. For knowledge-graph completion a KnowledgeGraph, a folder or files
-            of triples, or the name of a data set; its relations must be among those of the training graph,
-            its entities may be others. For node classification a NodeGraph, files as for `--data nodes`, or
-            the name of a data set; its features must be those of the training graph. For link prediction a
-            LinkGraph, files as for `--data links`, or the name of a data set; its features, if the model uses
-            any, must be those of the training graph. All links of a single file pass messages.
+        path: A run directory, a checkpoint file, or the name of weights that graphzoo brings along
+            (`knowformer-any`). What lies outside a run directory needs `data`.
+        data: Another graph than the run's: a graph, files or the name of a data set. For knowledge-graph
+            completion a KnowledgeGraph, a folder or files of triples; its relations must be among those of
+            the training graph (not for `knowformer-any`), its entities may be others. For node classification
+            a NodeGraph or files as for `--data nodes`; its features must be those of the training graph. For
+            link prediction a LinkGraph or files as for `--data links`; its features, if the model uses any,
+            must be those of the training graph. All links of a single file pass messages.
         device: "cpu", "cuda", "cuda:1", ... or "auto" for the GPU if there is one.
         trust: Import classes that the checkpoint names even if they are neither registered nor imported.
 
     Returns:
-        A `KGModel`, `LinkModel` or `NodeModel`, ready to predict. Without `data`, it answers on the graph the
-        run was tested on.
+        A model, ready to predict. Without `data`, it answers on the graph the run was tested on.
 
     Raises:
         UsageError: (a ValueError) if the checkpoint is missing, damaged or unsafe, the weights do not fit
@@ -65,23 +66,35 @@ def load(
     where = _device(device)
     if data is None and run is None:
         raise UsageError(
-            f"{file} lies outside a run directory, so the graph is not known: give data= (a graph, its files "
-            "or the name of a data set), or the run directory"
+            f"{path} lies outside a run directory, so the graph is not known: give data= (a graph, its files "
+            "or the name of a data set; --data.path for the command), or the run directory"
         )
     from graphzoo.tasks import LinkPrediction, NodeClassification
 
     checkpoint = read_checkpoint(file)
     task = build_task(checkpoint, file, trust=trust).to(where)
     described = checkpoint["graphzoo"]
+    kept = run if data is None else None  # has the graph that is answered on
+    given: Any = data  # of another kind it is refused
     if isinstance(task, NodeClassification):
-        return _node_model(task, described, run, data)
+        _refuse_others(data, NodeGraph, "the model labels nodes with features")
+        projection = None if run is None else run / "graph" / "projection.npy"
+        transform = FeatureTransform.load(described["features"], projection)
+        nodes = load_node_source(given) if kept is None else stored_node_graph(kept)
+        return NodeModel(task, nodes, transform, described["classes"])
     if isinstance(task, LinkPrediction):
-        return _link_model(task, described, run, data)
+        _refuse_others(data, LinkGraph, "the model predicts links")
+        features, settings = described.get("features"), described["data"]["settings"]
+        seen = None if features is None else FeatureTransform.load(features, None)
+        if kept is None:
+            links = load_link_source(given, directed=settings.get("is_directed", False))
+        else:
+            links = stored_link_graph(kept)
+        return LinkModel(task, links, seen, settings)
     _refuse_others(data, KnowledgeGraph, "the model completes knowledge graphs")
-    relations = tuple(described["relations"])
-    source = data if data is not None or run is None else stored_graph(run)
-    assert source is not None
-    return KGModel(task, load_graph(source, relations))  # type: ignore[arg-type]  # others are refused
+    relations = None if task.query_encoder.any_relations else tuple(described["relations"])
+    facts = given if kept is None else stored_graph(kept)
+    return KGModel(task, load_graph(facts, relations))
 
 
 def _refuse_others(data: _Source | None, wanted: type, what: str) -> None:
@@ -89,35 +102,6 @@ def _refuse_others(data: _Source | None, wanted: type, what: str) -> None:
     kind = _GRAPHS.get(type(data))
     if kind is not None and not isinstance(data, wanted):
         raise UsageError(f"{what}, and data= is {kind}")
-
-
-def _node_model(
-    task: NodeClassification, described: dict[str, Any], run: Path | None, data: _Source | None
-) -> NodeModel:
-    _refuse_others(data, NodeGraph, "the model labels nodes with features")
-    projection = None if run is None else run / "graph" / "projection.npy"
-    transform = FeatureTransform.load(described["features"], projection)
-    if data is None:
-        assert run is not None
-        graph = stored_node_graph(run)
-    else:
-        graph = load_node_source(data)  # type: ignore[arg-type]
-    return NodeModel(task, graph, transform, described["classes"])
-
-
-def _link_model(
-    task: LinkPrediction, described: dict[str, Any], run: Path | None, data: _Source | None
-) -> LinkModel:
-    _refuse_others(data, LinkGraph, "the model predicts links")
-    features = described.get("features")
-    transform = None if features is None else FeatureTransform.load(features, None)
-    settings = described["data"]["settings"]
-    if data is None:
-        assert run is not None
-        graph = stored_link_graph(run)
-    else:
-        graph = load_link_source(data, directed=settings.get("is_directed", False))  # type: ignore[arg-type]
-    return LinkModel(task, graph, transform, settings)
 
 
 def _device(name: str) -> torch.device:

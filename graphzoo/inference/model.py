@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from graphzoo.inference.explain import Direction, Explanation, explain_fact
 from graphzoo.inference.graphs import GraphSource, PredictionGraph, load_graph
 from graphzoo.inference.names import Vocabulary
 from graphzoo.inference.queries import encode_facts
-from graphzoo.inference.scoring import FilterKnown, Queries, batches_of, judge_facts, top_answers
+from graphzoo.inference.scoring import FilterKnown, Queries, batches_of, check_known, judge_facts, top_answers
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,7 +36,7 @@ class KGModel:
 
     Args:
         task: The task with its weights.
-        graph: Facts and names; its relations are numbered as in training.
+        graph: Facts and names; its relations are numbered as in training, unless the encoder takes any.
 
     Raises:
         UsageError: (a ValueError) if the graph has another number of relations than the model.
@@ -44,7 +44,8 @@ class KGModel:
 
     def __init__(self, task: KGCompletion, graph: KnowledgeGraph) -> None:
         spec = task.spec
-        if spec is None or spec.num_relations != graph.num_relations:
+        free = spec is not None and task.query_encoder.any_relations
+        if not free and (spec is None or spec.num_relations != graph.num_relations):
             known = "none" if spec is None else spec.num_relations
             raise UsageError(
                 f"the graph has {graph.num_relations} relations, the model was built for {known}"
@@ -52,7 +53,7 @@ class KGModel:
         self.task = task.eval()
         self._default = PredictionGraph(graph, task.device)
         self._last: tuple[Any, PredictionGraph] | None = None
-        self._relations = Vocabulary("relation", graph.relations, graph.relation_labels)
+        self._own_relations = None if free else graph.relations
 
     def __repr__(self) -> str:
         return f"KGModel({type(self.task.encoder).__name__}, {self.graph!r})"
@@ -65,7 +66,7 @@ class KGModel:
     @property
     def vocabularies(self) -> tuple[Vocabulary, Vocabulary]:
         """The names of entities and relations."""
-        return self._default.entities, self._relations
+        return self._default.entities, self._default.relations
 
     def predict(
         self,
@@ -89,7 +90,7 @@ class KGModel:
             filter_known: What to do with facts of the graph (training, validation or test): "mark" them in
                 the column `known`, "drop" them, or "keep" them without looking them up.
             candidates: Answer with these entities only.
-            graph: Another graph with the same relations to answer on, see `graphzoo.load`.
+            graph: Another graph to answer on, see `graphzoo.load`.
             batch_size: Queries scored at a time; None chooses by memory.
 
         Returns:
@@ -107,16 +108,8 @@ class KGModel:
         """
         import pandas as pd
 
-        tables = self.predict_batches(
-            head,
-            relation,
-            tail,
-            k=k,
-            filter_known=filter_known,
-            candidates=candidates,
-            graph=graph,
-            batch_size=batch_size,
-        )
+        options: dict[str, Any] = {"k": k, "filter_known": filter_known, "candidates": candidates}
+        tables = self.predict_batches(head, relation, tail, graph=graph, batch_size=batch_size, **options)
         return pd.concat(list(tables), ignore_index=True)
 
     def predict_batches(
@@ -148,9 +141,7 @@ class KGModel:
         """As `predict_batches`, for queries that are ids already."""
         place = place or self._default
         check_range(at_least=1, k=k)
-        if filter_known not in get_args(FilterKnown):
-            choices = ", ".join(get_args(FilterKnown))
-            raise UsageError(f"filter_known must be one of {choices}, got {filter_known!r}")
+        check_known("filter_known", filter_known)
         num_entities = place.knowledge_graph.num_entities
         allowed = torch.ones(num_entities, dtype=torch.bool, device=self.task.device)
         if candidates is not None:
@@ -161,10 +152,9 @@ class KGModel:
         batches = batches_of(queries, num_entities, batch_size)
 
         def tables() -> Iterator[pd.DataFrame]:
+            options: dict[str, Any] = {"allowed": allowed, "k": k, "filter_known": filter_known}
             for batch in batches:
-                columns = top_answers(
-                    self.task, place, batch, allowed=allowed, k=k, filter_known=filter_known
-                )
+                columns = top_answers(self.task, place, batch, **options)
                 yield _answer_table(place.knowledge_graph, batch, columns, with_known=filter_known != "keep")
 
         return tables()
@@ -177,7 +167,7 @@ class KGModel:
         Args:
             triples: (head, relation, tail) by name: a list, an array [n, 3], a DataFrame, or the path of a
                 file.
-            graph: Another graph with the same relations, see `graphzoo.load`.
+            graph: Another graph, see `graphzoo.load`.
             batch_size: Distinct queries scored at a time; None chooses by memory.
 
         Returns:
@@ -202,7 +192,7 @@ class KGModel:
         place = self._place(graph)
         is_path = isinstance(triples, str | PathLike)
         facts = read_triples(Path(triples)) if is_path else triples_from_table(triples)
-        ids = encode_facts(facts, place.entities, self._relations)
+        ids = encode_facts(facts, place.entities, place.relations)
         return pd.concat(list(self.judge(ids, batch_size=batch_size, place=place)), ignore_index=True)
 
     def judge(
@@ -246,7 +236,7 @@ class KGModel:
                 one to (?, relation, tail).
             k: Most paths, facts, and attended entities of each layer.
             max_length: Most facts of a path.
-            graph: Another graph with the same relations, see `graphzoo.load`.
+            graph: Another graph, see `graphzoo.load`.
 
         Returns:
             See `Explanation`; `print` shows it, `to_table` makes one table of it.
@@ -257,7 +247,7 @@ class KGModel:
         >>> print(model.explain("steroid", "interacts_with", "enzyme", k=3))  # doctest: +SKIP
         """
         place = self._place(graph)
-        ids = [place.entities.find(head), self._relations.find(relation), place.entities.find(tail)]
+        ids = [place.entities.find(head), place.relations.find(relation), place.entities.find(tail)]
         triples = torch.tensor(ids, dtype=torch.int64)[:, None]
         return next(self.explanations(triples, [direction], k=k, max_length=max_length, place=place))
 
@@ -285,7 +275,7 @@ class KGModel:
             return self._default
         # Asking the same graph again must not read and sort it again.
         if self._last is None or self._last[0] is not graph:
-            self._last = (graph, PredictionGraph(load_graph(graph, self.graph.relations), self.task.device))
+            self._last = (graph, PredictionGraph(load_graph(graph, self._own_relations), self.task.device))
         return self._last[1]
 
     def _encode(self, place: PredictionGraph, head: Any, relation: Any, tail: Any) -> Queries:
@@ -293,7 +283,11 @@ class KGModel:
         if relation is None:
             raise UsageError("relation is missing; predict asks for heads or tails of one relation")
         columns = {"head": head, "relation": relation, "tail": tail}
-        lists = {name: list(value) for name, value in columns.items() if _is_many(value)}
+        lists = {
+            name: list(value)
+            for name, value in columns.items()
+            if isinstance(value, Iterable) and not isinstance(value, str)
+        }
         lengths = {len(value) for value in lists.values()}
         if len(lengths) > 1:
             shown = ", ".join(f"{name} {len(value)}" for name, value in lists.items())
@@ -307,7 +301,7 @@ class KGModel:
                 where = f"query {number}: " if lists else ""
                 raise UsageError(f"{where}give either head or tail, got {given}; for given facts use score()")
             entity.append(place.entities.find(str(t if _is_missing(h) else h)))
-            directed.append(self._relations.find(str(r)) + len(self._relations) * _is_missing(h))
+            directed.append(place.relations.find(str(r)) + len(place.relations) * _is_missing(h))
         return Queries(torch.tensor(entity, dtype=torch.int64), torch.tensor(directed, dtype=torch.int64))
 
 
@@ -338,10 +332,6 @@ def _answer_table(
 
 def _name_array(names: Sequence[str]) -> np.ndarray[Any, np.dtype[Any]]:
     return np.array(names, dtype=object)
-
-
-def _is_many(value: Any) -> bool:
-    return isinstance(value, Iterable) and not isinstance(value, str)
 
 
 def _is_missing(value: Any) -> bool:

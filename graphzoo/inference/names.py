@@ -1,13 +1,11 @@
-"""Names in, ids out: exact names first, then labels that only one name has; the nearest names for any
-other.
-"""
+"""Names in, ids out: exact names first, then labels that only one name has, else the nearest names."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,23 +13,9 @@ from torch import Tensor
 
 from graphzoo.errors import UsageError, nearest
 
-__all__ = ["Lookup", "NodeNames", "Vocabulary"]
+__all__ = ["NodeNames", "Vocabulary"]
 
 _FEW = 2_000
-
-
-class Lookup(Protocol):
-    """What finds ids of names, and explains names that have none."""
-
-    @property
-    def kind(self) -> str:
-        """What the names are names of."""
-
-    def get(self, name: str) -> int | None:
-        """The id of a name, or None."""
-
-    def explain(self, name: str) -> str:
-        """The end of a message about a name that has no id."""
 
 
 class Vocabulary:
@@ -60,10 +44,10 @@ class Vocabulary:
 
     @cached_property
     def _by_label(self) -> dict[str, list[str]]:
-        by_label: dict[str, list[str]] = {}
+        by_label = defaultdict(list)
         for name in self.names:
             if name in self.labels:
-                by_label.setdefault(self.labels[name], []).append(name)
+                by_label[self.labels[name]].append(name)
         return by_label
 
     def get(self, name: str) -> int | None:
@@ -74,18 +58,14 @@ class Vocabulary:
         return position
 
     def find(self, name: str) -> int:
-        """The id of a name or of a label that is unique.
-
-        Raises:
-            UsageError: naming the nearest names, or the names that share the label.
-        """
+        """The id of a name or of a unique label; `UsageError` with the nearest names for any other."""
         position = self.get(name)
         if position is None:
             raise UsageError(f"unknown {self.explain(name)}")
         return position
 
     def explain(self, name: str) -> str:
-        """`entity 'x'; nearest: 'y', 'z'`: the end of a message about a name that has no id."""
+        """The end of a message about a name that has no id: `entity 'x'; nearest: 'y', 'z'`."""
         sharing = self._by_label.get(name, [])
         if sharing:
             shown = ", ".join(map(repr, sharing[:3])) + (", ..." if len(sharing) > 3 else "")
@@ -100,8 +80,7 @@ class Vocabulary:
         """Up to three names or labels like `name`, the best first."""
         choices = [*self.names, *self._by_label]
         if len(choices) > _FEW:
-            # Comparing with a hundred thousand names takes seconds: take those that share most letter
-            # triples.
+            # Comparing a hundred thousand names takes seconds: take those that share most letter triples.
             wanted = _triples(name)
             shared = Counter({choice: len(wanted & _triples(choice)) for choice in choices})
             choices = [choice for choice, count in shared.most_common(_FEW // 10) if count]
@@ -146,8 +125,8 @@ class NodeNames:
             return self._vocabulary.get(str(name))
         text = str(name)
         # Python makes no number of thousands of digits.
-        short = text.isdecimal() and len(text) < 20
-        return int(text) if short and int(text) < self.num_nodes else None
+        number = int(text) if text.isdecimal() and len(text) < 20 else self.num_nodes
+        return number if number < self.num_nodes else None
 
     def explain(self, name: object) -> str:
         """The end of a message about a node that there is not."""
@@ -156,11 +135,7 @@ class NodeNames:
         return f"node {name!r}: the nodes are the numbers 0..{self.num_nodes - 1}"
 
     def find(self, nodes: str | int | Iterable[str | int]) -> Tensor:
-        """Numbers of one node or several, [n], int64.
-
-        Raises:
-            UsageError: for the first that is unknown, naming the nearest ones.
-        """
+        """Numbers of one node or several, [n], int64; `UsageError` with the nearest for unknown ones."""
         numbers = []
         for node in [nodes] if isinstance(nodes, str | int) else nodes:
             number = self.get(node)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from graphzoo.datasets import NodeGraph
 from graphzoo.datasets.files.roots import cache_root
 from graphzoo.errors import UsageError
 from graphzoo.inference.names import NodeNames
-from graphzoo.inference.node_graphs import NodeGraphSource, load_node_source
+from graphzoo.inference.sources import NodeGraphSource, load_node_source
 from graphzoo.system.memory import explain_out_of_memory
 from graphzoo.tasks.prepared_graph import PreparedGraph
 
@@ -118,17 +118,9 @@ class NodeModel:
     def embed(
         self, nodes: str | int | Iterable[str | int] | None = None, data: NodeGraphSource | None = None
     ) -> np.ndarray[Any, np.dtype[np.float32]]:
-        """The encoder's states of nodes.
-
-        Args:
-            nodes: As for `predict`.
-            data: As for `predict`.
-
-        Returns:
-            [n, D], float32, in the order of the nodes.
-        """
+        """The encoder's states of nodes, [n, D], float32, in their order; arguments as of `predict`."""
         place = self._place(data)
-        states: np.ndarray[Any, np.dtype[np.float32]] = place.states[place.find(nodes)].numpy()
+        states: np.ndarray[Any, np.dtype[np.float32]] = place.outputs.states[place.find(nodes)].numpy()
         return states
 
     def _place(self, data: NodeGraphSource | None) -> _Place:
@@ -136,17 +128,16 @@ class NodeModel:
             return self._default
         # Asking the same graph again must not encode it again; a file may hold another one by now.
         graph = load_node_source(data)
-        last = None if self._last is None else self._last.graph
-        if last is None or (last.fingerprint, last.feature_names) != (graph.fingerprint, graph.feature_names):
-            self._last = _Place(self, graph)
-        assert self._last is not None
-        return self._last
+        key, last = (graph.fingerprint, graph.feature_names), self._last
+        if last is None or (last.graph.fingerprint, last.graph.feature_names) != key:
+            last = self._last = _Place(self, graph)
+        return last
 
     def _table(self, place: _Place, index: Tensor, *, probabilities: bool, embeddings: bool) -> pd.DataFrame:
         import pandas as pd
 
         assert self.task.spec is not None
-        logits = place.logits[index]
+        logits = place.outputs.logits[index]
         names = np.array(self.class_names, dtype=object)
         columns: dict[str, Any] = {"node": place.names.of(index)}
         if self.task.spec.is_multi_label:
@@ -161,10 +152,15 @@ class NodeModel:
         if probabilities:
             columns |= {f"probability_{name}": shares[:, i].numpy() for i, name in enumerate(names)}
         if embeddings:
-            states = place.states[index]
+            states = place.outputs.states[index]
             columns |= {f"state_{i}": states[:, i].numpy() for i in range(states.shape[1])}
         # An empty table must have the types of a full one.
         return pd.DataFrame(columns).astype({"label": "str"})
+
+
+class _Outputs(NamedTuple):
+    states: Tensor  # [N, D]
+    logits: Tensor  # [N, C]
 
 
 class _Place:
@@ -177,7 +173,7 @@ class _Place:
         self._x = model.transform(graph.x, graph.feature_names)
 
     @cached_property
-    def _outputs(self) -> tuple[Tensor, Tensor]:
+    def outputs(self) -> _Outputs:
         task = self._task
         remedy = "Take another --device, or a model with less channels"
         with torch.no_grad(), explain_out_of_memory("encoding the whole graph", remedy):
@@ -188,17 +184,7 @@ class _Place:
             logits = task.decode(states)
         if not torch.isfinite(logits).all():
             raise UsageError(f"{self.graph.name}: some predictions are NaN or infinite; check its features")
-        return states.float().cpu(), logits.float().cpu()
-
-    @property
-    def states(self) -> Tensor:
-        """[N, D]."""
-        return self._outputs[0]
-
-    @property
-    def logits(self) -> Tensor:
-        """[N, C]."""
-        return self._outputs[1]
+        return _Outputs(states.float().cpu(), logits.float().cpu())
 
     def find(self, nodes: str | int | Iterable[str | int] | None) -> Tensor:
         """Numbers of nodes, [n], int64."""

@@ -28,9 +28,10 @@ def best_paths(
     k: int,
     max_length: int,
 ) -> list[WeightedPath]:
-    """Paths without repeated nodes whose edges weigh most in the mean.
+    """The k paths without repeated nodes whose edges weigh most in the mean, best first.
 
-    Exact while no hop has more than 256 chains; beyond that the lighter ones are dropped on the way.
+    Exact while no hop has more than 256 chains; beyond that the lighter ones are dropped on the way. Equal
+    weights come in the order of their edges.
 
     Args:
         edge_index: From and to, [2, E].
@@ -39,9 +40,6 @@ def best_paths(
         target: Where they end.
         k: Most paths returned.
         max_length: Most edges of a path.
-
-    Returns:
-        Best first; equal weights in the order of their edges.
     """
     order = np.argsort(edge_index[0], kind="stable")
     begins = np.searchsorted(edge_index[0][order], np.arange(int(edge_index.max(initial=0)) + 2))

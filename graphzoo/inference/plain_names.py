@@ -17,27 +17,21 @@ NAMES = "names.json"
 class PlainNames(NamedTuple):
     """What was written, in words and as lines of Python."""
 
-    described: dict[str, str]
-    """File -> what it holds."""
-    before: list[str]
-    """From names to the inputs that can be made without graphzoo."""
-    after: list[str]
-    """From scores to names."""
+    described: dict[str, str]  # file -> what it holds
+    before: list[str]  # from names to the inputs that can be made without graphzoo
+    after: list[str]  # from scores to names
 
 
 def write_names(
     folder: Path, place: str, classes: Sequence[str] = (), *, is_multi_label: bool = False
 ) -> PlainNames | None:
-    """Write `names.json` beside the files of a graph: lists of names in the order of their numbers.
+    """Write `names.json`: lists of names in the order of their numbers; None where nothing has a name.
 
     Args:
         folder: The graph of an exported model; made if need be.
         place: What the model's folder is called in the lines of Python.
         classes: Names of the classes of a node classifier; empty elsewhere.
         is_multi_label: Whether they are yes-no labels.
-
-    Returns:
-        None where nothing has a name.
     """
     opened = f"names = json.load(open({f'{place}/graph/{NAMES}'!r}, encoding='utf-8'))"
     if (folder / "knowledge_graph.npz").is_file():

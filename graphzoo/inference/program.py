@@ -20,6 +20,7 @@ from graphzoo.ops import RelationalGraph
 from graphzoo.ops.adjacency import AdjacencyOrders, PlainAdjacency
 from graphzoo.tasks import KGCompletion, LinkPrediction, NodeClassification
 from graphzoo.tasks.base import Task
+from graphzoo.tasks.draws import mean_of_draws
 from graphzoo.types import PairSubgraphs
 
 __all__ = ["DESCRIPTION", "PROGRAM", "Program", "make_program", "write_program"]
@@ -38,27 +39,36 @@ class Program(NamedTuple):
     """A module of tensors alone, and what it is to be given."""
 
     module: nn.Module
-    inputs: dict[str, tuple[Tensor, str]]
-    """Name -> example and, in words, shape and meaning, in the order of the arguments."""
-    output: str
-    """Shape and meaning of the result."""
+    inputs: dict[str, tuple[Tensor, str]]  # name -> example, and its shape and meaning in words
+    output: str  # shape and meaning of the result
 
 
-class _Queries(nn.Module):
-    """Every node's score as an answer to queries, [B, N]."""
+class _Scores(nn.Module):
+    """What an encoder, or `_States`, and the decoder behind it make of tensors."""
 
-    def __init__(self, encoder: QueryEncoder, decoder: nn.Module) -> None:
+    def __init__(self, encoder: Any, decoder: nn.Module) -> None:
         super().__init__()
         self.encoder, self.decoder = encoder, decoder
-        self.num_types = 2 * encoder.spec.num_relations
+
+
+class _Queries(_Scores):
+    """Every node's score as an answer to queries, [B, N]."""
+
+    def __init__(self, encoder: QueryEncoder, decoder: nn.Module, num_draws: int) -> None:
+        super().__init__(encoder, decoder)
+        self.num_draws = num_draws
 
     def forward(
         self, edge_index: Tensor, edge_type: Tensor, nodes: Tensor, head: Tensor, relation: Tensor
     ) -> Tensor:
-        graph = RelationalGraph.unchecked(edge_index, edge_type, nodes.shape[0], self.num_types)
-        states: Tensor = self.encoder(graph, head, relation, noise_seed=0)
-        logits: Tensor = self.decoder(states)
-        return logits
+        types = 2 * self.encoder.spec.num_relations
+        graph = RelationalGraph.unchecked(edge_index, edge_type, nodes.shape[0], types)
+
+        def score(seed: int) -> Tensor:
+            logits: Tensor = self.decoder(self.encoder(graph, head, relation, noise_seed=seed))
+            return logits
+
+        return mean_of_draws(score, self.num_draws)
 
 
 class _States(nn.Module):
@@ -82,38 +92,26 @@ class _States(nn.Module):
         return states
 
 
-class _Nodes(nn.Module):
+class _Nodes(_Scores):
     """Logits of every node, [N, C]."""
 
-    def __init__(self, states: _States, decoder: nn.Module) -> None:
-        super().__init__()
-        self.states, self.decoder = states, decoder
-
     def forward(self, x: Tensor, *graph: Tensor) -> Tensor:
-        logits: Tensor = self.decoder(self.states(x, *graph))
+        logits: Tensor = self.decoder(self.encoder(x, *graph))
         return logits
 
 
-class _NodePairs(nn.Module):
+class _NodePairs(_Scores):
     """Logits of node pairs, [B], from states of their nodes."""
-
-    def __init__(self, states: _States, decoder: nn.Module) -> None:
-        super().__init__()
-        self.states, self.decoder = states, decoder
 
     def forward(self, x: Tensor, *graph_and_ends: Tensor) -> Tensor:
         *graph, source, target = graph_and_ends
-        states = self.states(x, *graph)
+        states = self.encoder(x, *graph)
         logits: Tensor = self.decoder(states[source], states[target])
         return logits
 
 
-class _Subgraphs(nn.Module):
+class _Subgraphs(_Scores):
     """Logits of pairs, [B], from their subgraphs."""
-
-    def __init__(self, encoder: PairEncoder, decoder: nn.Module) -> None:
-        super().__init__()
-        self.encoder, self.decoder = encoder, decoder
 
     def forward(self, nodes: Tensor, adjacency: Tensor, num_nodes: Tensor, x: Tensor | None = None) -> Tensor:
         states = self.encoder(PairSubgraphs(nodes, adjacency, num_nodes), x)
@@ -123,14 +121,9 @@ class _Subgraphs(nn.Module):
 
 
 def make_program(task: Task, scale: int = 1) -> Program:
-    """The scores of a task as a module of tensors, with an example of its inputs.
+    """The scores of a trained task as a module of tensors, with an example of its inputs.
 
-    Args:
-        task: A trained task.
-        scale: How many times larger than necessary the example is.
-
-    Raises:
-        UsageError: if the task or its encoder makes no scores of tensors alone.
+    The example is `scale` times larger than necessary. What makes no scores of tensors alone is refused.
     """
     encoder = task.encoder
     if isinstance(task, KGCompletion):
@@ -140,9 +133,9 @@ def make_program(task: Task, scale: int = 1) -> Program:
                 f"{task.reverse_weight:g}\n"
                 "Export it with --to safetensors, or for forward queries with --reverse-weight 0"
             )
-        return _of_queries(task.query_encoder, task.decoder, scale)
+        return _of_queries(task.query_encoder, task.decoder, task.num_draws, scale)
     if isinstance(task, LinkPrediction) and isinstance(encoder, QueryEncoder):
-        program = _of_queries(encoder, task.decoder, scale)
+        program = _of_queries(encoder, task.decoder, task.num_draws, scale)
         text = "[B, N]: logit of the pair (head, v) for every node v, with relation 0"
         return program._replace(output=text)
     if isinstance(task, NodeClassification) and isinstance(encoder, NodeEncoder):
@@ -166,7 +159,7 @@ def make_program(task: Task, scale: int = 1) -> Program:
     )
 
 
-def _of_queries(encoder: QueryEncoder, decoder: nn.Module, scale: int) -> Program:
+def _of_queries(encoder: QueryEncoder, decoder: nn.Module, num_draws: int, scale: int) -> Program:
     num_nodes, num_edges, num_queries = scale * _NODES, scale * _EDGES, scale * _QUERIES
     types = 2 * encoder.spec.num_relations
     edges = torch.randint(num_nodes, (2, num_edges))
@@ -180,7 +173,7 @@ def _of_queries(encoder: QueryEncoder, decoder: nn.Module, scale: int) -> Progra
         "head": (torch.randint(num_nodes, (num_queries,)), "[B], int64: the node asked about"),
         "relation": (torch.randint(types, (num_queries,)), "[B], int64: relation, or inverse for heads"),
     }
-    return Program(_Queries(encoder, decoder), inputs, "[B, N]: logit of every node")
+    return Program(_Queries(encoder, decoder, num_draws), inputs, "[B, N]: logit of every node")
 
 
 def _of_subgraphs(encoder: PairEncoder, decoder: nn.Module, scale: int) -> Program:
@@ -237,14 +230,7 @@ def _graph_inputs(encoder: NodeEncoder, scale: int) -> dict[str, tuple[Tensor, s
 
 
 def write_program(task: Task, folder: Path) -> Path:
-    """Trace a task's scores and write the program with a description of its inputs.
-
-    Args:
-        task: A trained task, on the CPU.
-        folder: Where `model.pt2` and `inputs.json` go; made if need be.
-
-    Returns:
-        The program's file.
+    """Trace the scores of a task on the CPU; write the program and a description of its inputs to a folder.
 
     Raises:
         UsageError: if the encoder cannot be traced, or the program's scores are not the model's.
@@ -279,13 +265,7 @@ def write_program(task: Task, folder: Path) -> Path:
 def _trace(encoder: Any, program: Program, larger: Program) -> tuple[Any, Tensor]:
     """The traced program, and its scores of inputs of another size.
 
-    Args:
-        encoder: Draws random features once, and keeps them while it is traced.
-        program: What is traced.
-        larger: The same with inputs of another size.
-
-    Raises:
-        UsageError: if the encoder cannot be traced.
+    An encoder that draws random features draws them once, and keeps them meanwhile.
     """
     draws = hasattr(encoder, "draw_projections")
     if draws:

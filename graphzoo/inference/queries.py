@@ -6,14 +6,16 @@ import csv
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from graphzoo.datasets.kg.triples import Columns, read_bytes
+from graphzoo.datasets.files.tables import read_bytes
+from graphzoo.datasets.kg.triples import Columns
 from graphzoo.errors import UsageError
-from graphzoo.inference.names import Lookup, Vocabulary
+from graphzoo.inference.names import NodeNames, Vocabulary
 from graphzoo.inference.scoring import Queries
 
 __all__ = ["QueryFile", "UnknownNames", "encode_facts", "encode_queries", "read_names", "read_queries"]
@@ -21,24 +23,17 @@ __all__ = ["QueryFile", "UnknownNames", "encode_facts", "encode_queries", "read_
 _UNKNOWN = "?"
 _COLUMNS = ("head", "relation", "tail")
 _SHOWN = 5
+_Names = Vocabulary | NodeNames
 
 
 @dataclass
 class QueryFile:
-    """Queries by name as a file gives them, one entry per query.
-
-    Args:
-        source: The file, for messages.
-        entity: What is asked about.
-        relation: Relation names.
-        asks_tail: True for (entity, relation, ?), False for (?, relation, entity).
-        line: Line of the file.
-    """
+    """Queries by name as a file gives them, one entry per query; the file and its lines are for messages."""
 
     source: str
     entity: list[str] = field(default_factory=list)
     relation: list[str] = field(default_factory=list)
-    asks_tail: list[bool] = field(default_factory=list)
+    asks_tail: list[bool] = field(default_factory=list)  # else for the head
     line: list[int] = field(default_factory=list)
 
 
@@ -75,9 +70,9 @@ def read_queries(path: Path) -> QueryFile:
             raise UsageError(
                 f"{path}, line {line}: the relation is missing; only heads and tails can be asked for"
             )
-        if (head == _UNKNOWN) == (tail == _UNKNOWN):
-            if head == _UNKNOWN:
-                raise UsageError(f"{path}, line {line}: both head and tail are missing; give one of them")
+        if head == tail == _UNKNOWN:
+            raise UsageError(f"{path}, line {line}: both head and tail are missing; give one of them")
+        if _UNKNOWN not in (head, tail):
             raise UsageError(
                 f"{path}, line {line}: neither head nor tail is '?'; to score given facts use --score {path}"
             )
@@ -99,11 +94,7 @@ def read_names(path: Path) -> list[str]:
 
 
 def encode_queries(queries: QueryFile, entities: Vocabulary, relations: Vocabulary) -> Queries:
-    """Ids of all queries.
-
-    Raises:
-        UsageError: if any name is unknown: the first five with their lines and the nearest names.
-    """
+    """Ids of all queries; `UsageError` for unknown names, with their lines and the nearest names."""
     problems = UnknownNames(queries.source)
     entity = problems.encode(entities, queries.entity, queries.line)
     relation = problems.encode(relations, queries.relation, queries.line)
@@ -125,50 +116,32 @@ def encode_facts(facts: Columns, entities: Vocabulary, relations: Vocabulary) ->
 
 
 class UnknownNames:
-    """Unknown names of a whole file or table, so that one run shows them all.
-
-    Args:
-        source: What they come from, for the message.
-        unit: What a line of it is called.
-    """
+    """Unknown names of a whole file or table, so that one run shows them all; a line is called `unit`."""
 
     def __init__(self, source: str, unit: str = "line") -> None:
         self.source, self.unit = source, unit
-        self.first: dict[tuple[str, str], tuple[int, Lookup]] = {}
+        self.first: dict[tuple[_Names, str], int] = {}
 
-    def encode(self, vocabulary: Lookup, names: Sequence[str], lines: Sequence[int]) -> Tensor:
+    def encode(self, vocabulary: _Names, names: Sequence[str], lines: Sequence[int]) -> Tensor:
         """Ids of names, [n], int64; 0 for unknown ones, which are remembered with their first line."""
         known: dict[str, int | None] = {name: vocabulary.get(name) for name in set(names)}
-        unknown = {name for name, position in known.items() if position is None}
-        if unknown:
+        if None in known.values():
             for name, line in zip(names, lines, strict=True):
-                if name in unknown:
-                    key = (vocabulary.kind, name)
-                    self.first[key] = min(
-                        self.first.get(key, (line, vocabulary)), (line, vocabulary), key=_line
-                    )
+                if known[name] is None:
+                    key = (vocabulary, name)
+                    self.first[key] = min(self.first.get(key, line), line)
         return torch.tensor([known[name] or 0 for name in names], dtype=torch.int64)
 
     def check(self) -> None:
-        """Refuse the unknown names that were met.
-
-        Raises:
-            UsageError: naming the first five with their lines and the nearest names.
-        """
+        """Refuse unknown names that were met: the first five with their lines and the nearest names."""
         if not self.first:
             return
         count = len(self.first)
-        shown = sorted(self.first.items(), key=lambda item: _line(item[1]))[:_SHOWN]
-        lines = [
-            f"  {self.unit} {line}: {vocabulary.explain(name)}" for (_, name), (line, vocabulary) in shown
-        ]
+        shown = sorted(self.first.items(), key=itemgetter(1))[:_SHOWN]
+        lines = [f"  {self.unit} {line}: {vocabulary.explain(name)}" for (vocabulary, name), line in shown]
         more = f" (the first {_SHOWN} follow)" if count > _SHOWN else ""
         names = f"{count} names are" if count > 1 else "one name is"
         raise UsageError("\n".join([f"{self.source}: {names} unknown, nothing was computed{more}", *lines]))
-
-
-def _line(entry: tuple[int, Lookup]) -> int:
-    return entry[0]
 
 
 def _rows(path: Path, *, is_csv: bool) -> Iterator[tuple[int, list[str]]]:

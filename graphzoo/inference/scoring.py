@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -18,15 +18,7 @@ from graphzoo.types import QueryBatch
 if TYPE_CHECKING:
     from graphzoo.tasks import KGCompletion
 
-__all__ = [
-    "Columns",
-    "FilterKnown",
-    "Queries",
-    "batches_of",
-    "check_finite",
-    "judge_facts",
-    "top_answers",
-]
+__all__ = ["Columns", "FilterKnown", "Queries", "batches_of", "check_finite", "judge_facts", "top_answers"]
 
 FilterKnown = Literal["mark", "drop", "keep"]
 Columns = dict[str, np.ndarray[Any, np.dtype[Any]]]
@@ -43,15 +35,17 @@ class Queries(NamedTuple):
 
 
 def batches_of(queries: Queries, num_entities: int, batch_size: int | None) -> Iterator[Queries]:
-    """Queries in batches of the given size or one that fits into memory; one empty batch if there are none.
-
-    Raises:
-        UsageError: if the size is not positive.
-    """
+    """Queries in batches of the given size or one that fits into memory; one empty batch without queries."""
     check_range(at_least=1, batch_size=batch_size)
     size = batch_size or max(1, min(1024, _BATCH_ELEMENTS // max(1, num_entities)))
     starts = range(0, max(1, queries.entity.numel()), size)
     return (Queries(*(column[start : start + size] for column in queries)) for start in starts)
+
+
+def check_known(name: str, value: str) -> None:
+    """Refuse an option that is no `FilterKnown`."""
+    if value not in get_args(FilterKnown):
+        raise UsageError(f"{name} must be one of {', '.join(get_args(FilterKnown))}, got {value!r}")
 
 
 def check_finite(logits: Tensor) -> Tensor:
@@ -73,7 +67,7 @@ def top_answers(
     k: int,
     filter_known: FilterKnown,
 ) -> Columns:
-    """The k best answers of each query.
+    """The k best answers of each query, by query (0..B-1) and rank; see `KGModel.predict`.
 
     Args:
         task: The model.
@@ -82,10 +76,6 @@ def top_answers(
         allowed: True for the entities that may answer, [N], bool.
         k: Answers per query.
         filter_known: "drop" leaves known answers out; "keep" does not look them up.
-
-    Returns:
-        One entry per answer, by query and rank: `query` (0..B-1), `answer`, `rank`, `score`, `probability`,
-        `known`.
     """
     logits = _logits(task, place, batch)  # [B, N]
     probability = _probability(task, logits.masked_fill(~allowed, -torch.inf))
@@ -112,25 +102,17 @@ def top_answers(
 def judge_facts(
     task: KGCompletion, place: PredictionGraph, triples: Tensor, *, batch_size: int | None = None
 ) -> Columns:
-    """Score, probability, rank and novelty of given triples; each distinct (head, relation) is scored once.
+    """`score`, `probability`, `rank` (filtered and realistic) and `known` of triples [3, n], int64, [n] each.
 
-    Args:
-        task: The model.
-        place: The graph.
-        triples: Head, relation, tail, [3, n], int64.
-        batch_size: Distinct queries scored at a time.
-
-    Returns:
-        `score`, `probability`, `rank` (filtered and realistic) and `known`, [n] each.
+    Each distinct (head, relation) is scored once.
     """
     head, relation, tail = triples
     num_relations = place.knowledge_graph.num_relations
     distinct, row = torch.unique(head * num_relations + relation, return_inverse=True)
     queries = Queries(distinct // num_relations, distinct % num_relations)
     order = torch.argsort(row, stable=True)
-    score, probability = torch.empty(2, tail.numel())
-    rank = torch.empty(tail.numel(), dtype=torch.float64)
-    is_known = torch.empty(tail.numel(), dtype=torch.bool)
+    kinds = {"score": None, "probability": None, "rank": torch.float64, "known": torch.bool}
+    columns = {name: torch.empty(tail.numel(), dtype=kind) for name, kind in kinds.items()}
     done, first = 0, 0
     for batch in batches_of(queries, place.knowledge_graph.num_entities, batch_size):
         # The facts of this batch's queries: a range of those sorted by query.
@@ -153,16 +135,11 @@ def judge_facts(
         )
         known = torch.zeros(logits.shape, dtype=torch.bool)
         known[known_row, known_entity] = True
-        score[chosen] = logits.cpu()[target_row, target]
-        probability[chosen] = _probability(task, logits).cpu()[target_row, target]
-        rank[chosen] = combine_ties(best.cpu(), worst.cpu(), "realistic")
-        is_known[chosen] = known[target_row, target]
-    return {
-        "score": score.numpy(),
-        "probability": probability.numpy(),
-        "rank": rank.numpy(),
-        "known": is_known.numpy(),
-    }
+        columns["score"][chosen] = logits.cpu()[target_row, target]
+        columns["probability"][chosen] = _probability(task, logits).cpu()[target_row, target]
+        columns["rank"][chosen] = combine_ties(best.cpu(), worst.cpu(), "realistic")
+        columns["known"][chosen] = known[target_row, target]
+    return {name: column.numpy() for name, column in columns.items()}
 
 
 def _logits(task: KGCompletion, place: PredictionGraph, batch: Queries) -> Tensor:

@@ -1,30 +1,137 @@
-"""What graphs of nodes and of links share at prediction time: read again where a run read them, or given."""
+"""Graphs of nodes and of links at prediction time: read again where a run read them, or given."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
+from graphzoo.datasets import (
+    KnowledgeGraph,
+    LinkGraph,
+    LinkSplit,
+    NodeGraph,
+    link_graph_from_files,
+    load_link_graph,
+    load_node_graph,
+    node_graph_from_files,
+)
+from graphzoo.datasets.files.cache import find_split
+from graphzoo.datasets.link.edge_list import number_nodes, read_edge_list
+from graphzoo.datasets.link.pairs import distinct_links
+from graphzoo.datasets.node.own_csv import read_features
 from graphzoo.errors import UsageError
 from graphzoo.system.json_file import read_json
 from graphzoo.system.memory import raise_if_not_the_file
 
-__all__ = ["Paths", "from_source", "stored"]
+__all__ = [
+    "LinkGraphSource",
+    "NodeGraphSource",
+    "Paths",
+    "from_source",
+    "load_link_source",
+    "load_node_source",
+    "stored_link_graph",
+    "stored_node_graph",
+]
+
+_logger = logging.getLogger(__name__)
 
 Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
+NodeGraphSource = NodeGraph | Paths
+"""A graph, files as `--data nodes --data.path` takes them, or the name of a data set."""
+LinkGraphSource = LinkGraph | Paths
+"""A graph, files as `--data links --data.path` takes them, or the name of a data set."""
+
+_Graph = TypeVar("_Graph", KnowledgeGraph, LinkGraph, NodeGraph)
 
 
-class _Fingerprinted(Protocol):
-    @property
-    def fingerprint(self) -> str: ...
+def stored_node_graph(run: Path) -> NodeGraph:
+    """The graph of a run: its copy, or for a large one the data set or the files it was read from."""
+    return _stored(
+        run,
+        NodeGraph.load,
+        lambda meta: node_graph_from_files(meta["path"]),
+        lambda meta, root: load_node_graph(meta["name"], root=root, num_neighbors=meta["num_neighbors"]),
+    )
 
 
-_Graph = TypeVar("_Graph", bound=_Fingerprinted)
+def load_node_source(source: NodeGraphSource) -> NodeGraph:
+    """The graph of a source; see `from_source`."""
+    if isinstance(source, NodeGraph):
+        return source
+    return from_source(
+        source,
+        load_node_graph,
+        lambda paths: node_graph_from_files(paths[0] if len(paths) == 1 else paths, require_labels=False),
+    )
 
 
-def stored(
+def stored_link_graph(run: Path) -> LinkGraph:
+    """The graph of a run: its copy, or for a large one the data set or the files it was read from."""
+    return _stored(
+        run,
+        LinkGraph.load,
+        lambda meta: link_graph_from_files(
+            meta["path"], split_index=meta["split"]["index"], directed=meta.get("directed", False)
+        ),
+        lambda meta, root: load_link_graph(
+            meta["name"], protocol=meta["split"]["name"], split_index=meta["split"]["index"], root=root
+        ),
+    )
+
+
+def load_link_source(source: LinkGraphSource, *, directed: bool = False) -> LinkGraph:
+    """The graph of a source; see `from_source`.
+
+    All links of a single list pass messages, a split is never drawn from them. Of train, valid and test files
+    and of data sets those of the training split do, as when they are judged. Whether links have a direction
+    is said for files alone.
+    """
+    if isinstance(source, LinkGraph):
+        return source
+
+    def from_files(paths: list[str | PathLike[str]]) -> LinkGraph:
+        first = Path(paths[0]) if paths else None
+        if first is None or len(paths) > 1 or (first.is_dir() and find_split(first, "edges") is None):
+            return link_graph_from_files(paths, directed=directed)
+        return _from_one_list(first, directed=directed)
+
+    return from_source(source, load_link_graph, from_files)
+
+
+def _from_one_list(path: Path, *, directed: bool) -> LinkGraph:
+    """The graph of a file of links, or of a folder with `edges` and perhaps `nodes`."""
+    edges, nodes = path, None
+    if path.is_dir():
+        edges, nodes = find_split(path, "edges") or path, find_split(path, "nodes")
+    names, x = None, None
+    if nodes is not None:
+        names, x, _ = read_features(nodes)
+    edge_list = read_edge_list(edges)
+    node_names, pairs = number_nodes({"edges": edge_list}, names, nodes)
+    num_nodes = len(node_names)
+    links, repeated, loops = distinct_links(pairs["edges"], num_nodes, is_directed=directed)
+    _logger.info("%s: %d repeated links and %d of a node with itself dropped", edges, repeated, loops)
+    if not links.shape[0]:
+        raise UsageError(f"{edges}: holds no link between two nodes")
+    none = LinkSplit(links[:0], links[:0])
+    are_numbers = list(node_names) == [str(number) for number in range(num_nodes)]
+    return LinkGraph(
+        path.resolve().name,
+        num_nodes,
+        links,
+        none,
+        none,
+        x=x,
+        is_directed=directed,
+        node_names=() if are_numbers else node_names,
+    )
+
+
+def _stored(
     run: Path,
     load: Callable[[Path], _Graph],
     from_files: Callable[[dict[str, Any]], _Graph],
@@ -102,11 +209,7 @@ def _damaged(path: Path, problem: str) -> UsageError:
 def from_source(
     source: Paths, by_name: Callable[[str], _Graph], from_files: Callable[[list[str | PathLike[str]]], _Graph]
 ) -> _Graph:
-    """The graph of a data set, if a source is a name and no path, or of files.
-
-    Raises:
-        UsageError: if there is nothing there.
-    """
+    """The graph of a data set, if a source is a name and no path, or of files."""
     paths = [source] if isinstance(source, str | PathLike) else list(source)
     if len(paths) == 1 and not Path(paths[0]).exists():
         try:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 from graphzoo.errors import UsageError, suggestion
+from graphzoo.system.files import write_atomically
 from graphzoo.system.progress import progress
 from graphzoo.system.shown import visible
 
@@ -31,10 +32,6 @@ def check_output(path: str, *, overwrite: bool = False, inputs: Sequence[Path] =
         path: A file, or "-" for tab-separated lines on standard output.
         overwrite: Whether an existing file may be replaced.
         inputs: What is read: none of these files may be, by whatever name.
-
-    Raises:
-        UsageError: for an unknown ending, an existing or unwritable file, one that is read, or Parquet
-            without pyarrow.
     """
     if path == STANDARD_OUTPUT:
         return
@@ -71,17 +68,12 @@ def _same_file(one: Path, other: Path) -> bool:
 
 
 def write_tables(tables: Iterable[pd.DataFrame], path: str, *, spreadsheet: bool = False) -> int:
-    """Write tables one below the other; memory holds one at a time.
-
-    The file is written under another name and put in place when it is complete.
+    """Write tables one below the other; their number of rows. Memory holds one at a time.
 
     Args:
-        tables: Tables with the same columns, at least one.
+        tables: At least one, all with the same columns.
         path: A file by `check_output`'s rules, or "-".
         spreadsheet: Whether text that a spreadsheet would run as a formula gets a ' before it.
-
-    Returns:
-        Number of rows.
     """
     if path == STANDARD_OUTPUT:  # a terminal, at once or behind a pipe
         return _write_text((_changed(table, visible) for table in tables), sys.stdout, "tsv")
@@ -112,22 +104,19 @@ def _counted(tables: Iterable[pd.DataFrame], advance: Callable[[float], None]) -
 
 
 def _write_file(tables: Iterable[pd.DataFrame], path: str) -> int:
-    target = Path(path)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.part")
-    kind = _FORMATS[target.suffix.lower()]
-    try:
+    kind = _FORMATS[Path(path).suffix.lower()]
+    counts = []
+
+    def write(file: BinaryIO) -> None:
         if kind == "parquet":
-            count = _write_parquet(tables, partial)
-        else:
-            with partial.open("w", encoding="utf-8", newline="") as file:
-                count = _write_text(tables, file, kind)
-                file.flush()
-                os.fsync(file.fileno())
-        os.replace(partial, target)
-    finally:
-        with suppress(FileNotFoundError):
-            partial.unlink()
-    return count
+            counts.append(_write_parquet(tables, file))
+            return
+        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+        counts.append(_write_text(tables, text, kind))
+        text.detach()  # writes what is left, and lets the file be
+
+    write_atomically(Path(path), write)
+    return counts[0]
 
 
 def _write_text(tables: Iterable[pd.DataFrame], file: TextIO, kind: str) -> int:
@@ -143,7 +132,7 @@ def _write_text(tables: Iterable[pd.DataFrame], file: TextIO, kind: str) -> int:
     return count
 
 
-def _write_parquet(tables: Iterable[pd.DataFrame], path: Path) -> int:
+def _write_parquet(tables: Iterable[pd.DataFrame], file: BinaryIO) -> int:
     import pyarrow
     import pyarrow.parquet
 
@@ -160,7 +149,7 @@ def _write_parquet(tables: Iterable[pd.DataFrame], path: Path) -> int:
                     field.with_type(pyarrow.string()) if pyarrow.types.is_null(field.type) else field
                     for field in found
                 )
-                writer = pyarrow.parquet.ParquetWriter(path, schema)
+                writer = pyarrow.parquet.ParquetWriter(file, schema)
             writer.write_table(pyarrow.Table.from_pandas(table, schema=schema, preserve_index=False))
             count += len(table)
     finally:

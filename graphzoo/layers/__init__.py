@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from graphzoo.layers.noise import NoiseStream as NoiseStream
     from graphzoo.layers.noise import dropout as dropout
     from graphzoo.layers.noise import seeded_noise as seeded_noise
+    from graphzoo.layers.relation_graph import RelationGraph as RelationGraph
+    from graphzoo.layers.relation_graph import compare_relations as compare_relations
     from graphzoo.layers.sparse_linear import SparseLinear as SparseLinear
 
 __getattr__, __dir__, __all__ = attach(__name__)

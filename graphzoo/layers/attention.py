@@ -34,18 +34,12 @@ def masked_attention(
     for the backward pass, and what it draws does not depend on the number of threads.
 
     Args:
-        query: [B, H, Q, D].
+        query: [B, H, Q, D], as the result.
         key: [B, H, T, D].
         value: [B, H, T, D].
         mask: True where a key may be attended to, [B, T], bool; None where all may. At least one per row.
         p: Probability with which a weight is dropped, in [0, 1).
-        generator: On the device of `query`; looked at only with dropout.
-
-    Returns:
-        [B, H, Q, D].
-
-    Raises:
-        ValueError: if there is dropout and no generator.
+        generator: On the device of `query`; needed, and looked at, only with dropout.
     """
     allowed = None if mask is None else mask[:, None, None]
     if p == 0:

@@ -14,12 +14,7 @@ __all__ = ["FeatureRows"]
 
 
 class FeatureRows(nn.Module):
-    """`torch.nn.Linear` of a table's rows, each distinct one mapped once however often it is asked for.
-
-    Args:
-        in_features: F, width of the table.
-        out_features: D.
-    """
+    """`torch.nn.Linear` of a table's rows [N, F], each distinct one mapped once, however often asked for."""
 
     def __init__(self, in_features: int, out_features: int) -> None:
         super().__init__()
@@ -27,11 +22,7 @@ class FeatureRows(nn.Module):
 
     @run_eagerly
     def forward(self, x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Map rows of a table.
-
-        Args:
-            x: The table [N, F], dense or sparse CSR.
-            rows: Which rows, any shape, int64, in 0..N-1.
+        """Map rows [...], int64, of a table [N, F], dense or sparse CSR.
 
         Returns:
             Mapped rows, [U, D], and which of them each entry of `rows` is, int64: `F.embedding` takes both.

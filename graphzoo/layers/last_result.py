@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from torch import Tensor
 
@@ -20,29 +20,20 @@ class LastResult(Generic[T]):
     """
 
     def __init__(self) -> None:
-        self._key: tuple[Any, ...] = ()
+        self._references: list[weakref.ref[Tensor]] = []
+        self._versions: list[int | None] = []
         self._value: T | None = None
 
     def get(self, tensors: tuple[Tensor, ...], compute: Callable[[], T]) -> T:
         """`compute()`, or what it returned last time if it was for the same tensors."""
-        versions = tuple(_version(tensor) for tensor in tensors)
-        known = self._key
-        if (
-            len(known) == len(tensors)
-            and all(
-                reference() is tensor and version == now
-                for (reference, version), tensor, now in zip(known, tensors, versions, strict=True)
-            )
-            and self._value is not None
-        ):
-            return self._value
-        self._key, self._value = (), None
-        value = compute()
-        self._key = tuple(
-            (weakref.ref(tensor), version) for tensor, version in zip(tensors, versions, strict=True)
-        )
-        self._value = value
-        return value
+        versions = [_version(tensor) for tensor in tensors]
+        known = (reference() for reference in self._references)
+        is_same = versions == self._versions and all(a is b for a, b in zip(known, tensors, strict=True))
+        if self._value is None or not is_same:
+            self._value = None  # leaves its room to the new one
+            self._value = compute()
+            self._references, self._versions = [weakref.ref(tensor) for tensor in tensors], versions
+        return self._value
 
     def __reduce__(self) -> tuple[type[LastResult[T]], tuple[()]]:
         return type(self), ()
@@ -50,6 +41,4 @@ class LastResult(Generic[T]):
 
 def _version(tensor: Tensor) -> int | None:
     # Tensors made in inference mode have no version, and cannot be changed outside it.
-    if tensor.is_inference():
-        return None
-    return int(tensor._version)
+    return None if tensor.is_inference() else int(tensor._version)

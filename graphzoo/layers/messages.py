@@ -93,9 +93,6 @@ def recorded_messages(encoder: nn.Module, kind: type[nn.Module]) -> Iterator[Rec
         encoder: The encoder.
         kind: Its message layers: `forward(states [N, B, D], relation [R, B, D], graph, edge_mask)` returns
             `update(states, sums of messages)`.
-
-    Yields:
-        What is noted.
     """
     recorded = RecordedMessages()
     frozen = [parameter for parameter in encoder.parameters() if not parameter.requires_grad]

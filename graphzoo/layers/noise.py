@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from graphzoo.errors import check_range
 from graphzoo.ops.eager import run_eagerly
-from graphzoo.ops.random import hash_integers
+from graphzoo.ops.random import hash_numbers
 
 __all__ = ["NoiseStream", "draw_kept", "dropout", "seeded_noise"]
 
@@ -19,11 +19,10 @@ _NAMED, _COUNTED, _FIXED = 1, 2, 3
 
 
 class NoiseStream(nn.Module):
-    """Generators for one forward pass after the other.
+    """Generators for one forward pass after the other; the global random state is neither read nor changed.
 
-    The global random state is neither read nor changed. Each draw is named, by the caller or by its number:
-    the buffer `draws` counts the unnamed ones and is part of the state dict, so that training that resumes
-    from a checkpoint meets the noise it would have met without the stop.
+    Each draw is named, by the caller or by its number: the buffer `draws` counts the unnamed ones and is part
+    of the state dict, so that training that resumes from a checkpoint meets the noise it would have met.
 
     Args:
         seed: Streams of different seeds are independent.
@@ -52,7 +51,7 @@ class NoiseStream(nn.Module):
 
     def _seeded(self, device: torch.device | str, purpose: int, number: int) -> torch.Generator:
         generator = torch.Generator(device)
-        return generator.manual_seed(int(hash_integers(self.seed, purpose, number)))
+        return generator.manual_seed(hash_numbers(self.seed, purpose, number))
 
 
 def dropout(x: Tensor, p: float, generator: torch.Generator | None, training: bool) -> Tensor:
@@ -63,9 +62,6 @@ def dropout(x: Tensor, p: float, generator: torch.Generator | None, training: bo
         p: Probability of a zero, in [0, 1), taken in steps of 2^-16.
         generator: On the device of `x`; only looked at when something is drawn.
         training: False returns `x` itself.
-
-    Returns:
-        Shape of `x`.
 
     Raises:
         ValueError: if `p` is out of range, or a generator is needed and missing.
@@ -82,11 +78,7 @@ def dropout(x: Tensor, p: float, generator: torch.Generator | None, training: bo
 
 @contextmanager
 def seeded_noise(generator: torch.Generator) -> Iterator[None]:
-    """For code that draws from the global random state: lend it, seeded as the generator, and put it back.
-
-    Args:
-        generator: Its device says whose state is lent, its seed what is drawn.
-    """
+    """For code that draws from the global random state: lend it, seeded as the generator, and put it back."""
     device, seed = generator.device, generator.initial_seed()
     if device.type == "cpu":
         state = torch.default_generator.get_state()

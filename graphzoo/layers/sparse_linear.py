@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graphzoo.layers.last_result import LastResult
+from graphzoo.layers.noise import dropout
 from graphzoo.ops.sparse import SparseMatrix
 
 __all__ = ["SparseLinear"]
@@ -23,12 +24,20 @@ class SparseLinear(nn.Linear):
         super().__init__(in_features, out_features, bias)
         self._last: LastResult[SparseMatrix] = LastResult()
 
-    def forward(self, x: Tensor | SparseMatrix) -> Tensor:
-        """Map `x` [N, in_features], dense, sparse CSR or a `SparseMatrix`, to [N, out_features]."""
+    def forward(
+        self, x: Tensor | SparseMatrix, p: float = 0.0, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """Map `x` [N, in_features], dense, sparse CSR or a `SparseMatrix`, to [N, out_features].
+
+        With a generator, a share `p` of the entries is dropped first: of sparse input, of its stored values.
+        """
+        drops = generator is not None and p > 0
         if isinstance(x, Tensor):
             if x.layout is torch.strided:
-                return F.linear(x, self.weight, self.bias)
+                return F.linear(dropout(x, p, generator, drops), self.weight, self.bias)
             sparse = x
             x = self._last.get((sparse,), lambda: SparseMatrix.from_tensor(sparse))
+        if drops:
+            x = x.with_values(dropout(x.values, p, generator, True))
         out: Tensor = x.matmul(self.weight.t())
         return out if self.bias is None else out + self.bias

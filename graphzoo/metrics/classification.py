@@ -9,16 +9,13 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from graphzoo.errors import NonFiniteError
-from graphzoo.metrics.finite import no_rank
+from graphzoo.metrics.finite import first_row, require_finite
 
 __all__ = ["Accuracy", "RocAuc", "roc_auc"]
 
 
 class Accuracy(Metric):
-    """Share of right predictions: of nodes with one class each, or of all known yes-no labels.
-
-    Counts are integers and the quotient is float64, so batches and processes do not show.
-    """
+    """Share of right predictions, float64: of nodes with one class each, or of all known yes-no labels."""
 
     higher_is_better = True
     is_differentiable = False
@@ -32,16 +29,12 @@ class Accuracy(Metric):
         self.add_state("total", torch.tensor(0), dist_reduce_fx="sum")
 
     def update(self, logits: Tensor, target: Tensor) -> None:
-        """Count a batch.
-
-        Args:
-            logits: [T, C].
-            target: Classes [T], int64, or yes-no labels [T, C], float, NaN where unknown.
+        """Count logits [T, C] of classes [T], int64, or of yes-no labels [T, C], float, NaN where unknown.
 
         Raises:
             NonFiniteError: for logits that are not finite: NaN would be the class that `argmax` takes.
         """
-        _require_finite(logits)
+        require_finite(logits, first_row)
         if target.dim() == 1:
             right, known = logits.argmax(1) == target, torch.ones_like(target, dtype=torch.bool)
         else:
@@ -72,17 +65,13 @@ class RocAuc(Metric):
         self.add_state("targets", [], dist_reduce_fx="cat")
 
     def update(self, logits: Tensor, target: Tensor) -> None:
-        """Keep a batch.
-
-        Args:
-            logits: [T, 2] for classes 0 and 1, else [T, C].
-            target: Classes [T], int64, or yes-no labels [T, C], float, NaN where unknown.
+        """Keep a batch: logits as for `Accuracy`, [T, 2] for classes 0 and 1.
 
         Raises:
             NonFiniteError: for logits that are not finite: NaN would rank above all others.
             ValueError: for single-label data with other than two classes.
         """
-        _require_finite(logits)
+        require_finite(logits, first_row)
         if target.dim() == 1:
             if logits.shape[1] != 2:
                 raise ValueError(
@@ -135,9 +124,3 @@ def roc_auc(scores: Tensor, target: Tensor) -> Tensor:
     wins = doubled[positive].sum() - num_positive * (num_positive + 1)
     area: Tensor = wins.double() / (2 * num_positive * num_negative).double()
     return area
-
-
-def _require_finite(logits: Tensor) -> None:
-    broken = ~torch.isfinite(logits)
-    if bool(broken.any()):
-        raise no_rank(broken, f"in row {int(broken.any(1).nonzero()[0])}")

@@ -17,7 +17,7 @@ from torchmetrics.utilities.distributed import gather_all_tensors
 
 from graphzoo.errors import NonFiniteError
 from graphzoo.metrics.classification import roc_auc
-from graphzoo.metrics.finite import no_rank
+from graphzoo.metrics.finite import require_finite
 
 __all__ = ["HITS", "LinkMetric", "check_name", "link_figures", "link_ranks"]
 
@@ -25,11 +25,7 @@ HITS = (1, 3, 10, 20, 50, 100)
 
 
 def check_name(metric: str) -> None:
-    """Refuse the name of a metric that there is not.
-
-    Raises:
-        ValueError: naming those that there are.
-    """
+    """Raise `ValueError` for the name of a metric that there is not."""
     name, at, k = metric.partition("@")
     if name in ("mrr", "auroc", "ap") and not at:
         return
@@ -107,8 +103,7 @@ def link_figures(positive: Tensor, negative: Tensor, hits: Sequence[int] = HITS)
     ranks = (optimistic + pessimistic).double() / 2
     figures = {"mrr": (1 / ranks).sum() / ranks.numel()}
     judged = pessimistic if negative.dim() == 1 else ranks
-    for k in hits:
-        figures[f"hits@{k}"] = (judged <= k).double().mean()
+    figures |= {f"hits@{k}": (judged <= k).double().mean() for k in hits}
     pool = negative[~negative.isnan()] if negative.dim() == 1 else negative.new_empty(0)
     if pool.numel():
         scores = torch.cat([positive, pool])
@@ -161,11 +156,7 @@ class LinkMetric(Metric):
         self.add_state("rows", default=[], dist_reduce_fx="cat")
 
     def update(self, scores: Tensor, index: Tensor) -> None:
-        """Add scored pairs.
-
-        Args:
-            scores: [B].
-            index: Number of each pair, [B], int64.
+        """Add scores [B] of pairs by their numbers `index` [B], int64.
 
         Raises:
             NonFiniteError: for scores that are not finite: they have no rank.
@@ -173,16 +164,13 @@ class LinkMetric(Metric):
         """
         if scores.shape != index.shape or scores.dim() != 1:
             raise ValueError(f"scores {list(scores.shape)} and index {list(index.shape)} must both be [B]")
-        broken = ~torch.isfinite(scores)
-        if bool(broken.any()):
-            raise no_rank(broken, f"that of pair {int(index[broken][0])}")
+        require_finite(scores, lambda broken: f"that of pair {int(index[broken][0])}")
         self.rows.append(torch.stack([index.double(), scores.double()], dim=1))
 
     def compute(self) -> dict[str, Tensor]:
-        """See `link_figures`.
+        """See `link_figures`; nothing without a positive that can be ranked.
 
-        Pairs that were not scored (limited batches) are left out, and positives none of whose negatives were
-        scored; without any positive left there is no figure.
+        Pairs that were not scored (limited batches) are left out, and positives none of whose negatives were.
         """
         positive, negative = self._merged()
         seen, ranked = ~positive.isnan(), ~negative.isnan()
@@ -198,7 +186,7 @@ class LinkMetric(Metric):
     def scores(self) -> tuple[Tensor, Tensor]:
         """Mean scores of positives [P] and negatives [Q] or [P, K], float64, NaN where nothing was scored.
 
-        They are gathered from all processes, so every process has to call this.
+        Every process has to call this.
         """
         with self.sync_context(dist_sync_fn=self.dist_sync_fn):
             return self._merged()

@@ -57,12 +57,12 @@ class RankingMetric(Metric):
         self.add_state("rows", default=[], dist_reduce_fx="cat")
 
     def update(self, optimistic: Tensor, pessimistic: Tensor, index: Tensor) -> None:
-        """Add the ranks of a batch.
+        """Add the ranks of a batch, [T], int64.
 
         Args:
-            optimistic: One-based, [T], int64.
-            pessimistic: At least the optimistic rank, [T], int64.
-            index: Number of each target in the whole split (`QueryBatch.target_index`), [T], int64.
+            optimistic: One-based.
+            pessimistic: At least the optimistic rank.
+            index: Number of each target in the whole split (`QueryBatch.target_index`).
 
         Raises:
             ValueError: if shapes differ, a tensor is not int64, or a rank is impossible.
@@ -88,12 +88,30 @@ class RankingMetric(Metric):
         return {name: torch.tensor(value, dtype=torch.float64) for name, value in values.items()}
 
     def ranks(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Optimistic ranks, pessimistic ranks and index of all targets, in index order, [T] each, int64.
+        """Optimistic and pessimistic ranks and index of all targets, in index order, [T] each, int64.
 
-        They are gathered from all processes, so every process has to call this.
+        Every process has to call this.
         """
         with self.sync_context(dist_sync_fn=self.dist_sync_fn):
             return self._merged()
+
+    def compute_parts(self, starts: Sequence[int]) -> list[dict[str, Tensor] | None]:
+        """`compute` for each of several parts; None for a part that has no target.
+
+        Args:
+            starts: Index at which each part begins, ascending; it ends where the next one begins.
+        """
+        optimistic, pessimistic, index = self.ranks()
+        part = torch.bucketize(index.contiguous(), torch.tensor(starts[1:]), right=True)
+        figures: list[dict[str, Tensor] | None] = []
+        for number in range(len(starts)):
+            mine = part == number
+            if not bool(mine.any()):
+                figures.append(None)
+                continue
+            values = summarize_ranks(optimistic[mine], pessimistic[mine], ties=self.ties, hits=self.hits)
+            figures.append({name: torch.tensor(value, dtype=torch.float64) for name, value in values.items()})
+        return figures
 
     def table(self, triples: Tensor, relations: Sequence[str]) -> list[dict[str, Any]]:
         """Rows per relation and direction, see `group_table`; every process has to call this."""
@@ -127,9 +145,6 @@ class HitsAtK(RankingMetric):
         ties: Tie rule of `compute`, as in `RankingMetric`.
         **kwargs: Passed on to `torchmetrics.Metric`.
 
-    Raises:
-        ValueError: for a `k` below 1, or an unknown tie rule.
-
     >>> metric = HitsAtK(3)
     >>> metric.update(torch.tensor([1, 2]), torch.tensor([1, 4]), torch.tensor([0, 1]))
     >>> metric.compute().item()
@@ -141,9 +156,5 @@ class HitsAtK(RankingMetric):
         self.k = k
 
     def compute(self) -> Tensor:  # type: ignore[override]  # one number where the other has several
-        """Share of targets ranked k or better, a float64 scalar on the CPU.
-
-        Raises:
-            ValueError: as `RankingMetric.compute`.
-        """
+        """Share of targets ranked k or better, a float64 scalar on the CPU."""
         return super().compute()[f"hits@{self.k}"]

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from graphzoo.metrics.finite import no_rank
+from graphzoo.metrics.finite import first_row, require_finite
 from graphzoo.system.memory import Halves
 from graphzoo.types import QueryBatch
 
@@ -20,11 +20,7 @@ Ties = Literal["realistic", "optimistic", "pessimistic"]
 def combine_ties(
     optimistic: Tensor, pessimistic: Tensor, ties: Ties, *, dtype: torch.dtype = torch.float64
 ) -> Tensor:
-    """The rank that the tie rule makes of the best and the worst one, same shape.
-
-    Raises:
-        ValueError: if `ties` is not one of the three rules.
-    """
+    """The rank that the tie rule makes of the best and the worst one; `ValueError` for another."""
     if ties == "realistic":
         return (optimistic + pessimistic).to(dtype) / 2
     if ties == "optimistic":
@@ -72,7 +68,7 @@ def filtered_ranks(
             f"got {filter_mask.dtype} {list(filter_mask.shape)}"
         )
     _require_range("target", target, num_entities)
-    _require_finite(scores)
+    require_finite(scores, first_row)
     column = target.unsqueeze(1)
     masked = filter_mask.gather(1, column).squeeze(1)
     if bool(masked.any()):
@@ -109,7 +105,7 @@ def rank_targets(scores: Tensor, batch: QueryBatch, *, max_bytes: int = 64 * 2**
     if max_bytes < 1:
         raise ValueError(f"max_bytes must be positive, got {max_bytes}")
     _require_batch(scores, batch)
-    _require_finite(scores, batch.head, batch.relation)
+    require_finite(scores, lambda broken: _first_query(broken, batch))
     own = scores[batch.target_row, batch.target]  # [T]
     above, level = _count_all(scores, batch.target_row, own, max_bytes)
     known_above, known_level = _count_known(scores, batch, own, max_bytes)
@@ -192,32 +188,14 @@ def _require_batch(scores: Tensor, batch: QueryBatch) -> None:
             f"scores has {num_queries} rows, the batch {batch.head.numel()} heads "
             f"and {batch.relation.numel()} relations"
         )
-    if batch.target.dim() != 1 or batch.target.shape != batch.target_row.shape:
-        raise ValueError(
-            f"target {list(batch.target.shape)} and target_row {list(batch.target_row.shape)} differ"
-        )
-    if batch.known_entity.dim() != 1 or batch.known_entity.shape != batch.known_row.shape:
-        raise ValueError(
-            f"known_entity {list(batch.known_entity.shape)} and "
-            f"known_row {list(batch.known_row.shape)} differ"
-        )
-    _require_range("target_row", batch.target_row, num_queries)
-    _require_range("known_row", batch.known_row, num_queries)
-    _require_range("target", batch.target, num_entities)
-    _require_range("known_entity", batch.known_entity, num_entities)
+    for name, row_name in (("target", "target_row"), ("known_entity", "known_row")):
+        entity, row = getattr(batch, name), getattr(batch, row_name)
+        if entity.dim() != 1 or entity.shape != row.shape:
+            raise ValueError(f"{name} {list(entity.shape)} and {row_name} {list(row.shape)} differ")
+        _require_range(row_name, row, num_queries)
+        _require_range(name, entity, num_entities)
 
 
-def _require_finite(scores: Tensor, head: Tensor | None = None, relation: Tensor | None = None) -> None:
-    """Raise on NaN and infinity: comparisons with NaN are false, so that a broken model would rank first."""
-    if not scores.numel():
-        return
-    # aminmax hands NaN on and needs no second [B, N] tensor, which isfinite would.
-    low, high = torch.aminmax(scores)
-    if bool(torch.isfinite(low)) and bool(torch.isfinite(high)):
-        return
-    broken = ~torch.isfinite(scores)
+def _first_query(broken: Tensor, batch: QueryBatch) -> str:
     row = int(broken.any(dim=1).nonzero()[0])
-    query = (
-        "" if head is None or relation is None else f" (head {int(head[row])}, relation {int(relation[row])})"
-    )
-    raise no_rank(broken, f"in row {row}{query}")
+    return f"in row {row} (head {int(batch.head[row])}, relation {int(batch.relation[row])})"

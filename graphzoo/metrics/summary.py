@@ -17,7 +17,7 @@ __all__ = ["group_table", "summarize_ranks", "tie_share"]
 def summarize_ranks(
     optimistic: Tensor, pessimistic: Tensor, *, ties: Ties = "realistic", hits: Sequence[int] = (1, 3, 10)
 ) -> dict[str, float]:
-    r"""Mean rank, mean reciprocal rank and Hits@k.
+    r"""Mean rank, mean reciprocal rank and Hits@k: `mr`, `mrr`, `hits@<k>` for each k of `hits`.
 
     .. math:: \mathrm{MR} = \tfrac1T \sum_i \rho_i, \quad \mathrm{MRR} = \tfrac1T \sum_i \rho_i^{-1}, \quad
               \mathrm{Hits@}k = \tfrac1T |\{i : \rho_i \le k\}|
@@ -29,9 +29,6 @@ def summarize_ranks(
         pessimistic: Worst one, [T].
         ties: Which of the ranks, or their mean.
         hits: The k of Hits@k.
-
-    Returns:
-        `mr`, `mrr`, `hits@<k>` for each k.
 
     Raises:
         ValueError: if there is no rank, or the two tensors differ in shape.
@@ -97,12 +94,14 @@ def group_table(
             chosen = of_relation & of_direction
             if not bool(chosen.any()):
                 continue
-            figures = summarize_ranks(best[chosen], worst[chosen], ties=ties, hits=hits)
-            share = tie_share(best[chosen], worst[chosen])
             rows.append(
-                {"relation": name, "direction": direction, "count": int(chosen.sum())}
-                | figures
-                | {"tie_share": share}
+                {
+                    "relation": name,
+                    "direction": direction,
+                    "count": int(chosen.sum()),
+                    **summarize_ranks(best[chosen], worst[chosen], ties=ties, hits=hits),
+                    "tie_share": tie_share(best[chosen], worst[chosen]),
+                }
             )
     return rows
 

@@ -14,6 +14,7 @@ from graphzoo.ops.attention import (
 )
 from graphzoo.ops.cosine_attention import averaged_cosine_attention, cosine_linear_attention
 from graphzoo.ops.denoise import cached_denoise, denoise_features
+from graphzoo.ops.eager import fused_export
 from graphzoo.ops.kernelized_attention import (
     kernelized_edge_weights,
     kernelized_softmax,
@@ -35,6 +36,7 @@ __all__ = [
     "cosine_linear_attention",
     "denoise_features",
     "exponential_attention",
+    "fused_export",
     "kernelized_edge_weights",
     "kernelized_softmax",
     "map_rows",

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from graphzoo.errors import check_range
-from graphzoo.ops.sparse import SparseMatrix, check_edges, without_beta_warning
+from graphzoo.ops.relational_spmm.graph import check_edges
+from graphzoo.ops.sparse import SparseMatrix, without_beta_warning
 
 __all__ = ["AdjacencyOrders", "PlainAdjacency", "SparseAdjacency", "adjacency_orders", "normalized_adjacency"]
 
@@ -49,11 +50,7 @@ class PlainAdjacency(SparseAdjacency):
     """The same matrix with loops added, by torch's own operations and without looking at values.
 
     For programs that are traced: only `matmul` and `row_sums` are there, and `matmul` holds an [E, D] table.
-
-    Args:
-        edge_index: Distinct edges without loops, [2, E], int64.
-        num_nodes: N.
-        dtype: Of the values.
+    The edges [2, E], int64, are distinct and no loops.
     """
 
     def __init__(self, edge_index: Tensor, num_nodes: int, dtype: torch.dtype) -> None:
@@ -95,7 +92,7 @@ def normalized_adjacency(
         dtype: Of the values.
 
     Returns:
-        The matrix [N, N]; row v holds the edges u -> v.
+        [N, N]; row v holds the edges u -> v.
 
     Raises:
         ValueError: for a wrong shape or dtype, or a node out of range.
@@ -116,28 +113,24 @@ def adjacency_orders(
         dtype: Of the values.
 
     Returns:
-        R matrices [N, N], each normalised by its own degrees. Memory grows with the number of such pairs; a
-        warning is logged before it becomes large.
+        R matrices [N, N], each normalised by its own degrees; a warning is logged before they become large.
 
     Raises:
         ValueError: as for `normalized_adjacency`, or for a negative `num_orders`.
     """
     check_range(at_least=0, num_orders=num_orders)
     orders: list[SparseAdjacency] = []
-    if num_orders:
-        row, col = _pattern(edge_index, num_nodes, self_loops=True)
-        orders.append(SparseAdjacency.from_pattern(row, col, num_nodes, dtype=dtype))
-        for order in range(2, num_orders + 1):
+    for order in range(1, num_orders + 1):
+        if order == 1:
+            row, col = _pattern(edge_index, num_nodes, self_loops=True)
+        else:
             if (pairs := _most_pairs(row, col, num_nodes)) > _MANY_PAIRS:
                 _log.warning(
-                    "adjacency order %d joins up to %s pairs of nodes: %.0f GB, and several times that while "
-                    "it is made; fewer orders (NodeFormer's rb_order) need less",
-                    order,
-                    f"{pairs:,}",
-                    pairs * 8e-9,
+                    f"adjacency order {order} joins up to {pairs:,} pairs of nodes: {pairs * 8e-9:.0f} GB, "
+                    "and several times that while it is made; fewer orders (NodeFormer's rb_order) need less"
                 )
             row, col = _square_pattern(row, col, num_nodes)
-            orders.append(SparseAdjacency.from_pattern(row, col, num_nodes, dtype=dtype))
+        orders.append(SparseAdjacency.from_pattern(row, col, num_nodes, dtype=dtype))
     return AdjacencyOrders(orders)
 
 

@@ -44,14 +44,10 @@ def _normalize(x: Tensor, blocks: Tensor) -> Tensor:
 def sum_prototypes(
     query: Tensor, key: Tensor, value: Tensor, num_heads: int, norm: AttentionNorm
 ) -> tuple[Tensor, ...]:
-    """What Eq. 10 needs to know of all entities, as sums over the given rows; heads are blocks of channels.
+    """What Eq. 10 needs to know of all entities, as sums over rows [n, B, D]; heads are blocks of channels.
 
-    Args:
-        query: [n, B, D]; looked at for "fro" only.
-        key: [n, B, D].
-        value: [n, B, D].
-        num_heads: H, a divisor of D.
-        norm: "l2" normalises each key here, "fro" is applied to the finished sums by `apply_prototypes`.
+    "l2" normalises each key here and does not look at queries; "fro" is applied to the finished sums by
+    `apply_prototypes`.
 
     Returns:
         Sums of keys [B, D], of key-value products [B, D, D] (meaningful within a head), of values [B, D], and
@@ -76,29 +72,15 @@ def apply_prototypes(
     num_heads: int,
     norm: AttentionNorm,
 ) -> Tensor:
-    """Attention output of some rows from the sums over all rows (Eq. 10).
-
-    Args:
-        query: [n, B, D], not yet normalised.
-        value: [n, B, D].
-        sums: Result of `sum_prototypes` over all N entities.
-        num_nodes: N.
-        num_heads: H.
-        norm: As for `sum_prototypes`.
-
-    Returns:
-        [n, B, D].
-    """
+    """Attention output (Eq. 10) of rows [n, B, D] from `sum_prototypes` over all N entities, [n, B, D]."""
     key_sum, product, value_sum = sums[:3]
     blocks = _head_blocks(query.shape[-1], num_heads, query)
     product = product * (blocks @ blocks.t())
     if norm == "l2":
         query = _normalize(query, blocks)
     else:
-        scale = (
-            sums[3].clamp_min(_EPS) * sums[4].clamp_min(_EPS)
-        ).rsqrt() @ blocks.t()  # 1 / (|K| |Q|), [B, D]
-        query = query * scale
+        squares = sums[3].clamp_min(_EPS) * sums[4].clamp_min(_EPS)
+        query = query * (squares.rsqrt() @ blocks.t())  # divided by |K| |Q|, [B, D]
     numerator = torch.bmm(query.transpose(0, 1), product).transpose(0, 1) + value_sum + num_nodes * value
     return numerator * ((query * key_sum @ blocks + 2 * num_nodes).reciprocal() @ blocks.t())
 
@@ -143,13 +125,7 @@ def prototype_attention(query: Tensor, key: Tensor, value: Tensor, *, norm: Atte
 def prototype_attention_weights(
     query: Tensor, key: Tensor, node: Tensor, *, norm: AttentionNorm = "l2"
 ) -> Tensor:
-    """Rows of the N x N matrix that `prototype_attention` never forms: times the values, its output.
-
-    Args:
-        query: [N, B, H, D].
-        key: [N, B, H, D].
-        node: The node whose row is wanted, one for each of the B queries, [B], int64.
-        norm: As for `prototype_attention`.
+    """Rows of the N x N matrix that `prototype_attention` never forms: of one node per query, `node` [B].
 
     Returns:
         Weights of all N nodes, [N, B, H]; those of a query and head sum to 1. A node's own value has N more
@@ -170,15 +146,9 @@ def prototype_attention_weights(
 
 
 def exponential_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    r"""The full exponential kernel :math:`\kappa = \exp(q \cdot k / \sqrt D)` of Eq. 7: quadratic.
+    r"""The full exponential kernel :math:`\kappa = \exp(q \cdot k / \sqrt D)` of Eq. 7 on [N, B, H, D].
 
-    Args:
-        query: [N, B, H, D].
-        key: [N, B, H, D].
-        value: [N, B, H, D].
-
-    Returns:
-        [N, B, H, D]. Memory grows with N^2 times B times H.
+    Quadratic: memory grows with N^2 times B times H.
     """
     _check(query, key, value)
     num_nodes = query.shape[0]
@@ -205,10 +175,10 @@ def random_feature_attention(query: Tensor, key: Tensor, value: Tensor, projecti
     """
     _check(query, key, value)
     scale = query.shape[-1] ** -0.25
-    q = (query * scale) @ projection.t() - (query * scale).square().sum(
-        -1, keepdim=True
-    ) / 2  # log phi, [N, B, H, M]
-    k = (key * scale) @ projection.t() - (key * scale).square().sum(-1, keepdim=True) / 2
+    scaled = query * scale, key * scale
+    q, k = (
+        x @ projection.t() - x.square().sum(-1, keepdim=True) / 2 for x in scaled
+    )  # log phi, [N, B, H, M]
     # Exponents relative to the largest of each query, and of all keys per query and head; what was taken out
     # of the products is weighed against the N v_u term in the end, where neither side can overflow.
     q_max = q.detach().amax(-1, keepdim=True)

@@ -91,10 +91,11 @@ def averaged_cosine_attention(
     bias: float = 1.0,
     eps: float = 1e-6,
 ) -> Tensor:
-    """Mean over heads that look at one value through similarity maps of their own (Eq. 25 and 35).
+    """Mean over heads that look at one value through similarity maps of their own (Eq. 25 and 35), [N, C].
 
-    The same as `cosine_linear_attention` on queries and keys [N, H, D] with the value repeated, then averaged
-    over H, but no tensor of that size is made or kept: queries and keys are computed again where needed.
+    The same as `cosine_linear_attention`, which tells of norm, bias and eps, on queries and keys [N, H, D]
+    with the value repeated, averaged over H; but queries and keys are computed again where needed, and no
+    tensor of that size is made.
 
     Args:
         states: What queries and keys are made of, [N, D].
@@ -102,15 +103,9 @@ def averaged_cosine_attention(
         query_map: () for the states themselves (one head), (w [H, D],) for their product with a vector,
             (W [H, D, D], b [H, D]) for a linear layer per head as in `torch.nn.functional.linear`.
         key_map: Likewise; None takes the query's.
-        norm: See `cosine_linear_attention`.
-        bias: See `cosine_linear_attention`.
-        eps: See `cosine_linear_attention`.
-
-    Returns:
-        [N, C], in the dtype of `value`.
-
-    Raises:
-        ValueError: for an unknown norm or eps outside (0, bias).
+        norm: "l2" or "fro".
+        bias: The constant c.
+        eps: Lower bound of the weights.
     """
     check_settings(norm, bias, eps)
     num_nodes, num_query = states.shape[0], len(query_map)
@@ -146,59 +141,23 @@ def averaged_cosine_attention(
 
 
 def cosine_attention_weights(
-    query: Tensor,
-    key: Tensor,
-    pairs: Tensor,
-    *,
-    norm: CosineNorm = "l2",
-    bias: float = 1.0,
-    eps: float = 1e-6,
+    query: Tensor, key: Tensor, pairs: Tensor, *, norm: CosineNorm, bias: float, eps: float
 ) -> Tensor:
-    """The normalised weights with which the first node of a pair looks at the second, for pictures.
-
-    Args:
-        query: [N, H, D].
-        key: [N, H, D].
-        pairs: Node numbers [2, P], int64.
-        norm: See `cosine_linear_attention`.
-        bias: See `cosine_linear_attention`.
-        eps: See `cosine_linear_attention`.
-
-    Returns:
-        [P, H].
-    """
+    """The normalised weights with which the first node of each pair [2, P] looks at the second, [P, H]."""
     query, key = _normalized(query, key, norm, bias, eps)
     total = bias * key.shape[0] + (query * key.sum(0)).sum(-1)  # [N, H]
     chunk = max(1, 2**24 // max(1, key[0].numel()))
-    parts = []
-    for part in torch.split(pairs, chunk, dim=1):
-        first, second = part
-        parts.append((bias + (query[first] * key[second]).sum(-1)) / total[first])
+    parts = [
+        (bias + (query[first] * key[second]).sum(-1)) / total[first]
+        for first, second in torch.split(pairs, chunk, dim=1)
+    ]
     return torch.cat(parts)
 
 
 def cosine_attention_rows(
-    query: Tensor,
-    key: Tensor,
-    nodes: Tensor,
-    *,
-    norm: CosineNorm = "l2",
-    bias: float = 1.0,
-    eps: float = 1e-6,
+    query: Tensor, key: Tensor, nodes: Tensor, *, norm: CosineNorm, bias: float, eps: float
 ) -> Tensor:
-    """The normalised weights with which some nodes look at all, for pictures.
-
-    Args:
-        query: [N, H, D].
-        key: [N, H, D].
-        nodes: Those who look, [Q], int64.
-        norm: See `cosine_linear_attention`.
-        bias: See `cosine_linear_attention`.
-        eps: See `cosine_linear_attention`.
-
-    Returns:
-        [H, Q, N].
-    """
+    """The normalised weights with which some nodes [Q] look at all, [H, Q, N]."""
     query, key = _normalized(query, key, norm, bias, eps)
     weights = bias + torch.einsum("qhd,nhd->hqn", query[nodes], key)
     return weights / weights.sum(-1, keepdim=True)
@@ -211,9 +170,11 @@ def _normalized(
     check_settings(norm, bias, eps)
     axes = -1 if norm == "l2" else (0, 2)
     scale = (bias - eps) ** 0.5
-    wide = (_wide(query), _wide(key))
-    normalized = [scale * x * _inverse_norm((x * x).sum(axes, keepdim=True)) for x in wide]
-    return normalized[0], normalized[1]
+    query, key = _wide(query), _wide(key)
+    return (
+        scale * query * _inverse_norm((query * query).sum(axes, keepdim=True)),
+        scale * key * _inverse_norm((key * key).sum(axes, keepdim=True)),
+    )
 
 
 def similarity_map(states: Tensor, weights: Sequence[Tensor], head: int) -> Tensor:

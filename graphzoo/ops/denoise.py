@@ -49,8 +49,8 @@ def denoise_features(
 ) -> Tensor:
     """Denoised features (Eq. 29) in O(K E F) time; beside `x` and the result, memory is bounded.
 
-    An edge counts once and in both directions, whatever `edge_index` says; a node without edges keeps its
-    features. No gradient flows to `x`.
+    An edge counts once and in both directions; a node without edges keeps its features. No gradient flows to
+    `x`.
 
     Args:
         x: Features [N, F], dense or sparse; the work is done on its device.
@@ -59,8 +59,7 @@ def denoise_features(
         num_iterations: K, at least 0.
         self_loops: Whether A has them, as the paper's. Without, a node without edges keeps gamma of its
             features.
-        out: Where to write, [N, F], for instance a memory-mapped file; None makes a tensor on the device of
-            `x`.
+        out: Where to write, [N, F], for instance a memory-mapped file; None makes a tensor.
 
     Returns:
         Dense [N, F]; float64 for float64 `x`, else float32.
@@ -78,7 +77,7 @@ def denoise_features(
             "make it like the features"
         )
     with torch.no_grad():
-        adjacency = _adjacency(edge_index, x, self_loops, dtype)
+        adjacency = _adjacency(edge_index.to(x.device), x.shape[0], self_loops, dtype)
         with progress("denoising features", x.shape[1] * num_iterations) as advance:
             for columns, chunk in _column_chunks(x, dtype):
                 parts = []
@@ -109,11 +108,11 @@ def cached_denoise(
     wait. A folder that cannot be written to costs a warning in the log, no more.
 
     Args:
-        x: See `denoise_features`.
-        edge_index: See `denoise_features`.
-        gamma: See `denoise_features`.
-        num_iterations: See `denoise_features`.
-        self_loops: See `denoise_features`.
+        x: See `denoise_features`, also for the next four.
+        edge_index: [2, E], int64.
+        gamma: Weight of the node's own features.
+        num_iterations: K.
+        self_loops: Whether A has them.
         cache: Folder of the files; None keeps nothing.
         memory_map_bytes: A larger result is written to its file chunk by chunk and mapped from there, if the
             features are on the CPU. Changing its values in place changes this process's copy, never the file.
@@ -155,12 +154,11 @@ def _result_dtype(x: Tensor) -> torch.dtype:
     return torch.float64 if x.dtype == torch.float64 else torch.float32
 
 
-def _adjacency(edge_index: Tensor, x: Tensor, self_loops: bool, dtype: torch.dtype) -> SparseAdjacency:
-    edge_index = edge_index.to(x.device)
+def _adjacency(edge_index: Tensor, num_nodes: int, self_loops: bool, dtype: torch.dtype) -> SparseAdjacency:
     if not self_loops:
         edge_index = edge_index[:, edge_index[0] != edge_index[1]]
     edge_index = torch.cat([edge_index, edge_index.flip(0)], dim=1)
-    return normalized_adjacency(edge_index, x.shape[0], self_loops=self_loops, dtype=dtype)
+    return normalized_adjacency(edge_index, num_nodes, self_loops=self_loops, dtype=dtype)
 
 
 def _cache_width(chunk: Tensor) -> int:

@@ -33,21 +33,14 @@ _GPU_BLOCK = 1 << 26
 
 
 def kernelized_softmax(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    projection: Tensor,
-    *,
-    tau: float,
-    gumbel: Tensor | None = None,
+    query: Tensor, key: Tensor, value: Tensor, projection: Tensor, *, tau: float, gumbel: Tensor | None = None
 ) -> Tensor:
     r"""Kernelized Gumbel-softmax: what each node receives from all nodes, in O(N) (Eq. 17).
 
     .. math:: z_u = \frac 1K \sum_k \frac{\phi(q_u)^\top \sum_v e^{g_{kv} / \tau} \phi(k_v) v_v^\top}
         {\phi(q_u)^\top \sum_v e^{g_{kv} / \tau} \phi(k_v)}
 
-    Without noise, K = 1 and g = 0. As tau goes to 0 with the exact kernel, each sample picks node v with
-    probability proportional to exp(q k_v / sqrt(D)). With given features and tau it picks v with probability
+    Without noise, K = 1 and g = 0. With given features and tau, a sample picks node v with probability
     proportional to (phi(q) phi(k_v))^tau: at fixed M the choice forgets the query as tau vanishes, so Theorem
     2 holds when M grows first.
 
@@ -85,18 +78,7 @@ def attend_features(
     tau: float = 1.0,
     gumbel: Tensor | None = None,
 ) -> Tensor:
-    """The second half of `kernelized_softmax`: from features [N, H, M] and values [N, H, D] to [N, H, D].
-
-    Args:
-        query_features: phi(q), positive, [N, H, M].
-        key_features: phi(k), positive, [N, H, M].
-        value: [N, H, D].
-        tau: Temperature of the noise.
-        gumbel: [N, H, K] or None.
-
-    Returns:
-        [N, H, D], in the dtype of `value`.
-    """
+    """The second half of `kernelized_softmax`: from features [N, H, M] and values [N, H, D] to [N, H, D]."""
     weight = None
     if gumbel is not None:
         if gumbel.dim() != 3 or gumbel.shape[:2] != value.shape[:2] or gumbel.shape[2] < 1:
@@ -199,9 +181,8 @@ class _Block:
 
     def chunks(self) -> list[slice]:
         """Slices of the nodes."""
-        return [
-            slice(start, min(start + self.height, self.rows)) for start in range(0, self.rows, self.height)
-        ]
+        starts = range(0, self.rows, self.height)
+        return [slice(start, min(start + self.height, self.rows)) for start in starts]
 
     def spread(self, rows: slice, x: Tensor, weight: Tensor | None) -> Tensor:
         """Rows of x [N, H, F] times every sample's weight, [H, n, K F]."""
@@ -248,17 +229,10 @@ def _shares(query: Tensor, totals: Tensor) -> Tensor:
 
 
 def edge_log_weights(query_features: Tensor, key_features: Tensor, pattern: SparseMatrix) -> Tensor:
-    """Logarithm of the noise-free attention weights along given edges, without any other pair.
+    """Logarithm of the noise-free attention weights along given edges, [nnz, H], without any other pair.
 
-    Args:
-        query_features: phi(q), [N, H, M].
-        key_features: phi(k), [N, H, M].
-        pattern: Its entry (v, u) asks for the weight with which v, as the query, attends to u; the values are
-            not looked at.
-
-    Returns:
-        log(phi(q_v) phi(k_u) / sum_w phi(q_v) phi(k_w)), [nnz, H], in the order of the pattern's entries.
-        O(nnz M + N M) arithmetic, O(nnz + N M) memory for each head.
+    log(phi(q_v) phi(k_u) / sum_w phi(q_v) phi(k_w)), from features [N, H, M], for every entry (v, u) of the
+    pattern, whose values do not count; O(nnz M + N M) arithmetic, O(nnz + N M) memory for each head.
     """
     with torch.autocast(query_features.device.type, enabled=False):
         products = pattern.sampled_product(query_features, key_features)
@@ -270,17 +244,15 @@ def edge_log_weights(query_features: Tensor, key_features: Tensor, pattern: Spar
 def kernelized_edge_weights(
     query: Tensor, key: Tensor, projection: Tensor, edge_index: Tensor, *, tau: float
 ) -> Tensor:
-    """Noise-free attention weights of `kernelized_softmax` on chosen pairs.
+    """Noise-free attention weights of `kernelized_softmax` on chosen pairs, [E, H].
 
     Args:
         query: [N, H, D].
         key: [N, H, D].
         projection: Random directions, [M, D].
-        edge_index: Pairs (u, v), [2, E], int64, repetitions welcome: v is the query, u the key.
+        edge_index: Pairs (u, v), [2, E], int64, repetitions welcome: v is the query, u the key. Over all u,
+            the weights of one v sum to 1.
         tau: Temperature, above 0.
-
-    Returns:
-        [E, H]; over all u, the weights of one v sum to 1.
 
     Raises:
         ValueError: for wrong shapes or a node out of range.

@@ -1,10 +1,9 @@
 """Row-wise functions of huge activations, chunk by chunk, recomputed in the backward pass.
 
-A transformer layer over [N, B, D] states is mostly tall, thin arithmetic: small matrices, normalisations and
-sums that treat every row alike. Run tensor by tensor, each of its steps writes and saves an [N, B, D]
+Run tensor by tensor, each step of a transformer layer over [N, B, D] states writes and saves an [N, B, D]
 intermediate; most of the time then goes to memory, on the CPU to page faults of fresh allocations above all.
 `map_rows` runs the whole function on a chunk of rows that stays in cache, saves only the inputs, and computes
-the chunk again when its gradient is wanted.
+the chunk again for its gradient.
 """
 
 from __future__ import annotations
@@ -140,6 +139,17 @@ def _sum_in_order(parts: list[Tensor]) -> Tensor:
     return total
 
 
+def _recomputed(fn: RowFunction, rows: tuple[Tensor, ...], shared: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """`fn` of all rows at once, computed again for its gradient."""
+    from torch.utils.checkpoint import checkpoint
+
+    def call(*tensors: Tensor) -> tuple[Tensor, ...]:
+        return fn(tensors[: len(rows)], tensors[len(rows) :], 0)
+
+    out: tuple[Tensor, ...] = checkpoint(call, *rows, *shared, use_reentrant=False, preserve_rng_state=False)
+    return out
+
+
 def map_rows(
     fn: RowFunction,
     rows: Sequence[Tensor],
@@ -157,10 +167,10 @@ def map_rows(
             pass. Everything that needs a gradient must be in `rows` or `shared`.
         rows: Tensors [N, ...] cut along the first dimension, N >= 1.
         shared: Tensors given whole to every chunk, such as weights.
-        num_sums: How many of the last outputs of `fn` are partial sums over its rows, added up over chunks;
-            the other outputs have the chunk's rows first and are put together.
-        gradient: `gradient(row_chunks, shared, start, grad_outputs) -> (grad_rows, grad_shared)`, written by
-            hand where autograd's bookkeeping costs too much; by default autograd does it.
+        num_sums: How many of the last outputs of `fn` are sums over its rows, added up over chunks; the
+            others have the chunk's rows first and are put together.
+        gradient: `gradient(row_chunks, shared, start, grad_outputs) -> (grad_rows, grad_shared)`, by hand
+            where autograd's bookkeeping costs too much; by default autograd does it.
         chunk_rows: Rows of the trailing matrices ([N, B, D]: N times B) per chunk; a default for the device.
 
     Returns:
@@ -171,6 +181,8 @@ def map_rows(
     """
     if torch.compiler.is_exporting():  # chunks and gradients are for training; sizes are symbols here
         return fn(tuple(rows), tuple(shared), 0)
+    if torch.compiler.is_compiling():  # the compiler fuses; it is told to keep nothing but the inputs
+        return _recomputed(fn, tuple(rows), tuple(shared))
     if not rows or rows[0].shape[0] == 0:
         raise ValueError("map_rows needs at least one tensor with at least one row")
     if len({row.shape[0] for row in rows}) > 1:

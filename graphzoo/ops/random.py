@@ -7,11 +7,14 @@ written in wrapping int64 arithmetic, which torch has on every device.
 from __future__ import annotations
 
 import math
+from functools import reduce
 
 import torch
 from torch import Tensor
 
-__all__ = ["hash_integers", "normal_from_hash", "uniform_from_hash"]
+from graphzoo.ops.eager import needs_plain_operators
+
+__all__ = ["hash_integers", "hash_numbers", "normal_from_hash", "uniform_from_hash"]
 
 
 def _signed(value: int) -> int:
@@ -21,6 +24,9 @@ def _signed(value: int) -> int:
 _GOLDEN = _signed(0x9E3779B97F4A7C15)
 _MIX_1 = _signed(0xBF58476D1CE4E5B9)
 _MIX_2 = _signed(0x94D049BB133111EB)
+
+
+_MASK = (1 << 64) - 1
 
 
 def _shift_right(x: Tensor, bits: int) -> Tensor:
@@ -34,29 +40,72 @@ def _mix(x: Tensor) -> Tensor:
     return x ^ _shift_right(x, 31)
 
 
+def _mix_number(x: int) -> int:
+    """`_mix` of a Python number."""
+    x &= _MASK
+    x = ((x ^ (x >> 30)) * _MIX_1) & _MASK
+    x = ((x ^ (x >> 27)) * _MIX_2) & _MASK
+    return _signed(x ^ (x >> 31))
+
+
+def _join(state: Tensor, part: Tensor) -> Tensor:
+    """The hash of what `state` is a hash of, and one part more."""
+    return _mix((state + _GOLDEN) ^ _mix(part + _GOLDEN))
+
+
+@torch.library.custom_op(
+    "graphzoo::hash_join", mutates_args=(), schema="(Tensor state, Tensor part) -> Tensor"
+)
+def _join_operator(state: Tensor, part: Tensor) -> Tensor:
+    """`_join` hidden from Inductor, whose code for sums that wrap gives other bits (torch 2.13)."""
+    return _join(state, part)
+
+
+@_join_operator.register_fake
+def _(state: Tensor, part: Tensor) -> Tensor:
+    return torch.empty_like(state + part, memory_format=torch.contiguous_format)
+
+
 def hash_integers(*parts: int | Tensor, device: torch.device | str | None = None) -> Tensor:
-    """Hash a tuple of integers to 64 well-mixed bits, elementwise over broadcast tensors.
+    """Hash a tuple of integers to 64 well-mixed bits, int64, elementwise over broadcast tensors.
+
+    Numbers are mixed by Python: as tensors of another device they would be copied there, which waits for it.
 
     Args:
-        parts: Integers or int64 tensors that broadcast against each other; the order matters.
+        parts: Integers or int64 tensors (others: `ValueError`) that broadcast; the order matters.
         device: Where the result lives if no part is a tensor.
-
-    Returns:
-        int64 tensor of the broadcast shape; a scalar tensor if every part is a plain integer.
-
-    Raises:
-        ValueError: if a tensor part is not int64.
     """
     for part in parts:
         if isinstance(part, Tensor):
             if part.dtype != torch.int64:
                 raise ValueError(f"hash_integers takes int64 tensors, got {part.dtype}; convert with .long()")
             device = part.device
-    state = torch.zeros((), dtype=torch.int64, device=device)
+    state: int | Tensor = 0
+    if torch.compiler.is_compiling():
+        # A number may be a symbol here, which Python cannot mix; filling is no copy.
+        tensors = [
+            part if isinstance(part, Tensor) else torch.full((), part, dtype=torch.int64, device=device)
+            for part in (0, *parts)
+        ]
+        return reduce(_join if needs_plain_operators() else torch.ops.graphzoo.hash_join, tensors)
     for part in parts:
-        if not isinstance(part, Tensor):
-            part = torch.tensor(_signed(part % (1 << 64)), dtype=torch.int64, device=device)
-        state = _mix((state + _GOLDEN) ^ _mix(part + _GOLDEN))
+        mixed = _mix(part + _GOLDEN) if isinstance(part, Tensor) else _mix_number(part + _GOLDEN)
+        if isinstance(state, Tensor):
+            state = _mix((state + _GOLDEN) ^ mixed)
+        elif isinstance(mixed, Tensor):
+            state = _mix(mixed ^ _signed((state + _GOLDEN) & _MASK))
+        else:
+            state = _mix_number((state + _GOLDEN) ^ mixed)
+    if isinstance(state, Tensor):
+        return state
+    return torch.full((), state, dtype=torch.int64, device=device)
+
+
+def hash_numbers(*parts: int) -> int:
+    """`int(hash_integers(*parts))` of numbers alone."""
+    state = 0
+    for part in parts:
+        state = _mix_number((state + _GOLDEN) ^ _mix_number(part + _GOLDEN))
     return state
 
 

@@ -1,6 +1,6 @@
 """Positive random features of the softmax kernel, and the random draws of NodeFormer's attention.
 
-Letters: N nodes, H heads, D channels of a head, M random features, K samples.
+Letters: N nodes, H heads, D channels of a head, M random features.
 """
 
 from __future__ import annotations
@@ -24,24 +24,18 @@ def orthogonal_projection(
     dtype: torch.dtype = torch.float32,
     device: torch.device | str | None = None,
 ) -> Tensor:
-    """Random directions in orthogonal blocks, each direction Gaussian taken by itself.
+    """Random directions [M, D] in orthogonal blocks, each direction Gaussian taken by itself.
 
     Every block of up to `dim` rows comes from a uniformly distributed orthogonal matrix: the Q of a QR
     decomposition times the signs of the diagonal of R, without which Q is not uniform and the estimate of the
     kernel biased (Mezzadri, 2007). Row lengths are those of independent Gaussian vectors.
 
     Args:
-        num_features: M, rows.
-        dim: D, columns.
+        num_features: M, rows, at least 1.
+        dim: D, columns, at least 1.
         generator: Where the numbers come from; None takes torch's global generator.
         dtype: Of the result.
         device: Of the result; by default that of the generator.
-
-    Returns:
-        [M, D].
-
-    Raises:
-        ValueError: for sizes below 1.
     """
     if num_features < 1 or dim < 1:
         raise ValueError(f"num_features and dim must be at least 1, got {num_features} and {dim}")
@@ -67,8 +61,8 @@ def positive_random_features(
     .. math:: \phi(x) = M^{-1/2} (\exp(W x - |x|^2 / 2 - s) + \epsilon)
 
     With `stabilize=False, eps=0` the estimate of exp(q k) is unbiased over Gaussian W (Proposition 1). The
-    stabiliser s is the largest entry of W x, which bounds the exponent by 0: that of each query and head, or
-    of all keys of a head. It is one factor of all weights of a query, so attention does not see it.
+    stabiliser s is the largest entry of W x, of each query and head, or of all keys of a head. It is one
+    factor of all weights of a query, so attention does not see it.
 
     Args:
         x: Queries or keys, scaled as the kernel wants them, [N, H, D].

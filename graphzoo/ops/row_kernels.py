@@ -9,12 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
 from numba import njit
-from torch import Tensor
 
 __all__ = [
-    "JIT_OPTIONS",
     "add_rows",
     "block_rows",
     "gather_rows",
@@ -23,10 +20,9 @@ __all__ = [
     "normalize_rows",
     "normalize_rows_gradient",
     "piece_bounds",
-    "runs_compiled",
 ]
 
-JIT_OPTIONS: dict[str, Any] = {
+_JIT_OPTIONS: dict[str, Any] = {
     "nogil": True,
     # Each kernel holds its helpers. Called ones exist once per kernel under one name, each fused in its own
     # way, and which of them is taken depends on what was compiled or loaded before: the bits of a
@@ -52,9 +48,9 @@ def jit(function: Any, **changes: Any) -> Any:
 
     Args:
         function: What to compile.
-        **changes: Options of numba that differ from `JIT_OPTIONS`.
+        **changes: Options of numba that differ from the usual ones.
     """
-    options = {**JIT_OPTIONS, **changes}
+    options = {**_JIT_OPTIONS, **changes}
     try:
         return njit(cache=True, **options)(function)
     except RuntimeError:  # numba: "no locator available", i.e. nowhere to write to
@@ -71,15 +67,6 @@ def piece_bounds(num_rows: int, block: int) -> list[int]:
     num_blocks = -(-num_rows // block)
     num_pieces = max(1, min(_MAX_PIECES, num_blocks // _MIN_BLOCKS_PER_PIECE))
     return [min(num_rows, num_blocks * i // num_pieces * block) for i in range(num_pieces + 1)]
-
-
-def runs_compiled(*tensors: Tensor) -> bool:
-    """Whether the compiled CPU kernels take these tensors: one of their types, and no autocast."""
-    if torch.is_autocast_enabled("cpu") or torch.compiler.is_exporting():
-        return False
-    return all(
-        tensor.device.type == "cpu" and tensor.dtype == tensors[0].dtype for tensor in tensors
-    ) and tensors[0].dtype in (torch.float32, torch.float64)
 
 
 @jit

@@ -12,9 +12,9 @@ from torch import Tensor
 from torch.autograd.function import Function, once_differentiable
 
 from graphzoo.ops.eager import run_eagerly
-from graphzoo.ops.relational_spmm.graph import check_bounds, check_index_tensor
+from graphzoo.ops.relational_spmm.graph import check_edges
 
-__all__ = ["SparseMatrix", "check_edges", "without_beta_warning"]
+__all__ = ["SparseMatrix", "without_beta_warning"]
 
 
 class SparseMatrix:
@@ -41,20 +41,11 @@ class SparseMatrix:
         self._handles: dict[torch.dtype, Tensor] = {}
 
     @classmethod
-    def from_entries(cls, row: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int]) -> SparseMatrix:
-        """Entries in any order, [nnz] each; those of one place are summed."""
-        coo = torch.sparse_coo_tensor(
-            torch.stack([row, col]), values, shape, check_invariants=False
-        ).coalesce()
-        row, col = coo.indices()
-        return cls(_row_pointers(row, shape[0]), col, coo.values(), shape)
-
-    @classmethod
     def from_tensor(cls, x: Tensor) -> SparseMatrix:
-        """A tensor [rows, columns], dense or of any sparse layout.
+        """A tensor [rows, columns], dense or of any sparse layout; entries of one place are summed.
 
         Raises:
-            ValueError: if the tensor has not two dimensions or wants a gradient, which this would not give.
+            ValueError: if the tensor has not two dimensions or wants a gradient.
         """
         if x.dim() != 2:
             raise ValueError(f"a sparse matrix has two dimensions, got shape {list(x.shape)}")
@@ -106,13 +97,8 @@ class SparseMatrix:
         device = torch.empty(0, device=device).device
         if device == self.device:
             return self
-        moved = object.__new__(type(self))
-        moved.__dict__.update(self.__dict__)
-        moved._handles, moved._transposed, moved._order, moved._row_sums = {}, None, None, None
-        moved._pattern = None
-        for name in ("rowptr", "col", "values"):
-            setattr(moved, name, getattr(self, name).to(device, non_blocking=non_blocking))
-        return moved
+        rowptr, col = (part.to(device, non_blocking=non_blocking) for part in (self.rowptr, self.col))
+        return type(self)(rowptr, col, self.values.to(device, non_blocking=non_blocking), self.shape)
 
     def with_values(self, values: Tensor) -> SparseMatrix:
         """The same entries with other values [nnz], which share the order of this matrix's transpose."""
@@ -164,12 +150,7 @@ class SparseMatrix:
     def sampled_product(self, a: Tensor, b: Tensor) -> Tensor:
         """`a_h @ b_h.T` at the entries of the matrix, whose own values do not count; differentiable.
 
-        Args:
-            a: [rows, H, F].
-            b: [columns, H, F].
-
-        Returns:
-            [nnz, H], in float32 at least; no other product is made.
+        Of [rows, H, F] and [columns, H, F], [nnz, H] in float32 at least; no other product is made.
         """
         out: Tensor = _SampledProduct.apply(a, b, self)  # type: ignore[no-untyped-call]
         return out
@@ -238,23 +219,6 @@ class _SampledProduct(Function):
 def _heads(x: Tensor, dtype: torch.dtype) -> Tensor:
     """[N, H, F] -> [H, N, F], each head contiguous."""
     return x.to(dtype).transpose(0, 1).contiguous()
-
-
-def check_edges(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
-    """Source and target of every edge, int64, [E] each.
-
-    Raises:
-        ValueError: for a wrong shape or dtype, or a node out of range.
-    """
-    check_index_tensor("edge_index", edge_index)
-    if edge_index.dim() != 2 or edge_index.shape[0] != 2:
-        raise ValueError(
-            f"edge_index must have shape [2, num_edges], got {list(edge_index.shape)}"
-            + ("; transpose it" if edge_index.dim() == 2 and edge_index.shape[1] == 2 else "")
-        )
-    check_bounds("edge_index[0]", edge_index[0], "num_nodes", num_nodes)
-    check_bounds("edge_index[1]", edge_index[1], "num_nodes", num_nodes)
-    return edge_index[0].long(), edge_index[1].long()
 
 
 def _row_pointers(row: Tensor, num_rows: int) -> Tensor:

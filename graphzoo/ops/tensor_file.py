@@ -48,10 +48,7 @@ class TensorFile:
         self.facts = {"key": key, "shape": list(shape), "dtype": self.dtype.name}
 
     def provide(self, compute: Callable[[Tensor | None], Tensor]) -> Tensor:
-        """The tensor, from the file or computed.
-
-        Args:
-            compute: Makes the tensor, in the one that it is given if it is given one.
+        """The tensor, from the file or by `compute(room)`, which fills the room if it is given one.
 
         Raises:
             OSError: if the file can be neither read nor made; `compute` may have run in vain then.

@@ -30,10 +30,6 @@ def run_pieces(work: Callable[[int], None], num_pieces: int) -> None:
 
     A thread that is held up leaves its share to the others. What a piece computes must not depend on the
     thread that does it, nor on the others.
-
-    Args:
-        work: Does one piece.
-        num_pieces: How many there are.
     """
     pieces = iter(range(num_pieces))
 

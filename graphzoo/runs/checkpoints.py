@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from graphzoo.catalog.presets import read_header
+from graphzoo.catalog.weights import brought_along
 from graphzoo.errors import UsageError, suggestion
 from graphzoo.system.memory import raise_if_not_the_file
 from graphzoo.system.paths import typed
@@ -49,7 +50,8 @@ def locate(
 
     Args:
         command: fit takes a run's last checkpoint, the other commands its best.
-        value: A run directory, `best`, `last` or a file.
+        value: A run directory, `best`, `last`, a file, an exported folder, or the name of weights that
+            graphzoo brings along.
         run_dir: The run that `best` and `last` speak of; without it the newest run that matches `pattern`.
         pattern: `<model>-<data>`, parts that are unknown as `*`.
 
@@ -65,12 +67,7 @@ def locate(
     if value in ("best", "last"):
         names = [value]
         run = run_dir if run_dir is not None else _newest(command, shown, value, pattern)
-    elif (shared := _exported(Path(value))) is not None:
-        if command not in ("predict", "export"):
-            raise UsageError(
-                f"{value} is an exported model, without the state that {command} needs\n"
-                "Use it with graphzoo predict or graphzoo.load, or give the run it came from"
-            )
+    elif (shared := _exported(brought_along(value) or Path(value))) is not None:
         return shared, None
     elif Path(value).is_dir():
         run = Path(value).parent if Path(value).name == "checkpoints" else Path(value)

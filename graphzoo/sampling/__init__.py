@@ -1,6 +1,6 @@
 """Random choices of training: pure functions of seed, step and purpose, not of batch layout or rank."""
 
-from graphzoo.ops.random import hash_integers, normal_from_hash, uniform_from_hash
+from graphzoo.ops.random import hash_integers, hash_numbers, normal_from_hash, uniform_from_hash
 from graphzoo.sampling.facts import FactRemover, edges_of_fact
 from graphzoo.sampling.hidden_links import LinkHider
 from graphzoo.sampling.negative_pairs import NegativePairs
@@ -19,6 +19,7 @@ __all__ = [
     "PairSubgraphSampler",
     "edges_of_fact",
     "hash_integers",
+    "hash_numbers",
     "induced_subgraph",
     "normal_from_hash",
     "partition",

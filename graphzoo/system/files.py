@@ -18,16 +18,7 @@ _UNPACKED, _GROWTH = 1 << 26, 1000
 
 
 def check_growth(path: Path, packed: int, unpacked: int) -> None:
-    """Refuse a small file that would fill the memory.
-
-    Args:
-        path: The file.
-        packed: Its size in bytes.
-        unpacked: What it unpacks to, or has unpacked to so far.
-
-    Raises:
-        DataError: with the numbers.
-    """
+    """Refuse (`DataError`) a small file that would fill the memory; it may be only partly unpacked so far."""
     too_large = False
     if unpacked > _UNPACKED:
         import torch  # only here: this module serves commands that start without it

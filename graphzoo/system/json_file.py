@@ -16,11 +16,7 @@ _LARGEST = 2**63
 
 
 def read_json(path: str | os.PathLike[str], *, most: int = MOST_TEXT) -> Any:
-    """The plain values in a JSON file.
-
-    Args:
-        path: The file.
-        most: Bytes that it may have.
+    """The plain values in a JSON file of at most `most` bytes.
 
     Raises:
         ValueError: for content that is not JSON of a sane shape.
@@ -35,15 +31,7 @@ def read_json(path: str | os.PathLike[str], *, most: int = MOST_TEXT) -> Any:
 
 
 def check_plain(value: Any, depth: int = 0) -> None:
-    """Refuse values on which later sums, sorts and formats would stumble.
-
-    Args:
-        value: From JSON.
-        depth: Of the value in the whole.
-
-    Raises:
-        ValueError: for numbers beyond 64 bits, and for what lies too deep in lists and dictionaries.
-    """
+    """Refuse (`ValueError`) what later sums and formats stumble on: huge numbers, values nested too deep."""
     if depth > _MOST_DEPTH:
         raise ValueError(f"nested more than {_MOST_DEPTH} deep")
     if isinstance(value, int) and not -_LARGEST <= value < _LARGEST:

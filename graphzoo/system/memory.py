@@ -34,11 +34,7 @@ _T = TypeVar("_T")
 _TEXTS = ("out of memory", "allocate memory", "_status_alloc_failed")
 
 # Not EINVAL: a damaged archive makes its reader seek before the first byte.
-_DEVICE = {
-    getattr(errno, name)
-    for name in ("EIO", "ENODEV", "ENXIO", "ESTALE", "EREMOTEIO", "ETIMEDOUT", "ENOTCONN")
-    if hasattr(errno, name)
-}
+_DEVICE = ("EIO", "ENODEV", "ENXIO", "ESTALE", "EREMOTEIO", "ETIMEDOUT", "ENOTCONN")
 
 # Parameters of mallopt(3), from glibc's malloc.h.
 _M_TRIM_THRESHOLD = -1
@@ -46,13 +42,8 @@ _M_MMAP_MAX = -4
 _M_ARENA_MAX = -8
 # limit, use and its parts of a container, version 2 and 1; the use includes files the kernel keeps at hand
 _CGROUPS = (
-    ("memory.max", "memory.current", "memory.stat", "inactive_file"),
-    (
-        "memory/memory.limit_in_bytes",
-        "memory/memory.usage_in_bytes",
-        "memory/memory.stat",
-        "total_inactive_file",
-    ),
+    "memory.max memory.current memory.stat inactive_file",
+    "memory/memory.limit_in_bytes memory/memory.usage_in_bytes memory/memory.stat total_inactive_file",
 )
 
 
@@ -86,10 +77,8 @@ def keep_freed_memory() -> bool:
 def available_bytes(device: torch.device) -> int | None:
     """The most memory that this process can have on a device; None where the system does not say.
 
-    Args:
-        device: For a GPU its free memory and what torch's allocator holds without use; else the free memory
-            of the machine, within the limit of a container, and what the process holds, for much of that may
-            be freed blocks that it has kept.
+    Of a GPU: what is free, and what torch's allocator holds without use. Else what is free of the machine
+    within the limit of a container, and what the process holds, for much of that may be freed blocks.
     """
     if device.type == "cuda":
         import torch
@@ -105,7 +94,7 @@ def free_bytes() -> int | None:
     limits = []
     if (machine := _figure("/proc/meminfo", "MemAvailable:")) is not None:
         limits.append(machine * 1024)
-    for limit, used, parts, cached in _CGROUPS:
+    for limit, used, parts, cached in map(str.split, _CGROUPS):
         most, now = (_read(f"/sys/fs/cgroup/{name}").strip() for name in (limit, used))
         if most.isdecimal() and now.isdecimal():
             limits.append(int(most) - int(now) + (_figure(f"/sys/fs/cgroup/{parts}", cached) or 0))
@@ -113,16 +102,9 @@ def free_bytes() -> int | None:
 
 
 def refuse_what_cannot_fit(num_bytes: int, device: torch.device, what: str, remedy: str) -> None:
-    """Stop before an allocation that cannot succeed; a process that tries is killed without a word.
+    """Stop before an allocation that cannot succeed: a process that tries is killed without a word.
 
-    Args:
-        num_bytes: What is needed at the very least.
-        device: Where.
-        what: What needs it, for the message.
-        remedy: The line that says what to do.
-
-    Raises:
-        UsageError: with both numbers.
+    The `UsageError` says how much `what` needs at the very least, how much there is, and the remedy.
     """
     available = available_bytes(device)
     if available is not None and num_bytes > available:
@@ -143,11 +125,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def raise_if_not_the_file(error: Exception, path: str | os.PathLike[str]) -> None:
-    """Raise what stopped a reader although the file may be whole; return for everything that damage explains.
-
-    Args:
-        error: What the reader raised.
-        path: The file.
+    """Raise what stopped a reader of `path` although that may be whole; return for all that damage explains.
 
     Raises:
         OutOfMemoryError: if memory ran out.
@@ -155,25 +133,15 @@ def raise_if_not_the_file(error: Exception, path: str | os.PathLike[str]) -> Non
     """
     name = os.fspath(path)
     if is_out_of_memory(error):
-        what = f"memory ran out while {name} was read"
-        raise OutOfMemoryError(
-            f"{what}\nEnd other programs; if the file should be small, it is damaged"
-        ) from error
-    if isinstance(error, OSError) and error.errno in _DEVICE:
+        remedy = "End other programs; if the file should be small, it is damaged"
+        raise OutOfMemoryError(f"memory ran out while {name} was read\n{remedy}") from error
+    if isinstance(error, OSError) and errno.errorcode.get(error.errno or 0) in _DEVICE:
         raise OSError(error.errno, error.strerror, error.filename or name) from error
 
 
 @contextlib.contextmanager
 def explain_out_of_memory(what: str, remedy: str) -> Iterator[None]:
-    """Say what memory ran out for and what to do, where nothing smaller can be tried.
-
-    Args:
-        what: What is done inside, "encoding the whole graph".
-        remedy: The line that says what to do.
-
-    Raises:
-        OutOfMemoryError: instead of the error of torch, numpy or the system.
-    """
+    """Raise `OutOfMemoryError` where memory runs out inside, "encoding the whole graph", with the remedy."""
     try:
         yield
     except (MemoryError, RuntimeError, OSError) as error:
@@ -196,18 +164,10 @@ class Halves:
         self.most = sys.maxsize
 
     def __call__(self, work: Callable[[int, int], _T], total: int, size: int | None = None) -> list[_T]:
-        """Call `work(start, stop)` over 0..total.
+        """What `work(start, stop)` returns for parts of 0..total of at most `size`, in their order.
 
-        Args:
-            work: Does a part; it is called again for the same range, or its half, when memory ran out.
-            total: End of the range.
-            size: Most of a part; None: all at once.
-
-        Returns:
-            What the calls returned, in their order.
-
-        Raises:
-            OutOfMemoryError: if one alone is too much.
+        It is called again for the same range, or its half, when memory ran out. Where one alone is too much,
+        `OutOfMemoryError` is raised.
         """
         results: list[_T] = []
         start, size = 0, max(1, total if size is None else size)
@@ -221,28 +181,21 @@ class Halves:
                 if not is_out_of_memory(error):
                     raise
                 if stop - start == 1:
-                    raise _explained(
-                        f"{self.what}, with one of {total:,} {self.units} at a time", self.remedy, error
-                    ) from error
+                    what = f"{self.what}, with one of {total:,} {self.units} at a time"
+                    raise _explained(what, self.remedy, error) from error
             # Here, behind the error, which holds on to the tensors of what failed.
             self.most = (stop - start) // 2
-            log.warning(
-                "out of memory while %s: going on with %d %s at a time", self.what, self.most, self.units
-            )
-            _empty_cache()
+            going_on = "out of memory while %s: going on with %d %s at a time"
+            log.warning(going_on, self.what, self.most, self.units)
+            torch = sys.modules.get("torch")
+            if torch is not None and torch.cuda.is_initialized():
+                torch.cuda.empty_cache()  # lets freed blocks, which are too small each, be joined
         return results
 
 
 def _explained(what: str, remedy: str, error: BaseException) -> OutOfMemoryError:
     cause = (str(error).strip() or type(error).__name__).splitlines()[0]
     return OutOfMemoryError(f"out of memory while {what}: {cause}\n{remedy}")
-
-
-def _empty_cache() -> None:
-    """Let the GPU join freed blocks, which are too small each."""
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_initialized():
-        torch.cuda.empty_cache()
 
 
 def _figure(path: str, name: str) -> int | None:

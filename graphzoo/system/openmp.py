@@ -16,8 +16,8 @@ def shorten_waits(environment: MutableMapping[str, str] | None = None) -> None:
 
     By default they keep a core busy for milliseconds, waiting for more. Compiled kernels that run on threads
     of their own (`graphzoo.ops.threads`) then share that core with them: a training step of KnowFormer on two
-    cores took a third longer, and several times as long beside other work. The `graphzoo` command does this
-    for its own process; what the user has set (`OMP_WAIT_POLICY`, `GOMP_SPINCOUNT`) stays.
+    cores took a third longer, and several times as long beside other work. What the user has set
+    (`OMP_WAIT_POLICY`, `GOMP_SPINCOUNT`) stays.
 
     Args:
         environment: That of a process to be started; None: this one's.

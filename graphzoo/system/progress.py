@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import Literal
 
 __all__ = ["progress", "set_quiet"]
@@ -21,14 +21,7 @@ _one = threading.Lock()
 
 
 def set_quiet(quiet: bool) -> bool:
-    """Show no bars in this process, or show them again.
-
-    Args:
-        quiet: Whether to show none.
-
-    Returns:
-        What held before.
-    """
+    """Show no bars in this process, or show them again; what held before."""
     before = _quiet.is_set()
     (_quiet.set if quiet else _quiet.clear)()
     return before
@@ -46,27 +39,16 @@ def progress(
         unit: "bytes" shows sizes and a rate.
 
     Yields:
-        A function that is told how many more steps are done; it costs next to nothing where no bar is shown.
+        What is told how many more steps are done; it costs next to nothing where no bar is shown.
     """
     if not _is_watched() or not _one.acquire(blocking=False):  # two bars would write over each other
-        yield _ignore
+        yield lambda steps: None
         return
     try:
-        bar = _LateBar(what, total, unit)
-        try:
+        with closing(_LateBar(what, total, unit)) as bar:
             yield bar.advance
-        finally:
-            bar.close()
     finally:
         _one.release()
-
-
-def _ignore(steps: float) -> None:
-    """No one looks."""
-
-
-def _nothing() -> None:
-    """There is nothing to stop."""
 
 
 def _is_watched() -> bool:
@@ -84,17 +66,14 @@ class _LateBar:
     def __init__(self, what: str, total: float | None, unit: str) -> None:
         self._what, self._total, self._unit = what, total, unit
         self._done = 0.0
-        self._draw: Callable[[float], None] = _ignore
-        self._stop: Callable[[], None] = _nothing
+        self._draw: Callable[[float], None] = lambda done: None
+        self._stop: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
         self._closed = False
         self._timer = threading.Timer(DELAY, self._show)
         self._timer.daemon = True
-        try:
+        with suppress(RuntimeError):  # no room for another thread: the work goes on without a bar
             self._timer.start()
-            self._started = True
-        except RuntimeError:  # no room for another thread: the work goes on without a bar
-            self._started = False
 
     def advance(self, steps: float) -> None:
         """Count steps."""
@@ -107,38 +86,28 @@ class _LateBar:
         with self._lock:
             self._closed = True
             self._stop()
-        if self._started:
+        if self._timer.ident is not None:  # it was started
             self._timer.join()
 
     def _show(self) -> None:
         from rich import get_console
+        from rich import progress as bars
         from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            DownloadColumn,
-            MofNCompleteColumn,
-            Progress,
-            ProgressColumn,
-            TextColumn,
-            TimeElapsedColumn,
-            TimeRemainingColumn,
-            TransferSpeedColumn,
-        )
 
-        columns: list[ProgressColumn] = [TextColumn("{task.description}"), BarColumn()]
+        columns: list[bars.ProgressColumn] = [bars.TextColumn("{task.description}"), bars.BarColumn()]
         if self._unit == "bytes":
-            columns += [DownloadColumn(), TransferSpeedColumn()]
+            columns += [bars.DownloadColumn(), bars.TransferSpeedColumn()]
         elif self._total is not None:
-            columns.append(MofNCompleteColumn())
-        columns.append(TimeElapsedColumn())
+            columns.append(bars.MofNCompleteColumn())
+        columns.append(bars.TimeElapsedColumn())
         if self._total is not None:
-            columns += [TextColumn("left"), TimeRemainingColumn()]
+            columns += [bars.TextColumn("left"), bars.TimeRemainingColumn()]
         with self._lock:
             # Lightning's bar lives on rich's own console, which tells of it in private only.
             shared = get_console()
             if self._closed or getattr(shared, "_live", None) or getattr(shared, "_live_stack", None):
                 return
-            shown = Progress(*columns, console=Console(file=sys.stderr), transient=True)
+            shown = bars.Progress(*columns, console=Console(file=sys.stderr), transient=True)
             task = shown.add_task(self._what, total=self._total)
             # before it is seen, or steps in between would be lost
             self._draw = lambda done: shown.update(task, completed=done)

@@ -39,14 +39,7 @@ _PIECE = 1 << 20
 
 
 def require_regular(path: str | os.PathLike[str], *, follow: bool = True) -> os.stat_result:
-    """Refuse what is not a regular file, without opening it.
-
-    Args:
-        path: The file.
-        follow: Whether a link may stand for the file that it leads to.
-
-    Returns:
-        Its facts.
+    """The facts of a regular file, or of the one that a link leads to; it is not opened.
 
     Raises:
         OSError: if it is not there, or something else; `strerror` says what.
@@ -67,9 +60,6 @@ def open_regular(
         follow: Whether a link may stand for the file that it leads to.
         holes: Whether it may consist of holes alone. They take no room on the disk, but who reads all of them
             needs minutes, and memory.
-
-    Returns:
-        The file, opened.
 
     Raises:
         OSError: if it cannot be opened, is not a regular file, or is larger; `strerror` says what.
@@ -98,15 +88,10 @@ def open_regular(
 
 
 def read_regular(path: str | os.PathLike[str], *, most: int | None = None) -> bytes:
-    """The bytes of a regular file.
+    """The bytes of a regular file, at most `most`; errors as of `open_regular`.
 
-    Args:
-        path: The file.
-        most: Bytes that it may have. None for as many as memory is free; a file with holes is refused then,
-            which takes no room on its disk but would take all memory.
-
-    Raises:
-        OSError: as `open_regular`.
+    None stands for as many as memory is free; a file with holes is refused then, which takes no room on its
+    disk but would take all memory.
     """
     with open_regular(path, most=most, holes=most is not None) as file:
         facts = os.fstat(file.fileno())
@@ -122,32 +107,18 @@ def read_regular(path: str | os.PathLike[str], *, most: int | None = None) -> by
 
 
 def read_regular_text(path: str | os.PathLike[str], *, most: int = MOST_TEXT, errors: str = "strict") -> str:
-    """The text of a regular file in UTF-8, line ends as `open` makes them.
-
-    Args:
-        path: The file.
-        most: Bytes that it may have.
-        errors: What is done with bytes that are not UTF-8.
+    """The text of a regular file of at most `most` bytes in UTF-8, line ends as `open` makes them.
 
     Raises:
         OSError: as `open_regular`.
-        UnicodeDecodeError: (a ValueError) for bytes that are not UTF-8.
+        UnicodeDecodeError: (a ValueError) for bytes that are not UTF-8, unless `errors` says otherwise.
     """
     text = read_regular(path, most=most).decode("utf-8", errors)
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def copy_regular(source: Path, target: Path, *, most: int | None = None) -> None:
-    """Copy a regular file; a link is refused, for what it leads to may not be meant to be shared.
-
-    Args:
-        source: The file.
-        target: Is not there yet.
-        most: Bytes that it may have.
-
-    Raises:
-        OSError: as `open_regular`, and where the target cannot be written.
-    """
+    """Copy a regular file to a new one. A link is refused: what it leads to may not be meant to be shared."""
     with open_regular(source, most=most, follow=False, holes=False) as file, target.open("xb") as copy:
         left = os.fstat(file.fileno()).st_size
         while left > 0 and (piece := file.read(min(left, _PIECE))):

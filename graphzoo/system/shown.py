@@ -31,9 +31,6 @@ _STEERS = re.compile(f"[\x00-\x1f\x7f-\x9f{DIRECTIONS}\ud800-\udfff]")
 def visible(text: str) -> str:
     r"""The text on one line, with everything that steers a terminal or cannot be seen spelt out.
 
-    Args:
-        text: From anybody.
-
     >>> visible("a\x1b[2J\u202eb"), visible("caf\u00e9")
     ('a\\x1b[2J\\u202eb', 'café')
     """
@@ -41,11 +38,7 @@ def visible(text: str) -> str:
 
 
 def cell(text: object) -> Text:
-    """The text for a table on the screen: spelt out, and no markup.
-
-    Args:
-        text: Anything; its `str` is shown.
-    """
+    """The `str` of anything for a table on the screen: spelt out, and no markup."""
     from rich.text import Text
 
     return Text(visible(str(text)))
@@ -62,20 +55,12 @@ def console() -> Console:
 
 
 def say(text: str) -> None:
-    """Write lines to standard output: names and paths in them are spelt out.
-
-    Args:
-        text: Lines with their ends.
-    """
+    """Write lines to standard output: names and paths in them are spelt out."""
     sys.stdout.write("\n".join(map(visible, text.split("\n"))))
 
 
 def tell(text: str) -> None:
-    """Write lines to standard error: names and paths in them are spelt out.
-
-    Args:
-        text: Lines with their ends.
-    """
+    """Write lines to standard error: names and paths in them are spelt out."""
     sys.stderr.write("\n".join(map(visible, text.split("\n"))))
 
 
@@ -83,15 +68,7 @@ _TOLD = 3
 
 
 def tell_damaged(command: str, damaged: Sequence[UsageError]) -> int:
-    """Say what a command has left out, after it has shown the rest.
-
-    Args:
-        command: Its name.
-        damaged: What is wrong with each part.
-
-    Returns:
-        The exit status: 1 if there is any, else 0.
-    """
+    """Say what a command has left out, after it has shown the rest; its exit status, 1 if there is any."""
     for error in damaged[:_TOLD]:
         first = shorten(str(error).partition("\n")[0])
         tell(f"graphzoo {command}: left out: {first}\n")

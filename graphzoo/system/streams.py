@@ -6,7 +6,6 @@ import contextlib
 import io
 import os
 import sys
-from typing import Any
 
 __all__ = ["Unread", "drop_output", "open_streams", "refuses_output"]
 
@@ -33,15 +32,12 @@ def open_streams() -> None:
         while (opened := os.open(os.devnull, os.O_RDWR)) <= 2:
             continue
         os.close(opened)
-    sys.stdout = Unread() if _is_gone(sys.stdout) else sys.stdout
-    sys.stderr = Unread() if _is_gone(sys.stderr) else sys.stderr
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None or stream.closed:
+            setattr(sys, name, Unread())
+        elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-
-
-def _is_gone(stream: Any) -> bool:
-    return stream is None or stream.closed
 
 
 def refuses_output() -> bool:

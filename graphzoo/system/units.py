@@ -9,12 +9,7 @@ _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 
 def counted(number: float, one: str, many: str = "") -> str:
-    """A number and what it counts.
-
-    Args:
-        number: A whole number.
-        one: The word for one of them.
-        many: The word for several; `one` with an s by default.
+    """A number and what it counts; several are called `one` with an s by default.
 
     >>> counted(1, "batch", "batches"), counted(2000, "step")
     ('1 batch', '2,000 steps')

@@ -20,16 +20,7 @@ class TellingLock(FileLock):
     """A `FileLock` that does not wait in silence: the process in front may be stopped for hours."""
 
     def acquire(self, timeout: float | None = None, *args: Any, **options: Any) -> Any:
-        """Take the lock; after `NOTICE` seconds one line tells which process has it.
-
-        Args:
-            timeout: Seconds to wait at most, below 0 without end; None: those of the lock.
-            args: See `FileLock.acquire`.
-            options: See `FileLock.acquire`.
-
-        Raises:
-            Timeout: when the other process keeps it for longer.
-        """
+        """Take the lock as `FileLock.acquire`; after `NOTICE` seconds one line tells which process has it."""
         wanted = self.timeout if timeout is None else timeout
         if 0 <= wanted <= NOTICE or options.get("blocking") is False:
             return super().acquire(wanted, *args, **options)

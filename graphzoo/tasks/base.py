@@ -34,6 +34,7 @@ from graphzoo.errors import NonFiniteError, UsageError
 from graphzoo.system.memory import refuse_what_cannot_fit
 from graphzoo.system.processes import part_at_exit
 from graphzoo.tasks.finite import describe_weights, stopped, texts_of_processes
+from graphzoo.tasks.micro_batches import PROBED, size_that_fits
 from graphzoo.types import GraphSpec
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ class Task(LightningModule):
         self._factory = encoder
         self._loaded_data: dict[str, Any] = {}
         self._micro_batches = 1
+        self._fitting: int | None = None  # samples of a micro-batch, where nobody gave them
         self._step_loss: Tensor | None = None
         self._sums: dict[str, tuple[Tensor, int]] = {}
         self._latest_loss: Tensor | None = None
@@ -254,6 +256,8 @@ class Task(LightningModule):
         checkpoint["graphzoo"] = self.describe()
         if "optimizer_states" in checkpoint:
             checkpoint[OPTIMIZER_ENTRIES] = optimizer_entries(checkpoint)
+        if self._fitting is not None:
+            checkpoint["graphzoo_micro_batch_size"] = self._fitting
         if self._sums:
             checkpoint["graphzoo_sums"] = {name: [*pair] for name, pair in self._sums.items()}
 
@@ -281,6 +285,9 @@ class Task(LightningModule):
             if self.trainer.state.fn == "fit":
                 check_callback_states(self.trainer, checkpoint)
                 self.__dict__["_resumed"] = checkpoint
+                chosen = checkpoint.get("graphzoo_micro_batch_size")
+                # a run of before this was chosen goes on with whole batches
+                self._fitting = chosen if isinstance(chosen, int) and chosen > 0 else 2**62
                 sums = checkpoint.get("graphzoo_sums", {})
                 self._sums = {name: (total, int(count)) for name, (total, count) in sums.items()}
         check_loaded_weights(self, checkpoint)
@@ -373,6 +380,29 @@ class Task(LightningModule):
         mine, self._bad_scores = self._bad_scores, ""
         if bad := next(filter(None, texts_of_processes(self.trainer, mine)), ""):
             raise stopped(self.trainer, bad)
+
+    def sample_losses(self, batch: Any) -> Tensor:
+        """Loss of each sample of a part of the global batch, [B]; for `fit_to_memory`."""
+        raise AttributeError(f"{type(self).__name__} must define sample_losses")
+
+    def fit_to_memory(self) -> None:
+        """Choose the size of micro-batches where a batch takes too much memory and nobody gave a size.
+
+        A checkpoint has what its run chose.
+        """
+        datamodule = self._datamodule()
+        share = self._micro_batch_size()
+        if datamodule.micro_batch_size is not None or share <= PROBED:
+            return
+        if self.trainer.accumulate_grad_batches > 1:  # the user's; parts of a batch would need it themselves
+            return
+        if self._fitting is None:
+            self._fitting = size_that_fits(self, self.trainer, datamodule, share)
+        if self._fitting < share:
+            datamodule.micro_batch_size = self._fitting
+            log.info(
+                "batches of %d go through the encoder in parts of %d, to save memory", share, self._fitting
+            )
 
     def accumulate_micro_batches(self) -> None:
         """Let Lightning take a step after as many loader items as the data make of a batch.

@@ -11,8 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from graphzoo.checkpoints.checks import check_loaded_weights
 from graphzoo.decoders import EntityDecoder
 from graphzoo.encoders.base import Encoder, QueryEncoder
+from graphzoo.encoders.pretrained import read_pretrained
 from graphzoo.errors import NonFiniteError, UsageError, check_range
 from graphzoo.metrics import RankingMetric, rank_targets, summarize_ranks, tie_share
 from graphzoo.metrics.ranks import Ties
@@ -21,11 +23,12 @@ from graphzoo.sampling import (
     FactRemover,
     NeighbourhoodSampler,
     edges_of_fact,
-    hash_integers,
+    hash_numbers,
     sample_negatives,
 )
 from graphzoo.system.memory import Halves
 from graphzoo.tasks.base import FEW_QUERIES, SMALLER, Task
+from graphzoo.tasks.draws import mean_of_draws
 from graphzoo.tasks.near import NEAR_QUERIES, score_near
 from graphzoo.tasks.reversed_queries import ReversedQueries
 from graphzoo.types import GraphSpec, NeighbourhoodSpec, Protocol, QueryBatch, TripleBatch
@@ -66,9 +69,13 @@ class KGCompletion(Task):
         reverse_weight: Weight of the reversed question while judging and predicting: an answer t of
             (h, r, ?) is also judged by h as the answer of (t, r^-1, ?), see `ReversedQueries`. Ours, not the
             paper's; for small graphs, since every entity is asked for every relation.
+        num_draws: Draws of the encoder's noise whose scores are averaged while evaluating and predicting;
+            explanations take the first.
         max_score_bytes: Bound on the states alive while scoring; larger batches are scored in parts. Also on
             the scores that `reverse_weight` keeps.
         seed: Seed of noise, dropout and negatives.
+        start_from: Weights to begin with: a folder that `graphzoo export` wrote, or the name of weights that
+            graphzoo brings along. A run that is resumed has its own.
 
     Raises:
         ValueError: for settings that make no sense.
@@ -92,18 +99,23 @@ class KGCompletion(Task):
         lr_gamma: float = 0.1,
         ties: Ties = "realistic",
         reverse_weight: float = 0.0,
+        num_draws: int = 1,
         max_score_bytes: int = 2 * 2**30,
         seed: int = 0,
+        start_from: str | None = None,
     ) -> None:
         super().__init__(encoder)
         if loss not in ("ce", "filtered_ce", "bce"):
             raise UsageError(f"loss must be 'ce', 'filtered_ce' or 'bce', got {loss!r}")
         if remove_facts not in ("exact", "one_hop", "none"):
             raise UsageError(f"remove_facts must be 'exact', 'one_hop' or 'none', got {remove_facts!r}")
-        check_range(at_least=1, num_negatives=num_negatives, max_score_bytes=max_score_bytes)
+        check_range(
+            at_least=1, num_negatives=num_negatives, max_score_bytes=max_score_bytes, num_draws=num_draws
+        )
         check_range(above=0, adversarial_temperature=adversarial_temperature, loss_scale=loss_scale, lr=lr)
         check_range(at_least=0, weight_decay=weight_decay)
-        self.save_hyperparameters(ignore=["encoder"])
+        self.save_hyperparameters(ignore=["encoder", "start_from"])
+        self.start_from = start_from
         self.loss, self.num_negatives, self.adversarial_temperature = (
             loss,
             num_negatives,
@@ -112,10 +124,10 @@ class KGCompletion(Task):
         self.loss_scale, self.remove_facts, self.seed = loss_scale, remove_facts, seed
         self.lr, self.weight_decay, self.lr_gamma = lr, weight_decay, lr_gamma
         self.lr_milestones = [10, 15] if lr_milestones is None else list(lr_milestones)
-        self.max_score_bytes = max_score_bytes
+        self.num_draws, self.max_score_bytes = num_draws, max_score_bytes
         self.metrics = nn.ModuleDict({name: RankingMetric(ties=ties) for name in ("val", "test", "other")})
         self.test_table: list[dict[str, Any]] = []
-        self._remover: FactRemover | None = None
+        self._removers: dict[int, FactRemover] = {}
         self._near: tuple[RelationalGraph, NeighbourhoodSpec, NeighbourhoodSampler] | None = None
         self._halves = Halves("scoring", "queries", SMALLER)
         self._reversed = ReversedQueries(reverse_weight, is_binary=loss == "bce", max_bytes=max_score_bytes)
@@ -148,12 +160,31 @@ class KGCompletion(Task):
 
     # Training
 
+    def configure_model(self) -> None:
+        """Build the modules; without a checkpoint of its own they take the weights of `start_from`."""
+        is_new = self.encoder is None
+        super().configure_model()
+        if is_new and self.start_from and self.encoder is not None and self.trainer.ckpt_path is None:
+            self._begin_with(self.start_from)
+
+    def _begin_with(self, name: str) -> None:
+        saved = read_pretrained(name)
+        relations = saved["graphzoo"].get("relations")
+        if not self.query_encoder.any_relations and relations != list(self._datamodule().relations):
+            raise UsageError(
+                f"{name} was trained with other relations than those of {self._datamodule().title}\n"
+                "Only --model knowformer-any goes on with other relations"
+            )
+        check_loaded_weights(self, saved, name)
+        self.load_state_dict(saved["state_dict"])
+
     def on_fit_start(self) -> None:
         """Fit micro-batches to Lightning's accumulation, and index the facts that batches hide."""
         super().on_fit_start()
         datamodule = self._datamodule()
-        self.accumulate_micro_batches()
-        datamodule.hides = self.remove_facts
+        datamodule.hides, datamodule.knows_answers = self.remove_facts, self.loss != "ce"
+        if len(datamodule.sources("train")) > 1:
+            self._check_mixture()
         share = math.ceil(
             min(datamodule.batch_size, len(datamodule.triples("train"))) / self.trainer.world_size
         )
@@ -164,29 +195,54 @@ class KGCompletion(Task):
         self.check_memory(at_once, num_nodes, option="--data.micro_batch_size")
         for split in ("train", "valid", "test"):  # before training, not after it
             self._check_reversed(split)
-        self._remover = FactRemover(datamodule.triples("train"), datamodule.spec.num_nodes, self.remove_facts)
+        self._removers.clear()
+        if near is None:  # now, not in the first step
+            self._remover(0)
+        self.fit_to_memory()
+        self.accumulate_micro_batches()
+
+    def _check_mixture(self) -> None:
+        """Refuse what is not for several graphs."""
+        if not self.query_encoder.any_relations:
+            raise UsageError(
+                f"{type(self.query_encoder).__name__} has a vector for each relation of one graph, so it "
+                "cannot learn from several: take --model knowformer-any, or one data set"
+            )
+        if self.reverse_weight:
+            raise UsageError("reverse_weight is for one graph at a time: take 0")
 
     def training_step(self, batch: TripleBatch, batch_idx: int) -> Tensor:
         """Loss of a part of the global batch, scaled so that gradients add up to the global mean's."""
-        assert self._remover is not None
-        step = self.trainer.global_step + 1
-        seed = self._noise_seed(step)
-        if batch.graph is None:
-            mask, answer = self._remover.to(self.device).edge_mask(batch.removed), batch.tail
-            logits = self._logits(self._graph("train"), batch.head, batch.relation, mask, seed)
-        else:
-            answer = batch.graph.find(batch.tail)
-            logits = self._logits(batch.graph, batch.graph.find(batch.head), batch.relation, None, seed)
-        losses = self._bce(logits, answer, batch) if self.loss == "bce" else self._ce(logits, answer, batch)
+        losses = self.sample_losses(batch)
         self.collect_loss(losses, batch.num_global)
         return losses.sum() * (self.loss_scale * self.parts_of_batch / batch.num_global)
 
+    def sample_losses(self, batch: TripleBatch) -> Tensor:
+        """Loss of each query of a part of the global batch, [B]."""
+        seed = self._noise_seed(self.trainer.global_step + 1)
+        if batch.graph is None:
+            mask, answer = self._remover(batch.source).edge_mask(batch.removed), batch.tail
+            graph = self._graph("train", batch.source)
+            logits = self._logits(graph, batch.head, batch.relation, mask, seed)
+        else:
+            answer = batch.graph.find(batch.tail)
+            if batch.graph.whole is None:  # it came from a worker
+                batch.graph.whole = self._graph("train", batch.source)
+            logits = self._logits(batch.graph, batch.graph.find(batch.head), batch.relation, None, seed)
+        return self._bce(logits, answer, batch) if self.loss == "bce" else self._ce(logits, answer, batch)
+
+    def _remover(self, source: int) -> FactRemover:
+        """What hides the facts of a global batch from a whole graph."""
+        if source not in self._removers:
+            triples = self._datamodule().triples("train", source)
+            num_nodes = self._graph("train", source).num_nodes
+            self._removers[source] = FactRemover(triples, num_nodes, self.remove_facts)
+        return self._removers[source].to(self.device)
+
     def _known_answers(self, batch: TripleBatch) -> tuple[Tensor, Tensor]:
         """Training answers of every question of the batch: its row and the column of its logits, [A] each."""
-        row, entity = (
-            known.to(self.device)
-            for known in self._datamodule().answers("train").lookup(batch.head.cpu(), batch.relation.cpu())
-        )
+        row, entity = batch.known_row, batch.known_entity
+        assert row is not None and entity is not None, "the DataModule was not asked for them"
         if batch.graph is not None:
             entity = batch.graph.find(entity, row)
             row, entity = row[entity >= 0], entity[entity >= 0]
@@ -279,6 +335,8 @@ class KGCompletion(Task):
     def test_step(self, batch: QueryBatch, batch_idx: int) -> None:
         """Rank the targets of test queries, where it is asked for under both protocols."""
         self._rank("test", "test", batch)
+        if len(self._datamodule().sources("test")) > 1:
+            return
         if (other := self._other_protocol()) is not None:
             self._rank("other", "test", batch, other)
 
@@ -298,6 +356,9 @@ class KGCompletion(Task):
         self.require_good_scores()
         metric = self._metric("test")
         datamodule = self._datamodule()
+        if len(datamodule.sources("test")) > 1:
+            self._report("test")
+            return
         self.test_table = metric.table(datamodule.triples("test"), datamodule.knowledge_graph.relations)
         by_direction = {
             row["direction"]: row["mrr"]
@@ -339,7 +400,8 @@ class KGCompletion(Task):
         )
 
     def _rank(self, prefix: str, split: str, batch: QueryBatch, protocol: Protocol | None = None) -> None:
-        scores = self.score_queries(self._graph(split), batch.head, batch.relation, protocol=protocol)
+        graph = self._graph(split, batch.source)
+        scores = self.score_queries(graph, batch.head, batch.relation, protocol=protocol)
         try:
             optimistic, pessimistic = rank_targets(scores, batch)
         except NonFiniteError as error:
@@ -350,7 +412,10 @@ class KGCompletion(Task):
     def _report(self, prefix: str, shown: str = "") -> None:
         self.require_good_scores()
         metric = self._metric(prefix)
-        for name, value in metric.compute().items():
+        figures = metric.compute()
+        if len(begins := self._datamodule().sources("valid" if prefix == "val" else "test")) > 1:
+            figures = _mean_figures(dict(zip(begins, metric.compute_parts([*begins.values()]), strict=True)))
+        for name, value in figures.items():
             self.log(f"{shown or prefix}/{name}", value, prog_bar=name == "mrr", sync_dist=False)
         metric.reset()
 
@@ -367,9 +432,10 @@ class KGCompletion(Task):
             return None
         node = batch.target[torch.searchsorted(batch.target_row, rows)]
         seed = self._noise_seed(EVALUATION_STEP)
-        graph: RelationalGraph | QueryGraph = self._graph("valid")
+        whole = self._graph("valid", batch.source)
+        graph: RelationalGraph | QueryGraph = whole
         head, relation = batch.head[:count], batch.relation[:count]
-        if (sampler := self._sampler(self._graph("valid"))) is not None:
+        if (sampler := self._sampler(whole)) is not None:
             # an answer far away would attend to nothing that it is trained on
             graph, rows = sampler(head, relation, node, hides="none", outside="drop")
             if not rows.numel():
@@ -441,9 +507,13 @@ class KGCompletion(Task):
         per_query = graph.num_nodes * channels * 4 * _LIVE_STATES
         if per_query > self.max_score_bytes:  # one query is the least there is
             self.check_memory(1, graph.num_nodes, option="--model.max_score_bytes")
-        seed = self._noise_seed(EVALUATION_STEP)
+
+        def score(start: int, stop: int) -> Tensor:
+            asked = head[start:stop], relation[start:stop]
+            return mean_of_draws(lambda seed: self._logits(graph, *asked, None, seed), self.num_draws)
+
         scores = self._halves(
-            lambda start, stop: self._logits(graph, head[start:stop], relation[start:stop], None, seed),
+            score,
             head.numel(),
             self.max_score_bytes // max(1, per_query),
         )
@@ -453,10 +523,9 @@ class KGCompletion(Task):
         """As `score_near`, in parts."""
         channels = self.query_encoder.out_channels
         per_query = sampler.num_nodes * channels * 4 * _LIVE_STATES
-        seed = self._noise_seed(EVALUATION_STEP)
 
         def logits(graph: QueryGraph, head: Tensor, relation: Tensor) -> Tensor:
-            return self._logits(graph, head, relation, None, seed)
+            return mean_of_draws(lambda seed: self._logits(graph, head, relation, None, seed), self.num_draws)
 
         def score(start: int, stop: int) -> Tensor:
             return score_near(sampler, head[start:stop], relation[start:stop], logits)
@@ -533,22 +602,33 @@ class KGCompletion(Task):
 
     def _noise_seed(self, step: int) -> int:
         # Evaluation does not depend on the run's seed: a checkpoint has one result.
-        return 0 if step == EVALUATION_STEP else int(hash_integers(self.seed, step))
+        return 0 if step == EVALUATION_STEP else hash_numbers(self.seed, step)
 
-    def _graph(self, split: str) -> RelationalGraph:
-        graph: RelationalGraph = self.to_device_once(f"graph/{split}", self._datamodule().graph(split))
+    def _graph(self, split: str, source: int = 0) -> RelationalGraph:
+        whole = self._datamodule().graph(split, source)
+        graph: RelationalGraph = self.to_device_once(f"graph/{split}/{source}", whole)
         return graph
 
     # Checkpoints
 
     def describe_data(self, datamodule: Any) -> dict[str, Any]:
         """The relation vocabulary and the data's fingerprint: entities are free, relations are not."""
-        graph, near = datamodule.knowledge_graph, datamodule.neighbourhoods
+        near = datamodule.neighbourhoods
         return {
-            "relations": list(graph.relations),
+            "relations": list(datamodule.relations),
             "data": {
-                "name": graph.name,
+                "name": datamodule.title,
                 "fingerprint": datamodule.fingerprint,
                 "neighbourhoods": near.to_dict() if near is not None else None,
             },
         }
+
+
+def _mean_figures(of_graphs: dict[str, dict[str, Tensor] | None]) -> dict[str, Tensor]:
+    """The mean over graphs of every metric, and the MRR of each graph as mrr_NAME."""
+    seen = {name: figures for name, figures in of_graphs.items() if figures is not None}
+    mean = {
+        metric: torch.stack([figures[metric] for figures in seen.values()]).mean()
+        for metric in next(iter(seen.values()))
+    }
+    return mean | {f"mrr_{name}": figures["mrr"] for name, figures in seen.items()}

@@ -19,9 +19,10 @@ from graphzoo.heuristics import GraphPairScorer
 from graphzoo.layers import LastResult
 from graphzoo.metrics import LinkMetric
 from graphzoo.metrics.links import HITS, check_name
-from graphzoo.sampling import LinkHider, hash_integers
+from graphzoo.sampling import LinkHider, hash_numbers
 from graphzoo.system.memory import Halves, explain_out_of_memory
 from graphzoo.tasks.base import FEW_PAIRS, FEW_QUERIES, SMALLER, Task
+from graphzoo.tasks.draws import mean_of_draws
 from graphzoo.tasks.near import NEAR_QUERIES, score_near
 from graphzoo.tasks.prepared_graph import PreparedGraph
 from graphzoo.types import GraphSpec, PairBatch
@@ -59,6 +60,7 @@ class LinkPrediction(Task):
         weight_decay: Decoupled weight decay, not on biases.
         lr_milestones: Epochs after which the learning rate is multiplied by `lr_gamma`; None: never.
         lr_gamma: See `lr_milestones`.
+        num_draws: As for `KGCompletion`; for encoders of queries.
         seed: Seed of noise and dropout.
 
     Raises:
@@ -80,17 +82,19 @@ class LinkPrediction(Task):
         weight_decay: float = 0.01,
         lr_milestones: list[int] | None = None,
         lr_gamma: float = 0.5,
+        num_draws: int = 1,
         seed: int = 0,
     ) -> None:
         super().__init__(encoder)
         check_range(above=0, lr=lr)
         check_range(at_least=0, weight_decay=weight_decay)
+        check_range(at_least=1, num_draws=num_draws)
         check_range(at_least=0, below=1, dropout=dropout)
         if metric is not None:
             check_name(metric)
         self.save_hyperparameters(ignore=["encoder"])
         self.decoder_kind, self.dropout, self.seed = decoder, dropout, seed
-        self.hide_positives = hide_positives
+        self.hide_positives, self.num_draws = hide_positives, num_draws
         self.metric: str | None = metric
         self.lr, self.weight_decay = lr, weight_decay
         self.lr_milestones, self.lr_gamma = list(lr_milestones or []), lr_gamma
@@ -176,7 +180,6 @@ class LinkPrediction(Task):
         """Fit micro-batches to Lightning's accumulation, and index the links that batches hide."""
         super().on_fit_start()
         datamodule = self._datamodule()
-        self.accumulate_micro_batches()
         if self.batching == "sources":
             num_links = min(datamodule.batch_size, len(datamodule.graph.train))
             share = math.ceil(num_links / self.trainer.world_size)
@@ -192,22 +195,35 @@ class LinkPrediction(Task):
             self.check_memory(at_once, num_nodes, option="--data.micro_batch_size")
         if self.hide_positives and self.batching != "subgraphs":
             self._hider = LinkHider(self._edges("train"), datamodule.graph.num_nodes).to(self.device)
+        if self.batching in (
+            "sources",
+            "subgraphs",
+        ):  # else the whole graph is encoded, however few pairs are asked
+            self.fit_to_memory()
+        self.accumulate_micro_batches()
 
     def training_step(self, batch: PairBatch, batch_idx: int) -> Tensor:
         """Loss of a part of the global batch, scaled so that gradients add up to the global mean's."""
-        assert batch.edge_label is not None
-        # Encoders of the whole graph have one draw per step, whatever ranks and parts it is cut into.
-        step = self.trainer.global_step + 1
-        name = (batch.epoch, batch.number) if self.batching == "subgraphs" else (step,)
-        noise_seed = int(hash_integers(self.seed, *name))
-        logits, auxiliary = self._logits(batch, "train", noise_seed)
-        losses = self.losses(logits.float(), batch.edge_label)
+        losses, auxiliary = self._losses_and_auxiliary(batch)
         self.collect_loss(losses, batch.num_global)
         loss = losses.sum() * (self.parts_of_batch / batch.num_global)
         if auxiliary is None:
             return loss
         self.log_training("train/auxiliary_loss", auxiliary.detach())
         return loss + auxiliary
+
+    def sample_losses(self, batch: PairBatch) -> Tensor:
+        """Loss of each pair of a part of the global batch, [B]."""
+        return self._losses_and_auxiliary(batch)[0]
+
+    def _losses_and_auxiliary(self, batch: PairBatch) -> tuple[Tensor, Tensor | None]:
+        assert batch.edge_label is not None
+        # Encoders of the whole graph have one draw per step, whatever ranks and parts it is cut into.
+        step = self.trainer.global_step + 1
+        name = (batch.epoch, batch.number) if self.batching == "subgraphs" else (step,)
+        noise_seed = hash_numbers(self.seed, *name)
+        logits, auxiliary = self._logits(batch, "train", noise_seed)
+        return self.losses(logits.float(), batch.edge_label), auxiliary
 
     @property
     def logs_epochs(self) -> bool:
@@ -355,7 +371,7 @@ class LinkPrediction(Task):
             return self.decode(self._states[u], self._states[v]), None
         states, auxiliary = self._encode_hidden(encoder, batch, noise_seed)
         # The encoder has one draw per step; each pair has its own in the decoder.
-        part = int(hash_integers(self.seed, batch.epoch, batch.number))
+        part = hash_numbers(self.seed, batch.epoch, batch.number)
         return self.decode(states[u], states[v], noise_seed=part), auxiliary
 
     def _answers(self, encoder: QueryEncoder, batch: PairBatch, split: str, noise_seed: int | None) -> Tensor:
@@ -374,8 +390,12 @@ class LinkPrediction(Task):
             if graph.num_edges != mask.numel():  # inverses of directed links
                 mask = torch.cat([mask, mask])
         relation = torch.zeros_like(head)
-        states = encoder(graph, head, relation, edge_mask=mask, noise_seed=noise_seed or 0)
-        return self.decode(states[v, row][:, None]).squeeze(0)
+
+        def score(seed: int) -> Tensor:
+            states = encoder(graph, head, relation, edge_mask=mask, noise_seed=seed)
+            return self.decode(states[v, row][:, None]).squeeze(0)
+
+        return mean_of_draws(score, self.num_draws) if noise_seed is None else score(noise_seed)
 
     def _answers_near(
         self, encoder: QueryEncoder, sampler: NeighbourhoodSampler, batch: PairBatch, noise_seed: int
@@ -401,7 +421,10 @@ class LinkPrediction(Task):
         assert isinstance(encoder, QueryEncoder)
 
         def logits(graph: QueryGraph, place: Tensor, relation: Tensor) -> Tensor:
-            return self.decode(encoder(graph, place, relation, noise_seed=0))
+            def score(seed: int) -> Tensor:
+                return self.decode(encoder(graph, place, relation, noise_seed=seed))
+
+            return mean_of_draws(score, self.num_draws)
 
         return score_near(sampler, head, torch.zeros_like(head), logits)
 

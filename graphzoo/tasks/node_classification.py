@@ -16,7 +16,7 @@ from graphzoo.decoders.node import NodeDecoderKind
 from graphzoo.encoders.base import Encoder, NodeEncoder
 from graphzoo.errors import NonFiniteError, UsageError, check_range
 from graphzoo.metrics import Accuracy, RocAuc
-from graphzoo.sampling import hash_integers
+from graphzoo.sampling import hash_numbers
 from graphzoo.system.memory import explain_out_of_memory
 from graphzoo.tasks.base import SMALLER, Task
 from graphzoo.tasks.prepared_graph import PreparedGraph
@@ -181,7 +181,7 @@ class NodeClassification(Task):
 
     def training_step(self, batch: NodeBatch, batch_idx: int) -> Tensor:
         """Loss of a process's share of the targets, scaled so that gradients add up to the mean's."""
-        noise_seed = int(hash_integers(self.seed, batch.epoch, batch.number))
+        noise_seed = hash_numbers(self.seed, batch.epoch, batch.number)
         x, edge_index, precomputed = self._inputs(batch)
         states, auxiliary = self.node_encoder.forward_with_auxiliary(
             x, edge_index, noise_seed=noise_seed, **precomputed

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,9 @@ from graphzoo.system.memory import is_out_of_memory
 from graphzoo.system.processes import lost_a_process
 from graphzoo.tasks.base import Task
 from graphzoo.tasks.room import refuse_untrainable, what_takes_less
-from graphzoo.training.state import RunState
+from graphzoo.training.plan import RunState
 
-__all__ = ["Artifacts", "Began", "GoesOn", "Monitor", "callbacks_of", "checkpoints_of"]
+__all__ = ["Artifacts", "Began", "Monitor", "callbacks_of", "checkpoints_of"]
 
 
 class Began(Callback):
@@ -38,16 +39,10 @@ class Began(Callback):
             refuse_untrainable(trainer, pl_module)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Training begins."""
+        """Training begins, a validation, the check before training, or a test."""
         self.state.began = True
 
-    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Validation begins, or the sanity check before training."""
-        self.state.began = True
-
-    def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """The test begins."""
-        self.state.began = True
+    on_validation_start = on_test_start = on_train_start
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Say what takes less memory, and end the processes that would wait for this one."""
@@ -57,21 +52,6 @@ class Began(Callback):
         failed = isinstance(exception, Exception) and not isinstance(exception, Interrupted)
         if failed and isinstance(launcher, _SubprocessScriptLauncher) and not lost_a_process(exception):
             launcher.kill(signal.SIGKILL)  # no other reaches a process that waits; the first one writes all
-
-
-class GoesOn(Callback):
-    """Writes to the directory of a resumed run when nothing can refuse its checkpoint any more.
-
-    Args:
-        write: Does so, once.
-    """
-
-    def __init__(self, write: Callable[[], None]) -> None:
-        self.write = write
-
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Weights, callbacks, data and optimiser have been compared; nothing is logged yet."""
-        self.write()
 
 
 class Monitor(Callback):
@@ -107,14 +87,9 @@ def callbacks_of(
     given: Sequence[Callback],
     names: Mapping[str, str],
 ) -> list[Callback]:
-    """What every run of the command has around the user's callbacks, but for its checkpoints.
+    """What every run has around the `given` callbacks of its user, but for its checkpoints.
 
-    Args:
-        state: Of the run.
-        run_dir: Where they write.
-        config: The Trainer's arguments, its loggers made; the bar is switched off where nobody sees it.
-        given: The user's callbacks.
-        names: Model, data, recipe and task.
+    `config` are the Trainer's arguments, its loggers made; the bar is switched off where nobody sees it.
     """
     plan = state.plan
     callbacks: list[Callback] = [Monitor(), own.Throughput(), own.NanGuard(), Began(state), *plan.callbacks]
@@ -144,28 +119,19 @@ def callbacks_of(
 
 
 def checkpoints_of(model: object, run_dir: Path, config: Mapping[str, Any]) -> list[Callback]:
-    """The best and the last checkpoint of a training, unless its settings want none.
-
-    Args:
-        model: Says by `monitor` and `mode` which is best.
-        run_dir: Where they go.
-        config: The Trainer's arguments.
-    """
+    """The best (by `model.monitor` and `mode`) and the last checkpoint, unless the settings want none."""
     if config.get("enable_checkpointing") is False or config.get("fast_dev_run"):
         return []
     directory = run_dir.absolute() / "checkpoints"
-    best = (
-        own.BestCheckpoint(directory, mode=getattr(model, "mode", "max"))
-        if hasattr(model, "monitor")
-        else None
-    )
-    return [*([best] if best else []), own.LastCheckpoint(directory)]
+    last: list[Callback] = [own.LastCheckpoint(directory)]
+    if not hasattr(model, "monitor"):
+        return last
+    return [own.BestCheckpoint(directory, mode=getattr(model, "mode", "max")), *last]
 
 
 def _published(state: RunState) -> dict[str, float]:
     """The paper's test figures, where the recipe names them."""
-    try:
+    with contextlib.suppress(UsageError):  # the run names a recipe that is no longer there
         published = published_values(state.model, state.plan.recipe, state.data)
-    except UsageError:  # the run names a recipe that is no longer there
-        return {}
-    return {name: figure.value for name, figure in published.items()}
+        return {name: figure.value for name, figure in published.items()}
+    return {}

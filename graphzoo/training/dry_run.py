@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.utilities.seed import isolate_rng
 from rich.table import Table
 
@@ -31,7 +31,7 @@ from graphzoo.system.memory import available_bytes
 from graphzoo.system.shown import console
 from graphzoo.system.units import counted, duration, size
 from graphzoo.tasks.room import refuse_untrainable
-from graphzoo.training.state import RunState
+from graphzoo.training.plan import RunState
 
 __all__ = ["DRY_SETTINGS", "DryRun", "limited_memory"]
 
@@ -52,25 +52,22 @@ DRY_SETTINGS: dict[str, Any] = {
 """Arguments of the Trainer that a dry run sets, whatever the user's say."""
 
 
-class DryRun(Callback):
+class DryRun(ValidationClock):
     """Times a few steps and some batches of validation, then ends the run and says what it found.
 
     Args:
         asked: The Trainer's arguments as the user has them: how often the real run validates.
         state: Told when no step was taken that the settings are at fault.
-
-    Raises:
-        UsageError: for a `val_check_interval` that is not a time.
     """
 
     def __init__(self, asked: dict[str, Any], state: RunState) -> None:
+        super().__init__()
         self._state = state
         self._after = ", then the test" if state.plan.tests else ""
         self._every: int | None = asked.get("check_val_every_n_epoch", 1)
         self._interval = asked.get("val_check_interval")
         interval_seconds(self._interval)  # refused before anything is timed
         self._steps: list[float] = []
-        self._validation = ValidationClock()
         self._first = self._began = 0.0
         self._most_seconds = math.inf
         self._place: Place | None = None  # where it begins
@@ -81,18 +78,10 @@ class DryRun(Callback):
             pl_module.configure_model()
         refuse_untrainable(trainer, pl_module)
 
-    def on_validation_batch_start(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
-        """Start the clock."""
-        self._validation.start(pl_module)
-
-    def on_validation_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
-        """Note the time."""
-        self._validation.stop(pl_module)
-
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Time validation where a resumed run has left it out, and start the clock of the first step."""
         self._most_seconds = seconds_allowed(trainer)
-        if not self._validation:
+        if not self._batches:
             trainer.fit_loop.epoch_loop.val_loop.restarting = False
             with isolate_rng():
                 trainer._run_sanity_check()
@@ -131,11 +120,7 @@ class DryRun(Callback):
             console().print(table)
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Refuse settings with which nothing is trained.
-
-        Raises:
-            UsageError: if no step was taken.
-        """
+        """Refuse settings with which nothing is trained."""
         if self._steps:
             return
         self._state.began = False
@@ -154,17 +139,17 @@ class DryRun(Callback):
         if per_epoch is not None:
             yield "training, an epoch", f"{duration(step * per_epoch)} in {counted(per_epoch, 'step')}"
         validation = 0.0
-        if (whole := self._validation.whole(trainer)) is not None:
+        if (whole := self.whole_validation(trainer)) is not None:
             validation, questions = whole
             batches = counted(sum(trainer.num_val_batches), "batch", "batches")
             asked = "" if questions is None else f", {questions:,} questions"
             yield "validation", f"{duration(validation)} in {batches}{asked}"
-        elif self._validation:
+        elif self._batches:
             yield "validation", "nobody can say: its number of batches is not known"
         yield "still to go" if self._place else "the whole run", self._whole(trainer, step, validation)
 
     def _whole(self, trainer: Trainer, step: float, validation: float) -> str:
-        """The time of all that is left: training, validation, within the time that the run is given."""
+        """The time of all that is left: training and validation, within the time that the run is given."""
         limit = self._most_seconds
         remaining = Remaining(trainer, self._place or Place(), self._every, self._interval)
         left, per_epoch = remaining.steps, steps_per_epoch(trainer)

@@ -17,15 +17,10 @@ from graphzoo.system.paths import relative, typed
 from graphzoo.system.processes import lost_a_process, rank
 from graphzoo.system.shown import tell, visible
 from graphzoo.system.streams import refuses_output
-from graphzoo.training.state import RunState
+from graphzoo.training.plan import RunState
 from graphzoo.training.trust import plain_settings
 
-__all__ = [
-    "how_to_resume",
-    "needs_trust",
-    "tell_error",
-    "tell_lines",
-]
+__all__ = ["how_to_resume", "needs_trust", "tell_error", "tell_lines"]
 
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -46,7 +41,8 @@ def tell_error(error: BaseException, state: RunState) -> int:
     if isinstance(error, OSError) and error.filename is None and refuses_output():
         return tell_lines(f"{of_system(error)[0]}\n{how_to_resume(state)}", 1)
     if isinstance(error, OSError) and error.errno in _NO_ROOM and state.began:
-        return tell_lines(_no_room(error, state), 1)
+        told = f"cannot write {error.filename or 'a file of the run'}: {error.strerror}"
+        return tell_lines(f"{told}\nMake room. {how_to_resume(state)}", 1)
     if isinstance(error, UsageError):
         # Tasks refuse a checkpoint for other data only when judging begins.
         return tell_lines(text, 1 if state.began and state.plan.command == "fit" else 2)
@@ -64,17 +60,10 @@ def tell_error(error: BaseException, state: RunState) -> int:
     if isinstance(error, ModuleNotFoundError):
         name = error.name or ""
         return tell_lines(f"{text}\nInstall it: pip install {name.partition('.')[0]}{more}", 2)
-    if isinstance(
-        error, ValueError | MisconfigurationException | FileNotFoundError | PermissionError | TypeError
-    ):
+    settings = ValueError | MisconfigurationException | FileNotFoundError | PermissionError | TypeError
+    if isinstance(error, settings):
         return tell_lines(text + more, 2)
     return tell_lines(f"{type(error).__name__}: {text}{more}", 1)
-
-
-def _no_room(error: OSError, state: RunState) -> str:
-    """A disk or quota is full: what could not be written, what is left, and how to go on."""
-    text = f"cannot write {error.filename or 'a file of the run'}: {error.strerror}"
-    return f"{text}\nMake room. {how_to_resume(state)}"
 
 
 def _no_memory(error: BaseException, state: RunState) -> str:
@@ -91,12 +80,8 @@ def _no_memory(error: BaseException, state: RunState) -> str:
 def how_to_resume(state: RunState) -> str:
     """How a run that ended early is gone on with, or begun anew when it left no checkpoint."""
     run = state.plan.run_dir or (Path(named) if (named := os.environ.get("GRAPHZOO_RUN_DIR")) else None)
-    if (
-        state.plan.command != "fit"
-        or state.plan.dry_run
-        or run is None
-        or not (run / "config.yaml").is_file()
-    ):
+    trains = state.plan.command == "fit" and not state.plan.dry_run
+    if not trains or run is None or not (run / "config.yaml").is_file():
         return "Then give the same command again"
     good = [str(relative(path)) for path in sorted(run.glob("checkpoints/*.ckpt"))]
     if not good:

@@ -17,6 +17,7 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 from graphzoo.callbacks import Interrupted
 from graphzoo.catalog.settings import read_settings
 from graphzoo.checkpoints.checks import check_description
+from graphzoo.encoders.pretrained import read_pretrained
 from graphzoo.errors import UsageError
 from graphzoo.system.memory import keep_freed_memory
 from graphzoo.system.paths import typed
@@ -29,23 +30,15 @@ from graphzoo.training.failures import how_to_resume, needs_trust, tell_error, t
 from graphzoo.training.lightning_cli import GraphzooCLI
 from graphzoo.training.own_code import own_code
 from graphzoo.training.parser import innermost
-from graphzoo.training.plan import Plan
+from graphzoo.training.plan import Plan, RunState
 from graphzoo.training.quiet import quiet
-from graphzoo.training.state import RunState
 from graphzoo.training.trust import check_class, plain_settings
 
 __all__ = ["run_plan", "show_class_help", "show_help"]
 
 
 def run_plan(plan: Plan) -> int:
-    """Run a planned command line.
-
-    Args:
-        plan: From the pre-pass.
-
-    Returns:
-        The exit status.
-    """
+    """Run a planned command line; its exit status."""
     keep_freed_memory()  # this process exists for the run alone
     if "LOCAL_RANK" not in os.environ:
         os.environ.pop("GRAPHZOO_RUN_DIR", None)
@@ -86,8 +79,8 @@ def _run(state: RunState, scratch: contextlib.ExitStack) -> None:
     if plan.run_config is not None and not plan.trust:
         folder = Path(scratch.enter_context(tempfile.TemporaryDirectory()))
         without.append(_keep_plain_settings(state, plan.run_config, folder))
-    if plan.encoder_from_checkpoint and plan.checkpoint is not None:
-        _take_encoder(state, plan.checkpoint)
+    if plan.encoder_from_checkpoint:
+        _take_encoder(state)
     scratch.enter_context(own_code(state.arguments, without=without))
     if plan.dry_run:
         scratch.enter_context(limited_memory())
@@ -118,10 +111,8 @@ def _forget_unstarted(state: RunState) -> None:
         return  # of several processes the first one writes
     if state.plan.resume:
         if state.plan.run_dir is not None and state.events is not None and not state.began:
-            for path in (
-                _own_events(state.plan.run_dir) - state.events
-            ):  # Lightning makes them before it compares
-                path.unlink()
+            for path in _own_events(state.plan.run_dir) - state.events:
+                path.unlink()  # Lightning makes them before it compares
         return
     empty = state.missing
     if state.wrote is not None:
@@ -156,10 +147,14 @@ def _keep_plain_settings(state: RunState, config: Path, scratch: Path) -> Path:
     return path
 
 
-def _take_encoder(state: RunState, checkpoint: Path) -> None:
-    """Let a lone checkpoint say which encoder it holds and with which settings."""
-    content = resume.read_checkpoint(checkpoint)
-    check_description(content, checkpoint)
+def _take_encoder(state: RunState) -> None:
+    """Let a lone checkpoint, or exported weights, say which encoder they hold and with which settings."""
+    if (checkpoint := state.plan.checkpoint) is None:
+        checkpoint = Path(state.plan.weights)
+        content = read_pretrained(checkpoint)
+    else:
+        content = resume.read_checkpoint(checkpoint)
+        check_description(content, checkpoint)
     described = content.get("graphzoo")
     if described is None:
         raise UsageError(f"{checkpoint} does not say which encoder it holds: add --model NAME")
@@ -171,20 +166,11 @@ def _take_encoder(state: RunState, checkpoint: Path) -> None:
 
 
 def show_help(command: str) -> int:
-    """Print every option of a command.
-
-    Args:
-        command: fit, validate or test.
-    """
+    """Print every option of a command."""
     return run_plan(Plan(command, ("--help",)))
 
 
 def show_class_help(command: str, rest: list[str]) -> int:
-    """Print the arguments of a class: `--model.help PATH`, `--data.help PATH`, `--trainer.logger.help PATH`.
-
-    Args:
-        command: fit, validate or test.
-        rest: Arguments as typed.
-    """
+    """Print the arguments of a class: `--model.help PATH`, or `--data.help`, `--trainer.logger.help`."""
     words = tuple(token for token in rest if token != "--debug")
     return run_plan(Plan(command, words, words, debug="--debug" in rest))

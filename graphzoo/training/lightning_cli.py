@@ -14,6 +14,7 @@ from lightning.pytorch.callbacks import (
     Checkpoint,
     DeviceStatsMonitor,
     EarlyStopping,
+    LambdaCallback,
     LearningRateMonitor,
     ProgressBar,
 )
@@ -30,14 +31,13 @@ from graphzoo.system.paths import relative
 from graphzoo.system.shown import tell
 from graphzoo.tasks.base import Task
 from graphzoo.training import resume
-from graphzoo.training.callbacks import Began, GoesOn, Monitor, callbacks_of, checkpoints_of
+from graphzoo.training.callbacks import Began, Monitor, callbacks_of, checkpoints_of
 from graphzoo.training.dry_run import DRY_SETTINGS, DryRun
 from graphzoo.training.loggers import loggers_of, place_loggers
 from graphzoo.training.parser import GraphzooParser
-from graphzoo.training.plan import draw_seed
+from graphzoo.training.plan import RunState, draw_seed
 from graphzoo.training.results import Judged, report_results
 from graphzoo.training.settings import check_trainer, refuse_nulls, refuse_spawned
-from graphzoo.training.state import RunState
 
 __all__ = ["GraphzooCLI"]
 
@@ -51,11 +51,7 @@ TRAINER_DEFAULTS = {
 
 
 class GraphzooCLI(LightningCLI):
-    """A command line that has been planned by the pre-pass.
-
-    Args:
-        state: Of the run that the command line asks for.
-    """
+    """A command line that has been planned by the pre-pass."""
 
     def __init__(self, state: RunState) -> None:
         self.state = state
@@ -67,10 +63,11 @@ class GraphzooCLI(LightningCLI):
         self._names: dict[str, str] = {}
         self._began = time.perf_counter()
         self._wrote = False
-        header = [f"graphzoo {__version__}", *_names_header(state)]
-        settings = {"parser_mode": "omegaconf+", "allow_abbrev": False, "dump_header": header}
+        settings = {"parser_mode": "omegaconf+", "allow_abbrev": False, "dump_header": _header(state)}
+        words = {"command_line": state.arguments, "options": []}
         super().__init__(
-            parser_class=_parser_class(state),
+            # With this command line's words: a class of its own, as two runs do not share them.
+            parser_class=type("GraphzooParser", (GraphzooParser,), words),
             # The parsers of the subcommands do not inherit the main one's settings.
             parser_kwargs={**settings, **{command: dict(settings) for command in COMMANDS}},
             trainer_defaults=dict(TRAINER_DEFAULTS),
@@ -84,12 +81,8 @@ class GraphzooCLI(LightningCLI):
     @staticmethod
     def subcommands() -> dict[str, set[str]]:
         """Commands and the Trainer arguments they do not offer: checkpoints are read as plain values."""
-        skipped = {"model", "datamodule", "weights_only", "verbose"}
-        return {
-            "fit": skipped | {"train_dataloaders", "val_dataloaders"},
-            "validate": skipped | {"dataloaders"},
-            "test": skipped | {"dataloaders"},
-        }
+        loaders = {"dataloaders", "train_dataloaders", "val_dataloaders"}
+        return dict.fromkeys(COMMANDS, {"model", "datamodule", "weights_only", "verbose"} | loaders)
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         """Parse what the pre-pass made, whatever `sys.argv` says; then everything follows the one seed."""
@@ -150,7 +143,7 @@ class GraphzooCLI(LightningCLI):
         self._names = {**self.state.names, "task": task}
         # A configuration that is used again must neither resume nor claim the same directory.
         parser = self._parser(self.plan.command)
-        parser.dump_header = [f"graphzoo {__version__}", *_names_header(self.state)]
+        parser.dump_header = _header(self.state)
         saved = self.config[self.plan.command].clone()
         saved["ckpt_path"] = None
         self._config_text = parser.dump(saved, skip_unset=False)
@@ -200,7 +193,9 @@ class GraphzooCLI(LightningCLI):
             # The budget says how long the run is; it stops no dry run before its end.
             given = [c for c in given if isinstance(c, own.QueryBudget) or not isinstance(c, unfit)]
             return self._instantiate_trainer({**config, **DRY_SETTINGS, "callbacks": given}, extra)
-        extra = [GoesOn(self._write), *callbacks_of(self.state, self.run_dir, config, given, self._names)]
+        # By then weights, callbacks, data and optimiser have been compared; nothing is logged yet.
+        write = LambdaCallback(on_train_start=lambda *_: self._write())
+        extra = [write, *callbacks_of(self.state, self.run_dir, config, given, self._names)]
         if self.plan.command == "fit":
             extra += checkpoints_of(self.model, self.run_dir, config)
             extra += [self._guard] if self._guard is not None else []
@@ -217,34 +212,24 @@ class GraphzooCLI(LightningCLI):
 
     def before_fit(self) -> None:
         """Begin the run directory."""
-        self._begin()
-
-    def before_validate(self) -> None:
-        """Begin the run directory."""
-        self._begin()
-        self._warn_of_untrained()
-
-    def before_test(self) -> None:
-        """Begin the run directory."""
-        self._begin()
-        self._warn_of_untrained()
-
-    def _warn_of_untrained(self) -> None:
-        """Say so where nothing was trained that is judged; a heuristic has nothing to train."""
-        heuristic = self.state.model.startswith("heuristic.")
-        if self.plan.checkpoint is None and not heuristic and self.trainer.is_global_zero:
-            tell(f"graphzoo {self.plan.command}: no --ckpt_path, so these are untrained weights\n")
-
-    def _begin(self) -> None:
         if self.plan.dry_run or not self.trainer.is_global_zero:
             return
         self._lock()
         if not self.plan.resume:
             self._write()
-        used = ", ".join(self.plan.used) or "your configuration"
-        if self.plan.quiet:
-            return
-        tell(f"graphzoo {self.plan.command}: {used}; writes {relative(self.run_dir)}\n")
+        if not self.plan.quiet:
+            used = ", ".join(self.plan.used) or "your configuration"
+            tell(f"graphzoo {self.plan.command}: {used}; writes {relative(self.run_dir)}\n")
+
+    def before_validate(self) -> None:
+        """Begin the run directory; say so where nothing was trained that is judged."""
+        self.before_fit()
+        heuristic = self.state.model.startswith("heuristic.")  # has nothing to train
+        has_weights = self.plan.checkpoint is not None or self.plan.weights
+        if not has_weights and not heuristic and self.trainer.is_global_zero:
+            tell(f"graphzoo {self.plan.command}: no --ckpt_path, so these are untrained weights\n")
+
+    before_test = before_validate
 
     def _write(self) -> None:
         """Write the settings; of a run that goes on, drop the figures that it is about to log again.
@@ -266,18 +251,15 @@ class GraphzooCLI(LightningCLI):
         if getattr(self.trainer, "fast_dev_run", False) or not self.plan.tests or self.plan.dry_run:
             return
         validated = {k: float(v) for k, v in self.trainer.callback_metrics.items() if k.startswith("val/")}
-        best = self.run_dir / "checkpoints" / "best.ckpt"
-        last = self.run_dir / "checkpoints" / "last.ckpt"
-        chosen = next((path for path in (best, last) if path.is_file()), None)
+        files = [self.run_dir / "checkpoints" / name for name in ("best.ckpt", "last.ckpt")]
+        chosen = next((path for path in files if path.is_file()), None)
         # One process decides: on a shared disk the others may not see the file yet.
         chosen = self.trainer.strategy.broadcast(chosen)
-        if chosen is None:
-            self.trainer.test(self.model, datamodule=self.datamodule, verbose=False)
-        else:
+        if chosen is not None:
             self.checkpoint = resume.read_checkpoint(chosen)
-            self.trainer.test(
-                self.model, datamodule=self.datamodule, ckpt_path=chosen, verbose=False, weights_only=True
-            )
+        self.trainer.test(
+            self.model, datamodule=self.datamodule, ckpt_path=chosen, verbose=False, weights_only=True
+        )
         self._report("test", chosen, validated)
 
     def after_validate(self) -> None:
@@ -297,30 +279,21 @@ class GraphzooCLI(LightningCLI):
             report_results(self.trainer, self.state, self.run_dir, config, split, judged, began=self._began)
 
 
-def _parser_class(state: RunState) -> type[GraphzooParser]:
-    """The parser with this command line's words, as a class of its own: two runs do not share them."""
-    return type("GraphzooParser", (GraphzooParser,), {"command_line": state.arguments, "options": []})
-
-
-def _names_header(state: RunState) -> list[str]:
+def _header(state: RunState) -> list[str]:
+    """The first lines of config.yaml."""
+    names = [f"{key}: {name}" for key, name in state.names.items() if name]
     untested = [] if state.plan.tests else ["test: no"]  # what a resumed run keeps to
-    return [f"{key}: {name}" for key, name in state.names.items() if name] + untested
+    return [f"graphzoo {__version__}", *names, *untested]
 
 
 def _model_name(config: dict[str, Any]) -> str:
     model = config.get("model") or {}
     encoder = (model.get("init_args") or {}).get("encoder")
-    path = (
-        (encoder.get("class_path") if isinstance(encoder, dict) else encoder)
-        or model.get("class_path")
-        or "model"
-    )
-    return str(path).rpartition(".")[2].lower()
+    path = encoder.get("class_path") if isinstance(encoder, dict) else encoder
+    return str(path or model.get("class_path") or "model").rpartition(".")[2].lower()
 
 
 def _data_name(config: dict[str, Any]) -> str:
     data = config.get("data") or {}
-    return str(
-        (data.get("init_args") or {}).get("name")
-        or str(data.get("class_path") or "data").rpartition(".")[2].lower()
-    )
+    usual = str(data.get("class_path") or "data").rpartition(".")[2].lower()
+    return str((data.get("init_args") or {}).get("name") or usual)

@@ -11,18 +11,13 @@ import jsonargparse
 
 from graphzoo.callbacks import MetricsFile
 from graphzoo.callbacks.wandb_run import remembered_id
-from graphzoo.training.state import RunState
+from graphzoo.training.plan import RunState
 
 __all__ = ["loggers_of", "place_loggers"]
 
 
 def loggers_of(given: Any, run_dir: Path) -> Any:
-    """The Trainer's loggers: graphzoo's own, then the user's, or TensorBoard where it is installed.
-
-    Args:
-        given: The Trainer's `logger`.
-        run_dir: Where the own one writes.
-    """
+    """The Trainer's loggers: graphzoo's own, then the user's, or TensorBoard where it is installed."""
     if given is False:
         return False
     metrics = MetricsFile(run_dir)
@@ -36,14 +31,7 @@ def loggers_of(given: Any, run_dir: Path) -> Any:
 
 
 def place_loggers(loggers: Any, run_dir: Path, state: RunState, names: Mapping[str, str]) -> None:
-    """Let the loggers of a configuration write into the run directory, unless they say where.
-
-    Args:
-        loggers: The configuration's `trainer.logger`; is changed.
-        run_dir: Of the run.
-        state: Of the run.
-        names: Model, data, recipe and task.
-    """
+    """Let the loggers of a configuration write into the run directory, unless they say where."""
     for logger in loggers if isinstance(loggers, list) else [loggers]:
         arguments = logger.get("init_args") if isinstance(logger, jsonargparse.Namespace) else None
         if arguments is None:

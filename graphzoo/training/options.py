@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from graphzoo.catalog.presets import list_presets, read_header
+from graphzoo.catalog.presets import list_presets
 from graphzoo.catalog.tasks import TaskInfo
 from graphzoo.errors import UsageError, suggestion
 
@@ -14,9 +16,8 @@ __all__ = [
     "GROUPS",
     "OPTIONS",
     "check_options",
-    "header_of_configs",
+    "config_files",
     "join_lines",
-    "only_configs",
     "passes_through",
     "split_options",
     "watch_metric",
@@ -124,78 +125,61 @@ def check_options(command: str, rest: list[str]) -> None:
             raise UsageError(f"--{name} is empty: give it a value, or leave it out")
         if group not in GROUPS:
             hint = suggestion(group, GROUPS, prefix="--")
-            raise UsageError(
-                join_lines(f"unknown option --{name}", hint.replace("?", f".{key}?", 1), _help(command))
-            )
+            hint = hint.replace("?", f".{key}?", 1)
+            raise UsageError(join_lines(f"unknown option --{name}", hint, _help(command)))
 
 
 def passes_through(kind: str, value: str) -> bool:
     """Whether a value is a class path or file that LightningCLI reads itself: no preset has that name."""
     if any(value == preset.name for preset in list_presets(kind)):
         return False
-    return bool(re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", value)) or value.endswith(
-        (".yaml", ".yml", ".json")
-    )
+    is_class = re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", value) is not None
+    return is_class or value.endswith((".yaml", ".yml", ".json"))
 
 
 def watch_metric(rest: list[str], task: TaskInfo | None) -> list[str]:
     """Let EarlyStopping watch the task's metric unless another one is given."""
     monitor, mode = (task.monitor, task.mode) if task is not None else ("auto", "max")
+    own = ("--trainer.callbacks.monitor", "--trainer.callbacks.init_args.monitor")
     watched: list[str] = []
-    for position, token in enumerate(rest):
+    for position, (before, token) in enumerate(zip(["", *rest], rest, strict=False)):
         watched.append(token)
         name, equals, value = token.partition("=")
-        before = rest[position - 1] if position else ""
-        if not (name == "--trainer.callbacks+" or before == "--trainer.callbacks+"):
+        if "--trainer.callbacks+" not in (name, before):
             continue
-        if (value if equals else token).rpartition(".")[2] != "EarlyStopping":
-            continue
-        if not any(
-            other.startswith(("--trainer.callbacks.monitor", "--trainer.callbacks.init_args.monitor"))
-            for other in rest[position:]
-        ):
-            watched += [
-                f"--trainer.callbacks.monitor={monitor}",
-                f"--trainer.callbacks.mode={mode}",
-            ]
+        stops = (value if equals else token).rpartition(".")[2] == "EarlyStopping"
+        if stops and not any(other.startswith(own) for other in rest[position:]):
+            watched += [f"--trainer.callbacks.monitor={monitor}", f"--trainer.callbacks.mode={mode}"]
     return watched
 
 
-def header_of_configs(rest: list[str]) -> dict[str, str]:
-    """What the first lines of the configuration files among the arguments say; later files win."""
-    header: dict[str, str] = {}
-    arguments = only_configs(rest)
-    for value in arguments[1::2]:
-        if Path(value).is_file():
-            header |= read_header(value)
-    return header
+def config_files(command_line: Sequence[Any]) -> list[str]:
+    """The files of settings in a command line, in any of the spellings that the parser knows.
 
-
-def only_configs(rest: list[str]) -> list[str]:
-    """The `--config FILE` pairs among the arguments, in the two-word form."""
-    configs: list[str] = []
-    for position, token in enumerate(rest):
-        name, equals, value = token.partition("=")
-        if name in ("--config", "-c"):
-            configs += [
-                "--config",
-                value if equals else (rest[position + 1] if position + 1 < len(rest) else ""),
-            ]
-    return configs
+    >>> config_files(["--config", "a", "--config=b", "-c", "d", "-c=e", "-cf"])
+    ['a', 'b', 'd', 'e', 'f']
+    """
+    files = []
+    words = [str(word) for word in command_line]
+    for position, word in enumerate(words):
+        if word in ("--config", "-c"):
+            files += words[position + 1 : position + 2]
+        elif word.startswith("--config="):
+            files.append(word.removeprefix("--config="))
+        elif word.startswith("-c"):
+            files.append(word[2:].removeprefix("="))
+    return files
 
 
 def without_configs(rest: list[str]) -> list[str]:
-    """The arguments without their `--config FILE` pairs."""
-    kept: list[str] = []
-    skip = False
-    for token in rest:
-        name, equals, _ = token.partition("=")
-        if skip:
-            skip = False
-        elif name in ("--config", "-c"):
-            skip = not equals
-        else:
-            kept.append(token)
+    """The arguments without those of `config_files`."""
+    kept = []
+    words = iter(rest)
+    for word in words:
+        if word in ("--config", "-c"):
+            next(words, None)
+        elif not word.startswith(("--config=", "-c")):
+            kept.append(word)
     return kept
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from graphzoo.catalog.settings import read_settings
 from graphzoo.errors import UsageError
-from graphzoo.training.parser import config_files
+from graphzoo.training.options import config_files
 
 __all__ = ["class_roots", "own_code"]
 
@@ -35,11 +35,7 @@ def own_code(command_line: Sequence[str], *, without: Sequence[Path] = ()) -> It
     """Let class paths of a command line lie in the current folder.
 
     They are found last, so that they shadow nothing, and only where the parser asks for them. What they
-    import in turn may lie in that folder, too.
-
-    Args:
-        command_line: Arguments, presets resolved.
-        without: Files of settings among them whose word does not count.
+    import in turn may lie in that folder, too. The word of the settings files `without` does not count.
     """
     folder = os.getcwd()
     finder = _OwnCode(folder, class_roots(command_line, without=without))
@@ -54,11 +50,7 @@ def own_code(command_line: Sequence[str], *, without: Sequence[Path] = ()) -> It
 
 
 def class_roots(command_line: Sequence[str], *, without: Sequence[Path] = ()) -> set[str]:
-    """The first parts of all class paths in a command line and in the files of settings that it names.
-
-    Args:
-        command_line: Arguments, presets resolved.
-        without: Files of settings whose word does not count.
+    """The first parts of all class paths in a command line and its files of settings, but those in `without`.
 
     >>> sorted(class_roots(["--model.encoder=mine.Net", "--data.path", "a/b.c", "--model.lr", "0.1"]))
     ['mine']
@@ -87,12 +79,7 @@ def _collect(value: Any, roots: set[str], seen: set[str]) -> None:
 
 
 class _OwnCode(MetaPathFinder):
-    """Finds modules of one folder for those who may ask.
-
-    Args:
-        folder: Where they lie.
-        roots: Names that the user typed.
-    """
+    """Finds the modules `roots`, which the user typed, in one folder for those who may ask."""
 
     def __init__(self, folder: str, roots: set[str]) -> None:
         self.folder = folder
@@ -106,21 +93,16 @@ class _OwnCode(MetaPathFinder):
             return None
         asking = _asking()
         reader = str(asking.get("__name__")).partition(".")[0] in _READERS
-        if not (reader and fullname in self.roots) and not self._is_here(asking.get("__file__")):
-            return None
-        return PathFinder.find_spec(fullname, [self.folder])
-
-    def _is_here(self, file: object) -> bool:
-        return isinstance(file, str) and os.path.abspath(file).startswith(os.path.join(self.folder, ""))
+        file = asking.get("__file__")
+        here = isinstance(file, str) and os.path.abspath(file).startswith(os.path.join(self.folder, ""))
+        asks = here or (reader and fullname in self.roots)
+        return PathFinder.find_spec(fullname, [self.folder]) if asks else None
 
 
 def _asking() -> dict[str, Any]:
     """The names of the module whose code imports: the nearest that is not the machinery of imports."""
     frame: FrameType | None = sys._getframe(1)
-    machinery = (__file__, importlib.__file__)
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if not file.startswith("<frozen importlib") and file not in machinery:
-            return frame.f_globals
+    machinery = ("<frozen importlib", __file__, importlib.__file__)
+    while frame is not None and frame.f_code.co_filename.startswith(machinery):
         frame = frame.f_back
-    return {}
+    return {} if frame is None else frame.f_globals

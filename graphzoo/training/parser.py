@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import re
-from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
@@ -13,9 +13,9 @@ from lightning.pytorch.cli import LightningArgumentParser
 
 from graphzoo.catalog.settings import read_settings
 from graphzoo.errors import UsageError, nearest, suggestion
-from graphzoo.training.options import GROUPS
+from graphzoo.training.options import GROUPS, config_files, join_lines
 
-__all__ = ["GraphzooParser", "config_files", "explain", "innermost", "merged_settings"]
+__all__ = ["GraphzooParser", "explain", "innermost", "merged_settings"]
 
 _NOT_ACCEPTED = re.compile(r"(?:Option|does not accept option) '([^']+)'(?: is not accepted)?")
 _UNRECOGNIZED = re.compile(r"unrecognized arguments?: (.+)", re.DOTALL)
@@ -60,24 +60,6 @@ class GraphzooParser(LightningArgumentParser):
         raise UsageError(explain(message, self.command_line, self.options, ex)) from ex
 
 
-def config_files(command_line: Sequence[Any]) -> list[str]:
-    """The files of settings in a command line, in any of the spellings that the parser knows.
-
-    >>> config_files(["--config", "a", "--config=b", "-c", "d", "-c=e", "-cf"])
-    ['a', 'b', 'd', 'e', 'f']
-    """
-    files = []
-    words = [str(word) for word in command_line]
-    for position, word in enumerate(words):
-        if word in ("--config", "-c"):
-            files += words[position + 1 : position + 2]
-        elif word.startswith("--config="):
-            files.append(word.removeprefix("--config="))
-        elif word.startswith("-c") and not word.startswith("--"):
-            files.append(word[2:].removeprefix("="))
-    return files
-
-
 def innermost(error: BaseException) -> BaseException:
     """The error that a parser's long list of alternatives was made of, or the error itself."""
     current = error
@@ -89,16 +71,9 @@ def innermost(error: BaseException) -> BaseException:
 def explain(
     message: str, command_line: list[str], options: list[str], error: BaseException | None = None
 ) -> str:
-    """A parser's message in words of the command line.
+    """A parser's message in a few words of the command line, whose presets are resolved.
 
-    Args:
-        message: From jsonargparse: keys without their groups, long lists of types.
-        command_line: What the user typed, presets resolved.
-        options: Names of all options of the command, with `--`.
-        error: Where the message comes from; the innermost key of its causes is the one that is wrong.
-
-    Returns:
-        At most a few lines.
+    The innermost key of the error and its causes is the one that is wrong.
     """
     if match := _UNRECOGNIZED.search(message):
         words = match.group(1).split()
@@ -106,7 +81,12 @@ def explain(
     if match := _NO_VALUE.search(message):
         return _without_value(match.group(1), command_line)
     if "parsing config" in message:
-        return _bad_file(command_line) or message
+        try:  # name the file and the line that is not YAML
+            for file in config_files(command_line):
+                read_settings(Path(file))
+        except UsageError as refused:
+            return str(refused)
+        return message
     if match := _NOT_ACCEPTED.search(message):
         name = match.group(1)
         option = _find_option(name, command_line) or name
@@ -125,9 +105,7 @@ def explain(
         return f"{option}: {keyed[-1][_KEY.search(keyed[-1]).end() :].strip()}"  # type: ignore[union-attr]
     several = _types(keyed[-1])
     if " or " in several and not _NESTED.search(message):
-        return "\n".join(
-            filter(None, [f"{option}: {value!r} does not fit", _class_hint(option, value) or several])
-        )
+        return f"{option}: {value!r} does not fit\n{_class_hint(option, value) or several}"
     for text in reversed(texts):
         if (expected := _EXPECTED.search(text)) and "\n" not in expected.group(2):
             return f"{option}: expected {_plain_type(expected.group(1))}, got {expected.group(2)!r}"
@@ -135,7 +113,7 @@ def explain(
     if nested and nested.group(1) != "init_args":
         option, value = _find_option(nested.group(1), command_line) or option, nested.group(2).strip("'")
     reason = _import_problem(value) or _class_hint(option, value) or _types(keyed[-1])
-    return "\n".join(line for line in (f"{option}: {value!r} does not fit", reason) if line)
+    return join_lines(f"{option}: {value!r} does not fit", reason)
 
 
 def _plain_type(text: str) -> str:
@@ -199,16 +177,6 @@ def _without_value(name: str, command_line: list[str]) -> str:
     return f"{name} needs a value"
 
 
-def _bad_file(command_line: list[str]) -> str:
-    """Name the file and the line that is not YAML."""
-    for file in config_files(command_line):
-        try:
-            read_settings(Path(file))
-        except UsageError as error:
-            return str(error)
-    return ""
-
-
 def _find_option(key: str, command_line: list[str]) -> str:
     """The option as typed whose name ends in `key`; the last one, since that is the one that counts."""
     last = key.rpartition(".")[2]
@@ -242,28 +210,19 @@ def _import_problem(value: str) -> str:
 
 
 def merged_settings(command_line: list[str]) -> dict[str, Any]:
-    """The class paths of model, encoder and data as far as the files named on the command line say.
-
-    Args:
-        command_line: Arguments with `--config FILE` pairs.
-    """
+    """What the files named on the command line say together."""
     merged: dict[str, Any] = {}
-
-    def merge(into: dict[str, Any], values: dict[str, Any]) -> None:
-        for key, value in values.items():
-            if isinstance(value, dict) and isinstance(into.get(key), dict):
-                merge(into[key], value)
-            else:
-                into[key] = value
-
     for file in config_files(command_line):
-        try:
+        with contextlib.suppress(UsageError):  # the parser itself says what is wrong with the file
             loaded = read_settings(Path(file))
-        except UsageError:
-            continue  # the parser itself has told, or will tell, what is wrong with the file
-        if isinstance(loaded, dict):
-            merge(merged, loaded)
+            merged = _merge(merged, loaded) if isinstance(loaded, dict) else merged
     return merged
+
+
+def _merge(old: Any, new: Any) -> Any:
+    if not (isinstance(old, dict) and isinstance(new, dict)):
+        return new
+    return old | {key: _merge(old.get(key), value) for key, value in new.items()}
 
 
 def _siblings(option: str, command_line: list[str]) -> list[str]:
@@ -275,44 +234,33 @@ def _siblings(option: str, command_line: list[str]) -> list[str]:
         "--model.encoder": ((model.get("init_args") or {}).get("encoder") or {}).get("class_path"),
         "--data": (settings.get("data") or {}).get("class_path"),
         **{
-            option: _named_class(option, command_line)
+            option: _named_class(option, _value_of(option, command_line))
             for option in ("--trainer.callbacks", "--trainer.logger", "--optimizer", "--lr_scheduler")
         },
     }
     group = option.rpartition(".")[0].replace(".init_args", "")
-    names = [f"{group}.{name}" for name in _parameters(classes.get(group))]
-    return names + [
-        f"{other}.{name}" for other in classes if other != group for name in _parameters(classes[other])
+    first = sorted(classes, key=lambda other: other != group)
+    return [
+        f"{other}.{each.name}"
+        for other in first
+        for each in _parameters(classes[other])
+        if each.name not in ("spec", "args", "kwargs")
     ]
 
 
-def _named_class(option: str, command_line: list[str]) -> str | None:
-    """The last class that was given to an option which takes one by name."""
-    value = _value_of(option, command_line)
+def _named_class(option: str, value: str) -> str:
+    """The path of the class given to an option which takes one by name."""
     key = option.rpartition(".")[2].removeprefix("--")
-    return value if "." in value else f"{_BY_NAME[key]}.{value}" if value else None
+    return value if "." in value or not value else f"{_BY_NAME[key]}.{value}"
 
 
-def _parameters(class_path: str | None) -> list[str]:
-    if not class_path:
-        return []
-    module, _, name = class_path.rpartition(".")
-    try:
-        cls = getattr(import_module(module), name)
-        names = list(inspect.signature(cls.__init__).parameters)
-    except (ImportError, AttributeError, ValueError):
-        return []  # the class itself is what is wrong; there is nothing to suggest
-    return [name for name in names if name not in ("self", "spec", "args", "kwargs")]
-
-
-def _required(class_path: str | None) -> list[str]:
-    """Parameters of a class that have no default; none of a class that cannot be imported."""
+def _parameters(class_path: str | None) -> list[inspect.Parameter]:
+    """What a class takes; nothing is known of one that cannot be imported."""
     module, _, name = (class_path or "").rpartition(".")
     try:
-        parameters = inspect.signature(getattr(import_module(module), name)).parameters.values()
+        return list(inspect.signature(getattr(import_module(module), name)).parameters.values())
     except (ImportError, AttributeError, ValueError, TypeError):
         return []
-    return [p.name for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
 
 
 def _class_hint(option: str, value: str) -> str:
@@ -320,9 +268,14 @@ def _class_hint(option: str, value: str) -> str:
     name = option.rpartition(".")[2].removeprefix("--")
     if name not in _BY_NAME:
         return ""
-    path = value if "." in value else f"{_BY_NAME[name]}.{value}"
-    if needed := [key for key in _required(path) if key not in ("params", "optimizer")]:
-        return f"It needs {', '.join(f'{option}.{key}' for key in needed)}"
+    needed = [
+        f"{option}.{each.name}"
+        for each in _parameters(_named_class(option, value))
+        if each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD
+        if each.name not in ("params", "optimizer")
+    ]
+    if needed:
+        return f"It needs {', '.join(needed)}"
     packages = [_BY_NAME[name], *(["graphzoo.callbacks"] if name == "callbacks" else [])]
     known = [known for package in packages for known in import_module(package).__all__ if known[0].isupper()]
     return suggestion(value, known)

@@ -9,82 +9,59 @@ from __future__ import annotations
 
 import os
 import secrets
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from graphzoo.catalog.classes import encoder_plugins, find_plugin
 from graphzoo.catalog.presets import Preset, find_preset, list_presets, read_header
-from graphzoo.catalog.tasks import TASKS, check_task, model_names, nearest_model
-from graphzoo.errors import UsageError
+from graphzoo.catalog.tasks import TASKS, TaskInfo, check_task, model_names
+from graphzoo.catalog.weights import WEIGHTS
+from graphzoo.errors import UsageError, suggestion
 from graphzoo.runs.checkpoints import locate
 from graphzoo.runs.directory import is_child, several_processes
+from graphzoo.runs.lock import RunLock
 from graphzoo.training.options import (
     FLAGS,
     check_options,
-    header_of_configs,
-    join_lines,
-    only_configs,
+    config_files,
     passes_through,
     split_options,
     watch_metric,
     without_configs,
 )
 
-__all__ = ["Plan", "draw_seed", "make_plan"]
+__all__ = ["Plan", "RunState", "draw_seed", "make_plan"]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a command line asks for; `RunState` says what has become of it.
+    """What a command line asks for; `RunState` says what has become of it."""
 
-    Args:
-        command: fit, validate or test.
-        arguments: What LightningCLI gets.
-        typed: The user's own arguments, presets and checkpoint left out.
-        model: Name of the model, for the run directory and the results; empty until it is known.
-        data: Likewise for the data.
-        recipe: `<model>/<name>` or empty.
-        seed: Seed given on the command line.
-        run_dir: Directory given on the command line, or that of the run that is resumed.
-        checkpoint: File to start from.
-        source_run: The run directory that `checkpoint` lies in.
-        run_config: The configuration of `source_run`, when the command line leans on it.
-        resume: Whether the run goes on in `source_run`.
-        encoder_from_checkpoint: Whether the checkpoint alone says which encoder is meant.
-        override: Whether settings may differ from the checkpoint's.
-        trust: Whether classes named by a run's files may be imported whatever they are.
-        debug: Whether errors that are no wrong setting show their traceback.
-        dry_run: Whether a few steps are timed and nothing is written.
-        quiet: Whether nothing is said but the result and what went wrong.
-        tests: Whether `fit` ends with the test split.
-        leaves_graph: Whether `fit` leaves what prediction needs beside the weights; trials do not.
-        used: What was taken, for the line printed at the start.
-        callbacks: More callbacks for the Trainer, from a caller in Python.
-    """
-
-    command: str
-    arguments: tuple[str, ...]
-    typed: tuple[str, ...] = ()
-    model: str = ""
+    command: str  # fit, validate or test
+    arguments: tuple[str, ...]  # what LightningCLI gets
+    typed: tuple[str, ...] = ()  # the user's own arguments, presets and checkpoint left out
+    model: str = ""  # its name, for the run directory and the results; empty until it is known
     data: str = ""
-    recipe: str = ""
-    seed: int | None = None
-    run_dir: Path | None = None
-    checkpoint: Path | None = None
-    source_run: Path | None = None
-    run_config: Path | None = None
-    resume: bool = False
-    encoder_from_checkpoint: bool = False
-    override: bool = False
-    trust: bool = False
-    debug: bool = False
-    dry_run: bool = False
-    quiet: bool = False
-    tests: bool = True
-    leaves_graph: bool = True
-    used: tuple[str, ...] = ()
-    callbacks: tuple[Any, ...] = ()
+    recipe: str = ""  # <model>/<name>
+    seed: int | None = None  # given on the command line
+    run_dir: Path | None = None  # given on the command line, or that of the run that is resumed
+    checkpoint: Path | None = None  # file to start from
+    source_run: Path | None = None  # the run directory that it lies in
+    run_config: Path | None = None  # the configuration of `source_run`, when the command line leans on it
+    resume: bool = False  # the run goes on in `source_run`
+    encoder_from_checkpoint: bool = False  # the checkpoint, or `weights`, says which encoder is meant
+    weights: str = ""  # exported ones to begin with or to evaluate: a folder or a name
+    override: bool = False  # settings may differ from the checkpoint's
+    trust: bool = False  # classes named by a run's files may be imported whatever they are
+    debug: bool = False  # errors that are no wrong setting show their traceback
+    dry_run: bool = False  # a few steps are timed and nothing is written
+    quiet: bool = False  # nothing is said but the result and what went wrong
+    tests: bool = True  # `fit` ends with the test split
+    leaves_graph: bool = True  # `fit` leaves what prediction needs beside the weights; trials do not
+    used: tuple[str, ...] = ()  # what was taken, for the line printed at the start
+    callbacks: tuple[Any, ...] = ()  # more of them, from a caller in Python
 
     def names(self, option: str) -> bool:
         """Whether the user's arguments set `option`, written short or with `init_args`."""
@@ -97,12 +74,34 @@ class Plan:
         return replace(self, used=(*self.used, used), arguments=(*self.arguments, *words), **names)
 
 
+@dataclass
+class RunState:
+    """What has become of a plan, which itself stays as it was asked for."""
+
+    plan: Plan
+    arguments: list[str]  # what LightningCLI gets: the plan's, files that may hold too much replaced
+    model: str  # its name, which the configuration or the checkpoint may bring
+    data: str
+    missing: list[Path] = field(default_factory=list)  # folders that the run makes, the innermost first
+    wrote: Path | None = None  # the config.yaml that this process wrote
+    events: set[Path] | None = None  # TensorBoard's files that a resumed run had before
+    lock: RunLock | None = None  # makes this process the one writer of the run directory
+    # training or evaluation has begun: what fails then is not a wrong setting, unless it says so
+    began: bool = False
+
+    @classmethod
+    def of(cls, plan: Plan) -> RunState:
+        """Before anything has happened."""
+        return cls(plan, list(plan.arguments), plan.model, plan.data)
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Model, data and recipe, as far as they have names."""
+        return {"model": self.model, "data": self.data, "recipe": self.plan.recipe}
+
+
 def make_plan(command: str, argv: list[str]) -> Plan:
     """Resolve the names of a fit, validate or test command line.
-
-    Args:
-        command: fit, validate or test.
-        argv: Everything after the command.
 
     Raises:
         UsageError: for unknown names, a model that does not suit the data's task, missing values or files.
@@ -112,27 +111,38 @@ def make_plan(command: str, argv: list[str]) -> Plan:
     plan = _wish(command, values, flags, rest)
     data = _data(values.get("data"))
     model = _model(values.get("model"))
-    plan = _locate_checkpoint(plan, values.get("ckpt_path"), data, model)
-    own_config = any(argument.partition("=")[0] in ("--config", "-c") for argument in rest)
-    if plan.source_run is not None and not own_config and not (data and model):
+    wanted = values.get("ckpt_path")
+    if wanted in WEIGHTS and model is None:
+        model = _model(wanted)
+    plan = _locate_checkpoint(plan, wanted, data, model)
+    own = config_files(rest)
+    if plan.source_run is not None and not own and not (data and model):
         plan = _lean_on_run(plan, plan.source_run)
-    elif own_config:
-        plan = replace(plan, **_names_in(header_of_configs(rest)))
-    plan = _check_complete(plan, data, model, own_config)
+    elif own:
+        headers = [read_header(file).items() for file in own if Path(file).is_file()]
+        plan = replace(plan, **_names_in(dict(chain.from_iterable(headers))))
+    plan = _check_complete(plan, data, model, bool(own))
     plan = _apply_model(_apply_data(plan, data), model)
     _check_pair(plan, data, model)
     plan = _apply_recipe(plan, values.get("recipe"), fresh=model is not None and plan.run_config is None)
     plan = _apply_loggers(_apply_trainer(plan, values.get("trainer")), values.get("logger"))
     if isinstance(data, Preset) and (needed := data.header.get("requires")):
-        if not own_config and not plan.names(needed):
+        if not own and not plan.names(needed):
             raise UsageError(f"data {data.name} needs your files: add --{needed} FOLDER_OR_FILES")
-    # A model preset without a data preset fits no task by itself: the user's file has to come first then.
-    lead = rest if own_config and model is not None and data is None else []
-    task = TASKS.get(data.header.get("task", "")) if isinstance(data, Preset) else None
-    typed = watch_metric(without_configs(rest) if lead else rest, task)
+    lead: list[str] = []
+    if model is not None and data is None:
+        # A model preset without a data preset fits no task by itself: the user's files have to come first.
+        lead, rest = [word for file in own for word in ("--config", file)], without_configs(rest)
+    typed = watch_metric(rest, _task(data))
     seed = [] if plan.seed is None else ["--seed_everything", str(plan.seed)]
     start = [] if plan.checkpoint is None else ["--ckpt_path", str(plan.checkpoint)]
-    return replace(plan, arguments=(*only_configs(lead), *plan.arguments, *typed, *seed, *start))
+    if plan.weights:
+        start = [f"--model.init_args.start_from={plan.weights}"]
+    return replace(plan, arguments=(*lead, *plan.arguments, *typed, *seed, *start))
+
+
+def _task(data: Preset | str | None) -> TaskInfo | None:
+    return TASKS.get(data.header.get("task", "")) if isinstance(data, Preset) else None
 
 
 def _wish(command: str, values: dict[str, str], flags: set[str], rest: list[str]) -> Plan:
@@ -161,12 +171,8 @@ def _lean_on_run(plan: Plan, run: Path) -> Plan:
     """The configuration of the run whose checkpoint was given."""
     config = run / "config.yaml"
     names = _names_in(read_header(config))
-    plan = replace(
-        plan.taking(f"the configuration of {run}", "--config", str(config), **names), run_config=config
-    )
-    if plan.resume and not plan.tests:
-        return plan.taking("no test as so far")
-    return plan
+    plan = plan.taking(f"the configuration of {run}", "--config", str(config), run_config=config, **names)
+    return plan.taking("no test as so far") if plan.resume and not plan.tests else plan
 
 
 def _check_pair(plan: Plan, data: Preset | str | None, model: Preset | str | None) -> None:
@@ -203,13 +209,10 @@ def _model(value: str | None) -> Preset | str | None:
     try:
         return find_preset("model", value)
     except UsageError as error:
-        close = nearest_model(value)
-        hint = (
-            f"Did you mean: {', '.join(close)}?" if close else f"There are: {', '.join(model_names()[:8])}."
-        )
-        raise UsageError(
-            join_lines(f"unknown model {value!r}", hint, "`graphzoo list` shows all names.")
-        ) from error
+        names = model_names()
+        hint = suggestion(value, names) or f"There are: {', '.join(names[:8])}."
+        more = "`graphzoo list` shows all names."
+        raise UsageError(f"unknown model {value!r}\n{hint}\n{more}") from error
 
 
 def _locate_checkpoint(
@@ -219,13 +222,31 @@ def _locate_checkpoint(
         return plan
     pattern = f"{_short(model) or '*'}-{_short(data) or '*'}"
     checkpoint, run = locate(plan.command, value, run_dir=plan.run_dir, pattern=pattern)
+    if checkpoint.suffix == ".safetensors":
+        return _begin_with(plan, value, checkpoint, data)
     plan = replace(plan, checkpoint=checkpoint, source_run=run)
-    in_place = plan.run_dir is None or (run is not None and _same(plan.run_dir, run))
-    if plan.command != "fit" or checkpoint.stem != "last" or run is None or not in_place:
+    if plan.command != "fit" or checkpoint.stem != "last" or run is None:
+        return plan
+    if plan.run_dir is not None and plan.run_dir.absolute() != run.absolute():
         return plan
     # asked for once, the test split is left alone to the end
     tests = plan.tests and read_header(run / "config.yaml").get("test") != "no"
     return replace(plan, resume=True, run_dir=run, tests=tests)
+
+
+def _begin_with(plan: Plan, value: str, weights: Path, data: Preset | str | None) -> Plan:
+    """Exported weights have no run to go on with: a new one begins with them."""
+    if data is None:
+        raise UsageError(
+            f"{value} holds weights without data\nAdd --data NAME, or --data kg --data.path FOLDER"
+        )
+    if isinstance(data, Preset) and data.header.get("task") != "kg-completion":
+        raise UsageError(
+            f"{value} holds weights without a run: {plan.command} takes those of knowledge graphs only\n"
+            "Use it with graphzoo predict or graphzoo.load, or give the run it came from"
+        )
+    name = value if value in WEIGHTS else str(weights.parent)
+    return replace(plan, weights=name, used=(*plan.used, f"the weights of {name}"))
 
 
 def _check_complete(
@@ -247,15 +268,15 @@ def _check_complete(
         )
     if model is not None or plan.names("model.encoder"):
         return plan
-    if plan.checkpoint is not None:
+    if plan.checkpoint is not None or plan.weights:
         return replace(plan, encoder_from_checkpoint=True)
-    task = TASKS.get(data.header.get("task", "")) if isinstance(data, Preset) else None
-    presets = [
-        preset
+    task = _task(data)
+    fitting = [
+        preset.name
         for preset in list_presets("model")
         if task is None or preset.header.get("kind") in task.accepts
     ]
-    names = ", ".join([*(preset.name for preset in presets), *encoder_plugins()])
+    names = ", ".join([*fitting, *encoder_plugins()])
     raise UsageError(f"{plan.command} needs a model: add --model NAME\nThere are: {names}")
 
 
@@ -290,15 +311,15 @@ def _apply_recipe(plan: Plan, value: str | None, *, fresh: bool) -> Plan:
     if value is not None:
         if not plan.model:
             raise UsageError(f"--recipe {value} needs --model NAME: recipes belong to a model")
-        recipe = find_preset("recipe", value.removeprefix(f"{plan.model}/"), model=plan.model)
+        recipes = [find_preset("recipe", value.removeprefix(f"{plan.model}/"), model=plan.model)]
     elif not fresh:
         return plan
     else:
         usual = f"{plan.model}/{plan.data}"
-        mine = [preset for preset in list_presets("recipe", plan.model) if preset.name == usual]
-        if not mine:
-            return plan.taking("no recipe")
-        recipe = mine[0]
+        recipes = [preset for preset in list_presets("recipe", plan.model) if preset.name == usual]
+    if not recipes:
+        return plan.taking("no recipe")
+    recipe = recipes[0]
     return plan.taking(f"recipe {recipe.name}", "--config", str(recipe.path), recipe=recipe.name)
 
 
@@ -318,16 +339,11 @@ def _apply_loggers(plan: Plan, value: str | None) -> Plan:
 
 
 def _names_in(header: dict[str, str]) -> dict[str, Any]:
-    """Names that a saved configuration carries in its first lines."""
     return {key: header.get(key, "") for key in ("model", "data", "recipe")}
 
 
 def draw_seed() -> int:
-    """A seed drawn by chance: Lightning's `true`. All processes of a run have the same.
-
-    Raises:
-        UsageError: when processes started from outside would draw one each.
-    """
+    """A seed drawn by chance (Lightning's `true`), the same for all processes of a run that started them."""
     drawn = os.environ.get("PL_GLOBAL_SEED", "")
     if is_child() and drawn.isdecimal():
         return int(drawn)
@@ -352,10 +368,5 @@ def _short(choice: Preset | str | None) -> str:
         return ""
     if isinstance(choice, Preset):
         return choice.name
-    return (
-        choice.removeprefix("plugin:") if choice.startswith("plugin:") else choice.rpartition(".")[2].lower()
-    )
-
-
-def _same(one: Path, other: Path) -> bool:
-    return one.absolute() == other.absolute()
+    plugin = choice.removeprefix("plugin:")
+    return plugin if plugin != choice else choice.rpartition(".")[2].lower()

@@ -4,35 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import warnings
 from collections.abc import Iterator
 
 __all__ = ["quiet"]
 
 
-class _Advertisement(logging.Filter):
-    """Drops Lightning's tips for paid add-ons and its lines about hardware that is not there."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        text = record.getMessage()
-        dull = (
-            "💡",
-            "TPU available: False",
-            "HPU available: False",
-            "GPU available: False",
-            "`Trainer.fit` stopped",
-        )
-        told = (
-            "litlogger",
-            "litmodels",
-            "Restoring states from",
-            "Loaded model weights",
-            "Restored all states",
-            "Found current_model_state in the checkpoint",
-        )
-        return not text.startswith(dull) and not any(words in text for words in told)
-
-
+# Lightning's tips for paid add-ons, its lines about hardware that is not there, and what the command says.
+_ADVERTISEMENT = re.compile(
+    "^(💡|[TH]PU available: False|GPU available: False|`Trainer.fit` stopped)"
+    "|litlogger|litmodels|Restoring states from|Loaded model weights|Restored all states"
+    "|Found current_model_state in the checkpoint"
+)
 _LOGGERS = ("lightning.pytorch.utilities.rank_zero", "lightning.fabric.utilities.rank_zero")
 _SEEDS = "lightning.fabric.utilities.seed"
 _DULL = (
@@ -55,7 +39,10 @@ _DULL = (
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Leave out what tells a user of the command nothing, for as long as the run takes."""
-    advertisement = _Advertisement()
+
+    def tells(record: logging.LogRecord) -> bool:
+        return not _ADVERTISEMENT.search(record.getMessage())
+
     loggers = [logging.getLogger(name) for name in _LOGGERS]
     seeds = logging.getLogger(_SEEDS)
     level = seeds.level
@@ -63,11 +50,11 @@ def quiet() -> Iterator[None]:
         for pattern in _DULL:
             warnings.filterwarnings("ignore", message=pattern)
         for logger in loggers:
-            logger.addFilter(advertisement)
+            logger.addFilter(tells)
         seeds.setLevel(logging.WARNING)
         try:
             yield
         finally:
             seeds.setLevel(level)
             for logger in loggers:
-                logger.removeFilter(advertisement)
+                logger.removeFilter(tells)

@@ -17,8 +17,7 @@ from graphzoo.runs.tables import print_table
 from graphzoo.system.paths import relative
 from graphzoo.system.shown import tell
 from graphzoo.tasks.base import versions
-from graphzoo.training.plan import Plan
-from graphzoo.training.state import RunState
+from graphzoo.training.plan import Plan, RunState
 
 __all__ = ["Judged", "report_results"]
 
@@ -30,12 +29,9 @@ _WORDS = {"val": "validation", "test": "test"}
 class Judged(NamedTuple):
     """Whose figures they are."""
 
-    path: Path | None
-    """The checkpoint's file; None for the weights as they were."""
-    content: Mapping[str, Any] | None
-    """What the file holds."""
-    validated: Mapping[str, float]
-    """Figures of the last validation, where the run trained."""
+    path: Path | None  # the checkpoint's file; None for the weights as they were
+    content: Mapping[str, Any] | None  # what the file holds
+    validated: Mapping[str, float]  # figures of the last validation, where the run trained
 
 
 def report_results(
@@ -48,17 +44,7 @@ def report_results(
     *,
     began: float,
 ) -> None:
-    """Write results.json and the table per relation, and print the figures.
-
-    Args:
-        trainer: After validation or test.
-        state: What the command line asked for, and the names of model and data.
-        run_dir: Where the files go.
-        config: The run's settings.
-        split: "val" or "test".
-        judged: The checkpoint.
-        began: `time.perf_counter()` when the run began.
-    """
+    """Write results.json and the table per relation, and print the figures, after validation or test."""
     model = trainer.lightning_module
     rows: list[dict[str, Any]] = list(getattr(model, "test_table", [])) if split == "test" else []
     metrics = _figures(trainer, split, rows)
@@ -73,11 +59,7 @@ def report_results(
 
 
 def _content(
-    trainer: Trainer,
-    state: RunState,
-    config: Mapping[str, Any],
-    judged: Judged,
-    metrics: dict[str, float],
+    trainer: Trainer, state: RunState, config: Mapping[str, Any], judged: Judged, metrics: dict[str, float]
 ) -> dict[str, Any]:
     """What results.json says of a run, but for its time."""
     plan = state.plan

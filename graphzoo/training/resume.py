@@ -31,28 +31,24 @@ _HARMLESS = {"root", "download", "num_workers", "eval_batch_size", "micro_batch_
 # Settings whose old values sit in the restored schedule or weights: new ones would be ignored, or not fit.
 _FROZEN = {"lr_milestones", "lr_gamma", "decoder"}
 # Settings that shape no weight, but the figure by which a checkpoint is chosen.
-_JUDGING = {"--model.reverse_weight"}
-_REPLACED_IN_OPTIMISER = {"lr", "weight_decay"}
+_JUDGING = {"--model.reverse_weight", "--model.num_draws"}
 
 
 def differences(
     checkpoint: dict[str, Any], config: dict[str, Any], trained: dict[str, Any] | None
 ) -> dict[str, tuple[Any, Any]]:
-    """Settings in which a command line contradicts a checkpoint.
+    """{option: (the checkpoint's value, the command's)} where a command line contradicts a checkpoint.
 
     Args:
         checkpoint: As loaded.
         config: The configuration of the command, as plain values.
         trained: The configuration saved with the checkpoint's run, for the data's arguments, or None.
-
-    Returns:
-        {option: (the checkpoint's value, the command's)}; options as written on the command line.
     """
     differing: dict[str, tuple[Any, Any]] = {}
     task = config.get("model") or {}
     model = task.get("init_args") or {}
     if saved := checkpoint.get("hyper_parameters") or {}:
-        differing |= _compare("--model", saved, model, task.get("class_path"), {"encoder"})
+        differing |= _compare("--model", saved, model, task.get("class_path"), {"encoder", "start_from"})
     described = checkpoint.get("graphzoo", {}).get("encoder", {})
     encoder = model.get("encoder") or {}
     if described and encoder:
@@ -67,9 +63,8 @@ def differences(
         old, new = before.get("init_args") or {}, now.get("init_args") or {}
         differing |= _compare("--data", old, new, now.get("class_path"), _HARMLESS)
     # Without the callback the averages would be taken for the weights that the optimiser was moving.
-    if "averaging_state" in checkpoint and "Averaging" not in str(
-        (config.get("trainer") or {}).get("callbacks")
-    ):
+    callbacks = (config.get("trainer") or {}).get("callbacks")
+    if "averaging_state" in checkpoint and "Averaging" not in str(callbacks):
         differing["--trainer.callbacks"] = ("moving averages of the weights", "none")
     return differing
 
@@ -112,19 +107,8 @@ def _public(class_path: str) -> str:
 
 
 def check_resume(found: dict[str, tuple[Any, Any]], path: Path, *, override: bool) -> None:
-    """Stop a resume whose settings differ from the checkpoint's, unless that is wanted and possible.
-
-    Args:
-        found: From `differences`.
-        path: The checkpoint.
-        override: Whether `--override` was given.
-
-    Raises:
-        UsageError: naming the settings and both values.
-    """
-    fixed = {
-        name for name in found if name.startswith("--model.encoder") or name.rpartition(".")[2] in _FROZEN
-    }
+    """Stop a resume whose settings differ from the checkpoint's, unless `--override` was given and helps."""
+    fixed = {name for name in found if "--model.encoder" in name or name.rpartition(".")[2] in _FROZEN}
     blocking = {name: pair for name, pair in found.items() if not override or name in fixed}
     if not blocking:
         return
@@ -145,15 +129,7 @@ def check_resume(found: dict[str, tuple[Any, Any]], path: Path, *, override: boo
 
 
 def check_shape(found: dict[str, tuple[Any, Any]], path: Path) -> None:
-    """Stop before weights are loaded into an encoder of another shape.
-
-    Args:
-        found: From `differences`.
-        path: The checkpoint.
-
-    Raises:
-        UsageError: naming the settings and both values.
-    """
+    """Stop before weights are loaded into an encoder of another shape."""
     parts = ("--model.encoder", "--model.decoder")
     shape = {name: pair for name, pair in found.items() if name.startswith(parts)}
     if shape:
@@ -167,14 +143,14 @@ class ResumeGuard(Callback):
 
     Args:
         data: The checkpoint's data, {} to accept any: `fingerprint`, and `split` where there is one.
-        settings: New values of `lr` and `weight_decay`; their old values lie in the restored optimiser.
-        previous: The checkpoint's values of the same settings.
+        changed: See `differences`; the old `lr` and `weight_decay` lie in the restored optimiser.
     """
 
-    def __init__(self, data: dict[str, Any], settings: dict[str, float], previous: dict[str, float]) -> None:
+    def __init__(self, data: dict[str, Any], changed: dict[str, tuple[Any, Any]]) -> None:
         self.data = data
-        self.settings = settings
-        self.previous = previous
+        old_lr, lr = changed.get("--model.lr", (1, 1))
+        self.lr_factor = float(lr) / float(old_lr)
+        self.weight_decay = changed.get("--model.weight_decay", (None, None))[1]
         self._checkpoint: dict[str, Any] | None = None
 
     def on_load_checkpoint(
@@ -209,38 +185,19 @@ class ResumeGuard(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Put the new values where the restored optimiser and schedule have the old ones."""
-        if not self.settings:
-            return
-        for optimizer in trainer.optimizers:
-            for group in optimizer.param_groups:
-                if "lr" in self.settings:
-                    factor = self.settings["lr"] / self.previous["lr"]
-                    group["lr"] *= factor
-                    if "initial_lr" in group:
-                        group["initial_lr"] *= factor
-                if "weight_decay" in self.settings and group.get("weight_decay"):
-                    group["weight_decay"] = self.settings["weight_decay"]
-        if "lr" in self.settings:
-            factor = self.settings["lr"] / self.previous["lr"]
-            for config in trainer.lr_scheduler_configs:
-                scheduler = config.scheduler
-                if hasattr(scheduler, "base_lrs"):
-                    scheduler.base_lrs = [rate * factor for rate in scheduler.base_lrs]
+        for group in (group for optimizer in trainer.optimizers for group in optimizer.param_groups):
+            group |= {key: group[key] * self.lr_factor for key in ("lr", "initial_lr") if key in group}
+            if self.weight_decay is not None and group.get("weight_decay"):
+                group["weight_decay"] = float(self.weight_decay)
+        for scheduler in (config.scheduler for config in trainer.lr_scheduler_configs):
+            if hasattr(scheduler, "base_lrs"):
+                scheduler.base_lrs = [rate * self.lr_factor for rate in scheduler.base_lrs]
 
 
 def compare(plan: Plan, path: Path, config: dict[str, Any]) -> tuple[dict[str, Any], ResumeGuard | None]:
-    """Read a checkpoint, and refuse it where it contradicts the command line.
+    """Read a checkpoint, and refuse it where it contradicts the command line, or is damaged.
 
-    Args:
-        plan: Of the command line.
-        path: The checkpoint.
-        config: The configuration of the command, as plain values.
-
-    Returns:
-        The checkpoint, and what watches over the run that goes on with it; None where nothing is trained.
-
-    Raises:
-        UsageError: naming the settings that differ, or what is damaged.
+    With it comes what watches over the run that goes on with it; None where nothing is trained.
     """
     checkpoint = read_checkpoint(path)
     check_lightning_version(checkpoint, path)
@@ -256,23 +213,5 @@ def compare(plan: Plan, path: Path, config: dict[str, Any]) -> tuple[dict[str, A
         return checkpoint, None
     check_resumable(checkpoint, path)
     check_resume(differing, path, override=plan.override)
-    return checkpoint, make_guard(checkpoint, differing, override=plan.override)
-
-
-def make_guard(
-    checkpoint: dict[str, Any], found: dict[str, tuple[Any, Any]], *, override: bool
-) -> ResumeGuard:
-    """The callback that watches over a resumed run.
-
-    Args:
-        checkpoint: As loaded.
-        found: From `differences`, already allowed.
-        override: Whether `--override` was given.
-    """
-    changed = {name.rpartition(".")[2]: pair for name, pair in found.items() if name.count(".") == 1}
-    optimiser = {name: pair for name, pair in changed.items() if name in _REPLACED_IN_OPTIMISER}
-    return ResumeGuard(
-        {} if override else checkpoint.get("graphzoo", {}).get("data", {}),
-        {name: float(new) for name, (_, new) in optimiser.items()},
-        {name: float(old) for name, (old, _) in optimiser.items()},
-    )
+    data = {} if plan.override else checkpoint.get("graphzoo", {}).get("data", {})
+    return checkpoint, ResumeGuard(data, differing)

@@ -15,14 +15,7 @@ __all__ = ["check_trainer", "refuse_nulls", "refuse_spawned"]
 
 
 def refuse_nulls(config: dict[str, Any]) -> None:
-    """Refuse `null` where a class takes none: the parser lets it pass, and a comparison would fail.
-
-    Args:
-        config: The configuration of a command, as plain values.
-
-    Raises:
-        UsageError: naming the option.
-    """
+    """Refuse `null` where a class takes none: the parser lets it pass, and a comparison would fail."""
     model = config.get("model") or {}
     encoder = (model.get("init_args") or {}).get("encoder")
     for option, described in (("model", model), ("data", config.get("data")), ("model.encoder", encoder)):
@@ -47,16 +40,8 @@ def _hints(class_path: str) -> dict[str, Any]:
 
 
 def check_trainer(config: dict[str, Any]) -> None:
-    """Refuse arguments of the Trainer that it would accept, and fail with later.
-
-    Args:
-        config: The arguments; callbacks are objects already.
-
-    Raises:
-        UsageError: for intervals below 1, or weights averaged twice.
-    """
-    intervals = ("check_val_every_n_epoch", "accumulate_grad_batches")
-    for name in intervals:
+    """Refuse arguments of the Trainer, its callbacks made, that it would accept, and fail with later."""
+    for name in ("check_val_every_n_epoch", "accumulate_grad_batches"):
         check_range(at_least=1, **{f"--trainer.{name}": config.get(name)})
     given = config.get("callbacks") or []
     given = given if isinstance(given, list) else [given]
@@ -68,14 +53,7 @@ def check_trainer(config: dict[str, Any]) -> None:
 
 
 def refuse_spawned(trainer: Trainer) -> None:
-    """Refuse strategies that start their processes inside Python, by a pickle or a fork of the whole command.
-
-    Args:
-        trainer: As made from the settings.
-
-    Raises:
-        UsageError: for `ddp_spawn`, `ddp_fork`, `ddp_notebook` and their kind.
-    """
+    """Refuse strategies that start their processes inside Python: `ddp_spawn`, `ddp_fork`, `ddp_notebook`."""
     method = getattr(trainer.strategy, "_start_method", "popen")
     if method != "popen":
         raise UsageError(

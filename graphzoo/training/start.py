@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-from types import FrameType
 from typing import Any
 
 from graphzoo.errors import UsageError, shorten
@@ -19,15 +18,7 @@ __all__ = ["one_device", "run_command", "run_here", "settings_of"]
 
 
 def settings_of(command: str, options: list[str]) -> dict[str, Any]:
-    """The whole configuration of a training command with these options, defaults included.
-
-    Args:
-        command: fit or test.
-        options: Words after it.
-
-    Raises:
-        UsageError: for options that the command would refuse.
-    """
+    """The whole configuration of a training command with these options, defaults included."""
     import yaml
 
     from graphzoo.training.launch import run_plan
@@ -50,13 +41,9 @@ def one_device(words: list[str]) -> list[str]:
 
 
 def run_command(arguments: list[str]) -> int:
-    """Run the command in a process of its own: Lightning starts more with this one's command line.
+    """The exit status of `graphzoo ARGUMENTS` in a process of its own; 128 + the signal that ended it.
 
-    Args:
-        arguments: Words after `graphzoo`.
-
-    Returns:
-        Its exit status, 128 and the signal's number where one ended it.
+    In this process Lightning would start more with this one's command line.
     """
     dropped = ("LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "GRAPHZOO_RUN_DIR", "PL_GLOBAL_SEED")
     environment = {name: value for name, value in os.environ.items() if name not in dropped}
@@ -74,25 +61,14 @@ def run_command(arguments: list[str]) -> int:
 def _pass_on(process: subprocess.Popen[bytes]) -> dict[signal.Signals, Any]:
     if threading.current_thread() is not threading.main_thread():
         return {}
-
-    def forward(signum: int, frame: FrameType | None) -> None:
-        process.send_signal(signum)
-
     return {
-        signal.SIGTERM: signal.signal(signal.SIGTERM, forward),
+        signal.SIGTERM: signal.signal(signal.SIGTERM, lambda signum, frame: process.send_signal(signum)),
         signal.SIGINT: signal.signal(signal.SIGINT, lambda signum, frame: None),
     }
 
 
 def run_here(arguments: list[str]) -> int:
-    """Run the command in this process, which has loaded everything already.
-
-    Args:
-        arguments: Words after `graphzoo`, a training command first.
-
-    Returns:
-        Its exit status.
-    """
+    """Run a training command in this process, which has loaded everything already; its exit status."""
     from graphzoo.training.launch import run_plan
     from graphzoo.training.plan import make_plan
 

@@ -41,34 +41,21 @@ _CALLBACKS = {
 
 
 def plain_settings(config: Any, origin: str, *, fit: bool) -> tuple[dict[str, Any], list[str]]:
-    """The settings of a run's config.yaml that need no trust.
+    """The settings of a run's config.yaml that need no trust, and the names of those left out.
 
-    Args:
-        config: The parsed YAML.
-        origin: Where it comes from, for messages.
-        fit: Whether the run is to go on: callbacks then matter, and may not be left out without a word.
-
-    Returns:
-        The settings, and the names of those left out.
-
-    Raises:
-        UsageError: for anything that could make the parser import code nobody vouches for.
+    What could make the parser import code nobody vouches for is refused. If the run is to go on (`fit`),
+    callbacks matter, and may not be left out without a word.
     """
     if not isinstance(config, dict):
         raise UsageError(f"{origin} holds no settings")
     _check_keys(config, origin)
     kept: dict[str, Any] = {}
     dropped: list[str] = []
-    seed = config.get("seed_everything")
-    if isinstance(seed, bool | int):
-        kept["seed_everything"] = seed
-    for section in ("model", "data"):
+    if isinstance(config.get("seed_everything"), bool | int):
+        kept["seed_everything"] = config["seed_everything"]
+    for section in ("model", "data", "optimizer", "lr_scheduler"):
         if config.get(section) is not None:
             check_class(config[section], section, origin, inner="encoder" if section == "model" else "")
-            kept[section] = config[section]
-    for section in ("optimizer", "lr_scheduler"):
-        if config.get(section) is not None:
-            check_class(config[section], section, origin)
             kept[section] = config[section]
     trainer = config.get("trainer") or {}
     if not isinstance(trainer, dict):
@@ -97,9 +84,6 @@ def check_class(described: Any, place: str, origin: str, *, inner: str = "") -> 
         place: Where it stands, for the message.
         origin: The file it comes from, for the message.
         inner: Name of the argument that may be described as a class in turn.
-
-    Raises:
-        UsageError: naming what is refused and the flag that allows it.
     """
     if isinstance(described, str):
         described = {"class_path": described}
@@ -148,16 +132,11 @@ def _callbacks(value: Any, origin: str, *, fit: bool) -> list[Any] | None:
         if not known:
             raise _refused(origin, "trainer.callbacks", entry)
         check_class(entry, "trainer.callbacks", origin)
-        if entry["class_path"] in _AVERAGING:
-            _check_numbers(entry.get("init_args") or {}, origin)
+        arguments = entry.get("init_args") or {} if entry["class_path"] in _AVERAGING else {}
+        for name, value in arguments.items():  # averaging takes functions and devices, too
+            if not isinstance(value, bool | int | float | None):
+                raise _refused(origin, f"trainer.callbacks.{name}", value)
     return entries
-
-
-def _check_numbers(arguments: dict[str, Any], origin: str) -> None:
-    """Refuse anything but numbers: `EMAWeightAveraging` takes functions and devices, too."""
-    for name, value in arguments.items():
-        if not (value is None or isinstance(value, bool | int | float)):
-            raise _refused(origin, f"trainer.callbacks.{name}", value)
 
 
 def _fits_trainer(name: Any, value: Any) -> bool:
@@ -182,7 +161,7 @@ def _is_plain(value: Any, *, text: bool = False) -> bool:
             return False
         written = _DOTTED.search(value) or value.lstrip().startswith(("{", "["))
         return text or not (written or os.path.isfile(value))
-    return value is None or isinstance(value, bool | int | float)
+    return isinstance(value, bool | int | float | None)
 
 
 def _is_structure(text: str) -> bool:

@@ -78,7 +78,7 @@ def test_a_text_that_is_no_time_is_refused():
 def told(trainer, step=2.0, validation=None, allowed=float("inf"), monkeypatch=None):
     monkeypatch.setattr(summary, "seconds_allowed", lambda _: allowed)
     lines = summary.RunSummary()
-    monkeypatch.setattr(lines._validation, "whole", lambda _: validation)
+    monkeypatch.setattr(lines, "whole_validation", lambda _: validation)
     return lines._remaining(trainer, Place(), step)
 
 

@@ -33,12 +33,12 @@ def test_commands_and_nothing_else_first(offer):
         (["fit", "--mod"], ["--model"]),
         (["fit", "--dry"], ["--dry-run"]),
         (["test", "--dry"], []),
-        (["fit", "--model", "=", "know"], ["knowformer"]),
+        (["fit", "--model", "=", "know"], ["knowformer", "knowformer-any"]),
         (["reproduce", "--seeds", "0", "gali"], ["galit"]),
         (["search", "galit", "--trials", "5", "digi"], ["digits"]),
         (["reproduce", "--in-process", "gali"], ["galit"]),
-        (["fit", "--model", "know"], ["knowformer"]),
-        (["fit", "--model=know"], ["--model=knowformer"]),
+        (["fit", "--model", "know"], ["knowformer", "knowformer-any"]),
+        (["fit", "--model=know"], ["--model=knowformer", "--model=knowformer-any"]),
         (["fit", "--data", "wn18rr-v"], [f"wn18rr-v{i}" for i in range(1, 5)]),
         (
             ["fit", "--model", "knowformer", "--recipe", "umls"],
@@ -121,7 +121,7 @@ def test_in_a_real_bash(tmp_path):
         ["bash", "-c", script], capture_output=True, text=True, env=environment, cwd=tmp_path
     )
     assert done.stdout.splitlines() == [
-        "knowformer",
-        "knowformer",
+        "knowformer knowformer-any",
+        "knowformer knowformer-any",
         "complete -o default -F _graphzoo graphzoo",
     ], done.stderr

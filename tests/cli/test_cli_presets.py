@@ -84,7 +84,7 @@ def test_list_as_json(cli):
 def test_every_preset_says_what_it_is():
     for kind in ("data", "model", "recipe", "trainer", "logger"):
         for preset in list_presets(kind):
-            assert preset.title, preset.path
+            assert preset.header.get("title"), preset.path
     for preset in list_presets("data"):
         assert preset.header["task"] in TASKS and preset.header["size"]
     for preset in list_presets("model"):
@@ -99,7 +99,7 @@ def test_every_preset_says_what_it_is():
 def test_data_presets_and_known_graphs_are_the_same():
     from graphzoo.datasets import list_knowledge_graphs, list_node_graphs
 
-    by_task = {"kg-completion": {"kg"}, "node-classification": {"nodes"}}
+    by_task = {"kg-completion": {"kg", "mixture"}, "node-classification": {"nodes"}}
     by_task["kg-completion"] |= set(list_knowledge_graphs())
     by_task["node-classification"] |= set(list_node_graphs())
     for task, names in by_task.items():
@@ -112,9 +112,9 @@ def test_names_are_compared_without_case_and_dashes():
 
 
 def test_own_presets_come_first(own_presets):
-    assert find_preset("data", "umls").title == "my own UMLS"
+    assert find_preset("data", "umls").header["title"] == "my own UMLS"
     assert find_preset("model", "nodeonly").path == own_presets / "model" / "nodeonly.yaml"
-    assert find_preset("model", "knowformer").title  # the shipped ones are still there
+    assert find_preset("model", "knowformer").header["title"]  # the shipped ones are still there
 
 
 def test_a_model_that_cannot_do_the_task_is_refused_with_the_reason(own_presets):

@@ -11,6 +11,7 @@ import yaml
 
 from graphzoo.catalog.presets import list_presets
 from graphzoo.catalog.settings import word_of
+from graphzoo.cli.search import is_anothers
 from graphzoo.search.space import Choice, read_space
 
 SPACE = """
@@ -271,5 +272,22 @@ def test_other_settings_and_other_files_are_refused(search, workplace):
     Path("full/notes.txt").write_text("mine")
     assert "holds other files" in search("--out=full", status=2).err
     assert [path.name for path in Path("full").iterdir()] == ["notes.txt"]
+    Path("begins").mkdir()
+    for name in ("lock", ".command.json.7.tmp"):  # of another process that is a moment ahead
+        Path("begins", name).touch()
+    search("--out=begins", "--trials=1")
     wrong = search("--out=none", "--model.encoder.num_layer=3", status=2)
     assert "num_layer" in wrong.err and not Path("none").exists(), "told before any trial"
+
+
+def test_a_search_that_begins_meanwhile_is_no_stranger(tmp_path, monkeypatch):
+    """Another process writes its command.json between two looks at the folder."""
+    listed = Path.iterdir
+
+    def begin_then_list(folder):
+        (folder / "command.json").touch()
+        (folder / "study.journal").touch()
+        return listed(folder)
+
+    monkeypatch.setattr(Path, "iterdir", begin_then_list)
+    assert not is_anothers(tmp_path)

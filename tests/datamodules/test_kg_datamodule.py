@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from graphzoo.datamodules import KGDataModule
 from graphzoo.datasets import KnowledgeGraph
+from graphzoo.errors import UsageError
 
 
 class Ranks:
@@ -186,7 +187,9 @@ def test_ranks_without_queries_get_empty_batches(toy, num_workers):
     assert full.target.numel() == 26
     for empty in (ranks[1][0], ranks[2][0]):
         assert len(empty) == 0
-        for name, value in vars(empty).items():
+        columns = dict(vars(empty))
+        assert columns.pop("source") == 0
+        for name, value in columns.items():
             assert value.shape == (0,) and value.dtype == getattr(full, name).dtype == torch.int64
 
 
@@ -343,3 +346,32 @@ def test_empty_test_split_is_said(tmp_path, caplog):
     dm = module([str(tmp_path / "g"), str(second)])
     assert list(dm.test_dataloader()) == []
     assert "test split is empty" in caplog.text
+
+
+def test_a_data_set_can_be_left_out(tmp_path):
+    """Own triples, some of which are those of UMLS."""
+    umls = KGDataModule("umls")
+    umls.setup()
+    graph = umls.knowledge_graph
+    names = graph.entities, graph.relations, graph.entities
+    triples = graph.known_triples()
+    known = [
+        [part[number] for part, number in zip(names, triple, strict=True)]
+        for triple in triples[triples[:, 1] == triples[:, 1].mode().values][:25].tolist()
+    ]
+    entity = graph.entities[0]
+
+    def write(*own):
+        lines = ["\t".join(row) + "\n" for row in [*own, *known]]
+        for split, part in (("train", lines[:20]), ("valid", lines[20:22]), ("test", lines[22:])):
+            (tmp_path / f"{split}.txt").write_text("".join(part))
+        return str(tmp_path)
+
+    data = KGDataModule(path=write(("me", "knows", entity), (entity, "knows", "me")), leave_out="UMLS,")
+    data.setup()
+    assert [len(data.triples(split)) for split in ("train", "valid", "test")] == [2, 0, 0]
+    with pytest.raises(UsageError, match="no training triples left without umls"):
+        KGDataModule(path=write(), leave_out="umls").setup()
+    assert len(KGDataModule(leave_out="inductive, umls").leave_out) == 13
+    with pytest.raises(ValueError, match="unknown knowledge graph 'umlz'"):
+        KGDataModule(leave_out="umlz")

@@ -108,7 +108,7 @@ def fast(monkeypatch):
 
 
 def row(*urls):
-    return KGSource("toy", "UMLS", tuple(f"{url}/{{split}}.txt" for url in urls), "", "")
+    return KGSource("toy", "UMLS", "", "", tuple(f"{url}/{{split}}.txt" for url in urls))
 
 
 def fetched(source, root):
@@ -301,7 +301,7 @@ def test_no_public_file(tmp_path):
 def test_downloaded_data_set_loads(server, tmp_path, monkeypatch):
     """Kinship's files are not served: the other data set is refused by its counts before it is placed."""
     monkeypatch.setenv("GRAPHZOO_MIRROR", server.url)
-    source = KGSource("kinship", "Kinship", (f"{server.url}/{{split}}.txt",), "", "")
+    source = KGSource("kinship", "Kinship", "", "", (f"{server.url}/{{split}}.txt",))
     with pytest.raises(DownloadError, match="5,216 different lines instead of 8,544"):
         kg_files.provide(source, "Kinship", root=tmp_path)
     assert only_files(tmp_path / "kg" / "Kinship") == []
@@ -314,7 +314,7 @@ def test_four_cold_processes_download_once(server, tmp_path):
         "import sys\n"
         "from graphzoo.datasets.kg import files as kg_files\n"
         "from graphzoo.datasets.kg.table import KGSource\n"
-        "source = KGSource('toy', 'UMLS', (sys.argv[1] + '/{split}.txt',), '', '')\n"
+        "source = KGSource('toy', 'UMLS', '', '', (sys.argv[1] + '/{split}.txt',))\n"
         "files = kg_files.provide(source, 'UMLS', root=sys.argv[2])\n"
         "assert all(path.stat().st_size > 1000 for path in files.values())\n"
     )

@@ -155,3 +155,19 @@ def test_load_refuses_pickles_and_changed_content(tmp_path):
         archive.writestr("meta.npy", b"nonsense")
     with pytest.raises(DataError):
         KnowledgeGraph.load(path)
+
+
+def test_what_other_graphs_hold_is_left_out_by_name():
+    train = [*TRAIN, ("b", "r", "x:y")]
+    graph = from_triples(train, [("a", "s", "c")], [("c", "s", "b"), ("x:y", "s", "a")])
+    others = [
+        from_triples([("c", "r", "a"), ("z", "r", "a"), ("a", "q", "b"), ("d", "s", "d")], [("c", "s", "b")]),
+        from_triples([("x_y", "s", "a")]),
+    ]
+    rest = graph.without(others)
+    assert rest.entities == graph.entities and rest.relations == graph.relations, "vectors keep their rows"
+    assert sorted(named(rest, "train")) == sorted(set(train) - {("c", "r", "a")})
+    assert named(rest, "valid") == [("a", "s", "c")]
+    assert named(rest, "test") == [], "test triples go wherever they were, and x:y is x_y"
+    assert rest.fingerprint != graph.fingerprint
+    assert graph.without([]).fingerprint == graph.fingerprint

@@ -41,8 +41,8 @@ def local(monkeypatch):
         return replace(find_nodes(name), files=closed(find_nodes(name).files))
 
     for room, name, find in (("link", "find_link_source", links), ("node", "find_node_source", nodes)):
-        for module in ("load", "files"):
-            monkeypatch.setattr(import_module(f"graphzoo.datasets.{room}.{module}"), name, find)
+        for module in (f"{room}.load", "by_name"):
+            monkeypatch.setattr(import_module(f"graphzoo.datasets.{module}"), name, find)
 
 
 def serve(mirror, real_data, folder):

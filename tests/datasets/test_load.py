@@ -190,7 +190,7 @@ def test_a_partial_folder_does_not_fall_back_silently(copy_of_umls, tmp_path, mo
 
 def test_a_file_of_which_only_the_count_is_sure(tmp_path, caplog):
     """Its md5 tells damage apart from another version as well as anything can: it is said, not refused."""
-    source = KGSource("toy", "toy", (), "", "", note="counts and an md5")
+    source = KGSource("toy", "toy", "", "", (), note="counts and an md5")
     content = b"a\tr\tb\nb\tr\tc\n"
     part = tmp_path / "train.part"
     part.write_bytes(content)
@@ -212,7 +212,7 @@ def test_a_reconstructed_reference_warns_where_another_refuses(tmp_path, monkeyp
             head, relation, tail = lines[0].split("\t")
             lines[0] = f"{tail}\t{relation}\t{head}"
         (folder / f"{split}.txt").write_text("\n".join(lines) + "\n")
-    source = KGSource("toy", "UMLS", (), "", "", note="drawn from memory")
+    source = KGSource("toy", "UMLS", "", "", (), note="drawn from memory")
     facts = source.file("train", "UMLS")
     for provisional in ((), ("train",)):
         part = tmp_path / "train.part"

@@ -38,8 +38,8 @@ def local(monkeypatch):
         )
         return replace(source, files=files, archive=archive)
 
-    for module in ("load", "files"):
-        found_in = import_module(f"graphzoo.datasets.node.{module}")
+    for module in ("node.load", "by_name"):
+        found_in = import_module(f"graphzoo.datasets.{module}")
         monkeypatch.setattr(found_in, "find_node_source", without_addresses)
     return without_addresses
 

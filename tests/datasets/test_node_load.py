@@ -15,8 +15,7 @@ import torch
 
 from graphzoo.datasets import DataError, find_node_source, knn_graph, list_node_graphs, load_node_graph
 from graphzoo.datasets.files import cache as cache_module
-from graphzoo.datasets.node import load
-from graphzoo.datasets.node import masked as masked_module
+from graphzoo.datasets.node import load, readers
 from graphzoo.datasets.node.unpickle import read_pickled_array
 
 PLANETOID = {"cora": "Cora", "citeseer": "CiteSeer", "pubmed": "PubMed"}
@@ -234,7 +233,7 @@ def test_changed_file_is_refused_before_it_is_parsed(copy_of_chameleon, tmp_path
     def no_parsing(*args):
         raise AssertionError("parsed")
 
-    monkeypatch.setattr(masked_module, "read_masked", no_parsing)
+    monkeypatch.setattr(readers, "read_masked", no_parsing)
     with pytest.raises(DataError) as caught:
         load_node_graph("chameleon", root=tmp_path / "root")
     message = str(caught.value)

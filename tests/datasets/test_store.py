@@ -42,7 +42,7 @@ def test_second_load_does_not_parse_but_warns_alike(folder, own_cache, monkeypat
     def no_parsing(*args, **kwargs):
         raise AssertionError("parsed again")
 
-    monkeypatch.setattr(own_module, "parse_triples", no_parsing)
+    monkeypatch.setattr(own_module, "read_triples", no_parsing)
     again, more_lines = load(folder)
     assert again.fingerprint == graph.fingerprint and again.split_name == "given"
     assert more_lines == lines

@@ -11,7 +11,7 @@ from helpers.memory import MemoryRecorder
 from torch import nn
 from torch.nn import functional as F
 
-from graphzoo.encoders import GALiT, galit
+from graphzoo.encoders import GALiT, galit, sgc
 from graphzoo.types import GraphSpec
 
 SIMILARITIES = ["cos", "wcos", "mcos", "qkcos"]
@@ -123,8 +123,8 @@ def test_given_and_own_denoised_features_agree(tmp_path):
 
 
 def test_denoised_features_are_made_once_for_the_same_tensors(monkeypatch):
-    counted, whole = [], galit.denoise_features
-    monkeypatch.setattr(galit, "denoise_features", lambda *a, **k: counted.append(1) or whole(*a, **k))
+    counted, whole = [], sgc.cached_denoise
+    monkeypatch.setattr(sgc, "cached_denoise", lambda *a, **k: counted.append(1) or whole(*a, **k))
     x, edge_index = graph()
     encoder = build().eval()
     first = encoder(x, edge_index)
@@ -158,7 +158,13 @@ def seen_by_linear(encoder, x):
     with torch.no_grad():
         encoder.input.weight.copy_(torch.eye(9)[:8])
         encoder.input.bias.zero_()
-    return encoder._input(x, encoder.noise.generator(3, "cpu"))
+    return linear_of(encoder, x)
+
+
+def linear_of(encoder, x):
+    """f_I without its non-linearity and its second dropout."""
+    encoder.activation, encoder.dropout = False, 0.0
+    return encoder._embed(x, encoder.noise.generator(3, "cpu"))
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse", "chunked"])
@@ -186,7 +192,7 @@ def test_chunks_of_wide_features_have_the_gradient_of_their_own_mask(monkeypatch
     direction = torch.randn(40, 8, dtype=torch.float64)
 
     def value():
-        return (encoder._input(x, encoder.noise.generator(3, "cpu")) * direction).sum()
+        return (linear_of(encoder, x) * direction).sum()
 
     (gradient,) = torch.autograd.grad(value(), encoder.input.weight)
     with torch.no_grad():

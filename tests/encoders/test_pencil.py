@@ -282,5 +282,5 @@ def test_batches_that_do_not_fit_are_refused():
         encoder(pad(subgraphs, 12), torch.randn(40, 7))
     with pytest.raises(ValueError, match=r"node features \[N, 7\] and got none"):
         encoder(subgraphs)
-    with pytest.raises(ValueError, match=r"features \[N, 7\], got \[40, 6\]"):
+    with pytest.raises(ValueError, match=r"features \[N, 7\] and got \[40, 6\]"):
         encoder(subgraphs, torch.randn(40, 6))

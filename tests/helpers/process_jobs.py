@@ -24,6 +24,7 @@ JUDGED = {
     "kg": "knowledge graph: ranks of 14 triples in batches of 5 queries",
     "kg-near": "knowledge graph: neighbourhoods of 20 entities, and the whole graph beside it",
     "kg-one": "knowledge graph: one triple, fewer batches than processes",
+    "kg-mixture": "two knowledge graphs, one after the other, the mean of their ranks",
     "nodes": "nodes: accuracy",
     "nodes-auroc": "nodes: ROC-AUC of yes-no labels",
     "links-pool": "links, PENCIL: negatives that all links share",
@@ -37,6 +38,7 @@ TRAINED = {
     "kg-parts": "KnowFormer, `ce`, batches of 12 in micro-batches of 2",
     "kg-near-parts": "KnowFormer, neighbourhoods of 8 entities, batches of 12 in micro-batches of 2",
     "kg-accumulated": "KnowFormer, two batches of 7 a step",
+    "kg-mixture-parts": "KnowFormerAny on two graphs in turn, batches of 12 in micro-batches of 2",
     "nodes-whole": "NodeFormer, whole graph",
     "nodes-parts": "NodeFormer, six parts a step",
     "links-pencil": "PENCIL, batches of 50 in micro-batches of 20",
@@ -54,6 +56,28 @@ def write_families(folder: Path) -> Path:
     (folder / "valid.txt").write_text("".join(asked[:2] + asked[FAMILIES + 12 :]))
     (folder / "test.txt").write_text("".join(asked[FAMILIES : FAMILIES + 12]))
     return folder
+
+
+def write_friends(folder: Path) -> Path:
+    """A knowledge graph with other relations: friends live in the same town."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [f"p{i}\tlives_in\tt{i // 4}\np{i}\tfriend_of\tp{i ^ 1}\n" for i in range(20)]
+    (folder / "train.txt").write_text("".join(lines[:17]))
+    (folder / "valid.txt").write_text("".join(lines[17:18]))
+    (folder / "test.txt").write_text("".join(lines[18:]))
+    return folder
+
+
+def _mixture(folder: Path, world_size: int, **data: Any) -> tuple[Any, Any]:
+    from graphzoo.datamodules import MixtureDataModule
+    from graphzoo.encoders import KnowFormerAny
+    from graphzoo.tasks import KGCompletion
+
+    encoder = partial(KnowFormerAny, hidden_channels=8, num_layers=1, num_heads=2, dropout=0.0)
+    names = [str(folder / "families"), str(folder / "friends")]
+    # slow steps: rounding, which Adam makes large where a gradient is next to nothing, shall not grow
+    task = KGCompletion(encoder, loss="filtered_ce", lr=2e-4)
+    return task, MixtureDataModule(names=names, neighbourhood=8, **data)
 
 
 def _knowledge_graph(folder: Path, world_size: int, *, task: dict[str, Any], **data: Any) -> tuple[Any, Any]:
@@ -102,6 +126,7 @@ _MAKE: dict[str, Callable[[Path, int], tuple[Any, Any]]] = {
     "kg": partial(_knowledge_graph, task={}, eval_batch_size=5),
     "kg-near": partial(_knowledge_graph, task={}, eval_batch_size=5, neighbourhood=20),
     "kg-one": partial(_knowledge_graph, task={}, max_valid_triples=1),
+    "kg-mixture": partial(_mixture, eval_batch_size=5),
     "nodes": _nodes,
     "nodes-auroc": partial(_nodes, labels=True),
     "links-pool": partial(_links, encoder="pencil"),
@@ -114,6 +139,7 @@ _MAKE: dict[str, Callable[[Path, int], tuple[Any, Any]]] = {
         _knowledge_graph, task={}, batch_size=12, micro_batch_size=2, neighbourhood=8, relation_share=0.25
     ),
     "kg-accumulated": partial(_knowledge_graph, task={}, batch_size=7),
+    "kg-mixture-parts": partial(_mixture, batch_size=12, micro_batch_size=2, epoch_queries=96),
     "nodes-whole": _nodes,
     "nodes-parts": partial(_nodes, batch_size=5),
     "links-pencil": partial(_links, encoder="pencil", batch_size=50, micro_batch_size=20),
@@ -200,6 +226,7 @@ def main(folder: Path, out: Path) -> None:
 def write_data(folder: Path) -> None:
     """The files that the jobs read."""
     write_families(folder / "families")
+    write_friends(folder / "friends")
     write_npz(folder / "classes.npz")
     write_npz(folder / "labels.npz", y=yes_no_labels())
 

@@ -168,7 +168,8 @@ def digest(value):
         if isinstance(part, torch.Tensor):
             if part.layout != torch.strided:
                 part = part.to_dense()
-            found.update(repr((part.dtype, part.shape)).encode() + part.contiguous().numpy().tobytes())
+            raw = part.flatten().view(torch.uint8).numpy().tobytes()  # NumPy has no bfloat16
+            found.update(repr((part.dtype, part.shape)).encode() + raw)
         elif isinstance(part, QueryGraph):
             add([part.nodes, part.edge_index, part.edge_type])
         elif dataclasses.is_dataclass(part):

@@ -16,9 +16,9 @@ import graphzoo
 from graphzoo.datamodules import links as links_module
 from graphzoo.datasets import LinkGraph, LinkSplit, link_graph_from_files
 from graphzoo.errors import UsageError
-from graphzoo.inference import link_graphs as link_graphs_module
 from graphzoo.inference import link_model as link_model_module
 from graphzoo.inference import link_scoring
+from graphzoo.inference import sources as sources_module
 from graphzoo.metrics import link_figures
 from graphzoo.tasks import LinkPrediction
 
@@ -493,7 +493,7 @@ def test_a_large_data_set_is_read_again_as_it_was_split(tmp_path, monkeypatch):
         return make_link_graph()
 
     monkeypatch.setattr(links_module, "_KEPT_BYTES", 10)
-    monkeypatch.setattr(link_graphs_module, "load_link_graph", load_by_name)
+    monkeypatch.setattr(sources_module, "load_link_graph", load_by_name)
     datamodule = link_data(name="cora-link", root=str(tmp_path), split_index=2)
     graphzoo.load(train_links(tmp_path / "run", "galit", datamodule).path)
     assert seen == [("cora-link", {"protocol": "original", "split_index": 2, "root": str(tmp_path)})]

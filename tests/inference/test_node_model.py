@@ -17,8 +17,8 @@ from graphzoo.datamodules import NodeDataModule
 from graphzoo.datamodules import nodes as nodes_module
 from graphzoo.datasets import NodeGraph, node_graph_from_files
 from graphzoo.errors import UsageError
-from graphzoo.inference import node_graphs as node_graphs_module
 from graphzoo.inference import node_model as node_model_module
+from graphzoo.inference import sources as sources_module
 
 
 def train(run, datamodule, **settings):
@@ -254,7 +254,7 @@ def test_a_large_data_set_is_read_again_from_its_data_root(tmp_path, monkeypatch
         return node_graph_from_files(Path(root or tmp_path / "default") / f"{name}.npz")
 
     monkeypatch.setattr(nodes_module, "_KEPT_BYTES", 10)
-    for module in (nodes_module, node_graphs_module):
+    for module in (nodes_module, sources_module):
         monkeypatch.setattr(module, "load_node_graph", load_by_name)
     for folder in ("root", "default"):
         (tmp_path / folder).mkdir()

@@ -155,9 +155,8 @@ def test_pairs_with_repetitions():
 
 
 def test_entries_of_one_place_are_summed():
-    matrix = SparseMatrix.from_entries(
-        torch.tensor([1, 0, 1]), torch.tensor([2, 0, 2]), torch.tensor([1.0, 2.0, 3.0]), (2, 3)
-    )
+    places, values = torch.tensor([[1, 0, 1], [2, 0, 2]]), torch.tensor([1.0, 2.0, 3.0])
+    matrix = SparseMatrix.from_tensor(torch.sparse_coo_tensor(places, values, (2, 3)))
     assert to_dense(matrix).tolist() == [[2, 0, 0], [0, 0, 4]]
 
 

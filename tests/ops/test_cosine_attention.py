@@ -131,7 +131,7 @@ def test_chosen_pairs_have_the_weights_of_the_matrix(norm):
     q, k, _ = (x.detach() for x in states())
     matrix = attention_matrix(q, k, norm)
     pairs = torch.randint(0, 23, (2, 50))
-    found = cosine_attention_weights(q, k, pairs, norm=norm)
+    found = cosine_attention_weights(q, k, pairs, norm=norm, bias=1.0, eps=1e-6)
     torch.testing.assert_close(found, matrix[pairs[0], :, pairs[1]])
 
 

@@ -3,9 +3,10 @@
 import pytest
 import torch
 
+from graphzoo.ops.eager import runs_compiled
 from graphzoo.ops.message_update import message_update
 from graphzoo.ops.prototype_layer import RowDropout, prototype_layer
-from graphzoo.ops.row_kernels import block_rows, piece_bounds, runs_compiled
+from graphzoo.ops.row_kernels import block_rows, piece_bounds
 from graphzoo.ops.state_mlp import state_mlp
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}  # of the largest value

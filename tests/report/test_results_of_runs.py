@@ -187,7 +187,8 @@ def test_recipes_say_shortly_what_differs_and_the_kept_rows_say_the_same():
     shipped = [preset for preset in list_presets("recipe") if "differs" in preset.header]
     assert len(shipped) > 20
     for preset in shipped:
-        assert "paper" in preset.header and len(preset.header["differs"]) <= 70, preset.name
+        assert len(preset.header["differs"]) <= 70, preset.name
+        assert "paper" in preset.header or preset.name == "knowformer-any/mixture", "no paper has its numbers"
     rows = Path(__file__).parents[2].glob("benchmarks/results/rows/*/row.json")
     for path in rows:
         row = json.loads(path.read_text(encoding="utf-8"))

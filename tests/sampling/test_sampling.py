@@ -5,6 +5,7 @@ from scipy import stats
 from graphzoo.sampling import (
     FactRemover,
     hash_integers,
+    hash_numbers,
     normal_from_hash,
     sample_negatives,
     uniform_from_hash,
@@ -26,7 +27,11 @@ def test_hash_is_splitmix64_in_plain_integers():
         state = 0
         for part in parts:
             state = splitmix(((state + golden) & mask) ^ splitmix((part & mask) + golden))
-        assert int(hash_integers(*parts)) & mask == state
+        assert int(hash_integers(*parts)) & mask == hash_numbers(*parts) & mask == state
+        for place, part in enumerate(parts):
+            tensor = torch.tensor(part - (1 << 64) if part >= 1 << 63 else part)
+            mixed = (*parts[:place], tensor, *parts[place + 1 :])
+            assert int(hash_integers(*mixed)) & mask == state, "numbers and tensors alike"
 
 
 def test_hash_broadcasts_and_depends_on_order():

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from graphzoo.datasets.kg.triples import read_bytes
+from graphzoo.datasets.files.tables import read_bytes
 from graphzoo.errors import DataError
 from graphzoo.system import regular_files as regular_files_module
 from graphzoo.system.json_file import read_json

@@ -63,6 +63,7 @@ def ready(encoder, datamodule, **settings):
         is_global_zero=True,
     )
     task.setup("fit")
+    task.fit_to_memory = lambda: None  # it needs a whole trainer
     task.on_fit_start()
     return task
 

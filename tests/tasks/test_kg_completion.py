@@ -390,3 +390,25 @@ def test_a_batch_moves_between_devices_whole():
     tensor = torch.arange(3)
     batch = TripleBatch(tensor, tensor, tensor, tensor, tensor, 3, 1).to("cpu")
     assert len(batch) == 3 and batch.num_global == 3 and torch.equal(batch.head, tensor)
+
+
+@pytest.mark.parametrize("neighbourhood", [None, 60])
+def test_scores_are_averaged_over_draws_of_the_noise(family, neighbourhood):
+    task = make_task(encoder={**SMALL, "noise_std": 4.0}, num_draws=3)
+    datamodule = attach(task, family, neighbourhood=neighbourhood, eval_neighbourhood=neighbourhood)
+    graph, head, relation = datamodule.graph("valid"), torch.tensor([3, 1]), torch.tensor([0, 2])
+    seeds = []
+    logits = task._logits
+
+    def note(*arguments):
+        seeds.append(arguments[-1])
+        return logits(*arguments)
+
+    task._logits = note
+    with torch.no_grad():
+        mean = task.score_queries(graph, head, relation)
+        assert seeds == [0, 1, 2]
+        if neighbourhood is None:
+            draws = torch.stack([logits(graph, head, relation, None, seed) for seed in range(3)])
+            assert draws.std(0).max() > 1e-3, "noise matters"
+            torch.testing.assert_close(mean, draws.mean(0))

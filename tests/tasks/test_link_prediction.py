@@ -60,6 +60,7 @@ def build(encoder, datamodule, *, world_size=1, accumulate=1, **settings):
     task._trainer = SimpleNamespace(
         world_size=world_size, accumulate_grad_batches=accumulate, datamodule=datamodule, global_step=0
     )
+    task.fit_to_memory = lambda: None  # it needs a whole trainer
     task.on_fit_start()
     return task
 
@@ -417,6 +418,17 @@ def test_scores_that_are_no_numbers_stop_the_run():
 def test_settings_that_make_no_sense_are_refused(settings, message):
     with pytest.raises(UsageError, match=message):
         LinkDataModule(**settings)
+
+
+def test_scores_are_averaged_over_draws_of_the_noise():
+    datamodule = data()
+    task = build("knowformer", datamodule, num_draws=2)
+    batch = next(iter(datamodule.val_dataloader()))
+    first, second = (task.eval()._answers(task.encoder, batch, "valid", seed) for seed in (0, 1))
+    with torch.no_grad():
+        mean = task.score_batch(batch, "valid")
+    assert (first - second).abs().max() > 1e-3, "noise matters"
+    torch.testing.assert_close(mean, (first + second) / 2)
 
 
 def test_the_budget_follows_from_the_sampler_unless_given():

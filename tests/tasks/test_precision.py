@@ -8,6 +8,8 @@ from helpers.resume_cases import CASES, train
 from torch import nn
 
 from graphzoo.decoders import EntityDecoder, NodeDecoder, PairDecoder
+from graphzoo.metrics import Accuracy, LinkMetric
+from graphzoo.tasks import kg_completion
 from graphzoo.tasks.base import Task
 
 NAMES = [
@@ -40,6 +42,33 @@ def test_every_task_decodes_in_single_precision(tmp_path, monkeypatch, name):
     case = dataclasses.replace(case, trainer={**case.trainer, "precision": "bf16-mixed"})
     train(case, tmp_path / "run", epochs=1)
     assert found == {True: {torch.float32}, False: {torch.float32}}
+
+
+@pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true"])
+@pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith("heuristic")])
+def test_no_judged_score_is_rounded(tmp_path, monkeypatch, name, precision):
+    judged = []
+
+    def noted(function, place):
+        def call(*args, **kwargs):
+            judged.append(args[place].detach())
+            return function(*args, **kwargs)
+
+        return call
+
+    for owner, function, place in (
+        (kg_completion, "rank_targets", 0),
+        (Accuracy, "update", 1),
+        (LinkMetric, "update", 1),
+    ):
+        monkeypatch.setattr(owner, function, noted(getattr(owner, function), place))
+    case = CASES[name]
+    case = dataclasses.replace(case, trainer={**case.trainer, "precision": precision})
+    train(case, tmp_path / "run", epochs=1)
+    assert judged and {scores.dtype for scores in judged} <= {torch.float32, torch.float64}
+    scores = torch.cat([scores.flatten() for scores in judged])
+    rounded = (scores == scores.bfloat16().to(scores.dtype)).double().mean()
+    assert rounded < 0.1, "numbers that bfloat16 could hold"
 
 
 DECODERS = {

@@ -119,7 +119,7 @@ def test_processes_find_what_one_finds(tmp_path):
             where = f"rank {rank} of {world_size}"
             for job in process_jobs.JUDGED:
                 assert others[job]["figures"] == alone[job]["figures"], f"{job}, {where}"
-                assert alone[job]["tables"]
+                assert alone[job]["tables"] or job == "kg-mixture", "a table is of one graph"
                 assert others[job]["tables"] == ({} if rank else alone[job]["tables"]), f"{job}, {where}"
             for job in process_jobs.TRAINED:
                 assert len(alone[job]["losses"]) >= 3 and max(alone[job]["gradients"]) > 1e-3

@@ -137,7 +137,7 @@ def test_too_large_a_graph_is_refused_before_training(tmp_path, data):
 def test_without_weight_no_second_graph_is_built_before_training(tmp_path, data, monkeypatch):
     asked = []
     graph = data.graph
-    monkeypatch.setattr(data, "graph", lambda split: asked.append(split) or graph(split))
+    monkeypatch.setattr(data, "graph", lambda split, *source: asked.append(split) or graph(split, *source))
     make_trainer(tmp_path, max_epochs=1, limit_val_batches=0).fit(make_task(), datamodule=data)
     assert "train" in asked and "test" not in asked
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, ClassVar, Self
 
 import numpy as np
 
@@ -15,9 +16,76 @@ from graphzoo.system.files import check_growth, write_atomically
 from graphzoo.system.memory import raise_if_not_the_file
 from graphzoo.system.regular_files import open_regular
 
-__all__ = ["check_fingerprint", "reading_arrays", "to_bytes", "to_text", "write_arrays"]
+__all__ = [
+    "Content",
+    "StoredGraph",
+    "check_fingerprint",
+    "fingerprint_of",
+    "reading_arrays",
+    "to_bytes",
+    "to_text",
+    "write_arrays",
+]
 
+_FORMAT = 1
 _Array = np.ndarray[Any, np.dtype[Any]]
+Content = tuple[dict[str, Any], dict[str, _Array]]
+"""Plain values for JSON, and arrays, by name."""
+
+
+class StoredGraph:
+    """A frozen data class with a fingerprint that is kept in a file."""
+
+    _what: ClassVar[str]
+    fingerprint: str
+
+    def __post_init__(self) -> None:
+        self._check()
+        if not self.fingerprint:
+            object.__setattr__(self, "fingerprint", fingerprint_of(self._parts()))
+
+    def write(self, path: Path, notices: Sequence[str] = ()) -> None:
+        """Write the graph and what was counted while it was parsed, replacing the file at once."""
+        meta, arrays = self._content()
+        facts = {"format": _FORMAT, "fingerprint": self.fingerprint, "notices": list(notices)}
+        write_arrays(path, facts | meta, arrays)
+
+    @classmethod
+    def read(cls, path: Path) -> tuple[Self, list[str]]:
+        """What `write` wrote.
+
+        Raises:
+            DataError: if the file is missing, damaged, of another format, or does not match its fingerprint.
+        """
+        with reading_arrays(path, _FORMAT, what=cls._what, written_by=f"{cls.__name__}.save") as content:
+            graph = cls._from_content(*content)
+            check_fingerprint(path, graph.fingerprint, content[0]["fingerprint"])
+            # graphs of a run that was made earlier have none
+            return graph, list(content[0].get("notices", []))
+
+    def _check(self) -> None:
+        """Refuse parts that do not fit together."""
+
+    def _parts(self) -> list[_Array]:
+        """What enters the fingerprint."""
+        raise NotImplementedError
+
+    def _content(self) -> Content:
+        raise NotImplementedError
+
+    @classmethod
+    def _from_content(cls, meta: Mapping[str, Any], arrays: Mapping[str, _Array]) -> Self:
+        raise NotImplementedError
+
+
+def fingerprint_of(parts: Iterable[_Array]) -> str:
+    """sha256 of arrays, each with its size before it."""
+    digest = hashlib.sha256()
+    for part in parts:
+        data = np.ascontiguousarray(part).reshape(-1).view(np.uint8)
+        digest.update(data.size.to_bytes(8, "little"))
+        digest.update(data.data)
+    return digest.hexdigest()
 
 
 def to_bytes(text: str) -> _Array:
@@ -31,13 +99,7 @@ def to_text(codes: _Array) -> str:
 
 
 def write_arrays(path: Path, meta: Mapping[str, Any], arrays: Mapping[str, _Array]) -> None:
-    """Write arrays and their description, replacing the file at once.
-
-    Args:
-        path: File to write.
-        meta: Plain values for JSON, among them "format" and "fingerprint".
-        arrays: Arrays by name; "meta" is taken.
-    """
+    """Write arrays and their description ("format" and "fingerprint" in it), replacing the file at once."""
     content = {**arrays, "meta": to_bytes(json.dumps(meta, ensure_ascii=False))}
 
     def write(file: BinaryIO) -> None:
@@ -47,19 +109,10 @@ def write_arrays(path: Path, meta: Mapping[str, Any], arrays: Mapping[str, _Arra
 
 
 @contextmanager
-def reading_arrays(
-    path: Path, file_format: int, *, what: str, written_by: str
-) -> Iterator[tuple[dict[str, Any], dict[str, _Array]]]:
-    """Give the description and arrays of `write_arrays`; a failure in the block becomes a `DataError`.
+def reading_arrays(path: Path, file_format: int, *, what: str, written_by: str) -> Iterator[Content]:
+    """Give the description and arrays of `write_arrays`; a failure, in the block too, becomes a `DataError`.
 
-    Args:
-        path: File to read.
-        file_format: The format that the caller understands.
-        what: What the file holds, for the message.
-        written_by: What writes such a file, for the message.
-
-    Raises:
-        DataError: if the file is missing, damaged, of another format, or the block cannot use its content.
+    Its message says `what` the file should hold, and what it is `written_by`.
     """
     try:
         # opened here: numpy leaves a damaged file open
@@ -87,11 +140,7 @@ def reading_arrays(
 
 
 def check_fingerprint(path: Path, found: str, written: str) -> None:
-    """Refuse content that is not the one that was written.
-
-    Raises:
-        DataError: if the fingerprint of the content is not the one that the file names.
-    """
+    """Refuse content whose fingerprint is not the one that its file names."""
     if found != written:
         raise DataError(
             f"{path}: content does not match its fingerprint; the file was changed, write it again"

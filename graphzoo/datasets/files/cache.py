@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from filelock import Timeout
 
+from graphzoo.datasets.files.arrays import StoredGraph
 from graphzoo.datasets.files.roots import cache_root
 from graphzoo.datasets.files.text import warn
 from graphzoo.errors import DataError
@@ -17,17 +18,18 @@ from graphzoo.system.progress import progress
 from graphzoo.system.regular_files import open_regular
 from graphzoo.system.waiting import TellingLock
 
-__all__ = ["LOCK_TIMEOUT", "find_split", "remember_as"]
+__all__ = ["LOCK_TIMEOUT", "find_split", "kept", "remember"]
 
 _log = logging.getLogger(__name__)
-_VERSION = 1
+_VERSION = 2
 # below this size parsing costs less than the look-up is worth
 _MIN_BYTES = 1 << 20
 # seconds that another process may take to parse the same files
 LOCK_TIMEOUT = 3600.0
 _SUFFIXES = (".txt", ".tsv", ".csv", ".txt.gz", ".tsv.gz", ".csv.gz")
 
-_Graph = TypeVar("_Graph")
+_T = TypeVar("_T")
+_Graph = TypeVar("_Graph", bound=StoredGraph)
 
 
 def find_split(folder: Path, split: str, suffixes: Sequence[str] = _SUFFIXES) -> Path | None:
@@ -38,41 +40,28 @@ def find_split(folder: Path, split: str, suffixes: Sequence[str] = _SUFFIXES) ->
     return paths[0] if paths else None
 
 
-def remember_as(
+def remember(
     files: Sequence[Path],
     purpose: str,
+    kind: type[_Graph],
     parse: Callable[[], tuple[_Graph, list[str]]],
-    read: Callable[[Path], tuple[_Graph, list[str]]],
-    write: Callable[[_Graph, Path, Sequence[str]], None],
     *,
     stacklevel: int = 2,
 ) -> _Graph:
     """`parse()`, or its earlier result for the same bytes; its notices become warnings either way.
 
-    Args:
-        files: What the result depends on; their bytes are the key.
-        purpose: Anything else it depends on.
-        parse: Makes the graph and its notices.
-        read: Reads what `write` wrote; raises `DataError` if it cannot.
-        write: Writes a graph and its notices.
-        stacklevel: Whose line the warnings name: 1 that of this call, 2 that of the calling function's call.
-
-    Returns:
-        The graph.
+    The result depends on the bytes of `files` and on `purpose`. With a `stacklevel` of 1 warnings name the
+    line of this call, with 2 that of the calling function's call.
     """
     with progress(f"reading {files[0].parent.name if files else 'data'}"):
-        graph, notices = _remember(files, purpose, parse, read, write)
+        graph, notices = _remembered(files, purpose, kind, parse)
     for notice in notices:
         warn(notice, stacklevel=stacklevel + 1)
     return graph
 
 
-def _remember(
-    files: Sequence[Path],
-    purpose: str,
-    parse: Callable[[], tuple[_Graph, list[str]]],
-    read: Callable[[Path], tuple[_Graph, list[str]]],
-    write: Callable[[_Graph, Path, Sequence[str]], None],
+def _remembered(
+    files: Sequence[Path], purpose: str, kind: type[_Graph], parse: Callable[[], tuple[_Graph, list[str]]]
 ) -> tuple[_Graph, list[str]]:
     try:
         if sum(path.stat().st_size for path in files) < _MIN_BYTES:
@@ -84,8 +73,30 @@ def _remember(
     for path in files:
         with open_regular(path, holes=False) as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
-    target = cache_root() / "parsed" / f"{digest.hexdigest()}.npz"
-    parsed = None
+    return kept(
+        cache_root() / "parsed" / f"{digest.hexdigest()}.npz",
+        parse,
+        kind.read,
+        lambda parsed, path: parsed[0].write(path, parsed[1]),
+        what="parsed data",
+        damaged=lambda error: warn(f"cached data rebuilt: {error}"),
+    )
+
+
+def kept(
+    target: Path,
+    make: Callable[[], _T],
+    read: Callable[[Path], _T],
+    write: Callable[[_T, Path], None],
+    *,
+    what: str,
+    damaged: Callable[[DataError], None],
+) -> _T:
+    """What a file of the cache holds, or what `make` makes and `write` puts there; one process at a time.
+
+    A file that `read` refuses is told to `damaged` and replaced; without a cache the result is only made.
+    """
+    made: list[_T] = []
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with TellingLock(f"{target}.lock", timeout=LOCK_TIMEOUT):
@@ -93,9 +104,9 @@ def _remember(
                 try:
                     return read(target)
                 except DataError as error:
-                    warn(f"cached data rebuilt: {error}")
-            parsed = parse()
-            write(parsed[0], target, parsed[1])
+                    damaged(error)
+            made.append(make())
+            write(made[0], target)
     except (OSError, Timeout) as error:
-        _log.warning("no cache of parsed data (%s): %s", target.parent, error)
-    return parse() if parsed is None else parsed
+        _log.warning("no cache of %s (%s): %s", what, target.parent, error)
+    return made[0] if made else make()

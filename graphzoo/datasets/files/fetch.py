@@ -65,9 +65,9 @@ def provide_files(
     name: str,
     folder: str,
     wanted: Sequence[RemoteFile],
-    *,
     root: str | os.PathLike[str] | None = None,
     download: bool | None = None,
+    *,
     note: str = "",
 ) -> dict[str, Path]:
     """Find the files of a data set, or fetch those that are missing.
@@ -85,17 +85,13 @@ def provide_files(
 
     Returns:
         Where each file lies, by its `path`.
-
-    Raises:
-        DownloadError: with an address, the path for the file, and what went wrong.
     """
     places = data_places(folder, root)
-    preferred = places[0]
     paths = find_files(places, wanted)
     missing = [file for file in wanted if file.path not in paths]
     if not missing:
         return paths
-    remedy = partial(_remedy, name, folder, preferred)
+    remedy = partial(_remedy, name, folder, places[0])
     urls = {file.path: _addresses(file, folder) for file in missing}
     if not all(urls.values()):
         raise DownloadError(remedy(missing, [], note or "there is no public file of this layout"))
@@ -111,7 +107,8 @@ def provide_files(
         # another process may have fetched everything while this one waited
         paths = find_files(places, wanted)
         if missing := [file for file in wanted if file.path not in paths]:
-            _say(f"graphzoo: fetching {name} ({_listed(missing)}{_total(missing)}) into {target}")
+            tell(f"graphzoo: fetching {name} ({_listed(missing)}{_total(missing)}) into {target}\n")
+            sys.stderr.flush()
         for file in missing:
             path = target / file.path
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -134,10 +131,8 @@ def find_files(places: Sequence[Path], wanted: Sequence[RemoteFile]) -> dict[str
     for file in wanted:
         stem = file.path.removesuffix(Path(file.path).suffix)
         names = [file.path, *(stem + suffix for suffix in file.alternatives)]
-        candidates = [place / name for place in places for name in names]
-        path = next((candidate for candidate in candidates if candidate.is_file()), None)
-        if path is not None:
-            paths[file.path] = path
+        if found := [path for place in places for name in names if (path := place / name).is_file()]:
+            paths[file.path] = found[0]
     return paths
 
 
@@ -150,11 +145,10 @@ def _remedy(
     name: str, folder: str, place: Path, files: Sequence[RemoteFile], urls: list[str], reason: str
 ) -> str:
     """At most six lines: what is missing, why, where to get it, where to put it."""
-    first = files[0]
-    suffix = "".join(f" (or {alternative})" for alternative in first.alternatives)
+    suffix = "".join(f" (or {alternative})" for alternative in files[0].alternatives)
     lines = [
         f"{name}: {_listed(files)} cannot be had: {reason}",
-        f"  put it at: {place / first.path}{suffix}",
+        f"  put it at: {place / files[0].path}{suffix}",
     ]
     if urls:
         lines.append(f"  from:      {urls[0]}")
@@ -171,33 +165,33 @@ def _listed(files: Sequence[RemoteFile]) -> str:
 
 def _total(files: Sequence[RemoteFile]) -> str:
     num_bytes = sum(file.num_bytes for file in files)
-    return f", about {_human(num_bytes)}" if num_bytes else ""
+    if not num_bytes:
+        return ""
+    return (
+        f", about {num_bytes / 1e6:.1f} MB"
+        if num_bytes >= 1e6
+        else f", about {math.ceil(num_bytes / 1e3)} kB"
+    )
 
 
 def is_writable(folder: Path) -> bool:
     """Whether files can be put there, the folder made if need be."""
-    while not folder.exists():
-        if folder.parent == folder:
-            return False
-        folder = folder.parent
-    return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
+    nearest = next((place for place in (folder, *folder.parents) if place.exists()), None)
+    return nearest is not None and nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)
 
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Hold a lock that all processes of the machine respect."""
-    lock = TellingLock(path, timeout=_LOCK_TIMEOUT)
     try:
-        lock.acquire()
+        lock = TellingLock(path, timeout=_LOCK_TIMEOUT).acquire()
     except Timeout as error:
         raise DownloadError(
             f"{path}: another process has held this lock for {_LOCK_TIMEOUT / 60:.0f} minutes; if none is "
             "fetching, delete it"
         ) from error
-    try:
+    with lock:
         yield
-    finally:
-        lock.release()
 
 
 def _fetch(urls: list[str], path: Path, verify: Callable[[Path], None]) -> None:
@@ -277,10 +271,6 @@ def _transfer(url: str, part: Path) -> None:
             raise Broken(f"the connection ended after {received:,} of {int(length):,} bytes")
 
 
-def _human(num_bytes: int) -> str:
-    return f"{num_bytes / 1e6:.1f} MB" if num_bytes >= 1e6 else f"{math.ceil(num_bytes / 1e3)} kB"
-
-
 def _size(part: Path) -> int:
     return part.stat().st_size if part.exists() else 0
 
@@ -302,8 +292,3 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _say(text: str) -> None:
-    tell(text + "\n")
-    sys.stderr.flush()

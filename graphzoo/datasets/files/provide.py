@@ -35,16 +35,7 @@ _log = logging.getLogger(__name__)
 def provide_source_files(
     source: FileSource, *, root: str | os.PathLike[str] | None = None, download: bool | None = None
 ) -> dict[str, Path]:
-    """Where each file of a data set lies, by its path below the data set's folder; fetched if need be.
-
-    Args:
-        source: Row of the table.
-        root: Data root, see `data_root`.
-        download: Whether to fetch; None means yes unless GRAPHZOO_OFFLINE is set.
-
-    Raises:
-        DownloadError: with an address, the path for the file, and what went wrong.
-    """
+    """Where each file of a data set lies, by its path; fetched if need be (see `provide_files`)."""
     wanted = []
     for file in source.files:
         sha256, num_bytes = source.facts(file)
@@ -56,11 +47,7 @@ def provide_source_files(
 
 
 def check_hashes(source: FileSource, files: Mapping[str, Path]) -> None:
-    """Nothing is parsed, least of all a pickle, before its bytes are known to be right.
-
-    Raises:
-        DataError: for the first file whose content is not that of the table.
-    """
+    """Nothing is parsed, least of all a pickle, before its bytes are known to be right."""
     for file in source.files:
         sha256, _ = source.facts(file)
         if sha256 is None or file.path not in files:
@@ -101,9 +88,7 @@ def _provide_archive(
     name = archive.url.rsplit("/", 1)[1]
     check = partial(verify_zip, members=[archive.prefix + path for path in sorted(needed)])
     wanted = RemoteFile(name, (archive.url,), check, archive.num_bytes)
-    provide_archive = partial(
-        provide_files, source.name, source.folder, [wanted], root=root, download=download
-    )
+    provide_archive = partial(provide_files, source.name, source.folder, [wanted], root, download)
     was_there = bool(find_files(places, [wanted]))
     target = next(filter(is_writable, places), None)
     if target is None or (not was_there and (is_offline() or download is False)):

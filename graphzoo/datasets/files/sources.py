@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, TypeVar
 
-from graphzoo.errors import UsageError, normalise, suggestion
+from graphzoo.errors import DataError, UsageError, normalise, suggestion
 
-__all__ = ["Archive", "DataFile", "FileSource", "find_row", "read_facts"]
+__all__ = [
+    "Archive",
+    "DataFile",
+    "FileSource",
+    "Row",
+    "find_row",
+    "read_facts",
+    "refuse_counts",
+    "with_bases",
+]
 
 
 @dataclass(frozen=True)
@@ -31,70 +40,67 @@ class DataFile:
     optional: bool = False
 
 
+def with_bases(bases: Sequence[str], names: Sequence[str], folder: str = "") -> tuple[DataFile, ...]:
+    """Files that lie below each of some addresses, and below a folder of the data set."""
+    return tuple(DataFile(f"{folder}{name}", tuple(f"{base}/{name}" for base in bases)) for name in names)
+
+
 @dataclass(frozen=True)
 class Archive:
-    """A zip archive that holds all files of a data set.
-
-    Args:
-        url: Its address.
-        prefix: What the files' paths begin with inside.
-        num_bytes: About its size.
-    """
+    """A zip archive at `url` whose members' paths begin with `prefix`; about `num_bytes` large."""
 
     url: str
     prefix: str
     num_bytes: int
 
 
-class FileSource(Protocol):
-    """What a row of a table says of its files."""
+@dataclass(frozen=True)
+class Row:
+    """What every row of a table has.
 
-    @property
-    def name(self) -> str:
-        """Name on the command line."""
+    Args:
+        name: Name on the command line.
+        folder: Folder below the data root.
+        licence: As stated by the repositories named in the addresses.
+        citation: Where the data set or its split was published.
+        note: What a user should know, such as where to get files that have no public address.
+    """
 
-    @property
-    def folder(self) -> str:
-        """Folder below the data root."""
+    name: str
+    folder: str
+    licence: str
+    citation: str
+    note: str = field(default="", kw_only=True)
 
-    @property
-    def files(self) -> tuple[DataFile, ...]:
-        """What is read."""
 
-    @property
-    def archive(self) -> Archive | None:
-        """What the files are fetched in, None if each has its own address."""
+@dataclass(frozen=True)
+class FileSource(Row):
+    """A row whose files are fetched as they are.
 
-    @property
-    def note(self) -> str:
-        """What a user should know."""
+    Args:
+        files: What is read; empty for data that a dependency brings along.
+        archive: What the files are fetched in, None if each has its own address.
+    """
+
+    # package and name of the JSON file with sha256 and size of each file, by path below the data root
+    _facts: ClassVar[tuple[str, str]]
+
+    files: tuple[DataFile, ...]
+    archive: Archive | None = field(default=None, kw_only=True)
 
     def facts(self, file: DataFile) -> tuple[str | None, int]:
         """sha256 (None if unknown) and size in bytes (0 if unknown) of a file."""
+        values = read_facts(*self._facts).get(f"{self.folder}/{file.path}", {})
+        return values.get("sha256"), int(values.get("bytes", 0))
 
 
-class _Named(Protocol):
-    @property
-    def name(self) -> str: ...
-    @property
-    def folder(self) -> str: ...
-
-
-_Row = TypeVar("_Row", bound=_Named)
+_Row = TypeVar("_Row", bound=Row)
 
 
 def find_row(rows: Sequence[_Row], name: str, *, kind: str, own: str, folders: bool = False) -> _Row:
-    """The row of a data set; case, `-` and `_` do not matter.
+    """The row of a data set by its name, with `folders` also that of its folder; case and `-_` do not matter.
 
-    Args:
-        rows: The table.
-        name: As typed.
-        kind: What the rows are, for the message.
-        own: The preset for files of the user's own.
-        folders: Whether the name of a row's folder will do.
-
-    Raises:
-        UsageError: (a ValueError) if there is none; the message names the nearest.
+    Messages call the rows `kind`, and the preset for files of the user's own `own`.
     """
     # a row's name goes before the folder of another
     known = {normalise(row.folder): row for row in rows} if folders else {}
@@ -104,6 +110,21 @@ def find_row(rows: Sequence[_Row], name: str, *, kind: str, own: str, folders: b
     names = [row.name for row in rows]
     hint = suggestion(name, names) or f"Known: {', '.join(names)}, or {own} with a path of your own."
     raise UsageError(f"unknown {kind} {name!r}. {hint}")
+
+
+def refuse_counts(folder: str, name: str, counts: Mapping[str, tuple[int, int]], *, own: str) -> None:
+    """Refuse data whose counts, by what is counted, are found to be others than expected; 0 expects any."""
+    wrong = [
+        f"{what} {number:,}, not {expected:,}"
+        for what, (number, expected) in counts.items()
+        if expected and number != expected
+    ]
+    if wrong:
+        raise DataError(
+            f"{folder}: not {name}: {'; '.join(wrong)}\n"
+            "  delete the files to fetch them again; another version is loaded as your own data (name "
+            f"{own}, with a path)"
+        )
 
 
 @cache

@@ -1,13 +1,18 @@
-"""Warnings about data, and counts in words."""
+"""Warnings about data, and names that look alike."""
 
 from __future__ import annotations
 
+import os
+import unicodedata
 import warnings
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
-from graphzoo.errors import GraphzooDataWarning
+from graphzoo.errors import DataError, GraphzooDataWarning
 from graphzoo.system.shown import visible
+from graphzoo.system.units import counted
 
-__all__ = ["times", "warn"]
+__all__ = ["listing", "lookalikes", "paths_of", "warn"]
 
 
 def warn(notice: str, *, stacklevel: int = 2) -> None:
@@ -15,10 +20,43 @@ def warn(notice: str, *, stacklevel: int = 2) -> None:
     warnings.warn(visible(notice), GraphzooDataWarning, stacklevel=stacklevel + 1)
 
 
-def times(count: int, one: str, many: str | None = None) -> str:
-    """A count and what is counted, in the singular or plural.
+def paths_of(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], forms: str) -> list[Path]:
+    """One path or several, all of which must be there; `forms` says what may be given."""
+    paths = [Path(path)] if isinstance(path, str | os.PathLike) else [Path(part) for part in path]
+    for part in paths:
+        if not part.exists():
+            raise DataError(f"{part}: no such file or folder; give {forms}")
+    return paths
 
-    >>> times(1, "link"), times(1_200, "entity", "entities")
-    ('1 link', '1,200 entities')
+
+def listing(folder: Path) -> str:
+    """The first names in a folder, for messages."""
+    return ", ".join(sorted(entry.name for entry in folder.iterdir())[:5]) or "nothing"
+
+
+def lookalikes(names: Iterable[str], kind: str) -> list[str]:
+    r"""One line if distinct names differ only in what cannot be seen, else nothing.
+
+    That are characters without width (a zero-width space, marks of the direction), blanks at an end, and the
+    two ways in which Unicode writes a letter with an accent.
+
+    >>> lookalikes(["ab", "a\u200bb", "c"], "entities")
+    ["1 pair of entities looks the same, kept apart (first: 'ab' and 'a\\u200bb')"]
     """
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
+    names = list(names)
+    odd = [name for name in names if not name.isascii() or name[:1].isspace() or name[-1:].isspace()]
+    strange = set(odd)
+    # what an odd name looks like may be a plain one, so those count as themselves
+    plain = {name: name for name in names if name not in strange} if odd else {}
+    looks = ((plain.setdefault(_seen(name), name), name) for name in odd)
+    pairs = [pair for pair in looks if pair[0] != pair[1]]
+    if not pairs:
+        return []
+    look = "looks" if len(pairs) == 1 else "look"
+    first = f"(first: {ascii(pairs[0][0])} and {ascii(pairs[0][1])})"
+    return [f"{counted(len(pairs), 'pair')} of {kind} {look} the same, kept apart {first}"]
+
+
+def _seen(name: str) -> str:
+    shown = "".join(letter for letter in name if unicodedata.category(letter) != "Cf")
+    return unicodedata.normalize("NFC", shown).strip()

@@ -50,23 +50,11 @@ class AnswerIndex:
         return int(self._entity.numel())
 
     def counts(self, head: Tensor, relation: Tensor) -> Tensor:
-        """Number of answers of each query.
-
-        Args:
-            head: [B], int64.
-            relation: In 0..2R-1, [B], int64.
-
-        Returns:
-            [B], int64; 0 for a query without an answer.
-        """
+        """Number of answers of each query (head, relation in 0..2R-1), [B] int64."""
         return self._ranges(head, relation)[1]
 
     def lookup(self, head: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
-        """All answers of a batch of queries.
-
-        Args:
-            head: [B], int64.
-            relation: In 0..2R-1, [B], int64.
+        """All answers of a batch of queries (head, relation in 0..2R-1), [B] int64.
 
         Returns:
             The row of the batch [M] and the entity [M] of each answer, int64, sorted by (row, entity).

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from graphzoo.datasets.files.lookalikes import lookalikes
-from graphzoo.datasets.files.text import times, warn
+from graphzoo.datasets.files.cache import find_split
+from graphzoo.datasets.files.tables import read_bytes
+from graphzoo.datasets.files.text import lookalikes, warn
 from graphzoo.datasets.kg.graph import KnowledgeGraph
 from graphzoo.datasets.kg.triples import Columns, triples_from_table
 from graphzoo.errors import DataError, suggestion
+from graphzoo.system.units import counted
 
-__all__ = ["build", "from_triples", "triple_keys"]
+__all__ = ["build", "from_triples", "label_files", "triple_keys", "with_labels"]
 
+_LABELS = {"entity": ("entity_names", "entity2text"), "relation": ("relation2text",)}
 _Ids = np.ndarray[Any, np.dtype[np.int64]]
 
 
@@ -71,27 +75,23 @@ def build(
     relations: tuple[str, ...] | None = None,
     split_name: str = "given",
 ) -> tuple[KnowledgeGraph, list[str]]:
-    """Names to ids. Returns the graph and one line per oddity that was counted (see `from_triples`)."""
+    """Names to ids: the graph, and one line per oddity that was counted (see `from_triples`)."""
     train = columns["train"]
     if not len(train):
         raise DataError(f"{train.source}: no training triples")
     vocabulary = tuple(sorted(train.relation.names)) if relations is None else relations
     names = [column.names for part in columns.values() for column in (part.head, part.tail)]
     entities = tuple(sorted(set().union(*names)))
-    relation_ids = dict(zip(vocabulary, range(len(vocabulary)), strict=True))
-    entity_ids = dict(zip(entities, range(len(entities)), strict=True))
+    relation_ids = {relation: number for number, relation in enumerate(vocabulary)}
+    entity_ids = {entity: number for number, entity in enumerate(entities)}
 
-    notices = [
-        *lookalikes(entities, "entities"),
-        *lookalikes(vocabulary, "relations"),
-    ]
+    notices = [*lookalikes(entities, "entities"), *lookalikes(vocabulary, "relations")]
     encoded: dict[str, Tensor] = {}
     lines: dict[str, _Ids] = {}
     keys: dict[str, _Ids] = {}
     for split, part in columns.items():
         _check_relations(part, relation_ids, split, given=relations is not None)
-        ends = [column.renumber(entity_ids) for column in (part.head, part.tail)]
-        ids = np.stack([ends[0], part.relation.renumber(relation_ids), ends[1]], axis=1)
+        ids = part.renumber(entity_ids, relation_ids)
         part_keys = triple_keys(ids, len(entities), len(vocabulary))
         order = np.argsort(part_keys, kind="stable")
         keys[split] = part_keys[order]
@@ -101,7 +101,8 @@ def build(
         repeated = order[~is_new]
         if repeated.size:
             first = part.where(int(repeated.min()))
-            notices.append(f"{times(repeated.size, 'duplicate triple')} in {split} dropped (first: {first})")
+            count = counted(repeated.size, "duplicate triple")
+            notices.append(f"{count} in {split} dropped (first: {first})")
         lines[split] = order[is_new]
         encoded[split] = torch.from_numpy(ids[lines[split]])
     notices += _overlaps(columns, keys, lines)
@@ -112,12 +113,27 @@ def build(
     return graph, notices
 
 
-def triple_keys(ids: _Ids, num_entities: int, num_relations: int) -> _Ids:
-    """One number per triple, in the order of (head, relation, tail), [n], int64.
+def label_files(folder: Path) -> dict[str, Path]:
+    """The files with readable texts of entities and relations that lie beside the triples."""
+    found = {
+        kind: [path for stem in stems if (path := find_split(folder, stem, (".txt", ".txt.gz"))) is not None]
+        for kind, stems in _LABELS.items()
+    }
+    return {kind: paths[0] for kind, paths in found.items() if paths}
 
-    Raises:
-        DataError: if the numbers would not fit.
-    """
+
+def with_labels(graph: KnowledgeGraph, files: Mapping[str, Path]) -> KnowledgeGraph:
+    """The graph with the texts of `label_files`; lines `name<TAB>text`, others are skipped."""
+    labels: dict[str, dict[str, str]] = {"entity": {}, "relation": {}}
+    for kind, path in files.items():
+        lines = read_bytes(path).decode("utf-8-sig", errors="replace").replace("\r\n", "\n").split("\n")
+        pairs = (line.split("\t", 1) for line in lines if "\t" in line)
+        labels[kind] = {name: text.strip() for name, text in pairs}
+    return replace(graph, entity_labels=labels["entity"], relation_labels=labels["relation"])
+
+
+def triple_keys(ids: _Ids, num_entities: int, num_relations: int) -> _Ids:
+    """One number per triple, in the order of (head, relation, tail), [n], int64."""
     if num_entities * num_entities * 2 * max(num_relations, 1) >= 2**63:
         raise DataError(
             f"{num_entities:,} entities with {num_relations:,} relations are more than can be indexed"
@@ -143,13 +159,11 @@ def _overlaps(
 ) -> list[str]:
     notices = []
     for one, other in (("train", "valid"), ("train", "test"), ("valid", "test")):
-        place = np.searchsorted(keys[one], keys[other])
-        # one past the end is nobody's place
-        shared = np.flatnonzero(np.append(keys[one], -1)[place] == keys[other])
+        shared = np.flatnonzero(np.isin(keys[other], keys[one], assume_unique=True))
         if shared.size:
             where = columns[other].where(int(lines[other][shared].min()))
             notices.append(
-                f"{times(shared.size, f'{other} triple')} also in {one}, kept: scores on {other} are "
+                f"{counted(shared.size, f'{other} triple')} also in {one}, kept: scores on {other} are "
                 f"optimistic (first: {where})"
             )
     return notices
@@ -174,7 +188,7 @@ def _unseen(
             name = part.head[position] if head_is_new else part.tail[position]
             count = np.unique(ends[~in_train[ends]]).size
             notices.append(
-                f"{times(count, 'entity', 'entities')} of {split} without a training triple, kept as "
-                f"isolated: {times(rows.size, 'triple')} (first: {part.where(position)}, {name!r})"
+                f"{counted(count, 'entity', 'entities')} of {split} without a training triple, kept as "
+                f"isolated: {counted(rows.size, 'triple')} (first: {part.where(position)}, {name!r})"
             )
     return notices

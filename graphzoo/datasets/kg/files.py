@@ -13,7 +13,6 @@ from graphzoo.datasets.kg.table import FileFacts, KGSource, content_hash
 
 __all__ = ["provide", "verify_triples"]
 
-
 _SPLITS = ("train", "valid", "test")
 
 
@@ -24,20 +23,7 @@ def provide(
     root: str | os.PathLike[str] | None = None,
     download: bool | None = None,
 ) -> dict[str, Path]:
-    """The three files of a folder of the table of knowledge graphs, fetched if need be (see `provide_files`).
-
-    Args:
-        source: Row of the table.
-        folder: Its folder (or that of its inductive graph).
-        root: Data root, see `data_root`.
-        download: Whether to fetch; None means yes unless GRAPHZOO_OFFLINE is set.
-
-    Returns:
-        Path of train, valid and test.
-
-    Raises:
-        DownloadError: with the addresses, the path for the file, and what went wrong.
-    """
+    """Files of a row's folder or of its inductive one, by split; fetched if need be (see `provide_files`)."""
     urls = source.inductive_urls if folder == source.inductive else source.urls
     wanted = []
     for split in _SPLITS:
@@ -59,9 +45,8 @@ def verify_triples(part: Path, facts: FileFacts, source: KGSource, split: str) -
     if facts.sha256 is None:
         # `usedforsecurity`: md5 is what others have published of this file, it guards against damage only
         if facts.md5 != hashlib.md5(data, usedforsecurity=False).hexdigest():
-            log.warning(
-                "%s %s: %s", source.name, split, source.note or "no hash is known, only the count was checked"
-            )
+            note = source.note or "no hash is known, only the count was checked"
+            log.warning("%s %s: %s", source.name, split, note)
         return
     found = content_hash(data)
     if found != facts.sha256 and split not in source.provisional:

@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from graphzoo.datasets.files.arrays import (
-    check_fingerprint,
-    reading_arrays,
-    to_bytes,
-    to_text,
-    write_arrays,
-)
+from graphzoo.datasets.files.arrays import Content, StoredGraph, to_bytes, to_text
 
 __all__ = ["SPLITS", "KnowledgeGraph"]
 
 SPLITS = ("train", "valid", "test")
-_FORMAT = 1
 
 
 @dataclass(frozen=True, eq=False)
-class KnowledgeGraph:
+class KnowledgeGraph(StoredGraph):
     """A knowledge graph as integers, with the names they stand for.
 
     Ids are positions in the sorted names, and triples are sorted inside each split, so that the line order of
@@ -46,6 +38,8 @@ class KnowledgeGraph:
         fingerprint: sha256 of names and triples; computed when left out.
     """
 
+    _what = "knowledge graph"
+
     name: str
     entities: tuple[str, ...]
     relations: tuple[str, ...]
@@ -56,10 +50,6 @@ class KnowledgeGraph:
     relation_labels: Mapping[str, str] = field(default_factory=dict, repr=False)
     split_name: str = "given"
     fingerprint: str = ""
-
-    def __post_init__(self) -> None:
-        if not self.fingerprint:
-            object.__setattr__(self, "fingerprint", self._compute_fingerprint())
 
     def __repr__(self) -> str:
         sizes = "/".join(f"{self.split(name).size(0):,}" for name in SPLITS)
@@ -93,60 +83,78 @@ class KnowledgeGraph:
         """All triples of all splits, [n, 3]; a triple of two splits occurs twice."""
         return torch.cat([self.train, self.valid, self.test])
 
+    def without(self, others: Iterable[KnowledgeGraph]) -> KnowledgeGraph:
+        """The graph without the triples of any split of other graphs, compared by name; entities stay."""
+        entities, relations = _numbers(self.entities), _numbers(self.relations)
+        keys = [torch.empty(0, dtype=torch.int64)]
+        for other in others:
+            entity = torch.tensor([entities.get(_alike(name), -1) for name in other.entities])
+            relation = torch.tensor([relations.get(_alike(name), -1) for name in other.relations])
+            head, kind, tail = other.known_triples().unbind(1)
+            named = torch.stack([entity[head], relation[kind], entity[tail]], dim=1)
+            keys.append(self._keys(named[(named >= 0).all(dim=1)]))
+        taken = torch.cat(keys)
+        train, valid, test = (
+            triples[~torch.isin(self._keys(triples), taken)] for triples in map(self.split, SPLITS)
+        )
+        return replace(self, train=train, valid=valid, test=test, fingerprint="")
+
+    def _keys(self, triples: Tensor) -> Tensor:
+        """One number per triple, [n]."""
+        head, relation, tail = triples.unbind(1)
+        return (head * self.num_relations + relation) * self.num_entities + tail
+
     def save(self, path: str | Path) -> None:
         """Write everything into one .npz file without pickle, replacing it at once."""
-        meta = {
-            "format": _FORMAT,
-            "name": self.name,
-            "split_name": self.split_name,
-            "fingerprint": self.fingerprint,
-            "entity_labels": dict(self.entity_labels),
-            "relation_labels": dict(self.relation_labels),
-        }
-        arrays = {
-            "entities": to_bytes("\n".join(self.entities)),
-            "relations": to_bytes("\n".join(self.relations)),
-        }
-        for split in SPLITS:
-            arrays[split] = self.split(split).cpu().numpy().astype(np.int32)
-        write_arrays(Path(path), meta, arrays)
+        self.write(Path(path))
 
     @classmethod
-    def load(cls, path: str | Path) -> KnowledgeGraph:
+    def load(cls, path: str | Path) -> Self:
         """Read what `save` wrote.
 
         Raises:
             DataError: if the file is missing, damaged, of another format, or does not match its fingerprint.
         """
-        path = Path(path)
-        with reading_arrays(path, _FORMAT, what="knowledge graph", written_by="KnowledgeGraph.save") as (
-            meta,
-            arrays,
-        ):
-            graph = cls(
-                name=meta["name"],
-                entities=_to_names(arrays["entities"]),
-                relations=_to_names(arrays["relations"]),
-                train=torch.from_numpy(arrays["train"].astype(np.int64)),
-                valid=torch.from_numpy(arrays["valid"].astype(np.int64)),
-                test=torch.from_numpy(arrays["test"].astype(np.int64)),
-                entity_labels=meta["entity_labels"],
-                relation_labels=meta["relation_labels"],
-                split_name=meta["split_name"],
-            )
-            check_fingerprint(path, graph.fingerprint, meta["fingerprint"])
-        return graph
+        return cls.read(Path(path))[0]
 
-    def _compute_fingerprint(self) -> str:
-        digest = hashlib.sha256()
-        parts = ["\n".join(self.entities).encode(), "\n".join(self.relations).encode()]
-        parts += [
-            np.ascontiguousarray(self.split(name).cpu().numpy(), dtype="<i8").tobytes() for name in SPLITS
-        ]
-        for part in parts:
-            digest.update(len(part).to_bytes(8, "little"))
-            digest.update(part)
-        return digest.hexdigest()
+    def _parts(self) -> list[np.ndarray[Any, Any]]:
+        names = [to_bytes("\n".join(names)) for names in (self.entities, self.relations)]
+        return names + [self.split(name).cpu().numpy().astype("<i8", copy=False) for name in SPLITS]
+
+    def _content(self) -> Content:
+        meta = {
+            "name": self.name,
+            "split_name": self.split_name,
+            "entity_labels": dict(self.entity_labels),
+            "relation_labels": dict(self.relation_labels),
+        }
+        names = {"entities": self.entities, "relations": self.relations}
+        arrays = {kind: to_bytes("\n".join(values)) for kind, values in names.items()}
+        return meta, arrays | {split: self.split(split).cpu().numpy().astype(np.int32) for split in SPLITS}
+
+    @classmethod
+    def _from_content(cls, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
+        train, valid, test = (torch.from_numpy(arrays[split].astype(np.int64)) for split in SPLITS)
+        return cls(
+            meta["name"],
+            _to_names(arrays["entities"]),
+            _to_names(arrays["relations"]),
+            train,
+            valid,
+            test,
+            entity_labels=meta["entity_labels"],
+            relation_labels=meta["relation_labels"],
+            split_name=meta["split_name"],
+        )
+
+
+def _alike(name: str) -> str:
+    """NELL-995 writes `concept_city_paris`, its inductive sets `concept:city:paris`."""
+    return name.replace(":", "_")
+
+
+def _numbers(names: tuple[str, ...]) -> dict[str, int]:
+    return {_alike(name): number for number, name in enumerate(names)}
 
 
 def _to_names(codes: np.ndarray[Any, Any]) -> tuple[str, ...]:

@@ -8,15 +8,15 @@ from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 
-from graphzoo.datasets.files.cache import find_split
+from graphzoo.datasets.files.cache import find_split, remember
 from graphzoo.datasets.files.roots import data_root
+from graphzoo.datasets.files.tables import read_bytes
 from graphzoo.datasets.files.text import warn
-from graphzoo.datasets.kg.build import build
+from graphzoo.datasets.kg.build import build, label_files, with_labels
 from graphzoo.datasets.kg.files import provide
 from graphzoo.datasets.kg.graph import SPLITS, KnowledgeGraph
-from graphzoo.datasets.kg.stored import label_files, remember, with_labels
 from graphzoo.datasets.kg.table import KGSource, content_hash, find_source
-from graphzoo.datasets.kg.triples import parse_triples, read_bytes
+from graphzoo.datasets.kg.triples import parse_triples
 from graphzoo.errors import DataError
 
 __all__ = ["load_knowledge_graph"]
@@ -69,7 +69,6 @@ def _load_folder(
         return _parse_known(source, folder, name, files, content, relations)
     files = provide(source, folder, root=root, download=download)
     labels = label_files(files["train"].parent)
-
     expected = [source.file(split, folder) for split in SPLITS]
 
     def parse() -> tuple[KnowledgeGraph, list[str]]:
@@ -77,7 +76,8 @@ def _load_folder(
         graph = _parse_known(source, folder, name, files, content, relations)
         return with_labels(graph, labels), []
 
-    return remember([*files.values(), *labels.values()], f"{name}\n{expected}\n{relations}", parse)
+    purpose = f"{name}\n{expected}\n{relations}"
+    return remember([*files.values(), *labels.values()], purpose, KnowledgeGraph, parse, stacklevel=3)
 
 
 def _parse_known(
@@ -92,10 +92,10 @@ def _parse_known(
     folder_path = files["train"].parent
     other = f"if it is another version on purpose, load it as your own data (name kg, path {folder_path})"
     for split, data in content.items():
-        expected = source.file(split, folder).sha256
-        if expected is None or (found := content_hash(data)) == expected:
+        wanted = source.file(split, folder).sha256
+        if wanted is None or (sha256 := content_hash(data)) == wanted:
             continue
-        differs = f"sha256 {found[:16]}..., expected {expected[:16]}..."
+        differs = f"sha256 {sha256[:16]}..., expected {wanted[:16]}..."
         message = f"{files[split]}: content differs from {source.name} ({differs})"
         # a file that does not even parse should say so, with its line
         parse_triples(data, str(files[split]))
@@ -106,22 +106,13 @@ def _parse_known(
     graph, notices = build(columns, name, relations=relations)
     for notice in notices:
         _log.info("%s: %s", name, notice)
-    num_entities, num_relations = source.counts(folder)
-    if relations is not None:
-        num_relations = len(relations)
-    found_counts = [
-        graph.num_entities,
-        graph.num_relations,
-        *(graph.split(split).size(0) for split in SPLITS),
-    ]
-    expected_counts = [
-        num_entities,
-        num_relations,
-        *(source.file(split, folder).num_triples for split in SPLITS),
-    ]
-    if found_counts != expected_counts:
+    num_entities, own_relations = source.counts(folder)
+    num_relations = own_relations if relations is None else len(relations)
+    expected = [num_entities, num_relations, *(source.file(split, folder).num_triples for split in SPLITS)]
+    found = [graph.num_entities, graph.num_relations, *(len(graph.split(split)) for split in SPLITS)]
+    if found != expected:
         raise DataError(
-            f"{folder_path}: entities, relations, train, valid, test are {found_counts}, "
-            f"{source.name} has {expected_counts}; {other}"
+            f"{folder_path}: entities, relations, train, valid, test are {found}, "
+            f"{source.name} has {expected}; {other}"
         )
     return graph

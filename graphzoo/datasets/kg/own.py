@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from graphzoo.datasets.files.cache import find_split
-from graphzoo.datasets.kg.build import build, triple_keys
+from graphzoo.datasets.files.cache import find_split, remember
+from graphzoo.datasets.files.tables import Column
+from graphzoo.datasets.files.text import listing, warn
+from graphzoo.datasets.kg.build import build, label_files, triple_keys, with_labels
 from graphzoo.datasets.kg.graph import SPLITS, KnowledgeGraph
-from graphzoo.datasets.kg.stored import label_files, remember, with_labels
-from graphzoo.datasets.kg.triples import Column, Columns, parse_triples, read_bytes
+from graphzoo.datasets.kg.triples import Columns, read_triples, triples_from_table
 from graphzoo.errors import DataError
 
 __all__ = ["from_files"]
@@ -71,11 +72,31 @@ def from_files(
     return _load_own(files, paths[0].name.split(".")[0], ("valid", "test"), split_seed), None
 
 
+def split_triples(triples: Any, *, name: str = "kg", split_seed: int = 0) -> KnowledgeGraph:
+    """A knowledge graph from one table in memory; valid and test are drawn from it as by `from_files`.
+
+    Args:
+        triples: As `train` of `from_triples`.
+        name: For logs and results.
+        split_seed: Of the draw.
+
+    Raises:
+        DataError: malformed rows, or too few.
+    """
+    missing = ("valid", "test")
+    columns, notices = _draw_splits({"train": triples_from_table(triples, name)}, missing, split_seed)
+    graph, more = build(columns, name, split_name=f"random valid+test seed {split_seed}")
+    for notice in [*notices, *more]:
+        warn(notice)
+    return graph
+
+
 def _own_files(folder: Path) -> dict[str, Path]:
     files = {split: path for split in SPLITS if (path := find_split(folder, split)) is not None}
     if "train" not in files:
-        present = ", ".join(sorted(entry.name for entry in folder.iterdir())[:5]) or "nothing"
-        raise DataError(f"{folder}: no train.txt, train.tsv or train.csv (.gz allowed); it holds {present}")
+        raise DataError(
+            f"{folder}: no train.txt, train.tsv or train.csv (.gz allowed); it holds {listing(folder)}"
+        )
     return files
 
 
@@ -90,10 +111,7 @@ def _load_own(
     labels = label_files(files["train"].parent)
 
     def parse() -> tuple[KnowledgeGraph, list[str]]:
-        columns = {
-            split: parse_triples(read_bytes(path), str(path), is_csv=".csv" in path.suffixes[-2:])
-            for split, path in files.items()
-        }
+        columns = {split: read_triples(path) for split, path in files.items()}
         split_name = "given"
         duplicates: list[str] = []
         # what is given is kept; only what is missing is drawn
@@ -107,19 +125,14 @@ def _load_own(
 
     paths = sorted((split, str(path)) for split, path in files.items())
     key = f"2\n{name}\n{drawn} {split_seed}\n{relations}\n{paths}"
-    graph = remember([*files.values(), *labels.values()], key, parse)
+    graph = remember([*files.values(), *labels.values()], key, KnowledgeGraph, parse, stacklevel=3)
     drawn_from = f"{key}\n{graph.fingerprint}"
     if graph.split_name != "given" and drawn_from not in _told:
         _told.add(drawn_from)  # a run loads its data several times
         sizes = ", ".join(f"{split} {graph.split(split).size(0):,}" for split in SPLITS)
-        _log.warning(
-            "%s: no %s file, split drawn (%s): %s; fingerprint %s",
-            name,
-            " or ".join(split for split in SPLITS if split not in files),
-            graph.split_name,
-            sizes,
-            graph.fingerprint[:12],
-        )
+        missing = " or ".join(split for split in SPLITS if split not in files)
+        told = (name, missing, graph.split_name, sizes, graph.fingerprint[:12])
+        _log.warning("%s: no %s file, split drawn (%s): %s; fingerprint %s", *told)
     return graph
 
 
@@ -130,14 +143,10 @@ def _draw_splits(
     train = columns["train"]
     entities = sorted({*train.head.names, *train.tail.names})
     relations = sorted(train.relation.names)
-    entity_ids = dict(zip(entities, range(len(entities)), strict=True))
-    relation_ids = dict(zip(relations, range(len(relations)), strict=True))
-    parts = [
-        train.head.renumber(entity_ids),
-        train.relation.renumber(relation_ids),
-        train.tail.renumber(entity_ids),
-    ]
-    ids = np.stack(parts, axis=1)
+    ids = train.renumber(
+        {entity: number for number, entity in enumerate(entities)},
+        {relation: number for number, relation in enumerate(relations)},
+    )
     # sorted and distinct: the draw must not depend on the line order of the file
     rows = ids[np.unique(triple_keys(ids, len(entities), len(relations)), return_index=True)[1]]
     repeated = len(train) - len(rows)
@@ -156,9 +165,8 @@ def _draw_splits(
         )
 
     def to_columns(triples: np.ndarray[Any, Any], source: str) -> Columns:
-        head, relation, tail = triples.T
-        ends = Column(head, entities), Column(tail, entities)
-        return Columns(ends[0], Column(relation, relations), ends[1], source, unit="row")
+        head, relation, tail = map(Column, triples.T, (entities, relations, entities))
+        return Columns(head, relation, tail, source, unit="row")
 
     result = dict(columns)
     for number, split in enumerate(missing):

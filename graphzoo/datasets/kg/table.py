@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-from graphzoo.datasets.files.sources import find_row, read_facts
+from graphzoo.datasets.files.sources import Row, find_row, read_facts
 
 __all__ = ["FileFacts", "KGSource", "content_hash", "find_source", "list_knowledge_graphs"]
 
@@ -44,32 +44,22 @@ class FileFacts:
 
 
 @dataclass(frozen=True)
-class KGSource:
-    """One row of the table.
+class KGSource(Row):
+    """One row of the table; its folder lies below `<data root>/kg/`.
 
     Args:
-        name: Name on the command line.
-        folder: Folder below `<data root>/kg/`.
         urls: Addresses of a split file, tried in order; `{split}` stands for train, valid or test.
-        licence: As stated by the repositories named in `urls`.
-        citation: Where the data set was published.
         inductive: Folder of the graph that is predicted on, None for a transductive data set.
         inductive_urls: Addresses of its files.
         embedded: Whether the triples are part of the package.
         provisional: Splits whose hash is of a reconstructed file: a difference is a warning, not an error.
-        note: What a user should know.
     """
 
-    name: str
-    folder: str
     urls: tuple[str, ...]
-    licence: str
-    citation: str
     inductive: str | None = None
     inductive_urls: tuple[str, ...] = ()
     embedded: bool = False
     provisional: tuple[str, ...] = ()
-    note: str = ""
 
     def counts(self, folder: str | None = None) -> tuple[int, int]:
         """Expected numbers of entities and (own) relations of a folder."""
@@ -110,26 +100,34 @@ def find_source(name: str) -> KGSource:
     return find_row(_SOURCES, name, kind="knowledge graph", own="kg", folders=True)
 
 
+_CONVE = "MIT (TimDettmers/ConvE)"
 _DETTMERS = "Dettmers et al., Convolutional 2D Knowledge Graph Embeddings, AAAI 2018"
 _KEMP = f"Kemp et al., Learning Systems of Concepts, AAAI 2006; split of {_DETTMERS}"
 _TERU = "Teru et al., Inductive Relation Prediction by Subgraph Reasoning, ICML 2020"
+_TOUTANOVA = "Toutanova & Chen, Observed versus Latent Features for Knowledge Base Completion, CVSC 2015"
+_CODEX_PAPER = "Safavi & Koutra, CoDEx: A Comprehensive Knowledge Graph Completion Benchmark, EMNLP 2020"
+_COUNTRIES = "Bouchard et al., On Approximate Reasoning Capabilities of Low-Rank Vector Spaces, AAAI SSS 2015"
+
+
+def _at(*folders: str) -> tuple[str, ...]:
+    return tuple(f"{folder}/{{split}}.txt" for folder in folders)
 
 
 def _inductive(prefix: str, folder: str, grail: str, knowformer: str) -> list[KGSource]:
     def urls(suffix: str) -> tuple[str, ...]:
-        return (
-            f"{_GRAIL}/{grail}{suffix}/{{split}}.txt",
-            f"{_KNOWFORMER}/inductive/{knowformer}{suffix}/{{split}}.txt",
-            f"{_MSTAR}/{grail}{suffix}/{{split}}.txt",
+        return _at(
+            f"{_GRAIL}/{grail}{suffix}",
+            f"{_KNOWFORMER}/inductive/{knowformer}{suffix}",
+            f"{_MSTAR}/{grail}{suffix}",
         )
 
     return [
         KGSource(
             f"{prefix}-v{k}",
             f"{folder}_v{k}",
-            urls(f"_v{k}"),
             "none stated (kkteru/grail), MIT (jnanliu/KnowFormer)",
             _TERU,
+            urls(f"_v{k}"),
             inductive=f"{folder}_v{k}_ind",
             inductive_urls=urls(f"_v{k}_ind"),
         )
@@ -137,83 +135,43 @@ def _inductive(prefix: str, folder: str, grail: str, knowformer: str) -> list[KG
     ]
 
 
+_UMLS_AT = _at(f"{_PYKEEN}/umls", f"{_VILLMOW}/other/umls")
+_FB_AT = _at(f"{_KNOWFORMER}/fb15k-237", f"{_KGE}/FB15k-237")
+_WN_AT = _at(f"{_VILLMOW}/WN18RR/text", f"{_KGE}/wn18rr")
 _SOURCES = (
-    KGSource(
-        "umls",
-        "UMLS",
-        (f"{_PYKEEN}/umls/{{split}}.txt", f"{_VILLMOW}/other/umls/{{split}}.txt"),
-        "MIT (pykeen/pykeen)",
-        _DETTMERS,
-        embedded=True,
-    ),
-    KGSource(
-        "fb15k237",
-        "FB15k-237",
-        (f"{_KNOWFORMER}/fb15k-237/{{split}}.txt", f"{_KGE}/FB15k-237/{{split}}.txt"),
-        "MIT (TimDettmers/ConvE)",
-        "Toutanova & Chen, Observed versus Latent Features for Knowledge Base Completion, CVSC 2015",
-    ),
-    KGSource(
-        "wn18rr",
-        "WN18RR",
-        (f"{_VILLMOW}/WN18RR/text/{{split}}.txt", f"{_KGE}/wn18rr/{{split}}.txt"),
-        "MIT (TimDettmers/ConvE)",
-        _DETTMERS,
-    ),
+    KGSource("umls", "UMLS", "MIT (pykeen/pykeen)", _DETTMERS, _UMLS_AT, embedded=True),
+    KGSource("fb15k237", "FB15k-237", _CONVE, _TOUTANOVA, _FB_AT),
+    KGSource("wn18rr", "WN18RR", _CONVE, _DETTMERS, _WN_AT),
     KGSource(
         "nell995",
         "NELL-995",
-        (f"{_KNOWFORMER}/nell-995/{{split}}.txt",),
         "MIT (jnanliu/KnowFormer)",
         "Xiong et al., DeepPath, EMNLP 2017; split of RED-GNN and KnowFormer",
+        _at(f"{_KNOWFORMER}/nell-995"),
         provisional=("train",),
         note="the hash of train is of a file decoded from thunlp/OpenKE, believed to be the same triples",
     ),
     KGSource(
         "yago310",
         "YAGO3-10",
-        (f"{_KGE}/YAGO3-10/{{split}}.txt",),
         "none stated",
-        "Mahdisoltani et al., YAGO3, CIDR 2015; split of " + _DETTMERS,
+        f"Mahdisoltani et al., YAGO3, CIDR 2015; split of {_DETTMERS}",
+        _at(f"{_KGE}/YAGO3-10"),
         note="no content hash is known: counts are checked, a download also by the md5 in TorchDrug",
     ),
-    KGSource(
-        "kinship",
-        "Kinship",
-        (f"{_PYKEEN}/kinships/{{split}}.txt",),
-        "MIT (pykeen/pykeen)",
-        _KEMP,
-    ),
-    KGSource(
-        "nations",
-        "Nations",
-        (f"{_PYKEEN}/nations/{{split}}.txt",),
-        "MIT (pykeen/pykeen)",
-        _KEMP,
-    ),
-    KGSource(
-        "codex-m",
-        "CoDEx-M",
-        (f"{_CODEX}/codex-m/{{split}}.txt",),
-        "MIT (tsafavi/codex)",
-        "Safavi & Koutra, CoDEx: A Comprehensive Knowledge Graph Completion Benchmark, EMNLP 2020",
-    ),
+    KGSource("kinship", "Kinship", "MIT (pykeen/pykeen)", _KEMP, _at(f"{_PYKEEN}/kinships")),
+    KGSource("nations", "Nations", "MIT (pykeen/pykeen)", _KEMP, _at(f"{_PYKEEN}/nations")),
+    KGSource("codex-m", "CoDEx-M", "MIT (tsafavi/codex)", _CODEX_PAPER, _at(f"{_CODEX}/codex-m")),
     *(
-        KGSource(
-            f"countries-s{k}",
-            f"Countries_S{k}",
-            (f"{_KGE}/countries_S{k}/{{split}}.txt",),
-            "MIT (TimDettmers/ConvE)",
-            "Bouchard et al., On Approximate Reasoning Capabilities of Low-Rank Vector Spaces, AAAI SSS 2015",
-        )
+        KGSource(f"countries-s{k}", f"Countries_S{k}", _CONVE, _COUNTRIES, _at(f"{_KGE}/countries_S{k}"))
         for k in range(1, 4)
     ),
     KGSource(
         "yago310-quarter",
         "YAGO3-10-quarter",
-        (),
         "none stated (LARS-research/RED-GNN)",
         "the train quarter of RED-GNN with the full valid and test sets of YAGO3-10",
+        (),
         note="for scale tests only, not comparable with YAGO3-10; no public file has this layout",
     ),
     *_inductive("fb15k237", "FB15k-237", "fb237", "fb15k-237"),

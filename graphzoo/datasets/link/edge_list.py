@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-import csv
+import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from graphzoo.datasets.kg.triples import Column, clean, read_bytes
-from graphzoo.datasets.node.own_csv import parse_columns
+from graphzoo.datasets.files.tables import (
+    Column,
+    clean,
+    csv_fields,
+    header_order,
+    parse_columns,
+    read_bytes,
+)
 from graphzoo.errors import DataError, suggestion
 
 __all__ = ["EdgeList", "number_nodes", "read_edge_list"]
@@ -28,15 +35,7 @@ _MOST_NAMES = 20_000
 
 @dataclass(frozen=True)
 class EdgeList:
-    """The links of a file.
-
-    Args:
-        path: The file.
-        source: Name of one end of each link.
-        target: Name of the other.
-        first_line: Line of the first link.
-        notices: What was left out.
-    """
+    """The links of a file by the names of their ends, the line of the first one, and what was left out."""
 
     path: Path
     source: Column
@@ -56,7 +55,7 @@ def read_edge_list(path: Path) -> EdgeList:
         DataError: naming file, line and value of what cannot be read.
     """
     data = clean(read_bytes(path), str(path)).rstrip(b"\n")
-    skipped = _num_comments(data)
+    skipped = sum(1 for _ in takewhile(lambda line: line.startswith(_COMMENTS), io.BytesIO(data)))
     lines = data.split(b"\n", skipped + 1)
     first = lines[skipped].decode() if len(lines) > skipped else ""
     if not first.strip():
@@ -67,21 +66,20 @@ def read_edge_list(path: Path) -> EdgeList:
         # runs of blanks, also at the ends of a line, are one separator
         data = re.sub(rb"(?m)^ | $", b"", re.sub(rb" +", b" ", data))
         first = " ".join(first.split())
-    fields = _fields(first, delimiter, path, skipped + 1)
+    fields = csv_fields(first, path, skipped + 1) if delimiter == "," else first.split(delimiter)
     if len(fields) < 2:
         raise DataError(
             f"{path}, line {skipped + 1}: expected two nodes, got {first[:80]!r}; separate them by a tab, "
             "comma, semicolon or blank"
         )
-    ends = _header(fields)
+    ends = header_order(fields, _HEADERS)
     keys = [str(number) for number in range(len(fields))]
     first_line = skipped + 1 + (ends is not None)
     table = parse_columns(data, path, keys, skipped=first_line - 1, delimiter=delimiter)
     columns = []
     for position in ends or (0, 1):
-        encoded = table[keys[position]].dictionary_encode().unify_dictionaries().combine_chunks()
-        names = [name.strip() for name in encoded.dictionary.to_pylist()]
-        columns.append(Column(encoded.indices.to_numpy(), names))
+        column = Column.from_arrow(table[keys[position]])
+        columns.append(Column(column.codes, [name.strip() for name in column.names]))
     others = len(fields) - 2
     notices = (f"{path}: {others} further column{'s' * (others > 1)} ignored",) if others else ()
     links = EdgeList(path, columns[0], columns[1], first_line, notices)
@@ -93,55 +91,18 @@ def read_edge_list(path: Path) -> EdgeList:
     return links
 
 
-def _num_comments(data: bytes) -> int:
-    count = start = 0
-    while data.startswith(_COMMENTS, start):
-        count += 1
-        end = data.find(b"\n", start)
-        if end < 0:
-            return count
-        start = end + 1
-    return count
-
-
-def _fields(line: str, delimiter: str, path: Path, number: int) -> list[str]:
-    if delimiter != ",":
-        return line.split(delimiter)
-    try:
-        return next(csv.reader([line], strict=True))
-    except csv.Error as error:
-        raise DataError(f"{path}, line {number}: {error}; check the quotes") from error
-
-
-def _header(fields: Sequence[str]) -> tuple[int, int] | None:
-    """Columns of the two ends if a line names them, else None."""
-    names = [field.strip().lower() for field in fields]
-    for source, target in _HEADERS:
-        if source in names and target in names:
-            return names.index(source), names.index(target)
-    return None
-
-
 def number_nodes(
     lists: Mapping[str, EdgeList], names: Sequence[str] | None, nodes: Path | None
 ) -> tuple[tuple[str, ...], dict[str, Tensor]]:
-    """Number the nodes: in the order of the table of nodes, else whole numbers by value, else by code points.
+    """Names of the nodes in the order of their numbers, and the pairs [n, 2] of every part.
 
-    Args:
-        lists: Links by the part they belong to.
-        names: Names in a table of nodes; None: the nodes are those that have a link.
-        nodes: That table, for messages.
-
-    Returns:
-        The names in the order of their numbers, and the pairs [n, 2] of every part.
-
-    Raises:
-        DataError: if a link names a node that the table does not hold.
+    The order is that of `names` in the table `nodes`, which no link may leave. Without a table the nodes are
+    those that have a link: whole numbers by value, others by code points.
     """
     found = set().union(*(column.names for part in lists.values() for column in (part.source, part.target)))
     if names is None:
         names = _ordered(found)
-    numbers = dict(zip(names, range(len(names)), strict=True))
+    numbers = {name: number for number, name in enumerate(names)}
     if unknown := found.difference(numbers):
         raise _unknown(lists, unknown, names, nodes)
     pairs = {}

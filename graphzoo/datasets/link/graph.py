@@ -3,37 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from graphzoo.datasets.files.arrays import (
-    check_fingerprint,
-    reading_arrays,
-    to_bytes,
-    to_text,
-    write_arrays,
-)
+from graphzoo.datasets.files.arrays import Content, StoredGraph, to_bytes, to_text
 from graphzoo.datasets.link.pairs import check_pairs, in_keys, pair_keys
 from graphzoo.datasets.node.build import tidy_edges
-from graphzoo.datasets.node.feature_arrays import (
-    feature_parts,
-    fingerprint_of,
-    pack_features,
-    unpack_features,
-)
+from graphzoo.datasets.node.feature_arrays import feature_parts, pack_features, unpack_features
 from graphzoo.errors import DataError, UsageError
 
-__all__ = ["METRICS", "SPLITS", "LinkGraph", "LinkSplit", "read_link_graph", "write_link_graph"]
+__all__ = ["METRICS", "SPLITS", "LinkGraph", "LinkSplit"]
 
 METRICS = ("mrr", "hits@20", "hits@50", "hits@100", "auroc")
 SPLITS = ("train", "valid", "test")
-_FORMAT = 1
+# what a file keeps as plain values
+_PLAIN = ("name", "num_nodes", "is_directed", "metric", "protocol", "valid_edges_at_test", "may_recur")
 
 _Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -77,7 +67,7 @@ class LinkSplit:
 
 
 @dataclass(frozen=True, eq=False)
-class LinkGraph:
+class LinkGraph(StoredGraph):
     """A graph whose missing links are predicted.
 
     Args:
@@ -101,6 +91,8 @@ class LinkGraph:
         DataError: if the parts do not fit together, or a link that is judged is one to learn from.
     """
 
+    _what = "link graph"
+
     name: str
     num_nodes: int
     train: Tensor = field(repr=False)
@@ -114,11 +106,6 @@ class LinkGraph:
     valid_edges_at_test: bool = False
     may_recur: bool = False
     fingerprint: str = ""
-
-    def __post_init__(self) -> None:
-        self._check()
-        if not self.fingerprint:
-            object.__setattr__(self, "fingerprint", self._compute_fingerprint())
 
     def __repr__(self) -> str:
         sizes = "/".join(f"{self.positive(split).size(0):,}" for split in SPLITS)
@@ -138,13 +125,10 @@ class LinkGraph:
         return self.train if split == "train" else getattr(self, split).positive
 
     def edge_index(self, split: str) -> Tensor:
-        """Edges that messages pass along while a split is learnt from or judged.
+        """Edges that messages pass along while "train", "valid" or "test" is learnt from or judged.
 
         They are the training links, for "test" and with `valid_edges_at_test` the validation links too; both
         directions of undirected ones.
-
-        Args:
-            split: "train", "valid" or "test".
 
         Returns:
             [2, E], int64, distinct, without self-loops, sorted by (source, target).
@@ -156,36 +140,31 @@ class LinkGraph:
         return tidy_edges(links.t(), self.num_nodes, undirected=not self.is_directed)[0]
 
     def message_links(self, split: str) -> list[Tensor]:
-        """The links behind `edge_index`, each [n, 2], int64.
-
-        Raises:
-            ValueError: for another split.
-        """
+        """The links behind `edge_index`, each [n, 2], int64."""
         self.positive(split)
         late = split == "test" and self.valid_edges_at_test
         return [self.train, self.valid.positive] if late else [self.train]
 
     def save(self, path: str | Path) -> None:
         """Write everything into one .npz file without pickle, replacing it at once."""
-        write_link_graph(self, Path(path))
+        self.write(Path(path))
 
     @classmethod
-    def load(cls, path: str | Path) -> LinkGraph:
+    def load(cls, path: str | Path) -> Self:
         """Read what `save` wrote.
 
         Raises:
             DataError: if the file is missing, damaged, of another format, or does not match its fingerprint.
         """
-        return read_link_graph(Path(path))[0]
+        return cls.read(Path(path))[0]
 
     def _pairs(self) -> dict[str, Tensor]:
-        return {
-            "train": self.train,
-            "valid.positive": self.valid.positive,
-            "valid.negative": self.valid.negative,
-            "test.positive": self.test.positive,
-            "test.negative": self.test.negative,
+        judged = {
+            f"{name}.{kind}": getattr(split, kind)
+            for name, split in (("valid", self.valid), ("test", self.test))
+            for kind in ("positive", "negative")
         }
+        return {"train": self.train} | judged
 
     def _check(self) -> None:
         if self.train.ndim != 2 or not self.train.numel():
@@ -220,62 +199,34 @@ class LinkGraph:
                     "be trained on; take them out of one of the two"
                 )
 
-    def _compute_fingerprint(self) -> str:
+    def _parts(self) -> list[_Array]:
         facts = [self.num_nodes, self.is_directed, self.metric, self.protocol]
         rules = [self.valid_edges_at_test, self.may_recur]
-        parts: list[_Array] = [
-            to_bytes(json.dumps([*facts, *rules, self.node_names], ensure_ascii=False)),
-            *([] if self.x is None else feature_parts(self.x)),
-        ]
+        parts = [to_bytes(json.dumps([*facts, *rules, self.node_names], ensure_ascii=False))]
+        if self.x is not None:
+            parts += feature_parts(self.x)
         for pairs in self._pairs().values():
             parts += [to_bytes(str(list(pairs.shape))), pairs.cpu().numpy().astype("<i8", copy=False)]
-        return fingerprint_of(parts)
+        return parts
 
+    def _content(self) -> Content:
+        arrays, features = ({}, None) if self.x is None else pack_features(self.x)
+        index_type = np.int32 if self.num_nodes < 2**31 else np.int64
+        for what, pairs in self._pairs().items():
+            arrays[what] = pairs.cpu().numpy().astype(index_type)
+        arrays["node_names"] = to_bytes(json.dumps(self.node_names, ensure_ascii=False))
+        return {key: getattr(self, key) for key in _PLAIN} | {"features": features}, arrays
 
-def write_link_graph(graph: LinkGraph, path: Path, notices: Sequence[str] = ()) -> None:
-    """Write a graph and what was counted while it was parsed (see `LinkGraph.save`)."""
-    arrays, features = ({}, None) if graph.x is None else pack_features(graph.x)
-    index_type = np.int32 if graph.num_nodes < 2**31 else np.int64
-    for what, pairs in graph._pairs().items():
-        arrays[what] = pairs.cpu().numpy().astype(index_type)
-    arrays["node_names"] = to_bytes(json.dumps(graph.node_names, ensure_ascii=False))
-    meta = {
-        "format": _FORMAT,
-        "name": graph.name,
-        "num_nodes": graph.num_nodes,
-        "is_directed": graph.is_directed,
-        "metric": graph.metric,
-        "protocol": graph.protocol,
-        "valid_edges_at_test": graph.valid_edges_at_test,
-        "may_recur": graph.may_recur,
-        "features": features,
-        "fingerprint": graph.fingerprint,
-        "notices": list(notices),
-    }
-    write_arrays(path, meta, arrays)
-
-
-def read_link_graph(path: Path) -> tuple[LinkGraph, list[str]]:
-    """What `write_link_graph` wrote (see `LinkGraph.load`)."""
-    with reading_arrays(path, _FORMAT, what="link graph", written_by="LinkGraph.save") as (meta, arrays):
-
+    @classmethod
+    def _from_content(cls, meta: Mapping[str, Any], arrays: Mapping[str, _Array]) -> Self:
         def pairs(what: str) -> Tensor:
             return torch.from_numpy(arrays[what].astype(np.int64))
 
-        graph = LinkGraph(
-            name=meta["name"],
-            num_nodes=meta["num_nodes"],
+        return cls(
             train=pairs("train"),
             valid=LinkSplit(pairs("valid.positive"), pairs("valid.negative")),
             test=LinkSplit(pairs("test.positive"), pairs("test.negative")),
             x=None if meta["features"] is None else unpack_features(arrays, meta["features"]),
-            is_directed=meta["is_directed"],
             node_names=tuple(json.loads(to_text(arrays["node_names"]))),
-            metric=meta["metric"],
-            protocol=meta["protocol"],
-            valid_edges_at_test=meta["valid_edges_at_test"],
-            may_recur=meta["may_recur"],
+            **{key: meta[key] for key in _PLAIN},
         )
-        check_fingerprint(path, graph.fingerprint, meta["fingerprint"])
-        notices = list(meta["notices"])
-    return graph, notices

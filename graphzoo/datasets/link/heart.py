@@ -16,23 +16,21 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from filelock import Timeout
 from torch import Tensor
 
-from graphzoo.datasets.files.arrays import check_fingerprint, reading_arrays, write_arrays
-from graphzoo.datasets.files.cache import LOCK_TIMEOUT
+from graphzoo.datasets.files.arrays import check_fingerprint, fingerprint_of, reading_arrays, write_arrays
+from graphzoo.datasets.files.cache import kept
 from graphzoo.datasets.files.roots import cache_root
 from graphzoo.datasets.link.graph import LinkGraph, LinkSplit
-from graphzoo.datasets.node.feature_arrays import fingerprint_of
 from graphzoo.errors import DataError, UsageError
 from graphzoo.ops.threads import run_pieces
 from graphzoo.system.progress import progress
-from graphzoo.system.waiting import TellingLock
 
 __all__ = ["hard_negatives"]
 
@@ -60,38 +58,25 @@ def hard_negatives(
 
     Returns:
         Validation and test, with negatives [P, num_negatives, 2].
-
-    Raises:
-        ValueError: if the number of negatives is odd or below 2.
-        DataError: if the graph is directed, or a node has too few others that are not neighbours.
     """
     if num_negatives < 2 or num_negatives % 2:
         raise UsageError(f"num_negatives must be an even number of at least 2, got {num_negatives}")
     if graph.is_directed:
         raise DataError(f"{graph.name}: hard negatives are made for undirected graphs only")
     settings = f"{_VERSION} {graph.fingerprint} {num_negatives} {_TELEPORT} {ppr_tolerance!r} {seed}"
-    target = cache_root() / "negatives" / f"{hashlib.sha256(settings.encode()).hexdigest()}.npz"
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with TellingLock(f"{target}.lock", timeout=LOCK_TIMEOUT):
-            if target.exists():
-                try:
-                    return _read(graph, target)
-                except DataError as error:
-                    _log.warning("hard negatives are made again: %s", error)
-            made = _make(graph, num_negatives, ppr_tolerance, seed)
-            _write(made, target)
-            return made
-    except (OSError, Timeout) as error:
-        _log.warning("no cache of hard negatives (%s): %s", target.parent, error)
-    return _make(graph, num_negatives, ppr_tolerance, seed)
+    return kept(
+        cache_root() / "negatives" / f"{hashlib.sha256(settings.encode()).hexdigest()}.npz",
+        lambda: _make(graph, num_negatives, ppr_tolerance, seed),
+        partial(_read, graph),
+        _write,
+        what="hard negatives",
+        damaged=lambda error: _log.warning("hard negatives are made again: %s", error),
+    )
 
 
 def _write(made: tuple[LinkSplit, LinkSplit], path: Path) -> None:
-    arrays = {
-        name: split.negative.numpy().astype(np.int32)
-        for name, split in zip(("valid", "test"), made, strict=True)
-    }
+    valid, test = (split.negative.numpy().astype(np.int32) for split in made)
+    arrays = {"valid": valid, "test": test}
     meta = {"format": _VERSION, "fingerprint": fingerprint_of(arrays.values())}
     write_arrays(path, meta, arrays)
 
@@ -107,12 +92,9 @@ def _read(graph: LinkGraph, path: Path) -> tuple[LinkSplit, LinkSplit]:
 def _make(
     graph: LinkGraph, num_negatives: int, ppr_tolerance: float, seed: int
 ) -> tuple[LinkSplit, LinkSplit]:
-    _log.warning(
-        "%s: making %d negatives for each of %s links, once; minutes on a large graph",
-        graph.name,
-        num_negatives,
-        f"{graph.valid.positive.size(0) + graph.test.positive.size(0):,}",
-    )
+    count = f"{graph.valid.positive.size(0) + graph.test.positive.size(0):,}"
+    told = "%s: making %d negatives for each of %s links, once; minutes on a large graph"
+    _log.warning(told, graph.name, num_negatives, count)
     similarity = _Similarity(graph.x)
     splits = []
     for split, judged in (("valid", graph.valid), ("test", graph.test)):
@@ -184,8 +166,7 @@ def _choose(
 
     num_nodes = messages[0].size - 1
     # queries sorted by their node: its scores are computed once
-    ends = np.concatenate([positive[:, 0].numpy(), positive[:, 1].numpy()])
-    partners = np.concatenate([positive[:, 1].numpy(), positive[:, 0].numpy()])
+    ends, partners = positive.t().reshape(-1).numpy(), positive.flip(1).t().reshape(-1).numpy()
     order = np.argsort(ends, kind="stable")
     nodes, start = np.unique(ends[order], return_index=True)
     start = np.append(start, ends.size)

@@ -27,10 +27,7 @@ _HASH_BITS = 31
 def resource_allocation(node: int, start: Any, end: Any) -> Any:
     r"""Score of every node x: :math:`\sum_w 1 / d_w` over common neighbours w of `node` and x, [N].
 
-    Args:
-        node: The node.
-        start: First place of each node's neighbours in `end`, [N + 1].
-        end: Neighbours, sorted.
+    `start` [N + 1] has the first place of each node's neighbours in `end`, where they are sorted.
     """
     scores = np.zeros(start.size - 1)
     for i in range(start[node], start[node + 1]):
@@ -46,14 +43,8 @@ def personalized_pagerank(node: int, start: Any, end: Any, teleport: float, tole
     """Forward push from `node` (Andersen, Chung and Lang, FOCS 2006), [N].
 
     A walk starts again with probability `teleport`. A node is pushed while its residual is at least
-    `tolerance` times its degree; the nodes wait in a queue, so that the order is fixed.
-
-    Args:
-        node: Where walks start.
-        start: First place of each node's neighbours in `end`, [N + 1].
-        end: Neighbours, sorted.
-        teleport: Probability of starting again.
-        tolerance: Residual per edge end that is left behind.
+    `tolerance` times its degree; the nodes wait in a queue, so that the order is fixed. Neighbours are given
+    as in `resource_allocation`.
     """
     num_nodes = start.size - 1
     scores = np.zeros(num_nodes)
@@ -128,23 +119,20 @@ def choose_for_node(
     tolerance: float,
     seed: int,
 ) -> Any:
-    """The k nodes that look most like neighbours of `node`, for each link of it, best first.
+    """The k nodes that look most like neighbours of `node`, for each link of it, best first, [Q, k].
 
     Args:
         node: One end of the links.
         partners: Their other ends, [Q].
-        start: First place of each node's neighbours in the message graph, [N + 1].
-        end: These neighbours, sorted.
+        start: Neighbours in the message graph, as in `resource_allocation`.
+        end: See `start`.
         known_start: The same of the links that must not be chosen.
-        known_end: Their ends.
+        known_end: See `known_start`.
         similar: Similarity of every node's features to those of `node`, [N], or empty.
-        k: How many, at most the number of candidates.
+        k: At most the number of candidates.
         teleport: See `personalized_pagerank`.
         tolerance: See `personalized_pagerank`.
         seed: Of the order of equal ranks.
-
-    Returns:
-        [Q, k], int64.
     """
     num_nodes = start.size - 1
     is_candidate = np.ones(num_nodes, dtype=np.bool_)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from graphzoo.datasets.files.cache import remember_as
+from graphzoo.datasets.files.cache import remember
 from graphzoo.datasets.files.provide import check_hashes, provide_source_files
+from graphzoo.datasets.files.sources import refuse_counts
 from graphzoo.datasets.link.fixed import read_heart, read_split
-from graphzoo.datasets.link.graph import LinkGraph, read_link_graph, write_link_graph
+from graphzoo.datasets.link.graph import LinkGraph, LinkSplit
 from graphzoo.datasets.link.ogb import read_ogb_links
 from graphzoo.datasets.link.pairs import in_keys, pair_keys
 from graphzoo.datasets.link.splits import draw_link_split
@@ -23,8 +23,6 @@ from graphzoo.datasets.node.load import load_node_graph
 from graphzoo.errors import DataError, UsageError
 
 __all__ = ["load_link_graph"]
-
-_log = logging.getLogger(__name__)
 
 
 def load_link_graph(
@@ -66,26 +64,38 @@ def load_link_graph(
         allowed = "0 or above" if is_drawn else f"0: protocol {protocol} has one fixed split"
         raise UsageError(f"{source.name}: split_index must be {allowed}, got {split_index}")
     if source.node_graph:
-        graph = _load_planetoid(source, protocol, split_index, root, download, is_drawn=is_drawn)
+        graph = _load_planetoid(source, protocol, split_index if is_drawn else None, root, download)
     else:
-        graph = _load_ogb(source, protocol, root, download)
-    _check_counts(source, graph)
+        graph = _load_ogb(source, root, download)
+    if protocol.startswith("heart"):
+        valid, test = _own_negatives(graph, source, protocol, root, download)
+        graph = replace(graph, valid=valid, test=test, metric="mrr", protocol=protocol, fingerprint="")
+    counts = source.counts
+    found = {
+        "nodes": (graph.num_nodes, counts.nodes),
+        "features": (0 if graph.x is None else graph.x.size(1), counts.features),
+        "validation links": (graph.valid.positive.size(0), counts.valid),
+        "test links": (graph.test.positive.size(0), counts.test),
+    }
+    if not source.may_recur:
+        # elsewhere repeats are dropped after counting
+        found["training links"] = (graph.train.size(0), counts.train)
+    refuse_counts(source.folder, source.name, found, own="links")
     return graph
 
 
 def _load_planetoid(
     source: LinkSource,
     protocol: str,
-    split_index: int,
+    drawn: int | None,
     root: str | os.PathLike[str] | None,
     download: bool | None,
-    *,
-    is_drawn: bool,
 ) -> LinkGraph:
+    """The graph with a fixed split, or with the one of index `drawn`."""
     nodes = load_node_graph(source.node_graph, root=root, download=download)
-    if is_drawn:
+    if drawn is not None:
         links = nodes.edge_index.t()
-        train, valid, test = draw_link_split(links[links[:, 0] < links[:, 1]], nodes.num_nodes, split_index)
+        train, valid, test = draw_link_split(links[links[:, 0] < links[:, 1]], nodes.num_nodes, drawn)
     else:
         files = provide_source_files(source, root=root, download=download)
         check_hashes(source, files)
@@ -93,10 +103,9 @@ def _load_planetoid(
         links = torch.cat([train, valid.positive, test.positive])
         _check_whole(source, links, nodes.edge_index, nodes.num_nodes, files)
     metric = "auroc" if protocol == "vgae" else source.metric
-    graph = LinkGraph(
+    return LinkGraph(
         source.name, nodes.num_nodes, train, valid, test, x=nodes.x, metric=metric, protocol=protocol
     )
-    return _with_own_negatives(graph, source, protocol, root, download)
 
 
 def _check_whole(
@@ -112,86 +121,33 @@ def _check_whole(
         )
 
 
-def _load_ogb(
-    source: LinkSource, protocol: str, root: str | os.PathLike[str] | None, download: bool | None
-) -> LinkGraph:
+def _load_ogb(source: LinkSource, root: str | os.PathLike[str] | None, download: bool | None) -> LinkGraph:
     files = provide_source_files(source, root=root, download=download)
 
     def parse() -> tuple[LinkGraph, list[str]]:
         check_hashes(source, files)
-        links = read_ogb_links(files, is_directed=source.is_directed)
-        for notice in links.notices:
-            # oddities of published data are part of it: logged, not warned of
-            _log.info("%s: %s", source.name, notice)
-        if source.counts.train not in (0, links.num_listed):
-            raise _not_this(source, [f"training links {links.num_listed:,}, not {source.counts.train:,}"])
-        graph = LinkGraph(
-            source.name,
-            links.num_nodes,
-            links.train,
-            links.valid,
-            links.test,
-            x=links.x,
-            is_directed=source.is_directed,
-            node_names=links.node_names,
-            metric=source.metric,
-            protocol="ogb",
-            valid_edges_at_test=source.valid_edges_at_test,
-            may_recur=source.may_recur,
-        )
-        return graph, []
+        return read_ogb_links(source, files), []
 
     purpose = f"links\n{source.name}\n{source.counts}\n{sorted(files)}"
-    graph = remember_as(list(files.values()), purpose, parse, read_link_graph, write_link_graph)
-    return _with_own_negatives(graph, source, protocol, root, download)
+    return remember(list(files.values()), purpose, LinkGraph, parse)
 
 
-def _with_own_negatives(
+def _own_negatives(
     graph: LinkGraph,
     source: LinkSource,
     protocol: str,
     root: str | os.PathLike[str] | None,
     download: bool | None,
-) -> LinkGraph:
-    """The graph with hard negatives, published or made here, if the protocol asks for them."""
-    if protocol == "heart":
-        files = provide_source_files(source.heart, root=root, download=download)
-        check_hashes(source.heart, files)
-        valid, test = (
-            read_heart(files[f"heart_{split}_samples.npy"], graph.positive(split))
-            for split in ("valid", "test")
-        )
-    elif protocol == "heart-ours":
+) -> tuple[LinkSplit, LinkSplit]:
+    """Validation and test with hard negatives, published or made here."""
+    if protocol == "heart-ours":
+        # imported here: numba takes a second
         from graphzoo.datasets.link.heart import hard_negatives
 
-        valid, test = hard_negatives(graph, ppr_tolerance=source.ppr_tolerance)
-    else:
-        return graph
-    return replace(graph, valid=valid, test=test, metric="mrr", protocol=protocol, fingerprint="")
-
-
-def _check_counts(source: LinkSource, graph: LinkGraph) -> None:
-    counts = source.counts
-    found = {
-        "nodes": (graph.num_nodes, counts.nodes),
-        "features": (0 if graph.x is None else graph.x.size(1), counts.features),
-        "validation links": (graph.valid.positive.size(0), counts.valid),
-        "test links": (graph.test.positive.size(0), counts.test),
-    }
-    if not source.may_recur:
-        # elsewhere repeats are dropped after counting
-        found["training links"] = (graph.train.size(0), counts.train)
-    if wrong := [
-        f"{what} {number:,}, not {expected:,}"
-        for what, (number, expected) in found.items()
-        if expected and number != expected
-    ]:
-        raise _not_this(source, wrong)
-
-
-def _not_this(source: LinkSource, wrong: Sequence[str]) -> DataError:
-    return DataError(
-        f"{source.folder}: not {source.name}: {'; '.join(wrong)}\n"
-        "  delete the files to fetch them again; another version is loaded as your own data (name links, "
-        "with a path)"
+        return hard_negatives(graph, ppr_tolerance=source.ppr_tolerance)
+    files = provide_source_files(source.heart, root=root, download=download)
+    check_hashes(source.heart, files)
+    valid, test = (
+        read_heart(files[f"heart_{split}_samples.npy"], graph.positive(split)) for split in ("valid", "test")
     )
+    return valid, test

@@ -6,10 +6,8 @@ are read by an unpickler that knows nothing but arrays.
 
 from __future__ import annotations
 
-import gzip
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,75 +15,67 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphzoo.datasets.link.graph import LinkSplit
+from graphzoo.datasets.files.sources import refuse_counts
+from graphzoo.datasets.link.graph import LinkGraph, LinkSplit
 from graphzoo.datasets.link.pairs import distinct_links
-from graphzoo.datasets.node.ogb import read_table
+from graphzoo.datasets.link.table import LinkSource
+from graphzoo.datasets.node.ogb import mapped_names, read_table
 from graphzoo.datasets.node.unpickle import read_torch_file
 from graphzoo.errors import DataError
 
-__all__ = ["OGBLinks", "read_ogb_links"]
+__all__ = ["read_ogb_links"]
 
 _log = logging.getLogger(__name__)
 
 
-@dataclass
-class OGBLinks:
-    """What the files of a data set hold.
-
-    Args:
-        num_nodes: N.
-        num_listed: Training links as listed.
-        train: Training links, each once, [n, 2].
-        valid: Validation links with their negatives.
-        test: Test links with their negatives.
-        x: Features [N, F], None without any.
-        node_names: Names of the nodes, empty without any.
-        notices: What was counted on the way.
-    """
-
-    num_nodes: int
-    num_listed: int
-    train: Tensor
-    valid: LinkSplit
-    test: LinkSplit
-    x: Tensor | None
-    node_names: tuple[str, ...] = ()
-    notices: list[str] = field(default_factory=list)
-
-
-def read_ogb_links(files: Mapping[str, Path], *, is_directed: bool) -> OGBLinks:
+def read_ogb_links(source: LinkSource, files: Mapping[str, Path]) -> LinkGraph:
     """Links, negatives and features; weights and years of links are not used.
 
     Raises:
-        DataError: if a file is damaged or does not hold what its name says.
+        DataError: if a file is damaged or does not hold what its name says, or lists another number of links.
     """
+    is_directed = source.is_directed
     num_nodes = int(read_table(files["raw/num-node-list.csv.gz"], np.int64).sum())
     by_part = {path.stem: path for name, path in files.items() if name.startswith("split/")}
-    listed, ignored = _links(by_part["train"], is_directed=is_directed)
+    content = read_torch_file(by_part["train"])
+    listed = _links(content, by_part["train"], is_directed=is_directed)
+    if source.counts.train:
+        counts = {"training links": (listed.size(0), source.counts.train)}
+        refuse_counts(source.folder, source.name, counts, own="links")
     train, num_repeated, num_loops = distinct_links(listed, num_nodes, is_directed=is_directed)
-    notices = []
-    if ignored:
-        notices.append(f"{' and '.join(ignored)} of the links are not used")
+    # oddities of published data are part of it: logged, not warned of
+    if ignored := [f"{key}s" for key in ("weight", "year") if not is_directed and key in content]:
+        _log.info("%s: %s of the links are not used", source.name, " and ".join(ignored))
     if num_repeated:
-        notices.append(
-            f"{num_repeated:,} of {listed.size(0):,} training links are repeats, each is kept once"
-        )
+        repeats = f"{num_repeated:,} of {listed.size(0):,}"
+        _log.info("%s: %s training links are repeats, each is kept once", source.name, repeats)
     if num_loops:
-        notices.append(f"{num_loops:,} training links of a node with itself are left out")
+        _log.info("%s: %d training links of a node with itself are left out", source.name, num_loops)
     valid, test = (_judged(by_part[part], is_directed=is_directed) for part in ("valid", "test"))
     x = None
     if (path := files.get("raw/node-feat.csv.gz")) is not None:
         x = torch.from_numpy(read_table(path, np.float32))
         if x.size(0) != num_nodes:
             raise DataError(f"{path}: {x.size(0):,} rows, expected {num_nodes:,}; fetch it again")
-    mapping = next((path for name, path in files.items() if name.startswith("mapping/")), None)
-    names = () if mapping is None else _node_names(mapping, num_nodes)
-    return OGBLinks(num_nodes, listed.size(0), train, valid, test, x, names, notices)
+    return LinkGraph(
+        source.name,
+        num_nodes,
+        train,
+        valid,
+        test,
+        x=x,
+        is_directed=is_directed,
+        node_names=mapped_names(files, num_nodes, "nodes"),
+        metric=source.metric,
+        protocol="ogb",
+        valid_edges_at_test=source.valid_edges_at_test,
+        may_recur=source.may_recur,
+    )
 
 
 def _judged(path: Path, *, is_directed: bool) -> LinkSplit:
     content = read_torch_file(path)
-    positive, _ = _links(path, is_directed=is_directed, content=content)
+    positive = _links(content, path, is_directed=is_directed)
     if is_directed:
         # every citing paper has cited ones of its own that count as wrong, [P, K]
         targets = _array(content, "target_node_neg", path)
@@ -99,18 +89,16 @@ def _judged(path: Path, *, is_directed: bool) -> LinkSplit:
     return LinkSplit(positive, negative)
 
 
-def _links(path: Path, *, is_directed: bool, content: Any = None) -> tuple[Tensor, list[str]]:
-    """Links of a split file, and the names of what else it says of them."""
-    content = read_torch_file(path) if content is None else content
+def _links(content: Any, path: Path, *, is_directed: bool) -> Tensor:
     if is_directed:
         ends = [_array(content, key, path) for key in ("source_node", "target_node")]
         if ends[0].shape != ends[1].shape or ends[0].ndim != 1:
             raise DataError(f"{path}: source_node and target_node differ in length; fetch it again")
-        return torch.stack(ends, dim=1), []
+        return torch.stack(ends, dim=1)
     links = _array(content, "edge", path)
     if links.ndim != 2 or links.size(1) != 2:
         raise DataError(f"{path}: edge is {list(links.shape)}, expected [n, 2]; fetch it again")
-    return links, [f"{key}s" for key in ("weight", "year") if key in content]
+    return links
 
 
 def _array(content: Any, key: str, path: Path) -> Tensor:
@@ -121,13 +109,3 @@ def _array(content: Any, key: str, path: Path) -> Tensor:
     if values.dtype.kind not in "iu":
         raise DataError(f"{path}: {key} holds {values.dtype} instead of node numbers; fetch it again")
     return torch.from_numpy(np.ascontiguousarray(values, dtype=np.int64))
-
-
-def _node_names(path: Path, num_nodes: int) -> tuple[str, ...]:
-    """Names from a table `number,name` in the order of the numbers, behind a header."""
-    lines = gzip.decompress(path.read_bytes()).decode().splitlines()[1:]
-    names = tuple(line.split(",", 1)[1] for line in lines if line)
-    if len(names) != num_nodes or len(set(names)) != num_nodes:
-        _log.warning("%s: not one name for each of %d nodes, numbers are used instead", path, num_nodes)
-        return ()
-    return names

@@ -11,15 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphzoo.datasets.files.cache import find_split, remember_as
-from graphzoo.datasets.files.lookalikes import lookalikes
-from graphzoo.datasets.files.text import times
+from graphzoo.datasets.files.cache import find_split, remember
+from graphzoo.datasets.files.text import listing, lookalikes, paths_of, warn
 from graphzoo.datasets.link.edge_list import EdgeList, number_nodes, read_edge_list
-from graphzoo.datasets.link.graph import SPLITS, LinkGraph, LinkSplit, read_link_graph, write_link_graph
+from graphzoo.datasets.link.graph import SPLITS, LinkGraph, LinkSplit
 from graphzoo.datasets.link.pairs import distinct_links, in_keys, pair_keys
 from graphzoo.datasets.link.splits import draw_link_split, draw_non_links
 from graphzoo.datasets.node.own_csv import read_features
 from graphzoo.errors import DataError
+from graphzoo.system.units import counted
 
 __all__ = ["link_graph_from_files"]
 
@@ -70,19 +70,59 @@ def link_graph_from_files(
 
     listed = [(part, str(file)) for part, file in files.items()]
     purpose = f"own links 2\n{name}\n{split_index} {directed}\n{listed}"
-    graph = remember_as(list(files.values()), purpose, parse, read_link_graph, write_link_graph)
+    graph = remember(list(files.values()), purpose, LinkGraph, parse)
     if _EDGES in files:
         sizes = ", ".join(f"{split} {graph.positive(split).size(0):,}" for split in SPLITS)
         _log.warning("%s: random split %d of the links: %s", name, split_index, sizes)
     return graph
 
 
+def link_graph_from_edges(
+    edge_index: Tensor,
+    x: Tensor | None = None,
+    *,
+    num_nodes: int | None = None,
+    name: str = "links",
+    split_index: int = 0,
+    directed: bool = False,
+) -> LinkGraph:
+    """Links that are in memory, 85/5/10 of them for training, validation and test.
+
+    Args:
+        edge_index: Links as PyG has them, [2, E], int64; of an undirected graph in one or both directions.
+        x: Features of the nodes, [N, F], float32, dense or sparse CSR.
+        num_nodes: N; None: as many as `x` has rows, or as the links name.
+        name: For logs and results.
+        split_index: Which draw of the split, from 0.
+        directed: Whether (u, v) and (v, u) are two links.
+
+    Raises:
+        DataError: for links that cannot be used.
+    """
+    if edge_index.dim() != 2 or edge_index.shape[0] != 2 or edge_index.dtype != torch.int64:
+        hint = "; transpose it" if edge_index.dim() == 2 and edge_index.shape[1] == 2 else ""
+        raise DataError(
+            f"{name}: expected edge_index [2, E] of int64, got {list(edge_index.shape)} of "
+            f"{str(edge_index.dtype).removeprefix('torch.')}{hint}"
+        )
+    named = int(edge_index.max()) + 1 if edge_index.numel() else 0
+    count = num_nodes if num_nodes is not None else named if x is None else x.shape[0]
+    if named > count or (edge_index.numel() and int(edge_index.min()) < 0):
+        raise DataError(
+            f"{name}: links name nodes from {int(edge_index.min())} to {named - 1}, there are {count}"
+        )
+    links, repeated, loops = distinct_links(edge_index.t().cpu(), count, is_directed=directed)
+    if loops:
+        warn(f"{name}: {counted(loops, 'self-link')} dropped")
+    if not directed and repeated not in (0, links.shape[0]):  # once or twice each is usual
+        warn(f"{name}: {counted(repeated, 'repeated link')} dropped (both directions are one link)")
+    train, valid, test = draw_link_split(links, count, split_index, is_directed=directed)
+    return LinkGraph(name, count, train, valid, test, x=x, is_directed=directed, protocol="random")
+
+
 def _find(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> tuple[dict[str, Path], str]:
     """The files to read by what they are, and a name for the graph."""
-    paths = [Path(path)] if isinstance(path, str | os.PathLike) else [Path(part) for part in path]
-    for part in paths:
-        if not part.exists():
-            raise DataError(f"{part}: no such file or folder; give {_FORMS}")
+    paths = paths_of(path, _FORMS)
     if len(paths) == 1 and paths[0].is_dir():
         return _find_in(paths[0]), paths[0].resolve().name
     if len(paths) not in (1, len(SPLITS)) or any(part.is_dir() for part in paths):
@@ -101,8 +141,7 @@ def _find_in(folder: Path) -> dict[str, Path]:
         )
     missing = [part for part in SPLITS if part not in files]
     if _EDGES not in files and missing:
-        present = ", ".join(sorted(entry.name for entry in folder.iterdir())[:5]) or "nothing"
-        raise DataError(f"{folder}: no {missing[0]} file; give {_FORMS}\n  it holds {present}")
+        raise DataError(f"{folder}: no {missing[0]} file; give {_FORMS}\n  it holds {listing(folder)}")
     if len(files.keys() & set(_NEGATIVES)) == 1:
         given, absent = sorted(_NEGATIVES, key=lambda part: part not in files)
         raise DataError(f"{folder}: {given} without {absent}; give both, or none to have them drawn")
@@ -134,14 +173,15 @@ def _parse(
     if _EDGES not in links:
         notices += _separate(links, lists, num_nodes, directed)
         notices += _unseen(links, lists, node_names)
-        if _NEGATIVES[0] in pairs:
-            _check_negatives(links, pairs, lists, num_nodes, directed)
+        known = torch.unique(pair_keys(torch.cat(list(links.values())), num_nodes, is_directed=directed))
+        for part in (part for part in _NEGATIVES if part in pairs):
+            _check_negatives(pairs[part], lists[part], known, num_nodes, directed)
     try:
         if _EDGES in links:
             train, valid, test = draw_link_split(links[_EDGES], num_nodes, split_index, is_directed=directed)
         else:
             train = links["train"]
-            valid, test = _with_negatives(links, pairs, num_nodes, split_index, directed)
+            valid, test = _with_negatives(links, pairs, known, num_nodes, split_index, directed)
         graph = LinkGraph(
             name,
             num_nodes,
@@ -163,11 +203,11 @@ def _tidy(pairs: Tensor, source: EdgeList, num_nodes: int, directed: bool) -> tu
     notices = []
     if repeated:
         both = "" if directed else " (both directions are one link)"
-        notices.append(f"{source.path}: {times(repeated, 'repeated link')} dropped{both}")
+        notices.append(f"{source.path}: {counted(repeated, 'repeated link')} dropped{both}")
     if loops:
         first = int((pairs[:, 0] == pairs[:, 1]).nonzero()[0])
         where = f"line {first + source.first_line}"
-        notices.append(f"{source.path}: {times(loops, 'self-link')} dropped (first: {where})")
+        notices.append(f"{source.path}: {counted(loops, 'self-link')} dropped (first: {where})")
     if not links.size(0):
         raise DataError(f"{source.path}: no links; add some")
     return links, notices
@@ -183,8 +223,8 @@ def _separate(
         shared = in_keys(keys[other], keys[judged].sort().values)
         if count := int(shared.sum()):
             notices.append(
-                f"{lists[other].path}: {times(count, 'link')} also in {judged} dropped: evaluated links must "
-                "not be trained on"
+                f"{lists[other].path}: {counted(count, 'link')} also in {judged} dropped: evaluated links "
+                "must not be trained on"
             )
             links[other] = links[other][~shared]
         if not links[other].size(0):
@@ -203,8 +243,8 @@ def _unseen(
         if bool(new.any()):
             nodes = torch.unique(links[split][new])
             notices.append(
-                f"{lists[split].path}: {times(nodes.numel(), 'node')} without a training link, kept as "
-                f"isolated: {times(int(new.any(1).sum()), 'link')} ({node_names[int(nodes[0])]!r} is one)"
+                f"{lists[split].path}: {counted(nodes.numel(), 'node')} without a training link, kept as "
+                f"isolated: {counted(int(new.any(1).sum()), 'link')} ({node_names[int(nodes[0])]!r} is one)"
             )
     return notices
 
@@ -212,6 +252,7 @@ def _unseen(
 def _with_negatives(
     links: Mapping[str, Tensor],
     pairs: Mapping[str, Tensor],
+    known: Tensor,
     num_nodes: int,
     split_index: int,
     directed: bool,
@@ -219,7 +260,6 @@ def _with_negatives(
     valid, test = links["valid"], links["test"]
     if _NEGATIVES[0] in pairs:
         return LinkSplit(valid, pairs[_NEGATIVES[0]]), LinkSplit(test, pairs[_NEGATIVES[1]])
-    known = torch.unique(pair_keys(torch.cat(list(links.values())), num_nodes, is_directed=directed))
     count = valid.size(0)
     drawn = draw_non_links(known, num_nodes, count + test.size(0), split_index, is_directed=directed)
     if not directed:
@@ -229,20 +269,13 @@ def _with_negatives(
 
 
 def _check_negatives(
-    links: Mapping[str, Tensor],
-    pairs: Mapping[str, Tensor],
-    lists: Mapping[str, EdgeList],
-    num_nodes: int,
-    directed: bool,
+    negatives: Tensor, source: EdgeList, known: Tensor, num_nodes: int, directed: bool
 ) -> None:
-    known = torch.unique(pair_keys(torch.cat(list(links.values())), num_nodes, is_directed=directed))
-    for part in _NEGATIVES:
-        source, negatives = lists[part], pairs[part]
-        wrong = in_keys(pair_keys(negatives, num_nodes, is_directed=directed), known)
-        wrong |= negatives[:, 0] == negatives[:, 1]
-        if bool(wrong.any()):
-            row = int(np.flatnonzero(wrong.numpy())[0])
-            raise DataError(
-                f"{source.where(row)}: {source.source[row]!r}, {source.target[row]!r} is a link, or a node "
-                f"with itself ({int(wrong.sum()):,} such lines); drop what is not a negative"
-            )
+    wrong = in_keys(pair_keys(negatives, num_nodes, is_directed=directed), known)
+    wrong |= negatives[:, 0] == negatives[:, 1]
+    if bool(wrong.any()):
+        row = int(np.flatnonzero(wrong.numpy())[0])
+        raise DataError(
+            f"{source.where(row)}: {source.source[row]!r}, {source.target[row]!r} is a link, or a node with "
+            f"itself ({int(wrong.sum()):,} such lines); drop what is not a negative"
+        )

@@ -9,20 +9,11 @@ from torch import Tensor
 
 from graphzoo.errors import DataError
 
-__all__ = ["check_pairs", "distinct_links", "in_keys", "pair_keys"]
+__all__ = ["check_pairs", "distinct_links", "first_of_each", "in_keys", "pair_keys"]
 
 
 def pair_keys(pairs: Tensor, num_nodes: int, *, is_directed: bool) -> Tensor:
-    """One number per link; both directions of an undirected one have the same.
-
-    Args:
-        pairs: [..., 2], int64.
-        num_nodes: N.
-        is_directed: Whether (u, v) and (v, u) are two links.
-
-    Returns:
-        [...], int64.
-    """
+    """One number per link, [..., 2] -> [...]; both directions of an undirected one have the same."""
     first, second = pairs.unbind(-1)
     if not is_directed:
         first, second = torch.minimum(first, second), torch.maximum(first, second)
@@ -40,30 +31,25 @@ def in_keys(keys: Tensor, known: Tensor) -> Tensor:
 def distinct_links(pairs: Tensor, num_nodes: int, *, is_directed: bool) -> tuple[Tensor, int, int]:
     """The first of equal links, in the order given, without those of a node with itself.
 
-    Args:
-        pairs: [n, 2], int64.
-        num_nodes: N.
-        is_directed: Whether (u, v) and (v, u) are two links.
-
     Returns:
         [n', 2], and how many repeats and how many self-links were dropped.
     """
     links = pairs[pairs[:, 0] != pairs[:, 1]]
-    keys = pair_keys(links, num_nodes, is_directed=is_directed)
-    # stable: the first of equal keys is the first in the file
-    ordered, order = keys.sort(stable=True)
-    is_new = torch.ones_like(ordered, dtype=torch.bool)
-    is_new[1:] = ordered[1:] != ordered[:-1]
-    kept = order[is_new].sort().values
+    kept = first_of_each(pair_keys(links, num_nodes, is_directed=is_directed))
     return links[kept], links.size(0) - kept.numel(), pairs.size(0) - links.size(0)
 
 
-def check_pairs(graph: str, pairs: Mapping[str, Tensor], num_nodes: int) -> None:
-    """Shape, type and range of pairs, by what they are.
+def first_of_each(keys: Tensor) -> Tensor:
+    """Where each different key occurs first, ascending."""
+    # stable: the first of equal keys is the first in the order given
+    ordered, order = keys.sort(stable=True)
+    is_new = torch.ones_like(ordered, dtype=torch.bool)
+    is_new[1:] = ordered[1:] != ordered[:-1]
+    return order[is_new].sort().values
 
-    Raises:
-        DataError: naming the first that is wrong.
-    """
+
+def check_pairs(graph: str, pairs: Mapping[str, Tensor], num_nodes: int) -> None:
+    """Refuse the first pairs, by what they are, of a wrong shape, type or range."""
     for what, values in pairs.items():
         if values.dtype != torch.int64 or values.ndim not in (2, 3) or values.size(-1) != 2:
             raise DataError(

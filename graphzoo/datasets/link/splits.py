@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from graphzoo.datasets.link.graph import LinkSplit
-from graphzoo.datasets.link.pairs import in_keys, pair_keys
+from graphzoo.datasets.link.pairs import first_of_each, in_keys, pair_keys
 from graphzoo.errors import DataError, UsageError
 from graphzoo.sampling import hash_integers
 
@@ -23,19 +23,10 @@ _MOST_LISTED = 1 << 20
 def draw_link_split(
     links: Tensor, num_nodes: int, index: int, *, is_directed: bool = False
 ) -> tuple[Tensor, LinkSplit, LinkSplit]:
-    """Draw links into 85/5/10 for training, validation and test, with as many random pairs as judged links.
+    """Draw all links, [n, 2], into 85/5/10 for training, validation and test, with as many random pairs.
 
     The pairs are not links of any part, all different, and lists are oriented alike, so that the order of a
     pair's ends tells nothing: an undirected one has the lower number first.
-
-    Args:
-        links: All links, each once, [n, 2], int64.
-        num_nodes: N.
-        index: Which draw, from 0.
-        is_directed: Whether (u, v) and (v, u) are two links.
-
-    Returns:
-        Training links, validation and test.
 
     Raises:
         ValueError: for an index below 0.
@@ -67,14 +58,7 @@ def draw_link_split(
 def draw_non_links(
     keys: Tensor, num_nodes: int, count: int, index: int, *, is_directed: bool = False
 ) -> Tensor:
-    """Draw different pairs of different nodes that are not links, uniformly.
-
-    Args:
-        keys: The links, as `pair_keys` numbers them, [n].
-        num_nodes: N.
-        count: How many pairs.
-        index: Which draw, from 0.
-        is_directed: Whether (u, v) and (v, u) are two pairs.
+    """Draw different pairs of different nodes that are not links (by their `pair_keys`), uniformly.
 
     Returns:
         [count, 2], int64; undirected ones with the lower number first.
@@ -99,7 +83,8 @@ def draw_non_links(
         while drawn.numel() < count:
             size = 2 * count
             drawn = torch.cat([drawn, _random_pairs(num_nodes, index, first, size, is_directed)])
-            drawn = _first_of_each(drawn[~in_keys(drawn, known)])
+            drawn = drawn[~in_keys(drawn, known)]
+            drawn = drawn[first_of_each(drawn)]
             first += size
     drawn = drawn[:count]
     return torch.stack([drawn // num_nodes, drawn % num_nodes], dim=1)
@@ -114,21 +99,8 @@ def _shuffled_pairs(num_nodes: int, index: int, is_directed: bool) -> Tensor:
 
 def _random_pairs(num_nodes: int, index: int, first: int, size: int, is_directed: bool) -> Tensor:
     draw = torch.arange(first, first + size)
-    ends = torch.stack(
-        [
-            # 63 bits of which N takes a negligible remainder
-            (hash_integers(_NEGATIVES, index, side, draw) & ((1 << 63) - 1)) % num_nodes
-            for side in range(2)
-        ],
-        dim=1,
-    )
+    drawn = torch.stack([hash_integers(_NEGATIVES, index, side, draw) for side in range(2)], dim=1)
+    # 63 bits of which N takes a negligible remainder
+    ends = (drawn & ((1 << 63) - 1)) % num_nodes
     ends = ends[ends[:, 0] != ends[:, 1]]
     return pair_keys(ends, num_nodes, is_directed=is_directed)
-
-
-def _first_of_each(keys: Tensor) -> Tensor:
-    """Different keys in the order of their first occurrence."""
-    ordered, order = keys.sort(stable=True)
-    is_new = torch.ones_like(ordered, dtype=torch.bool)
-    is_new[1:] = ordered[1:] != ordered[:-1]
-    return keys[order[is_new].sort().values]

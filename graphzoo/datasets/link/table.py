@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from graphzoo.datasets.files.sources import Archive, DataFile, find_row, read_facts
+from graphzoo.datasets.files.sources import Archive, DataFile, FileSource, find_row, with_bases
 from graphzoo.errors import UsageError, normalise, suggestion
 
 __all__ = ["DRAWN", "LinkCounts", "LinkSource", "find_link_source", "list_link_graphs"]
@@ -46,51 +46,34 @@ class LinkCounts:
 
 
 @dataclass(frozen=True)
-class LinkSource:
-    """One row of the table.
+class LinkSource(FileSource):
+    """One row of the table; its folder and files are those of the split.
 
     Args:
-        name: Name on the command line.
-        folder: Folder of the split below the data root.
-        files: What the split is read from.
         counts: What the graph must have.
         protocols: How links may be split and negatives chosen; the first is the usual one.
-        licence: As stated by the repositories named in the addresses.
-        citation: Where the data set or its split was published.
         node_graph: Row of `graphzoo.datasets.node.table` that brings features and all edges; empty: none.
         heart_folder: Folder of HeaRT's negatives below the data root.
         heart_files: Published negatives of HeaRT, one file for validation and one for test.
         metric: What the data are judged by under the usual protocol.
-        archive: What the files are fetched in, None if each has its own address.
         is_directed: Whether a link has a direction.
         valid_edges_at_test: Whether messages pass along validation links while testing.
         may_recur: Whether judged links may have been links before.
         ppr_tolerance: What the pushes of personalised PageRank leave behind when negatives are made.
-        note: Where to get files that have no public address, or what could not be checked.
     """
 
-    name: str
-    folder: str
-    files: tuple[DataFile, ...]
+    _facts = ("graphzoo.datasets.link", "link_files.json")
+
     counts: LinkCounts
     protocols: tuple[str, ...]
-    licence: str
-    citation: str
     node_graph: str = ""
     heart_folder: str = ""
     heart_files: tuple[DataFile, ...] = ()
     metric: str = "mrr"
-    archive: Archive | None = None
     is_directed: bool = False
     valid_edges_at_test: bool = False
     may_recur: bool = False
     ppr_tolerance: float = 1e-7
-    note: str = ""
-
-    def facts(self, file: DataFile) -> tuple[str | None, int]:
-        """sha256 (None if unknown) and size in bytes (0 if unknown) of a file."""
-        values = read_facts("graphzoo.datasets.link", "link_files.json").get(f"{self.folder}/{file.path}", {})
-        return values.get("sha256"), int(values.get("bytes", 0))
 
     def is_drawn(self, protocol: str) -> bool:
         """Whether a protocol of this row draws its split, so that there are as many as are asked for."""
@@ -106,9 +89,9 @@ class LinkSource:
             return self.protocols[0]
         if normalise(name) == "original" and self.protocols[0] == "ogb":
             return "ogb"  # what Li et al. call the original setting of OGB's graphs
-        for known in self.protocols:
-            if normalise(name) == normalise(known):
-                return known
+        known = {normalise(protocol): protocol for protocol in self.protocols}
+        if normalise(name) in known:
+            return known[normalise(name)]
         hint = suggestion(name, self.protocols)
         raise UsageError(f"{self.name} has no protocol {name!r}; it has {', '.join(self.protocols)}. {hint}")
 
@@ -138,28 +121,27 @@ def find_link_source(name: str) -> LinkSource:
     return find_row(_SOURCES, name, kind="graph", own="links")
 
 
-def _heart_files(base: str = "") -> tuple[DataFile, ...]:
-    names = [f"heart_{split}_samples.npy" for split in ("valid", "test")]
-    return tuple(DataFile(name, (f"{base}/{name}",) if base else ()) for name in names)
+def _heart_files(*bases: str) -> tuple[DataFile, ...]:
+    return with_bases(bases, [f"heart_{split}_samples.npy" for split in ("valid", "test")])
 
 
-def _planetoid(name: str, counts: LinkCounts, *, usual: str, published_negatives: bool) -> LinkSource:
-    base = f"{_SPLITS}/{_COMMITS[name]}/dataset/{name}" if name in _COMMITS else ""
+def _planetoid(name: str, counts: LinkCounts, *, usual: str, has_negatives: bool = False) -> LinkSource:
+    bases = [f"{_SPLITS}/{_COMMITS[name]}/dataset/{name}"] if name in _COMMITS else []
     folder = f"linkpred/heart/{name}"
     others = [known for known in ("original", "heart", "heart-ours", *DRAWN) if known != usual]
     return LinkSource(
         f"{name}-link",
         folder,
-        tuple(DataFile(f"{part}.txt", (f"{base}/{part}.txt",) if base else ()) for part in _PAIRS),
-        counts,
-        (usual, *others),
         "MIT (kimiyoung/planetoid, Juanhui28/HeaRT); none stated by the copy of the split",
         "Li et al., Evaluating Graph Neural Networks for Link Prediction, NeurIPS 2023; features: Yang et "
         "al., ICML 2016",
+        with_bases(bases, [f"{part}.txt" for part in _PAIRS]),
+        counts,
+        (usual, *others),
         node_graph=name,
         heart_folder=folder,
-        heart_files=_heart_files(base if published_negatives else ""),
-        note="" if base else f"they are part of {_HEART}; --data.protocol ours draws a split instead",
+        heart_files=_heart_files(*bases) if has_negatives else _heart_files(),
+        note="" if bases else f"they are part of {_HEART}; --data.protocol ours draws a split instead",
     )
 
 
@@ -171,25 +153,23 @@ def _ogb(
     *,
     split: str,
     metric: str,
+    licence: str,
     protocols: tuple[str, ...] = ("ogb",),
     is_directed: bool = False,
     valid_edges_at_test: bool = False,
     mapping: str = "",
-    licence: str,
 ) -> LinkSource:
-    raw = ("num-node-list", *(("node-feat",) if counts.features else ()))
+    paths = ["raw/num-node-list.csv.gz", *(["raw/node-feat.csv.gz"] if counts.features else [])]
+    paths += [f"split/{split}/{part}.pt" for part in ("train", "valid", "test")]
+    optional = [DataFile(mapping, optional=True)] if mapping else []
     return LinkSource(
         f"ogbl-{name}",
         f"ogb/ogbl_{name}",
-        (
-            *(DataFile(f"raw/{part}.csv.gz") for part in raw),
-            *(DataFile(f"split/{split}/{part}.pt") for part in ("train", "valid", "test")),
-            *((DataFile(mapping, optional=True),) if mapping else ()),
-        ),
-        counts,
-        protocols,
         licence,
         "Hu et al., Open Graph Benchmark, NeurIPS 2020",
+        (*map(DataFile, paths), *optional),
+        counts,
+        protocols,
         metric=metric,
         heart_folder=f"linkpred/heart/ogbl-{name}",
         heart_files=_heart_files() if "heart" in protocols else (),
@@ -202,13 +182,9 @@ def _ogb(
 
 
 _SOURCES = (
-    _planetoid("cora", LinkCounts(2_708, 4_488, 263, 527, 1_433), usual="ours", published_negatives=False),
-    _planetoid(
-        "citeseer", LinkCounts(3_327, 3_870, 227, 455, 3_703), usual="original", published_negatives=True
-    ),
-    _planetoid(
-        "pubmed", LinkCounts(19_717, 37_676, 2_216, 4_432, 500), usual="original", published_negatives=False
-    ),
+    _planetoid("cora", LinkCounts(2_708, 4_488, 263, 527, 1_433), usual="ours"),
+    _planetoid("citeseer", LinkCounts(3_327, 3_870, 227, 455, 3_703), usual="original", has_negatives=True),
+    _planetoid("pubmed", LinkCounts(19_717, 37_676, 2_216, 4_432, 500), usual="original"),
     _ogb(
         "ddi",
         "ddi",
@@ -216,9 +192,9 @@ _SOURCES = (
         LinkCounts(4_267, 1_067_911, 133_489, 133_489),
         split="target",
         metric="hits@20",
+        licence="CC-0 (OGB)",
         protocols=("ogb", "heart", "heart-ours"),
         mapping="mapping/nodeidx2drugid.csv.gz",
-        licence="CC-0 (OGB)",
     ),
     _ogb(
         "collab",
@@ -227,9 +203,9 @@ _SOURCES = (
         LinkCounts(235_868, 1_179_052, 60_084, 46_329, 128),
         split="time",
         metric="hits@50",
+        licence="ODC-BY (OGB)",
         protocols=("ogb", "heart"),
         valid_edges_at_test=True,
-        licence="ODC-BY (OGB)",
     ),
     _ogb(
         "ppa",
@@ -247,7 +223,7 @@ _SOURCES = (
         LinkCounts(2_927_963, 30_387_995, 86_596, 86_596, 128),
         split="time",
         metric="mrr",
-        is_directed=True,
         licence="ODC-BY (OGB)",
+        is_directed=True,
     ),
 )

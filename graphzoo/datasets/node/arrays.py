@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphzoo.datasets.node.build import Parsed, from_masks
+from graphzoo.datasets.node.build import Parsed, from_masks, number_names
 from graphzoo.datasets.node.feature_arrays import csr_tensor
 from graphzoo.datasets.node.splits import NodeSplit
 from graphzoo.errors import DataError
@@ -28,13 +28,7 @@ _Array = np.ndarray[Any, np.dtype[Any]]
 def graph_parts(content: Mapping[str, Any], source: str, class_names: tuple[str, ...] | None) -> Parsed:
     """Features, edges, labels and splits by their customary names (see `node_graph_from_files`).
 
-    Args:
-        content: Arrays or tensors by name.
-        source: File, for messages.
-        class_names: Names of the classes, None for those in the file or those that occur.
-
-    Raises:
-        DataError: something is missing or cannot be used.
+    Without `class_names` the classes are those that the file `source` names, or those that occur.
     """
     parts = {_ALIASES.get(name, name): value for name, value in content.items() if value is not None}
     for needed, remedy in (
@@ -85,13 +79,11 @@ def number_classes(
         KeyError: with the position of a label that is not among `class_names`.
     """
     names = class_order([label for label in labels if label]) if class_names is None else class_names
-    number = {name: position for position, name in enumerate(names)}
-    number[""] = -1
-    try:
-        return torch.tensor([number[label] for label in labels], dtype=torch.int64), names
-    except KeyError:
-        position = next(position for position, label in enumerate(labels) if label not in number)
-        raise KeyError(position) from None
+    number = {name: position for position, name in enumerate(names)} | {"": -1}
+    for position, label in enumerate(labels):
+        if label not in number:
+            raise KeyError(position)
+    return torch.tensor([number[label] for label in labels], dtype=torch.int64), names
 
 
 def _array(value: Any) -> _Array:
@@ -186,7 +178,7 @@ def _labels(
             f"{source}: y[{position}] is {count - 1}, which makes {count:,} classes for {num_nodes:,} nodes\n"
             "  number the classes from 0: y = np.unique(y, return_inverse=True)[1]"
         )
-    return classes, class_names or tuple(str(number) for number in range(count))
+    return classes, class_names or number_names(count)
 
 
 def _multi_label(y: _Array, class_names: tuple[str, ...], source: str) -> tuple[Tensor, tuple[str, ...]]:
@@ -202,7 +194,7 @@ def _multi_label(y: _Array, class_names: tuple[str, ...], source: str) -> tuple[
         )
     if class_names and len(class_names) != y.shape[1]:
         raise DataError(f"{source}: y has {y.shape[1]} labels, there are {len(class_names)} class names")
-    return torch.from_numpy(labels), class_names or tuple(str(number) for number in range(y.shape[1]))
+    return torch.from_numpy(labels), class_names or number_names(y.shape[1])
 
 
 def _splits(parts: Mapping[str, Any], num_nodes: int, source: str) -> dict[str, tuple[NodeSplit, ...]]:

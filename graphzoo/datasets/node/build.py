@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import io
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,22 +12,13 @@ import torch
 from torch import Tensor
 
 from graphzoo.datasets.node.feature_arrays import csr_tensor
+from graphzoo.datasets.node.graph import NodeGraph
 from graphzoo.datasets.node.splits import NodeSplit
-from graphzoo.errors import DataError, reason
+from graphzoo.errors import DataError
 
-__all__ = [
-    "Parsed",
-    "from_masks",
-    "number_names",
-    "read_gzipped",
-    "read_mask_file",
-    "sparse_features",
-    "tidy_edges",
-]
+__all__ = ["Parsed", "from_masks", "number_names", "read_mask_file", "sparse_features", "tidy_edges"]
 
-
-# Far beyond any data set; a small file that unpacks to more is damaged, or meant to fill the memory.
-_MOST_BYTES = 4 << 30
+_Keys = np.ndarray[Any, np.dtype[np.int64]]
 
 
 @dataclass
@@ -46,22 +34,39 @@ class Parsed:
     notices: list[str] = field(default_factory=list)
     feature_names: tuple[str, ...] = ()
 
+    @classmethod
+    def of_arrays(cls, x: Any, edge_index: Any, y: Any, **others: Any) -> Parsed:
+        """From arrays and the classes' numbers, which are their names too if no others are given."""
+        features = x if isinstance(x, Tensor) else torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32))
+        edges, classes = (
+            torch.from_numpy(np.ascontiguousarray(part, dtype=np.int64)) for part in (edge_index, y)
+        )
+        return cls(features, edges, classes, **{"class_names": number_names(int(y.max()) + 1)} | others)
+
+    def to_graph(self, name: str, *, undirected: bool = True, **facts: Any) -> tuple[NodeGraph, list[str]]:
+        """The graph, and one line per thing that was dropped or ignored."""
+        edge_index, notices = tidy_edges(self.edge_index, self.x.size(0), undirected=undirected)
+        graph = NodeGraph(
+            name,
+            self.x,
+            edge_index,
+            self.y,
+            self.class_names,
+            self.node_names,
+            self.splits,
+            feature_names=self.feature_names,
+            **facts,
+        )
+        return graph, [*self.notices, *notices]
+
 
 def tidy_edges(edge_index: Tensor, num_nodes: int, *, undirected: bool = True) -> tuple[Tensor, list[str]]:
-    """Distinct edges without self-loops, sorted by (source, target).
-
-    Args:
-        edge_index: [2, E], any integer type.
-        num_nodes: N.
-        undirected: Whether both directions of every edge are wanted.
+    """Distinct edges without self-loops, sorted by (source, target); both directions of each if `undirected`.
 
     Returns:
         [2, E'], int64, and one line per thing that was dropped.
-
-    Raises:
-        DataError: if an edge names a node outside 0..N-1.
     """
-    edges: np.ndarray[Any, np.dtype[np.int64]] = edge_index.cpu().numpy().astype(np.int64, copy=False)
+    edges: _Keys = edge_index.cpu().numpy().astype(np.int64, copy=False)
     outside = (edges < 0) | (edges >= num_nodes)
     if outside.any():
         edge = int(np.flatnonzero(outside.any(0))[0])
@@ -85,10 +90,10 @@ def tidy_edges(edge_index: Tensor, num_nodes: int, *, undirected: bool = True) -
     return torch.from_numpy(np.stack([distinct // num_nodes, distinct % num_nodes])), notices
 
 
-def _distinct(keys: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _distinct(keys: _Keys) -> _Keys:
     # a sort and one comparison: faster than np.unique, and no copy of a hundred million keys more than needed
     keys = np.sort(keys)
-    distinct: np.ndarray[Any, np.dtype[np.int64]] = keys[np.diff(keys, prepend=-1) != 0]
+    distinct: _Keys = keys[np.diff(keys, prepend=-1) != 0]
     return distinct
 
 
@@ -98,25 +103,6 @@ def from_masks(name: str, masks: Sequence[Sequence[Any]]) -> tuple[NodeSplit, ..
     return tuple(
         NodeSplit(name, index, train, valid, test) for index, (train, valid, test) in enumerate(nodes)
     )
-
-
-def read_gzipped(path: Path) -> bytes:
-    """The content of a file, unpacked if its name ends in .gz.
-
-    Raises:
-        DataError: if it is damaged.
-    """
-    data = path.read_bytes()
-    if path.suffix != ".gz":
-        return data
-    try:
-        with gzip.open(io.BytesIO(data)) as stream:
-            content = stream.read(_MOST_BYTES + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path}: damaged or cut off ({reason(error)}); fetch it again") from error
-    if len(content) > _MOST_BYTES:
-        raise DataError(f"{path}: unpacks to more than {_MOST_BYTES >> 30} GiB; fetch it again")
-    return content
 
 
 def read_mask_file(path: Path) -> list[Any]:

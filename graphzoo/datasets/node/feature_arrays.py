@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,47 +12,33 @@ from torch import Tensor
 
 from graphzoo.datasets.files.arrays import to_bytes
 
-__all__ = ["csr_tensor", "feature_parts", "fingerprint_of", "pack_features", "unpack_features"]
+__all__ = ["csr_tensor", "feature_parts", "pack_features", "unpack_features"]
 
 _Array = np.ndarray[Any, np.dtype[Any]]
 
 # dense features with fewer non-zeros than this share are written as a list of them
 _SPARSE_BELOW = 0.1
-
-
-def fingerprint_of(parts: Iterable[_Array]) -> str:
-    """sha256 of arrays, each with its size before it."""
-    digest = hashlib.sha256()
-    for part in parts:
-        data = np.ascontiguousarray(part).reshape(-1).view(np.uint8)
-        digest.update(data.size.to_bytes(8, "little"))
-        digest.update(data.data)
-    return digest.hexdigest()
+_CSR = ("x_crow", "x_col", "x_values")
 
 
 def feature_parts(x: Tensor) -> list[_Array]:
     """What of features, dense or sparse CSR, enters a fingerprint."""
     layout = to_bytes(f"{x.layout} {list(x.shape)}")
-    if x.layout == torch.sparse_csr:
-        return [
-            layout,
-            x.crow_indices().cpu().numpy().astype("<i8", copy=False),
-            x.col_indices().cpu().numpy().astype("<i8", copy=False),
-            x.values().cpu().numpy().astype("<f4", copy=False),
-        ]
-    return [layout, x.cpu().numpy().astype("<f4", copy=False)]
+    parts = _csr_parts(x) if x.layout == torch.sparse_csr else [x.cpu().numpy()]
+    # numbers of edges and columns, then values
+    kinds = ["<i8", "<i8", "<f4"][-len(parts) :]
+    return [layout, *(part.astype(kind, copy=False) for part, kind in zip(parts, kinds, strict=True))]
+
+
+def _csr_parts(x: Tensor) -> list[_Array]:
+    return [part.cpu().numpy() for part in (x.crow_indices(), x.col_indices(), x.values())]
 
 
 def pack_features(x: Tensor) -> tuple[dict[str, _Array], dict[str, Any]]:
     """Arrays and description of the features; mostly empty dense ones as their non-zeros."""
     shape = list(x.shape)
     if x.layout == torch.sparse_csr:
-        arrays = {
-            "x_crow": x.crow_indices().cpu().numpy(),
-            "x_col": x.col_indices().cpu().numpy(),
-            "x_values": x.values().cpu().numpy(),
-        }
-        return arrays, {"layout": "csr", "shape": shape}
+        return dict(zip(_CSR, _csr_parts(x), strict=True)), {"layout": "csr", "shape": shape}
     dense = np.ascontiguousarray(x.cpu().numpy())
     # by bits, so that a negative zero comes back as one
     filled = dense.view(np.int32) != 0
@@ -67,8 +52,8 @@ def unpack_features(arrays: Mapping[str, _Array], description: Mapping[str, Any]
     """What `pack_features` described."""
     shape = tuple(description["shape"])
     if description["layout"] == "csr":
-        parts = [torch.from_numpy(arrays[key]) for key in ("x_crow", "x_col", "x_values")]
-        return csr_tensor(parts[0], parts[1], parts[2], shape)
+        start, column, values = (torch.from_numpy(arrays[key]) for key in _CSR)
+        return csr_tensor(start, column, values, shape)
     if description["layout"] == "dense":
         return torch.from_numpy(arrays["x"]).reshape(shape)
     dense = np.zeros(shape, dtype=np.float32)

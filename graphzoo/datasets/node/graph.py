@@ -3,43 +3,34 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain, product
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from graphzoo.datasets.files.arrays import (
-    check_fingerprint,
-    reading_arrays,
-    to_bytes,
-    to_text,
-    write_arrays,
-)
-from graphzoo.datasets.node.feature_arrays import (
-    feature_parts,
-    fingerprint_of,
-    pack_features,
-    unpack_features,
-)
+from graphzoo.datasets.files.arrays import Content, StoredGraph, to_bytes, to_text
+from graphzoo.datasets.node.feature_arrays import feature_parts, pack_features, unpack_features
 from graphzoo.datasets.node.splits import PARTS, NodeSplit, draw_split, is_labelled
 from graphzoo.errors import DataError, UsageError, suggestion
 from graphzoo.types import GraphSpec
 
-__all__ = ["METRICS", "NodeGraph", "read_graph", "write_graph"]
+__all__ = ["METRICS", "NodeGraph"]
 
 METRICS = ("accuracy", "roc_auc")
-_FORMAT = 1
 _DRAWN = "random-50-25-25"
+# what a file keeps as plain values
+_PLAIN = ("name", "class_names", "feature_names", "metric", "default_split")
 
 _Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True, eq=False)
-class NodeGraph:
+class NodeGraph(StoredGraph):
     """A graph with node features, labels and named splits.
 
     Args:
@@ -63,6 +54,8 @@ class NodeGraph:
         DataError: if the parts do not fit together.
     """
 
+    _what = "graph"
+
     name: str
     x: Tensor = field(repr=False)
     edge_index: Tensor = field(repr=False)
@@ -76,11 +69,9 @@ class NodeGraph:
     feature_names: tuple[str, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
-        self._check()
+        super().__post_init__()
         if not self.default_split:
             object.__setattr__(self, "default_split", next(iter(self.splits), _DRAWN))
-        if not self.fingerprint:
-            object.__setattr__(self, "fingerprint", self._compute_fingerprint())
 
     def __repr__(self) -> str:
         kind = "labels" if self.is_multi_label else "classes"
@@ -138,34 +129,29 @@ class NodeGraph:
                     f"{self.name}: split {name!r} has the indices 0..{len(fixed) - 1}, got {index}"
                 )
             return fixed[index]
-        drawn = draw_split(self.y, name, index)
-        if drawn is not None:
+        if (drawn := draw_split(self.y, name, index)) is not None:
             return drawn
         known = [*self.splits, _DRAWN, "random-20-per-class"]
         hint = suggestion(name, known) or f"There are: {', '.join(known)} (any shares or number)."
         raise UsageError(f"{self.name}: unknown split {name!r}. {hint}")
 
     def num_splits(self, name: str | None = None) -> int | None:
-        """How many splits of a name there are; None where they are drawn, as many as are asked for.
-
-        Args:
-            name: As for `split`.
-        """
+        """How many splits of a name (as for `split`) there are; None where any number is drawn."""
         fixed = self.splits.get(name or self.default_split)
         return None if fixed is None else len(fixed)
 
     def save(self, path: str | Path) -> None:
         """Write everything into one .npz file without pickle, replacing it at once."""
-        write_graph(self, Path(path))
+        self.write(Path(path))
 
     @classmethod
-    def load(cls, path: str | Path) -> NodeGraph:
+    def load(cls, path: str | Path) -> Self:
         """Read what `save` wrote.
 
         Raises:
             DataError: if the file is missing, damaged, of another format, or does not match its fingerprint.
         """
-        return read_graph(Path(path))[0]
+        return cls.read(Path(path))[0]
 
     def _check(self) -> None:
         num_nodes = self.x.size(0)
@@ -206,71 +192,47 @@ class NodeGraph:
         if self.metric not in METRICS:
             raise DataError(f"{self.name}: metric must be one of {', '.join(METRICS)}, got {self.metric!r}")
         labelled = is_labelled(self.y)
-        for split in (split for group in self.splits.values() for split in group):
+        for split in chain.from_iterable(self.splits.values()):
             _check_split(self.name, split, labelled)
 
-    def _compute_fingerprint(self) -> str:
+    def _parts(self) -> list[_Array]:
         names = json.dumps([self.class_names, self.node_names], ensure_ascii=False)
-        return fingerprint_of(
-            [
-                to_bytes(names),
-                *feature_parts(self.x),
-                self.edge_index.cpu().numpy().astype("<i8", copy=False),
-                self.y.cpu().numpy().astype("<i8" if self.y.ndim == 1 else "<f4", copy=False),
-            ]
-        )
+        return [
+            to_bytes(names),
+            *feature_parts(self.x),
+            self.edge_index.cpu().numpy().astype("<i8", copy=False),
+            self.y.cpu().numpy().astype("<i8" if self.y.ndim == 1 else "<f4", copy=False),
+        ]
 
+    def _content(self) -> Content:
+        arrays, features = pack_features(self.x)
+        index_type = np.int32 if self.num_nodes < 2**31 else np.int64
+        arrays["edge_index"] = self.edge_index.cpu().numpy().astype(index_type)
+        arrays["y"] = self.y.cpu().numpy()
+        arrays["node_names"] = to_bytes(json.dumps(self.node_names, ensure_ascii=False))
+        for name, group in self.splits.items():
+            for split, part in product(group, PARTS):
+                nodes = split.nodes(part).cpu().numpy().astype(index_type)
+                arrays[f"split/{name}/{split.index}/{part}"] = nodes
+        splits = {name: len(group) for name, group in self.splits.items()}
+        return {key: getattr(self, key) for key in _PLAIN} | {"splits": splits, "features": features}, arrays
 
-def write_graph(graph: NodeGraph, path: Path, notices: Sequence[str] = ()) -> None:
-    """Write a graph and what was counted while it was parsed (see `NodeGraph.save`)."""
-    arrays, features = pack_features(graph.x)
-    index_type = np.int32 if graph.num_nodes < 2**31 else np.int64
-    arrays["edge_index"] = graph.edge_index.cpu().numpy().astype(index_type)
-    arrays["y"] = graph.y.cpu().numpy()
-    arrays["node_names"] = to_bytes(json.dumps(graph.node_names, ensure_ascii=False))
-    for name, group in graph.splits.items():
-        for split in group:
-            for part in PARTS:
-                key = f"split/{name}/{split.index}/{part}"
-                arrays[key] = split.nodes(part).cpu().numpy().astype(index_type)
-    meta = {
-        "format": _FORMAT,
-        "name": graph.name,
-        "class_names": graph.class_names,
-        "feature_names": graph.feature_names,
-        "metric": graph.metric,
-        "default_split": graph.default_split,
-        "splits": {name: len(group) for name, group in graph.splits.items()},
-        "features": features,
-        "fingerprint": graph.fingerprint,
-        "notices": list(notices),
-    }
-    write_arrays(path, meta, arrays)
-
-
-def read_graph(path: Path) -> tuple[NodeGraph, list[str]]:
-    """What `write_graph` wrote (see `NodeGraph.load`)."""
-    with reading_arrays(path, _FORMAT, what="graph", written_by="NodeGraph.save") as (meta, arrays):
-        splits = {
-            name: tuple(_read_split(arrays, name, index) for index in range(count))
-            for name, count in meta["splits"].items()
-        }
-        graph = NodeGraph(
-            name=meta["name"],
+    @classmethod
+    def _from_content(cls, meta: Mapping[str, Any], arrays: Mapping[str, _Array]) -> Self:
+        # files of earlier versions have no names of features
+        plain: dict[str, Any] = {key: meta[key] for key in _PLAIN if key in meta}
+        plain |= {key: tuple(value) for key, value in plain.items() if isinstance(value, list)}
+        return cls(
             x=unpack_features(arrays, meta["features"]),
             edge_index=torch.from_numpy(arrays["edge_index"].astype(np.int64)),
             y=torch.from_numpy(arrays["y"]),
-            class_names=tuple(meta["class_names"]),
             node_names=tuple(json.loads(to_text(arrays["node_names"]))),
-            splits=splits,
-            metric=meta["metric"],
-            default_split=meta["default_split"],
-            # files of earlier versions have none
-            feature_names=tuple(meta.get("feature_names", ())),
+            splits={
+                name: tuple(_read_split(arrays, name, index) for index in range(count))
+                for name, count in meta["splits"].items()
+            },
+            **plain,
         )
-        check_fingerprint(path, graph.fingerprint, meta["fingerprint"])
-        notices = list(meta["notices"])
-    return graph, notices
 
 
 def _read_split(arrays: Mapping[str, _Array], name: str, index: int) -> NodeSplit:

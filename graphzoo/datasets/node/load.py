@@ -8,13 +8,14 @@ from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 
-from graphzoo.datasets.files.cache import remember_as
+from graphzoo.datasets.files.cache import remember
 from graphzoo.datasets.files.provide import check_hashes, provide_source_files
-from graphzoo.datasets.node.build import Parsed, tidy_edges
-from graphzoo.datasets.node.graph import NodeGraph, read_graph, write_graph
+from graphzoo.datasets.files.sources import refuse_counts
+from graphzoo.datasets.node.build import Parsed
+from graphzoo.datasets.node.graph import NodeGraph
 from graphzoo.datasets.node.knn import METRICS, knn_graph
 from graphzoo.datasets.node.table import NodeSource, find_node_source
-from graphzoo.errors import DataError, UsageError, check_range
+from graphzoo.errors import UsageError, check_range
 
 __all__ = ["load_node_graph"]
 
@@ -62,7 +63,7 @@ def load_node_graph(
         return _parse(source, files, k, neighbor_metric), []
 
     purpose = f"{source.name}\n{source.reader}\n{source.counts}\n{k} {neighbor_metric}\n{sorted(files)}"
-    return remember_as(list(files.values()), purpose, parse, read_graph, write_graph)
+    return remember(list(files.values()), purpose, NodeGraph, parse)
 
 
 def _parse(source: NodeSource, files: Mapping[str, Path], num_neighbors: int, metric: str) -> NodeGraph:
@@ -72,37 +73,18 @@ def _parse(source: NodeSource, files: Mapping[str, Path], num_neighbors: int, me
     if num_neighbors:
         parsed.edge_index = knn_graph(parsed.x, num_neighbors, metric)
     listed = parsed.edge_index.size(1)
-    edge_index, notices = tidy_edges(parsed.edge_index, parsed.x.size(0))
-    for notice in [*parsed.notices, *notices]:
+    graph, notices = parsed.to_graph(source.name, metric=source.metric, default_split=source.default_split)
+    for notice in notices:
         # oddities of published data are part of it: logged, not warned of
         _log.info("%s: %s", source.name, notice)
     counts = source.counts
     found = {
-        "nodes": (parsed.x.size(0), counts.nodes),
-        "features": (parsed.x.size(1), counts.features),
-        "classes": (len(parsed.class_names), counts.classes),
+        "nodes": (graph.num_nodes, counts.nodes),
+        "features": (graph.x.size(1), counts.features),
+        "classes": (graph.num_classes, counts.classes),
         "listed edges": (listed, counts.listed),
-        "edges": (edge_index.size(1), counts.edges),
+        "edges": (graph.num_edges, counts.edges),
     }
-    if wrong := [
-        f"{what} {number:,}, not {expected:,}"
-        for what, (number, expected) in found.items()
-        if expected and number != expected
-    ]:
-        folder = next((str(path.parent) for path in files.values()), source.name)
-        raise DataError(
-            f"{folder}: not {source.name}: {'; '.join(wrong)}\n"
-            "  delete the files to fetch them again; another version is loaded as your own data (name nodes, "
-            "with a path)"
-        )
-    return NodeGraph(
-        name=source.name,
-        x=parsed.x,
-        edge_index=edge_index,
-        y=parsed.y,
-        class_names=parsed.class_names,
-        node_names=parsed.node_names,
-        splits=parsed.splits,
-        metric=source.metric,
-        default_split=source.default_split,
-    )
+    folder = next((str(path.parent) for path in files.values()), source.name)
+    refuse_counts(folder, source.name, found, own="nodes")
+    return graph

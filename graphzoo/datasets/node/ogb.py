@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from graphzoo.datasets.files.tables import read_bytes
 from graphzoo.datasets.node.build import Parsed, number_names
 from graphzoo.datasets.node.splits import PARTS, NodeSplit
 from graphzoo.errors import DataError
 from graphzoo.system.memory import raise_if_not_the_file
 
-__all__ = ["read_ogb", "read_proteins", "read_table"]
+__all__ = ["mapped_names", "read_ogb", "read_proteins", "read_table"]
 
 _log = logging.getLogger(__name__)
 _Table = np.ndarray[Any, np.dtype[Any]]
@@ -35,15 +36,12 @@ def read_ogb(files: Mapping[str, Path]) -> Parsed:
     edges, num_nodes = _edges(files)
     y = read_table(files["raw/node-label.csv.gz"], np.float32)
     x = read_table(files["raw/node-feat.csv.gz"], np.float32)
-    _check_rows(files, {"raw/node-feat.csv.gz": x, "raw/node-label.csv.gz": y}, num_nodes)
+    _check_rows(files, "raw/node-feat.csv.gz", x, num_nodes)
+    _check_rows(files, "raw/node-label.csv.gz", y, num_nodes)
     classes = np.where(np.isnan(y[:, 0]), -1, y[:, 0]).astype(np.int64)
-    return Parsed(
-        x=torch.from_numpy(x),
-        edge_index=torch.from_numpy(edges),
-        y=torch.from_numpy(classes),
-        class_names=_class_names(files, int(classes.max()) + 1),
-        splits=_splits(files),
-    )
+    count = int(classes.max()) + 1
+    names = mapped_names(files, count, "classes") or number_names(count)
+    return Parsed.of_arrays(x, edges, classes, class_names=names, splits=_splits(files))
 
 
 def read_proteins(files: Mapping[str, Path]) -> Parsed:
@@ -51,8 +49,8 @@ def read_proteins(files: Mapping[str, Path]) -> Parsed:
     edges, num_nodes = _edges(files)
     y = read_table(files["raw/node-label.csv.gz"], np.float32)
     weights = read_table(files["raw/edge-feat.csv.gz"], np.float32)
-    _check_rows(files, {"raw/node-label.csv.gz": y}, num_nodes)
-    _check_rows(files, {"raw/edge-feat.csv.gz": weights}, edges.shape[1])
+    _check_rows(files, "raw/node-label.csv.gz", y, num_nodes)
+    _check_rows(files, "raw/edge-feat.csv.gz", weights, edges.shape[1])
     # an undirected edge belongs to both of its ends
     degree = np.bincount(edges.reshape(-1), minlength=num_nodes)
     x = np.zeros((num_nodes, weights.shape[1]), dtype=np.float32)
@@ -72,28 +70,27 @@ def _edges(files: Mapping[str, Path]) -> tuple[_Table, int]:
     edges = read_table(files["raw/edge.csv.gz"], np.int64)
     num_nodes = int(read_table(files["raw/num-node-list.csv.gz"], np.int64).sum())
     num_edges = int(read_table(files["raw/num-edge-list.csv.gz"], np.int64).sum())
-    _check_rows(files, {"raw/edge.csv.gz": edges}, num_edges)
+    _check_rows(files, "raw/edge.csv.gz", edges, num_edges)
     return np.ascontiguousarray(edges.T), num_nodes
 
 
-def _check_rows(files: Mapping[str, Path], tables: Mapping[str, _Table], expected: int) -> None:
-    for name, table in tables.items():
-        if len(table) != expected:
-            raise DataError(f"{files[name]}: {len(table):,} rows, expected {expected:,}; fetch it again")
+def _check_rows(files: Mapping[str, Path], name: str, table: _Table, expected: int) -> None:
+    if len(table) != expected:
+        raise DataError(f"{files[name]}: {len(table):,} rows, expected {expected:,}; fetch it again")
 
 
-def _class_names(files: Mapping[str, Path], count: int) -> tuple[str, ...]:
+def mapped_names(files: Mapping[str, Path], count: int, what: str) -> tuple[str, ...]:
+    """The names in a table `number,name` in the order of the numbers, behind a header; empty without one."""
     path = next((path for name, path in files.items() if name.startswith("mapping/")), None)
     if path is None:
-        return number_names(count)
-    # a header, then `number,name` in the order of the numbers
-    names = [
-        line.split(",", 1)[1] for line in gzip.decompress(path.read_bytes()).decode().split("\n")[1:] if line
-    ]
-    if len(names) != count:
-        _log.warning("%s: %d names for %d classes, classes are numbered instead", path, len(names), count)
-        return number_names(count)
-    return tuple(names)
+        return ()
+    lines = read_bytes(path).decode().split("\n")[1:]
+    names = tuple(line.rstrip("\r").split(",", 1)[1] for line in lines if line)
+    if len(names) != count or len(set(names)) != count:
+        told = "%s: %d names for %d %s, numbers are used instead"
+        _log.warning(told, path, len(set(names)), count, what)
+        return ()
+    return names
 
 
 def _splits(files: Mapping[str, Path]) -> dict[str, tuple[NodeSplit, ...]]:

@@ -7,6 +7,7 @@ import pickle
 import re
 import zipfile
 from collections.abc import Mapping, Sequence
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphzoo.datasets.files.cache import remember_as
+from graphzoo.datasets.files.cache import find_split, remember
+from graphzoo.datasets.files.text import listing, paths_of, warn
 from graphzoo.datasets.node.arrays import graph_parts
-from graphzoo.datasets.node.build import Parsed, tidy_edges
-from graphzoo.datasets.node.graph import NodeGraph, read_graph, write_graph
+from graphzoo.datasets.node.build import Parsed
+from graphzoo.datasets.node.graph import NodeGraph
 from graphzoo.datasets.node.own_csv import read_tables
 from graphzoo.datasets.node.splits import PARTS, is_labelled
 from graphzoo.errors import DataError, reason
@@ -25,7 +27,7 @@ from graphzoo.system.files import check_growth
 from graphzoo.system.memory import raise_if_not_the_file
 from graphzoo.system.regular_files import open_regular, require_regular
 
-__all__ = ["node_graph_from_files"]
+__all__ = ["node_graph_from_data", "node_graph_from_files"]
 
 _ZIP = b"PK"
 _TABLES = (".csv", ".csv.gz")
@@ -73,15 +75,47 @@ def node_graph_from_files(
         return _parse(files, name, directed=directed, require_labels=require_labels, class_names=names)
 
     purpose = f"own nodes 3\n{name}\n{directed} {require_labels}\n{names}\n{[str(file) for file in files]}"
-    return remember_as(files, purpose, parse, read_graph, write_graph)
+    return remember(files, purpose, NodeGraph, parse)
+
+
+def node_graph_from_data(
+    data: Any,
+    *,
+    name: str = "nodes",
+    directed: bool = False,
+    require_labels: bool = True,
+    class_names: Sequence[str] | None = None,
+) -> NodeGraph:
+    """A graph that is in memory.
+
+    Args:
+        data: A PyG `Data` object, or a mapping with the same names, see `node_graph_from_files`.
+        name: For logs and results.
+        directed: As in `node_graph_from_files`, and so on.
+        require_labels: Whether a graph that cannot be trained on is refused.
+        class_names: Names of the classes in their order.
+
+    Returns:
+        The graph; what was dropped or ignored is told in a `GraphzooDataWarning`.
+
+    Raises:
+        DataError: if something is missing or does not fit together.
+    """
+    content = data if isinstance(data, Mapping) else getattr(data, "to_dict", dict)()
+    if not content:
+        raise DataError(f"{name}: expected a PyG Data object or a mapping, got {type(data).__name__}")
+    parsed = graph_parts(content, name, None if class_names is None else tuple(class_names))
+    graph, notices = parsed.to_graph(name, undirected=not directed)
+    if require_labels:
+        _check_labels(name, parsed)
+    for notice in notices:
+        warn(f"{name}: {notice}")
+    return graph
 
 
 def _find(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> tuple[list[Path], str]:
     """The files to read, and a name for the graph."""
-    paths = [Path(path)] if isinstance(path, str | os.PathLike) else [Path(part) for part in path]
-    for part in paths:
-        if not part.exists():
-            raise DataError(f"{part}: no such file or folder; give {_FORMS}")
+    paths = paths_of(path, _FORMS)
     if len(paths) == 1 and paths[0].is_dir():
         return [_table(paths[0], "nodes"), _table(paths[0], "edges")], paths[0].resolve().name
     if len(paths) == 2 and all(part.name.endswith(_TABLES) for part in paths):
@@ -93,13 +127,9 @@ def _find(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> tu
 
 
 def _table(folder: Path, stem: str) -> Path:
-    paths = [folder / f"{stem}{suffix}" for suffix in _TABLES if (folder / f"{stem}{suffix}").is_file()]
-    if len(paths) == 1:
-        return paths[0]
-    if paths:
-        raise DataError(f"{folder}: both {paths[0].name} and {paths[1].name}; keep one of them")
-    present = ", ".join(sorted(entry.name for entry in folder.iterdir())[:5]) or "nothing"
-    raise DataError(f"{folder}: no {stem}.csv (.gz allowed); it holds {present}")
+    if (path := find_split(folder, stem, _TABLES)) is None:
+        raise DataError(f"{folder}: no {stem}.csv (.gz allowed); it holds {listing(folder)}")
+    return path
 
 
 def _parse(
@@ -114,30 +144,17 @@ def _parse(
     if len(files) == 2:
         parsed = read_tables(files[0], files[1], class_names)
     else:
-        if source.endswith(".npz"):
-            content = _read_npz(files[0])
-            if isinstance(content, NodeGraph):
-                return content, []
-        else:
-            content = _read_torch(files[0])
+        content = _read_npz(files[0]) if source.endswith(".npz") else _read_torch(files[0])
+        if isinstance(content, NodeGraph):
+            return content, []
         parsed = graph_parts(content, source, class_names)
     try:
-        edge_index, notices = tidy_edges(parsed.edge_index, parsed.x.size(0), undirected=not directed)
-        graph = NodeGraph(
-            name=name,
-            x=parsed.x,
-            edge_index=edge_index,
-            y=parsed.y,
-            class_names=parsed.class_names,
-            node_names=parsed.node_names,
-            splits=parsed.splits,
-            feature_names=parsed.feature_names,
-        )
+        graph, notices = parsed.to_graph(name, undirected=not directed)
     except DataError as error:
         raise DataError(f"{source}: {error}") from error
     if require_labels:
         _check_labels(source, parsed)
-    return graph, [f"{source}: {notice}" for notice in [*parsed.notices, *notices]]
+    return graph, [f"{source}: {notice}" for notice in notices]
 
 
 def _check_labels(source: str, parsed: Parsed) -> None:
@@ -160,14 +177,12 @@ def _check_labels(source: str, parsed: Parsed) -> None:
             raise DataError(
                 f"{source}: every label has one value for all nodes: there is nothing to tell apart"
             )
-    for split in (split for group in parsed.splits.values() for split in group):
-        for part in PARTS:
-            if not split.nodes(part).numel():
-                raise DataError(
-                    f"{source}: split {split.index} has no {part} nodes; mark some, or leave all "
-                    "marks out to have "
-                    "random splits drawn"
-                )
+    for split, part in product(chain.from_iterable(parsed.splits.values()), PARTS):
+        if not split.nodes(part).numel():
+            raise DataError(
+                f"{source}: split {split.index} has no {part} nodes; mark some, or leave all marks out to "
+                "have random splits drawn"
+            )
 
 
 def _read_npz(path: Path) -> Mapping[str, Any] | NodeGraph:
@@ -183,7 +198,7 @@ def _read_npz(path: Path) -> Mapping[str, Any] | NodeGraph:
         with open_regular(path) as stream, np.load(stream, allow_pickle=False) as file:
             check_growth(path, path.stat().st_size, sum(part.file_size for part in file.zip.infolist()))
             if "meta" in file.files:
-                return read_graph(path)[0]
+                return NodeGraph.read(path)[0]
             return {name: file[name] for name in file.files}
     except DataError:
         raise
@@ -227,8 +242,8 @@ def _read_torch(path: Path) -> Mapping[str, Any]:
         content = content.to_dict()
     if isinstance(content, Tensor) or not isinstance(content, Mapping):
         raise DataError(
-            f"{path}: holds {type(content).__name__}, expected a PyG Data object or its "
-            "to_dict(); save one graph"
+            f"{path}: holds {type(content).__name__}, expected a PyG Data object or its to_dict(); save one "
+            "graph"
         )
     return content
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,14 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphzoo.datasets.files.lookalikes import lookalikes
-from graphzoo.datasets.kg.triples import clean, read_bytes
+from graphzoo.datasets.files.tables import clean, csv_fields, parse_columns, read_bytes
+from graphzoo.datasets.files.text import lookalikes
 from graphzoo.datasets.node.arrays import number_classes
 from graphzoo.datasets.node.build import Parsed
 from graphzoo.datasets.node.splits import NodeSplit, is_labelled
-from graphzoo.errors import DataError, reason, suggestion
+from graphzoo.errors import DataError, suggestion
 
-__all__ = ["parse_columns", "read_features", "read_tables"]
+__all__ = ["read_features", "read_tables"]
 
 _LABEL = "label"
 _SPLIT = "split"
@@ -40,8 +39,8 @@ def read_tables(nodes: Path, edges: Path, class_names: tuple[str, ...] | None) -
     table, names, labels, features = _read_nodes(nodes)
     if not features:
         raise DataError(
-            f"{nodes}: no column of features beside {', '.join(table)}; without any, give each "
-            "node a constant"
+            f"{nodes}: no column of features beside {', '.join(table)}; without any, give each node a "
+            "constant"
         )
     x = _features(table, features, nodes)
     y, classes = _labels(table, labels, nodes, len(names), class_names)
@@ -64,16 +63,10 @@ def read_tables(nodes: Path, edges: Path, class_names: tuple[str, ...] | None) -
 
 
 def read_features(path: Path) -> tuple[list[str], Tensor | None, list[str]]:
-    """Names and features of nodes from a table such as that of `read_tables`; labels and splits are left out.
-
-    Args:
-        path: The table.
+    """Names and features of nodes from a table such as that of `read_tables`.
 
     Returns:
-        Names, features [N, F] (None without any column of them), and the columns that were left out.
-
-    Raises:
-        DataError: something cannot be used.
+        Names, features [N, F] (None without any), and the columns of labels and splits, which are left out.
     """
     table, names, labels, features = _read_nodes(path)
     left_out = [*labels, *([_SPLIT] if _SPLIT in table else [])]
@@ -107,75 +100,13 @@ def _read(path: Path, *, header: bool = True) -> tuple[_Columns, list[str]]:
     first = data.split(b"\n", 1)[0].decode()
     if not first.strip():
         raise DataError(f"{path}, line 1: expected the names of the columns, got a blank line")
-    names = [name.strip() for name in _split_line(first, path)]
+    names = [name.strip() for name in csv_fields(first, path)]
     if len(names) == 1 and (other := next((mark for mark in ";\t|" if mark in first), None)):
         raise DataError(f"{path}, line 1: the columns are separated by {other!r}; separate them by commas")
     if header and (repeated := [name for name, count in Counter(names).items() if count > 1]):
         raise DataError(f"{path}, line 1: column {repeated[0]!r} occurs twice; rename one")
     keys = names if header else [str(number) for number in range(len(names))]
     return parse_columns(data, path, keys, skipped=int(header)), names
-
-
-def parse_columns(
-    data: bytes, path: Path, keys: Sequence[str], *, skipped: int = 0, delimiter: str = ","
-) -> _Columns:
-    """Columns of strings by name; every line must have as many fields as there are names.
-
-    Args:
-        data: UTF-8 text with LF ends.
-        path: Where it comes from, for messages.
-        keys: Names of the columns.
-        skipped: Lines before the first row.
-        delimiter: One character; quotes mean something only where it is a comma.
-
-    Raises:
-        DataError: naming the first line that is wrong.
-    """
-    # imported here: only reading needs it
-    import pyarrow
-    from pyarrow import csv as arrow_csv
-
-    wrong: list[Any] = []
-
-    def reject(row: Any) -> str:
-        wrong.append(row)
-        return "skip"
-
-    try:
-        table = arrow_csv.read_csv(
-            pyarrow.BufferReader(data + b"\n"),
-            # one thread, or a bad row would not know its number
-            read_options=arrow_csv.ReadOptions(
-                column_names=list(keys), skip_rows=skipped, use_threads=False, block_size=1 << 26
-            ),
-            parse_options=arrow_csv.ParseOptions(
-                delimiter=delimiter,
-                quote_char='"' if delimiter == "," else False,
-                ignore_empty_lines=False,
-                invalid_row_handler=reject,
-            ),
-            convert_options=arrow_csv.ConvertOptions(
-                column_types=dict.fromkeys(keys, pyarrow.string()), strings_can_be_null=False
-            ),
-        )
-    except pyarrow.ArrowException as error:
-        if skipped and data.count(b"\n") < skipped:
-            raise DataError(f"{path}: no rows behind the names of the columns") from error
-        raise DataError(f"{path}: not a readable table ({reason(error)}); check the quotes") from error
-    if wrong:
-        row = wrong[0]
-        raise DataError(
-            f"{path}, line {row.number}: expected {row.expected_columns} columns, got {row.actual_columns} "
-            f"({row.text[:80]!r})" + (f"; {len(wrong):,} such lines" if len(wrong) > 1 else "")
-        )
-    return {key: table.column(position) for position, key in enumerate(keys)}
-
-
-def _split_line(line: str, path: Path) -> list[str]:
-    try:
-        return next(csv.reader([line], strict=True))
-    except csv.Error as error:
-        raise DataError(f"{path}, line 1: {error}; check the quotes") from error
 
 
 def _check_names(names: Sequence[str], path: Path, column: str) -> None:
@@ -204,9 +135,8 @@ def _numbers(column: Any, path: Path, name: str) -> np.ndarray[Any, np.dtype[np.
         text = column[int(bad[0])].as_py()
         problem = "is empty" if not text.strip() else f"is {text!r}"
         raise DataError(
-            f"{path}, line {int(bad[0]) + 2}: feature {name!r} {problem}; features are finite "
-            "numbers: fill or drop "
-            "what is missing, encode words as numbers"
+            f"{path}, line {int(bad[0]) + 2}: feature {name!r} {problem}; features are finite numbers: fill "
+            "or drop what is missing, encode words as numbers"
         )
     numbers: np.ndarray[Any, np.dtype[np.float32]] = values
     return numbers
@@ -285,7 +215,7 @@ def _edges(path: Path, names: Sequence[str], nodes: Path) -> tuple[Tensor, list[
     import pyarrow
     from pyarrow import compute
 
-    first = _split_line(clean(read_bytes(path), str(path)).split(b"\n", 1)[0].decode(), path)
+    first = csv_fields(clean(read_bytes(path), str(path)).split(b"\n", 1)[0].decode(), path)
     header = [name.strip().lower() for name in first]
     has_header = all(end in header for end in _ENDS)
     if not has_header and not (len(first) == 2 and set(first) <= set(names)):

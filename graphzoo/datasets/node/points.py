@@ -5,12 +5,10 @@ from __future__ import annotations
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import torch
 
-from graphzoo.datasets.node.build import Parsed, number_names
+from graphzoo.datasets.node.build import Parsed
 from graphzoo.datasets.node.unpickle import read_pickle
 from graphzoo.errors import DataError, reason
 from graphzoo.system.memory import raise_if_not_the_file
@@ -30,6 +28,7 @@ NEWSGROUPS = (
     "talk.politics.guns",
 )
 _PARTS = ("train", "val", "test")
+_NO_EDGES = np.empty((2, 0), dtype=np.int64)
 
 
 def read_digits(files: Mapping[str, Path]) -> Parsed:
@@ -38,8 +37,7 @@ def read_digits(files: Mapping[str, Path]) -> Parsed:
     from sklearn.datasets import load_digits
 
     pixels, y = load_digits(return_X_y=True)
-    x = torch.from_numpy((pixels / 16.0).astype(np.float32))
-    return Parsed(x, _no_edges(), torch.from_numpy(y.astype(np.int64)), number_names(10))
+    return Parsed.of_arrays(pixels / 16.0, _NO_EDGES, y)
 
 
 def read_newsgroups(files: Mapping[str, Path]) -> Parsed:
@@ -69,9 +67,9 @@ def read_newsgroups(files: Mapping[str, Path]) -> Parsed:
     keys = sorted(texts)
     y = np.array([NEWSGROUPS.index(group) for _, group, _ in keys], dtype=np.int64)
     counts = CountVectorizer(stop_words="english", min_df=0.05).fit_transform(texts[key] for key in keys)
-    features = TfidfTransformer(smooth_idf=False).fit_transform(counts).toarray().astype(np.float32)
+    features = TfidfTransformer(smooth_idf=False).fit_transform(counts).toarray()
     names = tuple(f"{'train' if part == '0' else 'test'}/{group}/{number}" for part, group, number in keys)
-    return Parsed(torch.from_numpy(features), _no_edges(), torch.from_numpy(y), NEWSGROUPS, node_names=names)
+    return Parsed.of_arrays(features, _NO_EDGES, y, class_names=NEWSGROUPS, node_names=names)
 
 
 def read_mini_imagenet(files: Mapping[str, Path]) -> Parsed:
@@ -94,13 +92,5 @@ def read_mini_imagenet(files: Mapping[str, Path]) -> Parsed:
                 f"{path}: expected x_train, y_train, x_val, y_val, x_test, y_test ({reason(error)})"
             ) from error
     classes, numbers = np.unique(y, return_inverse=True)
-    return Parsed(
-        torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32)),
-        _no_edges(),
-        torch.from_numpy(numbers.reshape(-1).astype(np.int64)),
-        tuple(str(label) for label in classes.tolist()),
-    )
-
-
-def _no_edges() -> Any:
-    return torch.empty(2, 0, dtype=torch.int64)
+    names = tuple(str(label) for label in classes.tolist())
+    return Parsed.of_arrays(x, _NO_EDGES, numbers.reshape(-1), class_names=names)

@@ -182,11 +182,7 @@ def per_class_split(
 
 
 def draw_split(y: Tensor, name: str, index: int) -> NodeSplit | None:
-    """The random split of that name, or None if it is not the name of one.
-
-    Raises:
-        ValueError: if its numbers make no sense for the graph.
-    """
+    """The random split of that name, or None if it is not the name of one."""
     if match := _FRACTIONS.fullmatch(name):
         shares = [float(value) / 100 for value in match.groups()]
         return random_split(y, fractions=shares, index=index)

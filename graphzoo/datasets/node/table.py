@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graphzoo.datasets.files.sources import Archive, DataFile, find_row, read_facts
+from graphzoo.datasets.files.sources import Archive, DataFile, FileSource, find_row, with_bases
 
 __all__ = ["Counts", "NodeSource", "find_node_source", "list_node_graphs"]
 
@@ -23,8 +23,6 @@ _GEOM_GCN = (
     f"{_RAW}/graphdml-uiuc-jlu/geom-gcn/master",
 )
 _HETEROPHILOUS = f"{_RAW}/yandex-research/heterophilous-graphs/a431395582e929d88271309716bea4fe24ce6318/data"
-
-
 _DEEZER = (
     f"{_RAW}/benedekrozemberczki/datasets/d6ddac3ad88ff05b40ddbec4a711b7d1f50387a2/deezer_europe",
     f"{_RAW}/benedekrozemberczki/datasets/master/deezer_europe",
@@ -36,6 +34,11 @@ _POKEC = (
     "?id=1dNs5E7BrWJbgcHeQ_zuy5Ozp2tRCWG0y&export=download&confirm=t"
 )
 _OGB = "http://snap.stanford.edu/ogb/data/nodeproppred"
+_NEWS = (
+    "https://ndownloader.figshare.com/files/5975967",
+    "http://qwone.com/~jason/20Newsgroups/20news-bydate.tar.gz",
+)
+_HALF = "random-50-25-25"
 
 
 @dataclass(frozen=True)
@@ -58,41 +61,24 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class NodeSource:
+class NodeSource(FileSource):
     """One row of the table.
 
     Args:
-        name: Name on the command line.
         reader: Module of `graphzoo.datasets.node` and function in it that read the files, "module.function".
-        folder: Folder below the data root.
-        files: What is read; empty for data that a dependency brings along.
         counts: What the graph must have.
-        licence: As stated by the repositories named in the addresses.
-        citation: Where the data set was published.
         metric: What it is judged by.
         default_split: The split taken when none is named; empty: the first fixed one.
-        archive: What the files are fetched in, None if each has its own address.
         num_neighbors: Neighbours of a node, itself included, for data sets without a graph; 0 for others.
-        note: What a user should know.
     """
 
-    name: str
+    _facts = ("graphzoo.datasets.node", "node_files.json")
+
     reader: str
-    folder: str
-    files: tuple[DataFile, ...]
     counts: Counts
-    licence: str
-    citation: str
     metric: str = "accuracy"
     default_split: str = ""
-    archive: Archive | None = None
     num_neighbors: int = 0
-    note: str = ""
-
-    def facts(self, file: DataFile) -> tuple[str | None, int]:
-        """sha256 (None if unknown) and size in bytes (0 if unknown) of a file."""
-        values = read_facts("graphzoo.datasets.node", "node_files.json").get(f"{self.folder}/{file.path}", {})
-        return values.get("sha256"), int(values.get("bytes", 0))
 
 
 def list_node_graphs() -> list[str]:
@@ -110,42 +96,31 @@ def find_node_source(name: str) -> NodeSource:
 
 
 def _planetoid(name: str, folder: str, counts: Counts) -> NodeSource:
-    stem = name.lower()
     raw = ("x", "y", "allx", "ally", "tx", "ty", "graph", "test.index")
-    splits = [f"{stem}_split_0.6_0.2_{index}.npz" for index in range(10)]
+    splits = [f"{name}_split_0.6_0.2_{index}.npz" for index in range(10)]
     return NodeSource(
         name,
-        "planetoid.read_planetoid",
         f"planetoid/{folder}",
-        (
-            *(
-                DataFile(f"raw/ind.{stem}.{part}", tuple(f"{base}/ind.{stem}.{part}" for base in _PLANETOID))
-                for part in raw
-            ),
-            *(
-                DataFile(f"geom-gcn-splits/{file}", tuple(f"{base}/splits/{file}" for base in _GEOM_GCN))
-                for file in splits
-            ),
-        ),
-        counts,
         "MIT (kimiyoung/planetoid); splits: none stated (geom-gcn)",
-        "Yang et al., Revisiting Semi-Supervised Learning with Graph Embeddings, ICML 2016; ten "
-        "splits: Pei et "
-        "al., Geom-GCN, ICLR 2020",
+        "Yang et al., Revisiting Semi-Supervised Learning with Graph Embeddings, ICML 2016; ten splits: "
+        "Pei et al., Geom-GCN, ICLR 2020",
+        with_bases(_PLANETOID, [f"ind.{name}.{part}" for part in raw], "raw/")
+        + with_bases([f"{base}/splits" for base in _GEOM_GCN], splits, "geom-gcn-splits/"),
+        "readers.read_planetoid",
+        counts,
     )
 
 
 def _masked(name: str, folder: str, counts: Counts, metric: str = "accuracy") -> NodeSource:
-    file = f"{folder}.npz"
     return NodeSource(
         name,
-        "masked.read_masked",
         f"heterophilous/{folder}/raw",
-        (DataFile(file, (f"{_HETEROPHILOUS}/{file}",)),),
-        counts,
         "MIT (yandex-research/heterophilous-graphs)",
         "Platonov et al., A Critical Look at the Evaluation of GNNs under Heterophily, ICLR 2023",
-        metric=metric,
+        with_bases([_HETEROPHILOUS], [f"{folder}.npz"]),
+        "readers.read_masked",
+        counts,
+        metric,
     )
 
 
@@ -155,31 +130,28 @@ def _ogb(
     num_bytes: int,
     counts: Counts,
     *,
-    data: tuple[str, ...],
+    data: str,
+    licence: str,
     split: str = "",
-    reader: str = "ogb.read_ogb",
     optional: tuple[str, ...] = (),
+    reader: str = "ogb.read_ogb",
+    citation: str = "Hu et al., Open Graph Benchmark, NeurIPS 2020",
     metric: str = "accuracy",
     default_split: str = "",
-    licence: str,
-    citation: str = "Hu et al., Open Graph Benchmark, NeurIPS 2020",
 ) -> NodeSource:
-    raw = ("edge", "num-node-list", "num-edge-list", "node-label", *data)
-    parts = ("train", "valid", "test") if split else ()
+    paths = [f"raw/{part}.csv.gz" for part in ("edge", "num-node-list", "num-edge-list", "node-label", data)]
+    if split:
+        paths += [f"split/{split}/{part}.csv.gz" for part in ("train", "valid", "test")]
     return NodeSource(
         name,
-        reader,
         f"ogb/ogbn_{archive}",
-        (
-            *(DataFile(f"raw/{part}.csv.gz") for part in raw),
-            *(DataFile(f"split/{split}/{part}.csv.gz") for part in parts),
-            *(DataFile(path, optional=True) for path in optional),
-        ),
-        counts,
         licence,
         citation,
-        metric=metric,
-        default_split=default_split,
+        (*map(DataFile, paths), *(DataFile(path, optional=True) for path in optional)),
+        reader,
+        counts,
+        metric,
+        default_split,
         archive=Archive(f"{_OGB}/{archive}.zip", f"{archive}/", num_bytes),
         note="no content hash is known: archive and counts are checked",
     )
@@ -193,44 +165,39 @@ _SOURCES = (
     _masked("chameleon", "chameleon_filtered", Counts(890, 17_708, 2_325, 5, listed=8_854)),
     NodeSource(
         "actor",
-        "actor.read_actor",
         "actor/raw",
-        (
-            *(
-                DataFile(file, tuple(f"{base}/new_data/film/{file}" for base in _GEOM_GCN))
-                for file in ("out1_node_feature_label.txt", "out1_graph_edges.txt")
-            ),
-            *(
-                DataFile(file, tuple(f"{base}/splits/{file}" for base in _GEOM_GCN))
-                for file in (f"film_split_0.6_0.2_{index}.npz" for index in range(10))
-            ),
-        ),
-        Counts(7_600, 53_318, 932, 5),
         "none stated (graphdml-uiuc-jlu/geom-gcn)",
         "Pei et al., Geom-GCN, ICLR 2020; data of Tang et al., KDD 2009",
+        with_bases(
+            [f"{base}/new_data/film" for base in _GEOM_GCN],
+            ["out1_node_feature_label.txt", "out1_graph_edges.txt"],
+        )
+        + with_bases(
+            [f"{base}/splits" for base in _GEOM_GCN],
+            [f"film_split_0.6_0.2_{index}.npz" for index in range(10)],
+        ),
+        "readers.read_actor",
+        Counts(7_600, 53_318, 932, 5),
         note="the directed edges of the source are stored in both directions, as in published results",
     ),
     NodeSource(
         "deezer",
-        "deezer.read_deezer",
         "deezer_europe/raw",
+        "MIT (benedekrozemberczki/datasets); splits: none stated (CUAI/Non-Homophily-Large-Scale)",
+        "Rozemberczki & Sarkar, Characteristic Functions on Graphs, CIKM 2020; splits: Lim et al., "
+        "NeurIPS 2021",
         (
             DataFile(
                 "deezer_europe_features.json",
                 tuple(f"{base}/deezer_europe_features.json" for base in _DEEZER),
                 (".json.gz",),
             ),
-            *(
-                DataFile(file, tuple(f"{base}/{file}" for base in _DEEZER))
-                for file in ("deezer_europe_edges.csv", "deezer_europe_target.csv")
-            ),
-            DataFile("deezer-europe-splits.npy", (f"{_LINKX}/deezer-europe-splits.npy",)),
+            *with_bases(_DEEZER, ["deezer_europe_edges.csv", "deezer_europe_target.csv"]),
+            *with_bases([_LINKX], ["deezer-europe-splits.npy"]),
         ),
+        "readers.read_deezer",
         Counts(28_281, 185_504, 31_241, 2, listed=92_752),
-        "MIT (benedekrozemberczki/datasets); splits: none stated (CUAI/Non-Homophily-Large-Scale)",
-        "Rozemberczki & Sarkar, Characteristic Functions on Graphs, CIKM 2020; splits: Lim et "
-        "al., NeurIPS 2021",
-        metric="roc_auc",
+        "roc_auc",
     ),
     _masked("tolokers", "tolokers", Counts(11_758, 1_038_000, 10, 2, listed=519_000), "roc_auc"),
     _ogb(
@@ -238,31 +205,31 @@ _SOURCES = (
         "arxiv",
         81_000_000,
         Counts(169_343, 0, 128, 40, listed=1_166_243),
-        data=("node-feat",),
+        data="node-feat",
+        licence="ODC-BY (OGB)",
         split="time",
         optional=("mapping/labelidx2arxivcategeory.csv.gz",),
-        licence="ODC-BY (OGB)",
     ),
     _ogb(
         "ogbn-proteins",
         "proteins",
         216_000_000,
         Counts(132_534, 0, 8, 112, listed=39_561_252),
-        data=("edge-feat",),
+        data="edge-feat",
+        licence="CC-0 (OGB)",
         split="species",
         reader="ogb.read_proteins",
         metric="roc_auc",
-        licence="CC-0 (OGB)",
     ),
     NodeSource(
         "pokec",
-        "linkx.read_linkx",
         "pokec",
-        (DataFile("pokec.mat", (_POKEC,)),),
-        Counts(1_632_803, 0, 65, 2, listed=30_622_564),
         "none stated (CUAI/Non-Homophily-Large-Scale)",
-        "Lim et al., Large Scale Learning on Non-Homophilous Graphs, NeurIPS 2021; data of "
-        "Takac & Zabovsky, 2012",
+        "Lim et al., Large Scale Learning on Non-Homophilous Graphs, NeurIPS 2021; data of Takac & "
+        "Zabovsky, 2012",
+        (DataFile("pokec.mat", (_POKEC,)),),
+        "readers.read_linkx",
+        Counts(1_632_803, 0, 65, 2, listed=30_622_564),
         default_split="random-10-10-80",
         note="no content hash is known: only the counts are checked",
     ),
@@ -271,51 +238,43 @@ _SOURCES = (
         "products",
         1_480_000_000,
         Counts(2_449_029, 0, 100, 47, listed=61_859_140),
-        data=("node-feat",),
-        default_split="random-50-25-25",
+        data="node-feat",
         licence="Amazon licence (OGB)",
         citation="Chiang et al., Cluster-GCN, KDD 2019; the data of ogbn-products of Hu et al., NeurIPS 2020",
+        default_split=_HALF,
     ),
     NodeSource(
         "digits",
-        "points.read_digits",
         "",
-        (),
-        Counts(1_797, 0, 64, 10),
         "BSD-3-Clause (scikit-learn)",
-        "Alpaydin & Kaynak, Optical Recognition of Handwritten Digits, UCI 1998; test part, as "
-        "in scikit-learn",
-        default_split="random-50-25-25",
+        "Alpaydin & Kaynak, Optical Recognition of Handwritten Digits, UCI 1998; test part, as in "
+        "scikit-learn",
+        (),
+        "points.read_digits",
+        Counts(1_797, 0, 64, 10),
+        default_split=_HALF,
         num_neighbors=5,
     ),
     NodeSource(
         "20news",
-        "points.read_newsgroups",
         "20news",
-        (
-            DataFile(
-                "20news-bydate.tar.gz",
-                (
-                    "https://ndownloader.figshare.com/files/5975967",
-                    "http://qwone.com/~jason/20Newsgroups/20news-bydate.tar.gz",
-                ),
-            ),
-        ),
-        Counts(9_607, 0, 0, 10),
         "none stated (J. Rennie)",
         "Lang, NewsWeeder, ICML 1995; ten groups and features as in NodeFormer",
-        default_split="random-50-25-25",
+        (DataFile("20news-bydate.tar.gz", _NEWS),),
+        "points.read_newsgroups",
+        Counts(9_607, 0, 0, 10),
+        default_split=_HALF,
         num_neighbors=5,
     ),
     NodeSource(
         "mini-imagenet",
-        "points.read_mini_imagenet",
         "mini-imagenet",
-        (DataFile("mini_imagenet.pkl", alternatives=(".npz",)),),
-        Counts(18_000, 0, 128, 30),
         "none stated",
         "Vinyals et al., Matching Networks, NeurIPS 2016; features of NodeFormer's authors",
-        default_split="random-50-25-25",
+        (DataFile("mini_imagenet.pkl", alternatives=(".npz",)),),
+        "points.read_mini_imagenet",
+        Counts(18_000, 0, 128, 30),
+        default_split=_HALF,
         num_neighbors=5,
         note="it is in the Google Drive folder that the README of github.com/qitianwu/NodeFormer names",
     ),

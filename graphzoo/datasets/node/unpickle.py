@@ -20,7 +20,6 @@ from graphzoo.system.memory import raise_if_not_the_file
 
 __all__ = ["SparseRows", "read_pickle", "read_pickled_array", "read_torch_file"]
 
-
 # what an old file of torch.save begins with
 _TORCH_MAGIC = 0x1950A86A20F9469CFC6C
 
@@ -33,15 +32,10 @@ class SparseRows:
     indptr: np.ndarray[Any, Any]
     _shape: tuple[int, int]
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
-        return self._shape
-
     def to_dense(self) -> np.ndarray[Any, np.dtype[np.float32]]:
         """[rows, columns], float32; entries named twice are added."""
-        dense = np.zeros(self.shape, dtype=np.float32)
-        rows = np.repeat(np.arange(self.shape[0]), np.diff(self.indptr))
+        dense = np.zeros(self._shape, dtype=np.float32)
+        rows = np.repeat(np.arange(self._shape[0]), np.diff(self.indptr))
         np.add.at(dense, (rows, self.indices), self.data)
         return dense
 
@@ -73,7 +67,7 @@ def _rebuild_tensor(*arguments: Any) -> Any:
     return torch._utils._rebuild_tensor_v2(*arguments)  # type: ignore[no-untyped-call]
 
 
-_ARRAYS: dict[str, Any] = {
+_KNOWN: dict[str, Callable[..., Any]] = {
     "numpy.ndarray": np.ndarray,
     "numpy.dtype": np.dtype,
     # numpy 1 and 2
@@ -86,14 +80,10 @@ _ARRAYS: dict[str, Any] = {
             ("numeric._frombuffer", _from_buffer),
         )
     },
-}
-_MATRICES: dict[str, Any] = {
     **dict.fromkeys(("scipy.sparse.csr.csr_matrix", "scipy.sparse._csr.csr_matrix"), SparseRows),
     "collections.defaultdict": defaultdict,
     "__builtin__.list": list,
     "builtins.list": list,
-}
-_TENSORS: dict[str, Callable[..., Any]] = {
     "torch._utils._rebuild_tensor_v2": _rebuild_tensor,
     "torch.storage._load_from_bytes": _load_storage,
     # a tensor's table of hooks
@@ -101,7 +91,6 @@ _TENSORS: dict[str, Callable[..., Any]] = {
     # how bytes look in a pickle of protocol 2
     "_codecs.encode": lambda text, encoding: text.encode("latin1"),
 }
-_KNOWN = {**_ARRAYS, **_MATRICES, **_TENSORS}
 
 
 class _HasTensors(Exception):
@@ -119,11 +108,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def read_pickle(path: Path) -> Any:
-    """Arrays, sparse matrices, tensors, lists and dictionaries of a pickle, written by Python 2 or 3.
-
-    Raises:
-        DataError: if the file is damaged or asks for anything else.
-    """
+    """Arrays, sparse matrices, tensors, lists and dictionaries of a pickle, written by Python 2 or 3."""
     return _read(path, io.BytesIO(path.read_bytes()))
 
 
@@ -149,9 +134,6 @@ def read_torch_file(path: Path) -> Any:
 
     Neither version of the format is trusted: the pickle in it is read like that of `read_pickle`. torch's
     own careful reader, which does not know numpy's arrays, is only asked for files with tensors.
-
-    Raises:
-        DataError: if the file is damaged or asks for anything else.
     """
     with path.open("rb") as stream:
         # an archive begins like one; `is_zipfile` looks at the end, and raises over some damage there

@@ -5,11 +5,10 @@ Backends: `naive` (chunks of rows in torch, everywhere) and `numba` (the CPU def
 
 from __future__ import annotations
 
-from importlib import import_module
-
 from torch import Tensor
 
-from graphzoo.ops.message_update import naive
+from graphzoo.ops.eager import is_traced, runs_compiled
+from graphzoo.ops.message_update import naive, operator
 from graphzoo.ops.relational_spmm.query_graph import is_query_major
 
 __all__ = ["message_update"]
@@ -18,7 +17,7 @@ __all__ = ["message_update"]
 def message_update(
     z: Tensor, aggregated: Tensor, parameters: tuple[Tensor, ...], *, backend: str | None = None
 ) -> Tensor:
-    """New states of a layer (KnowFormer, Eq. 5 and 6), without keeping its intermediates.
+    """New states [N, B, D] of a layer (KnowFormer, Eq. 5 and 6), differentiable once in every argument.
 
     Args:
         z: States [N, B, D].
@@ -26,20 +25,16 @@ def message_update(
         parameters: alpha [D]; weight [D, D] and bias [D] of the first and of the second linear map; weight
             and bias [D] of the layer normalisation.
         backend: "naive" or "numba"; None chooses by device and type.
-
-    Returns:
-        [N, B, D]; differentiable once in every argument.
     """
     if backend is None:
-        from graphzoo.ops.row_kernels import runs_compiled
-
         backend = "numba" if runs_compiled(z, aggregated, *parameters) else "naive"
     if backend == "naive":
         return naive.message_update(z, aggregated, parameters)
     if is_query_major(z):  # rows are alike: take them as they lie
         turned = message_update(z.transpose(0, 1), aggregated.transpose(0, 1), parameters, backend=backend)
         return turned.transpose(0, 1)
-    updated: Tensor = import_module("graphzoo.ops.message_update.numba").message_update(
-        z, aggregated, parameters
-    )
-    return updated
+    if is_traced(z):
+        return operator.message_update(z, aggregated, parameters)
+    from graphzoo.ops.message_update.numba import message_update as compiled
+
+    return compiled(z, aggregated, parameters)

@@ -20,7 +20,7 @@ from graphzoo.ops.row_kernels import (
 )
 from graphzoo.ops.threads import run_pieces
 
-__all__ = ["message_update"]
+__all__ = ["forward", "gradient", "message_update"]
 
 
 def message_update(z: Tensor, aggregated: Tensor, parameters: tuple[Tensor, ...]) -> Tensor:
@@ -34,45 +34,54 @@ class _MessageUpdate(Function):
     def forward(ctx: Any, z: Tensor, aggregated: Tensor, *parameters: Tensor) -> Tensor:
         z, aggregated = z.contiguous(), aggregated.contiguous()
         ctx.save_for_backward(z, aggregated, *parameters)
-        channels = z.shape[-1]
-        out = torch.empty_like(z)
-        states, sums, target = (x.detach().view(-1, channels).numpy() for x in (z, aggregated, out))
-        alpha, w1, b1, w2, b2, weight, bias = (x.detach().contiguous().numpy() for x in parameters)
-        w1_t, w2_t = np.ascontiguousarray(w1.T), np.ascontiguousarray(w2.T)
-        block = block_rows(channels)
-        bounds = piece_bounds(states.shape[0], block)
-
-        def work(i: int) -> None:
-            _update(
-                states, sums, alpha, w1_t, b1, w2_t, b2, weight, bias, target, bounds[i], bounds[i + 1], block
-            )
-
-        run_pieces(work, len(bounds) - 1)
-        return out
+        return forward(z, aggregated, *parameters)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        z, aggregated, *parameters = ctx.saved_tensors
-        channels = z.shape[-1]
-        grad_z, grad_aggregated = torch.empty_like(z), torch.empty_like(z)
-        tensors = (z, aggregated, grad.contiguous(), grad_z, grad_aggregated)
-        rows = [x.detach().view(-1, channels).numpy() for x in tensors]
-        alpha, w1, b1, w2, b2, weight, _ = (x.detach().contiguous().numpy() for x in parameters)
-        w1_t, w2_t = np.ascontiguousarray(w1.T), np.ascontiguousarray(w2.T)
-        block = block_rows(channels)
-        bounds = piece_bounds(rows[0].shape[0], block)
-        num_pieces = len(bounds) - 1
-        partial = [np.zeros((num_pieces, *x.shape), w1.dtype) for x in parameters]
+        return gradient(grad.contiguous(), *ctx.saved_tensors)
 
-        def work(i: int) -> None:
-            _gradient(
-                *rows, alpha, w1, w1_t, b1, w2, w2_t, b2, weight, *(part[i] for part in partial),
-                bounds[i], bounds[i + 1], block,
-            )  # fmt: skip
 
-        run_pieces(work, num_pieces)
-        return (grad_z, grad_aggregated, *(torch.from_numpy(part.sum(0)) for part in partial))
+def forward(z: Tensor, aggregated: Tensor, *parameters: Tensor) -> Tensor:
+    """New states of contiguous z and aggregated [N, B, D]."""
+    channels = z.shape[-1]
+    out = torch.empty_like(z)
+    states, sums, target = (x.detach().view(-1, channels).numpy() for x in (z, aggregated, out))
+    alpha, w1, b1, w2, b2, weight, bias = (x.detach().contiguous().numpy() for x in parameters)
+    w1_t, w2_t = np.ascontiguousarray(w1.T), np.ascontiguousarray(w2.T)
+    block = block_rows(channels)
+    bounds = piece_bounds(states.shape[0], block)
+
+    def work(i: int) -> None:
+        _update(
+            states, sums, alpha, w1_t, b1, w2_t, b2, weight, bias, target, bounds[i], bounds[i + 1], block
+        )
+
+    run_pieces(work, len(bounds) - 1)
+    return out
+
+
+def gradient(grad: Tensor, z: Tensor, aggregated: Tensor, *parameters: Tensor) -> tuple[Tensor, ...]:
+    """Gradients of the arguments of `forward`; all contiguous."""
+    channels = z.shape[-1]
+    grad_z, grad_aggregated = torch.empty_like(z), torch.empty_like(z)
+    tensors = (z, aggregated, grad, grad_z, grad_aggregated)
+    rows = [x.detach().view(-1, channels).numpy() for x in tensors]
+    alpha, w1, b1, w2, b2, weight, _ = (x.detach().contiguous().numpy() for x in parameters)
+    w1_t, w2_t = np.ascontiguousarray(w1.T), np.ascontiguousarray(w2.T)
+    block = block_rows(channels)
+    bounds = piece_bounds(rows[0].shape[0], block)
+    num_pieces = len(bounds) - 1
+    partial = [np.zeros((num_pieces, *x.shape), w1.dtype) for x in parameters]
+
+    def work(i: int) -> None:
+        _gradient(
+            *rows, alpha, w1, w1_t, b1, w2, w2_t, b2, weight, *(part[i] for part in partial),
+            bounds[i], bounds[i + 1], block,
+        )  # fmt: skip
+
+    run_pieces(work, num_pieces)
+    return (grad_z, grad_aggregated, *(torch.from_numpy(part.sum(0)) for part in partial))
 
 
 @jit

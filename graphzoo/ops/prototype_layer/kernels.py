@@ -88,13 +88,8 @@ def _unit_heads_gradient(
 @jit
 def _four(states: Any, block: int) -> Any:
     """Scratch: four times the rows of a block."""
-    shape = (block, states.shape[1])
-    return (
-        np.empty(shape, states.dtype),
-        np.empty(shape, states.dtype),
-        np.empty(shape, states.dtype),
-        np.empty(shape, states.dtype),
-    )
+    shape, dtype = (block, states.shape[1]), states.dtype
+    return np.empty(shape, dtype), np.empty(shape, dtype), np.empty(shape, dtype), np.empty(shape, dtype)
 
 
 @jit
@@ -281,22 +276,9 @@ def attend_gradient(
         n = min(block, num_nodes - start)
         for b in range(first, last):
             _attention(
-                states,
-                value,
-                grid,
-                arrays,
-                blocks,
-                blocks_t,
-                start,
-                n,
-                b,
-                s,
-                q,
-                attended,
-                spread,
-                total,
-                heads,
-            )
+                states, value, grid, arrays, blocks, blocks_t, start, n, b,
+                s, q, attended, spread, total, heads,
+            )  # fmt: skip
             _add_skip(attended, skip, grid, start, n, b, a)
             _feed_forward(arrays, masks, start, n, b, x, hidden, a, unit1, std1, bits)
             normalize_rows(a, unit2, std2, n)

@@ -5,6 +5,7 @@ Queries are independent but for the parameters' gradients, so the threads share 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,11 @@ from torch.autograd.function import Function, once_differentiable
 
 from graphzoo.ops.prototype_layer import kernels
 from graphzoo.ops.prototype_layer.dropout import RowDropout
-from graphzoo.ops.relational_spmm.query_graph import is_query_major, to_query_major
+from graphzoo.ops.relational_spmm.query_graph import arranged, is_query_major
 from graphzoo.ops.row_kernels import block_rows
 from graphzoo.ops.threads import run_pieces
 
-__all__ = ["prototype_layer"]
+__all__ = ["attend", "attend_gradient", "masks", "prototype_layer", "sums", "sums_gradient"]
 
 # Parts that threads take one by one; fixed, so that partial sums add up in one order whatever the threads.
 _MAX_PIECES = 16
@@ -26,6 +27,7 @@ _MAX_PIECES = 16
 _MAX_ENTITIES = 160
 
 _Array = np.ndarray[Any, np.dtype[Any]]
+_Masks = tuple[_Array, _Array, np.int16, Any]
 
 
 def prototype_layer(
@@ -55,41 +57,16 @@ class _Sums(Function):
     def forward(
         ctx: Any, states: Tensor, value: Tensor, weight: Tensor, bias: Tensor, num_heads: int
     ) -> tuple[Tensor, ...]:
-        states, value = _arranged(states, states), _arranged(value, states)
+        states, value = arranged(states, states), arranged(value, states)
         ctx.save_for_backward(states, value, weight, bias)
         ctx.num_heads = num_heads
-        _, num_queries, channels = states.shape
-        sums = (
-            states.new_zeros(num_queries, channels),
-            states.new_zeros(num_queries, channels, channels),
-            states.new_zeros(num_queries, channels),
-        )
-        rows, settings = _rows(states, value), _settings(states, num_heads)
-        w, b = _arrays(weight, bias)
-        w_t, outputs = _transposed(w), _arrays(*sums)
-
-        def work(first: int, last: int, piece: int) -> None:
-            kernels.sums(*rows, w_t, b, *outputs, *settings, first, last)
-
-        _share_out(work, num_queries)
-        return sums
+        return sums(states, value, weight, bias, num_heads)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         states, value, weight, bias = ctx.saved_tensors
-        grad_rows = torch.empty_like(states), torch.empty_like(value)
-        partial = _partial(_num_pieces(states.shape[1]), (weight, bias))
-        rows, settings = _rows(states, value), _settings(states, ctx.num_heads)
-        w, b = _arrays(weight, bias)
-        w_t, given, outputs = _transposed(w), _arrays(*grads), _rows(*grad_rows)
-
-        def work(first: int, last: int, piece: int) -> None:
-            parts = [part[piece] for part in partial]
-            kernels.sums_gradient(*rows, w, w_t, b, *given, *outputs, *parts, *settings, first, last)
-
-        _share_out(work, states.shape[1])
-        return (*grad_rows, *(torch.from_numpy(part.sum(0)) for part in partial), None)
+        return *sums_gradient(grads, states, value, weight, bias, ctx.num_heads), None
 
 
 class _Attend(Function):
@@ -105,57 +82,118 @@ class _Attend(Function):
         skip: Tensor | None,
         *shared: Tensor,
     ) -> Tensor:
-        states, value = _arranged(states, states), _arranged(value, states)
-        # None of the loops reads a skip or a mask of length 0.
-        skip_rows = states.new_empty(0, *states.shape[1:]) if skip is None else _arranged(skip, states)
-        ctx.save_for_backward(states, value, skip_rows, *shared)
-        ctx.num_heads, ctx.has_skip = num_heads, skip is not None
-        ctx.masks = _masks(dropout, states)
-        out = torch.empty_like(states)
-        rows, arrays = _rows(states, value, skip_rows), _parameters(shared, num_heads)
-        (target,) = _rows(out)
-        settings = _settings(states, num_heads)
-
-        def work(first: int, last: int, piece: int) -> None:
-            kernels.attend(*rows, target, arrays, ctx.masks, *settings, first, last)
-
-        _share_out(work, states.shape[1])
-        return out
+        states, value = arranged(states, states), arranged(value, states)
+        skip = None if skip is None else arranged(skip, states)
+        ctx.save_for_backward(states, value, skip, *shared)
+        ctx.num_heads, ctx.masks = num_heads, masks(dropout, states)
+        return attend(states, value, skip, shared, num_heads, ctx.masks)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        states, value, skip_rows, *shared = ctx.saved_tensors
-        grad_rows = [torch.empty_like(x) for x in (states, value, skip_rows)]
-        weight, bias, key_sum, product, value_sum, *parameters = shared
-        grad_sums = [torch.zeros_like(x) for x in (key_sum, product, value_sum)]
-        partial = _partial(_num_pieces(states.shape[1]), (weight, bias, *parameters))
-        rows, outputs = _rows(states, value, skip_rows, _arranged(grad, states)), _rows(*grad_rows)
-        arrays, sums = _parameters(shared, ctx.num_heads), _arrays(*grad_sums)
-        settings = _settings(states, ctx.num_heads)
+        states, value, skip, *shared = ctx.saved_tensors
+        grad = arranged(grad, states)
+        return None, None, *attend_gradient(grad, states, value, skip, shared, ctx.num_heads, ctx.masks)
 
-        def work(first: int, last: int, piece: int) -> None:
-            parts = tuple(part[piece] for part in partial)
-            kernels.attend_gradient(
-                *rows, *outputs, arrays, tuple(sums), parts, ctx.masks, *settings, first, last
-            )
 
-        _share_out(work, states.shape[1])
-        grad_sums[1] *= _inside_heads(product, ctx.num_heads)
-        by_weights = [torch.from_numpy(part.sum(0)) for part in partial]
-        grad_skip = grad_rows[2] if ctx.has_skip else None
-        return (
-            None, None, *grad_rows[:2], grad_skip, *by_weights[:2], *grad_sums, *by_weights[2:],
-        )  # fmt: skip
+# The arrays' work: rows come arranged alike, as `arranged` does it.
+
+
+def sums(states: Tensor, value: Tensor, weight: Tensor, bias: Tensor, num_heads: int) -> tuple[Tensor, ...]:
+    """See `_Sums`."""
+    _, num_queries, channels = states.shape
+    found = (
+        states.new_zeros(num_queries, channels),
+        states.new_zeros(num_queries, channels, channels),
+        states.new_zeros(num_queries, channels),
+    )
+    rows, settings = _rows(states, value), _settings(states, num_heads)
+    w, b = _arrays(weight, bias)
+    w_t, outputs = _transposed(w), _arrays(*found)
+
+    def work(first: int, last: int, piece: int) -> None:
+        kernels.sums(*rows, w_t, b, *outputs, *settings, first, last)
+
+    _share_out(work, num_queries)
+    return found
+
+
+def sums_gradient(
+    grads: tuple[Tensor, ...], states: Tensor, value: Tensor, weight: Tensor, bias: Tensor, num_heads: int
+) -> tuple[Tensor, ...]:
+    """Gradients of the tensors that `sums` takes."""
+    grad_rows = torch.empty_like(states), torch.empty_like(value)
+    partial = _partial(_num_pieces(states.shape[1]), (weight, bias))
+    rows, settings = _rows(states, value), _settings(states, num_heads)
+    w, b = _arrays(weight, bias)
+    w_t, given, outputs = _transposed(w), _arrays(*grads), _rows(*grad_rows)
+
+    def work(first: int, last: int, piece: int) -> None:
+        parts = [part[piece] for part in partial]
+        kernels.sums_gradient(*rows, w, w_t, b, *given, *outputs, *parts, *settings, first, last)
+
+    _share_out(work, states.shape[1])
+    return (*grad_rows, *(torch.from_numpy(part.sum(0)) for part in partial))
+
+
+def attend(
+    states: Tensor,
+    value: Tensor,
+    skip: Tensor | None,
+    shared: Sequence[Tensor],
+    num_heads: int,
+    masks: _Masks,
+) -> Tensor:
+    """See `_Attend`; `shared` are the weights of the queries, the sums and the other parameters."""
+    out = torch.empty_like(states)
+    rows, arrays = _rows(states, value, _some_skip(skip, states)), _parameters(shared, num_heads)
+    (target,) = _rows(out)
+    settings = _settings(states, num_heads)
+
+    def work(first: int, last: int, piece: int) -> None:
+        kernels.attend(*rows, target, arrays, masks, *settings, first, last)
+
+    _share_out(work, states.shape[1])
+    return out
+
+
+def attend_gradient(
+    grad: Tensor,
+    states: Tensor,
+    value: Tensor,
+    skip: Tensor | None,
+    shared: Sequence[Tensor],
+    num_heads: int,
+    masks: _Masks,
+) -> tuple[Tensor | None, ...]:
+    """Gradients of the tensors that `attend` takes, None for a skip that is not there."""
+    skip_rows = _some_skip(skip, states)
+    grad_rows = [torch.empty_like(x) for x in (states, value, skip_rows)]
+    weight, bias, key_sum, product, value_sum, *parameters = shared
+    grad_sums = [torch.zeros_like(x) for x in (key_sum, product, value_sum)]
+    partial = _partial(_num_pieces(states.shape[1]), (weight, bias, *parameters))
+    rows, outputs = _rows(states, value, skip_rows, grad), _rows(*grad_rows)
+    arrays, sums = _parameters(shared, num_heads), _arrays(*grad_sums)
+    settings = _settings(states, num_heads)
+
+    def work(first: int, last: int, piece: int) -> None:
+        parts = tuple(part[piece] for part in partial)
+        kernels.attend_gradient(*rows, *outputs, arrays, tuple(sums), parts, masks, *settings, first, last)
+
+    _share_out(work, states.shape[1])
+    grad_sums[1] *= _inside_heads(product, num_heads)
+    by_weights = [torch.from_numpy(part.sum(0)) for part in partial]
+    grad_skip = None if skip is None else grad_rows[2]
+    return (*grad_rows[:2], grad_skip, *by_weights[:2], *grad_sums, *by_weights[2:])
+
+
+def _some_skip(skip: Tensor | None, states: Tensor) -> Tensor:
+    """None of the loops reads a skip or a mask of length 0."""
+    return states.new_empty(0, *states.shape[1:]) if skip is None else skip
 
 
 def _arrays(*tensors: Tensor) -> list[_Array]:
     return [tensor.detach().contiguous().numpy() for tensor in tensors]
-
-
-def _arranged(x: Tensor, like: Tensor) -> Tensor:
-    """`x` node by node or query by query in memory, as `like` is; see `QueryGraph`."""
-    return to_query_major(x) if is_query_major(like) else x.contiguous()
 
 
 def _rows(*tensors: Tensor) -> list[_Array]:
@@ -174,7 +212,7 @@ def _inside_heads(product: Tensor, num_heads: int) -> Tensor:
     return (head[:, None] == head).to(product.dtype)
 
 
-def _parameters(shared: tuple[Tensor, ...] | list[Tensor], num_heads: int) -> tuple[_Array, ...]:
+def _parameters(shared: Sequence[Tensor], num_heads: int) -> tuple[_Array, ...]:
     """The kernel's parameters: each weight followed by its transpose, products cut to their heads."""
     shared = [*shared[:3], shared[3] * _inside_heads(shared[3], num_heads), *shared[4:]]
     weight, bias, key_sum, product, value_sum, n1w, n1b, w1, b1, w2, b2, n2w, n2b = _arrays(*shared)
@@ -184,7 +222,8 @@ def _parameters(shared: tuple[Tensor, ...] | list[Tensor], num_heads: int) -> tu
     )  # fmt: skip
 
 
-def _masks(dropout: RowDropout | None, states: Tensor) -> tuple[_Array, _Array, np.int16, Any]:
+def masks(dropout: RowDropout | None, states: Tensor) -> _Masks:
+    """What the loops draw dropout from."""
     number = states.detach().numpy().dtype.type
     if dropout is None:
         empty = np.zeros((states.shape[1], 0), np.uint64)

@@ -1,6 +1,4 @@
-r"""Relational SpMM: messages of typed edges, multiplied and summed without being stored.
-
-.. math:: \mathrm{out}_v = \sum_{(u, r, v) \in E} x_u \circ \mathrm{relation}_r
+"""Relational SpMM: messages of typed edges, multiplied and summed without being stored.
 
 Backends, chosen by device unless named: `numba` on the CPU, `triton` on CUDA, `naive` (the equation, any
 device) and `scatter` (torch-scatter). All agree in output and in both gradients.
@@ -15,7 +13,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from graphzoo.ops.relational_spmm import naive
+from graphzoo.ops.eager import is_traced, needs_plain_operators
+from graphzoo.ops.relational_spmm import naive, operator
 from graphzoo.ops.relational_spmm.function import RelationalSpMM
 from graphzoo.ops.relational_spmm.graph import RelationalGraph
 from graphzoo.ops.relational_spmm.query_graph import QueryGraph
@@ -44,8 +43,8 @@ def relational_spmm(
     Args:
         x: Node states, [N, \*F], float32, float64, bfloat16 or float16; halves are summed in float32.
         relation: Relation vectors, [R, \*F], dtype and device of `x`.
-        graph: Edges, on the device of `x`. With a `QueryGraph` every query has edges of its own: `x` is
-            [K, B, \*F], `relation` [R, B, \*F], and there is no mask.
+        graph: Edges, on the device of `x`. With a `QueryGraph`, `x` is [K, B, \*F], `relation` [R, B, \*F]
+            and there is no mask.
         edge_mask: True for edges that count, [E], bool, in the order of `graph.edge_index`; all by default.
         backend: "naive", "numba", "triton" or "scatter"; default by device.
 
@@ -67,24 +66,23 @@ def relational_spmm(
     backend = _choose(backend, x.device)
     if backend == "naive":
         return naive.relational_spmm(x, relation, graph, edge_mask)
-    segment_products = import_module(f"graphzoo.ops.relational_spmm.{backend}").segment_products
-    dtype = x.dtype
+    shape, dtype = x.shape, x.dtype
     if backend != "triton" and dtype in (torch.bfloat16, torch.float16):
         x, relation = x.float(), relation.float()
-    size = math.prod(x.shape[1:])
-    flat: Tensor = RelationalSpMM.apply(  # type: ignore[no-untyped-call]
-        x.reshape(x.shape[0], size).contiguous(),
-        relation.reshape(relation.shape[0], size).contiguous(),
-        graph,
-        None if edge_mask is None else edge_mask.contiguous(),
-        segment_products,
-    )
-    return flat.reshape(x.shape).to(dtype)
+    size = math.prod(shape[1:])
+    x, relation = (part.reshape(part.shape[0], size).contiguous() for part in (x, relation))
+    edge_mask = None if edge_mask is None else edge_mask.contiguous()
+    if is_traced(x):
+        flat = operator.relational_spmm(x, relation, graph, edge_mask, backend)
+    else:
+        segment_products = import_module(f"graphzoo.ops.relational_spmm.{backend}").segment_products
+        flat = RelationalSpMM.apply(x, relation, graph, edge_mask, segment_products)  # type: ignore[no-untyped-call]
+    return flat.reshape(shape).to(dtype)
 
 
 def _choose(backend: Backend | None, device: torch.device) -> Backend:
-    if torch.compiler.is_exporting():
-        return "naive"  # an exported program holds torch's own operations only
+    if needs_plain_operators():
+        return "naive"
     if backend is None:
         usual: dict[str, Backend] = {"cpu": "numba", "cuda": "triton"}
         return usual.get(device.type, "naive")

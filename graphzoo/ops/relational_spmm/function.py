@@ -13,12 +13,15 @@ __all__ = ["RelationalSpMM", "SegmentProducts"]
 
 
 class SegmentProducts(Protocol):
-    """A backend: `out[s] = sum of a[first[e]] * b[second[e]]` over the kept edges e of segment s."""
+    """A backend: `out[s] = sum of a[first[e]] * b[second[e]]` over the kept edges e of segment s.
+
+    Segments are those of `graph.ordering(segment)`; a and b are contiguous [., F].
+    """
 
     def __call__(
         self, graph: RelationalGraph, segment: Segment, a: Tensor, b: Tensor, edge_mask: Tensor | None
     ) -> Tensor:
-        """Sum over segments of `graph.ordering(segment)`; a and b are contiguous [., F]."""
+        """[S, F]."""
 
 
 class RelationalSpMM(Function):

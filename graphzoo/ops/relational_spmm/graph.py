@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Literal, NamedTuple
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
 
-__all__ = [
-    "Ordering",
-    "RelationalGraph",
-    "Segment",
-    "check_index_tensor",
-    "check_bounds",
-]
+__all__ = ["Ordering", "RelationalGraph", "Segment", "check_edges", "graph_of"]
 
 Segment = Literal["target", "source", "relation"]
 
@@ -21,35 +17,33 @@ Segment = Literal["target", "source", "relation"]
 class Ordering(NamedTuple):
     """Edges grouped into segments (rows of a CSR matrix), with the two operand rows each edge multiplies.
 
-    `out[s] = sum(a[first[e]] * b[second[e]] for e in segment s)` is the op and both of its gradients, by
-    which columns of the edge list play the parts of segment, first and second.
+    `out[s] = sum(a[first[e]] * b[second[e]] for e in segment s)` is the op and both of its gradients.
     """
 
     offsets: Tensor
-    """Where each segment begins, [S + 1], int32 (int64 from 2**31 edges on)."""
+    """Where each segment begins, [S + 1]; this and the following are int32, int64 from 2**31 edges on."""
     first: Tensor
-    """Row of the first operand of each edge, [E], like offsets."""
+    """Row of the first operand of each edge, [E]."""
     second: Tensor
-    """Row of the second operand of each edge, [E], like offsets."""
+    """Row of the second operand, [E]."""
     position: Tensor
-    """Position of the edge in the order given by the user, [E], like offsets: where its mask entry is."""
+    """Position of the edge in the order given by the user, [E]: where its mask entry is."""
     longest: int
     """Edges of the longest segment: how unevenly segments can share out the work."""
 
     def to(self, device: torch.device | str) -> Ordering:
         """The same ordering on another device."""
-        offsets, first, second, position = (tensor.to(device) for tensor in self[:4])
-        return Ordering(offsets, first, second, position, self.longest)
+        return Ordering._make([*(tensor.to(device) for tensor in self[:4]), self.longest])
 
 
 class RelationalGraph:
-    """Typed directed edges, validated once and sorted once per ordering and graph.
+    """Typed directed edges, validated once and sorted once per ordering.
 
     Sorting is stable and lazy: by target at the first forward pass, by source and by relation at the first
-    backward pass. The tensors given are kept, not copied, and must not be changed afterwards.
+    backward pass. The tensors are kept, not copied, and must not be changed afterwards.
 
     Args:
-        edge_index: Source and target of every edge, [2, E], int64 or int32; `edge_index[0]` is the source.
+        edge_index: Source and target of every edge, [2, E], int64 or int32.
         edge_type: Relation of every edge, [E], int64 or int32.
         num_nodes: N; nodes without edges are fine.
         num_relations: R, the number of edge types, inverse relations included.
@@ -65,13 +59,8 @@ class RelationalGraph:
         for name, count in (("num_nodes", num_nodes), ("num_relations", num_relations)):
             if not isinstance(count, int) or isinstance(count, bool) or count < 0:
                 raise ValueError(f"{name} must be a whole number of at least 0, got {count!r}")
-        check_index_tensor("edge_index", edge_index)
-        check_index_tensor("edge_type", edge_type)
-        if edge_index.dim() != 2 or edge_index.shape[0] != 2:
-            raise ValueError(
-                f"edge_index must have shape [2, num_edges], got {list(edge_index.shape)}"
-                + ("; transpose it" if edge_index.dim() == 2 and edge_index.shape[1] == 2 else "")
-            )
+        check_edges(edge_index, num_nodes)
+        _check_index_tensor("edge_type", edge_type)
         if edge_type.dim() != 1 or edge_type.shape[0] != edge_index.shape[1]:
             raise ValueError(
                 f"edge_type must have shape [{edge_index.shape[1]}], one relation per edge of edge_index, "
@@ -81,14 +70,11 @@ class RelationalGraph:
             raise ValueError(
                 f"edge_index is on {edge_index.device}, but edge_type on {edge_type.device}; move one of them"
             )
-        check_bounds("edge_index[0]", edge_index[0], "num_nodes", num_nodes)
-        check_bounds("edge_index[1]", edge_index[1], "num_nodes", num_nodes)
-        check_bounds("edge_type", edge_type, "num_relations", num_relations)
-        self.edge_index = edge_index
-        self.edge_type = edge_type
-        self.num_nodes = num_nodes
-        self.num_relations = num_relations
+        _check_bounds("edge_type", edge_type, "num_relations", num_relations)
+        self.edge_index, self.edge_type = edge_index, edge_type
+        self.num_nodes, self.num_relations = num_nodes, num_relations
         self._orderings: dict[Segment, Ordering] = {}
+        self._remember()
 
     @classmethod
     def unchecked(
@@ -99,7 +85,13 @@ class RelationalGraph:
         graph.edge_index, graph.edge_type = edge_index, edge_type
         graph.num_nodes, graph.num_relations = num_nodes, num_relations
         graph._orderings = {}
+        graph._remember()
         return graph
+
+    def _remember(self) -> None:
+        """Let `graph_of` find the graph by its tensors."""
+        if not torch.compiler.is_compiling():
+            _alive[id(self.edge_index), id(self.edge_type)] = self
 
     @property
     def num_edges(self) -> int:
@@ -122,9 +114,9 @@ class RelationalGraph:
         return moved
 
     def ordering(self, segment: Segment) -> Ordering:
-        """Edges by target, with operands source and relation, by source (target, relation) or by relation.
+        """Edges by target, with operands source and relation; by source (target, relation); or by relation.
 
-        These serve the forward pass, the gradient in x and that in relation (operands source, target).
+        They serve the forward pass, the gradient in x and that in relation (operands source, target).
         """
         if segment not in self._orderings:
             columns = {"source": self.edge_index[0], "target": self.edge_index[1], "relation": self.edge_type}
@@ -154,27 +146,59 @@ def _order(segment: Tensor, first: Tensor, second: Tensor, num_segments: int) ->
     offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
     # Half the bytes per edge: indices travel through the same caches as the states.
     dtype = torch.int32 if max(segment.numel(), num_segments) < 2**31 else torch.int64
-    return Ordering(
-        offsets.to(dtype),
-        first[order].to(dtype).contiguous(),
-        second[order].to(dtype).contiguous(),
-        order.to(dtype),
-        int(counts.max()) if num_segments else 0,
-    )
+    columns = [part.to(dtype) for part in (offsets, first[order], second[order], order)]
+    return Ordering._make([*columns, int(counts.max()) if num_segments else 0])
 
 
-def check_index_tensor(name: str, tensor: Tensor) -> None:
-    """Refuse, by a `ValueError` that names it, what is not a tensor of integers."""
+_alive: WeakValueDictionary[tuple[int, int], RelationalGraph] = WeakValueDictionary()
+# Graphs of programs that were given no `RelationalGraph`, with the versions of their tensors.
+_made: deque[tuple[RelationalGraph, tuple[int, ...]]] = deque(maxlen=2)
+
+
+def graph_of(edge_index: Tensor, edge_type: Tensor, num_nodes: int, num_relations: int) -> RelationalGraph:
+    """The graph that has these very tensors, with its orderings; or a new one, kept for the next calls.
+
+    For operators, which take tensors alone.
+    """
+    tensors, sizes = (edge_index, edge_type), (num_nodes, num_relations)
+    versions = tuple(0 if x.is_inference() else int(x._version) for x in tensors)
+    found = _alive.get((id(edge_index), id(edge_type)))
+    if found is not None and not any(found is graph for graph, _ in _made):
+        return found
+    for graph, then in _made:
+        same = graph.edge_index is edge_index and graph.edge_type is edge_type and then == versions
+        if same and (graph.num_nodes, graph.num_relations) == sizes:
+            return graph
+    graph = RelationalGraph(edge_index, edge_type, num_nodes, num_relations)
+    _made.append((graph, versions))
+    return graph
+
+
+def check_edges(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
+    """Source and target of every edge, int64, [E] each.
+
+    Raises:
+        ValueError: for a wrong shape or dtype, or a node out of range.
+    """
+    _check_index_tensor("edge_index", edge_index)
+    if edge_index.dim() != 2 or edge_index.shape[0] != 2:
+        raise ValueError(
+            f"edge_index must have shape [2, num_edges], got {list(edge_index.shape)}"
+            + ("; transpose it" if edge_index.dim() == 2 and edge_index.shape[1] == 2 else "")
+        )
+    for row in (0, 1):
+        _check_bounds(f"edge_index[{row}]", edge_index[row], "num_nodes", num_nodes)
+    return edge_index[0].long(), edge_index[1].long()
+
+
+def _check_index_tensor(name: str, tensor: Tensor) -> None:
     if not isinstance(tensor, Tensor):
         raise ValueError(f"{name} must be a torch.Tensor, got {type(tensor).__name__}")
     if tensor.dtype not in (torch.int64, torch.int32):
         raise ValueError(f"{name} must be int64 or int32, got {tensor.dtype}; call .long()")
 
 
-def check_bounds(name: str, values: Tensor, bound_name: str, bound: int) -> None:
-    """Refuse, by a `ValueError` that names the first one, values below 0 or not below `bound`."""
-    if values.numel() == 0:
-        return
+def _check_bounds(name: str, values: Tensor, bound_name: str, bound: int) -> None:
     wrong = (values < 0) | (values >= bound)
     if bool(wrong.any()):
         position = int(wrong.nonzero()[0, 0])

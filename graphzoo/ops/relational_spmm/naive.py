@@ -13,17 +13,7 @@ __all__ = ["relational_spmm"]
 def relational_spmm(
     x: Tensor, relation: Tensor, graph: RelationalGraph, edge_mask: Tensor | None = None
 ) -> Tensor:
-    """`out[v] = sum of x[u] * relation[r] over edges (u, r, v)`; holds the [E, *F] messages in memory.
-
-    Args:
-        x: Node states, [N, *F].
-        relation: Relation vectors, [R, *F].
-        graph: Edges.
-        edge_mask: True for edges that count, [E], bool.
-
-    Returns:
-        [N, *F], in the dtype of `x`; sums of half-precision inputs are accumulated in float32.
-    """
+    """`out[v] = sum of x[u] * relation[r] over edges (u, r, v)`, summed in float32 at least; see the op."""
     source, target = graph.edge_index
     edge_type = graph.edge_type
     if edge_mask is not None:

@@ -1,21 +1,21 @@
 """CPU backend: one compiled loop serves the op and both of its gradients.
 
-All three are sums of products over the edges of a segment (see `Ordering`). The loop reads the states of up
-to four edges at a time, contiguously over features, so that the row being summed is read and written once per
-four edges. Every element of the result is summed by one thread in the order of its segment: the result does
-not depend on the number of threads.
+It reads the states of up to four edges at a time, contiguously over features, so that the row being summed is
+read and written once per four edges. Every element is summed by one thread in the order of its segment: the
+result does not depend on the number of threads.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from numba import njit
 from torch import Tensor
 
 from graphzoo.ops.relational_spmm.graph import RelationalGraph, Segment
+from graphzoo.ops.row_kernels import jit
 from graphzoo.ops.threads import run_pieces
 
 __all__ = ["segment_products"]
@@ -30,21 +30,8 @@ PIECES_PER_THREAD = 4
 # Multiplications below which a piece costs less than handing it over.
 MIN_WORK_PER_PIECE = 1 << 19
 
-_JIT_OPTIONS: dict[str, Any] = {
-    "nogil": True,
-    "error_model": "numpy",
-    "boundscheck": False,
-    # Multiply and add in one instruction; sums are not reordered, NaN and infinity behave as usual.
-    "fastmath": {"contract"},
-}
-
-
-def _jit(function: Any) -> Any:
-    """Compile lazily, with the result kept on disk where numba finds a writable place for it."""
-    try:
-        return njit(cache=True, **_JIT_OPTIONS)(function)
-    except RuntimeError:  # numba: "no locator available", i.e. nowhere to write to
-        return njit(**_JIT_OPTIONS)(function)
+# Multiply and add in one instruction; sums are not reordered, NaN and infinity behave as usual.
+_jit = partial(jit, forceinline=False, fastmath={"contract"})
 
 
 @_jit
@@ -53,8 +40,8 @@ def _sum_products(
 ) -> None:
     """Write `out[s, f] = sum_e a[first[e], f] * b[second[e], f]` for one piece of the (block, segment) grid.
 
-    The piece is `begin..end` in units of (edges + segments), counted block after block, and begins and
-    ends at a segment: pieces of equal length mean equal work, whatever the degrees.
+    The piece is `begin..end` in units of (edges + segments), counted block after block: pieces of equal
+    length mean equal work, whatever the degrees.
     """
     num_segments = out.shape[0]
     size = out.shape[1]

@@ -2,33 +2,45 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from graphzoo.ops.relational_spmm.graph import Ordering, RelationalGraph
 
-__all__ = ["QueryGraph", "is_query_major", "to_query_major"]
+__all__ = ["QueryGraph", "arranged", "is_query_major", "to_query_major"]
 
 
 class QueryGraph:
     """B graphs of K nodes each, parts of one whole graph; from `graphzoo.sampling.NeighbourhoodSampler`.
 
-    Query encoders take it where they take a `RelationalGraph`: states are [K, B, D] in place of [N, B, D],
-    and `relational_spmm` lets every query pass messages along its own edges. As one disjoint graph, `flat`,
-    node k of query b is number b K + k and edge type r of query b is b 2R + r, so the states of a query lie
-    together in memory ("query-major", see `to_query_major`).
+    Query encoders take it where they take a `RelationalGraph`: states are [K, B, D] in place of [N, B, D]. As
+    one disjoint graph, `flat`, node k of query b is number b K + k and edge type r is b 2R + r, so the states
+    of a query lie together in memory ("query-major", see `to_query_major`).
 
     Args:
         nodes: Number of each node in the whole graph, ascending in every row, [B, K], int64.
         flat: The disjoint graph of B K nodes and B 2R edge types.
         num_relations: 2R.
         edge: Number of each edge of `flat` in the whole graph, [E], int64; None where nobody asked.
+        whole: The graph that all are parts of, for encoders that compare relations; a graph that travels to
+            another process loses it.
     """
 
     def __init__(
-        self, nodes: Tensor, flat: RelationalGraph, num_relations: int, edge: Tensor | None = None
+        self,
+        nodes: Tensor,
+        flat: RelationalGraph,
+        num_relations: int,
+        edge: Tensor | None = None,
+        whole: RelationalGraph | None = None,
     ) -> None:
         self.nodes, self.flat, self.num_relations, self.edge = nodes, flat, num_relations, edge
+        self.whole = whole
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "whole": None}
 
     @property
     def num_queries(self) -> int:
@@ -71,17 +83,12 @@ class QueryGraph:
             return self
         edge = None if self.edge is None else self.edge.to(device, non_blocking=non_blocking)
         nodes = self.nodes.to(device, non_blocking=non_blocking)
-        return QueryGraph(nodes, self.flat.to(device), self.num_relations, edge)
+        return QueryGraph(nodes, self.flat.to(device), self.num_relations, edge, self.whole)
 
     def find(self, entity: Tensor, query: Tensor | None = None) -> Tensor:
-        """Where entities stand among the nodes of their query.
+        """Where entities [n] of the whole graph stand among the nodes of their query: 0..K-1, or -1.
 
-        Args:
-            entity: Numbers in the whole graph, [n], int64.
-            query: The query that each is looked for in, [n], int64; None: entity i in query i.
-
-        Returns:
-            0..K-1, or -1 for an entity outside, [n], int64.
+        `query` [n] says which query each is looked for in; None: entity i in query i.
         """
         if not entity.numel():
             return torch.empty_like(entity)
@@ -143,3 +150,8 @@ def is_query_major(x: Tensor) -> bool:
 def to_query_major(x: Tensor) -> Tensor:
     """The same states [N, B, ...], in memory query by query: those of one query share a cache."""
     return x.transpose(0, 1).contiguous().transpose(0, 1)
+
+
+def arranged(x: Tensor, like: Tensor) -> Tensor:
+    """States [N, B, ...] node by node or query by query in memory, as `like` is."""
+    return to_query_major(x) if is_query_major(like) else x.contiguous()

@@ -54,25 +54,10 @@ class _Pieces(NamedTuple):
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _sum_products_kernel(  # type: ignore[no-untyped-def]
-    out_ptr,
-    partial_ptr,
-    a_ptr,
-    b_ptr,
-    offsets_ptr,
-    first_ptr,
-    second_ptr,
-    keep_ptr,
-    begin_ptr,
-    segment_ptr,
-    slot_ptr,
-    num_pieces,
-    size,
-    HAS_MASK: tl.constexpr,
-    PIECE: tl.constexpr,
-    EDGES: tl.constexpr,
-    BLOCK: tl.constexpr,
-    ACC: tl.constexpr,
-):
+    out_ptr, partial_ptr, a_ptr, b_ptr, offsets_ptr, first_ptr, second_ptr, keep_ptr,
+    begin_ptr, segment_ptr, slot_ptr, num_pieces, size,
+    HAS_MASK: tl.constexpr, PIECE: tl.constexpr, EDGES: tl.constexpr, BLOCK: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
     pid = tl.program_id(0)
     piece = pid % num_pieces
     features = (pid // num_pieces) * BLOCK + tl.arange(0, BLOCK)
@@ -103,15 +88,9 @@ def _sum_products_kernel(  # type: ignore[no-untyped-def]
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _sum_partials_kernel(  # type: ignore[no-untyped-def]
-    out_ptr,
-    partial_ptr,
-    cut_segment_ptr,
-    cut_slots_ptr,
-    num_cut,
-    size,
-    BLOCK: tl.constexpr,
-    ACC: tl.constexpr,
-):
+    out_ptr, partial_ptr, cut_segment_ptr, cut_slots_ptr, num_cut, size,
+    BLOCK: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
     pid = tl.program_id(0)
     cut = pid % num_cut
     features = (pid // num_cut) * BLOCK + tl.arange(0, BLOCK)
@@ -147,15 +126,8 @@ def _cut(graph: RelationalGraph, by: Segment) -> _Pieces:
         slot[is_cut] = torch.arange(num_slots, device=offsets.device)
         cut_segment = (num > 1).nonzero().flatten()
         cut_slots = torch.cat([num.new_zeros(1), num[cut_segment].cumsum(0)])
-        dtype = ordering.offsets.dtype
-        columns = (
-            begin.to(dtype),
-            segment.to(dtype),
-            slot.to(dtype),
-            cut_segment.to(dtype),
-            cut_slots.to(dtype),
-        )
-        known[by] = _Pieces(*columns, num_slots)
+        columns = (begin, segment, slot, cut_segment, cut_slots)
+        known[by] = _Pieces._make([*(column.to(ordering.offsets.dtype) for column in columns), num_slots])
     return known[by]
 
 
@@ -184,25 +156,10 @@ def segment_products(
     num_pieces, num_cut = pieces.begin.numel(), pieces.cut_segment.numel()
     with torch.cuda.device(a.device) if a.is_cuda else nullcontext():
         _sum_products_kernel[(num_pieces * num_blocks,)](
-            out,
-            partial,
-            a,
-            b,
-            ordering.offsets,
-            ordering.first,
-            ordering.second,
-            ordering.first if keep is None else keep,
-            pieces.begin,
-            pieces.segment,
-            pieces.slot,
-            num_pieces,
-            size,
-            HAS_MASK=keep is not None,
-            PIECE=PIECE,
-            EDGES=EDGES,
-            BLOCK=block,
-            ACC=tl_acc,
-        )
+            out, partial, a, b, *ordering[:3], ordering.first if keep is None else keep,
+            *pieces[:3], num_pieces, size,
+            HAS_MASK=keep is not None, PIECE=PIECE, EDGES=EDGES, BLOCK=block, ACC=tl_acc,
+        )  # fmt: skip
         if num_cut:
             _sum_partials_kernel[(num_cut * num_blocks,)](
                 out, partial, pieces.cut_segment, pieces.cut_slots, num_cut, size, BLOCK=block, ACC=tl_acc

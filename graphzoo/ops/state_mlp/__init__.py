@@ -5,12 +5,11 @@ Backends: `naive` (chunks of rows in torch, everywhere) and `numba` (the CPU def
 
 from __future__ import annotations
 
-from importlib import import_module
-
 from torch import Tensor
 
+from graphzoo.ops.eager import is_traced, runs_compiled
 from graphzoo.ops.relational_spmm.query_graph import is_query_major
-from graphzoo.ops.state_mlp import naive
+from graphzoo.ops.state_mlp import naive, operator
 
 __all__ = ["state_mlp"]
 
@@ -24,27 +23,21 @@ def state_mlp(
     *,
     backend: str | None = None,
 ) -> Tensor:
-    """`relu(x W^T + extra w^T + b1) W2^T + b2`, without keeping the hidden layer.
+    """`relu(x W^T + extra w^T + b1) W2^T + b2` [N, B, D], without keeping the hidden layer.
+
+    Differentiable once in everything but `extra`.
 
     Args:
-        x: States [N, B, D]; None stands for zeros (then `extra` is needed).
+        x: States [N, B, D]; None stands for zeros (then `extra` is needed, or a `ValueError` is raised).
         extra: One more channel [N, B, 1], which gets no gradient; None for none.
         weight: W [D, D].
         extra_weight: w [D]; None with `extra`.
         parameters: b1 [D], W2 [D, D], b2 [D].
         backend: "naive" or "numba"; None chooses by device and type.
-
-    Returns:
-        [N, B, D]; differentiable once in everything but `extra`.
-
-    Raises:
-        ValueError: if there is neither `x` nor `extra`.
     """
     if x is None and extra is None:
         raise ValueError("state_mlp needs x or extra; without both, all rows are alike")
     if backend is None:
-        from graphzoo.ops.row_kernels import runs_compiled
-
         given = [t for t in (x, extra, weight, extra_weight, *parameters) if t is not None]
         backend = "numba" if runs_compiled(*given) else "naive"
     if backend == "naive":
@@ -53,6 +46,8 @@ def state_mlp(
         x, extra = (None if t is None else t.transpose(0, 1) for t in (x, extra))
         turned = state_mlp(x, extra, weight, extra_weight, parameters, backend=backend)
         return turned.transpose(0, 1)
-    compiled = import_module("graphzoo.ops.state_mlp.numba").state_mlp
-    out: Tensor = compiled(x, extra, weight, extra_weight, parameters)
-    return out
+    if is_traced(weight):
+        return operator.state_mlp(x, extra, weight, extra_weight, parameters)
+    from graphzoo.ops.state_mlp.numba import state_mlp as compiled
+
+    return compiled(x, extra, weight, extra_weight, parameters)

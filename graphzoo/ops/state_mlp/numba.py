@@ -12,7 +12,7 @@ from torch.autograd.function import Function, once_differentiable
 from graphzoo.ops.row_kernels import add_rows, block_rows, jit, piece_bounds
 from graphzoo.ops.threads import run_pieces
 
-__all__ = ["state_mlp"]
+__all__ = ["forward", "gradient", "state_mlp"]
 
 
 def state_mlp(
@@ -29,64 +29,69 @@ def state_mlp(
 
 class _StateMLP(Function):
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor | None, extra: Tensor | None, weight: Tensor, extra_weight: Tensor | None,
-        b1: Tensor, w2: Tensor, b2: Tensor,
-    ) -> Tensor:  # fmt: skip
-        some = x if x is not None else extra
-        assert some is not None
-        channels = b1.numel()
-        ctx.shape = (*some.shape[:2], channels)
-        ctx.has_x, ctx.has_extra = x is not None, extra is not None
-        # None of the loops reads an input of length 0.
-        x = b1.new_empty(0, channels) if x is None else x.contiguous()
-        extra = b1.new_empty(0) if extra is None else extra.contiguous()
-        extra_weight = b1.new_empty(0) if extra_weight is None else extra_weight
-        ctx.save_for_backward(x, extra, weight, extra_weight, b1, w2, b2)
-        out = b1.new_empty(ctx.shape)
-        target = out.view(-1, channels).numpy()
-        arrays = _arrays(x, extra, weight, extra_weight, b1, w2, b2)
-        block = block_rows(channels)
-        bounds = piece_bounds(target.shape[0], block)
-
-        def work(i: int) -> None:
-            _perceptron(*arrays, target, bounds[i], bounds[i + 1], block)
-
-        run_pieces(work, len(bounds) - 1)
-        return out
+    def forward(ctx: Any, x: Tensor | None, extra: Tensor | None, *parameters: Tensor | None) -> Tensor:
+        x, extra = (None if part is None else part.contiguous() for part in (x, extra))
+        ctx.save_for_backward(x, extra, *parameters)
+        return forward(x, extra, *parameters)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, extra, weight, extra_weight, b1, w2, b2 = ctx.saved_tensors
-        channels = b1.numel()
-        arrays = _arrays(*ctx.saved_tensors)
-        grad_x = torch.empty_like(x)
-        given = grad.detach().contiguous().view(-1, channels).numpy()
-        target = grad_x.view(-1, channels).numpy()
-        block = block_rows(channels)
-        bounds = piece_bounds(given.shape[0], block)
-        num_pieces = len(bounds) - 1
-        # The extra weight has room even where there is none: the loops are compiled for one layout.
-        shapes = [weight.shape, b1.shape, b1.shape, w2.shape, b2.shape]
-        partial = [np.zeros((num_pieces, *shape), given.dtype) for shape in shapes]
-
-        def work(i: int) -> None:
-            parts = [part[i] for part in partial]
-            _gradient(*arrays, given, target, *parts, bounds[i], bounds[i + 1], block)
-
-        run_pieces(work, num_pieces)
-        by_weight, by_extra, *rest = (torch.from_numpy(part.sum(0)) for part in partial)
-        return (
-            grad_x if ctx.has_x else None, None, by_weight if ctx.has_x else torch.zeros_like(weight),
-            by_extra if ctx.has_extra else None, *rest,
-        )  # fmt: skip
+        return gradient(grad.detach().contiguous(), *ctx.saved_tensors)
 
 
-def _arrays(
-    x: Tensor, extra: Tensor, weight: Tensor, extra_weight: Tensor, b1: Tensor, w2: Tensor, b2: Tensor
-) -> tuple[Any, ...]:
+def forward(x: Tensor | None, extra: Tensor | None, *parameters: Tensor | None) -> Tensor:
+    """Result for contiguous x [N, B, D] and extra [N, B, 1]; weight, extra weight, b1, W2, b2 follow."""
+    some = x if x is not None else extra
+    b1 = parameters[2]
+    assert some is not None and b1 is not None
+    out = b1.new_empty(*some.shape[:2], b1.numel())
+    target = out.view(-1, b1.numel()).numpy()
+    arrays = _arrays(x, extra, *parameters)
+    block = block_rows(b1.numel())
+    bounds = piece_bounds(target.shape[0], block)
+
+    def work(i: int) -> None:
+        _perceptron(*arrays, target, bounds[i], bounds[i + 1], block)
+
+    run_pieces(work, len(bounds) - 1)
+    return out
+
+
+def gradient(
+    grad: Tensor, x: Tensor | None, extra: Tensor | None, *parameters: Tensor | None
+) -> tuple[Tensor | None, ...]:
+    """Gradients of the arguments of `forward`, None for those that have none; all contiguous."""
+    weight, extra_weight, b1, w2, b2 = parameters
+    assert weight is not None and b1 is not None and w2 is not None and b2 is not None
+    channels = b1.numel()
+    arrays = _arrays(x, extra, *parameters)
+    grad_x = None if x is None else torch.empty_like(x)
+    given = grad.view(-1, channels).numpy()
+    target = np.empty((0, channels), given.dtype) if grad_x is None else grad_x.view(-1, channels).numpy()
+    block = block_rows(channels)
+    bounds = piece_bounds(given.shape[0], block)
+    num_pieces = len(bounds) - 1
+    # The extra weight has room even where there is none: the loops are compiled for one layout.
+    shapes = [weight.shape, b1.shape, b1.shape, w2.shape, b2.shape]
+    partial = [np.zeros((num_pieces, *shape), given.dtype) for shape in shapes]
+
+    def work(i: int) -> None:
+        parts = [part[i] for part in partial]
+        _gradient(*arrays, given, target, *parts, bounds[i], bounds[i + 1], block)
+
+    run_pieces(work, num_pieces)
+    by_weight, by_extra, *rest = (torch.from_numpy(part.sum(0)) for part in partial)
+    return grad_x, None, by_weight, None if extra_weight is None else by_extra, *rest
+
+
+def _arrays(x: Tensor | None, extra: Tensor | None, *parameters: Tensor | None) -> tuple[Any, ...]:
     """Inputs by rows, each matrix followed by its transpose."""
+    weight, extra_weight, b1, w2, b2 = parameters
+    assert weight is not None and b1 is not None and w2 is not None and b2 is not None
+    # None of the loops reads an input of length 0.
+    x = b1.new_empty(0, b1.numel()) if x is None else x
+    extra, extra_weight = (b1.new_empty(0) if part is None else part for part in (extra, extra_weight))
     w, e, first, second, last = (t.detach().contiguous().numpy() for t in (weight, extra_weight, b1, w2, b2))
     rows = x.detach().view(-1, first.shape[0]).numpy()
     return (

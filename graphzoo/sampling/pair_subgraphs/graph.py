@@ -70,7 +70,7 @@ class PairGraph:
         """
         from scipy.sparse import coo_array
 
-        from graphzoo.ops.sparse import check_edges
+        from graphzoo.ops.relational_spmm.graph import check_edges
 
         _check_size(num_nodes)
         source, target = (ends.cpu().numpy() for ends in check_edges(edge_index, num_nodes))

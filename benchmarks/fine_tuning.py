@@ -1,0 +1,143 @@
+"""From the weights that graphzoo brings along, and from scratch: MRR against minutes, and test scores.
+
+    D="--data wn18rr-v1 --data.neighbourhood 500"
+    graphzoo validate --ckpt_path knowformer-any $D --run_dir start
+    graphzoo fit --ckpt_path knowformer-any $D --recipe kg --data.eval_neighbourhood 500 --run_dir tuned
+    graphzoo fit --model knowformer $D --recipe wn18rr-v1-cpu --run_dir scratch
+    python -m benchmarks.fine_tuning wn18rr-v1 start tuned scratch
+
+In place of `scratch` also the folder of a kept row, whose curve may be that of another run (`--curve`).
+Writes results/fine_tuning.csv, a line per run and validation, after 0 minutes for the weights as they come;
+results/fine_tuned.csv, a line per data set; and docs/figures/fine-tuning.png. Minutes are those of steps and
+loading, without validation. Lines of other data sets that are in the files stay. Scores without training come
+from results/zero_shot.csv.
+"""
+
+import argparse
+import csv
+from pathlib import Path
+
+from benchmarks.common import RESULTS, machine
+from benchmarks.neighbourhood_curves import read_curve
+from benchmarks.training_curves import FIGURES
+from graphzoo.system.json_file import read_json
+
+TABLE = RESULTS / "fine_tuning.csv"
+SCORES = RESULTS / "fine_tuned.csv"
+COLUMNS = ("data", "run", "minutes", "val/mrr", "machine")
+SCORE_COLUMNS = ("data", "start_mrr", "start_hits@10", "tuned_mrr", "tuned_hits@10", "tuned_minutes",
+                 "scratch_mrr", "scratch_hits@10", "scratch_minutes", "scratch_seeds", "machine")  # fmt: skip
+Line = dict[str, str | float]
+
+
+def lines_of(data: str, name: str, folder: Path) -> list[Line]:
+    """A line per validation of a run; none of a kept row."""
+    if not (folder / "metrics.csv").is_file():
+        return []
+    return [
+        {
+            "data": data,
+            "run": name,
+            "minutes": round(60 * float(line["hours"]), 2),
+            "val/mrr": line["val/mrr"],
+            "machine": machine(),
+        }
+        for line in read_curve(folder)
+    ]
+
+
+def scores_of(folder: Path) -> tuple[str, str, str, str]:
+    """Test MRR, Hits@10, minutes and seeds of a run or of a kept row, as they stand in the table."""
+    if (folder / "row.json").is_file():
+        row = read_json(folder / "row.json")
+        mrr, hits = (row["metrics"][f"test/{name}"] for name in ("mrr", "hits@10"))
+        seconds = [run["fit_seconds"] for run in row["runs"] if run["fit_seconds"]]
+        spread = f" ± {mrr['std']:.4f}" if mrr["std"] is not None else ""
+        minutes = f"{sum(seconds) / len(seconds) / 60:.0f}" if seconds else ""
+        return f"{mrr['mean']:.4f}{spread}", f"{hits['mean']:.4f}", minutes, str(len(row["seeds"]))
+    run = read_json(folder / "results.json")
+    mrr, hits = (f"{run['metrics'][f'test/{name}']:.4f}" for name in ("mrr", "hits@10"))
+    return mrr, hits, f"{run['fit_seconds'] / 60:.0f}", "1"
+
+
+def scores(data: str, tuned: Path, scratch: Path) -> Line:
+    """The line of a data set."""
+    with (RESULTS / "zero_shot.csv").open(newline="", encoding="utf-8") as file:
+        (start,) = (row for row in csv.DictReader(file) if row["data"] == data)
+    of_tuned, of_scratch = scores_of(tuned), scores_of(scratch)
+    values = (data, start["mrr"], start["hits@10"], *of_tuned[:3], *of_scratch, machine())
+    return dict(zip(SCORE_COLUMNS, values, strict=True))
+
+
+def others(path: Path, data: str) -> list[Line]:
+    """The lines of a file that are of other data sets."""
+    if not path.is_file():
+        return []
+    with path.open(newline="", encoding="utf-8") as file:
+        return [dict(row) for row in csv.DictReader(file) if row["data"] != data]
+
+
+def write(path: Path, columns: tuple[str, ...], lines: list[Line]) -> None:
+    """All lines, sorted by data set."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(sorted(lines, key=lambda line: str(line["data"])))
+
+
+def draw(rows: list[Line]) -> None:
+    """A picture per data set."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    rows = [{**row, "minutes": float(row["minutes"]), "val/mrr": float(row["val/mrr"])} for row in rows]
+    names = sorted({str(row["data"]) for row in rows if row["run"] == "scratch"})
+    figure, places = pyplot.subplots(
+        1, len(names), figsize=(4 * len(names), 3), layout="constrained", squeeze=False
+    )
+    for axes, data in zip(places[0], names, strict=True):
+        for name, style in (("tuned", "o-"), ("scratch", "s--")):
+            points = [
+                (row["minutes"], row["val/mrr"]) for row in rows if (row["data"], row["run"]) == (data, name)
+            ]
+            label = "knowformer-any, fine-tuned" if name == "tuned" else "knowformer, from scratch"
+            axes.plot(*zip(*points, strict=True), style, label=label, markersize=4)
+        axes.set(title=data, xlabel="minutes", ylabel="validation MRR")
+    places[0][0].legend(loc="lower right")
+    figure.savefig(FIGURES / "fine-tuning.png", dpi=130)
+
+
+def main() -> None:
+    """Parse the arguments, write table and figure."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("data")
+    parser.add_argument("start", type=Path)
+    parser.add_argument("tuned", type=Path)
+    parser.add_argument("scratch", type=Path)
+    parser.add_argument("--curve", type=Path, help="a run to draw, where `scratch` is a kept row")
+    args = parser.parse_args()
+    validated = read_json(args.start / "results.json")["metrics"]["val/mrr"]
+    start: Line = {
+        "data": args.data,
+        "run": "tuned",
+        "minutes": 0.0,
+        "val/mrr": round(validated, 4),
+        "machine": machine(),
+    }
+    lines = [
+        start,
+        *lines_of(args.data, "tuned", args.tuned),
+        *lines_of(args.data, "scratch", args.curve or args.scratch),
+    ]
+    curves = [*others(TABLE, args.data), *lines]
+    write(TABLE, COLUMNS, curves)
+    write(SCORES, SCORE_COLUMNS, [*others(SCORES, args.data), scores(args.data, args.tuned, args.scratch)])
+    draw(curves)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,356 @@
+"""Several knowledge graphs at once, for encoders that run on any relations."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from lightning.pytorch import LightningDataModule
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from graphzoo.datamodules.batches import (
+    EvaluationBatches,
+    ResumableLoader,
+    Slice,
+    TrainingBatches,
+    TrainingSampler,
+    WholeBatchSampler,
+    permute,
+    rank_and_world_size,
+)
+from graphzoo.datamodules.kg import KGDataModule
+from graphzoo.errors import UsageError, check_range
+from graphzoo.types import GraphSpec, NeighbourhoodSpec, QueryBatch, TripleBatch
+
+if TYPE_CHECKING:
+    from graphzoo.ops import RelationalGraph
+    from graphzoo.sampling.facts import RemoveFacts
+
+__all__ = ["MixtureDataModule"]
+
+
+class MixtureSampler(TrainingSampler):
+    """Batches of several graphs in turn, each of one graph, in proportion to their facts.
+
+    In an epoch every graph gives its share of the batches, in an order that is a function of (seed, epoch). A
+    graph goes on where its last epoch ended, pass after pass over its triples, each in an order of its own.
+
+    Args:
+        sizes: Training triples of each graph.
+        num_batches: Global batches of an epoch.
+        batch_size: As in `TrainingSampler`, and so on.
+        micro_batch_size: Most queries of a loader item.
+        seed: Of all orders.
+        rank: Of this process.
+        world_size: Number of processes.
+    """
+
+    def __init__(
+        self,
+        sizes: list[int],
+        num_batches: int,
+        batch_size: int,
+        micro_batch_size: int,
+        seed: int,
+        rank: int,
+        world_size: int,
+    ) -> None:
+        super().__init__(num_batches * batch_size, batch_size, micro_batch_size, seed, rank, world_size)
+        self.sizes = sizes
+        self.shares = _shares(sizes, num_batches)
+
+    def __iter__(self) -> Iterator[Slice]:
+        epoch = self.epoch
+        source = torch.repeat_interleave(torch.arange(len(self.sizes)), torch.tensor(self.shares))
+        order = source[permute(source.numel(), "order of graphs", self.seed, epoch)].tolist()
+        given = [epoch * share for share in self.shares]
+        for turn, number in enumerate(order):
+            batch = self._positions(number, given[number])
+            given[number] += 1
+            yield from self._cut(epoch, turn * self.batch_size, batch, number)
+
+    def _positions(self, source: int, number: int) -> Tensor:
+        """Triples of a graph's batch, counted from the beginning of the training."""
+        size = self.sizes[source]
+        first, stop = number * self.batch_size, (number + 1) * self.batch_size
+        passes = range(first // size, (stop - 1) // size + 1)
+        order = torch.cat([permute(size, "training order", self.seed, source, turn) for turn in passes])
+        return order[first - passes[0] * size : stop - passes[0] * size]
+
+
+def _shares(sizes: list[int], total: int) -> list[int]:
+    """Whole parts of a total in proportion to sizes, at least 1 each; the largest remainders go up."""
+    exact = [total * size / sum(sizes) for size in sizes]
+    parts = [max(1, math.floor(part)) for part in exact]
+    by_remainder = sorted(range(len(sizes)), key=lambda i: parts[i] - exact[i])
+    while sum(parts) != total:
+        step = 1 if sum(parts) < total else -1
+        # too many are taken from where there are most
+        place = by_remainder.pop(0) if step == 1 else max(range(len(parts)), key=parts.__getitem__)
+        parts[place] += step
+    return parts
+
+
+class MixtureBatches(Dataset[TripleBatch]):
+    """From a `Slice` to a batch of the graph that it names."""
+
+    def __init__(self, parts: list[TrainingBatches]) -> None:
+        self.parts = parts
+
+    def __getitem__(self, item: Slice) -> TripleBatch:
+        return self.parts[item.source][item]
+
+
+class ConcatenatedBatches(Dataset[QueryBatch]):
+    """The evaluation batches of several graphs, one after another; one past the last is an empty one."""
+
+    def __init__(self, parts: list[EvaluationBatches]) -> None:
+        self.parts = parts
+
+    def __len__(self) -> int:
+        return sum(map(len, self.parts))
+
+    def __getitem__(self, number: int) -> QueryBatch:
+        for part in self.parts[:-1]:
+            if number < len(part):
+                return part[number]
+            number -= len(part)
+        return self.parts[-1][number]
+
+
+class MixtureDataModule(LightningDataModule):
+    """Knowledge graphs to train one model on that runs on any relations.
+
+    Every step asks about one graph, in query neighbourhoods, so that it costs about the same on all of them.
+    Validation and test report the mean over the graphs, and the MRR of each.
+
+    Args:
+        name: Of the mixture.
+        names: Two or more data sets (`graphzoo list`) or folders of own triples; a list, or with commas
+            between them.
+        root: Data root; None takes GRAPHZOO_DATA or the user's cache folder.
+        download: Whether missing files may be fetched; None means yes unless GRAPHZOO_OFFLINE is set.
+        batch_size: Queries of an optimiser step over all ranks and micro-batches, all of one graph.
+        micro_batch_size: Most queries that go through the encoder at once while training.
+        eval_batch_size: Distinct queries of an evaluation batch.
+        epoch_queries: Training queries of an epoch, over all graphs.
+        max_valid_triples: Validation triples of each graph, a fixed sample.
+        neighbourhood: Entities K in which a training query is asked; smaller graphs are taken whole.
+        eval_neighbourhood: Entities K in evaluation; None: `neighbourhood`.
+        relation_share: Part of K for entities that are known to answer the relation.
+        leave_out: Data sets whose triples no graph of the mixture keeps, see `KGDataModule`.
+        seed: Seed of the training order.
+        num_workers: Loader processes.
+
+    Raises:
+        UsageError: for arguments that make no sense, with the remedy.
+    """
+
+    later_neighbourhoods: dict[int, int] = {}
+    test_both = False
+    asks_near = True
+
+    def __init__(
+        self,
+        name: str = "mixture",
+        names: str | list[str] = "fb15k237,wn18rr,codex-m,nell995",
+        root: str | None = None,
+        download: bool | None = None,
+        batch_size: int = 64,
+        micro_batch_size: int | None = None,
+        eval_batch_size: int | None = None,
+        epoch_queries: int = 25_600,
+        max_valid_triples: int = 250,
+        neighbourhood: int = 300,
+        eval_neighbourhood: int | None = None,
+        relation_share: float = 0.5,
+        leave_out: str | None = None,
+        seed: int = 0,
+        num_workers: int = 0,
+    ) -> None:
+        super().__init__()
+        chosen = [part.strip() for part in names.split(",")] if isinstance(names, str) else list(names)
+        if len(chosen) < 2 or len(set(chosen)) < len(chosen) or not all(chosen):
+            raise UsageError(
+                f"a mixture needs at least two different data sets, got {', '.join(chosen) or 'none'}\n"
+                "For one graph give --data NAME"
+            )
+        check_range(at_least=1, epoch_queries=epoch_queries, max_valid_triples=max_valid_triples)
+        self.parts = [
+            KGDataModule(
+                None if Path(part).is_dir() else part,
+                path=part if Path(part).is_dir() else None,
+                root=root,
+                download=download,
+                batch_size=batch_size,
+                micro_batch_size=micro_batch_size,
+                eval_batch_size=eval_batch_size,
+                max_valid_triples=max_valid_triples,
+                neighbourhood=neighbourhood,
+                eval_neighbourhood=eval_neighbourhood,
+                relation_share=relation_share,
+                leave_out=leave_out,
+                seed=seed,
+                num_workers=num_workers,
+            )
+            for part in chosen
+        ]
+        folders = [Path(part).resolve().name if Path(part).is_dir() else part for part in chosen]
+        self.name, self.names = name, folders if len(set(folders)) == len(chosen) else chosen
+        self.batch_size, self.micro_batch_size = batch_size, micro_batch_size
+        self.epoch_queries, self.neighbourhood = epoch_queries, neighbourhood
+        self.seed, self.num_workers = seed, num_workers
+        self._spec = NeighbourhoodSpec(eval_neighbourhood or neighbourhood, relation_share)
+
+    def prepare_data(self) -> None:
+        """Fetch and parse once per machine."""
+        for part in self.parts:
+            part.prepare_data()
+
+    def setup(self, stage: str | None = None) -> None:
+        """Load the graphs; a second call does nothing."""
+        for part in self.parts:
+            part.trainer = self.trainer
+            part.setup(stage)
+
+    @property
+    def hides(self) -> RemoveFacts:
+        """What of a training query's own fact its neighbourhood leaves out; the task says."""
+        return self.parts[0].hides
+
+    @hides.setter
+    def hides(self, value: RemoveFacts) -> None:
+        for part in self.parts:
+            part.hides = value
+
+    @property
+    def knows_answers(self) -> bool:
+        """Whether training batches bring the queries' other known answers; the task says."""
+        return self.parts[0].knows_answers
+
+    @knows_answers.setter
+    def knows_answers(self, value: bool) -> None:
+        for part in self.parts:
+            part.knows_answers = value
+
+    @property
+    def spec(self) -> GraphSpec:
+        """The largest sizes: an encoder of a mixture does not depend on them."""
+        specs = [part.spec for part in self.parts]
+        return GraphSpec(
+            num_nodes=max(spec.num_nodes for spec in specs),
+            num_relations=max(spec.num_relations for spec in specs),
+        )
+
+    @property
+    def relations(self) -> tuple[str, ...]:
+        """None: every graph has its own."""
+        return ()
+
+    @property
+    def fingerprint(self) -> str:
+        """sha256 over those of all graphs."""
+        return hashlib.sha256("\n".join(part.fingerprint for part in self.parts).encode()).hexdigest()
+
+    @property
+    def title(self) -> str:
+        """Names of the graphs."""
+        return "+".join(self.names)
+
+    @property
+    def neighbourhoods(self) -> NeighbourhoodSpec:
+        """How evaluated queries get their neighbourhoods."""
+        return self._spec
+
+    @property
+    def protocol_in_words(self) -> str:
+        """Where queries are evaluated."""
+        return f"in neighbourhoods of {self._spec.num_nodes:,} entities"
+
+    def describe_graph(self) -> dict[str, int]:
+        """Training triples of each graph."""
+        return {f"{name} triples": len(part.triples("train")) for name, part in self._named()}
+
+    def describe_queries(self) -> str:
+        """Where queries are asked, in words."""
+        trained = f"trained in neighbourhoods of {self.neighbourhood:,} entities"
+        return f"{trained}; evaluated {self.protocol_in_words}"
+
+    @property
+    def num_tested(self) -> int:
+        """Test queries of all graphs."""
+        return sum(part.num_tested for part in self.parts)
+
+    @property
+    def num_micro_batches(self) -> int:
+        """Loader items of an optimiser step: the value for `accumulate_grad_batches`."""
+        return self._training_sampler().num_micro_batches(self.batch_size)
+
+    def triples(self, split: str, source: int | None = None) -> Tensor:
+        """The triples of one graph, [n, 3]; None: of all in turn, each in numbers of its own."""
+        if source is not None:
+            return self.parts[source].triples(split)
+        return torch.cat([part.triples(split) for part in self.parts])
+
+    def sources(self, split: str) -> dict[str, int]:
+        """Names of the graphs, and where their `QueryBatch.target_index` begin."""
+        begin, first = {}, 0
+        for name, part in self._named():
+            begin[name] = first
+            first += 2 * len(part.triples(split))
+        return begin
+
+    def graph(self, split: str, source: int = 0) -> RelationalGraph:
+        """Facts of one graph to pass messages along, see `KGDataModule.graph`."""
+        return self.parts[source].graph(split)
+
+    def train_dataloader(self, epoch: int | None = None) -> ResumableLoader:
+        """Loader of `TripleBatch`es of one rank, every step from one graph."""
+        sampler = self._training_sampler()
+        current = self.trainer.current_epoch if self.trainer is not None else 0
+        sampler.set_epoch(current if epoch is None else epoch)
+        batches = MixtureBatches([part.training_batches() for part in self.parts])
+        return ResumableLoader(batches, sampler, self.num_workers, ahead=1)
+
+    def val_dataloader(self) -> DataLoader[QueryBatch]:
+        """Loader of the validation `QueryBatch`es of one rank."""
+        return self._evaluation_loader("valid")
+
+    def test_dataloader(self) -> DataLoader[QueryBatch]:
+        """Loader of the test `QueryBatch`es of one rank."""
+        return self._evaluation_loader("test")
+
+    def _named(self) -> Iterator[tuple[str, KGDataModule]]:
+        return zip(self.names, self.parts, strict=True)
+
+    def _evaluation_loader(self, split: str) -> DataLoader[QueryBatch]:
+        first = self.sources(split)
+        batches = ConcatenatedBatches(
+            [
+                part.evaluation_batches(split, source=number, first=first[part_name])
+                for number, (part_name, part) in enumerate(self._named())
+            ]
+        )
+        sampler = WholeBatchSampler(len(batches), *rank_and_world_size(self.trainer))
+        return DataLoader(
+            batches,
+            batch_size=None,
+            sampler=sampler,
+            num_workers=self.num_workers,
+            generator=torch.Generator(),
+        )
+
+    def _training_sampler(self) -> MixtureSampler:
+        return MixtureSampler(
+            [len(part.triples("train")) for part in self.parts],
+            max(len(self.parts), self.epoch_queries // self.batch_size),
+            self.batch_size,
+            self.micro_batch_size or self.batch_size,
+            self.seed,
+            *rank_and_world_size(self.trainer),
+        )

@@ -1,0 +1,205 @@
+"""Text files as columns of strings: read, decoded, split; what is wrong is named by file and line."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import zlib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graphzoo.errors import DataError, reason
+from graphzoo.system.files import check_growth
+from graphzoo.system.regular_files import read_regular
+
+__all__ = ["Column", "clean", "csv_fields", "header_order", "parse_columns", "read_bytes"]
+
+_MARK = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of names, each distinct one stored once.
+
+    Args:
+        codes: Positions in `names`, [n], integer.
+        names: Distinct names.
+    """
+
+    codes: np.ndarray[Any, Any]
+    names: list[str]
+
+    @classmethod
+    def encode(cls, values: Sequence[str]) -> Column:
+        """From one name per row."""
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(values))}
+        codes = np.fromiter(map(numbers.__getitem__, values), dtype=np.int64, count=len(values))
+        return cls(codes, list(numbers))
+
+    @classmethod
+    def from_arrow(cls, column: Any) -> Column:
+        """From a column of strings of `parse_columns`."""
+        encoded = column.dictionary_encode().unify_dictionaries().combine_chunks()
+        return cls(encoded.indices.to_numpy(), encoded.dictionary.to_pylist())
+
+    def __len__(self) -> int:
+        return int(self.codes.size)
+
+    def __getitem__(self, position: int) -> str:
+        return self.names[int(self.codes[position])]
+
+    def __iter__(self) -> Iterator[str]:
+        return map(self.names.__getitem__, self.codes.tolist())
+
+    def renumber(self, numbers: Mapping[str, int]) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """The number of each row's name, [n], int64."""
+        table = np.fromiter(map(numbers.__getitem__, self.names), dtype=np.int64, count=len(self.names))
+        numbered: np.ndarray[Any, np.dtype[np.int64]] = table[self.codes]
+        return numbered
+
+    def first(self, names: Collection[str]) -> int:
+        """Position of the first row whose name is one of `names`."""
+        wanted = np.fromiter((name in names for name in self.names), dtype=bool, count=len(self.names))
+        return int(np.flatnonzero(wanted[self.codes])[0])
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content of a plain or gzip file (told by its first bytes).
+
+    Raises:
+        DataError: if the file cannot be read, or is a truncated or corrupt gzip file.
+    """
+    try:
+        raw = read_regular(path)
+    except OSError as error:
+        raise DataError(
+            f"{path}: cannot be read ({error.strerror}); check the path and its permissions"
+        ) from error
+    if raw[:2] != b"\x1f\x8b":
+        if path.suffix == ".gz" and raw:
+            hint = " (an HTML page: a failed download?)" if raw.lstrip()[:1] == b"<" else ""
+            raise DataError(f"{path}: named .gz but is not gzip{hint}; rename it or fetch it again")
+        return raw
+    try:
+        with gzip.open(io.BytesIO(raw)) as stream:
+            parts: list[bytes] = []
+            size = 0
+            for part in iter(partial(stream.read, 1 << 20), b""):
+                parts.append(part)
+                size += len(part)
+                check_growth(path, len(raw), size)
+        return b"".join(parts)
+    except (EOFError, OSError, zlib.error) as error:
+        raise DataError(
+            f"{path}: truncated or corrupt gzip file of {len(raw):,} bytes ({reason(error)}); delete it "
+            "and fetch it again"
+        ) from error
+
+
+def clean(data: bytes, source: str) -> bytes:
+    """UTF-8 with LF ends, without a byte order mark."""
+
+    def where(place: int) -> str:
+        line = data.count(b"\n", 0, place) + 1
+        return f"{source}, line {line}"
+
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise DataError(f"{source}: encoded as UTF-16; save it as UTF-8")
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{where(error.start)}: not UTF-8 (byte 0x{data[error.start]:02x} at offset {error.start}); "
+            "convert the file to UTF-8"
+        ) from error
+    data = data.removeprefix(_MARK).replace(b"\r\n", b"\n")
+    if _MARK in data:
+        # files put together have one each; nobody sees it, and the name behind it would be another one
+        raise DataError(
+            f"{where(data.index(_MARK))}: holds a byte order mark (U+FEFF), which belongs at the begin of a "
+            "file; remove it there"
+        )
+    if b"\r" in data:
+        place = where(data.index(b"\r"))
+        raise DataError(f"{place}: holds a lone carriage return; end lines with LF or CRLF")
+    return data
+
+
+def csv_fields(line: str, source: Path | str, number: int = 1) -> list[str]:
+    """The fields of one line, separated by commas."""
+    try:
+        return next(csv.reader([line], strict=True))
+    except csv.Error as error:
+        raise DataError(f"{source}, line {number}: {error}; check the quotes") from error
+
+
+def header_order(fields: Sequence[str], headers: Iterable[Sequence[str]]) -> list[int] | None:
+    """Positions of the names of the first header that all occur among the fields; None without any."""
+    names = [field.strip().lower() for field in fields]
+    found = (header for header in headers if all(name in names for name in header))
+    return next(([names.index(name) for name in header] for header in found), None)
+
+
+def parse_columns(
+    data: bytes,
+    source: Path | str,
+    keys: Sequence[str],
+    *,
+    skipped: int = 0,
+    delimiter: str = ",",
+    is_checked: bool = False,
+) -> dict[str, Any]:
+    """Arrow's columns of strings by name; no value is special, so `NA` stays.
+
+    Args:
+        data: UTF-8 text with LF ends.
+        source: Where it comes from, for messages.
+        keys: Names of the columns.
+        skipped: Lines before the first row.
+        delimiter: One character; quotes mean something only where it is a comma.
+        is_checked: Whether every line is known to have as many fields as there are names.
+    """
+    # imported here: only reading needs it
+    import pyarrow
+    from pyarrow import csv as arrow_csv
+
+    wrong: list[Any] = []
+
+    def reject(row: Any) -> str:
+        wrong.append(row)
+        return "skip"
+
+    try:
+        table = arrow_csv.read_csv(
+            pyarrow.BufferReader(data + b"\n"),
+            # one thread, or a bad row would not know its number
+            read_options=arrow_csv.ReadOptions(
+                column_names=list(keys), skip_rows=skipped, use_threads=is_checked, block_size=1 << 26
+            ),
+            parse_options=arrow_csv.ParseOptions(
+                delimiter=delimiter,
+                quote_char='"' if delimiter == "," else False,
+                ignore_empty_lines=False,
+                invalid_row_handler=None if is_checked else reject,
+            ),
+            convert_options=arrow_csv.ConvertOptions(
+                column_types=dict.fromkeys(keys, pyarrow.string()), strings_can_be_null=False
+            ),
+        )
+    except pyarrow.ArrowException as error:
+        if skipped and data.count(b"\n") < skipped:
+            raise DataError(f"{source}: no rows behind the names of the columns") from error
+        raise DataError(f"{source}: not a readable table ({reason(error)}); check the quotes") from error
+    if wrong:
+        row = wrong[0]
+        raise DataError(
+            f"{source}, line {row.number}: expected {row.expected_columns} columns, got {row.actual_columns} "
+            f"({row.text[:80]!r})" + (f"; {len(wrong):,} such lines" if len(wrong) > 1 else "")
+        )
+    return {key: table.column(position) for position, key in enumerate(keys)}

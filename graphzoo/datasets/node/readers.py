@@ -1,0 +1,147 @@
+"""Readers of data sets that come in files of their own form, each by the name of who made the files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from graphzoo.datasets.files.tables import read_bytes
+from graphzoo.datasets.node.build import Parsed, from_masks, read_mask_file, sparse_features
+from graphzoo.datasets.node.splits import PARTS, NodeSplit
+from graphzoo.datasets.node.unpickle import read_pickle, read_pickled_array
+from graphzoo.errors import DataError, reason
+from graphzoo.system.memory import raise_if_not_the_file
+
+__all__ = ["read_actor", "read_deezer", "read_linkx", "read_masked", "read_planetoid"]
+
+_ACTOR_FEATURES = 932
+_DEEZER_ARTISTS = 31_241
+_PLANETOID_VALID = 500
+
+
+def read_actor(files: Mapping[str, Path]) -> Parsed:
+    """Actor, also called Film (Pei et al., ICLR 2020), with its ten splits, named "geom-gcn".
+
+    The file's edges are directed (an actor is named on another's page); they are stored in both directions,
+    as the published results on this graph have it.
+    """
+    features, labels = _read_actors(files["out1_node_feature_label.txt"])
+    edges = np.loadtxt(files["out1_graph_edges.txt"], dtype=np.int64, skiprows=1, ndmin=2)
+    masks = [read_mask_file(files[name]) for name in sorted(files) if name.endswith(".npz")]
+    return Parsed.of_arrays(features, edges.T, labels, splits={"geom-gcn": from_masks("geom-gcn", masks)})
+
+
+def _read_actors(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Lines `node<TAB>feature,feature,...<TAB>class` behind a header: binary features and classes."""
+    lines = path.read_text(encoding="utf-8").splitlines()[1:]
+    features = np.zeros((len(lines), _ACTOR_FEATURES), dtype=np.float32)
+    labels = np.full(len(lines), -1, dtype=np.int64)
+    for number, line in enumerate(lines, start=2):
+        try:
+            node, present, label = line.split("\t")
+            features[int(node), [int(feature) for feature in present.split(",")]] = 1
+            labels[int(node)] = int(label)
+        except (ValueError, IndexError) as error:
+            raise DataError(f"{path}, line {number}: {error}; fetch the file again") from error
+    return features, labels
+
+
+def read_deezer(files: Mapping[str, Path]) -> Parsed:
+    """Deezer Europe: users, who follows whom, and the artists they like (Rozemberczki & Sarkar, CIKM 2020).
+
+    It has the five splits of LINKX (Lim et al., NeurIPS 2021); features are sparse and binary.
+    """
+    liked = json.loads(read_bytes(files["deezer_europe_features.json"]))
+    target = np.loadtxt(files["deezer_europe_target.csv"], dtype=np.int64, delimiter=",", skiprows=1)
+    edges = np.loadtxt(files["deezer_europe_edges.csv"], dtype=np.int64, delimiter=",", skiprows=1)
+    y = np.full(len(target), -1, dtype=np.int64)
+    y[target[:, 0]] = target[:, 1]
+    x = sparse_features([liked.get(str(node), []) for node in range(len(y))], _DEEZER_ARTISTS)
+    splits = [
+        [torch.from_numpy(np.asarray(split[part], dtype=np.int64)) for part in PARTS]
+        for split in read_pickled_array(files["deezer-europe-splits.npy"])
+    ]
+    linkx = tuple(NodeSplit("linkx", index, *parts) for index, parts in enumerate(splits))
+    return Parsed.of_arrays(x, edges.T, y, splits={"linkx": linkx})
+
+
+def read_linkx(files: Mapping[str, Path]) -> Parsed:
+    """Pokec in the MATLAB file of LINKX (Lim et al., NeurIPS 2021), with its edges in both directions.
+
+    Its fields are `edge_index`, `node_feat`, `num_nodes` and `label` (-1: unknown).
+    """
+    # imported here: only this format needs it
+    from scipy.io import loadmat
+    from scipy.sparse import issparse
+
+    (path,) = files.values()
+    try:
+        fields = loadmat(path)
+        x, y = fields["node_feat"], fields["label"].reshape(-1).astype(np.int64)
+        edges, num_nodes = fields["edge_index"].astype(np.int64), int(fields["num_nodes"].reshape(-1)[0])
+        x = np.asarray(x.todense() if issparse(x) else x, dtype=np.float32)
+    except Exception as error:  # a damaged file can raise anything in the parser
+        raise_if_not_the_file(error, path)
+        raise DataError(f"{path}: not a readable MATLAB file ({reason(error)}); fetch it again") from error
+    if len(x) != num_nodes or len(y) != num_nodes:
+        raise DataError(f"{path}: {len(x):,} features and {len(y):,} labels for {num_nodes:,} nodes")
+    return Parsed.of_arrays(x, edges, y)
+
+
+def read_masked(files: Mapping[str, Path]) -> Parsed:
+    """Tolokers and the filtered Squirrel and Chameleon (Platonov et al., ICLR 2023).
+
+    One `.npz` file has features, edges (each listed once), labels and ten splits, named "public".
+    """
+    (path,) = files.values()
+    with np.load(path, allow_pickle=False) as file:
+        x, y, edges = file["node_features"], file["node_labels"], file["edges"]
+        masks = [file[name] for name in ("train_masks", "val_masks", "test_masks")]
+    public = from_masks("public", list(zip(*masks, strict=True)))
+    return Parsed.of_arrays(x, edges.T, y, splits={"public": public})
+
+
+def read_planetoid(files: Mapping[str, Path]) -> Parsed:
+    """Cora, CiteSeer and PubMed (Yang et al., ICML 2016), with "public" and Geom-GCN's ten splits.
+
+    `x`, `allx` and `tx` hold the features of the training nodes, of all but the test nodes, and of the test
+    nodes (CSR matrices); `y`, `ally`, `ty` their classes, one-hot; `graph` the neighbours of each node;
+    `test.index` the numbers of the test nodes in the order of `tx`.
+
+    CiteSeer has 15 nodes without edges, features and class, which `test.index` leaves out. As in every
+    published use of the data they are kept, with zero features and class 0; the public split does not hold
+    them.
+    """
+    # by what comes after `ind.<name>.`
+    parts = {path.name.split(".", 2)[2]: path for path in files.values() if path.name.startswith("ind.")}
+    matrices = {key: read_pickle(parts[key]).to_dense() for key in ("allx", "tx")}
+    onehot = {key: np.asarray(read_pickle(parts[key])) for key in ("y", "ally", "ty")}
+    neighbours = read_pickle(parts["graph"])
+    test = np.loadtxt(parts["test.index"], dtype=np.int64)
+    num_known = matrices["allx"].shape[0]
+    num_nodes = int(test.max()) + 1
+    if test.min() < num_known or test.size != matrices["tx"].shape[0] or num_nodes != len(neighbours):
+        raise DataError(f"{parts['test.index']}: does not fit the other files; fetch them again")
+
+    x = np.zeros((num_nodes, matrices["allx"].shape[1]), dtype=np.float32)
+    y = np.zeros(num_nodes, dtype=np.int64)
+    for rows, features, classes in (
+        (np.arange(num_known), matrices["allx"], onehot["ally"]),
+        (test, matrices["tx"], onehot["ty"]),
+    ):
+        x[rows] = features
+        y[rows] = classes.argmax(1)
+    lengths = [len(targets) for targets in neighbours.values()]
+    sources = np.repeat(np.fromiter(neighbours, dtype=np.int64), lengths)
+    targets = np.fromiter((target for row in neighbours.values() for target in row), dtype=np.int64)
+
+    num_train = onehot["y"].shape[0]
+    valid = torch.arange(num_train, num_train + _PLANETOID_VALID)
+    public = NodeSplit("public", 0, torch.arange(num_train), valid, torch.from_numpy(test))
+    masks = [read_mask_file(path) for name, path in sorted(files.items()) if name.endswith(".npz")]
+    splits = {"public": (public,), "geom-gcn": from_masks("geom-gcn", masks)}
+    return Parsed.of_arrays(x, np.stack([sources, targets]), y, splits=splits)

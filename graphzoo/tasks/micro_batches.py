@@ -1,0 +1,84 @@
+"""How many samples of a batch go through a model at once, where nobody says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.random import fork_rng
+
+from graphzoo.system.memory import available_bytes
+
+if TYPE_CHECKING:
+    from lightning.pytorch import Trainer
+
+    from graphzoo.tasks.base import Task
+
+__all__ = ["PROBED", "kept_bytes", "size_that_fits"]
+
+PROBED = 8
+"""Samples that go forward to see what a batch takes; no smaller batch is ever cut."""
+# For what a step keeps for its gradients; at its peak the process had up to four times as much. Not a share
+# of what is free, or dropout, which a micro-batch draws for itself, would be another on another machine.
+_BUDGET = 2**30
+
+
+def kept_bytes(module: nn.Module, run: Callable[[], Tensor]) -> int:
+    """Bytes that `run` keeps for the backward pass, without the weights. Nothing is changed by it."""
+    weights = {parameter.untyped_storage().data_ptr() for parameter in module.parameters()}
+    kept: dict[int, int] = {}
+
+    def note(tensor: Tensor) -> Tensor:
+        if tensor.layout is torch.strided:
+            storage = tensor.untyped_storage()
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    was_training = module.training
+    module.train()
+    try:
+        with fork_rng(devices=[]), torch.enable_grad(), saved_tensors_hooks(note, lambda tensor: tensor):
+            result = run()
+        needed = sum(size for place, size in kept.items() if place not in weights)
+        del result  # alive until here, so that no address was given twice
+        return needed
+    finally:
+        module.train(was_training)
+        with torch.no_grad():
+            for name, buffer in module.named_buffers():
+                if name in buffers:
+                    buffer.copy_(buffers[name])
+
+
+def size_that_fits(task: Task, trainer: Trainer, datamodule: Any, share: int) -> int:
+    """The largest power of two whose step keeps no more than the budget; the whole share if that fits.
+
+    Args:
+        task: Built, on its device; its `sample_losses` are computed once.
+        trainer: Of the fit that begins.
+        datamodule: Its `micro_batch_size` is None.
+        share: Most samples that this process gets of a batch.
+    """
+    datamodule.micro_batch_size = PROBED
+    try:
+        loader = datamodule.train_dataloader(0)
+        # subgraphs are sorted by size: the last part of a batch has the largest
+        *_, last = islice(iter(loader.sampler), datamodule.num_micro_batches)
+        batch = trainer.strategy.batch_to_device(loader.dataset[last])
+    finally:
+        datamodule.micro_batch_size = None
+    with trainer.precision_plugin.forward_context():
+        needed = kept_bytes(task, lambda: task.sample_losses(batch)) / PROBED
+    budget = _BUDGET
+    if (available := available_bytes(task.device)) is not None:
+        here = trainer.num_devices if task.device.type == "cpu" else 1
+        budget = min(budget, available // (4 * here))
+    fits = (
+        share if share * needed <= budget else min(share, 2 ** max(0, int(budget / needed).bit_length() - 1))
+    )
+    return int(trainer.strategy.reduce(torch.tensor(float(fits), device=task.device), reduce_op="min"))

@@ -1,0 +1,115 @@
+"""Graphs in memory become data modules as files do."""
+
+import pandas as pd
+import pytest
+import torch
+from helpers.link_graphs import make_link_graph
+from torch_geometric.data import Data
+
+from graphzoo.datamodules import KGDataModule, LinkDataModule, NodeDataModule
+from graphzoo.datasets import from_files, from_triples, link_graph_from_edges, load_knowledge_graph
+from graphzoo.errors import DataError
+
+
+def named_triples():
+    graph, _ = load_knowledge_graph("umls")
+    names = graph.entities, graph.relations, graph.entities
+    return [tuple(part[i] for part, i in zip(names, row, strict=True)) for row in graph.train.tolist()]
+
+
+def test_triples_of_a_table_are_split_as_those_of_a_file(tmp_path):
+    rows = named_triples()
+    (tmp_path / "mine.tsv").write_text("".join("\t".join(row) + "\n" for row in rows))
+    from_file, _ = from_files(tmp_path / "mine.tsv")
+    table = pd.DataFrame(rows, columns=["head", "relation", "tail"])
+    data = KGDataModule.from_triples(table, name="mine", batch_size=32)
+    data.prepare_data()
+    data.setup()
+    assert data.fingerprint == from_file.fingerprint and data.title == data.name == "mine"
+    assert data.batch_size == 32 and data.triples("valid").shape[0] == round(len(rows) / 20)
+    assert torch.equal(
+        next(iter(data.train_dataloader())).head[:3], next(iter(data.train_dataloader())).head[:3]
+    )
+
+
+def test_triples_with_splits_and_whole_graphs_are_taken_as_they_are():
+    rows = named_triples()
+    data = KGDataModule.from_triples(rows[:-20], rows[-20:-10], rows[-10:])
+    assert [data.triples(split).shape[0] for split in ("train", "valid", "test")] == [len(rows) - 20, 10, 10]
+    graph = from_triples(rows[:-10], rows[-10:])
+    assert KGDataModule.from_triples(graph).knowledge_graph is graph
+    with pytest.raises(DataError, match="too few triples"):
+        KGDataModule.from_triples([("a", "r", "b")])
+
+
+def nodes(**others):
+    generator = torch.Generator().manual_seed(0)
+    edges = torch.randint(60, (2, 200), generator=generator)
+    y = torch.arange(60) % 3
+    return Data(x=torch.randn(60, 5, generator=generator), edge_index=edges, y=y, **others)
+
+
+def test_a_data_object_is_a_graph_of_nodes(recwarn):
+    mask = torch.arange(60)
+    data = NodeDataModule.from_data(
+        nodes(train_mask=mask < 30, val_mask=(mask >= 30) & (mask < 45), test_mask=mask >= 45), name="mine"
+    )
+    data.prepare_data()
+    data.setup()
+    assert data.split.name == "given" and data.split.train.tolist() == list(range(30))
+    assert torch.equal(data.graph.x, nodes().x) and data.graph.name == data.name == "mine"
+    edges = {tuple(edge) for edge in nodes().edge_index.t().tolist() if edge[0] != edge[1]}
+    assert {tuple(edge) for edge in data.graph.edge_index.t().tolist()} == edges | {(v, u) for u, v in edges}
+    as_given = NodeDataModule.from_data(nodes(), directed=True)
+    as_given.setup()
+    assert {tuple(edge) for edge in as_given.graph.edge_index.t().tolist()} == edges
+    assert NodeDataModule.from_data(as_given.graph)._load(None) is as_given.graph
+
+
+def test_what_is_no_graph_is_refused():
+    with pytest.raises(DataError, match="no edge_index"):
+        NodeDataModule.from_data(Data(x=torch.randn(3, 2), y=torch.tensor([0, 1, 0])))
+    with pytest.raises(DataError, match="no node has a label"):
+        NodeDataModule.from_data(Data(x=torch.randn(3, 2), edge_index=torch.tensor([[0], [1]])))
+    with pytest.raises(DataError, match="expected a PyG Data object or a mapping, got list"):
+        NodeDataModule.from_data([1, 2])
+    with pytest.raises(DataError, match=r"expected edge_index \[2, E\] of int64, got \[7, 2\].*transpose"):
+        link_graph_from_edges(torch.zeros(7, 2, dtype=torch.int64))
+    with pytest.raises(DataError, match="links name nodes from 0 to 9, there are 5"):
+        link_graph_from_edges(torch.tensor([[0, 1], [2, 9]]), num_nodes=5)
+    with pytest.raises(DataError, match="links name nodes from -1"):
+        link_graph_from_edges(torch.tensor([[0, -1], [2, 3]]))
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_links_in_one_direction_or_both_are_the_same(both, recwarn):
+    links = make_link_graph().train.t()
+    given = torch.cat([links, links.flip(0)], dim=1) if both else links
+    data = LinkDataModule.from_edge_index(given, torch.randn(int(links.max()) + 1, 3), split_index=1)
+    data.prepare_data()
+    data.setup()
+    once = link_graph_from_edges(links, num_nodes=int(links.max()) + 1, split_index=1)
+    assert torch.equal(data.graph.train.sort(1).values, once.train.sort(1).values)
+    assert data.graph.x.shape[1] == 3 and data.num_splits is None
+    assert not [warning for warning in recwarn if "repeated" in str(warning.message)]
+    directed = LinkDataModule.from_edge_index(links, directed=True)
+    directed.setup()
+    assert directed.graph.is_directed and directed.directed
+
+
+def test_a_model_of_triples_in_memory_is_trained_and_asked(tmp_path):
+    from lightning import Trainer
+
+    import graphzoo
+    from graphzoo.encoders import KnowFormer
+    from graphzoo.tasks import KGCompletion
+
+    data = KGDataModule.from_triples(named_triples(), name="mine", batch_size=64, max_valid_triples=20)
+    task = KGCompletion(lambda spec: KnowFormer(spec, hidden_channels=8, num_layers=1, num_heads=2))
+    trainer = Trainer(max_steps=2, accelerator="cpu", logger=False, enable_checkpointing=False,
+                      enable_progress_bar=False, enable_model_summary=False)  # fmt: skip
+    trainer.fit(task, data)
+    trainer.save_checkpoint(tmp_path / "run" / "checkpoints" / "best.ckpt")
+    data.save_artifacts(tmp_path / "run" / "graph")
+    answers = graphzoo.load(tmp_path / "run").predict(head="virus", relation="isa", k=3)
+    assert len(answers) == 3

@@ -1,0 +1,176 @@
+"""Which graph gives which batch, and the mean over graphs."""
+
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import pytest
+import torch
+from lightning.pytorch import Trainer
+
+from graphzoo.datamodules import KGDataModule, MixtureDataModule
+from graphzoo.encoders import KnowFormer, KnowFormerAny
+from graphzoo.errors import UsageError
+from graphzoo.tasks import KGCompletion
+
+SIZES = {"small": (6, 2, 12), "large": (40, 5, 90), "middle": (20, 3, 30)}
+
+
+class Ranks:
+    """Stands for a trainer: only what the data module asks of it."""
+
+    def __init__(self, rank=0, world_size=1, epoch=0):
+        self.global_rank, self.world_size, self.current_epoch = rank, world_size, epoch
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Three graphs whose entities and relations have other names, and other numbers."""
+    generator = torch.Generator().manual_seed(0)
+    made = []
+    for name, (entities, relations, count) in SIZES.items():
+        folder = tmp_path_factory.mktemp(name)
+        seen = set()
+        while len(seen) < count:
+            row = [
+                int(torch.randint(size, (), generator=generator)) for size in (entities, relations, entities)
+            ]
+            seen.add(f"{name}{row[0]}\tis{row[1]}of{name}\t{name}{row[2]}\n")
+        lines = sorted(seen)
+        for split, part in (("valid", lines[::5]), ("test", lines[1::5])):
+            (folder / f"{split}.txt").write_text("".join(part))
+        (folder / "train.txt").write_text("".join(line for i, line in enumerate(lines) if i % 5 > 1))
+        made.append(str(folder))
+    return made
+
+
+def module(folders, rank=0, world_size=1, **settings):
+    usual = {"batch_size": 4, "epoch_queries": 40, "neighbourhood": 8}
+    dm = MixtureDataModule(names=folders, **{**usual, **settings})
+    dm.trainer = Ranks(rank, world_size)
+    dm.setup()
+    return dm
+
+
+def asked(dm, epoch=0):
+    """(graph, triple) of every training query of an epoch, batch by batch."""
+    loader = dm.train_dataloader(epoch)
+    return [[(item.source, i) for i in item.position.tolist()] for item in loader.sampler]
+
+
+def test_batches_are_of_one_graph_each_and_in_proportion_to_the_facts(folders):
+    dm = module(folders, epoch_queries=400)
+    batches = asked(dm)
+    assert len(batches) == 100
+    assert all(len({source for source, _ in batch}) == 1 for batch in batches)
+    count = Counter(batch[0][0] for batch in batches)
+    sizes = [len(part.triples("train")) for part in dm.parts]
+    assert [count[i] for i in range(3)] == pytest.approx([100 * size / sum(sizes) for size in sizes], abs=1)
+    order = [batch[0][0] for batch in batches]
+    assert order != sorted(order)  # the graphs take turns
+
+
+def test_a_small_graph_has_a_batch_in_every_epoch(folders):
+    assert {batch[0][0] for batch in asked(module(folders, epoch_queries=4))} == {0, 1, 2}
+
+
+def test_a_graph_goes_on_where_its_last_epoch_ended_and_every_pass_asks_every_triple(folders):
+    dm = module(folders)
+    given = defaultdict(list)
+    for epoch in range(12):
+        for batch in asked(dm, epoch):
+            for source, position in batch:
+                given[source].append(position)
+    for source, part in enumerate(dm.parts):
+        size = len(part.triples("train"))
+        passes = [given[source][i : i + size] for i in range(0, len(given[source]) - size, size)]
+        assert len(passes) >= 1
+        assert all(sorted(one) == list(range(size)) for one in passes)
+        assert len(set(map(tuple, passes))) == len(passes)
+
+
+def test_two_processes_ask_together_what_one_asks(folders):
+    steps = {1: [], 2: []}
+    for world_size, batches in steps.items():
+        ranks = [asked(module(folders, rank, world_size)) for rank in range(world_size)]
+        batches += [sorted(sum(parts, [])) for parts in zip(*ranks, strict=True)]
+    assert steps[1] == steps[2]
+
+
+def test_batches_bring_their_graph_and_its_known_answers(folders):
+    dm = module(folders, epoch_queries=80)
+    for batch in dm.train_dataloader(0):
+        part = dm.parts[batch.source]
+        row, entity = part.answers("train").lookup(batch.head, batch.relation)
+        assert torch.equal(batch.known_row, row) and torch.equal(batch.known_entity, entity)
+        small = part.spec.num_nodes <= 8
+        assert (batch.graph is None) == small
+        if not small:
+            assert batch.graph.whole is part.graph("train")
+            assert (batch.graph.find(batch.tail) >= 0).all()
+    dm.knows_answers = False
+    assert next(iter(dm.train_dataloader(0))).known_row is None
+
+
+def trainer(folder, **settings):
+    return Trainer(
+        default_root_dir=folder, logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False, accelerator="cpu", **settings,
+    )  # fmt: skip
+
+
+def task(encoder=KnowFormerAny, **settings):
+    small = {"hidden_channels": 8, "num_layers": 1, "num_heads": 2}
+    return KGCompletion(lambda spec: encoder(spec, **small), **{"loss": "filtered_ce", **settings})
+
+
+def test_scores_are_means_over_the_graphs(folders, tmp_path):
+    torch.manual_seed(0)
+    model = task()
+    mixture = {"neighbourhood": 8, "max_valid_triples": 1000}
+    together = trainer(tmp_path).validate(model, MixtureDataModule(names=folders, **mixture), verbose=False)[
+        0
+    ]
+    alone = [
+        trainer(tmp_path).validate(model, KGDataModule(path=path, **mixture), verbose=False)[0]
+        for path in folders
+    ]
+    for name in ("mrr", "mr", "hits@10"):
+        mean = sum(figures[f"val/{name}"] for figures in alone) / len(alone)
+        assert together[f"val/{name}"] == pytest.approx(mean, rel=1e-6)
+    for path, figures in zip(folders, alone, strict=True):
+        assert together[f"val/mrr_{Path(path).name}"] == pytest.approx(figures["val/mrr"], rel=1e-6)
+
+
+def test_one_model_learns_from_all_graphs_and_is_tested_on_them(folders, tmp_path):
+    torch.manual_seed(0)
+    model, dm = (
+        task(lr=0.01),
+        MixtureDataModule(names=folders, batch_size=8, epoch_queries=160, neighbourhood=8),
+    )
+    fit = trainer(tmp_path, max_epochs=4)
+    losses = []
+    model.on_train_epoch_end = lambda: losses.append(float(model.latest_loss))
+    before = trainer(tmp_path).validate(model, dm, verbose=False)[0]["val/mrr"]
+    fit.fit(model, dm)
+    tested = fit.test(model, dm, verbose=False)[0]
+    assert fit.callback_metrics["test/mrr"] == tested["test/mrr"] > 0
+    assert dm.num_tested == sum(part.num_tested for part in dm.parts)
+    assert losses[-1] < losses[0] or fit.callback_metrics["val/mrr"] > before
+
+
+def test_an_encoder_of_one_vocabulary_cannot_learn_from_several(folders, tmp_path):
+    with pytest.raises(UsageError, match="knowformer-any"):
+        trainer(tmp_path, max_epochs=1).fit(task(KnowFormer), MixtureDataModule(names=folders))
+    with pytest.raises(UsageError, match="reverse_weight"):
+        trainer(tmp_path, max_epochs=1).fit(task(reverse_weight=0.5), MixtureDataModule(names=folders))
+
+
+@pytest.mark.parametrize("names", ["umls", "umls,umls", "umls,", []])
+def test_a_mixture_is_of_two_graphs_at_least(names):
+    with pytest.raises(UsageError, match="two different"):
+        MixtureDataModule(names=names)
+
+
+def test_unknown_names_are_refused_with_the_nearest():
+    with pytest.raises(UsageError, match="umls"):
+        MixtureDataModule(names="umls,ulms")

@@ -1,0 +1,171 @@
+"""Weights that graphzoo brings along: they answer on any graph, and a training may begin with them."""
+
+import json
+
+import pandas as pd
+import pytest
+import torch
+from lightning.pytorch import Trainer
+
+import graphzoo
+from graphzoo.catalog import weights
+from graphzoo.cli import main
+from graphzoo.datamodules import KGDataModule
+from graphzoo.encoders import KnowFormer, KnowFormerAny
+from graphzoo.errors import UsageError
+from graphzoo.tasks import KGCompletion
+
+NAME = "knowformer-any"
+RECORDED = {"mrr": 0.8857, "hits@10": 0.9834}
+
+
+@pytest.fixture
+def family(tmp_path, monkeypatch):
+    """Eight grandmothers who are known, and one whose grandchild is to be found."""
+    monkeypatch.chdir(tmp_path)
+    rows = [
+        f"ann{i}\tmother_of\tbob{i}\nbob{i}\tfather_of\tcleo{i}\nann{i}\tgrandmother_of\tcleo{i}\n"
+        for i in range(8)
+    ]
+    (tmp_path / "family").mkdir()
+    (tmp_path / "family" / "train.tsv").write_text(
+        "".join(rows) + "dora\tmother_of\temil\nemil\tfather_of\tfay\n"
+    )
+    return tmp_path / "family"
+
+
+def trainer(folder, **settings):
+    return Trainer(
+        default_root_dir=folder, logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False, accelerator="cpu", **settings,
+    )  # fmt: skip
+
+
+def test_a_rule_is_found_in_facts_with_names_of_their_own(family):
+    model = graphzoo.load(NAME, data=str(family))
+    answers = model.predict(head="dora", relation="grandmother_of", k=3)
+    assert answers["tail"][0] == "fay" and answers["score"][0] > answers["score"][1] + 0.5
+    assert model.predict(tail="fay", relation="grandmother_of", k=1)["head"][0] == "dora"
+
+
+def test_names_do_not_matter(family, tmp_path):
+    other = tmp_path / "numbers"
+    other.mkdir()
+    rows = [line.split("\t") for line in (family / "train.tsv").read_text().splitlines()]
+    names = {name: f"n{(7 * i) % 101}" for i, name in enumerate(sorted({n for row in rows for n in row}))}
+    (other / "train.tsv").write_text("".join("\t".join(map(names.get, row)) + "\n" for row in reversed(rows)))
+    scores = graphzoo.load(NAME, data=str(family)).score([("dora", "grandmother_of", "fay")])
+    renamed = graphzoo.load(NAME, data=str(other)).score(
+        [tuple(map(names.get, ("dora", "grandmother_of", "fay")))]
+    )
+    assert float(renamed[0]) == pytest.approx(float(scores[0]), abs=1e-4)
+
+
+def test_one_model_answers_on_a_second_graph_with_other_relations(family):
+    model = graphzoo.load(NAME, data="umls")
+    answers = model.predict(head="dora", relation="grandmother_of", k=1, graph=str(family))
+    assert answers["tail"][0] == "fay"
+    paths = model.explain("dora", "grandmother_of", "fay", graph=str(family))
+    assert "emil" in str(paths)
+    with pytest.raises(UsageError, match="grandmother_of"):
+        model.predict(head="dora", relation="grandmothr_of", k=1, graph=str(family))
+
+
+def test_the_command_takes_the_name_where_it_takes_a_run(family, capsys):
+    (family.parent / "q.tsv").write_text("head\trelation\ttail\ndora\tgrandmother_of\t?\n")
+    for option in ("--model", "--ckpt_path"):
+        words = ["predict", option, NAME, "--data.path", "family", "--queries", "q.tsv", "--out", "a.csv"]
+        assert main([*words, "--overwrite"]) == 0
+        assert pd.read_csv("a.csv")["tail"][0] == "fay"
+    assert main(["predict", "--queries", "q.tsv"]) == 2
+    assert "--ckpt_path RUN" in (said := capsys.readouterr().err) and NAME in said
+    assert main(["predict", "--model", NAME, "--queries", "q.tsv"]) == 2
+    assert "--data.path" in capsys.readouterr().err
+
+
+def test_the_weights_have_the_recorded_scores(tmp_path, monkeypatch):
+    """UMLS is part of the package, and nothing was trained on it."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["test", "--ckpt_path", NAME, "--data", "umls", "--run_dir", "tested"]) == 0
+    metrics = json.loads((tmp_path / "tested" / "results.json").read_text())["metrics"]
+    assert metrics["test/mrr"] == pytest.approx(RECORDED["mrr"], abs=2e-3)
+    assert metrics["test/hits@10"] == pytest.approx(RECORDED["hits@10"], abs=4e-3)
+
+
+def test_a_damaged_file_is_refused(tmp_path, monkeypatch):
+    folder = tmp_path / NAME
+    folder.mkdir()
+    (folder / "model.safetensors").write_bytes(b"not these")
+    monkeypatch.setattr(weights, "_FOLDER", tmp_path)
+    weights._check.cache_clear()
+    with pytest.raises(UsageError, match="not the file"):
+        graphzoo.load(NAME, data="umls")
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(UsageError, match="No such file"):
+        graphzoo.load(NAME, data="umls")
+    weights._check.cache_clear()
+
+
+def test_a_folder_of_that_name_comes_first(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / NAME).mkdir()
+    with pytest.raises(UsageError, match="no checkpoints"):
+        graphzoo.load(NAME, data="umls")
+
+
+def test_a_training_begins_with_the_weights(family, tmp_path):
+    data = KGDataModule(path=str(family))
+    model = KGCompletion(KnowFormerAny, start_from=NAME)
+    before = trainer(tmp_path).validate(model, data, verbose=False)[0]
+    loaded = graphzoo.load(NAME, data=str(family)).task.state_dict()
+    assert all(torch.equal(value, loaded[name]) for name, value in model.state_dict().items())
+    assert before["val/mrr"] > 0
+    assert "start_from" not in model.hparams
+
+
+def test_fine_tuning_is_a_run_of_its_own_that_resumes(family, capsys):
+    words = ["--data", "kg", "--data.path", "family", "--recipe", "none", "--run_dir", "tuned"]
+    assert main(["fit", "--ckpt_path", NAME, *words, "--trainer.max_epochs", "1"]) == 0
+    first = torch.load("tuned/checkpoints/last.ckpt", weights_only=True)["state_dict"]
+    start = graphzoo.load(NAME, data=str(family)).task.state_dict()
+    moved = max(
+        float((first[name] - start[name]).abs().max()) for name in start if start[name].is_floating_point()
+    )
+    assert 0 < moved < 0.1
+    assert main(["fit", "--ckpt_path", "tuned", "--trainer.max_epochs", "2"]) == 0
+    assert torch.load("tuned/checkpoints/last.ckpt", weights_only=True)["epoch"] == 1
+    assert graphzoo.load("tuned").predict(head="dora", relation="grandmother_of", k=1)["tail"][0] == "fay"
+    capsys.readouterr()
+
+
+def test_weights_for_other_data_or_without_any_are_refused(capsys):
+    assert main(["fit", "--ckpt_path", NAME]) == 2
+    assert "--data NAME" in capsys.readouterr().err
+    assert main(["fit", "--ckpt_path", NAME, "--data", "cora"]) == 2
+    assert "knowledge graphs" in capsys.readouterr().err
+
+
+def test_vectors_of_relations_go_with_their_relations(family, tmp_path):
+    """Weights of KnowFormer itself: only a graph with the same relations can go on with them."""
+    data = KGDataModule(path=str(family))
+    model = KGCompletion(lambda spec: KnowFormer(spec, hidden_channels=8, num_layers=1, num_heads=2))
+    fit = trainer(tmp_path, max_epochs=1)
+    fit.fit(model, data)
+    fit.save_checkpoint(tmp_path / "run" / "checkpoints" / "best.ckpt")
+    data.save_artifacts(tmp_path / "run" / "graph")
+    assert main(["export", str(tmp_path / "run"), "--out", str(tmp_path / "shared")]) == 0
+    start = {"start_from": str(tmp_path / "shared")}
+    again = KGCompletion(lambda spec: KnowFormer(spec, hidden_channels=8, num_layers=1, num_heads=2), **start)
+    trainer(tmp_path).validate(again, data, verbose=False)
+    assert all(torch.equal(value, model.state_dict()[name]) for name, value in again.state_dict().items())
+    other = tmp_path / "others"
+    other.mkdir()
+    (other / "train.tsv").write_text((family / "train.tsv").read_text().replace("father_of", "uncle_of"))
+    again = KGCompletion(lambda spec: KnowFormer(spec, hidden_channels=8, num_layers=1, num_heads=2), **start)
+    with pytest.raises(UsageError, match="other relations"):
+        trainer(tmp_path).validate(again, KGDataModule(path=str(other)), verbose=False)
+    narrow = KGCompletion(
+        lambda spec: KnowFormer(spec, hidden_channels=4, num_layers=1, num_heads=2), **start
+    )
+    with pytest.raises(UsageError, match="shared"):
+        trainer(tmp_path).validate(narrow, data, verbose=False)

@@ -1,0 +1,117 @@
+"""How relations meet, beside sets of entities and pairs counted one by one."""
+
+import math
+import pickle
+
+import pytest
+import torch
+
+from graphzoo.errors import UsageError
+from graphzoo.layers import compare_relations
+from graphzoo.ops import RelationalGraph
+from graphzoo.sampling import NeighbourhoodSampler
+
+N, R = 12, 4
+
+
+def facts(num_facts=40, num_nodes=N, num_relations=R):
+    return torch.stack(
+        [torch.randint(size, (num_facts,)) for size in (num_nodes, num_relations, num_nodes)], 1
+    )
+
+
+def graph_of(triples, num_nodes=N, num_relations=R):
+    head, relation, tail = triples.t()
+    edge_index = torch.stack([torch.cat([head, tail]), torch.cat([tail, head])])
+    kinds = torch.cat([relation, relation + num_relations])
+    return RelationalGraph(edge_index, kinds, num_nodes, 2 * num_relations)
+
+
+def sets(triples, num_relations=R):
+    """Heads, tails and pairs of every relation, inverses included."""
+    forward = [[(h, t) for h, r, t in triples.tolist() if r == kind] for kind in range(num_relations)]
+    pairs = [set(part) for part in forward + [[(t, h) for h, t in part] for part in forward]]
+    return [{h for h, _ in part} for part in pairs], [{t for _, t in part} for part in pairs], pairs
+
+
+def cosine(one, other):
+    return len(one & other) / math.sqrt(len(one) * len(other)) if one and other else 0.0
+
+
+def dense(matrix):
+    return matrix.matmul(torch.eye(matrix.shape[1]))
+
+
+def test_the_matrices_are_cosines_of_sets():
+    torch.manual_seed(0)
+    triples = facts()
+    triples = torch.cat([triples, triples[:5], triples[:3].flip(1).roll(1, 1)[:, [1, 0, 2]] % R])  # repeats
+    triples[:, 1] %= R
+    relations = compare_relations(graph_of(triples))
+    heads, _, pairs = sets(triples)
+    for made, parts in ((relations.heads, heads), (relations.pairs, pairs)):
+        expected = torch.tensor([[cosine(a, b) for b in parts] for a in parts])
+        torch.testing.assert_close(dense(made), expected)
+
+
+def test_states_travel_along_all_six_ways():
+    torch.manual_seed(2)
+    triples = facts()
+    heads, tails, pairs = sets(triples)
+    turned = [{(t, h) for h, t in part} for part in pairs]
+    states = torch.randn(2 * R, 3)
+    ways = [(heads, heads), (heads, tails), (tails, heads), (tails, tails), (pairs, pairs), (pairs, turned)]
+    expected = torch.stack(
+        [torch.tensor([[cosine(a, b) for b in theirs] for a in mine]) @ states for mine, theirs in ways],
+        dim=1,
+    )
+    torch.testing.assert_close(compare_relations(graph_of(triples)).propagate(states), expected)
+
+
+def test_a_relation_without_facts_meets_nothing():
+    torch.manual_seed(3)
+    relations = compare_relations(graph_of(facts(), num_relations=R + 1))
+    unused = [R, 2 * R + 1]
+    assert relations.inverse[R] == 2 * R + 1
+    assert not dense(relations.heads)[unused].any() and not dense(relations.pairs)[:, unused].any()
+
+
+def test_a_graph_without_facts():
+    relations = compare_relations(graph_of(torch.empty(0, 3, dtype=torch.int64)))
+    assert not dense(relations.heads).any() and not dense(relations.pairs).any()
+
+
+def test_one_relation():
+    relations = compare_relations(graph_of(torch.tensor([[0, 0, 1], [1, 0, 2]]), 3, 1))
+    torch.testing.assert_close(dense(relations.heads), torch.tensor([[1.0, 0.5], [0.5, 1.0]]))
+
+
+def test_links_of_one_type_have_no_inverse_but_themselves():
+    u, v = torch.tensor([[0, 1, 2], [1, 2, 3]])
+    graph = RelationalGraph(torch.stack([torch.cat([u, v]), torch.cat([v, u])]), torch.zeros(6).long(), 4, 1)
+    relations = compare_relations(graph)
+    assert relations.inverse.tolist() == [0]
+    torch.testing.assert_close(dense(relations.heads), torch.ones(1, 1))
+
+
+def test_it_is_made_once_for_a_graph_and_its_neighbourhoods():
+    torch.manual_seed(4)
+    graph = graph_of(facts())
+    near = NeighbourhoodSampler(graph, 5)(torch.tensor([0, 3]), torch.tensor([0, 1]))[0]
+    assert compare_relations(near) is compare_relations(graph)
+    with torch.inference_mode():
+        made = compare_relations(graph_of(facts()))
+    assert not made.heads.values.is_inference()
+
+
+def test_a_neighbourhood_that_came_from_another_process_says_what_it_needs():
+    torch.manual_seed(5)
+    near = NeighbourhoodSampler(graph_of(facts()), 5)(torch.tensor([0]), torch.tensor([0]))[0]
+    with pytest.raises(UsageError, match="whole"):
+        compare_relations(pickle.loads(pickle.dumps(near)))
+
+
+def test_a_graph_without_inverses_is_refused():
+    head, relation, tail = facts().t()
+    with pytest.raises(UsageError, match="inverse"):
+        compare_relations(RelationalGraph(torch.stack([head, tail]), relation, N, R))

@@ -1,0 +1,105 @@
+"""Batches that take too much memory are cut where nobody says how."""
+
+from functools import partial
+
+import pytest
+import torch
+from helpers.link_graphs import make_link_graph
+from lightning.pytorch import Trainer, seed_everything
+from torch import nn
+
+from graphzoo.datamodules import KGDataModule, LinkDataModule
+from graphzoo.encoders import PENCIL, KnowFormer
+from graphzoo.tasks import KGCompletion, LinkPrediction, micro_batches
+
+QUIET = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu",
+         "num_sanity_val_steps": 0, "limit_val_batches": 0}  # fmt: skip
+
+
+def links(**settings):
+    sizes = {"hidden_channels": 16, "num_layers": 1, "num_heads": 2, "ffn_channels": 16, "dropout": 0.0}
+    data = LinkDataModule(batch_size=64, depth=1, num_neighbors=12, max_nodes=26, **settings)
+    data._load = lambda download: make_link_graph()
+    return LinkPrediction(partial(PENCIL, **sizes)), data
+
+
+def queries(**settings):
+    encoder = partial(KnowFormer, hidden_channels=8, num_layers=1, num_heads=2, dropout=0.0)
+    return KGCompletion(encoder, loss="bce"), KGDataModule("umls", batch_size=64, **settings)
+
+
+def fit(make, folder, max_steps=3, ckpt_path=None, accumulate=1, **settings):
+    seed_everything(0, verbose=False)
+    task, data = make(**settings)
+    trainer = Trainer(
+        max_steps=max_steps,
+        default_root_dir=folder,
+        enable_checkpointing=False,
+        accumulate_grad_batches=accumulate,
+        **QUIET,
+    )
+    trainer.fit(task, data, ckpt_path=ckpt_path, weights_only=True if ckpt_path else None)
+    return task, data, trainer
+
+
+def test_what_is_kept_for_gradients_is_counted():
+    """x @ W.t() keeps x for the gradient of W, relu keeps its result; W itself is no sample's."""
+    layer = nn.Linear(100, 50, bias=False)
+    x = torch.randn(30, 100)
+    assert micro_batches.kept_bytes(layer, lambda: layer(x).relu()) == 4 * (30 * 100 + 30 * 50)
+
+
+def test_nothing_is_changed_by_looking():
+    module = nn.Sequential(nn.BatchNorm1d(3), nn.Dropout()).eval()
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    state = torch.get_rng_state()
+    micro_batches.kept_bytes(module, lambda: module(torch.randn(5, 3)))
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), state) and not module.training
+
+
+@pytest.mark.parametrize("make", [links, queries])
+def test_a_batch_that_takes_too_much_is_cut_and_learns_the_same(make, tmp_path, monkeypatch):
+    whole, data, trainer = fit(make, tmp_path)
+    assert data.micro_batch_size is None and trainer.accumulate_grad_batches == 1, "there is room"
+    needed = []
+    measure = micro_batches.kept_bytes
+    monkeypatch.setattr(
+        micro_batches, "kept_bytes", lambda *args: needed.append(measure(*args)) or needed[-1]
+    )
+    fit(make, tmp_path, max_steps=1)
+    monkeypatch.setattr(micro_batches, "_BUDGET", 17 * needed[0] / micro_batches.PROBED)
+    cut, data, trainer = fit(make, tmp_path)
+    assert data.micro_batch_size == 16, "the largest power of two that fits"
+    assert trainer.accumulate_grad_batches == 4
+    for name, value in whole.state_dict().items():
+        torch.testing.assert_close(cut.state_dict()[name], value, atol=2e-4, rtol=1e-3, msg=name)
+    given, data, trainer = fit(make, tmp_path, micro_batch_size=32)
+    assert data.micro_batch_size == 32 and trainer.accumulate_grad_batches == 2, "what is asked for is done"
+
+
+def test_a_sample_that_takes_too_much_goes_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(micro_batches, "_BUDGET", 1)
+    _, data, _ = fit(links, tmp_path, max_steps=1)
+    assert data.micro_batch_size == 1
+
+
+def test_batches_that_the_user_accumulates_are_left_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr(micro_batches, "_BUDGET", 1)
+    _, data, trainer = fit(queries, tmp_path, max_steps=1, accumulate=2)
+    assert data.micro_batch_size is None and trainer.accumulate_grad_batches == 2
+
+
+def test_a_run_that_is_resumed_keeps_its_parts(tmp_path, monkeypatch):
+    monkeypatch.setattr(micro_batches, "_BUDGET", 1)
+    _, _, trainer = fit(queries, tmp_path, max_steps=1)
+    trainer.save_checkpoint(tmp_path / "last.ckpt")
+    monkeypatch.setattr(micro_batches, "_BUDGET", 2**40)
+    _, data, _ = fit(queries, tmp_path, max_steps=2, ckpt_path=tmp_path / "last.ckpt")
+    assert data.micro_batch_size == 1, "dropout and rounding are those of the run"
+    stored = torch.load(tmp_path / "last.ckpt", weights_only=True)
+    del stored["graphzoo_micro_batch_size"]
+    torch.save(stored, tmp_path / "older.ckpt")
+    monkeypatch.setattr(micro_batches, "_BUDGET", 1)
+    with pytest.raises(ValueError, match="loader items"):  # it was cut all the same
+        fit(queries, tmp_path, max_steps=2, ckpt_path=tmp_path / "older.ckpt")
