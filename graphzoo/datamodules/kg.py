@@ -315,12 +315,8 @@ class KGDataModule(GraphDataModule):
         graph = self._graph_of(split)
         # two graphs of a pair may bear the same name
         if graph.fingerprint not in self._message_graphs:
-            head, relation, tail = graph.train.unbind(1)
-            self._message_graphs[graph.fingerprint] = RelationalGraph(
-                torch.stack([torch.cat([head, tail]), torch.cat([tail, head])]),
-                torch.cat([relation, relation + graph.num_relations]),
-                graph.num_entities,
-                2 * graph.num_relations,
+            self._message_graphs[graph.fingerprint] = RelationalGraph.from_triples(
+                graph.train, graph.num_entities, graph.num_relations
             )
         return self._message_graphs[graph.fingerprint]
 

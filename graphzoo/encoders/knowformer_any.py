@@ -114,6 +114,8 @@ class KnowFormerAny(RelationConditioned):
 
     def relation_inputs(self, graph: AnyGraph, relation: Tensor) -> Tensor:
         """States of all relations as each query sees them, [2R, B, D]."""
+        if torch.compiler.is_exporting():  # of how many distinct relations is not known
+            return self.relation_net(compare_relations(graph), relation)  # type: ignore[no-any-return]
         distinct, row = torch.unique(relation, return_inverse=True)
         states: Tensor = self.relation_net(compare_relations(graph), distinct)  # [2R, Q, D]
         if isinstance(graph, QueryGraph):  # query by query, as its messages are

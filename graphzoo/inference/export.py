@@ -77,7 +77,7 @@ def export_run(
     from graphzoo.inference.checkpoint import build_task, find_checkpoint, read_checkpoint
 
     file, place = find_checkpoint(run)
-    if file.name == WEIGHTS:
+    if file.name == WEIGHTS and to == "safetensors":
         raise UsageError(f"{run} is exported already\nCopy the folder")
     checkpoint = read_checkpoint(file)
     task = build_task(checkpoint, file, trust=trust)  # what does not load here would load nowhere
@@ -138,8 +138,10 @@ def _describe_program(part: Path, name: str, described: Mapping[str, Any]) -> st
     from graphzoo.inference.program import DESCRIPTION, PROGRAM
 
     multi = bool(described["spec"].get("is_multi_label"))
-    names = write_names(part / "graph", name, described.get("classes", ()), is_multi_label=multi)
     described_inputs = json.loads((part / DESCRIPTION).read_text(encoding="utf-8"))
+    compared = "heads" in described_inputs["inputs"]
+    classes = described.get("classes", ())
+    names = write_names(part / "graph", name, classes, is_multi_label=multi, compared=compared)
     example = ["import torch", f"program = torch.export.load({f'{name}/{PROGRAM}'!r}).module()"]
     call = f"scores = program({', '.join(described_inputs['inputs'])})"
     if names is None:

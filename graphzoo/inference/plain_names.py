@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from graphzoo.datasets import KnowledgeGraph, LinkGraph, NodeGraph
 
 __all__ = ["NAMES", "PlainNames", "write_names"]
 
 NAMES = "names.json"
+_COSINES = "relations.npz"
 
 
 class PlainNames(NamedTuple):
@@ -23,7 +26,12 @@ class PlainNames(NamedTuple):
 
 
 def write_names(
-    folder: Path, place: str, classes: Sequence[str] = (), *, is_multi_label: bool = False
+    folder: Path,
+    place: str,
+    classes: Sequence[str] = (),
+    *,
+    is_multi_label: bool = False,
+    compared: bool = False,
 ) -> PlainNames | None:
     """Write `names.json`: lists of names in the order of their numbers; None where nothing has a name.
 
@@ -32,10 +40,11 @@ def write_names(
         place: What the model's folder is called in the lines of Python.
         classes: Names of the classes of a node classifier; empty elsewhere.
         is_multi_label: Whether they are yes-no labels.
+        compared: Whether a model of facts takes cosines of relations, which are then written, too.
     """
     opened = f"names = json.load(open({f'{place}/graph/{NAMES}'!r}, encoding='utf-8'))"
     if (folder / "knowledge_graph.npz").is_file():
-        return _of_facts(folder, place, opened)
+        return _of_facts(folder, place, opened, compared)
     nodes = _node_names(folder)
     names = {kind: list(listed) for kind, listed in (("nodes", nodes), ("classes", classes)) if listed}
     if not names:
@@ -55,7 +64,7 @@ def write_names(
     return PlainNames({f"graph/{NAMES}": _write(folder, names)}, before, after)
 
 
-def _of_facts(folder: Path, place: str, opened: str) -> PlainNames:
+def _of_facts(folder: Path, place: str, opened: str, compared: bool) -> PlainNames:
     """Of an inductive pair both graphs' entities; its second graph is the one that is asked about."""
     file, kind = "knowledge_graph.npz", "entities"
     graph = KnowledgeGraph.load(folder / file)
@@ -79,9 +88,25 @@ def _of_facts(folder: Path, place: str, opened: str) -> PlainNames:
         f"head = torch.tensor([names[{kind!r}].index({asked!r})])",
         f"relation = torch.tensor([names['relations'].index({by!r})])",
     ]
+    if compared:
+        described[f"graph/{_COSINES}"] = "numpy.load(file)['heads'] and ['pairs'], [2R, 2R], float32"
+        _write_cosines(folder / _COSINES, graph)
+        before += [
+            f"cosines = numpy.load({f'{place}/graph/{_COSINES}'!r})",
+            "heads, pairs = torch.from_numpy(cosines['heads']), torch.from_numpy(cosines['pairs'])",
+        ]
     return PlainNames(
         described, before, [f"answers = [names[{kind!r}][i] for i in scores[0].topk(3).indices]"]
     )
+
+
+def _write_cosines(path: Path, graph: KnowledgeGraph) -> None:
+    from graphzoo.layers import compare_relations
+    from graphzoo.ops import RelationalGraph
+
+    facts = RelationalGraph.from_triples(graph.train, graph.num_entities, graph.num_relations)
+    relations = compare_relations(facts).to_dense()
+    np.savez_compressed(path, heads=np.asarray(relations.heads), pairs=np.asarray(relations.pairs))
 
 
 def _node_names(folder: Path) -> Sequence[str]:

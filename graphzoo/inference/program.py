@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from graphzoo.encoders.base import NodeEncoder, PairEncoder, QueryEncoder
 from graphzoo.errors import UsageError
+from graphzoo.layers.relation_graph import set_relations
 from graphzoo.ops import RelationalGraph
 from graphzoo.ops.adjacency import AdjacencyOrders, PlainAdjacency
 from graphzoo.tasks import KGCompletion, LinkPrediction, NodeClassification
@@ -26,7 +27,8 @@ from graphzoo.types import PairSubgraphs
 __all__ = ["DESCRIPTION", "PROGRAM", "Program", "make_program", "write_program"]
 
 PROGRAM, DESCRIPTION = "model.pt2", "inputs.json"
-_NODES, _EDGES, _QUERIES = 7, 11, 3  # of the example that is traced; the program's sizes are free
+# Of the example that is traced; the program's sizes are free.
+_NODES, _EDGES, _QUERIES, _RELATIONS = 7, 11, 3, 5
 _TOLERANCE = 1e-4
 _EDGES_GIVEN = "edge_index"
 _PAIR_OUTPUT = (
@@ -59,10 +61,18 @@ class _Queries(_Scores):
         self.num_draws = num_draws
 
     def forward(
-        self, edge_index: Tensor, edge_type: Tensor, nodes: Tensor, head: Tensor, relation: Tensor
+        self,
+        edge_index: Tensor,
+        edge_type: Tensor,
+        nodes: Tensor,
+        head: Tensor,
+        relation: Tensor,
+        *cosines: Tensor,
     ) -> Tensor:
-        types = 2 * self.encoder.spec.num_relations
+        types = cosines[0].shape[0] if cosines else 2 * self.encoder.spec.num_relations
         graph = RelationalGraph.unchecked(edge_index, edge_type, nodes.shape[0], types)
+        if cosines:
+            set_relations(graph, *cosines)
 
         def score(seed: int) -> Tensor:
             logits: Tensor = self.decoder(self.encoder(graph, head, relation, noise_seed=seed))
@@ -161,7 +171,8 @@ def make_program(task: Task, scale: int = 1) -> Program:
 
 def _of_queries(encoder: QueryEncoder, decoder: nn.Module, num_draws: int, scale: int) -> Program:
     num_nodes, num_edges, num_queries = scale * _NODES, scale * _EDGES, scale * _QUERIES
-    types = 2 * encoder.spec.num_relations
+    free = encoder.any_relations
+    types = 2 * scale * _RELATIONS if free else 2 * encoder.spec.num_relations
     edges = torch.randint(num_nodes, (2, num_edges))
     inputs = {
         "edge_index": (edges, "[2, E], int64: facts and their inverses, from and to"),
@@ -173,6 +184,10 @@ def _of_queries(encoder: QueryEncoder, decoder: nn.Module, num_draws: int, scale
         "head": (torch.randint(num_nodes, (num_queries,)), "[B], int64: the node asked about"),
         "relation": (torch.randint(types, (num_queries,)), "[B], int64: relation, or inverse for heads"),
     }
+    if free:
+        for name in ("heads", "pairs"):
+            text = f"[2R, 2R], float32: `graphzoo.layers.compare_relations(graph).to_dense().{name}`"
+            inputs[name] = (torch.rand(types, types), text)
     return Program(_Queries(encoder, decoder, num_draws), inputs, "[B, N]: logit of every node")
 
 
@@ -275,6 +290,8 @@ def _trace(encoder: Any, program: Program, larger: Program) -> tuple[Any, Tensor
     shapes: Any = [dict.fromkeys(range(example.dim()), dynamic) for example in arguments]
     if isinstance(program.module, _Nodes | _NodePairs):  # x, then all others together
         shapes = [shapes[0], tuple(shapes[1:])]
+    elif isinstance(program.module, _Queries) and shapes[5:]:  # cosines together
+        shapes = [*shapes[:5], tuple(shapes[5:])]
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -15,7 +15,7 @@ from graphzoo.ops.sparse import SparseMatrix
 if TYPE_CHECKING:
     from graphzoo.ops import QueryGraph, RelationalGraph
 
-__all__ = ["NUM_WAYS", "RelationGraph", "compare_relations"]
+__all__ = ["NUM_WAYS", "RelationGraph", "compare_relations", "set_relations"]
 
 NUM_WAYS = 6
 """Ways in which two relations meet: the second dimension of `RelationGraph.propagate`."""
@@ -28,9 +28,9 @@ class RelationGraph(NamedTuple):
     heads, heads with tails, tails with heads, tails with tails) and the pairs.
     """
 
-    heads: SparseMatrix
+    heads: SparseMatrix | Tensor
     """Cosine of the sets of head entities of two relations, [2R, 2R]."""
-    pairs: SparseMatrix
+    pairs: SparseMatrix | Tensor
     """Cosine of the sets of (head, tail) pairs of two relations, [2R, 2R]."""
     inverse: Tensor
     """The inverse of each relation, [2R], int64."""
@@ -38,6 +38,11 @@ class RelationGraph(NamedTuple):
     def to(self, device: torch.device | str) -> RelationGraph:
         """The same on another device."""
         return RelationGraph(self.heads.to(device), self.pairs.to(device), self.inverse.to(device))
+
+    def to_dense(self) -> RelationGraph:
+        """The same with dense matrices, as exported programs take them."""
+        heads, pairs = (m if isinstance(m, Tensor) else m.to_dense() for m in (self.heads, self.pairs))
+        return RelationGraph(heads, pairs, self.inverse)
 
     def propagate(self, states: Tensor) -> Tensor:
         """States of the relations that each relation meets, weighted by the cosines, way by way.
@@ -93,6 +98,13 @@ def compare_relations(graph: RelationalGraph | QueryGraph) -> RelationGraph:
         with torch.inference_mode(False):
             known[device] = _count_relations(graph).to(device)
     return known[device]
+
+
+def set_relations(graph: RelationalGraph, heads: Tensor, pairs: Tensor) -> None:
+    """Let `compare_relations` give these matrices, [2R, 2R] each, for a graph, instead of counting."""
+    count = heads.shape[0]
+    inverse = (torch.arange(count, device=heads.device) + count // 2) % count
+    _known[graph] = {graph.device: RelationGraph(heads, pairs, inverse)}
 
 
 def _count_relations(graph: RelationalGraph) -> RelationGraph:

@@ -106,6 +106,12 @@ class SparseMatrix:
         changed._pattern = self
         return changed
 
+    def to_dense(self) -> Tensor:
+        """[rows, columns]."""
+        dense = self.values.new_zeros(self.shape)
+        dense[self.row_of_entry(), self.col.long()] = self.values
+        return dense
+
     def transpose(self) -> SparseMatrix:
         """The transposed matrix, made once."""
         # The transpose does not know this matrix: in a cycle, both would wait for the garbage collector, and

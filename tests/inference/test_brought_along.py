@@ -1,6 +1,10 @@
 """Weights that graphzoo brings along: they answer on any graph, and a training may begin with them."""
 
 import json
+import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -134,8 +138,21 @@ def test_fine_tuning_is_a_run_of_its_own_that_resumes(family, capsys):
     assert 0 < moved < 0.1
     assert main(["fit", "--ckpt_path", "tuned", "--trainer.max_epochs", "2"]) == 0
     assert torch.load("tuned/checkpoints/last.ckpt", weights_only=True)["epoch"] == 1
-    assert graphzoo.load("tuned").predict(head="dora", relation="grandmother_of", k=1)["tail"][0] == "fay"
+    model = graphzoo.load("tuned")
+    assert model.predict(head="dora", relation="grandmother_of", k=1)["tail"][0] == "fay"
     capsys.readouterr()
+
+    assert main(["export", "tuned", "--to", "torch.export", "--out", "program"]) == 0
+    card = Path("program/README.md").read_text().split("```python\n")[1].split("```")[0]
+    shown = "print(answers[0], *scores.topk(3)[0][0].tolist())"
+    code = f"import sys; sys.modules['graphzoo'] = None\n{card}\n{shown}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    head, relation = re.findall(r"index\('(.*)'\)", card)
+    answers = model.predict(head=head, relation=relation, k=3)
+    first, *scores = done.stdout.split()  # after the first, answers in equal places have equal scores
+    assert first == answers["tail"][0]
+    assert [*map(float, scores)] == pytest.approx(answers["score"].tolist(), abs=1e-4)
 
 
 def test_weights_for_other_data_or_without_any_are_refused(capsys):

@@ -17,6 +17,7 @@ from graphzoo.errors import UsageError
 from graphzoo.heuristics import LinkHeuristic
 from graphzoo.inference import export_run, program
 from graphzoo.inference.program import make_program, write_program
+from graphzoo.layers import compare_relations
 from graphzoo.ops import RelationalGraph
 from graphzoo.tasks import KGCompletion, LinkPrediction, NodeClassification
 from graphzoo.types import GraphSpec, PairSubgraphs
@@ -133,6 +134,20 @@ def test_pairs_of_node_states(tmp_path, name):
         expected = task.decoder(states[source], states[target])
     found = load(tmp_path)(x, *graph, source, target)
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+
+
+def test_any_relations_go_in_with_their_cosines(tmp_path):
+    """The shipped weights as a program, asked about a graph with other relations than were traced."""
+    export_run("knowformer-any", tmp_path / "program", to="torch.export")
+    triples = torch.stack([torch.randint(50, (200,)), torch.randint(7, (200,)), torch.randint(50, (200,))], 1)
+    graph = RelationalGraph.from_triples(triples, 50, 7)
+    head, relation = torch.randint(50, (9,)), torch.randint(14, (9,))
+    cosines = compare_relations(graph).to_dense()
+    found = load(tmp_path / "program")(
+        graph.edge_index, graph.edge_type, torch.arange(50), head, relation, cosines.heads, cosines.pairs
+    )
+    expected = graphzoo.load("knowformer-any", data="umls").task.score_queries(graph, head, relation)
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
 
 
 def test_a_run_exported_gives_the_scores_of_predict_without_graphzoo(umls_run, umls, tmp_path):

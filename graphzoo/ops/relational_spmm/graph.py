@@ -77,6 +77,27 @@ class RelationalGraph:
         self._remember()
 
     @classmethod
+    def from_triples(cls, triples: Tensor, num_nodes: int, num_relations: int) -> RelationalGraph:
+        """Facts and their inverses: n edges as given, then the same n turned round, of type r + R.
+
+        Args:
+            triples: Head, relation and tail of every fact, [n, 3], int64 or int32.
+            num_nodes: N.
+            num_relations: R, without inverses; the graph has 2R edge types.
+
+        Raises:
+            ValueError: as the constructor, and for another shape.
+
+        >>> RelationalGraph.from_triples(torch.tensor([[0, 0, 1], [1, 1, 2]]), num_nodes=3, num_relations=2)
+        RelationalGraph(num_nodes=3, num_relations=4, num_edges=4, device='cpu')
+        """
+        if triples.dim() != 2 or triples.shape[1] != 3:
+            raise ValueError(f"triples must have shape [n, 3], got {list(triples.shape)}")
+        head, relation, tail = triples.unbind(1)
+        edge_index = torch.stack([torch.cat([head, tail]), torch.cat([tail, head])])
+        return cls(edge_index, torch.cat([relation, relation + num_relations]), num_nodes, 2 * num_relations)
+
+    @classmethod
     def unchecked(
         cls, edge_index: Tensor, edge_type: Tensor, num_nodes: int, num_relations: int
     ) -> RelationalGraph:
