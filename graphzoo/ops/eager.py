@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import wraps
+from functools import cache, wraps
+from importlib.util import find_spec
 from typing import Any, ParamSpec, TypeVar
 
 import torch
@@ -14,6 +15,8 @@ __all__ = [
     "fused_export",
     "is_traced",
     "needs_plain_operators",
+    "row_backend",
+    "rows_in_autocast",
     "run_eagerly",
     "runs_compiled",
     "without_autocast",
@@ -79,6 +82,35 @@ def without_autocast(device_type: str) -> AbstractContextManager[Any]:
         return nullcontext()
     switched_off: AbstractContextManager[Any] = torch.autocast(device_type, enabled=False)
     return switched_off
+
+
+_MAX_CHANNELS = 64  # of a kernel's rows on CUDA: more sums of a gradient do not fit its registers
+
+
+def row_backend(channels: int, *tensors: Tensor) -> str:
+    """Which kernels take rows of so many channels, and parameters: "numba", "triton" or "naive"."""
+    if runs_compiled(*tensors):
+        return "numba"
+    on_cuda = all(tensor.is_cuda and tensor.dtype in _CUDA_TYPES for tensor in tensors)
+    if on_cuda and channels <= _MAX_CHANNELS and _has_triton() and not needs_plain_operators():
+        return "triton"
+    return "naive"
+
+
+_CUDA_TYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+
+@cache
+def _has_triton() -> bool:
+    return find_spec("triton") is not None
+
+
+def rows_in_autocast(*rows: Any) -> list[Any]:
+    """Rows, or None, in the type that autocast wants; kernels still sum and normalise in float32."""
+    if not torch.is_autocast_enabled("cuda"):
+        return [*rows]
+    dtype = torch.get_autocast_dtype("cuda")
+    return [None if x is None else x.to(dtype) for x in rows]
 
 
 def runs_compiled(*tensors: Tensor) -> bool:

@@ -1,11 +1,14 @@
 """The fused row operations of KnowFormer: compiled kernels against torch's own operations and autograd."""
 
+import importlib.util
+
 import pytest
 import torch
 
 from graphzoo.ops.eager import runs_compiled
 from graphzoo.ops.message_update import message_update
 from graphzoo.ops.prototype_layer import RowDropout, prototype_layer
+from graphzoo.ops.relational_spmm.query_graph import to_query_major
 from graphzoo.ops.row_kernels import block_rows, piece_bounds
 from graphzoo.ops.state_mlp import state_mlp
 
@@ -140,6 +143,83 @@ def test_rows_of_small_variance_are_normalised_alike(make, run, options, dtype):
     arguments = [1e-3 * argument for argument in make((30, 2, 8), dtype)]
     expected, found = (run(arguments, backend, **options) for backend in ("naive", "numba"))
     torch.testing.assert_close(found, expected, rtol=0, atol=TOLERANCE[dtype] * float(expected.abs().max()))
+
+
+TRITON = pytest.mark.skipif(not importlib.util.find_spec("triton"), reason="Triton is not installed")
+
+
+def close(found, expected, tolerance):
+    for one, other in zip(found, expected, strict=True):
+        assert (one is None) == (other is None)
+        if other is not None:
+            scale = max(float(other.abs().max()), 1e-2)
+            torch.testing.assert_close(one.to(other), other, rtol=0, atol=tolerance * scale)
+
+
+@TRITON
+@pytest.mark.parametrize("shape", [(70, 3, 32), (1, 1, 16), (40, 2, 64), (33, 5, 16)])
+@pytest.mark.parametrize(("make", "run", "options"), CASES)
+def test_cuda_kernels_agree_in_output_and_every_gradient(make, run, options, shape):
+    """Triton's interpreter where there is no GPU: more than one block of rows, one row, rest rows."""
+    torch.manual_seed(6)
+    arguments = make(shape, torch.float32)
+    plain, found = (outputs_and_gradients(arguments, run, name, **options) for name in ("naive", "triton"))
+    close(found, plain, 1e-5)
+
+
+@TRITON
+@pytest.mark.parametrize(("make", "run", "options"), [case for case in CASES if "layer" not in case.id])
+def test_cuda_kernels_pad_odd_widths(make, run, options):
+    torch.manual_seed(7)
+    arguments = make((9, 2, 6), torch.float32)
+    plain, found = (outputs_and_gradients(arguments, run, name, **options) for name in ("naive", "triton"))
+    close(found, plain, 1e-5)
+
+
+@TRITON
+@pytest.mark.parametrize(("make", "run", "options"), CASES)
+def test_cuda_kernels_keep_states_in_bf16_and_sums_in_float32(make, run, options):
+    """Rows in bf16, parameters in float32, as under autocast: close to float32 of the same rows."""
+    torch.manual_seed(8)
+    arguments = [x.bfloat16().float() for x in make((70, 3, 32), torch.float32)]
+    plain = outputs_and_gradients(arguments, run, "naive", **options)
+    halves = [x.bfloat16() if x.dim() == 3 else x for x in arguments]
+    found = outputs_and_gradients(halves, run, "triton", **options)
+    wanted = [torch.bfloat16 if x.dim() == 3 else torch.float32 for x in arguments]
+    assert [x.dtype for x in found[1:] if x is not None] == [
+        dtype for dtype, x in zip(wanted, found[1:], strict=True) if x is not None
+    ]
+    for one, other in zip(found, plain, strict=True):
+        if other is not None:  # as a whole: a hidden unit near zero may fall on either side of it
+            assert float((one.float() - other).norm()) <= 0.1 * float(other.norm())
+
+
+@TRITON
+@pytest.mark.parametrize(("make", "run", "options"), CASES)
+def test_cuda_kernels_hand_a_nan_on(make, run, options):
+    torch.manual_seed(9)
+    arguments = make((30, 2, 16), torch.float32)
+    for i, argument in enumerate(arguments):
+        spoilt = argument.clone()
+        spoilt[(0,) * argument.dim()] = float("nan")
+        changed = [*arguments[:i], spoilt, *arguments[i + 1 :]]
+        plain, found = (run(changed, backend, **options).isnan() for backend in ("naive", "triton"))
+        assert torch.equal(plain, found), f"argument {i}"
+
+
+@TRITON
+@pytest.mark.parametrize(("make", "run", "options"), CASES)
+def test_cuda_kernels_take_states_query_by_query(make, run, options):
+    torch.manual_seed(10)
+    arguments = make((20, 3, 16), torch.float32)
+    turned = [to_query_major(x) if x.dim() == 3 else x for x in arguments]
+    close([run(turned, "triton", **options)], [run(arguments, "triton", **options)], 1e-6)
+
+
+@TRITON
+def test_cuda_kernels_refuse_heads_that_do_not_split_a_row():
+    with pytest.raises(ValueError, match="widths of 16, 32 or 64"):
+        run_layer(layer_arguments((4, 2, 24), torch.float32), "triton")
 
 
 def test_pieces_cover_all_rows_once_and_keep_to_blocks():

@@ -1,13 +1,13 @@
 """The update of a message-passing layer, fused: z + LayerNorm(MLP2(aggregated + alpha * z)).
 
-Backends: `naive` (chunks of rows in torch, everywhere) and `numba` (the CPU default).
+Backends: `naive` (torch, everywhere), `numba` (the CPU default) and `triton` (the CUDA default).
 """
 
 from __future__ import annotations
 
 from torch import Tensor
 
-from graphzoo.ops.eager import is_traced, runs_compiled
+from graphzoo.ops.eager import is_traced, row_backend, rows_in_autocast
 from graphzoo.ops.message_update import naive, operator
 from graphzoo.ops.relational_spmm.query_graph import is_query_major
 
@@ -24,17 +24,19 @@ def message_update(
         aggregated: Sums over incoming messages, as `z`.
         parameters: alpha [D]; weight [D, D] and bias [D] of the first and of the second linear map; weight
             and bias [D] of the layer normalisation.
-        backend: "naive" or "numba"; None chooses by device and type.
+        backend: "naive", "numba" or "triton"; None chooses by device, type and width.
     """
     if backend is None:
-        backend = "numba" if runs_compiled(z, aggregated, *parameters) else "naive"
+        backend = row_backend(z.shape[-1], z, aggregated, *parameters)
     if backend == "naive":
         return naive.message_update(z, aggregated, parameters)
     if is_query_major(z):  # rows are alike: take them as they lie
         turned = message_update(z.transpose(0, 1), aggregated.transpose(0, 1), parameters, backend=backend)
         return turned.transpose(0, 1)
-    if is_traced(z):
-        return operator.message_update(z, aggregated, parameters)
+    if backend == "triton":
+        z, aggregated = rows_in_autocast(z, aggregated)
+    if backend == "triton" or is_traced(z):
+        return operator.message_update(z, aggregated, parameters, backend)
     from graphzoo.ops.message_update.numba import message_update as compiled
 
     return compiled(z, aggregated, parameters)

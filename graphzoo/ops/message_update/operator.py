@@ -1,7 +1,8 @@
-"""The CPU backend as operators, for `torch.compile`, `torch.export` and fake tensors."""
+"""The fast backends as operators, for `torch.compile`, `torch.export`, fake tensors and CUDA."""
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -11,25 +12,29 @@ __all__ = ["message_update"]
 
 _ARGUMENTS = (
     "Tensor z, Tensor aggregated, Tensor alpha, Tensor w1, Tensor b1, Tensor w2, Tensor b2, Tensor weight, "
-    "Tensor bias"
+    "Tensor bias, str backend"
 )
 
 
-def message_update(z: Tensor, aggregated: Tensor, parameters: tuple[Tensor, ...]) -> Tensor:
+def message_update(z: Tensor, aggregated: Tensor, parameters: tuple[Tensor, ...], backend: str) -> Tensor:
     """See `graphzoo.ops.message_update.message_update`."""
-    out: Tensor = torch.ops.graphzoo.message_update(z, aggregated, *parameters)
+    out: Tensor = torch.ops.graphzoo.message_update(z, aggregated, *parameters, backend)
     return out
 
 
-@torch.library.custom_op("graphzoo::message_update", mutates_args=(), schema=f"({_ARGUMENTS}) -> Tensor")
-def _forward(z: Tensor, aggregated: Tensor, *parameters: Tensor) -> Tensor:
-    from graphzoo.ops.message_update.numba import forward
+def _kernels(backend: str) -> Any:
+    return import_module(f"graphzoo.ops.message_update.{backend}")
 
-    return forward(z.contiguous(), aggregated.contiguous(), *parameters)
+
+@torch.library.custom_op("graphzoo::message_update", mutates_args=(), schema=f"({_ARGUMENTS}) -> Tensor")
+def _forward(z: Tensor, aggregated: Tensor, *settings: Any) -> Tensor:
+    *parameters, backend = settings
+    out: Tensor = _kernels(backend).forward(z.contiguous(), aggregated.contiguous(), *parameters)
+    return out
 
 
 @_forward.register_fake
-def _(z: Tensor, *others: Tensor) -> Tensor:
+def _(z: Tensor, *others: Any) -> Tensor:
     return torch.empty_like(z, memory_format=torch.contiguous_format)
 
 
@@ -38,23 +43,26 @@ def _(z: Tensor, *others: Tensor) -> Tensor:
     mutates_args=(),
     schema=f"(Tensor grad, {_ARGUMENTS}) -> ({', '.join(['Tensor'] * 9)})",
 )
-def _backward(grad: Tensor, z: Tensor, aggregated: Tensor, *parameters: Tensor) -> tuple[Tensor, ...]:
-    from graphzoo.ops.message_update.numba import gradient
-
-    return gradient(grad.contiguous(), z.contiguous(), aggregated.contiguous(), *parameters)
+def _backward(grad: Tensor, z: Tensor, aggregated: Tensor, *settings: Any) -> tuple[Tensor, ...]:
+    *parameters, backend = settings
+    rows = grad.contiguous(), z.contiguous(), aggregated.contiguous()
+    found: tuple[Tensor, ...] = _kernels(backend).gradient(*rows, *parameters)
+    return found
 
 
 @_backward.register_fake
-def _(grad: Tensor, *arguments: Tensor) -> tuple[Tensor, ...]:
-    return tuple(torch.empty_like(x, memory_format=torch.contiguous_format) for x in arguments)
+def _(grad: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
+    return tuple(torch.empty_like(x, memory_format=torch.contiguous_format) for x in arguments[:-1])
 
 
-def _keep(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs)
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    *tensors, ctx.backend = inputs
+    ctx.save_for_backward(*tensors)
 
 
 def _gradient(ctx: Any, grad: Tensor) -> Any:
-    return torch.ops.graphzoo.message_update_gradient(grad, *ctx.saved_tensors)
+    found = torch.ops.graphzoo.message_update_gradient(grad, *ctx.saved_tensors, ctx.backend)
+    return *found, None
 
 
 _forward.register_autograd(_gradient, setup_context=_keep)

@@ -1,6 +1,7 @@
 """KnowFormer's layer above its two nets, fused: prototype attention, then the feed-forward network.
 
-Backends: `naive` (chunks of rows in torch, everywhere) and `numba` (the CPU default for l2 norms).
+Backends: `naive` (torch, everywhere); for l2 norms also `numba` (the CPU default) and `triton` (the CUDA
+default where width and number of heads are powers of two).
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from graphzoo.ops.attention import AttentionNorm
-from graphzoo.ops.eager import is_traced, runs_compiled
+from graphzoo.ops.eager import is_traced, row_backend, rows_in_autocast
 from graphzoo.ops.prototype_layer import naive, operator
 from graphzoo.ops.prototype_layer.dropout import RowDropout
 
@@ -40,21 +41,37 @@ def prototype_layer(
         parameters: Weight and bias of the first normalisation, of the two linear maps of the FFN, and of
             the second normalisation.
         num_heads: H, a divisor of D.
-        norm: See `graphzoo.ops.prototype_attention`; the numba backend raises `ValueError` but for "l2".
+        norm: See `graphzoo.ops.prototype_attention`; the fast backends raise `ValueError` but for "l2".
         dropout: Dropout between the two maps of the FFN; None for none.
-        backend: "naive" or "numba"; None chooses by device, type and norm.
+        backend: "naive", "numba" or "triton"; None chooses by device, type, norm and width.
     """
     if backend is None:
         tensors = (states, value, *(() if skip is None else (skip,)), *query_key, *parameters)
-        backend = "numba" if norm == "l2" and runs_compiled(*tensors) else "naive"
+        backend = row_backend(states.shape[-1], *tensors) if norm == "l2" else "naive"
+        if backend == "triton" and not _splits(states.shape[-1], num_heads):
+            backend = "naive"
     if backend == "naive":
         return naive.prototype_layer(
             states, value, skip, query_key, parameters, num_heads=num_heads, norm=norm, dropout=dropout
         )
     if norm != "l2":
-        raise ValueError(f"the numba backend knows norm 'l2' only, got {norm!r}")
-    if is_traced(states):
-        return operator.prototype_layer(states, value, skip, query_key, parameters, num_heads, dropout)
+        raise ValueError(f"the {backend} backend knows norm 'l2' only, got {norm!r}")
+    if backend == "triton":
+        if not _splits(states.shape[-1], num_heads):
+            raise ValueError(
+                f"the triton backend takes widths of 16, 32 or 64 and 1, 2, 4, ... heads, got "
+                f"{states.shape[-1]} and {num_heads}"
+            )
+        states, value, skip = rows_in_autocast(states, value, skip)
+    if backend == "triton" or is_traced(states):
+        return operator.prototype_layer(
+            states, value, skip, query_key, parameters, num_heads, dropout, backend
+        )
     from graphzoo.ops.prototype_layer.numba import prototype_layer as compiled
 
     return compiled(states, value, skip, query_key, parameters, num_heads=num_heads, dropout=dropout)
+
+
+def _splits(channels: int, num_heads: int) -> bool:
+    """Whether rows split into heads as Triton can reshape them."""
+    return channels in (16, 32, 64) and channels % num_heads == 0 and num_heads & (num_heads - 1) == 0

@@ -1,7 +1,8 @@
-"""The CPU backend as operators, for `torch.compile`, `torch.export` and fake tensors."""
+"""The fast backends as operators, for `torch.compile`, `torch.export`, fake tensors and CUDA."""
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ __all__ = ["prototype_layer"]
 _NUM_SHARED = 13  # weight and bias of the queries, three sums, eight parameters
 _ROWS = "Tensor states, Tensor value"
 _SHARED = ", ".join(f"Tensor shared{i}" for i in range(_NUM_SHARED))
-_ATTEND = f"int num_heads, float p, Tensor? keys, {_ROWS}, Tensor? skip, {_SHARED}"
+_ATTEND = f"str backend, int num_heads, float p, Tensor? keys, {_ROWS}, Tensor? skip, {_SHARED}"
 
 
 def prototype_layer(
@@ -26,67 +27,74 @@ def prototype_layer(
     parameters: tuple[Tensor, ...],
     num_heads: int,
     dropout: RowDropout | None,
+    backend: str,
 ) -> Tensor:
     """See `graphzoo.ops.prototype_layer.prototype_layer`."""
     channels = states.shape[-1]
     weight, bias = query_key
     ops = torch.ops.graphzoo
-    sums = ops.prototype_sums(states, value, weight[channels:], bias[channels:], num_heads)
+    sums = ops.prototype_sums(states, value, weight[channels:], bias[channels:], num_heads, backend)
     p, keys = (0.0, None) if dropout is None else (dropout.p, dropout.keys)
     shared = weight[:channels], bias[:channels], *sums, *parameters
-    out: Tensor = ops.prototype_attend(num_heads, p, keys, states, value, skip, *shared)
+    out: Tensor = ops.prototype_attend(backend, num_heads, p, keys, states, value, skip, *shared)
     return out
+
+
+def _kernels(backend: str) -> Any:
+    return import_module(f"graphzoo.ops.prototype_layer.{backend}")
 
 
 @torch.library.custom_op(
     "graphzoo::prototype_sums",
     mutates_args=(),
-    schema=f"({_ROWS}, Tensor weight, Tensor bias, int num_heads) -> (Tensor, Tensor, Tensor)",
+    schema=f"({_ROWS}, Tensor weight, Tensor bias, int num_heads, str backend) -> (Tensor, Tensor, Tensor)",
 )
-def _sums(states: Tensor, value: Tensor, weight: Tensor, bias: Tensor, num_heads: int) -> tuple[Tensor, ...]:
-    from graphzoo.ops.prototype_layer.numba import sums
-
-    return sums(arranged(states, states), arranged(value, states), weight, bias, num_heads)
+def _sums(states: Tensor, value: Tensor, *settings: Any) -> tuple[Tensor, ...]:
+    *others, backend = settings
+    rows = arranged(states, states), arranged(value, states)
+    found: tuple[Tensor, ...] = _kernels(backend).sums(*rows, *others)
+    return found
 
 
 @_sums.register_fake
 def _(states: Tensor, *others: Any) -> tuple[Tensor, ...]:
     _, num_queries, channels = states.shape
     shapes = (num_queries, channels), (num_queries, channels, channels), (num_queries, channels)
-    return tuple(states.new_empty(shape) for shape in shapes)
+    dtype = torch.float32 if others[-1] == "triton" else states.dtype
+    return tuple(states.new_empty(shape, dtype=dtype) for shape in shapes)
 
 
 @torch.library.custom_op(
     "graphzoo::prototype_sums_gradient",
     mutates_args=(),
     schema=f"(Tensor by_key, Tensor by_product, Tensor by_value, {_ROWS}, Tensor weight, Tensor bias, "
-    "int num_heads) -> (Tensor, Tensor, Tensor, Tensor)",
+    "int num_heads, str backend) -> (Tensor, Tensor, Tensor, Tensor)",
 )
 def _sums_backward(
     by_key: Tensor, by_product: Tensor, by_value: Tensor, states: Tensor, value: Tensor, *settings: Any
 ) -> tuple[Tensor, ...]:
-    from graphzoo.ops.prototype_layer.numba import sums_gradient
-
-    grads = by_key, by_product, by_value
-    return sums_gradient(grads, arranged(states, states), arranged(value, states), *settings)
+    *others, backend = settings
+    grads, rows = (by_key, by_product, by_value), (arranged(states, states), arranged(value, states))
+    found: tuple[Tensor, ...] = _kernels(backend).sums_gradient(grads, *rows, *others)
+    return found
 
 
 @_sums_backward.register_fake
 def _(
     by_key: Tensor, by_product: Tensor, by_value: Tensor, states: Tensor, value: Tensor, *settings: Any
 ) -> tuple[Tensor, ...]:
-    weight, bias, _ = settings
+    weight, bias, *_ = settings
     return _like_rows(states), _like_rows(states), weight.new_empty(weight.shape), bias.new_empty(bias.shape)
 
 
 def _keep_sums(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     ctx.save_for_backward(*inputs[:4])
-    ctx.num_heads = inputs[4]
+    ctx.settings = inputs[4:]
 
 
 def _sums_gradient(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-    found = torch.ops.graphzoo.prototype_sums_gradient(*grads, *ctx.saved_tensors, ctx.num_heads)
-    return *found, None
+    found = torch.ops.graphzoo.prototype_sums_gradient(*grads, *ctx.saved_tensors, *ctx.settings)
+    return *found, None, None
 
 
 _sums.register_autograd(_sums_gradient, setup_context=_keep_sums)
@@ -94,6 +102,7 @@ _sums.register_autograd(_sums_gradient, setup_context=_keep_sums)
 
 @torch.library.custom_op("graphzoo::prototype_attend", mutates_args=(), schema=f"({_ATTEND}) -> Tensor")
 def _attend(
+    backend: str,
     num_heads: int,
     p: float,
     keys: Tensor | None,
@@ -102,16 +111,16 @@ def _attend(
     skip: Tensor | None,
     *shared: Tensor,
 ) -> Tensor:
-    from graphzoo.ops.prototype_layer.numba import attend, masks
-
+    kernels = _kernels(backend)
     states, value = arranged(states, states), arranged(value, states)
     skip = None if skip is None else arranged(skip, states)
-    drawn = masks(None if keys is None else RowDropout(p, keys), states)
-    return attend(states, value, skip, shared, num_heads, drawn)
+    drawn = kernels.masks(None if keys is None else RowDropout(p, keys), states)
+    out: Tensor = kernels.attend(states, value, skip, shared, num_heads, drawn)
+    return out
 
 
 @_attend.register_fake
-def _(num_heads: int, p: float, keys: Tensor | None, states: Tensor, *others: Any) -> Tensor:
+def _(backend: str, num_heads: int, p: float, keys: Tensor | None, states: Tensor, *others: Any) -> Tensor:
     return _like_rows(states)
 
 
@@ -122,6 +131,7 @@ def _(num_heads: int, p: float, keys: Tensor | None, states: Tensor, *others: An
 )
 def _attend_backward(
     grad: Tensor,
+    backend: str,
     num_heads: int,
     p: float,
     keys: Tensor | None,
@@ -131,19 +141,19 @@ def _attend_backward(
     *shared: Tensor,
 ) -> tuple[Tensor, ...]:
     """Gradients of all floating tensors; an empty one for a skip that is not there."""
-    from graphzoo.ops.prototype_layer.numba import attend_gradient, masks
-
+    kernels = _kernels(backend)
     states, value = arranged(states, states), arranged(value, states)
     grad = arranged(grad, states)
     skip = None if skip is None else arranged(skip, states)
-    drawn = masks(None if keys is None else RowDropout(p, keys), states)
-    found = attend_gradient(grad, states, value, skip, shared, num_heads, drawn)
+    drawn = kernels.masks(None if keys is None else RowDropout(p, keys), states)
+    found = kernels.attend_gradient(grad, states, value, skip, shared, num_heads, drawn)
     return tuple(grad.new_empty(0) if part is None else part for part in found)
 
 
 @_attend_backward.register_fake
 def _(
     grad: Tensor,
+    backend: str,
     num_heads: int,
     p: float,
     keys: Tensor | None,
@@ -157,22 +167,15 @@ def _(
 
 
 def _keep_attend(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.settings = inputs[:2]
-    ctx.save_for_backward(*inputs[2:])
+    ctx.settings = inputs[:3]
+    ctx.save_for_backward(*inputs[3:])
 
 
 def _attend_gradient(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     found = torch.ops.graphzoo.prototype_attend_gradient(grad, *ctx.settings, *ctx.saved_tensors)
     by_states, by_value, by_skip, *by_shared = found
-    return (
-        None,
-        None,
-        None,
-        by_states,
-        by_value,
-        None if ctx.saved_tensors[3] is None else by_skip,
-        *by_shared,
-    )
+    by_skip = None if ctx.saved_tensors[3] is None else by_skip
+    return None, None, None, None, by_states, by_value, by_skip, *by_shared
 
 
 _attend.register_autograd(_attend_gradient, setup_context=_keep_attend)

@@ -6,8 +6,6 @@ block, so that the states they gather, N rows of one block, stay in L2. Segments
 is the same from run to run.
 """
 
-# ruff: noqa: ANN001, ANN202 (Triton gives annotations of kernel arguments a meaning of its own)
-
 import os
 from contextlib import nullcontext
 from typing import NamedTuple
@@ -52,8 +50,8 @@ class _Pieces(NamedTuple):
     num_slots: int
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _sum_products_kernel(  # type: ignore[no-untyped-def]
+@triton.jit
+def _sum_products_kernel(
     out_ptr, partial_ptr, a_ptr, b_ptr, offsets_ptr, first_ptr, second_ptr, keep_ptr,
     begin_ptr, segment_ptr, slot_ptr, num_pieces, size,
     HAS_MASK: tl.constexpr, PIECE: tl.constexpr, EDGES: tl.constexpr, BLOCK: tl.constexpr, ACC: tl.constexpr,
@@ -86,8 +84,8 @@ def _sum_products_kernel(  # type: ignore[no-untyped-def]
         tl.store(partial_ptr + slot * size + features, total, mask=inside)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _sum_partials_kernel(  # type: ignore[no-untyped-def]
+@triton.jit
+def _sum_partials_kernel(
     out_ptr, partial_ptr, cut_segment_ptr, cut_slots_ptr, num_cut, size,
     BLOCK: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip

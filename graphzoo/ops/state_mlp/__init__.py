@@ -1,13 +1,13 @@
 """A two-layer perceptron over [N, B, D] states and one more channel, fused.
 
-Backends: `naive` (chunks of rows in torch, everywhere) and `numba` (the CPU default).
+Backends: `naive` (torch, everywhere), `numba` (the CPU default) and `triton` (the CUDA default).
 """
 
 from __future__ import annotations
 
 from torch import Tensor
 
-from graphzoo.ops.eager import is_traced, runs_compiled
+from graphzoo.ops.eager import is_traced, row_backend, rows_in_autocast
 from graphzoo.ops.relational_spmm.query_graph import is_query_major
 from graphzoo.ops.state_mlp import naive, operator
 
@@ -33,21 +33,23 @@ def state_mlp(
         weight: W [D, D].
         extra_weight: w [D]; None with `extra`.
         parameters: b1 [D], W2 [D, D], b2 [D].
-        backend: "naive" or "numba"; None chooses by device and type.
+        backend: "naive", "numba" or "triton"; None chooses by device, type and width.
     """
     if x is None and extra is None:
         raise ValueError("state_mlp needs x or extra; without both, all rows are alike")
     if backend is None:
         given = [t for t in (x, extra, weight, extra_weight, *parameters) if t is not None]
-        backend = "numba" if runs_compiled(*given) else "naive"
+        backend = row_backend(weight.shape[0], *given)
     if backend == "naive":
         return naive.state_mlp(x, extra, weight, extra_weight, parameters)
     if is_query_major(x if x is not None else extra):  # type: ignore[arg-type]  # one of them is there
         x, extra = (None if t is None else t.transpose(0, 1) for t in (x, extra))
         turned = state_mlp(x, extra, weight, extra_weight, parameters, backend=backend)
         return turned.transpose(0, 1)
-    if is_traced(weight):
-        return operator.state_mlp(x, extra, weight, extra_weight, parameters)
+    if backend == "triton":
+        x, extra = rows_in_autocast(x, extra)
+    if backend == "triton" or is_traced(weight):
+        return operator.state_mlp(x, extra, weight, extra_weight, parameters, backend)
     from graphzoo.ops.state_mlp.numba import state_mlp as compiled
 
     return compiled(x, extra, weight, extra_weight, parameters)

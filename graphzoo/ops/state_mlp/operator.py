@@ -1,7 +1,8 @@
-"""The CPU backend as operators, for `torch.compile`, `torch.export` and fake tensors."""
+"""The fast backends as operators, for `torch.compile`, `torch.export`, fake tensors and CUDA."""
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -9,7 +10,10 @@ from torch import Tensor
 
 __all__ = ["state_mlp"]
 
-_ARGUMENTS = "Tensor? x, Tensor? extra, Tensor weight, Tensor? extra_weight, Tensor b1, Tensor w2, Tensor b2"
+_ARGUMENTS = (
+    "Tensor? x, Tensor? extra, Tensor weight, Tensor? extra_weight, Tensor b1, Tensor w2, Tensor b2, "
+    "str backend"
+)
 
 
 def state_mlp(
@@ -18,24 +22,29 @@ def state_mlp(
     weight: Tensor,
     extra_weight: Tensor | None,
     parameters: tuple[Tensor, Tensor, Tensor],
+    backend: str,
 ) -> Tensor:
     """See `graphzoo.ops.state_mlp.state_mlp`."""
-    out: Tensor = torch.ops.graphzoo.state_mlp(x, extra, weight, extra_weight, *parameters)
+    out: Tensor = torch.ops.graphzoo.state_mlp(x, extra, weight, extra_weight, *parameters, backend)
     return out
 
 
-@torch.library.custom_op("graphzoo::state_mlp", mutates_args=(), schema=f"({_ARGUMENTS}) -> Tensor")
-def _forward(x: Tensor | None, extra: Tensor | None, *parameters: Tensor | None) -> Tensor:
-    from graphzoo.ops.state_mlp.numba import forward
+def _kernels(backend: str) -> Any:
+    return import_module(f"graphzoo.ops.state_mlp.{backend}")
 
-    return forward(_contiguous(x), _contiguous(extra), *parameters)
+
+@torch.library.custom_op("graphzoo::state_mlp", mutates_args=(), schema=f"({_ARGUMENTS}) -> Tensor")
+def _forward(x: Tensor | None, extra: Tensor | None, *settings: Any) -> Tensor:
+    *parameters, backend = settings
+    out: Tensor = _kernels(backend).forward(_contiguous(x), _contiguous(extra), *parameters)
+    return out
 
 
 @_forward.register_fake
-def _(x: Tensor | None, extra: Tensor | None, *parameters: Tensor | None) -> Tensor:
-    some, b1 = x if x is not None else extra, parameters[2]
-    assert some is not None and b1 is not None
-    return b1.new_empty(*some.shape[:2], b1.shape[0])
+def _(x: Tensor | None, extra: Tensor | None, *settings: Any) -> Tensor:
+    some, b1 = x if x is not None else extra, settings[2]
+    assert some is not None
+    return some.new_empty(*some.shape[:2], b1.shape[0])
 
 
 @torch.library.custom_op(
@@ -43,22 +52,19 @@ def _(x: Tensor | None, extra: Tensor | None, *parameters: Tensor | None) -> Ten
     mutates_args=(),
     schema=f"(Tensor grad, {_ARGUMENTS}) -> ({', '.join(['Tensor'] * 6)})",
 )
-def _backward(
-    grad: Tensor, x: Tensor | None, extra: Tensor | None, *parameters: Tensor | None
-) -> tuple[Tensor, ...]:
+def _backward(grad: Tensor, x: Tensor | None, extra: Tensor | None, *settings: Any) -> tuple[Tensor, ...]:
     """Gradients of all but `extra`; empty for what is not there: an operator returns tensors."""
-    from graphzoo.ops.state_mlp.numba import gradient
-
+    *parameters, backend = settings
     grad = grad.contiguous()
-    by_x, _, *others = gradient(grad, _contiguous(x), _contiguous(extra), *parameters)
+    by_x, _, *others = _kernels(backend).gradient(grad, _contiguous(x), _contiguous(extra), *parameters)
     return tuple(grad.new_empty(0) if part is None else part for part in (by_x, *others))
 
 
 @_backward.register_fake
-def _(grad: Tensor, x: Tensor | None, extra: Tensor | None, *parameters: Tensor | None) -> tuple[Tensor, ...]:
+def _(grad: Tensor, x: Tensor | None, extra: Tensor | None, *settings: Any) -> tuple[Tensor, ...]:
     return tuple(
         grad.new_empty(0) if part is None else torch.empty_like(part, memory_format=torch.contiguous_format)
-        for part in (x, *parameters)
+        for part in (x, *settings[:-1])
     )
 
 
@@ -66,15 +72,16 @@ def _contiguous(x: Tensor | None) -> Tensor | None:
     return None if x is None else x.contiguous()
 
 
-def _keep(ctx: Any, inputs: tuple[Tensor | None, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs)
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    *tensors, ctx.backend = inputs
+    ctx.save_for_backward(*tensors)
 
 
 def _gradient(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     x, extra, *parameters = ctx.saved_tensors
-    by_x, *others = torch.ops.graphzoo.state_mlp_gradient(grad, x, extra, *parameters)
+    by_x, *others = torch.ops.graphzoo.state_mlp_gradient(grad, x, extra, *parameters, ctx.backend)
     given = (None if part is None else found for part, found in zip(parameters, others, strict=True))
-    return None if x is None else by_x, None, *given
+    return None if x is None else by_x, None, *given, None
 
 
 _forward.register_autograd(_gradient, setup_context=_keep)
