@@ -115,8 +115,8 @@ def cases() -> Iterator[Case]:
                 variant = f"{name} D={channels} H={heads} skip={skip} dropout={drops}"
                 yield "prototype_layer", variant, layer(dtype, channels, heads, skip, drops)
         for mask in (True, False):
-            yield "relational_spmm", f"{name} mask={mask}", spmm(dtype, 32, mask)
-    yield "relational_spmm", "float64 mask=False", spmm(torch.float64, 32, False)
+            yield "relational_spmm", f"{name} D=32 mask={mask}", spmm(dtype, 32, mask)
+    yield "relational_spmm", "float64 D=32 mask=False", spmm(torch.float64, 32, False)
 
 
 class Compiler:
@@ -177,7 +177,7 @@ def measure(architectures: tuple[int, ...], wanted: str = "") -> list[dict[str, 
         for precision in ("highest", "high"):
             torch.set_float32_matmul_precision(precision)
             for op, variant, run in cases():
-                if wanted not in f"{op} {variant}" or (precision == "high" and "float32" not in variant):
+                if wanted not in f"{op} {variant} " or (precision == "high" and "float32" not in variant):
                     continue
                 if precision == "high" and op == "relational_spmm":
                     continue  # no products of matrices

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from graphzoo.layers.attention import masked_attention as masked_attention
     from graphzoo.layers.entropy import row_entropy as row_entropy
     from graphzoo.layers.feature_rows import FeatureRows as FeatureRows
-    from graphzoo.layers.last_result import LastResult as LastResult
     from graphzoo.layers.messages import RecordedMessages as RecordedMessages
     from graphzoo.layers.messages import recorded_messages as recorded_messages
     from graphzoo.layers.noise import NoiseStream as NoiseStream
@@ -19,5 +18,6 @@ if TYPE_CHECKING:
     from graphzoo.layers.relation_graph import RelationGraph as RelationGraph
     from graphzoo.layers.relation_graph import compare_relations as compare_relations
     from graphzoo.layers.sparse_linear import SparseLinear as SparseLinear
+    from graphzoo.ops.last_result import LastResult as LastResult
 
 __getattr__, __dir__, __all__ = attach(__name__)

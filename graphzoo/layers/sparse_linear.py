@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from graphzoo.layers.last_result import LastResult
 from graphzoo.layers.noise import dropout
+from graphzoo.ops.last_result import LastResult
 from graphzoo.ops.sparse import SparseMatrix
 
 __all__ = ["SparseLinear"]

@@ -9,6 +9,8 @@ import torch
 from helpers.spmm_cases import random_graph, reference, run
 from helpers.tolerances import assert_close
 
+from graphzoo.ops import relational_spmm
+
 
 @pytest.mark.parametrize(
     ("backend", "package", "remedy"),
@@ -91,3 +93,31 @@ def test_triton_result_is_the_same_every_time():
     runs = [run("triton", x, relation, graph, None, grad) for _ in range(3)]
     for other in runs[1:]:
         assert all(torch.equal(a, b) for a, b in zip(runs[0], other, strict=True))
+
+
+def test_triton_sees_a_mask_that_was_changed():
+    """Kept edges are gathered once a mask: another content is another mask, also in the same tensor."""
+    pytest.importorskip("triton", reason="Triton is not installed")
+    graph, mask = random_graph(12, 100, 3), torch.rand(100) < 0.5
+    x, relation, grad = torch.randn(12, 8), torch.randn(3, 8), torch.randn(12, 8)
+    for change in (lambda: None, lambda: mask.logical_not_(), lambda: mask.zero_(), lambda: mask.fill_(True)):
+        change()
+        found = run("triton", x, relation, graph, mask, grad)
+        for got, wanted in zip(found, reference(x, relation, graph, mask, grad), strict=True):
+            assert_close(got, wanted, backward=True)
+
+
+@pytest.mark.parametrize("num_edges", [20, 2000])
+@pytest.mark.parametrize("channels", [40, 64, 130])
+@pytest.mark.parametrize("half_of_l2", [1, 1 << 30])
+def test_triton_in_blocks_of_any_width(num_edges, channels, half_of_l2, monkeypatch):
+    """Short and long segments, widths of whole blocks and others, a cache that holds all rows or none."""
+    pytest.importorskip("triton", reason="Triton is not installed")
+    from graphzoo.ops.relational_spmm import triton
+
+    monkeypatch.setattr(triton, "_half_of_l2", lambda device: half_of_l2)
+    graph = random_graph(12, num_edges, 3)
+    x, relation = torch.randn(12, channels), torch.randn(3, channels)
+    expected = relational_spmm(x, relation, graph, backend="naive")
+    found = relational_spmm(x, relation, graph, backend="triton")
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-4)

@@ -3,18 +3,21 @@
 A program sums one piece of a segment for one block of features. Programs that run together share the feature
 block, so that the states they gather, N rows of one block, stay in L2. Segments longer than `PIECE` edges
 (hub nodes, frequent relations) are cut; their partial sums are added in order by a second kernel. The result
-is the same from run to run.
+is the same from run to run. Of masked edges the kept ones are gathered first, once per mask and ordering.
 """
 
 import os
+from collections import defaultdict
 from contextlib import nullcontext
-from typing import NamedTuple
+from functools import cache
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
-from graphzoo.ops.relational_spmm.graph import RelationalGraph, Segment
+from graphzoo.ops.last_result import LastResult
+from graphzoo.ops.relational_spmm.graph import Ordering, RelationalGraph, Segment
 
 try:
     import triton
@@ -29,18 +32,20 @@ __all__ = ["segment_products"]
 
 # Most edges that one program sums.
 PIECE = 512
-# Edges and features of one load. 128 floats are 512 contiguous bytes; eight rows in flight hide the latency.
-EDGES = 8
-MAX_BLOCK = 128
+# Features of one load. 128 floats are 512 contiguous bytes.
+MAX_BLOCK, MIN_BLOCK = 128, 32
+# Below this mean length of a segment a program is one warp, which reads four edges at a time; else four warps
+# and eight edges, whose loads hide the latency.
+SHORT = 8
 
 
 class _Pieces(NamedTuple):
     """Segments of an ordering cut to at most `PIECE` edges."""
 
-    begin: Tensor
-    """First edge of each piece, [P]; it ends where the segment or `PIECE` ends."""
     segment: Tensor
-    """Its segment, [P]."""
+    """Segment of each piece, [P]."""
+    number: Tensor
+    """Its number in the segment, [P]: it begins `PIECE` edges after the one before."""
     slot: Tensor
     """Row of the partial sums it writes to, [P], or -1: it is a whole segment and writes the result."""
     cut_segment: Tensor
@@ -50,38 +55,62 @@ class _Pieces(NamedTuple):
     num_slots: int
 
 
+class _Edges(NamedTuple):
+    """The edges that count, as `Ordering` has them."""
+
+    offsets: Tensor
+    first: Tensor
+    second: Tensor
+
+
 @triton.jit
 def _sum_products_kernel(
-    out_ptr, partial_ptr, a_ptr, b_ptr, offsets_ptr, first_ptr, second_ptr, keep_ptr,
-    begin_ptr, segment_ptr, slot_ptr, num_pieces, size,
-    HAS_MASK: tl.constexpr, PIECE: tl.constexpr, EDGES: tl.constexpr, BLOCK: tl.constexpr, ACC: tl.constexpr,
+    out_ptr, partial_ptr, a_ptr, b_ptr, offsets_ptr, first_ptr, second_ptr,
+    segment_ptr, number_ptr, slot_ptr, num_pieces, size,
+    PIECE: tl.constexpr, EDGES: tl.constexpr, BLOCK: tl.constexpr, EVEN: tl.constexpr, WIDE: tl.constexpr,
+    ACC: tl.constexpr,
 ):  # fmt: skip
     pid = tl.program_id(0)
     piece = pid % num_pieces
     features = (pid // num_pieces) * BLOCK + tl.arange(0, BLOCK)
-    inside = features < size
+    inside = (features < size)[None, :]
     segment = tl.load(segment_ptr + piece).to(tl.int64)
     slot = tl.load(slot_ptr + piece).to(tl.int64)
-    begin = tl.load(begin_ptr + piece)
+    begin = tl.load(offsets_ptr + segment) + tl.load(number_ptr + piece) * PIECE
     end = tl.minimum(tl.load(offsets_ptr + segment + 1), begin + PIECE)
+    whole = begin + tl.maximum(end - begin, 0) // EDGES * EDGES
     acc = tl.zeros((EDGES, BLOCK), dtype=ACC)
-    for start in range(begin, end, EDGES):
+    for start in range(begin, whole, EDGES):
         edges = start + tl.arange(0, EDGES)
+        first, second = tl.load(first_ptr + edges), tl.load(second_ptr + edges)
+        if WIDE:  # row numbers times row length exceed 32 bits
+            first, second = first.to(tl.int64), second.to(tl.int64)
+        at_a = first[:, None] * size + features[None, :]
+        at_b = second[:, None] * size + features[None, :]
+        if EVEN:
+            a, b = tl.load(a_ptr + at_a), tl.load(b_ptr + at_b)
+        else:
+            a, b = (
+                tl.load(a_ptr + at_a, mask=inside, other=0.0),
+                tl.load(b_ptr + at_b, mask=inside, other=0.0),
+            )
+        acc = tl.fma(a.to(ACC), b.to(ACC), acc)
+    if whole < end:
+        edges = whole + tl.arange(0, EDGES)
         kept = edges < end
-        if HAS_MASK:
-            kept = kept & (tl.load(keep_ptr + edges, mask=kept, other=0) != 0)
-        # Row numbers times row length may exceed 32 bits.
         first = tl.load(first_ptr + edges, mask=kept, other=0).to(tl.int64)
         second = tl.load(second_ptr + edges, mask=kept, other=0).to(tl.int64)
-        wanted = kept[:, None] & inside[None, :]
+        wanted = kept[:, None] & inside
         a = tl.load(a_ptr + first[:, None] * size + features[None, :], mask=wanted, other=0.0)
         b = tl.load(b_ptr + second[:, None] * size + features[None, :], mask=wanted, other=0.0)
-        acc += a.to(ACC) * b.to(ACC)
+        acc = tl.fma(a.to(ACC), b.to(ACC), acc)
     total = tl.sum(acc, axis=0)
     if slot < 0:
-        tl.store(out_ptr + segment * size + features, total.to(out_ptr.dtype.element_ty), mask=inside)
+        tl.store(
+            out_ptr + segment * size + features, total.to(out_ptr.dtype.element_ty), mask=features < size
+        )
     else:
-        tl.store(partial_ptr + slot * size + features, total, mask=inside)
+        tl.store(partial_ptr + slot * size + features, total, mask=features < size)
 
 
 @triton.jit
@@ -104,10 +133,11 @@ def _sum_partials_kernel(
 
 
 _pieces: WeakKeyDictionary[RelationalGraph, dict[Segment, _Pieces]] = WeakKeyDictionary()
+_kept: WeakKeyDictionary[RelationalGraph, defaultdict[Segment, LastResult[_Edges]]] = WeakKeyDictionary()
 
 
 def _cut(graph: RelationalGraph, by: Segment) -> _Pieces:
-    """The pieces of an ordering, computed once per graph."""
+    """The pieces of an ordering, computed once per graph; of a masked one some are empty."""
     known = _pieces.setdefault(graph, {})
     if by not in known:
         ordering = graph.ordering(by)
@@ -117,16 +147,59 @@ def _cut(graph: RelationalGraph, by: Segment) -> _Pieces:
         num = ((counts + PIECE - 1) // PIECE).clamp(min=1)
         segment = torch.repeat_interleave(torch.arange(counts.numel(), device=offsets.device), num)
         number = torch.arange(segment.numel(), device=offsets.device) - (num.cumsum(0) - num)[segment]
-        begin = offsets[:-1][segment] + number * PIECE
         is_cut = (num > 1)[segment]
         num_slots = int(is_cut.sum())
         slot = torch.full_like(segment, -1)
         slot[is_cut] = torch.arange(num_slots, device=offsets.device)
         cut_segment = (num > 1).nonzero().flatten()
         cut_slots = torch.cat([num.new_zeros(1), num[cut_segment].cumsum(0)])
-        columns = (begin, segment, slot, cut_segment, cut_slots)
+        columns = (segment, number, slot, cut_segment, cut_slots)
         known[by] = _Pieces._make([*(column.to(ordering.offsets.dtype) for column in columns), num_slots])
     return known[by]
+
+
+def _edges(graph: RelationalGraph, by: Segment, edge_mask: Tensor | None) -> _Edges:
+    """An ordering's edges; of masked ones those that are kept, gathered once while the mask is the same."""
+    ordering = graph.ordering(by)
+    if edge_mask is None:
+        return _Edges(*ordering[:3])
+    known = _kept.setdefault(graph, defaultdict(LastResult))[by]
+    return known.get((edge_mask,), lambda: _gather(ordering, edge_mask))
+
+
+def _gather(ordering: Ordering, edge_mask: Tensor) -> _Edges:
+    """Kept edges first, in their order, without a look at how many they are: nothing waits for the device."""
+    keep = edge_mask[ordering.position].long()
+    up_to = keep.cumsum(0)
+    before = up_to - keep
+    number = torch.arange(keep.numel(), device=keep.device)
+    place = torch.where(keep > 0, before, up_to[-1:] + number - before)  # dropped ones behind: a permutation
+    offsets = torch.cat([up_to.new_zeros(1), up_to])[ordering.offsets.long()]
+    first, second = (torch.empty_like(x).scatter_(0, place, x) for x in (ordering.first, ordering.second))
+    return _Edges(offsets.to(ordering.offsets.dtype), first, second)
+
+
+@cache
+def _half_of_l2(device: torch.device) -> int:
+    """Bytes; a guess for the interpreter."""
+    return (
+        int(torch.cuda.get_device_properties(device).L2_cache_size) // 2 if device.type == "cuda" else 1 << 24
+    )
+
+
+def _launch(ordering: Ordering, a: Tensor) -> dict[str, Any]:
+    """How wide a block is, how many edges are read at a time, and by how many warps."""
+    num_rows, size = a.shape
+    block = min(MAX_BLOCK, triton.next_power_of_2(size))
+    while block > MIN_BLOCK and num_rows * block * a.element_size() > _half_of_l2(a.device):
+        block //= 2
+    is_short = ordering.first.numel() < SHORT * (ordering.offsets.numel() - 1)
+    return {
+        "BLOCK": block,
+        "EVEN": size % block == 0,
+        "EDGES": 4 if is_short else 8,
+        "num_warps": 1 if is_short or block <= MIN_BLOCK else 4,
+    }
 
 
 def segment_products(
@@ -144,22 +217,22 @@ def segment_products(
     out = torch.empty(ordering.offsets.numel() - 1, size, dtype=a.dtype, device=a.device)
     if out.numel() == 0:
         return out
-    pieces = _cut(graph, segment)
+    pieces, edges = _cut(graph, segment), _edges(graph, segment, edge_mask)
     acc = torch.float64 if a.dtype == torch.float64 else torch.float32
     partial = torch.empty(pieces.num_slots, size, dtype=acc, device=a.device)
-    keep = None if edge_mask is None else edge_mask[ordering.position].view(torch.uint8)
-    block = min(MAX_BLOCK, triton.next_power_of_2(size))
-    num_blocks = triton.cdiv(size, block)
+    settings = _launch(ordering, a)
+    num_blocks = triton.cdiv(size, settings["BLOCK"])
     tl_acc = tl.float64 if acc == torch.float64 else tl.float32
-    num_pieces, num_cut = pieces.begin.numel(), pieces.cut_segment.numel()
+    num_pieces, num_cut = pieces.segment.numel(), pieces.cut_segment.numel()
+    is_wide = max(a.numel(), b.numel()) >= 1 << 31
     with torch.cuda.device(a.device) if a.is_cuda else nullcontext():
         _sum_products_kernel[(num_pieces * num_blocks,)](
-            out, partial, a, b, *ordering[:3], ordering.first if keep is None else keep,
-            *pieces[:3], num_pieces, size,
-            HAS_MASK=keep is not None, PIECE=PIECE, EDGES=EDGES, BLOCK=block, ACC=tl_acc,
+            out, partial, a, b, *edges, *pieces[:3], num_pieces, size,
+            PIECE=PIECE, WIDE=is_wide, ACC=tl_acc, **settings,
         )  # fmt: skip
         if num_cut:
             _sum_partials_kernel[(num_cut * num_blocks,)](
-                out, partial, pieces.cut_segment, pieces.cut_slots, num_cut, size, BLOCK=block, ACC=tl_acc
-            )
+                out, partial, pieces.cut_segment, pieces.cut_slots, num_cut, size,
+                BLOCK=settings["BLOCK"], ACC=tl_acc,
+            )  # fmt: skip
     return out

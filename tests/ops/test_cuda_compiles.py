@@ -1,0 +1,48 @@
+"""The CUDA kernels compile ahead of time, with the registers that the kept table says: no GPU is needed."""
+
+import csv
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+KEPT = ROOT / "benchmarks" / "results" / "kernel_resources.csv"
+KEY = ("op", "kernel", "variant", "arch")
+ON_LINUX = sys.platform == "linux" and importlib.util.find_spec("triton")
+
+
+def lines(path):
+    with path.open(newline="", encoding="utf-8") as file:
+        return {tuple(row[name] for name in KEY): row for row in csv.DictReader(file)}
+
+
+@pytest.mark.skipif(not ON_LINUX, reason="Triton is not installed")
+@pytest.mark.parametrize("arch", [80, 90, 100])
+def test_every_kernel_compiles_and_keeps_to_its_registers(arch, tmp_path):
+    """The width that all presets have; `python -m benchmarks.kernel_resources` compiles the others, too.
+
+    Triton and ptxas of other versions may take some registers more or fewer.
+    """
+    command = [sys.executable, "-m", "benchmarks.kernel_resources", "--arch", str(arch), "--wanted", "=32 "]
+    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    environment |= {"PYTHONPATH": str(ROOT), "TRITON_CACHE_DIR": str(tmp_path / "cache")}
+    out = tmp_path / "found.csv"
+    done = subprocess.run(
+        [*command, "--out", out], capture_output=True, text=True, cwd=ROOT, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    found, kept = lines(out), lines(KEPT)
+    assert len({(op, kernel) for op, kernel, *_ in found}) == 10, "kernels of four ops, forward and backward"
+    for key, row in found.items():
+        known = kept[key]
+        assert int(row["registers"]) <= min(255, 1.3 * int(known["registers"]) + 8), key
+        assert int(row["spills"]) <= int(known["spills"]) + (0 if "float32" not in key[2] else 64), key
+        assert int(row["shared"]) <= 1.5 * int(known["shared"]) + 4096, key
+        if key[2].startswith(("bfloat16", "tf32")):
+            assert int(row["spills"]) == 0, f"{key} spills"
+        if key[1] == "sum_products_kernel" and key[2].startswith("float32"):
+            assert int(row["wide_loads"]) > 0, "16 bytes of a row are read at once"
