@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from graphzoo.cli.options import Parser
+from graphzoo.errors import UsageError
 from graphzoo.system.memory import available_bytes
 from graphzoo.system.paths import existing_parent
 from graphzoo.system.shown import say
@@ -39,23 +40,37 @@ _OPTIONAL = {
 
 
 def doctor_parser() -> Parser:
-    """It has no options."""
-    return Parser("doctor", "", "Versions, devices, fast paths, caches, and what is missing.")
+    """The options."""
+    parser = Parser("doctor", "[options]", "Versions, devices, fast paths, caches, and what is missing.")
+    add = parser.add_argument
+    add("--gpu", action="store_true", help="check every GPU: ops, training steps, processes; takes minutes")
+    add("--device", choices=("cuda", "cpu"), help="with --gpu: cpu for the same checks on the CPU")
+    add("--quick", action="store_true", help="with --gpu: small graphs")
+    add("--out", type=Path, metavar="FILE", help="with --gpu: the results as JSON (doctor-gpu.json)")
+    return parser
 
 
 def doctor_main(argv: list[str]) -> int:
     """Print the report.
 
     Args:
-        argv: Only `--help`.
+        argv: See `doctor_parser`.
 
     Returns:
-        0, or 1 when a required package is missing.
+        0, or 1 when a required package is missing or a check of `--gpu` failed.
 
     Raises:
         UsageError: for anything else on the command line.
     """
-    doctor_parser().read(argv)
+    wanted = doctor_parser().read(argv)
+    if wanted.gpu:
+        from graphzoo.cli.doctor_gpu import check_gpus
+
+        versions = {name: _version(name) for name in ("graphzoo", "torch", "triton", "lightning")}
+        return check_gpus(wanted.out or Path("doctor-gpu.json"), wanted.device, versions, quick=wanted.quick)
+    for name in ("device", "quick", "out"):
+        if getattr(wanted, name):
+            raise UsageError(f"--{name} is for --gpu; add that, or leave --{name} out")
     missing = False
     _say("graphzoo", _version("graphzoo") or "not installed as a package (running from its folder)")
     _say("python", f"{platform.python_version()} on {platform.platform()}")

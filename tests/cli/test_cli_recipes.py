@@ -6,9 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from graphzoo.catalog.presets import list_presets
-from graphzoo.cli import main
+from graphzoo.cli import doctor_gpu, main
 from graphzoo.cli import reproduce as reproduce_module
 from graphzoo.runs.published import Published, mean_and_deviation, published_values
 from graphzoo.training import start as start_module
@@ -194,6 +195,48 @@ def test_doctor_says_what_the_cache_holds(cli, monkeypatch, tmp_path):
     report = cli("doctor").out.splitlines()
     (line,) = [line for line in report if line.startswith("cache, ")]
     assert line.split() == "cache, pair-graphs 3.5 MiB in 2 files; graphzoo clean removes them".split()
+
+
+def test_doctor_checks_a_gpu_s_ops_steps_and_processes(cli):
+    """The same checks on the CPU: what they do is tested here, what a GPU answers is not."""
+    report = cli("doctor", "--gpu", "--device", "cpu", "--quick", "--out", "found.json")
+    assert report.status == 0, report.out
+    found = json.loads(Path("found.json").read_text())
+    checks = {check["check"]: check for check in found["checks"]}
+    assert all(check["ok"] for check in checks.values()) and found["devices"][0]["device"] == "cpu"
+    assert float(checks["prototype_layer, bfloat16"]["error"]) > float(
+        checks["prototype_layer, float32"]["error"]
+    )
+    step = checks["step of PENCIL, 32 links, 32-true"]
+    assert step["loss"] == step["on_cpu"] and checks["2 processes, one fails"]["statuses"][1] != "0"
+    assert "found.json exists" in cli("doctor", "--gpu", "--device", "cpu", "--out", "found.json").err
+    assert "--quick is for --gpu" in cli("doctor", "--quick").err
+
+
+def test_doctor_says_which_op_fails(cli, monkeypatch):
+    from graphzoo.ops import message_update as module
+
+    def wrong(z, aggregated, parameters, *, backend=None):
+        return z + aggregated + (0 if backend else 1) + 0 * sum(p.sum() for p in parameters)
+
+    def broken(*arguments, **settings):
+        raise RuntimeError("no kernel image")
+
+    monkeypatch.setattr(module, "message_update", wrong)
+    monkeypatch.setattr("graphzoo.ops.state_mlp.state_mlp", broken)
+    monkeypatch.setattr(doctor_gpu, "step_checks", lambda *a, **k: [])
+    monkeypatch.setattr(doctor_gpu, "process_checks", lambda devices: [])
+    report = cli("doctor", "--gpu", "--device", "cpu", "--quick", "--out", "found.json")
+    assert report.status == 1
+    failed = [line for line in report.out.splitlines() if line.startswith("FAILED")]
+    assert len(failed) == 4 and any("RuntimeError: no kernel image" in line for line in failed), report.out
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_doctor_without_a_gpu_says_so(cli):
+    refused = cli("doctor", "--gpu")
+    assert refused.status == 2 and "no GPU is visible to torch\n--device cpu" in refused.err
+    assert not Path("doctor-gpu.json").exists()
 
 
 def test_doctor_names_the_remedy_for_what_is_missing(cli, monkeypatch):
