@@ -10,12 +10,11 @@ is the same from run to run.
 
 import os
 from contextlib import nullcontext
-from typing import NamedTuple
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
+from graphzoo.ops.relational_spmm import pieces as cut
 from graphzoo.ops.relational_spmm.graph import RelationalGraph, Segment
 
 try:
@@ -29,27 +28,9 @@ except ImportError as error:
 
 __all__ = ["segment_products"]
 
-# Most edges that one program sums.
-PIECE = 512
 # Edges and features of one load. 128 floats are 512 contiguous bytes; eight rows in flight hide the latency.
 EDGES = 8
 MAX_BLOCK = 128
-
-
-class _Pieces(NamedTuple):
-    """Segments of an ordering cut to at most `PIECE` edges."""
-
-    begin: Tensor
-    """First edge of each piece, [P]; it ends where the segment or `PIECE` ends."""
-    segment: Tensor
-    """Its segment, [P]."""
-    slot: Tensor
-    """Row of the partial sums it writes to, [P], or -1: it is a whole segment and writes the result."""
-    cut_segment: Tensor
-    """Segments of several pieces, [C]."""
-    cut_slots: Tensor
-    """Their rows of the partial sums are `cut_slots[c]..cut_slots[c + 1]`, [C + 1]."""
-    num_slots: int
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -105,32 +86,6 @@ def _sum_partials_kernel(  # type: ignore[no-untyped-def]
     tl.store(out_ptr + segment * size + features, acc.to(out_ptr.dtype.element_ty), mask=inside)
 
 
-_pieces: WeakKeyDictionary[RelationalGraph, dict[Segment, _Pieces]] = WeakKeyDictionary()
-
-
-def _cut(graph: RelationalGraph, by: Segment) -> _Pieces:
-    """The pieces of an ordering, computed once per graph."""
-    known = _pieces.setdefault(graph, {})
-    if by not in known:
-        ordering = graph.ordering(by)
-        offsets = ordering.offsets.long()
-        counts = offsets.diff()
-        # An empty segment is one piece, too: somebody has to write its zeros.
-        num = ((counts + PIECE - 1) // PIECE).clamp(min=1)
-        segment = torch.repeat_interleave(torch.arange(counts.numel(), device=offsets.device), num)
-        number = torch.arange(segment.numel(), device=offsets.device) - (num.cumsum(0) - num)[segment]
-        begin = offsets[:-1][segment] + number * PIECE
-        is_cut = (num > 1)[segment]
-        num_slots = int(is_cut.sum())
-        slot = torch.full_like(segment, -1)
-        slot[is_cut] = torch.arange(num_slots, device=offsets.device)
-        cut_segment = (num > 1).nonzero().flatten()
-        cut_slots = torch.cat([num.new_zeros(1), num[cut_segment].cumsum(0)])
-        columns = (begin, segment, slot, cut_segment, cut_slots)
-        known[by] = _Pieces._make([*(column.to(ordering.offsets.dtype) for column in columns), num_slots])
-    return known[by]
-
-
 def segment_products(
     graph: RelationalGraph, segment: Segment, a: Tensor, b: Tensor, edge_mask: Tensor | None
 ) -> Tensor:
@@ -146,7 +101,7 @@ def segment_products(
     out = torch.empty(ordering.offsets.numel() - 1, size, dtype=a.dtype, device=a.device)
     if out.numel() == 0:
         return out
-    pieces = _cut(graph, segment)
+    pieces = graph.pieces(segment)
     acc = torch.float64 if a.dtype == torch.float64 else torch.float32
     partial = torch.empty(pieces.num_slots, size, dtype=acc, device=a.device)
     keep = None if edge_mask is None else edge_mask[ordering.position].view(torch.uint8)
@@ -158,7 +113,7 @@ def segment_products(
         _sum_products_kernel[(num_pieces * num_blocks,)](
             out, partial, a, b, *ordering[:3], ordering.first if keep is None else keep,
             *pieces[:3], num_pieces, size,
-            HAS_MASK=keep is not None, PIECE=PIECE, EDGES=EDGES, BLOCK=block, ACC=tl_acc,
+            HAS_MASK=keep is not None, PIECE=cut.PIECE, EDGES=EDGES, BLOCK=block, ACC=tl_acc,
         )  # fmt: skip
         if num_cut:
             _sum_partials_kernel[(num_cut * num_blocks,)](
