@@ -205,8 +205,8 @@ def computed_tokens(batches: list[tuple[PairSubgraphs, Tensor]], grouped: bool) 
     total = 0
     for batch, _ in batches:
         width = batch.nodes.shape[1]
-        groups = module._groups_of_size(batch.num_nodes, width) if grouped else None
-        total += sum(len(pairs) * (size + 2) for pairs, size in groups or [(batch.num_nodes, width)])
+        groups = module._groups_of_size(batch) if grouped else None
+        total += sum(len(pairs) * (size + 2) for pairs, size, _ in groups or [(batch.num_nodes, width, 0)])
     return total
 
 

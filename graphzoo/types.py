@@ -117,12 +117,24 @@ class NeighbourhoodSpec:
 class _MovableBatch:
     """`to(device)` for dataclasses of tensors; Lightning calls it for every batch."""
 
-    def to(self, device: device | str, *, non_blocking: bool = False) -> Any:
+    def to(self, device: device | str, *, non_blocking: bool | None = None) -> Any:
+        """The batch on a device; on its way to CUDA nobody waits for it, unless `non_blocking` says so."""
+        if non_blocking is None:
+            non_blocking = str(device).startswith("cuda")
         moved: dict[str, Any] = {}
         for field in fields(self):  # type: ignore[arg-type]  # every subclass is a dataclass
             value = getattr(self, field.name)
             moved[field.name] = value.to(device, non_blocking=non_blocking) if hasattr(value, "to") else value
         return type(self)(**moved)
+
+    def pin_memory(self) -> Any:
+        """The batch in memory that a GPU can copy from while the host goes on; loaders call it."""
+        pinned: dict[str, Any] = {}
+        for field in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            pins = hasattr(value, "pin_memory") and str(getattr(value, "layout", "")) != "torch.sparse_csr"
+            pinned[field.name] = value.pin_memory() if pins else value
+        return type(self)(**pinned)
 
 
 @dataclass
@@ -141,7 +153,8 @@ class TripleBatch(_MovableBatch):
             left out of the batch, but counted in `num_global`. None: all reason over the whole graph.
         known_row: Row of each answer in the training graph, own ones included, [M], int64, ascending; None
             where the loss does not ask.
-        known_entity: These answers, [M], int64.
+        known_entity: These answers, [M], int64; with `graph` their places among their query's nodes, without
+            those outside.
         source: Which graph of a mixture the queries are about.
     """
 
@@ -227,18 +240,30 @@ class PairSubgraphs(_MovableBatch):
         adjacency: True where row's and column's node are linked, never for u and v themselves, [B, S, S],
             bool; symmetric unless the graph is directed, then entry (i, j) is the edge i -> j.
         num_nodes: Nodes of each subgraph, at least 2, [B], int64.
+        sizes: The same as numbers of the host, which would otherwise have to wait for a device to know them;
+            None where nobody counted.
+        near: How many nodes u or v is linked with in each subgraph, both of them included; None likewise.
     """
 
     nodes: Tensor
     adjacency: Tensor
     num_nodes: Tensor
+    sizes: tuple[int, ...] | None = None
+    near: tuple[int, ...] | None = None
 
     def __len__(self) -> int:
         return int(self.num_nodes.numel())
 
     def part(self, start: int, stop: int) -> PairSubgraphs:
         """The subgraphs from `start` to `stop`, as views."""
-        return PairSubgraphs(self.nodes[start:stop], self.adjacency[start:stop], self.num_nodes[start:stop])
+        rows = slice(start, stop)
+        return PairSubgraphs(
+            self.nodes[rows],
+            self.adjacency[rows],
+            self.num_nodes[rows],
+            None if self.sizes is None else self.sizes[rows],
+            None if self.near is None else self.near[rows],
+        )
 
 
 @dataclass

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
+import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_only
 
@@ -76,7 +77,9 @@ def describe_run(trainer: Trainer, pl_module: LightningModule) -> Iterator[tuple
     """Names and values for a reader, once the loaders and modules are built."""
     datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
     processes = f", {trainer.world_size} processes" if trainer.world_size > 1 else ""
-    yield "device", f"{trainer.strategy.root_device}{processes}, precision {trainer.precision}"
+    products = torch.get_float32_matmul_precision()
+    faster = "" if products == "highest" else f", float32 products {products}"
+    yield "device", f"{trainer.strategy.root_device}{processes}, precision {trainer.precision}{faster}"
     if hasattr(datamodule, "describe_graph"):
         yield "graph", ", ".join(f"{count:,} {what}" for what, count in datamodule.describe_graph().items())
     if getattr(datamodule, "asks_near", False):

@@ -66,7 +66,7 @@ _COLUMNS = 80  # help fits a terminal of this width and 24 lines
 def _summary(command: str, rest: list[str]) -> str:
     """Help that fits a screen: our options, and the settings that the named presets bring."""
     from graphzoo.catalog.presets import list_presets
-    from graphzoo.training.options import FLAGS, OPTIONS, config_files, split_options
+    from graphzoo.training.options import FLAGS, OPTIONS, RARE, config_files, split_options
     from graphzoo.training.plan import make_plan
 
     def row(name: str, text: str) -> str:
@@ -87,6 +87,7 @@ def _summary(command: str, rest: list[str]) -> str:
     lines += [
         row(f"--{name} {'DIR' if name == 'run_dir' else 'N' if name == 'seed' else 'NAME'}", text)
         for name, text in OPTIONS.items()
+        if name not in RARE
     ]
     for name, text in FLAGS.items():
         which, colon, rest_of_text = text.partition(": ")

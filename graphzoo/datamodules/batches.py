@@ -35,6 +35,7 @@ __all__ = [
     "WholeBatchSampler",
     "cut",
     "permute",
+    "pins_memory",
     "rank_and_world_size",
 ]
 
@@ -52,6 +53,12 @@ def rank_and_world_size(trainer: Trainer | None) -> tuple[int, int]:
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank(), torch.distributed.get_world_size()
     return 0, 1
+
+
+def pins_memory(trainer: Trainer | None) -> bool:
+    """Whether batches go to a GPU, which copies pinned memory while the host goes on."""
+    device = getattr(getattr(trainer, "strategy", None), "root_device", None)
+    return device is not None and device.type == "cuda"
 
 
 class Slice(NamedTuple):
@@ -160,7 +167,11 @@ class TrainingBatches(Dataset[TripleBatch]):
             columns = {name: getattr(batch, name)[kept] for name in ("head", "relation", "tail", "index")}
             batch = replace(batch, **columns, graph=graph)
         if self.answers is not None:
-            batch.known_row, batch.known_entity = self.answers.lookup(batch.head, batch.relation)
+            row, entity = self.answers.lookup(batch.head, batch.relation)
+            if batch.graph is not None:  # here, where nobody waits to learn how many are inside
+                entity = batch.graph.find(entity, row)
+                row, entity = row[entity >= 0], entity[entity >= 0]
+            batch.known_row, batch.known_entity = row, entity
         return batch
 
 
@@ -259,6 +270,7 @@ class ResumableLoader(DataLoader[Any]):
         sampler: Order of an epoch.
         num_workers: Worker processes.
         ahead: Batches made ahead in a thread when there are no workers; see `prefetch`.
+        pin_memory: Whether batches lie where a GPU can copy them from while the host goes on.
     """
 
     def __init__(
@@ -268,11 +280,17 @@ class ResumableLoader(DataLoader[Any]):
         num_workers: int = 0,
         *,
         ahead: int = 0,
+        pin_memory: bool = False,
     ) -> None:
         # its own generator, or each epoch would draw a seed for the workers from the global one
         generator = torch.Generator()
         super().__init__(
-            dataset, batch_size=None, sampler=sampler, num_workers=num_workers, generator=generator
+            dataset,
+            batch_size=None,
+            sampler=sampler,
+            num_workers=num_workers,
+            generator=generator,
+            pin_memory=pin_memory,
         )
         self._order = sampler
         self._ahead = 0 if num_workers else ahead

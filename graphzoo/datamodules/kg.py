@@ -21,6 +21,7 @@ from graphzoo.datamodules.batches import (
     TrainingSampler,
     WholeBatchSampler,
     permute,
+    pins_memory,
     rank_and_world_size,
 )
 from graphzoo.datamodules.source import loaded, write_meta
@@ -348,7 +349,10 @@ class KGDataModule(GraphDataModule):
         sampler = self._training_sampler()
         sampler.set_epoch(self._begin_with(epoch))
         batches = self.training_batches()
-        return ResumableLoader(batches, sampler, self.num_workers, ahead=1 if batches.samplers else 0)
+        ahead = 1 if batches.samplers else 0
+        return ResumableLoader(
+            batches, sampler, self.num_workers, ahead=ahead, pin_memory=pins_memory(self.trainer)
+        )
 
     def training_batches(self) -> TrainingBatches:
         """What makes a `TripleBatch` of the positions of triples."""
@@ -466,6 +470,7 @@ class KGDataModule(GraphDataModule):
             sampler=sampler,
             num_workers=self.num_workers,
             generator=torch.Generator(),
+            pin_memory=pins_memory(self.trainer),
         )
 
     def _training_sampler(self) -> TrainingSampler:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from graphzoo.datamodules.base import GraphDataModule, Kind, check_neighbourhoods
-from graphzoo.datamodules.batches import ResumableLoader, WholeBatchSampler, rank_and_world_size
+from graphzoo.datamodules.batches import ResumableLoader, WholeBatchSampler, pins_memory, rank_and_world_size
 from graphzoo.datamodules.features import FeatureTransform
 from graphzoo.datamodules.link_batches import (
     EvaluationPairs,
@@ -411,7 +411,9 @@ class LinkDataModule(GraphDataModule):
             subgraphs=self.subgraph_sampler("train") if self.batching == "subgraphs" else None,
             is_structured=self.structured_negatives,
         )
-        return ResumableLoader(pairs, sampler, self.num_workers, ahead=self._ahead)
+        return ResumableLoader(
+            pairs, sampler, self.num_workers, ahead=self._ahead, pin_memory=pins_memory(self.trainer)
+        )
 
     def val_dataloader(self) -> ResumableLoader:
         """Loader of one rank's validation `PairBatch`es, as many as every other rank has."""
@@ -493,7 +495,9 @@ class LinkDataModule(GraphDataModule):
         pairs = torch.cat([judged.positive, judged.negative.reshape(-1, 2)])
         batches = self.scoring_batches(pairs, split, order=mixed_order(judged))
         sampler = WholeBatchSampler(len(batches), *rank_and_world_size(self.trainer))
-        return ResumableLoader(batches, sampler, self.num_workers, ahead=self._ahead)
+        return ResumableLoader(
+            batches, sampler, self.num_workers, ahead=self._ahead, pin_memory=pins_memory(self.trainer)
+        )
 
     def _training_sampler(self) -> PairSampler:
         rank, world_size = rank_and_world_size(self.trainer)

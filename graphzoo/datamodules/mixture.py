@@ -21,6 +21,7 @@ from graphzoo.datamodules.batches import (
     TrainingSampler,
     WholeBatchSampler,
     permute,
+    pins_memory,
     rank_and_world_size,
 )
 from graphzoo.datamodules.kg import KGDataModule
@@ -315,7 +316,9 @@ class MixtureDataModule(LightningDataModule):
         current = self.trainer.current_epoch if self.trainer is not None else 0
         sampler.set_epoch(current if epoch is None else epoch)
         batches = MixtureBatches([part.training_batches() for part in self.parts])
-        return ResumableLoader(batches, sampler, self.num_workers, ahead=1)
+        return ResumableLoader(
+            batches, sampler, self.num_workers, ahead=1, pin_memory=pins_memory(self.trainer)
+        )
 
     def val_dataloader(self) -> DataLoader[QueryBatch]:
         """Loader of the validation `QueryBatch`es of one rank."""
@@ -343,6 +346,7 @@ class MixtureDataModule(LightningDataModule):
             sampler=sampler,
             num_workers=self.num_workers,
             generator=torch.Generator(),
+            pin_memory=pins_memory(self.trainer),
         )
 
     def _training_sampler(self) -> MixtureSampler:

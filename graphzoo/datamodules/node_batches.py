@@ -23,10 +23,16 @@ __all__ = ["NodeBatches", "Part", "PartSampler", "WholeGraphBatch", "WholeGraphS
 class WholeGraphBatch(NodeBatch):
     """A whole graph; `to` moves labels and targets only: the task keeps the rest where the model is."""
 
-    def to(self, device: torch.device | str, *, non_blocking: bool = False) -> WholeGraphBatch:
-        """The batch with labels and targets on a device."""
+    def to(self, device: torch.device | str, *, non_blocking: bool | None = None) -> WholeGraphBatch:
+        """The batch with labels and targets on a device; on its way to CUDA nobody waits for it."""
+        if non_blocking is None:
+            non_blocking = torch.device(device).type == "cuda"
         y = self.y.to(device, non_blocking=non_blocking)
         return dataclasses.replace(self, y=y, target=self.target.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self) -> WholeGraphBatch:
+        """The batch with labels and targets where a GPU can copy them from while the host goes on."""
+        return dataclasses.replace(self, y=self.y.pin_memory(), target=self.target.pin_memory())
 
 
 class Part(NamedTuple):

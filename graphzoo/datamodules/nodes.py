@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from graphzoo.datamodules.base import GraphDataModule, Kind
-from graphzoo.datamodules.batches import ResumableLoader, rank_and_world_size
+from graphzoo.datamodules.batches import ResumableLoader, pins_memory, rank_and_world_size
 from graphzoo.datamodules.features import FeatureTransform
 from graphzoo.datamodules.node_batches import (
     NodeBatches,
@@ -249,9 +249,8 @@ class NodeDataModule(GraphDataModule):
             num_parts = math.ceil(cut / self.batch_size)
             sampler = PartSampler(self._parts, num_parts, is_target, accumulate, rank, world_size)
         sampler.set_epoch(self._begin_with(epoch))
-        return ResumableLoader(
-            NodeBatches(self.graph, with_edges=not self.skip_edges), sampler, self.num_workers
-        )
+        batches = NodeBatches(self.graph, with_edges=not self.skip_edges)
+        return ResumableLoader(batches, sampler, self.num_workers, pin_memory=pins_memory(self.trainer))
 
     def val_dataloader(self) -> DataLoader[NodeBatch]:
         """The whole graph with the validation nodes as targets, in every rank."""

@@ -260,7 +260,7 @@ class GALiT(DenoisedEncoder):
     @run_eagerly
     def _input_by_chunks(self, x: Tensor, generator: torch.Generator) -> Tensor:
         """`input` of wide features: masks are drawn again in the backward pass instead of kept."""
-        name = int(torch.randint(2**62, (), generator=generator, device=generator.device))
+        name = _name(generator)
 
         def embed(rows: tuple[Tensor, ...], shared: tuple[Tensor, ...], start: int) -> tuple[Tensor, ...]:
             own = torch.Generator(x.device).manual_seed(hash_numbers(name, start))
@@ -269,3 +269,11 @@ class GALiT(DenoisedEncoder):
 
         shared = (self.input.weight, self.input.bias)
         return map_rows(embed, (x,), shared, chunk_rows=max(1, _CHUNK_ELEMENTS // x.shape[1]))[0]
+
+
+def _name(generator: torch.Generator) -> int:
+    """A number from a generator, which moves on by it."""
+    # The state is the host's on every device. To read what a GPU drew, the host would have to wait for it.
+    state = None if generator.device.type == "cpu" else generator.get_state()
+    drawn = torch.randint(2**62, (), generator=generator, device=generator.device)
+    return int(drawn) if state is None else hash_numbers(*state.tolist())

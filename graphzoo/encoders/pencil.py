@@ -211,15 +211,16 @@ class PENCIL(PairEncoder):
         drops = self.training and self.has_dropout
         generator = self.noise.generator(noise_seed, adjacency.device) if drops else None
         mapped, rows = self._mapped(subgraphs, x)
-        groups = _groups_of_size(subgraphs.num_nodes, adjacency.shape[1])
+        groups = _groups_of_size(subgraphs)
         if groups is None:
-            return self._encode(adjacency, subgraphs.num_nodes, mapped, rows, generator)
+            near = max(subgraphs.near, default=None) if subgraphs.near is not None else None
+            return self._encode(adjacency, subgraphs.num_nodes, mapped, rows, generator, near)
         states = []
-        for pairs, size in groups:
+        for pairs, size, near in groups:
             group = adjacency[pairs, :size, :size]
             part = rows[pairs, :size]
-            states.append(self._encode(group, subgraphs.num_nodes[pairs], mapped, part, generator))
-        order = torch.cat([pairs for pairs, _ in groups])
+            states.append(self._encode(group, subgraphs.num_nodes[pairs], mapped, part, generator, near))
+        order = torch.cat([pairs for pairs, _, _ in groups])
         return torch.cat(states)[torch.argsort(order)]
 
     @torch.no_grad()
@@ -267,12 +268,16 @@ class PENCIL(PairEncoder):
         mapped: Tensor | None,
         rows: Tensor,
         generator: torch.Generator | None,
+        near: int | None,
     ) -> Tensor:
-        """Links [B, S, S], sizes [B], mapped features [U, D] and the row of each node [B, S] -> [B, 2 D]."""
+        """Links [B, S, S], sizes [B], mapped features [U, D] and the row of each node [B, S] -> [B, 2 D].
+
+        `near` is the largest of `PairSubgraphs.near`; None where nobody counted.
+        """
         h, mask, operator = self._start(links, num_nodes, mapped, rows)
         for layer in self.layers[:-1]:
             h = layer(h, mask, operator, generator)
-        senders = None if operator is None else _senders(operator)
+        senders = None if operator is None else _senders(operator, near)
         last = cast(PENCILLayer, self.layers[-1])
         return last.read_pair(h, mask, operator, generator, senders).flatten(1)
 
@@ -315,17 +320,23 @@ class PENCIL(PairEncoder):
             require_features(x, self.spec)
 
 
-def _groups_of_size(num_nodes: Tensor, padded: int) -> list[tuple[Tensor, int]] | None:
-    """Pairs of similar size and the largest of it, where one after the other is faster than all at once.
+def _groups_of_size(subgraphs: PairSubgraphs) -> list[tuple[Tensor, int, int | None]] | None:
+    """Pairs of similar size where one group after the other is faster than all at once.
 
-    A group goes on with the next smaller subgraph while its padding stays below a tenth, or until it has
-    tokens enough to occupy the device.
+    Each comes with its largest size and its largest `PairSubgraphs.near`. A group goes on with the next
+    smaller subgraph while its padding stays below a tenth, or until it has tokens enough to occupy the
+    device.
     """
+    num_nodes, padded = subgraphs.num_nodes, subgraphs.adjacency.shape[1]
     # Compiled code cannot wait for the sizes.
     if torch.compiler.is_compiling() or num_nodes.numel() * padded <= _MIN_TOKENS[num_nodes.is_cuda]:
         return None
     order = torch.argsort(num_nodes, descending=True, stable=True)
-    sizes: list[int] = num_nodes[order].tolist()
+    known, near = subgraphs.sizes, subgraphs.near
+    if known is None:  # subgraphs of somebody's own: the host has to wait for the device
+        known = tuple(num_nodes.tolist())
+    places = sorted(range(len(known)), key=known.__getitem__, reverse=True)  # the same order, on the host
+    sizes = [known[place] for place in places]
     starts = [0]
     for i, size in enumerate(sizes):
         largest = sizes[starts[-1]]
@@ -334,7 +345,10 @@ def _groups_of_size(num_nodes: Tensor, padded: int) -> list[tuple[Tensor, int]] 
     if len(starts) == 1 and sizes[0] == padded:
         return None
     ends = [*starts[1:], len(sizes)]
-    return [(order[start:end], sizes[start]) for start, end in zip(starts, ends, strict=True)]
+    return [
+        (order[start:end], sizes[start], None if near is None else max(near[i] for i in places[start:end]))
+        for start, end in zip(starts, ends, strict=True)
+    ]
 
 
 def _operator(adjacency: Tensor, valid: Tensor, norm: ResidualNorm) -> Tensor:
@@ -351,14 +365,17 @@ def _operator(adjacency: Tensor, valid: Tensor, norm: ResidualNorm) -> Tensor:
     return torch.cat([operator, operator[:, :2]], 1).to(adjacency.dtype)
 
 
-def _senders(operator: Tensor) -> Tensor:
-    """Numbers of the nodes that the task tokens receive from, filled up with others, [B, R]."""
+def _senders(operator: Tensor, most: int | None = None) -> Tensor:
+    """Numbers of the nodes that the task tokens receive from, filled up with others, [B, R].
+
+    `most` is the largest count, if the host knows it: else it waits for the device.
+    """
     sends = (operator[:, -2:] != 0).any(1)
     order = torch.argsort(sends, dim=1, descending=True, stable=True)
-    # The largest count is a number on the host, which compiled code cannot wait for: it takes all nodes.
-    if torch.compiler.is_compiling():
+    # Compiled code cannot wait for the number: it takes all nodes.
+    if torch.compiler.is_compiling() or not sends.numel():
         return order
-    return order[:, : int(sends.sum(1).max())] if sends.numel() else order
+    return order[:, : int(sends.sum(1).max()) if most is None else most]
 
 
 def _draw_projection(rows: int, columns: int, init: ProjectionInit) -> Tensor:

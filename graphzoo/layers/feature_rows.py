@@ -14,7 +14,10 @@ __all__ = ["FeatureRows"]
 
 
 class FeatureRows(nn.Module):
-    """`torch.nn.Linear` of a table's rows [N, F], each distinct one mapped once, however often asked for."""
+    """`torch.nn.Linear` of a table's rows [N, F], each distinct one mapped once, however often asked for.
+
+    On CUDA each entry is, unless the table is smaller: to learn which are distinct, the host would wait.
+    """
 
     def __init__(self, in_features: int, out_features: int) -> None:
         super().__init__()
@@ -27,11 +30,13 @@ class FeatureRows(nn.Module):
         Returns:
             Mapped rows, [U, D], and which of them each entry of `rows` is, int64: `F.embedding` takes both.
         """
-        if torch.compiler.is_exporting():  # how many rows differ is not a number yet
+        exports = torch.compiler.is_exporting()
+        if not exports and rows.numel() >= x.shape[0]:
+            return self.linear(x), rows
+        # How many rows differ is no number in an export, and one of a GPU only when all before it is done.
+        if exports or (rows.is_cuda and x.layout is torch.strided):
             each = torch.arange(rows.numel(), device=rows.device).view_as(rows)
             return self.linear(x[rows.flatten()]), each
-        if rows.numel() >= x.shape[0]:
-            return self.linear(x), rows
         distinct, position = torch.unique(rows, return_inverse=True)
         part = x[distinct] if x.layout is torch.strided else _sparse_rows(x, distinct)
         return self.linear(part), position

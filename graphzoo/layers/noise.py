@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from graphzoo.errors import check_range
 from graphzoo.ops.eager import run_eagerly
+from graphzoo.ops.last_result import version_of
 from graphzoo.ops.random import hash_numbers
 
 __all__ = ["NoiseStream", "draw_kept", "dropout", "seeded_noise"]
@@ -29,6 +31,7 @@ class NoiseStream(nn.Module):
     """
 
     draws: Tensor
+    _last: tuple[Tensor, int | None, int] | None = None
 
     def __init__(self, seed: int = 0) -> None:
         super().__init__()
@@ -40,9 +43,21 @@ class NoiseStream(nn.Module):
         """A new generator: a function of (seed, noise_seed), or the next of the stream if that is None."""
         if noise_seed is not None:
             return self._seeded(device, _NAMED, noise_seed)
-        count = int(self.draws)
+        count = self._count()
         self.draws += 1
+        self._last = (self.draws, version_of(self.draws), count + 1)
         return self._seeded(device, _COUNTED, count)
+
+    def _count(self) -> int:
+        """The buffer as a number: of a GPU it is read once, then counted along until something changes it."""
+        if self.draws.device.type != "cpu" and self._last is not None:
+            buffer, version, count = self._last
+            if buffer is self.draws and version is not None and version == version_of(buffer):
+                return count
+        return int(self.draws)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_last": None}  # a copy has a buffer of its own
 
     @run_eagerly
     def fixed_generator(self, device: torch.device | str) -> torch.Generator:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from graphzoo.errors import check_range
 from graphzoo.ops.relational_spmm.graph import check_edges
-from graphzoo.ops.sparse import SparseMatrix, without_beta_warning
+from graphzoo.ops.sparse import SparseMatrix, row_pointers, without_beta_warning
 
 __all__ = ["AdjacencyOrders", "PlainAdjacency", "SparseAdjacency", "adjacency_orders", "normalized_adjacency"]
 
@@ -30,9 +30,9 @@ class SparseAdjacency(SparseMatrix):
         cls, target: Tensor, source: Tensor, num_nodes: int, *, dtype: torch.dtype
     ) -> SparseAdjacency:
         """Edges [E] of each, without repetitions and sorted by (target, source)."""
-        in_degree = torch.bincount(target, minlength=num_nodes)
+        rowptr = row_pointers(target, num_nodes)
+        in_degree = rowptr.diff()
         scale = in_degree.clamp(min=1).to(dtype).rsqrt() * (in_degree > 0)
-        rowptr = torch.cat([in_degree.new_zeros(1), in_degree.cumsum(0)])
         return cls(rowptr, source, scale[target] * scale[source], (num_nodes, num_nodes))
 
     @property

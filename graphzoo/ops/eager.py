@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 __all__ = [
+    "full_float32",
     "fused_export",
     "is_traced",
     "needs_plain_operators",
@@ -111,6 +112,23 @@ def rows_in_autocast(*rows: Any) -> list[Any]:
         return [*rows]
     dtype = torch.get_autocast_dtype("cuda")
     return [None if x is None else x.to(dtype) for x in rows]
+
+
+@contextmanager
+def full_float32(device_type: str) -> Iterator[None]:
+    """Products of float32 on CUDA without TF32, whatever `torch.set_float32_matmul_precision` says.
+
+    Compiled code cannot switch, and products on other devices are left as they are.
+    """
+    if device_type != "cuda" or torch.compiler.is_compiling():
+        yield
+        return
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def runs_compiled(*tensors: Tensor) -> bool:

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 from torch import Tensor
 
-__all__ = ["LastResult"]
+__all__ = ["LastResult", "version_of"]
 
 T = TypeVar("T")
 
@@ -26,7 +26,7 @@ class LastResult(Generic[T]):
 
     def get(self, tensors: tuple[Tensor, ...], compute: Callable[[], T]) -> T:
         """`compute()`, or what it returned last time if it was for the same tensors."""
-        versions = [_version(tensor) for tensor in tensors]
+        versions = [version_of(tensor) for tensor in tensors]
         known = (reference() for reference in self._references)
         is_same = versions == self._versions and all(a is b for a, b in zip(known, tensors, strict=True))
         if self._value is None or not is_same:
@@ -39,6 +39,7 @@ class LastResult(Generic[T]):
         return type(self), ()
 
 
-def _version(tensor: Tensor) -> int | None:
+def version_of(tensor: Tensor) -> int | None:
+    """What changes whenever a tensor is written to, or None."""
     # Tensors made in inference mode have no version, and cannot be changed outside it.
     return None if tensor.is_inference() else int(tensor._version)

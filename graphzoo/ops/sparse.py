@@ -56,7 +56,7 @@ class SparseMatrix:
             return cls(x.crow_indices(), x.col_indices(), x.values(), shape)
         coo = x.to_sparse_coo().coalesce()  # type: ignore[no-untyped-call]
         row, col = coo.indices()
-        return cls(_row_pointers(row, shape[0]), col, coo.values(), shape)
+        return cls(row_pointers(row, shape[0]), col, coo.values(), shape)
 
     @classmethod
     def from_pairs(cls, edge_index: Tensor, num_nodes: int) -> tuple[SparseMatrix, Tensor]:
@@ -69,7 +69,7 @@ class SparseMatrix:
         place, position = torch.unique(target * num_nodes + source, return_inverse=True)
         row, col = place // max(num_nodes, 1), place % max(num_nodes, 1)
         values = torch.ones(col.numel(), device=col.device)
-        return cls(_row_pointers(row, num_nodes), col, values, (num_nodes, num_nodes)), position
+        return cls(row_pointers(row, num_nodes), col, values, (num_nodes, num_nodes)), position
 
     @property
     def nnz(self) -> int:
@@ -127,7 +127,7 @@ class SparseMatrix:
             order = torch.argsort(self.col, stable=True)
             rows, columns = self.shape
             self._transposed = SparseMatrix(
-                _row_pointers(self.col, columns),
+                row_pointers(self.col, columns),
                 self.row_of_entry()[order],
                 self.values[order],
                 (columns, rows),
@@ -227,8 +227,13 @@ def _heads(x: Tensor, dtype: torch.dtype) -> Tensor:
     return x.to(dtype).transpose(0, 1).contiguous()
 
 
-def _row_pointers(row: Tensor, num_rows: int) -> Tensor:
-    counts = torch.bincount(row, minlength=num_rows)
+def row_pointers(row: Tensor, num_rows: int) -> Tensor:
+    """Where the entries of each row begin, [rows + 1], from the row of every entry."""
+    if row.is_cuda:  # `bincount` waits for a device to know its size
+        counts = torch.zeros(num_rows, dtype=torch.int64, device=row.device)
+        counts.index_add_(0, row, torch.ones_like(row, dtype=torch.int64))
+    else:
+        counts = torch.bincount(row, minlength=num_rows)
     return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
 
 

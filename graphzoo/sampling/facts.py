@@ -82,9 +82,9 @@ class FactRemover:
             return None
         if self._pair is None:
             keep = torch.ones(self.num_facts, dtype=torch.bool, device=removed.device)
-            keep[removed] = False
+            keep.index_fill_(0, removed, False)  # `keep[removed] = False` would copy a number to the device
         else:
             hidden = torch.zeros(self._num_pairs, dtype=torch.bool, device=removed.device)
-            hidden[self._pair[removed]] = True
+            hidden.index_fill_(0, self._pair[removed], True)
             keep = ~hidden[self._pair]
         return torch.cat([keep, keep])

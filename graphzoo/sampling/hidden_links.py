@@ -38,8 +38,10 @@ class LinkHider:
             return torch.zeros(0, dtype=torch.bool, device=self._link.device)
         keys = self._keys(pairs.to(self._links.device))
         place = torch.searchsorted(self._links, keys).clamp(max=self._links.numel() - 1)
-        hidden = torch.zeros(self._links.numel(), dtype=torch.bool, device=self._links.device)
-        hidden[place[self._links[place] == keys]] = True
+        # Pairs that are no link hide one behind the last; leaving them out would wait for their number.
+        last = self._links.numel()
+        hidden = torch.zeros(last + 1, dtype=torch.bool, device=self._links.device)
+        hidden.index_fill_(0, torch.where(self._links[place] == keys, place, last), True)
         return ~hidden[self._link]
 
     def _keys(self, pairs: Tensor) -> Tensor:

@@ -41,14 +41,16 @@ def sample_negatives(
         entities are then meaningless.
     """
     num_queries = index.numel()
-    known_count = torch.bincount(known_row, minlength=num_queries)  # [B]
+    # Rows ascend, so they are found instead of counted: `bincount` waits for a device to know its size.
+    begin = torch.searchsorted(known_row, torch.arange(num_queries + 1, device=index.device))
+    known_count = begin.diff()  # [B]
     free_count = num_entities - known_count
     draw = torch.arange(num_negatives, device=index.device)
     bits = hash_integers(seed, epoch, index[:, None], draw[None, :])
     rank = (uniform_from_hash(bits) * free_count[:, None]).long()  # [B, K], 0 <= rank < free_count
     rank = torch.minimum(rank, (free_count - 1).clamp(min=0)[:, None])
 
-    first = torch.cumsum(known_count, 0) - known_count
+    first = begin[:-1]
     position = torch.arange(known_entity.numel(), device=index.device) - first[known_row]
     # One sorted list of keys for all rows: a row's keys lie in [row * N, (row + 1) * N).
     keys = known_row * num_entities + (known_entity - position)

@@ -31,6 +31,7 @@ from graphzoo.checkpoints.checks import (
 from graphzoo.checkpoints.paths import forget_foreign_paths
 from graphzoo.encoders.base import Encoder
 from graphzoo.errors import NonFiniteError, UsageError
+from graphzoo.ops.eager import full_float32
 from graphzoo.system.memory import refuse_what_cannot_fit
 from graphzoo.system.processes import part_at_exit
 from graphzoo.tasks.finite import describe_weights, stopped, texts_of_processes
@@ -142,7 +143,10 @@ class Task(LightningModule):
         """Logits of states in single precision at least, whatever precision the states and weights have.
 
         bfloat16 has a few hundred numbers where scores lie: most of fourteen thousand answers would tie, and
-        ranks, and the checkpoint that they choose, would be those of the rule for ties.
+        ranks, and the checkpoint that they choose, would be those of the rule for ties. TF32 keeps the sums
+        of a product, but rounds its factors to eleven bits: states that differ by less would tie. So it is
+        switched off here. The encoder may use it, as it may use bfloat16: its errors make no ties. Nor do
+        those of gradients, which come later.
 
         Args:
             states: What the decoder takes.
@@ -153,7 +157,7 @@ class Task(LightningModule):
         for value in (*states, *weights.values()):
             dtype = torch.promote_types(dtype, value.dtype)
         states = tuple(state.to(dtype) for state in states)
-        with torch.autocast(self.device.type, enabled=False):
+        with torch.autocast(self.device.type, enabled=False), full_float32(self.device.type):
             if all(value.dtype == dtype for value in weights.values()):
                 logits: Tensor = self.decoder(*states, **more)
             else:  # "bf16-true"

@@ -240,20 +240,21 @@ class KGCompletion(Task):
         return self._removers[source].to(self.device)
 
     def _known_answers(self, batch: TripleBatch) -> tuple[Tensor, Tensor]:
-        """Training answers of every question of the batch: its row and the column of its logits, [A] each."""
+        """Training answers of every question of the batch: its row and the column of its logits, [A] each.
+
+        The loader looked them up, so nothing waits for the device here.
+        """
         row, entity = batch.known_row, batch.known_entity
         assert row is not None and entity is not None, "the DataModule was not asked for them"
-        if batch.graph is not None:
-            entity = batch.graph.find(entity, row)
-            row, entity = row[entity >= 0], entity[entity >= 0]
         return row, entity
 
     def _ce(self, logits: Tensor, answer: Tensor, batch: TripleBatch) -> Tensor:
         logits = logits.float()
         if self.loss == "filtered_ce":
-            row, entity = self._known_answers(batch)
-            other = entity != answer[row]
-            logits = logits.index_put((row[other], entity[other]), logits.new_tensor(float("-inf")))
+            others = torch.zeros_like(logits, dtype=torch.bool)
+            others.index_put_(self._known_answers(batch), others.new_ones(()))
+            others.scatter_(1, answer[:, None], False)  # the question's own one stays
+            logits = logits.masked_fill(others, float("-inf"))
         return F.cross_entropy(logits, answer, reduction="none")
 
     def _bce(self, logits: Tensor, answer: Tensor, batch: TripleBatch) -> Tensor:

@@ -19,7 +19,7 @@ from graphzoo.callbacks.summary import RunSummary
 from graphzoo.errors import UsageError
 from graphzoo.runs.published import published_values
 from graphzoo.system.memory import is_out_of_memory
-from graphzoo.system.processes import lost_a_process
+from graphzoo.system.processes import abort_group, lost_a_process
 from graphzoo.tasks.base import Task
 from graphzoo.tasks.room import refuse_untrainable, what_takes_less
 from graphzoo.training.plan import RunState
@@ -50,6 +50,8 @@ class Began(Callback):
             exception.add_note(what_takes_less(pl_module, exception))
         launcher = trainer.strategy.launcher
         failed = isinstance(exception, Exception) and not isinstance(exception, Interrupted)
+        if failed:
+            abort_group()  # before the trainer moves the weights, which would wait for the others' kernels
         if failed and isinstance(launcher, _SubprocessScriptLauncher) and not lost_a_process(exception):
             launcher.kill(signal.SIGKILL)  # no other reaches a process that waits; the first one writes all
 

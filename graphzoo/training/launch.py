@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 import jsonargparse
+import torch
 import yaml
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
@@ -82,6 +83,8 @@ def _run(state: RunState, scratch: contextlib.ExitStack) -> None:
     if plan.encoder_from_checkpoint:
         _take_encoder(state)
     scratch.enter_context(own_code(state.arguments, without=without))
+    # set for the run by `set_matmul_precision`, and put back for what this process does next
+    scratch.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
     if plan.dry_run:
         scratch.enter_context(limited_memory())
     GraphzooCLI(state)

@@ -36,6 +36,7 @@ from graphzoo.training.dry_run import DRY_SETTINGS, DryRun
 from graphzoo.training.loggers import loggers_of, place_loggers
 from graphzoo.training.parser import GraphzooParser
 from graphzoo.training.plan import RunState, draw_seed
+from graphzoo.training.precision import set_matmul_precision
 from graphzoo.training.results import Judged, report_results
 from graphzoo.training.settings import check_trainer, refuse_nulls, refuse_spawned
 
@@ -192,7 +193,9 @@ class GraphzooCLI(LightningCLI):
             unfit = EarlyStopping | Checkpoint | LearningRateMonitor | DeviceStatsMonitor | ProgressBar
             # The budget says how long the run is; it stops no dry run before its end.
             given = [c for c in given if isinstance(c, own.QueryBudget) or not isinstance(c, unfit)]
-            return self._instantiate_trainer({**config, **DRY_SETTINGS, "callbacks": given}, extra)
+            trainer = self._instantiate_trainer({**config, **DRY_SETTINGS, "callbacks": given}, extra)
+            set_matmul_precision(self.plan.matmul_precision, trainer.strategy.root_device)
+            return trainer
         # By then weights, callbacks, data and optimiser have been compared; nothing is logged yet.
         write = LambdaCallback(on_train_start=lambda *_: self._write())
         extra = [write, *callbacks_of(self.state, self.run_dir, config, given, self._names)]
@@ -201,6 +204,7 @@ class GraphzooCLI(LightningCLI):
             extra += [self._guard] if self._guard is not None else []
         trainer = self._instantiate_trainer({**config, "callbacks": given}, extra)
         refuse_spawned(trainer)
+        set_matmul_precision(self.plan.matmul_precision, trainer.strategy.root_device)
         return trainer
 
     def _prepare_subcommand_kwargs(self, subcommand: str) -> dict[str, Any]:
@@ -282,8 +286,11 @@ class GraphzooCLI(LightningCLI):
 def _header(state: RunState) -> list[str]:
     """The first lines of config.yaml."""
     names = [f"{key}: {name}" for key, name in state.names.items() if name]
-    untested = [] if state.plan.tests else ["test: no"]  # what a resumed run keeps to
-    return [f"graphzoo {__version__}", *names, *untested]
+    # what a resumed run keeps to
+    kept = [] if state.plan.tests else ["test: no"]
+    if state.plan.matmul_precision is not None:
+        kept.append(f"matmul_precision: {state.plan.matmul_precision}")
+    return [f"graphzoo {__version__}", *names, *kept]
 
 
 def _model_name(config: dict[str, Any]) -> str:

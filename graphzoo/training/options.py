@@ -14,7 +14,9 @@ from graphzoo.errors import UsageError, suggestion
 __all__ = [
     "FLAGS",
     "GROUPS",
+    "MATMUL_PRECISIONS",
     "OPTIONS",
+    "RARE",
     "check_options",
     "config_files",
     "join_lines",
@@ -33,7 +35,11 @@ OPTIONS = {
     "run_dir": "where this run is written",
     "seed": "the seed of everything",
     "ckpt_path": "a run directory, `best`, `last` or a file",
+    "matmul_precision": "products of float32: highest, high or medium",
 }
+# Those that the short help has no room for.
+RARE = ("matmul_precision",)
+MATMUL_PRECISIONS = ("highest", "high", "medium")
 FLAGS = {
     "dry_run": "fit: what the run will take, from a few timed steps",
     "no_test": "fit: leave the test split alone; no results.json",

@@ -24,8 +24,10 @@ from graphzoo.runs.directory import is_child, several_processes
 from graphzoo.runs.lock import RunLock
 from graphzoo.training.options import (
     FLAGS,
+    MATMUL_PRECISIONS,
     check_options,
     config_files,
+    join_lines,
     passes_through,
     split_options,
     watch_metric,
@@ -52,6 +54,7 @@ class Plan:
     run_config: Path | None = None  # the configuration of `source_run`, when the command line leans on it
     resume: bool = False  # the run goes on in `source_run`
     encoder_from_checkpoint: bool = False  # the checkpoint, or `weights`, says which encoder is meant
+    matmul_precision: str | None = None  # of float32: asked for, or that of the run that is resumed
     weights: str = ""  # exported ones to begin with or to evaluate: a folder or a name
     override: bool = False  # settings may differ from the checkpoint's
     trust: bool = False  # classes named by a run's files may be imported whatever they are
@@ -158,6 +161,7 @@ def _wish(command: str, values: dict[str, str], flags: set[str], rest: list[str]
         tuple(rest),
         seed=_seed(values.get("seed")),
         run_dir=Path(values["run_dir"]) if "run_dir" in values else None,
+        matmul_precision=_matmul_precision(values.get("matmul_precision")),
         tests="no_test" not in flags,
         override="override" in flags,
         trust="trust" in flags,
@@ -230,8 +234,10 @@ def _locate_checkpoint(
     if plan.run_dir is not None and plan.run_dir.absolute() != run.absolute():
         return plan
     # asked for once, the test split is left alone to the end
-    tests = plan.tests and read_header(run / "config.yaml").get("test") != "no"
-    return replace(plan, resume=True, run_dir=run, tests=tests)
+    header = read_header(run / "config.yaml")
+    tests = plan.tests and header.get("test") != "no"
+    precision = plan.matmul_precision or _matmul_precision(header.get("matmul_precision"))
+    return replace(plan, resume=True, run_dir=run, tests=tests, matmul_precision=precision)
 
 
 def _begin_with(plan: Plan, value: str, weights: Path, data: Preset | str | None) -> Plan:
@@ -360,6 +366,14 @@ def _seed(value: str | None) -> int | None:
     if not value.isdecimal() or int(value) >= 2**32:
         raise UsageError(f"--seed must be a whole number from 0 to {2**32 - 1}, got {value!r}")
     return int(value)
+
+
+def _matmul_precision(value: str | None) -> str | None:
+    if value is not None and value not in MATMUL_PRECISIONS:
+        hint = suggestion(value, MATMUL_PRECISIONS)
+        choices = ", ".join(MATMUL_PRECISIONS)
+        raise UsageError(join_lines(f"--matmul_precision is one of {choices}, got {value!r}", hint))
+    return value
 
 
 def _short(choice: Preset | str | None) -> str:

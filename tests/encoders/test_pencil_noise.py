@@ -193,7 +193,7 @@ def test_compiled_training_with_dropout_and_features_agrees(monkeypatch):
         torch.nn.init.normal_(parameter, std=0.1)
     # Compiled code leaves no nodes aside in the last layer, so that its noise would have another shape.
     every_node = module._senders
-    monkeypatch.setattr(module, "_senders", lambda operator: every_node(torch.ones_like(operator)))
+    monkeypatch.setattr(module, "_senders", lambda operator, most=None: every_node(torch.ones_like(operator)))
     x, weights = torch.randn(40, 7), weights_of(encoder)
     expected = encoder(subgraphs, x, noise_seed=1)
     out = torch.compile(encoder, backend=BACKEND)(subgraphs, x, noise_seed=1)

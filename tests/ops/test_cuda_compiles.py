@@ -31,9 +31,7 @@ def test_every_kernel_compiles_and_keeps_to_its_registers(arch, wanted, tmp_path
     environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
     environment |= {"PYTHONPATH": str(ROOT), "TRITON_CACHE_DIR": str(tmp_path / "cache")}
     out = tmp_path / "found.csv"
-    done = subprocess.run(
-        [*command, "--out", out], capture_output=True, text=True, cwd=ROOT, env=environment
-    )
+    done = subprocess.run([*command, "--out", out], capture_output=True, text=True, cwd=ROOT, env=environment)
     assert done.returncode == 0, done.stderr
     found, kept = lines(out), lines(KEPT)
     assert len({(op, kernel) for op, kernel, *_ in found}) == 10, "kernels of four ops, forward and backward"

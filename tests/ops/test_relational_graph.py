@@ -5,6 +5,7 @@ import torch
 from helpers.spmm_cases import random_graph
 
 from graphzoo.ops import RelationalGraph
+from graphzoo.ops.relational_spmm import pieces
 
 EDGES, TYPES = torch.tensor([[0, 1, 2], [1, 2, 0]]), torch.tensor([0, 1, 0])
 
@@ -47,6 +48,18 @@ def test_counts_and_device():
     assert graph.device == torch.device("cpu")
     assert graph.edge_index is EDGES and graph.edge_type is TYPES
     assert repr(graph) == "RelationalGraph(num_nodes=3, num_relations=2, num_edges=3, device='cpu')"
+
+
+@pytest.mark.parametrize("piece", [1, 2, 3, 100])
+def test_pieces_of_short_segments_are_known_at_once(tiny_graph, piece, monkeypatch):
+    """Where no segment is cut the pieces need no look at a device; they are the same."""
+    monkeypatch.setattr(pieces, "PIECE", piece)
+    for segment in ("target", "source", "relation"):
+        ordering = tiny_graph.ordering(segment)
+        assert tiny_graph.pieces(segment) is tiny_graph.pieces(segment)
+        expected = pieces.cut_to_pieces(ordering._replace(longest=10**9))
+        for one, other in zip(tiny_graph.pieces(segment), expected, strict=True):
+            assert torch.equal(torch.as_tensor(one), torch.as_tensor(other))
 
 
 def test_moving_keeps_orderings():

@@ -74,9 +74,9 @@ def test_scatter_in_blocks_of_features(max_messages, monkeypatch):
 @pytest.mark.parametrize("piece", [1, 10, 33, 1000])
 def test_triton_cuts_long_segments(piece, dtype, monkeypatch):
     pytest.importorskip("triton", reason="Triton is not installed")
-    from graphzoo.ops.relational_spmm import triton
+    from graphzoo.ops.relational_spmm import pieces
 
-    monkeypatch.setattr(triton, "PIECE", piece)
+    monkeypatch.setattr(pieces, "PIECE", piece)
     graph, mask = random_graph(12, 100, 3), torch.rand(100) < 0.8
     x, relation = torch.randn(12, 5).to(dtype), torch.randn(3, 5).to(dtype)
     grad = torch.randn(12, 5).to(dtype)

@@ -2,13 +2,14 @@
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from helpers.resume_cases import CASES, train
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from graphzoo.callbacks import BestCheckpoint, LastCheckpoint, NanGuard
+from graphzoo.callbacks import BestCheckpoint, LastCheckpoint, NanGuard, nan_guard
 from graphzoo.errors import NonFiniteError
 
 STEP = 5
@@ -88,6 +89,37 @@ def test_a_bad_number_stops_the_run(tmp_path, monkeypatch, kind, case, value):
     for path in named:
         state = torch.load(path, weights_only=True)["state_dict"]
         assert all(bool(value.isfinite().all()) for value in state.values())
+
+
+@pytest.mark.parametrize("kind", ["loss", "gradient", "large gradient"])
+@pytest.mark.parametrize("case", [KG, NODES])
+def test_a_guard_that_looks_once_a_step_says_the_same(tmp_path, monkeypatch, kind, case):
+    """On a GPU the loss of each part of a step is looked at after the last, before the weights change."""
+    monkeypatch.setattr(nan_guard, "_is_waited_for", lambda value: True)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(NonFiniteError, match=SAID[kind]):
+        train(CASES[case], tmp_path / "run", more=[NanGuard(), Break(kind)])
+    state = torch.load(tmp_path / "run/checkpoints/last.ckpt", weights_only=True)["state_dict"]
+    assert all(bool(value.isfinite().all()) for value in state.values())
+
+
+def test_a_guard_that_looks_once_a_step_keeps_the_first_bad_loss(monkeypatch):
+    monkeypatch.setattr(nan_guard, "_is_waited_for", lambda value: True)
+    monkeypatch.setattr(nan_guard, "values_of_processes", lambda _, loss: torch.cat([torch.ones(1), loss]))
+    monkeypatch.setattr(nan_guard, "texts_of_processes", lambda _, text: ["mine", "theirs"])
+    trainer = SimpleNamespace(
+        world_size=2, current_epoch=0, global_step=3, state=SimpleNamespace(fn="test"), precision_plugin=None
+    )
+    guard, module = NanGuard(), torch.nn.Linear(1, 1)
+    for loss in (0.5, math.inf, math.nan, 0.5):
+        guard.on_before_backward(trainer, module, torch.tensor(loss))
+    with pytest.raises(NonFiniteError, match=r"the loss is inf in process 1; theirs \(epoch 0, step 3\)"):
+        guard.on_before_optimizer_step(trainer, module, None)
+    guard.on_before_backward(trainer, module, torch.tensor(0.5))
+    guard.on_before_optimizer_step(trainer, module, None)  # of the next step
+    guard.on_before_backward(trainer, module, torch.tensor(math.nan))
+    guard.on_train_start(trainer, module)
+    guard.on_before_optimizer_step(trainer, module, None)  # of another fit
 
 
 class Told(LightningModule):

@@ -101,6 +101,27 @@ def test_every_decoder_in_every_precision(name, weights):
     assert logits.flatten().unique().numel() > 4000, "few of them tie"
 
 
+@pytest.mark.fault(
+    "a run on CUDA in TF32, whose states would be rounded to eleven bits until some tie",
+    "scores are decoded without it, and it is switched on again behind them",
+)
+@pytest.mark.parametrize("precision", ["highest", "high", "medium"])
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_scores_on_cuda_are_decoded_without_tf32(monkeypatch, precision, device):
+    task, seen = Task(), []
+    task.decoder = NodeDecoder(8, 3)
+    task.decoder.register_forward_hook(lambda *_: seen.append(torch.get_float32_matmul_precision()))
+    monkeypatch.setattr(Task, "device", torch.device(device))
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        task.decode(torch.randn(2, 8))
+        assert torch.get_float32_matmul_precision() == precision
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert seen == ["highest" if device == "cuda" else precision]
+
+
 def test_gradients_reach_narrow_weights():
     task = Task()
     task.decoder = NodeDecoder(8, 3).bfloat16()

@@ -23,6 +23,7 @@ USED = {
     ],
     "training/dry_run.py": [(Trainer, "_run_sanity_check"), (_FitLoop, "_should_accumulate")],
     "callbacks/checkpoint.py": [(ModelCheckpoint, "_save_checkpoint")],
+    "system/processes.py": [(torch.distributed.distributed_c10d, "_abort_process_group")],
     "callbacks/diagnostics.py and nan_guard.py": [(torch, "_foreach_norm")],
 }
 WRITTEN = {  # by a method of theirs

@@ -6,6 +6,7 @@ default where width and number of heads are powers of two).
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from graphzoo.ops.attention import AttentionNorm
@@ -51,6 +52,8 @@ def prototype_layer(
         if backend == "triton" and not _splits(states.shape[-1], num_heads):
             backend = "naive"
     if backend == "naive":
+        if torch.is_autocast_enabled("cuda"):  # rows of other kernels are in its type, norms here in float32
+            states, value, skip = (None if x is None else x.float() for x in (states, value, skip))  # type: ignore[assignment]
         return naive.prototype_layer(
             states, value, skip, query_key, parameters, num_heads=num_heads, norm=norm, dropout=dropout
         )

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Literal, NamedTuple
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
 from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
+
+from graphzoo.ops.relational_spmm.pieces import Pieces, cut_to_pieces
 
 __all__ = ["Ordering", "RelationalGraph", "Segment", "check_edges", "graph_of"]
 
@@ -31,9 +34,14 @@ class Ordering(NamedTuple):
     longest: int
     """Edges of the longest segment: how unevenly segments can share out the work."""
 
-    def to(self, device: torch.device | str) -> Ordering:
+    def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Ordering:
         """The same ordering on another device."""
-        return Ordering._make([*(tensor.to(device) for tensor in self[:4]), self.longest])
+        moved = (tensor.to(device, non_blocking=non_blocking) for tensor in self[:4])
+        return Ordering._make([*moved, self.longest])
+
+    def pin_memory(self) -> Ordering:
+        """See `RelationalGraph.pin_memory`."""
+        return Ordering._make([*(tensor.pin_memory() for tensor in self[:4]), self.longest])
 
 
 class RelationalGraph:
@@ -74,6 +82,7 @@ class RelationalGraph:
         self.edge_index, self.edge_type = edge_index, edge_type
         self.num_nodes, self.num_relations = num_nodes, num_relations
         self._orderings: dict[Segment, Ordering] = {}
+        self._pieces: dict[Segment, Pieces] = {}
         self._remember()
 
     @classmethod
@@ -105,7 +114,7 @@ class RelationalGraph:
         graph = object.__new__(cls)
         graph.edge_index, graph.edge_type = edge_index, edge_type
         graph.num_nodes, graph.num_relations = num_nodes, num_relations
-        graph._orderings = {}
+        graph._orderings, graph._pieces = {}, {}
         graph._remember()
         return graph
 
@@ -124,14 +133,31 @@ class RelationalGraph:
         """Where the edges live."""
         return self.edge_type.device
 
-    def to(self, device: torch.device | str) -> RelationalGraph:
+    def to(self, device: torch.device | str, *, non_blocking: bool = False) -> RelationalGraph:
         """The graph on another device, known orderings included; itself when it is there already."""
         device = torch.empty(0, device=device).device
         if device == self.device:
             return self
-        edges = self.edge_index.to(device), self.edge_type.to(device)
+        if device.type == "cuda":
+            self._cut()
+        return self._with(lambda part: part.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self) -> RelationalGraph:
+        """The graph in memory that a GPU can copy from while the host goes on."""
+        self._cut()
+        return self._with(lambda part: part.pin_memory())
+
+    def _cut(self) -> None:
+        """Make the pieces of the orderings that are known, here where nobody waits for a device."""
+        for segment in self._orderings:
+            self.pieces(segment)
+
+    def _with(self, change: Callable[[Any], Any]) -> RelationalGraph:
+        """A copy whose edges and orderings are those of this graph, changed."""
+        edges = change(self.edge_index), change(self.edge_type)
         moved = RelationalGraph.unchecked(*edges, self.num_nodes, self.num_relations)
-        moved._orderings = {name: ordering.to(device) for name, ordering in self._orderings.items()}
+        moved._orderings = {name: change(ordering) for name, ordering in self._orderings.items()}
+        moved._pieces = {name: change(pieces) for name, pieces in self._pieces.items()}
         return moved
 
     def ordering(self, segment: Segment) -> Ordering:
@@ -147,6 +173,12 @@ class RelationalGraph:
             first, second = columns.values()
             self._orderings[segment] = _order(by, first, second, num_segments)
         return self._orderings[segment]
+
+    def pieces(self, segment: Segment) -> Pieces:
+        """An ordering cut into pieces, once."""
+        if segment not in self._pieces:
+            self._pieces[segment] = cut_to_pieces(self.ordering(segment))
+        return self._pieces[segment]
 
     def __repr__(self) -> str:
         return (

@@ -83,7 +83,14 @@ class QueryGraph:
             return self
         edge = None if self.edge is None else self.edge.to(device, non_blocking=non_blocking)
         nodes = self.nodes.to(device, non_blocking=non_blocking)
-        return QueryGraph(nodes, self.flat.to(device), self.num_relations, edge, self.whole)
+        flat = self.flat.to(device, non_blocking=non_blocking)
+        return QueryGraph(nodes, flat, self.num_relations, edge, self.whole)
+
+    def pin_memory(self) -> QueryGraph:
+        """The graphs in memory that a GPU can copy from while the host goes on."""
+        edge = None if self.edge is None else self.edge.pin_memory()
+        pinned = self.nodes.pin_memory(), self.flat.pin_memory()
+        return QueryGraph(*pinned, self.num_relations, edge, self.whole)
 
     def find(self, entity: Tensor, query: Tensor | None = None) -> Tensor:
         """Where entities [n] of the whole graph stand among the nodes of their query: 0..K-1, or -1.
@@ -95,7 +102,7 @@ class QueryGraph:
         if query is None:
             query = torch.arange(entity.numel(), device=entity.device)
         # one ascending list for all queries: their rows are moved apart
-        span = int(torch.maximum(self.nodes.max(), entity.max())) + 1
+        span = torch.maximum(self.nodes.max(), entity.max()) + 1  # no number: the host would wait for it
         shift = torch.arange(self.num_queries, device=self.device) * span
         keys = (self.nodes + shift[:, None]).flatten()
         wanted = entity + query * span

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from graphzoo.ops.last_result import LastResult
+from graphzoo.ops.relational_spmm import pieces as cut
 from graphzoo.ops.relational_spmm.graph import Ordering, RelationalGraph, Segment
 
 try:
@@ -30,29 +31,11 @@ except ImportError as error:
 
 __all__ = ["segment_products"]
 
-# Most edges that one program sums.
-PIECE = 512
 # Features of one load. 128 floats are 512 contiguous bytes.
 MAX_BLOCK, MIN_BLOCK = 128, 32
 # Below this mean length of a segment a program is one warp, which reads four edges at a time; else four warps
 # and eight edges, whose loads hide the latency.
 SHORT = 8
-
-
-class _Pieces(NamedTuple):
-    """Segments of an ordering cut to at most `PIECE` edges."""
-
-    segment: Tensor
-    """Segment of each piece, [P]."""
-    number: Tensor
-    """Its number in the segment, [P]: it begins `PIECE` edges after the one before."""
-    slot: Tensor
-    """Row of the partial sums it writes to, [P], or -1: it is a whole segment and writes the result."""
-    cut_segment: Tensor
-    """Segments of several pieces, [C]."""
-    cut_slots: Tensor
-    """Their rows of the partial sums are `cut_slots[c]..cut_slots[c + 1]`, [C + 1]."""
-    num_slots: int
 
 
 class _Edges(NamedTuple):
@@ -132,30 +115,7 @@ def _sum_partials_kernel(
     tl.store(out_ptr + segment * size + features, acc.to(out_ptr.dtype.element_ty), mask=inside)
 
 
-_pieces: WeakKeyDictionary[RelationalGraph, dict[Segment, _Pieces]] = WeakKeyDictionary()
 _kept: WeakKeyDictionary[RelationalGraph, defaultdict[Segment, LastResult[_Edges]]] = WeakKeyDictionary()
-
-
-def _cut(graph: RelationalGraph, by: Segment) -> _Pieces:
-    """The pieces of an ordering, computed once per graph; of a masked one some are empty."""
-    known = _pieces.setdefault(graph, {})
-    if by not in known:
-        ordering = graph.ordering(by)
-        offsets = ordering.offsets.long()
-        counts = offsets.diff()
-        # An empty segment is one piece, too: somebody has to write its zeros.
-        num = ((counts + PIECE - 1) // PIECE).clamp(min=1)
-        segment = torch.repeat_interleave(torch.arange(counts.numel(), device=offsets.device), num)
-        number = torch.arange(segment.numel(), device=offsets.device) - (num.cumsum(0) - num)[segment]
-        is_cut = (num > 1)[segment]
-        num_slots = int(is_cut.sum())
-        slot = torch.full_like(segment, -1)
-        slot[is_cut] = torch.arange(num_slots, device=offsets.device)
-        cut_segment = (num > 1).nonzero().flatten()
-        cut_slots = torch.cat([num.new_zeros(1), num[cut_segment].cumsum(0)])
-        columns = (segment, number, slot, cut_segment, cut_slots)
-        known[by] = _Pieces._make([*(column.to(ordering.offsets.dtype) for column in columns), num_slots])
-    return known[by]
 
 
 def _edges(graph: RelationalGraph, by: Segment, edge_mask: Tensor | None) -> _Edges:
@@ -217,7 +177,7 @@ def segment_products(
     out = torch.empty(ordering.offsets.numel() - 1, size, dtype=a.dtype, device=a.device)
     if out.numel() == 0:
         return out
-    pieces, edges = _cut(graph, segment), _edges(graph, segment, edge_mask)
+    pieces, edges = graph.pieces(segment), _edges(graph, segment, edge_mask)
     acc = torch.float64 if a.dtype == torch.float64 else torch.float32
     partial = torch.empty(pieces.num_slots, size, dtype=acc, device=a.device)
     settings = _launch(ordering, a)
@@ -228,7 +188,7 @@ def segment_products(
     with torch.cuda.device(a.device) if a.is_cuda else nullcontext():
         _sum_products_kernel[(num_pieces * num_blocks,)](
             out, partial, a, b, *edges, *pieces[:3], num_pieces, size,
-            PIECE=PIECE, WIDE=is_wide, ACC=tl_acc, **settings,
+            PIECE=cut.PIECE, WIDE=is_wide, ACC=tl_acc, **settings,
         )  # fmt: skip
         if num_cut:
             _sum_partials_kernel[(num_cut * num_blocks,)](

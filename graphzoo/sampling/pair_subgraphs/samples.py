@@ -75,7 +75,11 @@ class PairSamples:
                 )  # fmt: skip
 
         share_out(work, rows.numel())
-        return PairSubgraphs(nodes, adjacency.view(torch.bool), num_nodes)
+        links = adjacency.view(torch.bool)
+        near = links[:, 0] | links[:, 1]
+        near[:, :2] = True
+        counts = tuple(near.sum(1).tolist())
+        return PairSubgraphs(nodes, links, num_nodes, tuple(num_nodes.tolist()), counts)
 
 
 def share_out(work: Callable[[int, int], Any], num_pairs: int) -> list[Any]:

@@ -1,0 +1,21 @@
+"""How products of float32 matrices are made: on CUDA in TF32, unless an option says otherwise."""
+
+from __future__ import annotations
+
+import torch
+
+__all__ = ["set_matmul_precision"]
+
+
+def set_matmul_precision(wanted: str | None, device: torch.device) -> None:
+    """Set torch's own switch: as asked, or "high" for a run on CUDA; else it stays as it is.
+
+    Tasks decode without TF32 all the same, see `Task.decode`.
+
+    Args:
+        wanted: "highest", "high" or "medium"; None: nobody asked.
+        device: Where the run computes.
+    """
+    if wanted is None and device.type != "cuda":
+        return
+    torch.set_float32_matmul_precision(wanted or "high")

@@ -1,0 +1,53 @@
+"""`--matmul_precision`: TF32 on CUDA unless asked otherwise, nothing on the CPU; said, kept, and put back."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from graphzoo.cli import main
+from graphzoo.training.plan import make_plan
+from graphzoo.training.precision import set_matmul_precision
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
+
+
+@pytest.fixture(autouse=True)
+def put_back():
+    before = torch.get_float32_matmul_precision()
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "device", "expected"),
+    [
+        (None, CPU, "highest"),
+        (None, CUDA, "high"),
+        ("highest", CUDA, "highest"),
+        ("medium", CUDA, "medium"),
+        ("medium", CPU, "medium"),
+    ],
+)
+def test_what_is_set(wanted, device, expected):
+    torch.set_float32_matmul_precision("highest")
+    set_matmul_precision(wanted, device)
+    assert torch.get_float32_matmul_precision() == expected
+
+
+@pytest.mark.parametrize("wanted", ["hi", "", "HIGH"])
+def test_another_word_is_refused(wanted, capsys):
+    words = ["fit", "--model", "knowformer", "--data", "umls", f"--matmul_precision={wanted}"]
+    assert main(words) == 2
+    assert f"--matmul_precision is one of highest, high, medium, got {wanted!r}" in capsys.readouterr().err
+
+
+def test_a_run_says_and_keeps_it(fit):
+    words = ["--trainer.enable_progress_bar=true", "--run_dir", "run", "--no-test"]
+    said = fit(*words, "--matmul_precision", "high", epochs=1)
+    assert "precision 32-true, float32 products high\n" in said.out
+    assert "# matmul_precision: high\n" in Path("run/config.yaml").read_text()
+    assert torch.get_float32_matmul_precision() == "highest", "of this process it is none"
+    assert make_plan("fit", ["--ckpt_path", "run"]).matmul_precision == "high"
+    resumed = make_plan("fit", ["--ckpt_path", "run", "--matmul_precision", "highest"])
+    assert resumed.matmul_precision == "highest"
