@@ -1,11 +1,6 @@
 """What a training step would move on a GPU, counted on tensors without memory."""
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.step_bytes import step
 
