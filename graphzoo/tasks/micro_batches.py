@@ -38,11 +38,12 @@ def kept_bytes(module: nn.Module, run: Callable[[], Tensor]) -> int:
             kept[storage.data_ptr()] = storage.nbytes()
         return tensor
 
+    devices = {parameter.device for parameter in module.parameters() if parameter.is_cuda}
     buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
     was_training = module.training
     module.train()
     try:
-        with fork_rng(devices=[]), torch.enable_grad(), saved_tensors_hooks(note, lambda tensor: tensor):
+        with fork_rng([*devices]), torch.enable_grad(), saved_tensors_hooks(note, lambda tensor: tensor):
             result = run()
         needed = sum(size for place, size in kept.items() if place not in weights)
         del result  # alive until here, so that no address was given twice
