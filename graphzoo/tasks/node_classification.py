@@ -29,6 +29,8 @@ __all__ = ["NodeClassification", "NodeMetric"]
 
 log = logging.getLogger(__name__)
 
+_VOTES = 5  # validations with one class everywhere, before that is said
+
 NodeMetric = Literal["accuracy", "roc_auc"]
 _LOGGED = {"accuracy": "acc", "roc_auc": "auroc"}
 
@@ -98,6 +100,7 @@ class NodeClassification(Task):
         self.metrics = nn.ModuleDict()
         self._weights: Tensor | None = None
         self._prepared: PreparedGraph | None = None
+        self._votes = 0  # validations in a row that found one class everywhere
 
     def build_decoder(self, encoder: Encoder) -> nn.Module:
         """A linear layer or perceptron on every node's state."""
@@ -329,10 +332,27 @@ class NodeClassification(Task):
         except NonFiniteError as error:
             self.bad_scores({"val": "valid"}.get(prefix, prefix), error)
             return
+        if prefix == "val" and self.metric_name == "accuracy" and target.dim() == 1:
+            self._notice_one_class(logits.argmax(1), target)
         loss = self._losses(logits, target).double().mean()
         self.log(f"{prefix}/loss", loss, batch_size=len(batch), sync_dist=False)
         if prefix == "test" and self.trainer.is_global_zero:
             self.test_tables = self._tables(states, logits, batch)
+
+    def _notice_one_class(self, predicted: Tensor, target: Tensor) -> None:
+        """Say so, once, when every node is given the same class for some validations in a row."""
+        if self.trainer.sanity_checking or len(target) < 2 or bool((target == target[0]).all()):
+            return
+        self._votes = self._votes + 1 if bool((predicted == predicted[0]).all()) else 0
+        if self._votes == _VOTES and self.trainer.is_global_zero:
+            graph, number = self._datamodule().graph, int(predicted[0])
+            names = graph.class_names
+            remedy = "--model.metric roc_auc or " if graph.num_classes == 2 else ""
+            log.warning(
+                "all %d validation nodes get class %s, %d validations in a row: a vote of the majority; with "
+                "classes of unequal size try %s--model.class_weights balanced",
+                len(target), names[number] if names else number, _VOTES, remedy,
+            )  # fmt: skip
 
     def _tables(self, states: Tensor, logits: Tensor, batch: NodeBatch) -> tuple[Table, ...]:
         from graphzoo.analysis import node_tables, sample_nodes  # pandas; only a test needs it

@@ -312,6 +312,26 @@ def test_the_best_weights_are_kept_without_the_command(small, tmp_path, monkeypa
     assert 0 < checkpoint["epoch"] < 20 and best.best_model_score > 0.5
 
 
+class Mute(Averaging):
+    """States that say nothing: what is learnt is a vote."""
+
+    def forward(self, x, edge_index=None, **prepared):
+        return 0 * super().forward(x, edge_index, **prepared)
+
+
+def test_a_vote_of_the_majority_is_named(small, caplog):
+    data = small()
+    fit(NodeClassification(Mute, lr=0.1), data, epochs=8)
+    told = [
+        record.getMessage() for record in caplog.records if "a vote of the majority" in record.getMessage()
+    ]
+    assert len(told) == 1 and "5 validations in a row" in told[0]
+    assert ("roc_auc" in told[0]) == (data.graph.num_classes == 2) and "class_weights balanced" in told[0]
+    caplog.clear()
+    fit(NodeClassification(Averaging, lr=0.1), small(), epochs=8)
+    assert "vote" not in caplog.text
+
+
 def test_it_learns(small):
     datamodule = small()
     task = NodeClassification(Averaging, lr=0.05)
