@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from graphzoo.datasets import KnowledgeGraph, LinkGraph, NodeGraph
+from graphzoo.datasets.files.arrays import write_arrays
 
 __all__ = ["NAMES", "PlainNames", "write_names"]
 
@@ -106,7 +107,8 @@ def _write_cosines(path: Path, graph: KnowledgeGraph) -> None:
 
     facts = RelationalGraph.from_triples(graph.train, graph.num_entities, graph.num_relations)
     relations = compare_relations(facts).to_dense()
-    np.savez_compressed(path, heads=np.asarray(relations.heads), pairs=np.asarray(relations.pairs))
+    cosines = {"heads": np.asarray(relations.heads), "pairs": np.asarray(relations.pairs)}
+    write_arrays(path, {"format": 1}, cosines)
 
 
 def _node_names(folder: Path) -> Sequence[str]:

@@ -123,7 +123,7 @@ def test_processes_find_what_one_finds(tmp_path):
                 assert others[job]["tables"] == ({} if rank else alone[job]["tables"]), f"{job}, {where}"
             for job in process_jobs.TRAINED:
                 assert len(alone[job]["losses"]) >= 3 and max(alone[job]["gradients"]) > 1e-3
-                assert others[job]["losses"] == pytest.approx(alone[job]["losses"], abs=1e-5), (
+                assert others[job]["losses"] == pytest.approx(alone[job]["losses"], rel=2e-5), (
                     f"{job}, {where}"
                 )
                 assert others[job]["gradients"] == pytest.approx(

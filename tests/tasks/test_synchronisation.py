@@ -31,7 +31,6 @@ WAITS = {
     "node-classification, NodeFormer, whole graph": ONCE,
     "node-classification, GALiT, parts": ONCE,
     "link-prediction, PENCIL": ONCE,
-    "heuristic-estimation, PENCIL": ONCE,
     # The links of each batch are hidden, so each step has a graph of its own: its size ("mask"), whether its
     # numbers are in range ("item", twice), and its distinct edges ("unique") have to be known to make it.
     "link-prediction, GALiT": {"item": 3, "mask": 1, "unique": 1},
