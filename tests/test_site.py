@@ -5,16 +5,23 @@ from __future__ import annotations
 import ast
 import html
 import importlib
+import json
 import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
+import threading
+from functools import partial
 from html.parser import HTMLParser
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from graphzoo.cli.commands import COMMANDS
+from graphzoo.cli.reproduce import reproduce_parser
 from graphzoo.training.options import FLAGS, OPTIONS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -40,6 +47,64 @@ def site(tmp_path_factory):
     assert done.returncode == 0, done.stdout + done.stderr
     assert "WARNING" not in done.stdout + done.stderr
     return folder
+
+
+@pytest.fixture(scope="module", params=["light", "dark"])
+def seen(request, site, tmp_path_factory):
+    """What a browser finds on the pages of the site, at the widths of a phone and of a laptop."""
+    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if browser is None:
+        pytest.skip("no Chromium is installed")
+    shutil.copy(ROOT / "tests/helpers/browser_probe.html", site / "probe.html")
+    handler = partial(QuietHandler, directory=str(site))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            shown = subprocess.run(
+                [
+                    browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic",
+                    "--no-first-run",
+                    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+                    f"--user-data-dir={tmp_path_factory.mktemp('browser')}", "--virtual-time-budget=60000",
+                    f"--blink-settings=preferredColorScheme={int(request.param == 'light')}", "--dump-dom",
+                    f"http://127.0.0.1:{server.server_port}/probe.html",
+                ],
+                capture_output=True, text=True, timeout=300,
+            ).stdout  # fmt: skip
+        finally:
+            server.shutdown()
+            thread.join()
+            (site / "probe.html").unlink()
+    found = re.search(r'<pre id="found">(.*?)</pre>', shown, re.DOTALL)
+    assert found, shown[-2000:]
+    return request.param, json.loads(html.unescape(found[1]))
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+
+def test_pages_can_be_read_on_a_phone_and_in_the_dark(seen):
+    scheme, found = seen
+    assert {page["scheme"] for page in found["pages"]} == {{"light": "default", "dark": "slate"}[scheme]}
+    for page in found["pages"]:
+        where = page["url"], page["width"], scheme
+        assert page["too_wide"] <= 0, where
+        assert not page["without_alt"], where
+        assert not page["faint"], where
+
+
+def test_tables_of_results_sort_filter_and_copy(seen):
+    table = seen[1]["table"]
+    assert len(table["up"]) > 10 and table["up"] == sorted(table["up"])
+    assert table["down"] == sorted(table["down"], reverse=True)
+    assert set(table["shown"]) >= {"cora nodeformer", "cora nodeformer (cora-random)"}
+    assert all(row.startswith("cora nodeformer") for row in table["shown"])
+    assert "graphzoo reproduce galit cora --seeds 0-9" in table["copied"]
+    for command in table["copied"]:
+        reproduce_parser().parse_args(shlex.split(command)[2:])
 
 
 @pytest.mark.parametrize("name", ["README.md", "Makefile", "mkdocs.yml", "docs/install.md"])
