@@ -47,8 +47,8 @@ NODES, QUERIES, RELATIONS, EDGES = 48, 16, 6, 2000
 Case = tuple[str, str, Callable[[], None]]
 
 
-def rows(dtype: torch.dtype, channels: int) -> torch.Tensor:
-    return torch.randn(NODES, QUERIES, channels, dtype=dtype, requires_grad=True)
+def rows(dtype: torch.dtype, channels: int, nodes: int = NODES) -> torch.Tensor:
+    return torch.randn(nodes, QUERIES, channels, dtype=dtype, requires_grad=True)
 
 
 def spmm(dtype: torch.dtype, channels: int, mask: bool) -> Callable[[], None]:
@@ -85,7 +85,9 @@ def mlp(dtype: torch.dtype, channels: int, has_x: bool, has_extra: bool) -> Call
     return run
 
 
-def layer(dtype: torch.dtype, channels: int, heads: int, skip: bool, drops: bool) -> Callable[[], None]:
+def layer(
+    dtype: torch.dtype, channels: int, heads: int, skip: bool, drops: bool, nodes: int = NODES
+) -> Callable[[], None]:
     def run() -> None:
         d = channels
         sizes = ((d,), (d,), (d, d), (d,), (d, d), (d,), (d,), (d,))
@@ -114,6 +116,8 @@ def cases() -> Iterator[Case]:
             for channels, heads in ((32, 4), (64, 4), (16, 1)):
                 variant = f"{name} D={channels} H={heads} skip={skip} dropout={drops}"
                 yield "prototype_layer", variant, layer(dtype, channels, heads, skip, drops)
+        # Triton compiles a number that is 1 as a constant
+        yield "prototype_layer", f"{name} D=32 H=4 nodes=1", layer(dtype, 32, 4, False, False, nodes=1)
         for mask in (True, False):
             yield "relational_spmm", f"{name} D=32 mask={mask}", spmm(dtype, 32, mask)
     yield "relational_spmm", "float64 D=32 mask=False", spmm(torch.float64, 32, False)

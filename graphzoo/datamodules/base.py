@@ -90,6 +90,14 @@ class GraphDataModule(LightningDataModule):
         self.eval_batch_size = eval_batch_size
         self.seed, self.num_workers = seed, num_workers
 
+    in_memory = False
+    """Whether the graph was given by the caller instead of by a name or a path."""
+
+    @property
+    def is_named(self) -> bool:
+        """Whether the data are those of the table, which its name identifies."""
+        return self.path is None and not self.in_memory
+
     def prepare_data(self) -> None:
         """Fetch and parse once per machine, so that `setup` finds everything in place."""
         self._load(self.download)

@@ -167,17 +167,28 @@ class KGDataModule(GraphDataModule):
 
         Raises:
             DataError: malformed rows, or too few.
+            UsageError: a path, or further splits beside a `KnowledgeGraph`.
         """
+        if settings.get("path") is not None:
+            raise UsageError("path is for triples in files, these are in memory: leave one of them out")
         if isinstance(triples, KnowledgeGraph):
+            if valid is not None or test is not None:
+                raise UsageError("a KnowledgeGraph has splits of its own: leave valid and test out")
             graph = triples
         elif valid is None and test is None:
             graph = split_triples(triples, name=name)
         else:
             graph = from_triples(triples, valid, test, name=name)
         module = cls(**settings)
-        module.name = graph.name
+        module.name, module.in_memory = graph.name, True
         module._graphs = module._leave_out((graph, None), module.download)
         return module
+
+    def prepare_data(self) -> None:
+        """Fetch and parse once per machine, also what is left out."""
+        super().prepare_data()
+        for name in self.leave_out:
+            load_knowledge_graph(name, root=self.root, download=self.download)
 
     def setup(self, stage: str | None = None) -> None:
         """Load the graphs; `stage` does not matter, and a second call does nothing."""
@@ -292,6 +303,12 @@ class KGDataModule(GraphDataModule):
         )
         trained = f"trained in neighbourhoods of {self.neighbourhood:,} entities{later}"
         return f"{trained}; evaluated {self.protocol_in_words}"
+
+    @property
+    def largest_epoch(self) -> int:
+        """The epoch, from 0, whose training neighbourhoods have most entities."""
+        sizes = {0: self.neighbourhood or 0, **self.later_neighbourhoods}
+        return max(sizes, key=lambda epoch: sizes[epoch])
 
     @property
     def num_micro_batches(self) -> int:

@@ -195,6 +195,7 @@ class LinkDataModule(GraphDataModule):
             index = module.split_index
             graph = link_graph_from_edges(graph, x, name=name, split_index=index, directed=directed)
         module._given, module.name, module.directed = graph, graph.name, graph.is_directed
+        module.in_memory = True
         return module
 
     def setup(self, stage: str | None = None) -> None:

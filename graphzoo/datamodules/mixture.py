@@ -288,6 +288,11 @@ class MixtureDataModule(LightningDataModule):
         return sum(part.num_tested for part in self.parts)
 
     @property
+    def largest_epoch(self) -> int:
+        """The epoch, from 0, whose training neighbourhoods have most entities."""
+        return self.parts[0].largest_epoch
+
+    @property
     def num_micro_batches(self) -> int:
         """Loader items of an optimiser step: the value for `accumulate_grad_batches`."""
         return self._training_sampler().num_micro_batches(self.batch_size)

@@ -135,7 +135,7 @@ class NodeDataModule(GraphDataModule):
             data if isinstance(data, NodeGraph) else node_graph_from_data(data, name=name, directed=directed)
         )
         module = cls(**settings)
-        module.name, module._raw = graph.name, graph
+        module.name, module._raw, module.in_memory = graph.name, graph, True
         return module
 
     def setup(self, stage: str | None = None) -> None:

@@ -1,7 +1,7 @@
 """`graphzoo export --to torch.export`: a trained model as a program that runs with torch alone.
 
 The program holds weights and torch's own operations; sizes of graph and batch are free. Its scores are those
-of the model, a little slower, for the fused kernels stay behind.
+of the model on the whole graph, a little slower, for the fused kernels stay behind.
 """
 
 from __future__ import annotations

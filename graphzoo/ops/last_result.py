@@ -16,24 +16,25 @@ T = TypeVar("T")
 class LastResult(Generic[T]):
     """The result of the last call, given again while the arguments are the same, unchanged tensors.
 
-    Tensors are known by identity and version and not kept alive. Copies and pickles start empty.
+    Tensors are known by identity and version and not kept alive; those that were made in inference mode have
+    no version, and are computed with each time. Copies and pickles start empty.
     """
 
     def __init__(self) -> None:
-        self._references: list[weakref.ref[Tensor]] = []
-        self._versions: list[int | None] = []
-        self._value: T | None = None
+        # replaced as one, so that threads never see the tensors of one call with the value of another
+        self._last: tuple[list[weakref.ref[Tensor]], list[int | None], T] | None = None
 
     def get(self, tensors: tuple[Tensor, ...], compute: Callable[[], T]) -> T:
         """`compute()`, or what it returned last time if it was for the same tensors."""
-        versions = [version_of(tensor) for tensor in tensors]
-        known = (reference() for reference in self._references)
-        is_same = versions == self._versions and all(a is b for a, b in zip(known, tensors, strict=True))
-        if self._value is None or not is_same:
-            self._value = None  # leaves its room to the new one
-            self._value = compute()
-            self._references, self._versions = [weakref.ref(tensor) for tensor in tensors], versions
-        return self._value
+        versions, last = [version_of(tensor) for tensor in tensors], self._last
+        if last is not None and None not in versions and versions == last[1]:
+            known = (reference() for reference in last[0])
+            if all(a is b for a, b in zip(known, tensors, strict=True)):
+                return last[2]
+        self._last = last = None  # leaves its room to the new one
+        value = compute()
+        self._last = [weakref.ref(tensor) for tensor in tensors], versions, value
+        return value
 
     def __reduce__(self) -> tuple[type[LastResult[T]], tuple[()]]:
         return type(self), ()
@@ -41,5 +42,5 @@ class LastResult(Generic[T]):
 
 def version_of(tensor: Tensor) -> int | None:
     """What changes whenever a tensor is written to, or None."""
-    # Tensors made in inference mode have no version, and cannot be changed outside it.
+    # Tensors made in inference mode have no version: inside it they can be changed unseen.
     return None if tensor.is_inference() else int(tensor._version)

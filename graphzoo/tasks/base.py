@@ -8,6 +8,7 @@ import math
 import platform
 import warnings
 from collections.abc import Callable, Iterable
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -91,7 +92,10 @@ class Task(LightningModule):
         self._factory = encoder
         self._loaded_data: dict[str, Any] = {}
         self._micro_batches = 1
-        self._fitting: int | None = None  # samples of a micro-batch, where nobody gave them
+        # samples of a micro-batch, where nobody gave them, and what gives back what was set for a fit
+        self._fitting: int | None = None
+        self._fitted = False
+        self._give_back: list[Callable[[], None]] = []
         self._step_loss: Tensor | None = None
         self._sums: dict[str, tuple[Tensor, int]] = {}
         self._latest_loss: Tensor | None = None
@@ -292,6 +296,7 @@ class Task(LightningModule):
                 chosen = checkpoint.get("graphzoo_micro_batch_size")
                 # a run of before this was chosen goes on with whole batches
                 self._fitting = chosen if isinstance(chosen, int) and chosen > 0 else 2**62
+                self._fitted = False
                 sums = checkpoint.get("graphzoo_sums", {})
                 self._sums = {name: (total, int(count)) for name, (total, count) in sums.items()}
         check_loaded_weights(self, checkpoint)
@@ -398,12 +403,13 @@ class Task(LightningModule):
         share = self._micro_batch_size()
         if datamodule.micro_batch_size is not None or share <= PROBED:
             return
-        if self.trainer.accumulate_grad_batches > 1:  # the user's; parts of a batch would need it themselves
+        if not self._may_cut(datamodule):
             return
-        if self._fitting is None:
+        if self._fitting is None or self._fitted:
+            self._fitted = False
             self._fitting = size_that_fits(self, self.trainer, datamodule, share)
         if self._fitting < share:
-            datamodule.micro_batch_size = self._fitting
+            self._lend(datamodule, "micro_batch_size", self._fitting)
             log.info(
                 "batches of %d go through the encoder in parts of %d, to save memory", share, self._fitting
             )
@@ -422,7 +428,30 @@ class Task(LightningModule):
                 f"the data makes {parts} micro-batches of each batch, which set accumulate_grad_batches; "
                 f"leave it out instead of asking for {self.trainer.accumulate_grad_batches}"
             )
-        self.trainer.accumulate_grad_batches = parts
+        if self.trainer.accumulate_grad_batches == 1:
+            self._lend(self.trainer, "accumulate_grad_batches", parts)
+
+    def _may_cut(self, datamodule: Any) -> bool:
+        """Whether nobody said in which parts a batch is computed, or accumulates batches."""
+        return datamodule.micro_batch_size is None and self.trainer.accumulate_grad_batches == 1
+
+    def _least_at_once(self, share: int) -> int:
+        """Samples that go through the encoder at once, as few as a batch of `share` may be cut into."""
+        datamodule = self._datamodule()
+        if self._may_cut(datamodule):
+            return min(PROBED, share)
+        return int(min(datamodule.micro_batch_size or share, share))
+
+    def _lend(self, owner: Any, name: str, value: int) -> None:
+        """Set what belongs to the trainer or the data until the fit ends: another fit chooses its own."""
+        self._give_back.append(partial(setattr, owner, name, getattr(owner, name)))
+        setattr(owner, name, value)
+
+    def on_fit_end(self) -> None:
+        """Trainer and data as they were before the fit."""
+        while self._give_back:
+            self._give_back.pop()()
+        self._fitted = True  # a checkpoint that is saved now still has the size, another fit chooses its own
 
     @property
     def parts_of_batch(self) -> int:

@@ -188,7 +188,7 @@ class KGCompletion(Task):
         share = math.ceil(
             min(datamodule.batch_size, len(datamodule.triples("train"))) / self.trainer.world_size
         )
-        at_once = min(datamodule.micro_batch_size or share, share)
+        at_once = self._least_at_once(share)
         num_nodes = datamodule.spec.num_nodes
         if (near := datamodule.neighbourhood) is not None:
             num_nodes = min(num_nodes, max(near, *datamodule.later_neighbourhoods.values(), 0))

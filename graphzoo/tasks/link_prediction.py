@@ -189,7 +189,7 @@ class LinkPrediction(Task):
             if near is not None:  # every pair has its own
                 each = 1 + datamodule.num_negatives
             num_nodes = datamodule.graph.num_nodes if near is None else near.num_nodes
-            at_once = each * min(datamodule.micro_batch_size or share, share)
+            at_once = each * self._least_at_once(share)
             if near is None:
                 at_once = min(at_once, num_nodes)
             self.check_memory(at_once, num_nodes, option="--data.micro_batch_size")
@@ -491,11 +491,11 @@ class LinkPrediction(Task):
                     f"Give --data.{option} {before[option]}"
                 )
         split, here = trained["data"]["split"], datamodule.describe_split()
-        same = datamodule.graph.name == trained["data"]["name"] and datamodule.path is None
+        same = datamodule.graph.name == trained["data"]["name"] and datamodule.is_named
         if (same or here["links"] == split["links"]) and here["fingerprint"] != split["fingerprint"]:
             raise UsageError(
                 f"the checkpoint was trained on split {split['name']} {split['index']} of these links; those "
                 "of another split may be among its training links\n"
                 f"Give --data.split_index {split['index']}"
-                + (f" --data.protocol {split['name']}" if datamodule.path is None else "")
+                + (f" --data.protocol {split['name']}" if datamodule.is_named else "")
             )

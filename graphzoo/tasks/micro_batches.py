@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import islice
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,8 +23,8 @@ __all__ = ["PROBED", "kept_bytes", "size_that_fits"]
 
 PROBED = 8
 """Samples that go forward to see what a batch takes; no smaller batch is ever cut."""
-# For what a step keeps for its gradients; at its peak the process had up to four times as much. Not a share
-# of what is free, or dropout, which a micro-batch draws for itself, would be another on another machine.
+# For what a step keeps for its gradients; at its peak the process had up to four times as much. On a CPU no
+# share of what is free: dropout, which a micro-batch draws for itself, would be another on another machine.
 _BUDGET = 2**30
 
 
@@ -40,7 +41,7 @@ def kept_bytes(module: nn.Module, run: Callable[[], Tensor]) -> int:
 
     devices = {parameter.device for parameter in module.parameters() if parameter.is_cuda}
     buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
-    was_training = module.training
+    modes = {part: part.training for part in module.modules()}  # a user may have frozen some
     module.train()
     try:
         with fork_rng([*devices]), torch.enable_grad(), saved_tensors_hooks(note, lambda tensor: tensor):
@@ -49,11 +50,28 @@ def kept_bytes(module: nn.Module, run: Callable[[], Tensor]) -> int:
         del result  # alive until here, so that no address was given twice
         return needed
     finally:
-        module.train(was_training)
+        for part, mode in modes.items():
+            part.training = mode
         with torch.no_grad():
             for name, buffer in module.named_buffers():
                 if name in buffers:
                     buffer.copy_(buffers[name])
+
+
+def _probes(datamodule: Any) -> Iterator[Any]:
+    """A part of a batch of each graph that is trained on, from the epoch with the largest neighbourhoods."""
+    datamodule.micro_batch_size = PROBED
+    try:
+        loader = datamodule.train_dataloader(getattr(datamodule, "largest_epoch", 0))
+        graphs, items = len(getattr(datamodule, "parts", [datamodule])), {}
+        for count, item in enumerate(iter(loader.sampler), start=1):
+            # subgraphs are sorted by size: the last part of a batch has the largest
+            items[getattr(item, "source", 0)] = item
+            if count >= datamodule.num_micro_batches and len(items) == graphs:
+                break
+        yield from map(loader.dataset.__getitem__, items.values())
+    finally:
+        datamodule.micro_batch_size = None
 
 
 def size_that_fits(task: Task, trainer: Trainer, datamodule: Any, share: int) -> int:
@@ -65,17 +83,12 @@ def size_that_fits(task: Task, trainer: Trainer, datamodule: Any, share: int) ->
         datamodule: Its `micro_batch_size` is None.
         share: Most samples that this process gets of a batch.
     """
-    datamodule.micro_batch_size = PROBED
-    try:
-        loader = datamodule.train_dataloader(0)
-        # subgraphs are sorted by size: the last part of a batch has the largest
-        *_, last = islice(iter(loader.sampler), datamodule.num_micro_batches)
-        batch = trainer.strategy.batch_to_device(loader.dataset[last])
-    finally:
-        datamodule.micro_batch_size = None
-    with trainer.precision_plugin.forward_context():
-        needed = kept_bytes(task, lambda: task.sample_losses(batch)) / PROBED
-    budget = _BUDGET
+    needed = 0.0
+    for batch in _probes(datamodule):
+        moved = trainer.strategy.batch_to_device(batch)
+        with trainer.precision_plugin.forward_context():
+            needed = max(needed, kept_bytes(task, partial(task.sample_losses, moved)) / PROBED)
+    budget: float = _BUDGET if task.device.type == "cpu" else math.inf  # small parts leave a GPU idle
     if (available := available_bytes(task.device)) is not None:
         here = trainer.num_devices if task.device.type == "cpu" else 1
         budget = min(budget, available // (4 * here))

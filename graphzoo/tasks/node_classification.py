@@ -309,7 +309,7 @@ class NodeClassification(Task):
         split, there = datamodule.describe_split(), trained["data"]["split"]
         # other neighbours or features of a data set by name leave its nodes what they are
         same_graph = datamodule.fingerprint == trained["data"]["fingerprint"] or (
-            getattr(datamodule, "path", None) is None and datamodule.graph.name == trained["data"]["name"]
+            getattr(datamodule, "is_named", True) and datamodule.graph.name == trained["data"]["name"]
         )
         if same_graph and split["fingerprint"] != there["fingerprint"]:
             raise UsageError(

@@ -101,7 +101,7 @@ def test_rows_are_those_of_lightning_and_of_milestones(fit):
     gradients = Gradients()
     run = fit("kg-parts", Diagnostics(), gradients, gradient_clip_val=0.5, epochs=3, log_every_n_steps=5)
     per_epoch = len(gradients.norms) // 3
-    assert per_epoch > 5 and run.trainer.accumulate_grad_batches > 1
+    assert per_epoch > 5 and run.trainer.lightning_module.parts_of_batch > 1
     ends = [per_epoch, 2 * per_epoch]  # the third epoch is not a milestone
     due = [step for step in range(1, 3 * per_epoch + 1) if step % 5 == 0 or step in ends]
     rows = [row for row in run.rows if "train/grad_norm" in row]
@@ -117,7 +117,7 @@ def test_times_are_means_over_steps(fit, monkeypatch):
     seconds = iter(range(10**6))
     monkeypatch.setattr(module.time, "perf_counter", lambda: float(next(seconds)))
     run = fit("kg-parts", Diagnostics(), epochs=1, log_every_n_steps=3)
-    parts = run.trainer.accumulate_grad_batches
+    parts = run.trainer.lightning_module.parts_of_batch
     first = next(row for row in run.rows if "train/step_seconds" in row)
     assert int(first["step"]) == 2
     assert float(first["train/step_seconds"]) == float(first["train/data_seconds"]) == parts > 1

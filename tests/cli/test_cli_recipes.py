@@ -208,9 +208,24 @@ def test_doctor_checks_a_gpu_s_ops_steps_and_processes(cli):
         checks["prototype_layer, float32"]["error"]
     )
     step = checks["step of PENCIL, 32 links, 32-true"]
-    assert step["loss"] == step["on_cpu"] and checks["2 processes, one fails"]["statuses"][1] != "0"
+    assert step["loss"] == step["on_cpu"] and step["gradient"] == step["gradient_on_cpu"] > 0
+    assert checks["2 processes, one fails"]["statuses"][1] != "0"
     assert "found.json exists" in cli("doctor", "--gpu", "--device", "cpu", "--out", "found.json").err
     assert "--quick is for --gpu" in cli("doctor", "--quick").err
+
+
+def test_doctor_sees_gradients_that_are_nan():
+    """Python's max passes over a NaN that is not the first."""
+
+    def make():
+        def run(backend, x, y):
+            zero = y - 1
+            return x + (zero if backend else torch.where(zero > 0, zero.sqrt(), zero))  # 0 * inf
+
+        return run, [torch.ones(2, 2, 4), torch.ones(2, 2, 4)]
+
+    found = doctor_gpu._compare(make, torch.float32, "float32", torch.device("cpu"), 1.0)
+    assert not found["ok"] and found["error"] == "nan" and found["backend"] == "numba"
 
 
 def test_doctor_says_which_op_fails(cli, monkeypatch):

@@ -8,7 +8,7 @@ from torch_geometric.data import Data
 
 from graphzoo.datamodules import KGDataModule, LinkDataModule, NodeDataModule
 from graphzoo.datasets import from_files, from_triples, link_graph_from_edges, load_knowledge_graph
-from graphzoo.errors import DataError
+from graphzoo.errors import DataError, UsageError
 
 
 def named_triples():
@@ -47,6 +47,36 @@ def nodes(**others):
     edges = torch.randint(60, (2, 200), generator=generator)
     y = torch.arange(60) % 3
     return Data(x=torch.randn(60, 5, generator=generator), edge_index=edges, y=y, **others)
+
+
+def test_triples_in_memory_come_without_a_path_or_splits_beside_a_graph_s_own():
+    graph = KGDataModule.from_triples(named_triples()).knowledge_graph
+    with pytest.raises(UsageError, match="leave valid and test out"):
+        KGDataModule.from_triples(graph, test=named_triples()[:3])
+    with pytest.raises(UsageError, match="path is for triples in files"):
+        KGDataModule.from_triples(graph, path="somewhere")
+
+
+def test_graphs_in_memory_of_one_name_are_not_taken_for_one_graph(tmp_path):
+    """Each has splits of its own: there is none to ask for."""
+    from lightning import Trainer
+
+    from graphzoo.encoders import GALiT
+    from graphzoo.tasks import NodeClassification
+
+    quiet = {"accelerator": "cpu", "logger": False, "enable_checkpointing": False, "max_steps": 1,
+             "enable_progress_bar": False, "enable_model_summary": False}  # fmt: skip
+    task = NodeClassification(lambda spec: GALiT(spec, hidden_channels=8))
+    trainer = Trainer(**quiet)
+    trainer.fit(task, NodeDataModule.from_data(nodes()))
+    trainer.save_checkpoint(tmp_path / "a.ckpt")
+    other = nodes()
+    other.x, other.y = other.x.flip(0), other.y.flip(0)
+    fresh = NodeClassification(lambda spec: GALiT(spec, hidden_channels=8))
+    found = Trainer(**quiet).test(
+        fresh, NodeDataModule.from_data(other), ckpt_path=tmp_path / "a.ckpt", weights_only=True
+    )
+    assert 0 <= found[0]["test/acc"] <= 1, found
 
 
 def test_a_data_object_is_a_graph_of_nodes(recwarn):

@@ -8,7 +8,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from graphzoo.datamodules import KGDataModule
+from graphzoo.datamodules import KGDataModule, kg
 from graphzoo.datasets import KnowledgeGraph
 from graphzoo.errors import UsageError
 
@@ -348,7 +348,7 @@ def test_empty_test_split_is_said(tmp_path, caplog):
     assert "test split is empty" in caplog.text
 
 
-def test_a_data_set_can_be_left_out(tmp_path):
+def test_a_data_set_can_be_left_out(tmp_path, monkeypatch):
     """Own triples, some of which are those of UMLS."""
     umls = KGDataModule("umls")
     umls.setup()
@@ -373,5 +373,13 @@ def test_a_data_set_can_be_left_out(tmp_path):
     with pytest.raises(UsageError, match="no training triples left without umls"):
         KGDataModule(path=write(), leave_out="umls").setup()
     assert len(KGDataModule(leave_out="inductive, umls").leave_out) == 13
+    asked = []
+    monkeypatch.setattr(
+        kg, "load_knowledge_graph", lambda name, root, download: asked.append((name, download))
+    )
+    KGDataModule("umls", leave_out="nations,kinship", download=True).prepare_data()
+    assert asked == [("umls", True), ("nations", True), ("kinship", True)], (
+        "fetched before `setup`, which may not"
+    )
     with pytest.raises(ValueError, match="unknown knowledge graph 'umlz'"):
         KGDataModule(leave_out="umlz")

@@ -209,3 +209,10 @@ def test_exported_with_kernels_or_without():
     expected = relational_spmm(given[0], given[1], graph) + 1
     for program in (plain, fused):
         torch.testing.assert_close(program.module()(*given), expected)
+
+
+def test_graphs_of_other_sizes_that_share_their_tensors_are_told_apart():
+    edges, kinds = torch.randint(3, (2, 8)), torch.randint(2, (8,))
+    small, large = RelationalGraph(edges, kinds, 3, 2), RelationalGraph(edges, kinds, 6, 2)
+    assert graphs.graph_of(edges, kinds, 3, 2) is small
+    assert graphs.graph_of(edges, kinds, 6, 2) is large

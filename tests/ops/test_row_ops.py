@@ -217,6 +217,17 @@ def test_cuda_kernels_take_states_query_by_query(make, run, options):
 
 
 @TRITON
+@pytest.mark.parametrize(("make", "run", "options"), CASES)
+def test_cuda_kernels_take_a_batch_without_queries(make, run, options):
+    """What is left for some process of a small last batch."""
+    arguments = make((20, 0, 16), torch.float32)
+    plain, found = (outputs_and_gradients(arguments, run, name, **options) for name in ("naive", "triton"))
+    assert [x is None for x in found] == [x is None for x in plain]
+    for one, other in zip(found, plain, strict=True):
+        assert other is None or (one.shape == other.shape and torch.equal(one, other))
+
+
+@TRITON
 def test_cuda_kernels_refuse_heads_that_do_not_split_a_row():
     with pytest.raises(ValueError, match="widths of 16, 32 or 64"):
         run_layer(layer_arguments((4, 2, 24), torch.float32), "triton")

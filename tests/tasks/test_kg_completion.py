@@ -127,7 +127,7 @@ def test_micro_batches_equal_the_batch(tmp_path, family, loss, remove_facts, mon
         task, trainer = fitted(
             tmp_path, family, make_task(**settings), {"micro_batch_size": micro}, max_epochs=1
         )
-        assert trainer.accumulate_grad_batches == (1 if micro is None else 4)
+        assert task.parts_of_batch == (1 if micro is None else 4)
         runs.append((weights(task), trainer.global_step))
     assert runs[0][1] == runs[1][1] == 4
     same(runs[0][0], runs[1][0], atol=1e-5, rtol=1e-5)
@@ -377,6 +377,10 @@ def test_what_cannot_fit_is_refused_before_it_is_tried(tmp_path, family, monkeyp
     # 72 entities, 16 queries at once, width 16, two tensors of four bytes
     monkeypatch.setattr(memory, "available_bytes", lambda device: 2 * 72 * 16 * 16 * 4 - 1)
     with pytest.raises(UsageError, match="16 queries at once over 72 nodes(.|\\n)*--data.micro_batch_size"):
+        fitted(tmp_path, family, data={"micro_batch_size": 16})
+    fitted(tmp_path, family, max_epochs=1)  # which is cut into parts where nobody gave their size
+    monkeypatch.setattr(memory, "available_bytes", lambda device: 2 * 72 * 8 * 16 * 4 - 1)
+    with pytest.raises(UsageError, match="8 queries at once over 72 nodes(.|\\n)*--data.micro_batch_size"):
         fitted(tmp_path, family)
     task, trainer = fitted(
         tmp_path, family, make_task(max_score_bytes=1), data={"micro_batch_size": 4}, max_epochs=1

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 import torch
 from helpers.link_graphs import make_link_graph
-from lightning.pytorch import Trainer, seed_everything
+from lightning.pytorch import Callback, Trainer, seed_everything
 from torch import nn
 
 from graphzoo.datamodules import KGDataModule, LinkDataModule
@@ -28,10 +28,20 @@ def queries(**settings):
     return KGCompletion(encoder, loss="bce"), KGDataModule("umls", batch_size=64, **settings)
 
 
+class Sizes(Callback):
+    """The parts that a fit computes its batches in."""
+
+    def on_train_start(self, trainer, pl_module):
+        self.micro_batch_size = trainer.datamodule.micro_batch_size
+        self.accumulated = trainer.accumulate_grad_batches
+
+
 def fit(make, folder, max_steps=3, ckpt_path=None, accumulate=1, **settings):
     seed_everything(0, verbose=False)
     task, data = make(**settings)
+    sizes = Sizes()
     trainer = Trainer(
+        callbacks=sizes,
         max_steps=max_steps,
         default_root_dir=folder,
         enable_checkpointing=False,
@@ -39,7 +49,7 @@ def fit(make, folder, max_steps=3, ckpt_path=None, accumulate=1, **settings):
         **QUIET,
     )
     trainer.fit(task, data, ckpt_path=ckpt_path, weights_only=True if ckpt_path else None)
-    return task, data, trainer
+    return task, sizes, trainer
 
 
 def test_what_is_kept_for_gradients_is_counted():
@@ -60,8 +70,8 @@ def test_nothing_is_changed_by_looking():
 
 @pytest.mark.parametrize("make", [links, queries])
 def test_a_batch_that_takes_too_much_is_cut_and_learns_the_same(make, tmp_path, monkeypatch):
-    whole, data, trainer = fit(make, tmp_path)
-    assert data.micro_batch_size is None and trainer.accumulate_grad_batches == 1, "there is room"
+    whole, sizes, _ = fit(make, tmp_path)
+    assert sizes.micro_batch_size is None and sizes.accumulated == 1, "there is room"
     needed = []
     measure = micro_batches.kept_bytes
     monkeypatch.setattr(
@@ -69,25 +79,52 @@ def test_a_batch_that_takes_too_much_is_cut_and_learns_the_same(make, tmp_path, 
     )
     fit(make, tmp_path, max_steps=1)
     monkeypatch.setattr(micro_batches, "_BUDGET", 17 * needed[0] / micro_batches.PROBED)
-    cut, data, trainer = fit(make, tmp_path)
-    assert data.micro_batch_size == 16, "the largest power of two that fits"
-    assert trainer.accumulate_grad_batches == 4
+    cut, sizes, _ = fit(make, tmp_path)
+    assert sizes.micro_batch_size == 16, "the largest power of two that fits"
+    assert sizes.accumulated == 4
     for name, value in whole.state_dict().items():
         torch.testing.assert_close(cut.state_dict()[name], value, atol=2e-4, rtol=1e-3, msg=name)
-    given, data, trainer = fit(make, tmp_path, micro_batch_size=32)
-    assert data.micro_batch_size == 32 and trainer.accumulate_grad_batches == 2, "what is asked for is done"
+    _, sizes, _ = fit(make, tmp_path, micro_batch_size=32)
+    assert sizes.micro_batch_size == 32 and sizes.accumulated == 2, "what is asked for is done"
+
+
+@pytest.mark.parametrize("make", [links, queries])
+def test_another_fit_chooses_for_itself(make, tmp_path, monkeypatch):
+    """Trainer, data and task are not left with the sizes of a fit that had less memory."""
+    monkeypatch.setattr(micro_batches, "_BUDGET", 1)
+    task, sizes, trainer = fit(make, tmp_path, max_steps=2)
+    data = trainer.datamodule
+    assert sizes.micro_batch_size == 1 and sizes.accumulated == 64
+    assert data.micro_batch_size is None and trainer.accumulate_grad_batches == 1
+    monkeypatch.setattr(micro_batches, "_BUDGET", 2**40)
+    trainer.fit_loop.epoch_loop.max_steps = 4
+    trainer.fit(task, data)
+    assert sizes.micro_batch_size is None and sizes.accumulated == 1 and trainer.global_step == 4
 
 
 def test_a_sample_that_takes_too_much_goes_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(micro_batches, "_BUDGET", 1)
-    _, data, _ = fit(links, tmp_path, max_steps=1)
-    assert data.micro_batch_size == 1
+    _, sizes, _ = fit(links, tmp_path, max_steps=1)
+    assert sizes.micro_batch_size == 1
+
+
+def test_the_largest_neighbourhoods_of_a_training_are_looked_at(tmp_path, monkeypatch):
+    needed = []
+    measure = micro_batches.kept_bytes
+    monkeypatch.setattr(
+        micro_batches, "kept_bytes", lambda *args: needed.append(measure(*args)) or needed[-1]
+    )
+    fit(queries, tmp_path, max_steps=1, neighbourhood=100)
+    fit(queries, tmp_path, max_steps=1, neighbourhood=20, later_neighbourhoods={3: 100, 5: 30})
+    fit(queries, tmp_path, max_steps=1, neighbourhood=20)
+    assert needed[1] > 0.9 * needed[0] > 1.8 * needed[2]
 
 
 def test_batches_that_the_user_accumulates_are_left_whole(tmp_path, monkeypatch):
     monkeypatch.setattr(micro_batches, "_BUDGET", 1)
-    _, data, trainer = fit(queries, tmp_path, max_steps=1, accumulate=2)
-    assert data.micro_batch_size is None and trainer.accumulate_grad_batches == 2
+    _, sizes, trainer = fit(queries, tmp_path, max_steps=1, accumulate=2)
+    assert sizes.micro_batch_size is None
+    assert sizes.accumulated == trainer.accumulate_grad_batches == 2
 
 
 def test_a_run_that_is_resumed_keeps_its_parts(tmp_path, monkeypatch):
@@ -95,8 +132,8 @@ def test_a_run_that_is_resumed_keeps_its_parts(tmp_path, monkeypatch):
     _, _, trainer = fit(queries, tmp_path, max_steps=1)
     trainer.save_checkpoint(tmp_path / "last.ckpt")
     monkeypatch.setattr(micro_batches, "_BUDGET", 2**40)
-    _, data, _ = fit(queries, tmp_path, max_steps=2, ckpt_path=tmp_path / "last.ckpt")
-    assert data.micro_batch_size == 1, "dropout and rounding are those of the run"
+    _, sizes, _ = fit(queries, tmp_path, max_steps=2, ckpt_path=tmp_path / "last.ckpt")
+    assert sizes.micro_batch_size == 1, "dropout and rounding are those of the run"
     stored = torch.load(tmp_path / "last.ckpt", weights_only=True)
     del stored["graphzoo_micro_batch_size"]
     torch.save(stored, tmp_path / "older.ckpt")

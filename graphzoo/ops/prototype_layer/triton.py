@@ -126,7 +126,7 @@ def _sums_gradient_kernel(
 def _attention(q, v, product_ptr, key_sum, value_sum, num_nodes, ROWS: tl.constexpr, D: tl.constexpr,
                HEADS: tl.constexpr, PRECISION: tl.constexpr, TYPE: tl.constexpr):  # fmt: skip
     """Eq. 10 with numerator and denominator times N: the output, and 1 / denominator."""
-    count = num_nodes.to(tl.float32)
+    count = tl.cast(num_nodes, tl.float32)  # Triton makes a constant of 1, which has no `to`
     total = 1.0 / (head_sums(q * key_sum[None, :], ROWS, D, HEADS) + 2.0 * count)
     attended = times(q, product_ptr, D, D, False, PRECISION, TYPE)
     return (attended + value_sum[None, :] + count * v.to(tl.float32)) * total, total
@@ -402,7 +402,8 @@ def _partial(grid: tuple[int, int, int], states: Tensor, shapes: list[torch.Size
 
 def _by_query(partial: Tensor, num_queries: int, shapes: list[torch.Size]) -> tuple[Tensor, ...]:
     """Partial sums [B parts, ...] summed over the parts: one tensor [B, ...] a shape."""
-    total = partial.view(num_queries, -1, partial.shape[1]).sum(1)
+    num_parts = partial.shape[0] // max(1, num_queries)  # said, for nothing can be inferred without queries
+    total = partial.view(num_queries, num_parts, partial.shape[1]).sum(1)
     parts = total.split([shape.numel() for shape in shapes], 1)
     return tuple(
         part.clone(memory_format=torch.contiguous_format).view(num_queries, *shape)

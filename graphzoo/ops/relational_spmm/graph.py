@@ -121,7 +121,8 @@ class RelationalGraph:
     def _remember(self) -> None:
         """Let `graph_of` find the graph by its tensors."""
         if not torch.compiler.is_compiling():
-            _alive[id(self.edge_index), id(self.edge_type)] = self
+            sizes = self.num_nodes, self.num_relations
+            _alive[id(self.edge_index), id(self.edge_type), *sizes] = self
 
     @property
     def num_edges(self) -> int:
@@ -203,7 +204,7 @@ def _order(segment: Tensor, first: Tensor, second: Tensor, num_segments: int) ->
     return Ordering._make([*columns, int(counts.max()) if num_segments else 0])
 
 
-_alive: WeakValueDictionary[tuple[int, int], RelationalGraph] = WeakValueDictionary()
+_alive: WeakValueDictionary[tuple[int, ...], RelationalGraph] = WeakValueDictionary()
 # Graphs of programs that were given no `RelationalGraph`, with the versions of their tensors.
 _made: deque[tuple[RelationalGraph, tuple[int, ...]]] = deque(maxlen=2)
 
@@ -215,7 +216,7 @@ def graph_of(edge_index: Tensor, edge_type: Tensor, num_nodes: int, num_relation
     """
     tensors, sizes = (edge_index, edge_type), (num_nodes, num_relations)
     versions = tuple(0 if x.is_inference() else int(x._version) for x in tensors)
-    found = _alive.get((id(edge_index), id(edge_type)))
+    found = _alive.get((id(edge_index), id(edge_type), *sizes))
     if found is not None and not any(found is graph for graph, _ in _made):
         return found
     for graph, then in _made:
