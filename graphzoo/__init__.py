@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from graphzoo.lazy import attach
 
 if TYPE_CHECKING:
+    from graphzoo.cli.compare import compare as compare
     from graphzoo.inference import load as load
     from graphzoo.types import GraphSpec as GraphSpec
 
@@ -14,6 +15,6 @@ __version__ = "0.1.0"
 
 _SUBPACKAGES = {"datamodules", "datasets", "decoders", "encoders", "metrics", "ops", "sampling", "tasks"}
 
-__all__ = ["GraphSpec", "__version__", "load"]
+__all__ = ["GraphSpec", "__version__", "compare", "load"]
 
 __getattr__, __dir__, _ = attach(__name__, _SUBPACKAGES)

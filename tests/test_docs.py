@@ -274,6 +274,11 @@ def test_a_wrong_command_would_be_noticed(tmp_path):
     assert len(run_check(wrong, tmp_path)) == len(wrong)
 
 
+def assert_options_of_fit(others, words):
+    names = [word.partition("=")[0][2:] for word in others if word.startswith("--")]
+    assert all("." in name or name in (*OPTIONS, "no-test", "quiet") for name in names), words
+
+
 def test_other_commands_are_accepted():
     """What they name exists; `list` is run."""
     for words in graphzoo_commands():
@@ -294,8 +299,10 @@ def test_other_commands_are_accepted():
                 assert not name or name.endswith(".yaml") or find_preset(kind, name, model=given.model)
             if command == "search":
                 assert find_preset("search", given.space or given.model)
-            names = [word.partition("=")[0][2:] for word in others if word.startswith("--")]
-            assert all("." in name or name in (*OPTIONS, "no-test", "quiet") for name in names), words
+            assert_options_of_fit(others, words)
+        elif command == "compare":
+            assert find_preset("data", given.data).name == given.data, words
+            assert_options_of_fit(others, words)
         else:
             assert others == [], words
 

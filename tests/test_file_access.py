@@ -108,6 +108,7 @@ MAY = {
         runs/results_file.py::write_rows write
         runs/directory.py::write_config write
         cli/search.py::_report print
+        cli/compare.py::_show print
         search/sweep.py::write_sweep write
         search/trial.py::_fit write
     """,
@@ -122,6 +123,9 @@ MAY = {
         runs/lock.py::RunLock.release remove
         cli/search.py::_monitor read
         search/trial.py::_last_words read
+        search/compare.py::Comparison._run remove
+        search/compare.py::_apart write
+        search/compare.py::_here write
     """,
     "the lock, and the command that claims a folder of rows": """
         runs/lock.py::RunLock._open read

@@ -31,6 +31,7 @@ COMMANDS = {
     "results": "finished rows and runs as a table: terminal, Markdown or CSV",
     "plot": "pictures of runs and an HTML report: curves, results, attention",
     "dashboard": "panels for the project's runs at Weights & Biases, as code",
+    "compare": "which model for a graph, in minutes, by validation",
     "search": "settings by validation, resumable; the best become a recipe",
     "list": "models, data sets, recipes, trainer settings and loggers",
     "download": "fetch data sets, for machines without a network later on",

@@ -1,0 +1,297 @@
+"""`graphzoo compare --data DATA`: which model for a graph, found in minutes on the validation split."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from graphzoo.catalog.presets import find_preset
+from graphzoo.catalog.settings import word_of
+from graphzoo.catalog.tasks import PERCENT, TASKS
+from graphzoo.cli.options import Parser, at_least, lasting_words, refuse_options
+from graphzoo.errors import UsageError, suggestion
+from graphzoo.runs.checkpoints import RUNS
+from graphzoo.runs.directory import several_processes
+from graphzoo.runs.series import claim
+from graphzoo.runs.tables import spread
+from graphzoo.system.files import write_text_atomically
+from graphzoo.system.json_file import read_json
+from graphzoo.system.shown import cell, console, say, tell
+from graphzoo.training.plan import make_plan
+from graphzoo.training.start import one_device, run_here, settings_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from graphzoo.search.compare import Comparison, Row
+    from graphzoo.search.facts import Fact
+
+__all__ = ["compare", "compare_main", "compare_parser"]
+
+
+def compare_parser() -> Parser:
+    """The options; all others are for `graphzoo fit`."""
+    parser = Parser(
+        "compare",
+        "--data DATA [options] [options of fit]",
+        "Which model for this graph: the zoo's models and the baselines in turn, chosen on validation. The "
+        "same command resumes a comparison that was stopped.",
+    )
+    add = parser.add_argument
+    add("--data", metavar="DATA", required=True, help="graphzoo list data")
+    add("--minutes", type=at_least(0.01), default=10.0, metavar="M", help="of all trials together (10)")
+    add(
+        "--models",
+        default="",
+        metavar="A,B",
+        help="only these; with `;` between names that have a comma",
+    )
+    add("--in-process", action="store_true", help="all in this process: short runs start faster")
+    add("--no-test", action="store_true", help="leave the test split alone")
+    add("--out", type=Path, metavar="DIR", help="where the runs, the table and the picture go")
+    return parser
+
+
+def compare_main(argv: list[str]) -> int:
+    """Compare models on one graph.
+
+    Args:
+        argv: See `compare_parser`.
+
+    Returns:
+        0; 1 if no model could be judged; the exit status of a trial that was stopped.
+    """
+    return _run(argv)[0]
+
+
+def compare(
+    data: str,
+    *,
+    path: str | Path | None = None,
+    minutes: float = 10.0,
+    models: Sequence[str] | None = None,
+    out: str | Path | None = None,
+    options: Sequence[str] = (),
+) -> pd.DataFrame:
+    """Compare models on one graph, as `graphzoo compare` does.
+
+    Args:
+        data: A data set, or "nodes", "links" or "kg" with a `path`.
+        path: Own files.
+        minutes: Of all trials together.
+        models: Only these.
+        out: Where the runs, the table and the picture go; a comparison that is there goes on.
+        options: Further words for `graphzoo fit`, such as "--trainer.max_epochs=20".
+
+    Returns:
+        A row per model, the best first: `model`, `score` on validation, `deviation` over seeds, `margin` (the
+        deviation, or the error of the score), `runs`, `seconds`, `gib`, `note`, `settings`. `attrs` has
+        `advice`, the `winner` (a run directory or shipped weights), its `test` metrics and the graph's
+        `facts`.
+
+    Raises:
+        UsageError: for unknown data, models or options.
+        RuntimeError: if no model could be judged, or the comparison was stopped.
+    """
+    import pandas as pd
+
+    words = ["--data", data, "--minutes", str(minutes)]
+    words += [] if path is None else [f"--data.path={path}"]
+    words += [] if models is None else ["--models", ";".join(models) + ";"]
+    words += [] if out is None else ["--out", str(out)]
+    status, found = _run([*words, *options])
+    if status:
+        raise RuntimeError("no model could be judged, or the comparison was stopped: see what was printed")
+    table = pd.DataFrame(found.pop("models"))
+    table.attrs.update(found)
+    return table
+
+
+def _run(argv: list[str]) -> tuple[int, dict[str, Any]]:
+    """The exit status of a comparison, and what it found as plain values."""
+    wanted, rest = compare_parser().read_some(argv)
+    if several_processes():
+        raise UsageError("compare starts its runs itself: run it without torchrun or srun")
+    refuse_options(rest, "compare", splits=False)
+    preset = find_preset("data", wanted.data)
+    comparison, told, facts = _open(wanted, preset.header.get("task", ""), rest)
+    began = time.monotonic()
+    _show_facts(comparison, facts)
+    status = comparison.work(60 * wanted.minutes, _announce)
+    rows = comparison.rows()
+    if status:
+        tell("stopped. Run the same command to continue.\n")
+        return status, {}
+    if not rows or rows[0].score is None:
+        _show(comparison, rows)
+        tell(f"No model could be judged; see the logs in {comparison.folder / 'runs'}\n")
+        return 1, {}
+    tested = {} if wanted.no_test else _test(comparison, rows[0])
+    _show(comparison, rows)
+    found = _finish(comparison, rows, told, facts, tested)
+    tell(f"{time.monotonic() - began:.0f} s; table, picture and runs: {comparison.folder}\n")
+    return 0, found
+
+
+def _open(wanted: argparse.Namespace, task: str, rest: list[str]) -> tuple[Comparison, str, list[Fact]]:
+    """The comparison in its folder, and what the graph's facts are and say."""
+    from graphzoo.catalog.classes import load_class
+    from graphzoo.search.compare import MODELS, Comparison
+    from graphzoo.search.facts import facts_of
+
+    if task not in MODELS:
+        raise UsageError(f"{wanted.data} is no data to compare models on: its task is {task or 'unknown'}")
+    models = _models(wanted.models, MODELS[task])
+    data = ["--data", wanted.data, *one_device(rest)]
+    plan = make_plan("fit", ["--model", _first_fitted(MODELS[task]), *data])
+    settings = settings_of("fit", ["--model", plan.model, *data])
+    chosen = settings["data"]
+    datamodule = load_class(chosen["class_path"], "the data preset")(**chosen.get("init_args", {}))
+    datamodule.prepare_data()
+    datamodule.setup("fit")
+    path = getattr(datamodule, "path", None)
+    name = Path(path if isinstance(path, str) else path[0]).stem if path else plan.data
+    folder = wanted.out or RUNS / "compare" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    others = {each.name for each in folder.iterdir()} - {"command.json"}
+    if others and not (folder / "command.json").is_file():
+        raise UsageError(f"{folder} holds other files\nGive an empty or new folder with --out DIR")
+    record = {"options": lasting_words(data), "models": models}
+    claim(folder, record, data, begun=(folder / "trials.jsonl").is_file(), what="trials")
+    monitor = _monitor(datamodule, task, settings)
+    comparison = Comparison(
+        folder, data, models, monitor=monitor, mode=TASKS[task].mode, num_valid=_num_valid(datamodule),
+        in_process=wanted.in_process,
+    )  # fmt: skip
+    facts, told = facts_of(datamodule)
+    return comparison, told, facts
+
+
+def _models(given: str, known: tuple[str, ...]) -> list[str]:
+    names = [
+        name.strip() for name in given.split(";" if ";" in given or given in known else ",") if name.strip()
+    ]
+    for name in names:
+        if name not in known:
+            raise UsageError(
+                f"compare has no model {name!r} for these data\n"
+                + (suggestion(name, known) or f"Models: {'; '.join(known)}")
+            )
+    return [name for name in known if name in names] if names else [*known]
+
+
+def _first_fitted(models: tuple[str, ...]) -> str:
+    """A model that is trained, whose configuration has the data's settings."""
+    from graphzoo.search.compare import command_of
+
+    return next(name for name in models if "--model" in (words := command_of(name, [])) and words[0] == "fit")
+
+
+def _monitor(datamodule: Any, task: str, settings: dict[str, Any]) -> str:
+    """The metric that chooses checkpoints, which for nodes and links depends on the data."""
+    if task == "node-classification":
+        asked = settings["model"].get("init_args", {}).get("metric") or datamodule.graph.metric
+        return "val/auroc" if asked == "roc_auc" else "val/acc"
+    if task == "link-prediction":
+        return f"val/{datamodule.graph.metric}"
+    return TASKS[task].monitor
+
+
+def _num_valid(datamodule: Any) -> int:
+    own = datamodule.kind.own
+    if own == "nodes":
+        return int(datamodule.split.valid.numel())
+    if own == "links":
+        return len(datamodule.graph.valid.positive)
+    most = datamodule.max_valid_triples
+    count = 2 * len(datamodule.triples("valid"))
+    return min(count, 2 * most) if most else count
+
+
+def _announce(what: str, left: float) -> None:
+    tell(
+        f"{what} ({left / 60:.1f} minutes left)\n" if left >= 60 else f"{what} ({max(0, left):.0f} s left)\n"
+    )
+
+
+def _show_facts(comparison: Comparison, facts: list[Fact]) -> None:
+    say("; ".join(f"{name} {value}" for name, value in facts) + "\n")
+    judged = f"judged by {comparison.monitor} on {comparison.num_valid:,} samples"
+    tell(f"{len(comparison.models)} models, {judged}\n")
+
+
+def _show(comparison: Comparison, rows: list[Row]) -> None:
+    """The table: models, the best first."""
+    from rich.table import Table
+
+    short = comparison.monitor.removeprefix("val/")
+    table = Table(title=cell("on validation; the best settings of each model"), title_justify="left")
+    for column in ("model", PERCENT.get(short, short), "runs", "seconds", "GiB", "settings"):
+        table.add_column(column, justify="left" if column in ("model", "settings") else "right")
+    for row in rows:
+        score = "" if row.score is None else spread(short, row.score, row.deviation)
+        said = row.note if row.score is None else _settings(row)
+        table.add_row(*map(cell, [row.model, score, row.tried, f"{row.seconds:.0f}", f"{row.gib:.1f}", said]))
+    console().print(table)
+
+
+def _settings(row: Row) -> str:
+    changed = row.trials[0].settings
+    words = [f"{name.rpartition('.')[2]} {word_of(value)}" for name, value in changed.items()]
+    return ", ".join(words + ([row.note] if row.note else [])) or "its own"
+
+
+def _test(comparison: Comparison, row: Row) -> dict[str, float]:
+    """The winner's test metrics; the split is looked at once."""
+    from graphzoo.search.compare import command_of
+
+    place = comparison.folder / "test"
+    if not (place / "results.json").is_file():
+        if command_of(row.model, [])[0] == "validate":
+            words = ["test", *command_of(row.model, comparison.data)[1:]]
+        else:
+            words = ["test", "--ckpt_path", str(comparison.place(row.trials[0]))]
+        tell(f"testing {row.model}\n")
+        run_here([*words, "--run_dir", str(place), "--quiet"])
+    path = place / "results.json"
+    return dict(read_json(path)["metrics"]) if path.is_file() else {}
+
+
+def _finish(
+    comparison: Comparison, rows: list[Row], told: str, facts: list[Fact], tested: dict[str, float]
+) -> dict[str, Any]:
+    """Say what to do, and write the table, the picture and what was found."""
+    from graphzoo.search.compare import TRANSFORMERS, command_of, draw
+    from graphzoo.search.facts import sentence
+
+    found = [
+        {
+            "model": row.model, "score": row.score, "deviation": row.deviation, "margin": row.margin,
+            "runs": row.tried, "seconds": row.seconds, "gib": row.gib, "note": row.note,
+            "settings": row.trials[0].settings if row.trials else {},
+        }
+        for row in rows
+    ]  # fmt: skip
+    advice = sentence([row for row in found if row["score"] is not None], told, TRANSFORMERS)
+    say(f"{advice}\n")
+    winner = rows[0]
+    has_run = command_of(winner.model, [])[0] == "fit"
+    run = str(comparison.place(winner.trials[0])) if has_run else winner.model
+    if tested:
+        short = comparison.monitor.removeprefix("val/")
+        figures = [f"{PERCENT.get(name, name)} {spread(name, tested[f'test/{name}'], None)}"
+                   for name in (short,) if f"test/{name}" in tested]  # fmt: skip
+        say(f"{winner.model} on the test split: {', '.join(figures)}\n")
+    if has_run or not winner.model.startswith("heuristic."):
+        say(f"graphzoo predict --ckpt_path {run} --help\n")
+    described = {
+        "data": comparison.data, "monitor": comparison.monitor, "facts": dict(facts), "advice": advice,
+        "winner": run, "test": tested, "models": found,
+    }  # fmt: skip
+    write_text_atomically(comparison.folder / "compare.json", json.dumps(described, indent=1) + "\n")
+    draw(comparison, comparison.folder / "compare.png")
+    return described

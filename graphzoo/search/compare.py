@@ -1,0 +1,389 @@
+"""Which model for a graph: the zoo's models and the baselines in turn, within a budget of minutes.
+
+First every model with its own settings, easy ones first. Then other settings of the best few, drawn at
+random. Then more seeds of what is best. Validation decides; the test split is looked at once, for the winner.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from graphzoo.catalog.presets import find_preset, list_presets
+from graphzoo.catalog.settings import word_of
+from graphzoo.errors import UsageError
+from graphzoo.runs.curves import read_rows
+from graphzoo.runs.published import mean_and_deviation
+from graphzoo.search.space import Choice, Space, read_space
+from graphzoo.system.files import write_text_atomically
+from graphzoo.system.json_file import read_json
+from graphzoo.system.regular_files import read_regular_text
+
+__all__ = ["MODELS", "TRANSFORMERS", "Comparison", "Row", "Trial"]
+
+MODELS = {
+    "node-classification": (
+        "mlp", "sgc", "gcn", "sage", "gat", "galit", "sgformer", "nodeformer", "polynormer",
+    ),
+    "link-prediction": (
+        "heuristic.cn", "heuristic.aa", "heuristic.ra", "heuristic.katz", "gcn", "sage", "pencil",
+        "knowformer",
+    ),
+    "kg-completion": ("knowformer-any", "knowformer-any, fine-tuned", "knowformer"),
+}  # fmt: skip
+"""What is compared on each task, easy ones first."""
+TRANSFORMERS = (
+    "galit", "nodeformer", "sgformer", "polynormer", "pencil", "knowformer", "knowformer-any",
+    "knowformer-any, fine-tuned",
+)  # fmt: skip
+_FIRST, _SEARCHED = 0.6, 0.8  # shares of the budget until which models are begun, and settings drawn
+_LEAST, _PATIENCE = 15.0, 60.0  # seconds that are worth a run; seconds past its share before it is ended
+_FINALISTS, _SEEDS, _CHANGED = (
+    3,
+    3,
+    3,
+)  # models that go on; seeds of the last two; settings that a draw changes
+_PEAK_UNITS = 2**30 if sys.platform == "darwin" else 2**20  # of `ru_maxrss` in a GiB
+_RATES = Choice((0.0003, 0.001, 0.003, 0.01))  # where a model has no space of its own
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run of a comparison.
+
+    Args:
+        model: Name of the model, as in `MODELS`.
+        seed: Of the run.
+        settings: Options with the values that differ from the model's own.
+        metrics: Validation metrics at the best epoch.
+        seconds: Wall time.
+        gib: Peak memory of its process.
+        note: Why there is no score, or what is to be known of it.
+    """
+
+    model: str
+    seed: int = 0
+    settings: dict[str, Any] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
+    gib: float = 0.0
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A model of the table: its best settings.
+
+    Args:
+        model: Its name.
+        score: Mean of the watched metric on validation over `trials`; None without any score.
+        deviation: Over seeds, with more than one.
+        margin: `deviation`, or the error of a mean over as many validation samples.
+        trials: Runs of these settings.
+        tried: Runs of the model all in all.
+        seconds: Of the longest of `trials`.
+        gib: Peak memory.
+        note: Why there is no score.
+    """
+
+    model: str
+    score: float | None
+    deviation: float | None
+    margin: float
+    trials: tuple[Trial, ...]
+    tried: int
+    seconds: float
+    gib: float
+    note: str
+
+
+class Comparison:
+    """A comparison in a folder, which goes on where it was stopped.
+
+    Args:
+        folder: Holds `trials.jsonl` and a run directory per trial.
+        data: Options of `graphzoo fit` that name the data, and what else all runs share.
+        models: What is compared.
+        monitor: The validation metric, `val/...`.
+        mode: "max" or "min" of it.
+        num_valid: Validation samples.
+        in_process: Run in this process: starts faster, memory is that of all runs.
+    """
+
+    def __init__(
+        self, folder: Path, data: Sequence[str], models: Sequence[str], *, monitor: str, mode: str,
+        num_valid: int, in_process: bool = False,
+    ) -> None:  # fmt: skip
+        self.folder, self.data, self.models = folder, [*data], models
+        self.monitor, self.mode, self.num_valid = monitor, mode, num_valid
+        self._in_process = in_process
+        self.trials = _earlier(folder / "trials.jsonl")
+
+    @property
+    def seconds(self) -> float:
+        """What the trials have taken."""
+        return sum(trial.seconds for trial in self.trials)
+
+    def work(self, budget: float, tell: Callable[[str, float], None]) -> int:
+        """Run trials until the budget is spent.
+
+        Args:
+            budget: Seconds of all trials together, those of earlier calls included.
+            tell: Is told what begins, and the seconds that are left.
+
+        Returns:
+            0, or the exit status of a trial that somebody stopped.
+        """
+        for model, seed, settings, share in self._plan(budget):
+            tell(f"{model}" + (f", seed {seed}" if seed else "") + (", other settings" if settings else ""),
+                 budget - self.seconds)  # fmt: skip
+            trial, status = self._run(model, seed, settings, share)
+            if status > 128 and not trial.note.startswith("its share"):
+                return status
+            self.trials.append(trial)
+            lines = "".join(json.dumps(asdict(each)) + "\n" for each in self.trials)
+            write_text_atomically(self.folder / "trials.jsonl", lines)
+        return 0
+
+    def rows(self) -> list[Row]:
+        """The models, the best first; those without a score last."""
+        sign = -1 if self.mode == "max" else 1
+        rows = [self._row(model) for model in self.models]
+        return sorted(rows, key=lambda row: (row.score is None, sign * (row.score or 0.0)))
+
+    def place(self, trial: Trial) -> Path:
+        """The run directory of a trial."""
+        return self.folder / "runs" / f"{self.trials.index(trial):03d}-{_slug(trial.model)}"
+
+    def _plan(self, budget: float) -> Iterator[tuple[str, int, dict[str, Any], float]]:
+        """Model, seed, settings and seconds of each next trial, which depends on those before."""
+        least = min(_LEAST, budget / (2 * len(self.models)))
+        for number, model in enumerate(self.models):
+            if any(trial.model == model for trial in self.trials):
+                continue
+            if self.seconds > budget - least:
+                return
+            left = _FIRST * budget - self.seconds
+            yield model, 0, {}, max(least, left / (len(self.models) - number))
+        for model in self._searched(_SEARCHED * budget):
+            drawn = self._draw(model)
+            if drawn:
+                yield model, 0, drawn, _SEARCHED * budget - self.seconds
+        for seed in range(1, _SEEDS):
+            for row in [row for row in self.rows() if row.score is not None][:2]:
+                best, left = row.trials[0], budget - self.seconds
+                done = {trial.seed for trial in row.trials}
+                if seed not in done and row.seconds and left > 1.2 * row.seconds:
+                    yield best.model, seed, best.settings, left
+
+    def _searched(self, until: float) -> Iterator[str]:
+        """Models whose settings are drawn, the best few in turn, as long as there is time for one more."""
+        turn = 0
+        while True:
+            rows = [row for row in self.rows() if row.score is not None and _can_be_searched(row.model)]
+            fit = [row for row in rows[:_FINALISTS] if row.seconds * 1.2 < until - self.seconds]
+            if not fit:
+                return
+            yield fit[turn % len(fit)].model
+            turn += 1
+            if turn > 20 * _FINALISTS:  # settings run out before the time does
+                return
+
+    def _draw(self, model: str) -> dict[str, Any]:
+        """Some settings of the model's best trial changed; empty where all that were drawn are known."""
+        number = sum(trial.model == model for trial in self.trials)
+        draw = random.Random(f"{model} {number}")
+        choices = _space(model).choices
+        best = self._row(model).trials[0].settings
+        known = [trial.settings for trial in self.trials if trial.model == model]
+        for _ in range(20):
+            names = draw.sample(sorted(choices), min(_CHANGED, len(choices)))
+            drawn = {**best, **{name: _value(draw, choices[name]) for name in names}}
+            if drawn not in known:
+                return drawn
+        return {}
+
+    def _row(self, model: str) -> Row:
+        trials = [trial for trial in self.trials if trial.model == model]
+        judged = [trial for trial in trials if self.monitor in trial.metrics]
+        gib = max((trial.gib for trial in trials), default=0.0)
+        if not judged:
+            note = trials[-1].note if trials else "not tried: no time was left"
+            return Row(model, None, None, 0.0, (), len(trials), sum(t.seconds for t in trials), gib, note)
+        sign = 1 if self.mode == "max" else -1
+        # by the first seed, which all settings have: a mean of several is compared with others' luck
+        first = max((t for t in judged if t.seed == 0), key=lambda t: sign * t.metrics[self.monitor])
+        same = tuple(t for t in judged if t.settings == first.settings)
+        mean, deviation = mean_and_deviation([t.metrics[self.monitor] for t in same])
+        margin = deviation if deviation is not None else self._error(mean)
+        seconds = max(t.seconds for t in same)
+        return Row(model, mean, deviation, margin, same, len(trials), seconds, gib, first.note)
+
+    def _error(self, mean: float) -> float:
+        """Standard error of a mean of figures between 0 and 1 over the validation samples."""
+        return float((max(0.0, mean * (1 - mean)) / max(1, self.num_valid)) ** 0.5)
+
+    def _run(self, model: str, seed: int, settings: dict[str, Any], share: float) -> tuple[Trial, int]:
+        folder = self.folder / "runs" / f"{len(self.trials):03d}-{_slug(model)}"
+        shutil.rmtree(folder, ignore_errors=True)  # of a trial that was stopped
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        words = command_of(model, self.data)
+        if words[0] == "fit":
+            words += ["--no-test", f"--trainer.max_time={_clock(share)}", f"--seed={seed}"]
+            words += [f"--{name}={word_of(value)}" for name, value in settings.items()]
+        words += ["--run_dir", str(folder), "--trainer.enable_progress_bar=false", "--logger=csv"]
+        began, log = time.monotonic(), folder.with_suffix(".log")
+        status, gib = (_here if self._in_process else _apart)(words, log, share + _PATIENCE)
+        seconds = time.monotonic() - began
+        metrics, note = self._read(folder, log, status)
+        if seconds > share + _PATIENCE and status:
+            metrics, note = {}, f"its share, {share:.0f} s, was over before its first validation"
+        elif words[0] == "fit" and metrics and seconds > 0.95 * share:
+            note = f"stopped after its share of {share:.0f} s"
+        return Trial(model, seed, settings, metrics, round(seconds, 1), round(gib, 2), note), status
+
+    def _read(self, folder: Path, log: Path, status: int) -> tuple[dict[str, float], str]:
+        """Validation metrics of a run at its best epoch, or why there are none."""
+        if status:
+            text = read_regular_text(log, errors="replace")
+            lines = [line.strip() for line in text.splitlines() if line.strip()]
+            told = [line for line in lines if line.startswith("graphzoo: ")]
+            said = (told or lines or ["it said nothing"])[-1].removeprefix("graphzoo: ")
+            return {}, "out of memory" if status == 137 else said
+        results = folder / "results.json"  # of a model that is not trained
+        if results.is_file():
+            found = [read_json(results)["metrics"]]
+        else:
+            found = [values for _, _, values in read_rows(folder / "metrics.csv")]
+        sign = 1 if self.mode == "max" else -1
+        judged = [values for values in found if math.isfinite(values.get(self.monitor, math.nan))]
+        if not judged:
+            return {}, "no validation took place"
+        best = max(judged, key=lambda values: sign * values[self.monitor])
+        return {name: value for name, value in best.items() if name.startswith("val/")}, ""
+
+
+def _earlier(path: Path) -> list[Trial]:
+    """The trials of earlier calls."""
+    if not path.exists():
+        return []
+    trials = []
+    for number, line in enumerate(read_regular_text(path).splitlines(), start=1):
+        try:
+            trials.append(Trial(**json.loads(line)))
+        except (ValueError, TypeError) as error:
+            raise UsageError(
+                f"{path}, line {number}, is damaged ({error})\nGive another folder with --out DIR"
+            ) from error
+    return trials
+
+
+def command_of(model: str, data: Sequence[str]) -> list[str]:
+    """The words of `graphzoo` that train or evaluate a model on the data."""
+    name, _, how = model.partition(", ")
+    if name == "knowformer-any":
+        return ["fit" if how else "validate", "--ckpt_path", name, *data]
+    return ["validate" if name.startswith("heuristic.") else "fit", "--model", name, *data]
+
+
+def _slug(model: str) -> str:
+    return model.replace(", ", "-").replace(".", "-")
+
+
+def _clock(seconds: float) -> str:
+    """Days, hours, minutes and seconds, as Lightning reads them."""
+    minutes, rest = divmod(max(1, int(seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours // 24:02d}:{hours % 24:02d}:{minutes:02d}:{rest:02d}"
+
+
+def _apart(words: list[str], log: Path, limit: float) -> tuple[int, float]:
+    """Exit status and peak GiB of a run in a process of its own."""
+    with log.open("w", encoding="utf-8") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "graphzoo.cli", *words], stdout=file, stderr=subprocess.STDOUT
+        )
+        began, is_told, pid = time.monotonic(), False, 0
+        while not pid:  # not Popen.wait, which does not say what memory the process took
+            pid, ended, usage = os.wait4(process.pid, os.WNOHANG)
+            if not pid:
+                time.sleep(0.05)
+            if not is_told and time.monotonic() - began > limit:
+                process.terminate()
+                is_told = True
+        process.returncode = status = os.waitstatus_to_exitcode(ended)
+    return (128 - status if status < 0 else status), usage.ru_maxrss / _PEAK_UNITS
+
+
+def _here(words: list[str], log: Path, limit: float) -> tuple[int, float]:
+    """The same in this process, whose peak is that of all runs."""
+    import resource
+
+    from graphzoo.training.start import run_here
+
+    with log.open("w", encoding="utf-8") as file, redirect_stdout(file), redirect_stderr(file):
+        status = run_here(words)
+    return status, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _PEAK_UNITS
+
+
+def _can_be_searched(model: str) -> bool:
+    return command_of(model, [])[0] == "fit"
+
+
+def _space(model: str) -> Space:
+    """What may be chosen for a model: its search space, or its learning rate."""
+    if any(preset.name == model for preset in list_presets("search")):
+        return read_space(find_preset("search", model).path)
+    return Space(Path("learning rates"), {"model.lr": _RATES})
+
+
+def _value(draw: random.Random, choice: Any) -> Any:
+    if isinstance(choice, Choice):
+        return draw.choice(choice.values)
+    if choice.whole:
+        return draw.randrange(int(choice.low), int(choice.high) + 1, int(choice.step or 1))
+    if choice.log:
+        return float(choice.low * (choice.high / choice.low) ** draw.random())
+    return draw.uniform(choice.low, choice.high)
+
+
+def draw(comparison: Comparison, path: Path) -> None:
+    """A picture: the score of every trial against its seconds, the best of each model named.
+
+    Args:
+        comparison: With trials.
+        path: A PNG file.
+    """
+    from graphzoo.report.style import FAINT, color, drawing, new_figure, save_figure
+
+    rows = [row for row in comparison.rows() if row.score is not None]
+    with drawing():
+        figure = new_figure(3.0, width=5.0)
+        axes = figure.add_subplot()
+        for number, row in enumerate(rows):
+            others = [
+                t for t in comparison.trials if t.model == row.model and comparison.monitor in t.metrics
+            ]
+            axes.scatter(
+                [t.seconds for t in others], [t.metrics[comparison.monitor] for t in others], s=9, color=FAINT
+            )
+            axes.errorbar(
+                [row.seconds], [row.score or 0.0], [row.deviation or 0.0], fmt="o", color=color(number)
+            )
+            axes.annotate(row.model, (row.seconds, row.score or 0.0), (5, 3), textcoords="offset points")
+        axes.set_xlim(left=0)
+        axes.set_xlabel("seconds of a run")
+        axes.set_ylabel(comparison.monitor.removeprefix("val/") + " on validation")
+        axes.grid(axis="y")
+        save_figure(figure, path)

@@ -1,0 +1,120 @@
+"""What of a graph explains which model does well on it, measured on training and validation data alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+__all__ = ["Fact", "facts_of", "sentence"]
+
+Fact = tuple[str, str]
+"""Its name and its value, for a table."""
+_ASKED, _NEAR = 200, 300  # validation triples, and entities of a neighbourhood
+
+
+def facts_of(datamodule: Any) -> tuple[list[Fact], str]:
+    """Facts of a graph, and what they say of it in words; empty where they say nothing.
+
+    Args:
+        datamodule: Of one of the three kinds, set up.
+    """
+    own = {"nodes": _nodes, "links": _links, "kg": _triples}
+    return own[datamodule.kind.own](datamodule)
+
+
+def _nodes(datamodule: Any) -> tuple[list[Fact], str]:
+    graph = datamodule.graph
+    count, edges = graph.num_nodes, graph.edge_index.shape[1]
+    facts = [("nodes", f"{count:,}"), ("edges a node", f"{edges / count:.1f}"),
+             ("features", f"{graph.x.shape[1]:,}"), ("classes", f"{graph.num_classes}")]  # fmt: skip
+    if graph.y.dim() == 2:
+        return facts, ""
+    known = torch.full((count,), -1)
+    for part in ("train", "valid"):  # the test labels are nobody's business before the end
+        nodes = getattr(datamodule.split, part)
+        known[nodes] = graph.y[nodes]
+    ends = known[graph.edge_index]
+    ends = ends[:, (ends >= 0).all(0)]
+    shares = torch.bincount(known[known >= 0]).double()
+    largest, by_chance = float(shares.max() / shares.sum()), float((shares / shares.sum()).square().sum())
+    facts.append(("largest class", f"{100 * largest:.0f} %"))
+    if not ends.shape[1]:
+        return facts, ""
+    same = float((ends[0] == ends[1]).double().mean())
+    facts.append(("edges inside a class", f"{100 * same:.0f} % ({100 * by_chance:.0f} % by chance)"))
+    told = f"{100 * same:.0f} % of the edges join nodes of one class, {100 * by_chance:.0f} % would by chance"
+    informative = same > by_chance + 0.2 * (1 - by_chance)
+    return facts, f"{told}: labels of neighbours say {'much' if informative else 'little'}"
+
+
+def _links(datamodule: Any) -> tuple[list[Fact], str]:
+    graph = datamodule.graph
+    facts = [("nodes", f"{graph.num_nodes:,}"), ("training links", f"{len(graph.train):,}"),
+             ("links a node", f"{2 * len(graph.train) / graph.num_nodes:.1f}"),
+             ("features", f"{graph.x.shape[1]:,}" if graph.x is not None else "none")]  # fmt: skip
+    neighbours: dict[int, set[int]] = {}
+    for u, v in graph.train.tolist():
+        neighbours.setdefault(u, set()).add(v)
+        neighbours.setdefault(v, set()).add(u)
+    asked = graph.valid.positive[:1000].tolist()
+    if not asked:
+        return facts, ""
+    shared = sum(bool(neighbours.get(u, set()) & neighbours.get(v, set())) for u, v in asked) / len(asked)
+    facts.append(("validation links with a common neighbour", f"{100 * shared:.0f} %"))
+    told = f"{100 * shared:.0f} % of the links join nodes with a common neighbour: counting them says "
+    return facts, told + ("little" if shared < 0.3 else "much")
+
+
+def _triples(datamodule: Any) -> tuple[list[Fact], str]:
+    from graphzoo.sampling import NeighbourhoodSampler
+
+    graph = datamodule.knowledge_graph
+    facts = [("entities", f"{graph.num_entities:,}"), ("relations", f"{graph.num_relations:,}"),
+             ("facts", f"{len(graph.train):,}"),
+             ("facts an entity", f"{len(graph.train) / graph.num_entities:.1f}")]  # fmt: skip
+    asked = graph.valid[:_ASKED]
+    if not len(asked) or graph.num_entities <= _NEAR:
+        return facts, ""
+    sampler = NeighbourhoodSampler(datamodule.graph("train"), _NEAR)
+    _, levels = sampler.with_levels(asked[:, 0], asked[:, 1])
+    inside = float((levels.gather(1, asked[:, 2:]) == 0).double().mean())
+    facts.append((f"answers among the {_NEAR} entities near the head", f"{100 * inside:.0f} %"))
+    return facts, f"{100 * inside:.0f} % of the answers are among the {_NEAR} entities nearest to the head"
+
+
+def sentence(rows: Sequence[dict[str, Any]], told: str, transformers: Sequence[str]) -> str:
+    """Advice in words: who leads, by how much, whether that is more than chance, and why.
+
+    Args:
+        rows: Models with a score, the best first: `model`, `score`, `margin` (one standard deviation, or
+            error, of the score), `seconds`.
+        told: What the facts say of the graph.
+        transformers: Models that are graph transformers.
+    """
+    first, *others = rows
+    said = [f"Take {first['model']}."]
+    if others:
+        margin = max(first["margin"], others[0]["margin"])
+        lead = abs(first["score"] - others[0]["score"])
+        if lead > margin:
+            ahead = f"it leads {others[0]['model']} by {lead:.3f}, more than chance ({margin:.3f})"
+            said = [f"Take {first['model']}: {ahead}."]
+        else:
+            tied = [row for row in others if abs(first["score"] - row["score"]) <= margin]
+            names = [row["model"] for row in tied]
+            listed = " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+            are = "is" if len(names) == 1 else "are"
+            said = [f"{first['model']} leads, but {listed} {are} within chance ({margin:.3f})."]
+            fast = min([first, *tied], key=lambda row: row["seconds"])
+            if fast is not first:
+                said.append(f"{fast['model']} is the fastest of them ({fast['seconds']:.0f} s).")
+    if told:
+        said.append(told[0].upper() + told[1:] + ".")
+    best = next((row for row in rows if row["model"] in transformers), None)
+    if best is not None and best is not first:
+        behind = abs(first["score"] - best["score"])
+        if behind > max(first["margin"], best["margin"]):
+            said.append(f"No graph transformer pays here: the best, {best['model']}, is {behind:.3f} behind.")
+    return " ".join(said)

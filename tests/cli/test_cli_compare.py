@@ -1,0 +1,151 @@
+"""`graphzoo compare`: which model for a graph, found on validation."""
+
+import json
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import graphzoo
+from graphzoo.errors import UsageError
+from graphzoo.search import compare as module
+
+SHORT = ["--in-process", "--trainer.max_epochs=2", "--trainer.accelerator=cpu"]
+
+
+@pytest.fixture
+def nodes(workplace):
+    """A ring of two classes that the first feature tells apart."""
+    generator = np.random.default_rng(0)
+    y = np.arange(40) // 20
+    x = generator.normal(size=(40, 3)).astype("float32")
+    x[:, 0] += 3 * y
+    ring = np.stack([np.arange(40), np.roll(np.arange(40), 1)])
+    np.savez(workplace / "ring.npz", x=x, edge_index=ring, y=y)
+    return ["--data", "nodes", "--data.path", "ring.npz"]
+
+
+def trials(folder):
+    return [json.loads(line) for line in Path(folder, "trials.jsonl").read_text().splitlines()]
+
+
+def test_models_are_compared_and_the_winner_answers(cli, nodes):
+    done = cli("compare", *nodes, "--models", "mlp,galit", "--minutes", 0.5, *SHORT, "--out", "found")
+    assert done.status == 0, done.err
+    found = json.loads(Path("found/compare.json").read_text())
+    assert [row["model"] for row in found["models"]] == ["mlp", "galit"] or found["models"][0][
+        "model"
+    ] == "galit"
+    best = found["models"][0]
+    assert best["score"] >= found["models"][1]["score"] and best["runs"] > 1, "settings or seeds are tried"
+    assert {trial["seed"] for trial in trials("found")} == {0, 1, 2} and best["deviation"] is not None
+    assert "edges inside a class 96 %" in done.out and found["advice"] in done.out.replace("\n", " ")
+    assert "test/acc" in found["test"] and Path("found/compare.png").stat().st_size > 5000
+    assert cli("predict", "--ckpt_path", found["winner"], "--out", "labels.csv").status == 0
+    validated = [Path(found["winner"], "metrics.csv").read_text().splitlines()[0]]
+    assert "test/acc" not in validated[0], "the test split is looked at for the winner alone"
+
+
+def test_a_comparison_goes_on_where_it_was_stopped(cli, nodes, monkeypatch):
+    run, calls = module._here, []
+
+    def stopped(words, log, limit):
+        calls.append(words)
+        if len(calls) == 2:
+            log.write_text("")
+            return 143, 0.0
+        return run(words, log, limit)
+
+    monkeypatch.setattr(module, "_here", stopped)
+    words = [
+        "compare",
+        *nodes,
+        "--models",
+        "mlp,gcn",
+        "--minutes",
+        0.2,
+        *SHORT,
+        "--no-test",
+        "--out",
+        "found",
+    ]
+    first = cli(*words)
+    assert first.status == 143 and "Run the same command to continue" in first.err
+    assert [trial["model"] for trial in trials("found")] == ["mlp"]
+    assert cli(*words).status == 0
+    assert [trial["model"] for trial in trials("found")][:2] == ["mlp", "gcn"], "mlp was not run again"
+    refused = cli(*[word if word != "mlp,gcn" else "mlp" for word in words])
+    assert refused.status == 2 and "holds trials with other models" in refused.err
+
+
+def test_a_model_that_fails_is_a_line_of_the_table(cli, nodes, monkeypatch):
+    run = module._here
+
+    def broken(words, log, limit):
+        if "gcn" in words:
+            log.write_text("graphzoo: it cannot be\n")
+            return 1, 0.0
+        return run(words, log, limit)
+
+    monkeypatch.setattr(module, "_here", broken)
+    words = ["--models", "mlp,gcn", "--minutes", 0.2, *SHORT, "--no-test", "--out", "found"]
+    assert cli("compare", *nodes, *words).status == 0
+    last = json.loads(Path("found/compare.json").read_text())["models"][-1]
+    assert last["model"] == "gcn" and last["score"] is None and last["note"] == "it cannot be"
+
+
+def test_what_does_not_fit_into_the_time_is_said(cli, nodes, monkeypatch):
+    clock = count(step=100)
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
+    words = ["--models", "mlp,gcn", "--minutes", 1.5, *SHORT, "--no-test", "--out", "found"]
+    assert cli("compare", *nodes, *words).status == 0
+    rows = json.loads(Path("found/compare.json").read_text())["models"]
+    assert [row["note"] for row in rows] == ["stopped after its share of 27 s", "not tried: no time was left"]
+
+
+def test_triples_are_answered_with_the_weights_of_the_package_too(cli, tiny_kg):
+    words = [
+        "--data",
+        "kg",
+        "--data.path",
+        str(tiny_kg),
+        "--models",
+        "knowformer-any;knowformer",
+        "--minutes",
+        0.3,
+    ]
+    done = cli("compare", *words, *SHORT, "--out", "found")
+    assert done.status == 0, done.err
+    found = json.loads(Path("found/compare.json").read_text())
+    assert {row["model"] for row in found["models"]} == {"knowformer-any", "knowformer"}
+    assert all(0 < row["score"] < 1 for row in found["models"]) and 0 < found["test"]["test/mrr"] < 1
+
+
+def test_from_python_it_is_a_table(nodes, workplace):
+    table = graphzoo.compare(
+        "nodes", path="ring.npz", minutes=0.2, models=["mlp"], out="found", options=[*SHORT, "--no-test"]
+    )
+    assert list(table["model"]) == ["mlp"] and table.attrs["advice"].startswith("Take mlp.")
+    with pytest.raises(UsageError, match="no model 'mlq'"):
+        graphzoo.compare("nodes", path="ring.npz", models=["mlq"])
+
+
+def test_wrong_command_lines_are_refused(cli, nodes):
+    assert "no model 'galid'" in cli("compare", *nodes, "--models", "galid").err
+    assert "--data" in cli("compare").err
+    Path("mine").mkdir()
+    Path("mine/thesis.txt").write_text("words")
+    refused = cli("compare", *nodes, "--out", "mine")
+    assert refused.status == 2 and "mine holds other files" in refused.err
+    assert "is no data to compare models on" in cli("compare", "--data", "citeseer-heuristics").err
+
+
+def test_a_damaged_list_of_trials_is_named(cli, nodes):
+    words = ["compare", *nodes, "--models", "mlp", "--minutes", 0.1, *SHORT, "--no-test", "--out", "found"]
+    assert cli(*words).status == 0
+    with Path("found/trials.jsonl").open("a") as file:
+        file.write('{"model": "gcn", "made": 1}\n')
+    refused = cli(*words)
+    assert refused.status == 2 and "trials.jsonl, line" in refused.err and "is damaged" in refused.err

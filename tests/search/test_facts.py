@@ -1,0 +1,70 @@
+"""What a graph's facts and a table of scores say in words."""
+
+import pytest
+import torch
+from helpers.link_graphs import make_link_graph
+
+from graphzoo.datamodules import KGDataModule, LinkDataModule, NodeDataModule
+from graphzoo.search.facts import facts_of, sentence
+
+
+def row(model, score, *, margin=0.01, seconds=10.0):
+    return {"model": model, "score": score, "margin": margin, "seconds": seconds}
+
+
+@pytest.mark.parametrize(
+    ("rows", "told", "expected"),
+    [
+        ([row("sage", 0.9), row("galit", 0.8)], "neighbours say little",
+         "Take sage: it leads galit by 0.100, more than chance (0.010). Neighbours say little. No graph "
+         "transformer pays here: the best, galit, is 0.100 behind."),
+        ([row("galit", 0.9, seconds=30.0), row("sage", 0.895), row("gcn", 0.893), row("mlp", 0.5)], "",
+         "galit leads, but sage and gcn are within chance (0.010). sage is the fastest of them (10 s)."),
+        ([row("sage", 0.9), row("galit", 0.88, margin=0.05)], "",
+         "sage leads, but galit is within chance (0.050)."),
+        ([row("galit", 0.9)], "", "Take galit."),
+        ([row("sage", 0.2), row("mlp", 0.3)], "",
+         "Take sage: it leads mlp by 0.100, more than chance (0.010)."),
+    ],
+)  # fmt: skip
+def test_advice_names_the_best_and_what_is_within_chance(rows, told, expected):
+    assert sentence(rows, told, ("galit", "nodeformer")) == expected
+
+
+@pytest.mark.parametrize(("same", "told"), [(True, ("100 %", "say much")), (False, ("0 %", "say little"))])
+def test_edges_inside_a_class_are_counted_without_the_test_labels(same, told):
+    count = 40
+    y = torch.arange(count) % 2
+    edges = torch.stack([torch.arange(count - 2), torch.arange(2, count)])
+    if not same:
+        edges[1] -= 1
+    masks = {
+        f"{part}_mask": torch.arange(count) % 4 == number for number, part in enumerate(("train", "val"))
+    }
+    masks["train_mask"] |= torch.arange(count) % 4 == 1
+    masks["val_mask"] = torch.arange(count) % 4 == 2
+    masks["test_mask"] = torch.arange(count) % 4 == 3
+    data = {"x": torch.ones(count, 3), "edge_index": edges, "y": y, **masks}
+    facts, words = {}, []
+    for wrong in (False, True):
+        if wrong:
+            data = {**data, "y": torch.where(masks["test_mask"], 1 - y, y)}
+        module = NodeDataModule.from_data(data)
+        module.setup()
+        found, said = facts_of(module)
+        facts[wrong] = dict(found)["edges inside a class"]
+        words.append(said)
+    assert words[0].startswith(told[0]) and words[0].endswith(told[1]) and facts[True] == facts[False], (
+        "labels of the test split are not read"
+    )
+
+
+def test_facts_of_links_and_triples():
+    links = LinkDataModule.from_edge_index(make_link_graph().train.t())
+    links.setup()
+    found, told = facts_of(links)
+    shared = dict(found)["validation links with a common neighbour"]
+    assert told.startswith(f"{shared} of the links join nodes with a common neighbour")
+    triples = KGDataModule("umls")
+    triples.setup()
+    assert dict(facts_of(triples)[0])["entities"] == "135"
