@@ -67,17 +67,7 @@ def clean_parser() -> Parser:
 
 
 def clean_main(argv: list[str]) -> int:
-    """List the cached files, ask, and remove them.
-
-    Args:
-        argv: See `clean_parser`.
-
-    Returns:
-        0, or 1 when a file could not be removed.
-
-    Raises:
-        UsageError: for a wrong command line.
-    """
+    """List the cached files, ask, and remove them; 1 when a file could not be removed."""
     wanted = clean_parser().read(argv)
     root = cache_root()
     files = _find(root, time.time() - _DAY * wanted.older_than)
@@ -138,11 +128,7 @@ def _agreed() -> bool:
 
 
 def _remove(file: _File) -> None:
-    """Remove a file that nobody is making.
-
-    Raises:
-        OSError: if its lock cannot be had, or it is not the file that was listed.
-    """
+    """Remove a file that nobody is making; an `OSError` if it is locked or not the one that was listed."""
     from filelock import FileLock, Timeout
 
     lock = file.path.with_name(f"{file.locked_as}.lock")

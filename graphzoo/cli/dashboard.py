@@ -32,17 +32,7 @@ def dashboard_parser() -> Parser:
 
 
 def dashboard_main(argv: Sequence[str]) -> int:
-    """Make the workspace.
-
-    Args:
-        argv: See `dashboard_parser`.
-
-    Returns:
-        0.
-
-    Raises:
-        UsageError: for wrong options, without wandb-workspaces, or where the server refuses.
-    """
+    """Make the workspace."""
     wanted = dashboard_parser().read(argv)
     task, out = wanted.task, wanted.out
     if out is not None and _refusing(out, out.exists):

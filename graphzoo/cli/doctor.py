@@ -51,17 +51,7 @@ def doctor_parser() -> Parser:
 
 
 def doctor_main(argv: list[str]) -> int:
-    """Print the report.
-
-    Args:
-        argv: See `doctor_parser`.
-
-    Returns:
-        0, or 1 when a required package is missing or a check of `--gpu` failed.
-
-    Raises:
-        UsageError: for anything else on the command line.
-    """
+    """Print the report; 1 when a required package is missing or a check of `--gpu` failed."""
     wanted = doctor_parser().read(argv)
     if wanted.gpu:
         from graphzoo.cli.doctor_gpu import check_gpus

@@ -38,19 +38,9 @@ _PATIENCE = 120.0  # seconds that a process may wait for one that failed
 
 
 def check_gpus(out: Path, device: str | None, versions: Mapping[str, str | None], *, quick: bool) -> int:
-    """Run every check, print a line each, and write all of them as JSON.
+    """Run every check, print a line each, and write all of them as JSON; 1 where a check failed.
 
-    Args:
-        out: A new file.
-        device: "cuda" or "cpu"; None for every GPU.
-        versions: Of packages, for the file.
-        quick: Small graphs instead of the sizes of FB15k-237 and WN18RR.
-
-    Returns:
-        0, or 1 where a check failed.
-
-    Raises:
-        UsageError: if there is no GPU, or `out` exists.
+    On every GPU unless `device` is "cuda" or "cpu"; `quick` takes smaller graphs than FB15k-237 and WN18RR.
     """
     if out.exists():
         raise UsageError(f"{out} exists, and nothing is overwritten\nGive a new file with --out FILE")

@@ -10,14 +10,7 @@ __all__ = ["fit_main", "test_main", "validate_main"]
 
 
 def fit_main(argv: list[str]) -> int:
-    """Train a model, then test its best checkpoint.
-
-    Args:
-        argv: Words after the command.
-
-    Returns:
-        The exit status.
-    """
+    """Train a model, then test its best checkpoint."""
     return _run("fit", argv)
 
 

@@ -125,8 +125,7 @@ def at_least(low: float, *, whole: bool = False) -> Callable[[str], float]:
 def pair_first(command: str, argv: Sequence[str]) -> Sequence[str]:
     """The words of a command that begin with a model and a data set, unless they ask for help.
 
-    Raises:
-        UsageError: if they do not: what follows an option of `graphzoo fit` might be taken for them.
+    Else they are refused: what follows an option of `graphzoo fit` might be taken for them.
     """
     names = [word for word in argv[:2] if not word.startswith("-")]
     if len(names) < 2 and not {"-h", "--help"} & {*argv}:
@@ -140,16 +139,7 @@ def lasting_words(words: Sequence[str]) -> list[str]:
 
 
 def refuse_options(rest: list[str], command: str, *, splits: bool) -> None:
-    """Refuse options that a command sets itself for each of its runs, and those that leave no results.
-
-    Args:
-        rest: Words of the command line.
-        command: "reproduce" or "search".
-        splits: Whether the command chooses the splits.
-
-    Raises:
-        UsageError: naming the option.
-    """
+    """Refuse options that reproduce or search sets itself for each run, and those that leave no results."""
     for token in rest:
         name, _, value = token.partition("=")
         if name in ("--seed", "--seed_everything", "--run_dir", "--ckpt_path", "--model", "--data"):
@@ -172,14 +162,7 @@ def refuse_options(rest: list[str], command: str, *, splits: bool) -> None:
 def check_splits(command: str, data: str, splits: str, options: list[str]) -> None:
     """Refuse splits that the data have not, before a run begins.
 
-    Args:
-        command: Of the runs, fit or test.
-        data: Name of a preset, or a class path, which only its own settings know.
-        splits: As typed.
-        options: Of all runs: the whole command line but for seed and split.
-
-    Raises:
-        UsageError: naming the data and how many splits they have.
+    The `options` are the whole command line but for seed and split: they tell what a class path means.
     """
     if not splits:
         return

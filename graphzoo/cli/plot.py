@@ -32,18 +32,7 @@ graphzoo plot RUN --fact "Virus" "causes" "Disease"        whom KnowFormer atten
 
 
 def plot_main(argv: Sequence[str]) -> int:
-    """Run `graphzoo plot`.
-
-    Args:
-        argv: See `plot_parser`.
-
-    Returns:
-        0; 1 where a damaged run was left out.
-
-    Raises:
-        UsageError: for wrong arguments, missing files, a single run that is damaged, and a file that would be
-            overwritten.
-    """
+    """Write the page or the pictures; 1 where a damaged run was left out."""
     arguments = plot_parser().read(argv)
     if arguments.fact and arguments.no_model:
         raise UsageError("--fact asks the model, which --no-model leaves out\nDrop one of the two")

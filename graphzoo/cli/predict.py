@@ -66,9 +66,6 @@ _NEEDED = {
 def predict_main(argv: Sequence[str]) -> int:
     """Run `graphzoo predict`.
 
-    Args:
-        argv: See `predict_parser`.
-
     Returns:
         0; 1 if scoring or writing failed; 2 for wrong arguments, files or names (nothing was computed then);
         130 after Ctrl-C. With `--debug` the error itself, unless that is

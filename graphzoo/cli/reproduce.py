@@ -83,12 +83,6 @@ def reproduce_main(argv: list[str]) -> int:
 
     A heuristic has nothing to fit and is tested, by default with one seed: nothing in it is drawn. A run with
     results.json is not run again; one that was interrupted resumes from its last checkpoint.
-
-    Args:
-        argv: See `reproduce_parser`.
-
-    Returns:
-        0, or the exit status of the run that failed.
     """
     wanted, rest = reproduce_parser().read_some(pair_first("reproduce", argv))
     if several_processes():
@@ -155,12 +149,7 @@ def _take_back(directory: Path, made: list[Path]) -> None:
 
 
 def _tell_left_out(folders: list[Path], runs: list[Run]) -> None:
-    """Name finished runs that the rows leave out: who asks for more seeds may miss them.
-
-    Args:
-        folders: Of the rows.
-        runs: What the rows average. Runs of the other kind, with or without splits, are not part of them.
-    """
+    """Name finished runs that the rows leave out: who asks for more seeds may miss them."""
     kind = "seed-*" if runs[0].split is None else "split-*"
     finished = {path.parent.name for folder in folders for path in folder.glob(f"{kind}/results.json")}
     if left_out := finished - {run.folder for run in runs}:
@@ -173,11 +162,7 @@ def _tell_left_out(folders: list[Path], runs: list[Run]) -> None:
 
 
 def _read_ablation(name: str, plan: Plan) -> tuple[str, list[_Variant]]:
-    """Title and rows of an ablation, by name or from a file.
-
-    Raises:
-        UsageError: for an unknown name, or a file that does not say rows, naming the row.
-    """
+    """Title and rows of an ablation, by name or from a file."""
     if name.endswith((".yaml", ".yml")):
         path = Path(name)
         if not path.is_file():

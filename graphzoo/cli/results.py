@@ -46,12 +46,7 @@ def results_parser() -> Parser:
 
 
 def results_main(argv: list[str]) -> int:
-    """Print rows that `graphzoo reproduce` made, and means of single runs, the paper's figures beside them.
-
-    Args:
-        argv: See `results_parser`. Folders hold `row.json` at any depth; single runs that belong to no row
-            are averaged over seeds and splits.
-    """
+    """Print rows that `graphzoo reproduce` made, and means of single runs, beside the paper's figures."""
     wanted = results_parser().read(argv)
     commands, form = wanted.commands, wanted.format
     damaged: list[UsageError] = []
@@ -135,11 +130,7 @@ def _kept(lines: Sequence[Sequence[str]]) -> list[int]:
 
 
 def to_markdown(lines: Sequence[Sequence[str]]) -> str:
-    """Lines of cells as a Markdown table; columns that are empty everywhere are left out.
-
-    Args:
-        lines: As `_COLUMNS` says.
-    """
+    """Lines of cells as a Markdown table; columns that are empty everywhere are left out."""
     kept = _kept(lines)
 
     def row(cells: Sequence[str]) -> str:

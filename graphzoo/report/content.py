@@ -56,12 +56,7 @@ class TableBlock:
 
 @dataclass(frozen=True)
 class Note:
-    """A paragraph.
-
-    Args:
-        text: Plain text.
-        warning: Whether it says that something is missing or went wrong.
-    """
+    """A paragraph of plain text; a `warning` says that something is missing or went wrong."""
 
     text: str
     warning: bool = False
@@ -69,12 +64,7 @@ class Note:
 
 @dataclass(frozen=True)
 class Code:
-    """Lines to be typed into a shell.
-
-    Args:
-        caption: What they do.
-        text: The lines.
-    """
+    """Lines to be typed into a shell, below a caption."""
 
     caption: str
     text: str
@@ -85,13 +75,7 @@ Block = Picture | TableBlock | Note | Code
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and what stands below it.
-
-    Args:
-        title: The heading.
-        blocks: In the order of the page; pictures in a row stand side by side where there is room.
-        level: 2 or 3, the heading's.
-    """
+    """A heading, of level 2 or 3, and what stands below it; pictures in a row stand side by side."""
 
     title: str
     blocks: Sequence[Block]

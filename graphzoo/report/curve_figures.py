@@ -49,12 +49,7 @@ class _Lines(NamedTuple):
 
 
 def curve_pictures(groups: Sequence[Group], *, speed: bool = False) -> list[Picture]:
-    """Pictures of what the runs logged: validation first, then the training.
-
-    Args:
-        groups: Settings; each has a colour.
-        speed: Whether times and memory are wanted, or everything else.
-    """
+    """Pictures of what the runs logged, validation first: times and memory if `speed`, or everything else."""
     metrics = {name: title for name, title in _metrics(groups).items() if _is_speed(name) == speed}
     return [
         picture
@@ -64,11 +59,7 @@ def curve_pictures(groups: Sequence[Group], *, speed: bool = False) -> list[Pict
 
 
 def curve_note(groups: Sequence[Group]) -> str:
-    """How the curves are to be read.
-
-    Args:
-        groups: Settings.
-    """
+    """How the curves are to be read."""
     notes = []
     if any(len(group.records) > 1 for group in groups):
         notes.append("Thin lines are runs, the thick one their mean.")
@@ -257,14 +248,7 @@ def _legend(figure: Figure, entries: Sequence[tuple[str, str]]) -> None:
 
 
 def depth_pictures(groups: Sequence[Group]) -> list[Picture]:
-    """Test metric against the number of layers, where settings differ in it (PENCIL's Fig. 5).
-
-    Args:
-        groups: Settings; those that differ in nothing but `num_layers` make a curve.
-
-    Returns:
-        A picture per metric that the settings are judged by; none without two settings on one curve.
-    """
+    """Test metrics over the number of layers, for settings that differ in nothing else (PENCIL's Fig. 5)."""
     metrics: dict[str, list[dict[int, Group]]] = {}
     for family in _depth_families(groups):
         metrics.setdefault(lead_metric(next(iter(family.values()))), []).append(family)
@@ -296,12 +280,7 @@ def depth_pictures(groups: Sequence[Group]) -> list[Picture]:
 
 
 def on_depth_curve(group: Group, groups: Sequence[Group]) -> bool:
-    """Whether a depth curve of these settings tells of this one.
-
-    Args:
-        group: One of them.
-        groups: All settings of the report.
-    """
+    """Whether a depth curve of these settings tells of this one."""
     key, depth = _without_depth(group)
     return depth is not None and any(
         (other_key, other is not None and other != depth) == (key, True)

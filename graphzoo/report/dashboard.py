@@ -175,17 +175,7 @@ def panels(task: str = "all") -> list[Panel]:
 
 
 def workspace(project: str, entity: str, *, task: str = "all", name: str = "graphzoo") -> Workspace:
-    """The workspace, not sent yet.
-
-    Args:
-        project: At Weights & Biases.
-        entity: User or team.
-        task: "all" or one of `KINDS`.
-        name: Of the workspace.
-
-    Raises:
-        UsageError: if wandb-workspaces is not installed.
-    """
+    """The workspace, not sent yet, of the panels of a task or of all."""
     try:
         import wandb_workspaces.workspaces as ws
     except ImportError as error:

@@ -33,12 +33,9 @@ _MOST_WRITTEN_CELLS, _MOST_NAMED, _MOST_COLOURS = 12, 40, 10
 
 
 def evaluation_blocks(tables: Sequence[Table], folder: Path, prefix: str) -> list[Block]:
-    """A picture for each table that is meant to be drawn, and its rows; pictures first.
+    """A picture for each table of an evaluation that is meant to be drawn, and its rows; pictures first.
 
-    Args:
-        tables: Of one evaluation.
-        folder: Where their CSV files lie, as the user named it.
-        prefix: Begins the pictures' names.
+    The `folder` holds the tables' CSV files; names of pictures begin with `prefix`.
     """
     pictures: list[Block] = []
     rows: list[Block] = []

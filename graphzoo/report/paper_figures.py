@@ -51,9 +51,6 @@ def paper_pictures(groups: Sequence[Group]) -> list[Picture]:
 
     One setting has a picture per unit with a row per metric; several have one per metric, with a row per
     setting in a panel per data set. Settings that no paper knows stand beside those on the same data.
-
-    Args:
-        groups: Settings; each has the colour of its curves.
     """
     finished = [(number, group) for number, group in enumerate(groups) if group.figures()]
     if len(groups) == 1:

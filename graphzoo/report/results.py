@@ -51,11 +51,7 @@ def headline(group: Group) -> str:
 
 
 def results_section(groups: Sequence[Group]) -> Section:
-    """Test figures of all settings, and of each run where a setting has several.
-
-    Args:
-        groups: The settings.
-    """
+    """Test figures of all settings, and of each run where a setting has several."""
     alone = len(groups) == 1
     finished = [group for group in groups if group.figures()]
     single = all(len(group.records) == 1 for group in groups)

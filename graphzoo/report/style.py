@@ -101,12 +101,7 @@ def drawing() -> Iterator[None]:
 
 
 def new_figure(height: float = 2.5, *, width: float = WIDTH) -> Figure:
-    """An empty figure, which no window and no global state knows.
-
-    Args:
-        height: Inches.
-        width: Inches.
-    """
+    """An empty figure, sizes in inches, which no window and no global state knows."""
     from matplotlib.figure import Figure as MatplotlibFigure
 
     return MatplotlibFigure(figsize=(width, height), layout="constrained")
@@ -120,9 +115,6 @@ def color(number: int) -> str:
 def colors_of(names: Sequence[str]) -> list[str]:
     """A colour for each of the series of one picture: those of `MEANING` have the same in all pictures.
 
-    Args:
-        names: Names of the series.
-
     >>> colors_of(["tail", "head"]) == colors_of(["head", "tail"])[::-1]
     True
     """
@@ -132,11 +124,7 @@ def colors_of(names: Sequence[str]) -> list[str]:
 
 
 def fitted(text: object, most: int = 46) -> str:
-    r"""A long name cut in its middle: settings of one model differ at the end.
-
-    Args:
-        text: The name.
-        most: Letters that fit beside a mark of the legend.
+    """A long name cut in its middle to `most` letters: settings of one model differ at the end.
 
     >>> fitted("pencil on cora, num_layers=2", 21)
     'pencil on …m_layers=2'
@@ -156,14 +144,7 @@ def printable(text: str) -> str:
 
 
 def short_name(text: object, most: int = 28) -> str:
-    r"""A name of the data that fits into a picture: on one line, without control characters.
-
-    Args:
-        text: The name.
-        most: Letters that fit.
-
-    Returns:
-        A dash for a name without a letter.
+    r"""A name of the data that fits into a picture: one line, no control characters, never empty.
 
     >>> short_name("heart\n attack", 8)
     'heart a…'
@@ -173,12 +154,7 @@ def short_name(text: object, most: int = 28) -> str:
 
 
 def plain_ticks(axes: Axes, which: str) -> None:
-    """Figures without powers of ten in mathematical writing, which is switched off.
-
-    Args:
-        axes: The axes.
-        which: "x" or "y".
-    """
+    """Figures without powers of ten in mathematical writing, which is switched off."""
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
     axis = axes.xaxis if which == "x" else axes.yaxis
@@ -187,12 +163,9 @@ def plain_ticks(axes: Axes, which: str) -> None:
 
 
 def inline_svg(figure: Figure, prefix: str, label: str) -> str:
-    """The figure as an `<svg>` element: colours are names of the page's, letters are text.
+    """The figure, drawn inside `drawing()`, as an `<svg>` element: colours are the page's, letters are text.
 
-    Args:
-        figure: Drawn inside `drawing()`, as this call is.
-        prefix: Begins every id, so that several pictures can stand on one page.
-        label: What the picture shows, read to those who cannot see it.
+    Every id begins with `prefix`; `label` is read to those who cannot see the picture.
     """
     text = io.StringIO()
     empty = {"Date": None, "Creator": None, "Format": None, "Type": None}
@@ -263,12 +236,7 @@ def _themed(style: str) -> str:
 
 
 def save_figure(figure: Figure, path: Path) -> None:
-    """Write a figure on white as PNG or SVG, in one piece.
-
-    Args:
-        figure: Drawn inside `drawing()`, as this call is.
-        path: The file; its ending is the format.
-    """
+    """Write a figure, drawn inside `drawing()`, on white, in one piece; the file's ending is the format."""
     partial = path.with_name(f".{path.name}.part")
     if path.suffix == ".svg":
         text = io.StringIO()

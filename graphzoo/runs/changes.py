@@ -61,13 +61,9 @@ _SECTIONS = ("model", "data", "trainer", "optimizer", "lr_scheduler")
 
 
 def changed_settings(record: Record) -> dict[str, tuple[Any, Any]]:
-    """Settings that differ from those of the run's presets, where they are silent from the classes' own.
+    """Setting -> (this run's value, the usual one), where the two differ; empty without config.yaml.
 
-    Args:
-        record: A run.
-
-    Returns:
-        Name -> (this run's value, the usual one). Empty for a run without config.yaml.
+    The usual values are those of the run's presets, where they are silent the classes' own.
     """
     changes = {
         name: value
@@ -120,10 +116,6 @@ def changed_protocol(record: Record, *, ablation: bool = False) -> str:
     """The settings of a run that are not its recipe's and make another protocol, in a few words.
 
     Reads the defaults of the run's classes, and imports torch for them.
-
-    Args:
-        record: A run; empty for one without config.yaml, and for a run of no recipe.
-        ablation: See `what_differs`.
     """
     if _recipe(record) is None:
         return ""
@@ -164,11 +156,7 @@ def _short(value: Any) -> str:
 
 
 def repeat_command(record: Record) -> str:
-    """A command line that trains the run again: names, seed and the settings that were changed.
-
-    Args:
-        record: A run of `graphzoo fit` or `graphzoo test`.
-    """
+    """A command line that trains the run again: names, seed and the settings that were changed."""
     words = ["graphzoo", str(record.result.get("command") or "fit")]
     words += ["--model", record.model, "--data", record.data, *_recipe_words(record)]
     if record.seed is not None:
@@ -183,9 +171,8 @@ def repeat_command(record: Record) -> str:
 def repeat_runs(records: Sequence[Record]) -> str:
     """A command line that makes several runs of one setting again, with their mean.
 
-    Args:
-        records: Runs that differ in seed and split alone. Of some that are not every seed on every split, and
-            of tests of given checkpoints, the command repeats the first.
+    They differ in seed and split alone. Of some that are not every seed on every split, and of tests of given
+    checkpoints, the command repeats the first.
     """
     first = records[0]
     seeds = sorted({record.seed for record in records if record.seed is not None})

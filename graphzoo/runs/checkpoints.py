@@ -30,12 +30,7 @@ RUNS = Path("runs")
 
 
 def find_runs(pattern: str = "*", root: Path = RUNS) -> list[Path]:
-    """Run directories that hold a checkpoint, the newest last.
-
-    Args:
-        pattern: What `<model>-<data>` has to match.
-        root: Folder of the runs.
-    """
+    """Run directories that hold a checkpoint, the newest last; `pattern` has to match `<model>-<data>`."""
     runs = {path.parent.parent for path in root.glob(f"{pattern}/*/checkpoints/*.ckpt")}
     return sorted(
         runs,
@@ -111,12 +106,7 @@ def is_whole(path: Path) -> bool:
 
 
 def is_whole_archive(file: BinaryIO, path: Path) -> bool:
-    """The same of a file that is open.
-
-    Raises:
-        OutOfMemoryError: if memory ran out.
-        OSError: if its device failed.
-    """
+    """The same of a file that is open; memory or a device that fails is told as that."""
     try:
         with zipfile.ZipFile(file) as archive:
             stored = all(member.compress_type == zipfile.ZIP_STORED for member in archive.infolist())

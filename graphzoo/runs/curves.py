@@ -50,14 +50,7 @@ class Curves:
 
 
 def read_curves(path: Path) -> Curves:
-    """The curves of a metrics.csv, see `read_rows`.
-
-    Args:
-        path: The file; if there is none, there are no curves.
-
-    Raises:
-        UsageError: naming the line that is damaged.
-    """
+    """The curves of a metrics.csv, see `read_rows`."""
     return _place(read_rows(path))
 
 
@@ -66,14 +59,7 @@ _MOST_BYTES = 1 << 30
 
 
 def read_rows(path: Path) -> list[Row]:
-    """Read metrics.csv; a last line that a killed process cut off is left out.
-
-    Args:
-        path: The file; if there is none, there are no rows.
-
-    Raises:
-        UsageError: naming the line that is damaged.
-    """
+    """The rows of metrics.csv, if there is one; a last line that a killed process cut off is left out."""
     if not path.is_file():
         return []
     try:
@@ -148,12 +134,7 @@ def mean_curve(curves: Sequence[Points]) -> Points:
 
 
 def thin(points: Points, most: int = _MOST_POINTS) -> Points:
-    """At most about `most` of the points: the lowest and the highest of each stretch, so that peaks stay.
-
-    Args:
-        points: (x, y), ascending in x.
-        most: How many are wanted.
-    """
+    """At most about `most` of the points: the lowest and the highest of each stretch, so that peaks stay."""
     if len(points) <= most:
         return points
     size = math.ceil(2 * len(points) / most)

@@ -273,9 +273,6 @@ def _not_there(path: Path) -> str:
 def read_record(run: Path) -> Record:
     """What a run directory holds.
 
-    Args:
-        run: The directory.
-
     Raises:
         UsageError: for a damaged results.json or config.yaml.
     """
@@ -310,14 +307,7 @@ def read_record(run: Path) -> Record:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """The settings of a run; empty where the file holds none.
-
-    Args:
-        path: Its config.yaml.
-
-    Raises:
-        UsageError: for a damaged file.
-    """
+    """The settings of a run's config.yaml; empty where the file holds none."""
     try:
         settings = read_settings(path)
     except UsageError as error:

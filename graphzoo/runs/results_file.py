@@ -51,11 +51,7 @@ _WATCHING = ("Checkpoint", "Monitor", "ProgressBar", "Summary", "PredictionWrite
 def shaping_callbacks(config: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The callbacks of a run on which its figures depend, such as averages of the weights.
 
-    Args:
-        config: The whole configuration as plain values.
-
-    Returns:
-        `class_path` and `init_args` of each, without arguments that are None.
+    Of each `class_path` and `init_args`, without arguments that are None.
     """
     given: Any = (config.get("trainer") or {}).get("callbacks") or []
     kept = []
@@ -82,11 +78,7 @@ def _without_none(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def config_hash(config: Mapping[str, Any]) -> str:
-    """Twelve hexadecimal digits that runs with the same settings share, whatever their seed and machine.
-
-    Args:
-        config: The whole configuration as plain values.
-    """
+    """Twelve hexadecimal digits that runs with the same settings share, whatever their seed and machine."""
     kept = {
         "model": _without(config.get("model"), {"seed"}),
         "data": _without(config.get("data"), _MACHINE),
@@ -123,22 +115,12 @@ def selection_of(result: Mapping[str, Any]) -> str | None:
 
 
 def write_results(path: Path, content: Mapping[str, Any]) -> None:
-    """Write results.json in one piece: a reader sees all of it or none.
-
-    Args:
-        path: The file.
-        content: Plain values; numbers keep their full precision.
-    """
+    """Write results.json in one piece, numbers in full precision: a reader sees all of it or none."""
     write_text_atomically(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
-    """Write dictionaries with the same keys as CSV.
-
-    Args:
-        path: The file.
-        rows: At least one.
-    """
+    """Write at least one dictionary, all with the same keys, as CSV."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(dict.fromkeys(key for row in rows for key in row)))
         writer.writeheader()

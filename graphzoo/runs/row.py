@@ -23,14 +23,7 @@ def main_metric(row: Mapping[str, Any]) -> str:
 
 
 def read_row(path: Path) -> dict[str, Any]:
-    """What `write_row` wrote.
-
-    Args:
-        path: A `row.json`.
-
-    Raises:
-        UsageError: if it is none.
-    """
+    """What `write_row` wrote."""
     try:
         content: dict[str, Any] = read_json(path)
         if not content["metrics"]:

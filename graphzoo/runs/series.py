@@ -19,12 +19,7 @@ __all__ = ["Run", "claim", "runs_of", "whole_numbers"]
 
 @dataclass(frozen=True)
 class Run:
-    """One run of the row.
-
-    Args:
-        seed: Its seed.
-        split: The `split_index`; None where the data have one split.
-    """
+    """One run of the row; `split` is the `split_index`, None where the data have one split."""
 
     seed: int
     split: int | None = None
@@ -45,15 +40,7 @@ class Run:
 
 
 def runs_of(seeds: str, splits: str) -> list[Run]:
-    """All seeds on every split, splits first.
-
-    Args:
-        seeds: Such as "0,1,2".
-        splits: Such as "0-9"; empty for data with one split.
-
-    Raises:
-        UsageError: for anything else.
-    """
+    """All seeds on every split, splits first."""
     numbers = whole_numbers(seeds, "--seeds")
     parts: list[int | None] = [*whole_numbers(splits, "--splits")] if splits else [None]
     return [Run(seed, split) for split in parts for seed in numbers]

@@ -18,12 +18,7 @@ def spread(name: str, mean: float, deviation: float | None) -> str:
 
 
 def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Print one row metric by metric, or the rows of an ablation one below the other.
-
-    Args:
-        title: Above the table.
-        rows: From `write_row`.
-    """
+    """Print one row metric by metric, or the rows of an ablation one below the other."""
     from rich.table import Table
 
     table = Table(title=cell(title), title_justify="left", min_width=50)

@@ -39,10 +39,7 @@ def differences(
 ) -> dict[str, tuple[Any, Any]]:
     """{option: (the checkpoint's value, the command's)} where a command line contradicts a checkpoint.
 
-    Args:
-        checkpoint: As loaded.
-        config: The configuration of the command, as plain values.
-        trained: The configuration saved with the checkpoint's run, for the data's arguments, or None.
+    `trained` is the configuration saved with the checkpoint's run, for the data's arguments.
     """
     differing: dict[str, tuple[Any, Any]] = {}
     task = config.get("model") or {}

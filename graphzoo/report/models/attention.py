@@ -51,14 +51,7 @@ def attention_maps(encoder: Any, x: Tensor, graph: NodeGraph, sample: NodeSample
 
 
 def attention_blocks(encoder: Any, x: Tensor, graph: NodeGraph, prefix: str) -> list[Block]:
-    """The graph that was given beside those that the layers attend along, for a sample of nodes.
-
-    Args:
-        encoder: A `NodeEncoder` with attention over all nodes.
-        x: Features as the encoder sees them, [N, F].
-        graph: The graph.
-        prefix: Begins the pictures' names.
-    """
+    """The graph that was given beside those that the layers attend along, for a sample of nodes."""
     sample = sample_of(graph, _NODES)
     maps = attention_maps(encoder, x, graph, sample)
     if not maps:

@@ -17,18 +17,7 @@ __all__ = ["model_blocks"]
 
 
 def model_blocks(record: Record, options: Options, prefix: str, *, depth_drawn: bool = False) -> list[Block]:
-    """Pictures of the run's best checkpoint.
-
-    Args:
-        record: A run.
-        options: What to show, and on which device.
-        prefix: Begins the pictures' names.
-        depth_drawn: Whether the report has a depth curve with this run, so that nothing needs to say how
-            one is made.
-
-    Raises:
-        UsageError: if the checkpoint or its graph cannot be loaded, or a fact has unknown names.
-    """
+    """Pictures of the run's best checkpoint; how a depth curve is made unless it is drawn already."""
     from graphzoo.system.progress import progress
 
     run = _run_with_weights(record)

@@ -26,14 +26,7 @@ _NAMES = {"P": "attention P", "A": "adjacency A", "mix": "αP + (1-α)A"}
 
 
 def rank_blocks(encoder: GALiT, x: Tensor, graph: NodeGraph, prefix: str) -> list[Block]:
-    """Singular values of the three matrices of the first layer.
-
-    Args:
-        encoder: A trained one.
-        x: Features as the encoder sees them, [N, F].
-        graph: The graph.
-        prefix: Begins the picture's name.
-    """
+    """Singular values of the three matrices of the first layer; `x` as the encoder sees it, [N, F]."""
     if not len(encoder.layers):
         return [
             Note("The model has no attention (attention none, or alpha 1), so there are no ranks to show.")

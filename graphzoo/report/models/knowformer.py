@@ -23,16 +23,7 @@ _TOP, _FACTS = 10, 3
 
 
 def attended_blocks(model: KGModel, facts: Sequence[tuple[str, str, str]], prefix: str) -> list[Block]:
-    """The entities that the answer attends to most, a picture per fact.
-
-    Args:
-        model: A trained model.
-        facts: (head, relation, tail) by name; empty: some of the test split, of different relations.
-        prefix: Begins the pictures' names.
-
-    Raises:
-        UsageError: for unknown names, naming the nearest ones, and encoders without such attention.
-    """
+    """The entities that the answer attends to most, a picture per fact, by default of the test split."""
     graph = model.graph
     entities, relations = model.vocabularies
     if facts:
