@@ -14,44 +14,26 @@ __all__ = ["Block", "Code", "Note", "Options", "Picture", "Report", "Section", "
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture that is drawn when it is needed.
+    """A picture that is drawn when it is needed."""
 
-    Args:
-        name: For files and anchors; letters, digits and dashes.
-        title: Heading above it, a few words.
-        alt: What it shows, for those who cannot see it.
-        draw: Makes the matplotlib figure, inside `graphzoo.report.style.drawing()`.
-        caption: What to know when reading it; may be empty.
-        wide: Whether it takes the whole width of the page where there is room.
-    """
-
-    name: str
-    title: str
-    alt: str
-    draw: Callable[[], Figure]
-    caption: str = ""
-    wide: bool = False
+    name: str  # for files and anchors: letters, digits and dashes
+    title: str  # above it, a few words
+    alt: str  # what it shows, for those who cannot see it
+    draw: Callable[[], Figure]  # called inside `graphzoo.report.style.drawing()`
+    caption: str = ""  # what to know when reading it
+    wide: bool = False  # takes the whole width of the page where there is room
 
 
 @dataclass(frozen=True)
 class TableBlock:
-    """A table of cells that are text already.
-
-    Args:
-        caption: Above the table.
-        columns: Names of the columns.
-        rows: Cells, as many per row as columns; the first one names the row.
-        numeric: Positions of columns with figures, which are aligned to the right.
-        note: Below the table, such as how many rows are left out; may be empty.
-        folded: Whether it is shown only when asked for.
-    """
+    """A table of cells that are text already; the first of a row names it."""
 
     caption: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
-    numeric: frozenset[int] = frozenset()
-    note: str = ""
-    folded: bool = False
+    numeric: frozenset[int] = frozenset()  # positions of columns that are aligned to the right
+    note: str = ""  # below the table, such as how many rows are left out
+    folded: bool = False  # shown only when asked for
 
 
 @dataclass(frozen=True)

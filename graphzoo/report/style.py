@@ -31,6 +31,7 @@ __all__ = [
     "drawing",
     "fitted",
     "inline_svg",
+    "name_rows",
     "new_figure",
     "plain_ticks",
     "printable",
@@ -75,7 +76,7 @@ _SETTINGS: Any = {
     "ytick.color": FAINT,
     "xtick.labelcolor": INK,
     "ytick.labelcolor": INK,
-    "axes.grid": False,
+    "axes.axisbelow": True,
     "grid.color": FAINT,
     "grid.alpha": 0.3,
     "grid.linewidth": 0.6,
@@ -151,6 +152,14 @@ def short_name(text: object, most: int = 28) -> str:
     """
     name = " ".join(printable(str(text)).split())
     return (name if len(name) <= most else f"{name[: most - 1]}…") or "–"
+
+
+def name_rows(axes: Axes, names: Sequence[str]) -> None:
+    """Names beside horizontal bars, the first at the top, and a grid to read the bars by."""
+    axes.set_yticks(range(len(names)), names)
+    axes.invert_yaxis()
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="x")
 
 
 def plain_ticks(axes: Axes, which: str) -> None:

@@ -88,9 +88,8 @@ def sample_of(graph: NodeGraph, count: int, seed: int = 0) -> NodeSample:
         if len(chosen) >= min(count, size):
             break
         chosen.setdefault(int(node))
-    nodes = np.array(
-        sorted(chosen, key=lambda node: (classes[node] < 0, classes[node], node)), dtype=np.int64
-    )
+    by_class = sorted(chosen, key=lambda node: (classes[node] < 0, classes[node], node))
+    nodes = np.array(by_class, dtype=np.int64)
     linked = torch.from_numpy(around[nodes][:, nodes].toarray().astype(bool))
     picked = torch.from_numpy(nodes)
     names = tuple(graph.node_names[node] if graph.node_names else str(node) for node in nodes)
