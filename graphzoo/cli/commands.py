@@ -142,13 +142,11 @@ def parser_of(command: str) -> Parser | None:
 
 def _overview() -> str:
     width = max(map(len, COMMANDS)) + 2
-    lines = [
-        "usage: graphzoo COMMAND [options]",
-        "",
-        *(f"  {name:{width}}{text}" for name, text in COMMANDS.items()),
-        "",
-        "graphzoo fit --model knowformer --data umls      train and test, no download",
-        "graphzoo COMMAND --help                          options of a command",
-        "graphzoo --version",
-    ]
-    return "\n".join(lines)
+    commands = "\n".join(f"  {name:{width}}{text}" for name, text in COMMANDS.items())
+    return f"""usage: graphzoo COMMAND [options]
+
+{commands}
+
+graphzoo fit --model knowformer --data umls      train and test, no download
+graphzoo COMMAND --help                          options of a command
+graphzoo --version"""

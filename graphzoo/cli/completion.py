@@ -124,12 +124,8 @@ def _values(option: str, words: Sequence[str]) -> list[str]:
 
 def _choices(actions: Sequence[argparse.Action], option: str) -> list[str]:
     """The fixed choices of an option."""
-    return [
-        str(choice)
-        for action in actions
-        if option in action.option_strings
-        for choice in action.choices or ()
-    ]
+    choices = [action.choices or () for action in actions if option in action.option_strings]
+    return [str(choice) for some in choices for choice in some]
 
 
 def _positional(command: str, before: Sequence[str], actions: Sequence[argparse.Action]) -> list[str]:

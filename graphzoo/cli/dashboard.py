@@ -41,10 +41,9 @@ def dashboard_main(argv: Sequence[str]) -> int:
     made = workspace(wanted.project, entity, task=task, name=wanted.name)
     if out is not None:
         text = made._to_model().model_dump_json(by_alias=True, exclude_none=True)
+        indented = json.dumps(json.loads(text), indent=1) + "\n"
         _refusing(out, lambda: out.parent.mkdir(parents=True, exist_ok=True))
-        _refusing(
-            out, lambda: out.write_text(json.dumps(json.loads(text), indent=1) + "\n", encoding="utf-8")
-        )
+        _refusing(out, lambda: out.write_text(indented, encoding="utf-8"))
         say(f"{out}: {len(panels(task))} panels in {len(SECTIONS)} sections\n")
         return 0
     try:

@@ -89,10 +89,8 @@ def _devices() -> None:
             properties = torch.cuda.get_device_properties(index)
             _say(f"cuda:{index}", f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB")
     else:
-        _say(
-            "cuda",
-            "no GPU visible to torch" + ("" if torch.version.cuda else " (this torch is the CPU build)"),
-        )
+        build = "" if torch.version.cuda else " (this torch is the CPU build)"
+        _say("cuda", f"no GPU visible to torch{build}")
 
 
 def _backends() -> None:

@@ -78,9 +78,7 @@ def _run(name: str, place: torch.device, run: Callable[[], Check]) -> Check:
     """A check's figures; an error of any kind is what the check found."""
     try:
         return {"check": name, "device": str(place), **run()}
-    except (
-        Exception
-    ) as error:  # a kernel that does not compile, memory, a wrong device: all are to be reported
+    except Exception as error:  # a kernel that does not compile, memory, a wrong device: all are reported
         text = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         return {"check": name, "device": str(place), "ok": False, "error": text}
 
@@ -144,9 +142,8 @@ def _compare(
         float((one.float() - other).norm() / other.norm().clamp_min(1e-6))
         for one, other in zip(found, expected, strict=True)
     )
-    moved = sum(
-        2 * x.numel() * x.element_size() for x in (*given, *found)
-    )  # forward and backward read, one writes
+    # forward and backward read, one writes
+    moved = sum(2 * x.numel() * x.element_size() for x in (*given, *found))
     return {
         "ok": worst <= _LARGEST[kind],
         "error": f"{worst:.2g}",
@@ -260,9 +257,7 @@ def _train(make: Callable[[], Any], place: torch.device, precision: str) -> tupl
             _wait(place)
             self.times.append(time.perf_counter())
 
-        def on_train_batch_end(
-            self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
-        ) -> None:
+        def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, *args: Any) -> None:
             self.losses.append(outputs["loss"].detach())
             _wait(place)
             self.times[-1] = time.perf_counter() - self.times[-1]
@@ -362,9 +357,8 @@ def process_checks(devices: list[torch.device]) -> list[Check]:
         for rank in range(_PROCESSES):
             place = {"RANK": str(rank), "WORLD_SIZE": str(_PROCESSES), "MASTER_ADDR": "127.0.0.1"}
             environment = {**os.environ, **place, "MASTER_PORT": str(port), "GRAPHZOO_IMPORTED": "1"}
-            started.append(
-                subprocess.Popen([sys.executable, "-c", code], env=environment, stderr=subprocess.DEVNULL)
-            )
+            command = [sys.executable, "-c", code]
+            started.append(subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL))
         statuses: list[int | None] = []
         for process in started:
             try:

@@ -50,11 +50,8 @@ def list_main(argv: list[str]) -> int:
 
 def _rows(kind: str) -> list[dict[str, str]]:
     rows = [{"name": preset.name, **preset.header} for preset in list_presets(kind)]
-    if kind == "model":
-        rows += [
-            {"name": name, "title": f"plug-in {entry.value}"} for name, entry in encoder_plugins().items()
-        ]
-    return rows
+    plugins = encoder_plugins().items() if kind == "model" else ()
+    return rows + [{"name": name, "title": f"plug-in {entry.value}"} for name, entry in plugins]
 
 
 def download_parser() -> Parser:

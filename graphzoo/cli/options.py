@@ -29,11 +29,7 @@ class _Help(argparse.RawDescriptionHelpFormatter):
 class Parser(argparse.ArgumentParser):
     """argparse as every command uses it: mistakes take two lines, dashes in names may be underscores.
 
-    Args:
-        command: Its name.
-        usage: What follows the name.
-        about: What it does, in a sentence.
-        epilog: Examples, as they are.
+    The usage is what follows the command's name; the epilog is shown as it is.
     """
 
     def __init__(self, command: str, usage: str, about: str, epilog: str | None = None) -> None:
@@ -91,9 +87,8 @@ class Parser(argparse.ArgumentParser):
                 for action in self.actions
                 if action.choices and name in (*action.option_strings, action.metavar, action.dest)
             )
-            self.refuse(
-                f"{name} is one of {', '.join(choices)}, got {value[1]!r}", suggestion(value[1], choices)
-            )
+            told = f"{name} is one of {', '.join(choices)}, got {value[1]!r}"
+            self.refuse(told, suggestion(value[1], choices))
         self.refuse(f"{name}: {told}" if told.startswith("expected") else f"{name} {told}")
 
     def _spelt(self, argv: Iterable[str]) -> list[str]:
@@ -152,7 +147,7 @@ def refuse_options(rest: list[str], command: str, *, splits: bool) -> None:
                 "See what one takes: graphzoo fit --dry-run with the same model, data and options"
             )
         unfit = name.startswith(("--print_config", "--help")) or name.endswith(".help")
-        unfit = unfit or (command == "reproduce" and name.replace("-", "_") == "__no_test")
+        unfit |= command == "reproduce" and name.replace("-", "_") == "__no_test"
         if unfit or (name == "--trainer.fast_dev_run" and value.lower() not in ("false", "0")):
             raise UsageError(f"{command} cannot use {name}: such a run leaves no results")
         if splits and name.endswith(".split_index"):

@@ -50,11 +50,8 @@ def plot_main(argv: Sequence[str]) -> int:
     options = Options(not arguments.no_model, facts, arguments.device)
     report = build_report(groups, options)
     try:
-        written = (
-            _write_page(report, target)
-            if arguments.format == "html"
-            else _write_files(report, target, arguments)
-        )
+        page = arguments.format == "html"
+        written = _write_page(report, target) if page else _write_files(report, target, arguments)
     except OSError as error:
         raise UsageError(
             f"cannot write {error.filename or target}: {error.strerror}\nChoose another --out"
@@ -72,24 +69,14 @@ def plot_parser() -> Parser:
         _EPILOG,
     )
     add = parser.add_argument
-    add(
-        "run",
-        nargs="+",
-        type=Path,
-        metavar="RUN",
-        help="run directory, row of reproduce, or a folder with some",
-    )
+    run = "run directory, row of reproduce, or a folder with some"
+    add("run", nargs="+", type=Path, metavar="RUN", help=run)
     add("--out", metavar="PATH", help="file of the page (report.html), or folder of the pictures (pictures)")
     add("--format", choices=FORMATS, help="one page (default), or a file per picture")
     add("--overwrite", action="store_true", help="replace what an earlier plot has written there")
     add("--no-model", action="store_true", help="load no model: faster, without attention")
-    add(
-        "--fact",
-        nargs=3,
-        action="append",
-        metavar=("HEAD", "RELATION", "TAIL"),
-        help="a fact to look at; repeatable",
-    )
+    parts = ("HEAD", "RELATION", "TAIL")
+    add("--fact", nargs=3, action="append", metavar=parts, help="a fact to look at; repeatable")
     add("--device", default="cpu", help="where models run: cpu (default), auto, cuda, ...")
     return parser
 
@@ -142,8 +129,7 @@ def _write_files(report: Report, target: Path, arguments: argparse.Namespace) ->
     from graphzoo.report.style import drawing, save_figure
 
     paths = [target / f"{picture.name}.{arguments.format}" for picture in report.pictures]
-    there = [path for path in paths if path.exists()]
-    if there and not arguments.overwrite:
+    if not arguments.overwrite and (there := [path for path in paths if path.exists()]):
         raise UsageError(
             f"{there[0]} exists already\nAdd --overwrite to replace it, or --out FOLDER for another place"
         )

@@ -28,17 +28,11 @@ __all__ = ["reproduce_parser", "reproduce_main"]
 
 @dataclass(frozen=True)
 class _Variant:
-    """One row of an ablation.
+    """One row of an ablation."""
 
-    Args:
-        name: What sets it apart; empty for the only row.
-        options: Options of `fit` that it adds, with their values.
-        paper: Data -> published figures, as recipes write them.
-    """
-
-    name: str = ""
-    options: dict[str, Any] = field(default_factory=dict)
-    paper: dict[str, str] = field(default_factory=dict)
+    name: str = ""  # what sets it apart; empty for the only row
+    options: dict[str, Any] = field(default_factory=dict)  # of `fit`, which it adds
+    paper: dict[str, str] = field(default_factory=dict)  # data -> published figures, as recipes write them
 
     @property
     def folder(self) -> str:
@@ -120,9 +114,8 @@ def reproduce_main(argv: list[str]) -> int:
         names_of_row = {"model": plan.model, "data": plan.data, "recipe": plan.recipe, "name": variant.name}
         which = _which(seeds, splits, command)
         made = None if ablation else ["graphzoo", "reproduce", plan.model, plan.data, *_lasting(rest), *which]
-        rows.append(
-            write_row(directory, runs, **names_of_row, published=variant.published(plan), command=made)
-        )
+        paper = variant.published(plan)
+        rows.append(write_row(directory, runs, **names_of_row, published=paper, command=made))
     counted = ("run" if splits else "seed") + ("s" if len(runs) > 1 else "")
     about = f"{title}: " if title else ""
     print_rows(f"{about}{plan.model} on {plan.data}: test, {len(runs)} {counted}", rows)

@@ -82,13 +82,10 @@ def _line(row: Mapping[str, Any], metric: str, *, commands: bool) -> list[str]:
         model += f": {row['name']}"
     paper, paper_std = figure.get("paper"), figure.get("paper_std")
     published = "" if paper is None else spread(name, paper, paper_std)
-    shown = PERCENT.get(name, name)
-    runs = str(len(figure["values"]))
-    told = _verdict(row, figure)
     ours = spread(name, figure["mean"], figure["std"])
     command = f"`{row['command']}`" if commands and row.get("command") else ""
-    who = [row["data"], model, shown, ours, runs, seeds_of(row)]
-    return [*who, published, told, row.get("differs") or "", command]
+    who = [row["data"], model, PERCENT.get(name, name), ours, str(len(figure["values"])), seeds_of(row)]
+    return [*who, published, _verdict(row, figure), row.get("differs") or "", command]
 
 
 def _verdict(row: Mapping[str, Any], figure: Mapping[str, Any]) -> str:

@@ -17,13 +17,7 @@ from graphzoo.system.memory import raise_if_not_the_file
 from graphzoo.system.paths import typed
 from graphzoo.system.regular_files import open_regular
 
-__all__ = [
-    "RUNS",
-    "find_runs",
-    "is_whole",
-    "is_whole_archive",
-    "locate",
-]
+__all__ = ["RUNS", "find_runs", "is_whole", "is_whole_archive", "locate"]
 
 RUNS = Path("runs")
 """Where runs are written, below the current folder."""
@@ -33,8 +27,7 @@ def find_runs(pattern: str = "*", root: Path = RUNS) -> list[Path]:
     """Run directories that hold a checkpoint, the newest last; `pattern` has to match `<model>-<data>`."""
     runs = {path.parent.parent for path in root.glob(f"{pattern}/*/checkpoints/*.ckpt")}
     return sorted(
-        runs,
-        key=lambda run: (max(path.stat().st_mtime for path in run.glob("checkpoints/*.ckpt")), run.name),
+        runs, key=lambda run: (max(path.stat().st_mtime for path in run.glob("checkpoints/*.ckpt")), run.name)
     )
 
 

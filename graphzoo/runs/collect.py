@@ -10,19 +10,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graphzoo.errors import UsageError
 from graphzoo.runs.checkpoints import RUNS
-from graphzoo.runs.published import average_metrics, published_values
+from graphzoo.runs.published import average_metrics
 from graphzoo.runs.results_file import selection_of
 from graphzoo.runs.row import read_row
 
 if TYPE_CHECKING:
     from graphzoo.runs.record import Record
 
-__all__ = [
-    "WHO",
-    "collect",
-    "ranges",
-    "seeds_of",
-]
+__all__ = ["WHO", "collect", "ranges", "seeds_of"]
 
 
 WHO = ("data", "model", "recipe", "name")
@@ -149,11 +144,7 @@ def _row_of(runs: Sequence[Record], *, commands: bool) -> dict[str, Any]:
     from graphzoo.runs.changes import repeat_runs, what_differs
 
     first = runs[0]
-    try:
-        published = published_values(first.model, first.recipe, first.data)
-    except UsageError:
-        published = {}  # a recipe that is no longer there
-    metrics = average_metrics([run.tested for run in runs], published)
+    metrics = average_metrics([run.tested for run in runs], first.published())
     compared = any(figure["paper"] is not None for figure in metrics.values())
     splits = sorted({run.split for run in runs if run.split is not None})
     return {

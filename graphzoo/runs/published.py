@@ -22,23 +22,8 @@ __all__ = [
     "published_values",
 ]
 
-SHOWN = tuple(
-    f"test/{name}"
-    for name in (
-        "mrr",
-        "hits@1",
-        "hits@3",
-        "hits@10",
-        "hits@20",
-        "hits@50",
-        "hits@100",
-        "mr",
-        "acc",
-        "auroc",
-        "ap",
-        "rmse",
-    )  # fmt: skip
-)
+_HITS = [f"hits@{k}" for k in (1, 3, 10, 20, 50, 100)]
+SHOWN = tuple(f"test/{name}" for name in ("mrr", *_HITS, "mr", "acc", "auroc", "ap", "rmse"))
 
 
 VERDICTS = (
@@ -53,12 +38,7 @@ _ROUNDING = 1e-9  # of a sum of decimal figures
 
 
 class Published(NamedTuple):
-    """A figure of a paper.
-
-    Args:
-        value: The mean.
-        deviation: Its standard deviation; None where the paper gives none.
-    """
+    """A figure of a paper: the mean, and its standard deviation where the paper gives one."""
 
     value: float
     deviation: float | None = None
@@ -86,13 +66,8 @@ def average_metrics(
         values = [metrics[name] for metrics in tested]
         mean, deviation = mean_and_deviation(values)
         paper = published.get(name)
-        rows[name] = {
-            "mean": mean,
-            "std": deviation,
-            "paper": paper.value if paper else None,
-            "paper_std": paper.deviation if paper else None,
-            "values": values,
-        }
+        value, spread = paper or (None, None)
+        rows[name] = {"mean": mean, "std": deviation, "paper": value, "paper_std": spread, "values": values}
     return rows
 
 

@@ -59,11 +59,8 @@ def kept_bytes(module: nn.Module, run: Callable[[], Tensor]) -> int:
 def size_that_fits(task: Task, trainer: Trainer, datamodule: Any, share: int) -> int:
     """The largest power of two whose step keeps no more than the budget; the whole share if that fits.
 
-    Args:
-        task: Built, on its device; its `sample_losses` are computed once.
-        trainer: Of the fit that begins.
-        datamodule: Its `micro_batch_size` is None.
-        share: Most samples that this process gets of a batch.
+    The task is built and on its device; its `sample_losses` are computed once. `share` is the most samples
+    that this process gets of a batch.
     """
     datamodule.micro_batch_size = PROBED
     try:
