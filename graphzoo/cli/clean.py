@@ -55,13 +55,8 @@ def clean_parser() -> Parser:
         "List cached files that are made again when they are needed, and ask before removing them. Without "
         "a terminal nothing is removed unless --yes is given. Downloaded data are not touched.",
     )
-    parser.add_argument(
-        "--older-than",
-        type=at_least(0),
-        default=0.0,
-        metavar="DAYS",
-        help="only what was not used for so long",
-    )
+    unused = "only what was not used for so long"
+    parser.add_argument("--older-than", type=at_least(0), default=0.0, metavar="DAYS", help=unused)
     parser.add_argument("--yes", action="store_true", help="do not ask")
     return parser
 

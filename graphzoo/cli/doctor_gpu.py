@@ -49,10 +49,8 @@ def check_gpus(out: Path, device: str | None, versions: Mapping[str, str | None]
             "no GPU is visible to torch\n--device cpu runs the same checks on the CPU; graphzoo doctor says "
             "which torch is installed"
         )
-    if device == "cpu":
-        devices = [torch.device("cpu")]
-    else:
-        devices = [torch.device("cuda", i) for i in range(torch.cuda.device_count())]
+    gpus = [torch.device("cuda", i) for i in range(torch.cuda.device_count())]
+    devices = [torch.device("cpu")] if device == "cpu" else gpus
     found: list[Check] = []
     for place in devices:
         speed = copy_speed(place, 1 << (20 if quick else 28))

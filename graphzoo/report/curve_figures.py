@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from graphzoo.catalog.tasks import PERCENT
 from graphzoo.report.content import Picture, slug
-from graphzoo.report.paper_figures import lead_metric
+from graphzoo.report.results import lead_metric
 from graphzoo.report.style import FAINT, INK, color, fitted, new_figure, plain_ticks
 from graphzoo.runs.curves import Points, mean_curve, thin
 from graphzoo.runs.record import Group, Record, flatten

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["lead_metric", "paper_pictures"]
+__all__ = ["paper_pictures"]
 
 _LOWER_IS_BETTER = ("mr", "rmse")
 # Inches: a row with its name above it, a panel's axis, and a panel's heading.
@@ -39,12 +39,6 @@ class _Row(NamedTuple):
     deviation: float | None
     runs: int
     paper: Published | None
-
-
-def lead_metric(group: Group) -> str:
-    """The metric that a setting is judged by: the first with a published figure, else its table's first."""
-    figures, published = group.figures(), group.published()
-    return next((name for name in figures if name in published), next(iter(figures)))
 
 
 def paper_pictures(groups: Sequence[Group]) -> list[Picture]:

@@ -13,7 +13,7 @@ from graphzoo.runs.results_file import SELECTED, selection_of
 from graphzoo.runs.tables import format_metric, spread
 from graphzoo.system.paths import typed
 
-__all__ = ["common_title", "headline", "results_section", "shown_name"]
+__all__ = ["common_title", "headline", "lead_metric", "results_section", "shown_name"]
 
 _NAMES = {"mrr": "MRR", "mr": "mean rank", "rmse": "RMSE"} | PERCENT
 # Metrics side by side in the table of several settings, and runs that are shown unasked.
@@ -47,13 +47,17 @@ def headline(group: Group) -> str:
         if all(record.state == "not finished" for record in group.records):
             return "None is finished yet." if several else "It is not finished yet."
         return "None was tested." if several else "It was not tested."
-    name = next((name for name in figures if name in published), next(iter(figures)))
-    short = name.removeprefix("test/")
-    mean, deviation, _ = figures[name]
-    text = f"Test {shown_name(name)}: {spread(short, mean, deviation)}"
+    name = lead_metric(group)
+    text = f"Test {shown_name(name)}: {spread(name, *figures[name][:2])}"
     if name in published:
-        text += f"; the paper: {spread(short, *published[name])}"
+        text += f"; the paper: {spread(name, *published[name])}"
     return f"{text}."
+
+
+def lead_metric(group: Group) -> str:
+    """The metric that a setting is judged by: the first with a published figure, else its table's first."""
+    figures, published = group.figures(), group.published()
+    return next((name for name in figures if name in published), next(iter(figures)))
 
 
 def results_section(groups: Sequence[Group]) -> Section:
@@ -136,9 +140,9 @@ def _table_of(group: Group, caption: str, *, single: bool, folded: bool = False)
     published = group.published()
     rows = []
     for name, (mean, deviation, count) in group.figures().items():
-        short, paper = name.removeprefix("test/"), published.get(name)
-        told = (spread(short, *paper), group.compared(name)) if paper else ("", "")
-        rows.append([shown_name(name), spread(short, mean, deviation), str(count), *told])
+        paper = published.get(name)
+        told = (spread(name, *paper), group.compared(name)) if paper else ("", "")
+        rows.append([shown_name(name), spread(name, mean, deviation), str(count), *told])
     columns = ["metric", "result" if single else "mean ± std", "runs", "paper", "compared"]
     return _without_empty(caption, columns, rows, {1, 2, 3}, {"runs"} if single else set(), folded=folded)
 
@@ -156,10 +160,9 @@ def _comparison(groups: Sequence[Group], *, single: bool, alone: bool) -> TableB
         figures, published = group.figures(), group.published()
         cells = [group.short or group.label, str(len(group.records))]
         for name in chosen:
-            short = name.removeprefix("test/")
-            cells.append(spread(short, *figures[name][:2]) if name in figures else "")
+            cells.append(spread(name, *figures[name][:2]) if name in figures else "")
             if metrics[name]:
-                cells.append(spread(short, *published[name]) if name in published else "")
+                cells.append(spread(name, *published[name]) if name in published else "")
         rows.append(cells)
     columns = ["setting", "runs"]
     for name in chosen:
@@ -193,10 +196,11 @@ def _run_table(group: Group, *, alone: bool) -> TableBlock:
     for record in group.records:
         best = record.best_epoch
         epochs, seconds = record.result.get("epochs"), record.result.get("fit_seconds")
-        cells = [record.name]
-        for name in metrics:
-            value = record.tested.get(name)
-            cells.append("" if value is None else format_metric(name.removeprefix("test/"), value))
+        tested = [(name, record.tested.get(name)) for name in metrics]
+        cells = [
+            record.name,
+            *("" if value is None else format_metric(name, value) for name, value in tested),
+        ]
         cells += [
             "" if best is None else f"{best + 1}",
             str(record.curves.num_epochs if epochs is None else epochs),

@@ -180,9 +180,7 @@ def inline_svg(figure: Figure, prefix: str, label: str) -> str:
     empty = {"Date": None, "Creator": None, "Format": None, "Type": None}
     figure.savefig(text, format="svg", transparent=True, metadata=empty)
     root = ElementTree.fromstring(printable(text.getvalue()))
-    wanted = {
-        reference for element in root.iter() for reference in _references(element) if reference is not None
-    }
+    wanted = {reference for element in root.iter() for reference in _references(element)}
     for parent in list(root.iter()):
         for child in list(parent):
             if child.tag.endswith(("metadata", "style")):
@@ -201,8 +199,8 @@ def inline_svg(figure: Figure, prefix: str, label: str) -> str:
     return ElementTree.tostring(root, encoding="unicode")
 
 
-def _references(element: ElementTree.Element) -> Iterator[str | None]:
-    yield element.attrib.get(_LINK, "").removeprefix("#") or None
+def _references(element: ElementTree.Element) -> Iterator[str]:
+    yield element.attrib.get(_LINK, "").removeprefix("#")
     for value in element.attrib.values():
         if match := re.fullmatch(r"url\(#(.+)\)", value):
             yield match[1]

@@ -74,9 +74,8 @@ def locate(
     text = f"{run} holds no checkpoint: there is no {run / 'checkpoints' / names[0]}.ckpt"
     if (run / "config.yaml").is_file():  # killed in its first epoch
         untested = " --no-test" if read_header(run / "config.yaml").get("test") == "no" else ""
-        text += (
-            f"\nStart again with its settings: graphzoo fit --config {typed(run / 'config.yaml')}{untested}"
-        )
+        again = f"graphzoo fit --config {typed(run / 'config.yaml')}{untested}"
+        text += f"\nStart again with its settings: {again}"
     raise UsageError(text)
 
 

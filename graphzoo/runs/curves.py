@@ -104,9 +104,8 @@ def _place(rows: Sequence[Row]) -> Curves:
             if not name.startswith("test/"):
                 # a resumed run may have logged a step twice: the later one counts
                 by_name.setdefault(name, {})[max(x, 0.0)] = value
-    return Curves(
-        {name: sorted(points.items()) for name, points in by_name.items()}, max(last, default=-1) + 1
-    )
+    curves = {name: sorted(points.items()) for name, points in by_name.items()}
+    return Curves(curves, max(last, default=-1) + 1)
 
 
 def mean_curve(curves: Sequence[Points]) -> Points:

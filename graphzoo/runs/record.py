@@ -167,12 +167,10 @@ class Group:
     def published(self) -> dict[str, Published]:
         """The paper's figures: of the row, else of the recipe."""
         if self.row:
-            figures = {
-                name: figure
-                for name, figure in self.row["metrics"].items()
-                if figure.get("paper") is not None
+            papers = {
+                name: (one.get("paper"), one.get("paper_std")) for name, one in self.row["metrics"].items()
             }
-            return {name: Published(one["paper"], one.get("paper_std")) for name, one in figures.items()}
+            return {name: Published(*paper) for name, paper in papers.items() if paper[0] is not None}
         return self.first.published()
 
 
@@ -192,11 +190,7 @@ def find_records(paths: Sequence[Path], damaged: list[UsageError] | None = None)
         folder = path.parent if path.name in _FILES else path
         if not folder.is_dir():
             raise UsageError(_not_there(path))
-        runs = (
-            [folder]
-            if _is_run(folder)
-            else sorted(_runs_below(folder), key=lambda run: in_natural_order(str(run)))
-        )
+        runs = [folder] if _is_run(folder) else _runs_below(folder)
         if not runs:
             raise UsageError(
                 f"{path} holds no run: neither config.yaml nor results.json lies in it or below it\n"
@@ -229,10 +223,10 @@ def _is_run(folder: Path) -> bool:
         return b"graphzoo" in file.readline(200)  # a preset folder of the user's may hold a config.yaml too
 
 
-def _runs_below(folder: Path) -> set[Path]:
-    names = ("results.json", "config.yaml")
-    files = (path for name in names for path in folder.rglob(name))
-    return {path.parent for path in files if ".stopped-" not in path.parent.name and _is_run(path.parent)}
+def _runs_below(folder: Path) -> list[Path]:
+    folders = {path.parent for name in ("results.json", "config.yaml") for path in folder.rglob(name)}
+    runs = (run for run in folders if ".stopped-" not in run.name and _is_run(run))
+    return sorted(runs, key=lambda run: in_natural_order(str(run)))
 
 
 def _not_there(path: Path) -> str:

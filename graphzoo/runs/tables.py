@@ -38,11 +38,8 @@ def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
             cells = [PERCENT.get(name, name), spread(name, figure["mean"], figure["std"]), paper, difference]
             table.add_row(*map(cell, [*([row["name"] or ""] if named else []), *cells]))
     console().print(table)
-    if (
-        not named
-        and rows[0].get("differs")
-        and any(figure["paper"] for figure in rows[0]["metrics"].values())
-    ):
+    compared = any(figure["paper"] for figure in rows[0]["metrics"].values())
+    if not named and compared and rows[0].get("differs"):
         console().print(cell(f"differs from the paper: {rows[0]['differs']}"))
 
 
@@ -99,9 +96,10 @@ def print_table(
 def format_metric(name: str, value: float) -> str:
     """A figure as tables show it: accuracy, ROC-AUC and AP in per cent, mean ranks with one digit.
 
-    >>> format_metric("acc", 0.8234), format_metric("mrr", 0.8234)
+    >>> format_metric("acc", 0.8234), format_metric("test/mrr", 0.8234)
     ('82.34', '0.8234')
     """
+    name = name.rpartition("/")[2]
     if name in PERCENT:
         return f"{100 * value:.2f}"
     return f"{value:.1f}" if name == "mr" else f"{value:.4f}"

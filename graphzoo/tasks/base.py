@@ -402,11 +402,8 @@ class Task(LightningModule):
     @property
     def less_memory(self) -> str:
         """What to do when a training step runs out of memory, a line."""
-        return (
-            "Take a smaller --data.micro_batch_size, which does not change the result"
-            if self._micro_batch_size() > 1
-            else SMALLER
-        )
+        smaller = "Take a smaller --data.micro_batch_size, which does not change the result"
+        return smaller if self._micro_batch_size() > 1 else SMALLER
 
     def _micro_batch_size(self) -> int:
         """Most queries or links of a loader item of this process."""

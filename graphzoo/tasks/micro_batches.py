@@ -76,7 +76,7 @@ def size_that_fits(task: Task, trainer: Trainer, datamodule: Any, share: int) ->
     if (available := available_bytes(task.device)) is not None:
         here = trainer.num_devices if task.device.type == "cpu" else 1
         budget = min(budget, available // (4 * here))
-    fits = (
-        share if share * needed <= budget else min(share, 2 ** max(0, int(budget / needed).bit_length() - 1))
-    )
+    fits = share
+    if share * needed > budget:
+        fits = min(share, 2 ** max(0, int(budget / needed).bit_length() - 1))
     return int(trainer.strategy.reduce(torch.tensor(float(fits), device=task.device), reduce_op="min"))
