@@ -49,11 +49,7 @@ class Parser(argparse.ArgumentParser):
         return list(self._actions)
 
     def read(self, argv: Iterable[str]) -> argparse.Namespace:
-        """The words of a command line as options.
-
-        Raises:
-            UsageError: for an unknown option, naming the nearest, and for missing or superfluous words.
-        """
+        """The words of a command line as options; unknown ones are refused with the nearest name."""
         words = self._spelt(argv)
         known = [name for action in self.actions for name in action.option_strings]
         for word in words:

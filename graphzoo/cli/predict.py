@@ -64,12 +64,11 @@ _NEEDED = {
 
 
 def predict_main(argv: Sequence[str]) -> int:
-    """Run `graphzoo predict`.
+    """Answer, and return the exit status.
 
-    Returns:
-        0; 1 if scoring or writing failed; 2 for wrong arguments, files or names (nothing was computed then);
-        130 after Ctrl-C. With `--debug` the error itself, unless that is a mistake of the command line, a
-        file or a name.
+    1 if scoring or writing failed; 2 for wrong arguments, files or names (nothing was computed then); 130
+    after Ctrl-C. With `--debug` the error itself, unless that is a mistake of the command line, a file or a
+    name.
     """
     try:
         return _run(_parse(argv))

@@ -60,15 +60,8 @@ def write_row(
 ) -> dict[str, Any]:
     """Average the finished runs of a row, write `row.csv` and `row.json`, and return what the latter holds.
 
-    Args:
-        directory: Folder of the row.
-        runs: Its runs.
-        model: Name of the model.
-        data: Name of the data.
-        recipe: `<model>/<name>`, a file's name, or empty.
-        name: What sets the row of an ablation apart.
-        published: Figures of the paper; None takes those of the recipe.
-        command: What makes the row again.
+    The `recipe` is `<model>/<name>`, a file's name, or empty; `name` sets the row of an ablation apart;
+    `published` figures are by default the recipe's; `command` makes the row again.
     """
     results = read_results(directory, runs)
     if published is None:

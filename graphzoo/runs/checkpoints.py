@@ -38,13 +38,9 @@ def locate(
 
     Args:
         command: fit takes a run's last checkpoint, the other commands its best.
-        value: A run directory, `best`, `last`, a file, an exported folder, or the name of weights that
-            graphzoo brings along.
+        value: A run directory, `best`, `last`, a file, an exported folder, or a name of `WEIGHTS`.
         run_dir: The run that `best` and `last` speak of; without it the newest run that matches `pattern`.
         pattern: `<model>-<data>`, parts that are unknown as `*`.
-
-    Raises:
-        UsageError: when there is none, and for addresses on the network.
     """
     shown = value if command == "export" else f"--ckpt_path {value}"
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", value):

@@ -37,14 +37,8 @@ def collect(
 ) -> list[dict[str, Any]]:
     """Rows in files and below folders, and means of single runs over seeds and splits; sorted by data.
 
-    Args:
-        paths: Files `row.json` or folders.
-        commands: Whether single runs get the command that makes them again, as rows have it.
-        damaged: Gets what is wrong with each file below a folder that is left out for it; None: the first is
-            refused.
-
-    Raises:
-        UsageError: for a path that is not there, a file that is not a row, and a damaged run.
+    With `commands`, single runs get the command that makes them again, as rows have it. `damaged` gets what
+    is wrong with each file below a folder that is left out for it; without it the first is refused.
     """
     files: dict[Path, dict[str, Any]] = {}
     records: dict[Path, Record] = {}

@@ -74,9 +74,6 @@ def average_metrics(
 def parse_published(text: str) -> dict[str, Published]:
     """Figures as recipes write them, as `test/<metric>`.
 
-    Args:
-        text: Such as `acc=0.851±0.006 auroc=0.9`.
-
     >>> parse_published("acc=0.851±0.006 mrr=0.5")["test/acc"]
     Published(value=0.851, deviation=0.006)
     """

@@ -242,11 +242,7 @@ def _not_there(path: Path) -> str:
 
 
 def read_record(run: Path) -> Record:
-    """What a run directory holds.
-
-    Raises:
-        UsageError: for a damaged results.json or config.yaml.
-    """
+    """What a run directory holds; a damaged results.json or config.yaml is refused."""
     result: dict[str, Any] = {}
     config: dict[str, Any] = {}
     header: dict[str, str] = {}
@@ -356,9 +352,7 @@ def _tell_apart(groups: list[Group]) -> None:
 def tell_apart(configs: Sequence[Any], folders: Sequence[Path]) -> list[str]:
     """What tells several settings of one model on the same data apart, each text different.
 
-    Args:
-        configs: Content of a config.yaml of each; empty where there is none.
-        folders: Where each lies, which is told where its settings do not.
+    Where the settings do not, the folder is told; an empty config stands for none.
 
     >>> tell_apart([{"model": {"lr": 0.1}}, {"model": {"lr": 0.2}}], [Path("a"), Path("b")])
     ['lr=0.1', 'lr=0.2']

@@ -52,12 +52,8 @@ def print_table(
 ) -> None:
     """Print the figures of a split: of nodes or links, or of both directions, then of head and tail queries.
 
-    Args:
-        title: Above the table.
-        metrics: Logged values such as `test/mrr`.
-        rows: Table per relation and direction, as `task.test_table`; rows of all relations are shown.
-        split: "val" or "test".
-        task: Whose figures these are; None for a task of one's own, whose metrics are all shown.
+    Metrics are logged values such as `test/mrr`. Of `rows`, as `task.test_table` has them, those of all
+    relations are shown. For no `task`, one of a user's own, all metrics are.
     """
     from rich.table import Table
 

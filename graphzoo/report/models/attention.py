@@ -26,15 +26,8 @@ _NODES, _LAYERS, _PAIRS_TOLD = 84, 3, 10
 def attention_maps(encoder: Any, x: Tensor, graph: NodeGraph, sample: NodeSample) -> list[Tensor]:
     """Attention between the sampled nodes in every layer, in the mean over heads, as multiples of 1/N.
 
-    Args:
-        encoder: A `NodeEncoder` with attention over all nodes.
-        x: Features as the encoder sees them, [N, F].
-        graph: The graph.
-        sample: The nodes.
-
-    Returns:
-        A tensor [n, n] per layer: how much the node of the row takes from that of the column. Weights are
-        shares of all N nodes; with uniform attention all are 1.
+    For features `x` [N, F] as the encoder sees them, a tensor [n, n] per layer: how much the node of the row
+    takes from that of the column. Weights are shares of all N nodes; with uniform attention all are 1.
     """
     from graphzoo.encoders import GALiT, NodeFormer
 
