@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from graphzoo.cli.options import Parser
 from graphzoo.errors import UsageError
+from graphzoo.system.files import write_text_atomically
 from graphzoo.system.shown import tell, tell_damaged
 
 if TYPE_CHECKING:
@@ -115,13 +116,7 @@ def _write_page(report: Report, target: Path) -> str:
     from graphzoo.report.page import to_html
 
     text = to_html(report)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(target)
-    finally:
-        partial.unlink(missing_ok=True)
+    write_text_atomically(target, text)
     return f"{target} ({len(text.encode()) / 1000:,.0f} kB, {len(report.pictures)} pictures)"
 
 
@@ -133,7 +128,6 @@ def _write_files(report: Report, target: Path, arguments: argparse.Namespace) ->
         raise UsageError(
             f"{there[0]} exists already\nAdd --overwrite to replace it, or --out FOLDER for another place"
         )
-    target.mkdir(parents=True, exist_ok=True)
     for picture, path in zip(report.pictures, paths, strict=True):
         with drawing():
             save_figure(picture.draw(), path)

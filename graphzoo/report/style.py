@@ -11,6 +11,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
+from graphzoo.system.files import write_atomically, write_text_atomically
 from graphzoo.system.shown import DIRECTIONS, visible
 
 if TYPE_CHECKING:
@@ -244,11 +245,10 @@ def _themed(style: str) -> str:
 
 def save_figure(figure: Figure, path: Path) -> None:
     """Write a figure, drawn inside `drawing()`, on white, in one piece; the file's ending is the format."""
-    partial = path.with_name(f".{path.name}.part")
     if path.suffix == ".svg":
         text = io.StringIO()
         figure.savefig(text, format="svg", facecolor="white", metadata={"Date": None})
-        partial.write_text(printable(text.getvalue()), encoding="utf-8")
+        write_text_atomically(path, printable(text.getvalue()))
     else:
-        figure.savefig(partial, format=path.suffix[1:], facecolor="white", dpi=200)
-    partial.replace(path)
+        look: Any = {"format": path.suffix[1:], "facecolor": "white", "dpi": 200}
+        write_atomically(path, lambda file: figure.savefig(file, **look))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,7 +11,7 @@ from graphzoo.errors import UsageError
 from graphzoo.runs.checkpoints import RUNS
 from graphzoo.runs.published import average_metrics
 from graphzoo.runs.results_file import selection_of
-from graphzoo.runs.row import read_row
+from graphzoo.runs.row import left_out, read_row
 
 if TYPE_CHECKING:
     from graphzoo.runs.record import Record
@@ -47,10 +46,10 @@ def collect(
             files[path] = read_row(path)
         elif path.is_dir():
             for file in sorted(path.rglob("row.json")):
-                with _left_out(damaged):
+                with left_out(damaged):
                     files[file] = read_row(file)
             for file in sorted(path.rglob("results.json")):
-                with _left_out(damaged):
+                with left_out(damaged):
                     if record := _finished(file):
                         records[file] = record
         elif path != RUNS:
@@ -58,23 +57,12 @@ def collect(
     entries: list[_Entry] = []
     for file, row in files.items():
         config: dict[str, Any] = {}  # of a row whose settings are damaged the figures are shown all the same
-        with _left_out(damaged):
+        with left_out(damaged):
             config = _config_of_row(file)
         entries.append(_Entry(row, config, file.parent, single=False))
     entries += _averaged(list(records.values()), commands=commands)
     _tell_apart(entries)
     return sorted((entry.row for entry in entries), key=lambda row: [_in_order(row.get(key)) for key in WHO])
-
-
-@contextlib.contextmanager
-def _left_out(damaged: list[UsageError] | None) -> Iterator[None]:
-    """What is wrong with one file keeps no other from being shown."""
-    try:
-        yield
-    except UsageError as error:
-        if damaged is None:
-            raise
-        damaged.append(error)
 
 
 def _in_order(name: Any) -> list[tuple[float, str]]:

@@ -23,7 +23,7 @@ from graphzoo.runs.published import (
     published_values,
 )
 from graphzoo.runs.results_file import SELECTED, config_hash, selection_of
-from graphzoo.runs.row import read_row
+from graphzoo.runs.row import left_out, read_row
 from graphzoo.system.json_file import read_json
 from graphzoo.system.memory import raise_if_not_the_file
 from graphzoo.system.paths import typed
@@ -197,15 +197,11 @@ def find_records(paths: Sequence[Path], damaged: list[UsageError] | None = None)
                 "Give the folder that graphzoo fit named, such as runs/galit-cora/20260101-120000-ab12"
             )
         for run in runs:
-            try:
-                records.setdefault(run.absolute(), record := read_record(run))
+            with left_out(damaged):
+                record = read_record(run)
                 if damaged is not None:
                     _ = record.curves  # read now: later they would stop the whole report
-            except UsageError as error:
-                if damaged is None:
-                    raise
-                records.pop(run.absolute(), None)
-                damaged.append(error)
+                records.setdefault(run.absolute(), record)
     if damaged and not records:
         raise damaged[0]
     if len(records) > _MOST_RUNS:
