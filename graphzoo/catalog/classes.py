@@ -33,8 +33,8 @@ def encoder_plugins() -> dict[str, EntryPoint]:
 
 def find_plugin(name: str) -> EntryPoint | None:
     """The plug-in encoder of that name, compared like preset names."""
-    plugins = {normalise(plugin): entry for plugin, entry in encoder_plugins().items()}
-    return plugins.get(normalise(name))
+    found = (entry for plugin, entry in encoder_plugins().items() if normalise(plugin) == normalise(name))
+    return next(found, None)
 
 
 def is_trusted(class_path: str) -> bool:
@@ -63,9 +63,12 @@ def class_path(value: object) -> str:
 
 def public_path(path: str) -> str:
     """The name by which graphzoo, or Lightning for its callbacks, shows a class: all spellings are one."""
-    parts = path.split(".")
-    shown = {"graphzoo": 2}.get(parts[0], 3 if path.startswith("lightning.pytorch.callbacks.") else -1)
-    return ".".join([*parts[:shown], parts[-1]])
+    *package, name = path.split(".")
+    if path.startswith("graphzoo."):
+        package = package[:2]
+    elif path.startswith("lightning.pytorch.callbacks."):
+        package = package[:3]
+    return ".".join([*package, name])
 
 
 def load_class(path: str, source: str | os.PathLike[str], *, trust: bool = False) -> type:

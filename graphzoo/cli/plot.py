@@ -128,6 +128,7 @@ def _write_files(report: Report, target: Path, arguments: argparse.Namespace) ->
         raise UsageError(
             f"{there[0]} exists already\nAdd --overwrite to replace it, or --out FOLDER for another place"
         )
+    target.mkdir(parents=True, exist_ok=True)
     for picture, path in zip(report.pictures, paths, strict=True):
         with drawing():
             save_figure(picture.draw(), path)

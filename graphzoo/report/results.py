@@ -10,7 +10,7 @@ from graphzoo.runs.changes import what_differs
 from graphzoo.runs.published import VERDICTS
 from graphzoo.runs.record import Group
 from graphzoo.runs.results_file import SELECTED, selection_of
-from graphzoo.runs.tables import format_metric, spread
+from graphzoo.runs.tables import spread
 from graphzoo.system.paths import typed
 
 __all__ = ["common_title", "headline", "lead_metric", "results_section", "shown_name"]
@@ -199,7 +199,7 @@ def _run_table(group: Group, *, alone: bool) -> TableBlock:
         tested = [(name, record.tested.get(name)) for name in metrics]
         cells = [
             record.name,
-            *("" if value is None else format_metric(name, value) for name, value in tested),
+            *("" if value is None else spread(name, value, None) for name, value in tested),
         ]
         cells += [
             "" if best is None else f"{best + 1}",

@@ -78,6 +78,7 @@ _SETTINGS: Any = {
     "xtick.labelcolor": INK,
     "ytick.labelcolor": INK,
     "axes.axisbelow": True,
+    "axes.grid": False,
     "grid.color": FAINT,
     "grid.alpha": 0.3,
     "grid.linewidth": 0.6,

@@ -13,7 +13,8 @@ __all__ = ["format_metric", "print_rows", "print_table", "spread"]
 
 
 def spread(name: str, mean: float, deviation: float | None) -> str:
-    """`84.63 ± 0.15`: a mean with its deviation, as tables show the metric `name`."""
+    """`84.63 ± 0.15`: a mean with its deviation, as tables show a metric, with or without `test/` before its name."""
+    name = name.removeprefix("test/")
     return format_metric(name, mean) + ("" if deviation is None else f" ± {format_metric(name, deviation)}")
 
 
@@ -92,10 +93,9 @@ def print_table(
 def format_metric(name: str, value: float) -> str:
     """A figure as tables show it: accuracy, ROC-AUC and AP in per cent, mean ranks with one digit.
 
-    >>> format_metric("acc", 0.8234), format_metric("test/mrr", 0.8234)
+    >>> format_metric("acc", 0.8234), format_metric("mrr", 0.8234)
     ('82.34', '0.8234')
     """
-    name = name.rpartition("/")[2]
     if name in PERCENT:
         return f"{100 * value:.2f}"
     return f"{value:.1f}" if name == "mr" else f"{value:.4f}"
