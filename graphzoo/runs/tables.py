@@ -13,7 +13,7 @@ __all__ = ["format_metric", "print_rows", "print_table", "spread"]
 
 
 def spread(name: str, mean: float, deviation: float | None) -> str:
-    """`84.63 ± 0.15`: a mean with its deviation, as tables show a metric, with or without `test/` before its name."""
+    """`84.63 ± 0.15`: a mean with its deviation, as tables show a metric, `test/` before its name or not."""
     name = name.removeprefix("test/")
     return format_metric(name, mean) + ("" if deviation is None else f" ± {format_metric(name, deviation)}")
 
