@@ -27,14 +27,9 @@ __all__ = ["BEST", "WandbRun", "checkout_commit", "remembered_id", "wandb_values
 STEP = "trainer/global_step"
 # Metric -> which of its values the summary keeps.
 BEST = {
-    "val/mrr": "max",
+    **{f"val/{name}": "max" for name in ("mrr", "acc", "auroc", "ap")},
     **{f"val/hits@{k}": "max" for k in (1, 3, 10, 20, 50, 100)},
-    "val/acc": "max",
-    "val/auroc": "max",
-    "val/ap": "max",
-    "val/mr": "min",
-    "val/loss": "min",
-    "val/rmse": "min",
+    **{f"val/{name}": "min" for name in ("mr", "loss", "rmse")},
     "train/loss": "min",
     "train/peak_memory_gib": "max",
 }
@@ -159,9 +154,7 @@ class WandbRun(Callback):
             run.summary.update({**facts, "model/parameters": parameters})
 
     def _draw_paper(self, trainer: Trainer) -> None:
-        if not self.paper:
-            return
-        for _, run in self._runs(trainer):
+        for _, run in self._runs(trainer) if self.paper else ():
             run.log({**self.paper, STEP: trainer.global_step})
 
     def _runs(self, trainer: Trainer) -> list[tuple[WandbLogger, Run]]:

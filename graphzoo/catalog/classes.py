@@ -12,9 +12,18 @@ from importlib.metadata import EntryPoint, entry_points
 
 from graphzoo.errors import UsageError, normalise
 
-__all__ = ["ENCODER_GROUP", "class_path", "encoder_plugins", "find_plugin", "is_trusted", "load_class"]
+__all__ = [
+    "ENCODER_GROUP",
+    "class_path",
+    "encoder_plugins",
+    "find_plugin",
+    "is_trusted",
+    "load_class",
+    "public_path",
+]
 
 ENCODER_GROUP = "graphzoo.encoders"
+_OURS = ("graphzoo", "lightning")
 
 
 def encoder_plugins() -> dict[str, EntryPoint]:
@@ -24,10 +33,8 @@ def encoder_plugins() -> dict[str, EntryPoint]:
 
 def find_plugin(name: str) -> EntryPoint | None:
     """The plug-in encoder of that name, compared like preset names."""
-    for plugin, entry in encoder_plugins().items():
-        if normalise(plugin) == normalise(name):
-            return entry
-    return None
+    found = (entry for plugin, entry in encoder_plugins().items() if normalise(plugin) == normalise(name))
+    return next(found, None)
 
 
 def is_trusted(class_path: str) -> bool:
@@ -36,15 +43,13 @@ def is_trusted(class_path: str) -> bool:
     True for graphzoo's own, Lightning's and torch's classes, plug-ins and imported classes made of these.
     """
     module, _, name = class_path.rpartition(".")
-    if module.partition(".")[0] in {"graphzoo", "lightning"} or module.startswith(
-        ("torch.optim", "torchmetrics.")
-    ):
+    if module.partition(".")[0] in _OURS or module.startswith(("torch.optim", "torchmetrics.")):
         return True
     if any(entry.value.replace(":", ".") == class_path for entry in encoder_plugins().values()):
         return True
     # Imported already and made for this purpose: `subprocess.Popen` is imported too.
     bases = getattr(getattr(sys.modules.get(module), name, None), "__mro__", ())
-    return any(base.__module__.partition(".")[0] in {"graphzoo", "lightning"} for base in bases)
+    return any(base.__module__.partition(".")[0] in _OURS for base in bases)
 
 
 def class_path(value: object) -> str:
@@ -54,6 +59,16 @@ def class_path(value: object) -> str:
     if module.startswith("graphzoo."):
         module = ".".join(module.split(".")[:2])
     return f"{module}.{cls.__qualname__}"
+
+
+def public_path(path: str) -> str:
+    """The name by which graphzoo, or Lightning for its callbacks, shows a class: all spellings are one."""
+    *package, name = path.split(".")
+    if path.startswith("graphzoo."):
+        package = package[:2]
+    elif path.startswith("lightning.pytorch.callbacks."):
+        package = package[:3]
+    return ".".join([*package, name])
 
 
 def load_class(path: str, source: str | os.PathLike[str], *, trust: bool = False) -> type:

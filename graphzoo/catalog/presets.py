@@ -15,7 +15,15 @@ from pathlib import Path
 from graphzoo.errors import UsageError, normalise, suggestion
 from graphzoo.system.regular_files import open_regular
 
-__all__ = ["KINDS", "Preset", "find_preset", "list_presets", "preset_roots", "read_header"]
+__all__ = [
+    "KINDS",
+    "Preset",
+    "find_preset",
+    "in_natural_order",
+    "list_presets",
+    "preset_roots",
+    "read_header",
+]
 
 KINDS = ("data", "model", "recipe", "trainer", "logger", "search", "ablation")
 """Folders below a preset root. Recipes and ablations lie one deeper: `recipe/<model>/<data>.yaml`."""
@@ -69,7 +77,7 @@ def list_presets(kind: str, model: str | None = None) -> list[Preset]:
             name = path.relative_to(folder).with_suffix("").as_posix()
             if name not in presets:
                 presets[name] = Preset(kind, name, path, read_header(path))
-    return [presets[name] for name in sorted(presets, key=_natural)]
+    return [presets[name] for name in sorted(presets, key=in_natural_order)]
 
 
 def find_preset(kind: str, name: str, *, model: str | None = None) -> Preset:
@@ -90,6 +98,7 @@ def find_preset(kind: str, name: str, *, model: str | None = None) -> Preset:
     raise UsageError("\n".join(filter(None, [f"unknown {kind}{of_model} {name!r}", hint, more])))
 
 
-def _natural(name: str) -> list[tuple[int, str]]:
+def in_natural_order(name: str) -> list[tuple[int, str]]:
+    """What names are sorted by: numbers inside by their size."""
     parts = filter(None, re.split(r"(\d+)", name))
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]

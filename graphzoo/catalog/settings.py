@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import yaml
 from graphzoo.errors import UsageError
 from graphzoo.system.regular_files import open_regular
 
-__all__ = ["read_settings", "word_of"]
+__all__ = ["read_settings", "texts_in", "word_of"]
 
 # Far above any configuration of ours, far below what takes minutes or fills the memory.
 _MOST_BYTES, _MOST_DEPTH, _MOST_VALUES = 1 << 18, 100, 100_000
@@ -66,6 +67,14 @@ def read_settings(path: Path) -> Any:
         # dates that are none, characters that YAML forbids, keys that cannot be one
         text = str(error).partition("\n")[0][:200]
         raise UsageError(f"{path}: no valid YAML ({text})") from error
+
+
+def texts_in(value: Any) -> Iterator[str]:
+    """All texts among plain values, those inside others included."""
+    if isinstance(value, str):
+        yield value
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from texts_in(item)
 
 
 def _size(node: yaml.Node, known: dict[int, tuple[int, float] | None], depth: int) -> tuple[int, float]:

@@ -55,29 +55,14 @@ def clean_parser() -> Parser:
         "List cached files that are made again when they are needed, and ask before removing them. Without "
         "a terminal nothing is removed unless --yes is given. Downloaded data are not touched.",
     )
-    parser.add_argument(
-        "--older-than",
-        type=at_least(0),
-        default=0.0,
-        metavar="DAYS",
-        help="only what was not used for so long",
-    )
+    unused = "only what was not used for so long"
+    parser.add_argument("--older-than", type=at_least(0), default=0.0, metavar="DAYS", help=unused)
     parser.add_argument("--yes", action="store_true", help="do not ask")
     return parser
 
 
 def clean_main(argv: list[str]) -> int:
-    """List the cached files, ask, and remove them.
-
-    Args:
-        argv: See `clean_parser`.
-
-    Returns:
-        0, or 1 when a file could not be removed.
-
-    Raises:
-        UsageError: for a wrong command line.
-    """
+    """List the cached files, ask, and remove them; 1 when a file could not be removed."""
     wanted = clean_parser().read(argv)
     root = cache_root()
     files = _find(root, time.time() - _DAY * wanted.older_than)
@@ -138,11 +123,7 @@ def _agreed() -> bool:
 
 
 def _remove(file: _File) -> None:
-    """Remove a file that nobody is making.
-
-    Raises:
-        OSError: if its lock cannot be had, or it is not the file that was listed.
-    """
+    """Remove a file that nobody is making; an `OSError` if it is locked or not the one that was listed."""
     from filelock import FileLock, Timeout
 
     lock = file.path.with_name(f"{file.locked_as}.lock")

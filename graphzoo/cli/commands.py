@@ -48,13 +48,9 @@ _ANYWHERE = ("list", "doctor", "clean", "completion", "download")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line.
+    """Run the command line, by default the process's own.
 
-    Args:
-        argv: Arguments after the program's name; those of the process by default.
-
-    Returns:
-        The exit status: 0; 1 for a failed run, 2 for a wrong command line, 130 or 143 for an interrupted one.
+    The exit status is 1 for a failed run, 2 for a wrong command line, 130 or 143 for an interrupted one.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
@@ -138,11 +134,7 @@ def _module(command: str) -> Any:
 
 
 def parser_of(command: str) -> Parser | None:
-    """What reads the words of a command; None for fit, validate and test, which Lightning reads.
-
-    Args:
-        command: Its name.
-    """
+    """What reads the words of a command; None for fit, validate and test, which Lightning reads."""
     if command in _TRAINING:
         return None
     parser: Parser = getattr(_module(command), f"{command}_parser")()
@@ -151,13 +143,11 @@ def parser_of(command: str) -> Parser | None:
 
 def _overview() -> str:
     width = max(map(len, COMMANDS)) + 2
-    lines = [
-        "usage: graphzoo COMMAND [options]",
-        "",
-        *(f"  {name:{width}}{text}" for name, text in COMMANDS.items()),
-        "",
-        "graphzoo fit --model knowformer --data umls      train and test, no download",
-        "graphzoo COMMAND --help                          options of a command",
-        "graphzoo --version",
-    ]
-    return "\n".join(lines)
+    commands = "\n".join(f"  {name:{width}}{text}" for name, text in COMMANDS.items())
+    return f"""usage: graphzoo COMMAND [options]
+
+{commands}
+
+graphzoo fit --model knowformer --data umls      train and test, no download
+graphzoo COMMAND --help                          options of a command
+graphzoo --version"""

@@ -64,39 +64,20 @@ def completion_parser() -> Parser:
 
 
 def completion_main(argv: list[str]) -> int:
-    """Print the script of a shell.
-
-    Args:
-        argv: The shell's name.
-
-    Raises:
-        UsageError: for another word.
-    """
+    """Print the script of a shell."""
     sys.stdout.write(SCRIPTS[completion_parser().read(argv).shell])
     return 0
 
 
 def complete_main(argv: list[str], commands: Sequence[str], parsers: Parsers) -> int:
-    """Print what may stand in place of the last word, one a line; nothing lets the shell offer files.
-
-    Args:
-        argv: The words after `graphzoo`, the last one perhaps empty.
-        commands: Their names.
-        parsers: Which words a command takes.
-    """
+    """Print what may stand in place of the last word, one a line; nothing lets the shell offer files."""
     words = candidates(argv or [""], commands, parsers)
     sys.stdout.write("".join(word + "\n" for word in words))
     return 0
 
 
 def candidates(words: Sequence[str], commands: Sequence[str], parsers: Parsers) -> list[str]:
-    """What may stand in place of the last of the words.
-
-    Args:
-        words: The words after `graphzoo`, the last one perhaps empty.
-        commands: Their names.
-        parsers: Which words a command takes.
-    """
+    """What may stand in place of the last of the words, which may be empty."""
     if len(words) > 2 and "=" in words[-2:]:  # bash cuts `--model=kn` into three words and wants the last one
         at = len(words) - 1 - list(reversed(words)).index("=")
         return candidates([*words[:at], "" if words[-1] == "=" else words[-1]], commands, parsers)
@@ -143,12 +124,8 @@ def _values(option: str, words: Sequence[str]) -> list[str]:
 
 def _choices(actions: Sequence[argparse.Action], option: str) -> list[str]:
     """The fixed choices of an option."""
-    return [
-        str(choice)
-        for action in actions
-        if option in action.option_strings
-        for choice in action.choices or ()
-    ]
+    choices = [action.choices or () for action in actions if option in action.option_strings]
+    return [str(choice) for some in choices for choice in some]
 
 
 def _positional(command: str, before: Sequence[str], actions: Sequence[argparse.Action]) -> list[str]:

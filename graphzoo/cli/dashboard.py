@@ -32,17 +32,7 @@ def dashboard_parser() -> Parser:
 
 
 def dashboard_main(argv: Sequence[str]) -> int:
-    """Make the workspace.
-
-    Args:
-        argv: See `dashboard_parser`.
-
-    Returns:
-        0.
-
-    Raises:
-        UsageError: for wrong options, without wandb-workspaces, or where the server refuses.
-    """
+    """Make the workspace."""
     wanted = dashboard_parser().read(argv)
     task, out = wanted.task, wanted.out
     if out is not None and _refusing(out, out.exists):
@@ -51,10 +41,9 @@ def dashboard_main(argv: Sequence[str]) -> int:
     made = workspace(wanted.project, entity, task=task, name=wanted.name)
     if out is not None:
         text = made._to_model().model_dump_json(by_alias=True, exclude_none=True)
+        indented = json.dumps(json.loads(text), indent=1) + "\n"
         _refusing(out, lambda: out.parent.mkdir(parents=True, exist_ok=True))
-        _refusing(
-            out, lambda: out.write_text(json.dumps(json.loads(text), indent=1) + "\n", encoding="utf-8")
-        )
+        _refusing(out, lambda: out.write_text(indented, encoding="utf-8"))
         say(f"{out}: {len(panels(task))} panels in {len(SECTIONS)} sections\n")
         return 0
     try:

@@ -51,17 +51,7 @@ def doctor_parser() -> Parser:
 
 
 def doctor_main(argv: list[str]) -> int:
-    """Print the report.
-
-    Args:
-        argv: See `doctor_parser`.
-
-    Returns:
-        0, or 1 when a required package is missing or a check of `--gpu` failed.
-
-    Raises:
-        UsageError: for anything else on the command line.
-    """
+    """Print the report; 1 when a required package is missing or a check of `--gpu` failed."""
     wanted = doctor_parser().read(argv)
     if wanted.gpu:
         from graphzoo.cli.doctor_gpu import check_gpus
@@ -99,10 +89,8 @@ def _devices() -> None:
             properties = torch.cuda.get_device_properties(index)
             _say(f"cuda:{index}", f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB")
     else:
-        _say(
-            "cuda",
-            "no GPU visible to torch" + ("" if torch.version.cuda else " (this torch is the CPU build)"),
-        )
+        build = "" if torch.version.cuda else " (this torch is the CPU build)"
+        _say("cuda", f"no GPU visible to torch{build}")
 
 
 def _backends() -> None:

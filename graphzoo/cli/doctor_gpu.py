@@ -41,19 +41,9 @@ _PATIENCE = 120.0  # seconds that a process may wait for one that failed
 
 
 def check_gpus(out: Path, device: str | None, versions: Mapping[str, str | None], *, quick: bool) -> int:
-    """Run every check, print a line each, and write all of them as JSON.
+    """Run every check, print a line each, and write all of them as JSON; 1 where a check failed.
 
-    Args:
-        out: A new file.
-        device: "cuda" or "cpu"; None for every GPU.
-        versions: Of packages, for the file.
-        quick: Small graphs instead of the sizes of FB15k-237 and WN18RR.
-
-    Returns:
-        0, or 1 where a check failed.
-
-    Raises:
-        UsageError: if there is no GPU, or `out` exists.
+    On every GPU unless `device` is "cuda" or "cpu"; `quick` takes smaller graphs than FB15k-237 and WN18RR.
     """
     if out.exists():
         raise UsageError(f"{out} exists, and nothing is overwritten\nGive a new file with --out FILE")
@@ -62,10 +52,8 @@ def check_gpus(out: Path, device: str | None, versions: Mapping[str, str | None]
             "no GPU is visible to torch\n--device cpu runs the same checks on the CPU; graphzoo doctor says "
             "which torch is installed"
         )
-    if device == "cpu":
-        devices = [torch.device("cpu")]
-    else:
-        devices = [torch.device("cuda", i) for i in range(torch.cuda.device_count())]
+    gpus = [torch.device("cuda", i) for i in range(torch.cuda.device_count())]
+    devices = [torch.device("cpu")] if device == "cpu" else gpus
     found: list[Check] = []
     for place in devices:
         found.append(_run("copy", place, partial(_copy, place, 1 << (20 if quick else 28))))
@@ -91,9 +79,7 @@ def _run(name: str, place: torch.device, run: Callable[[], Check]) -> Check:
     """A check's figures; an error of any kind is what the check found."""
     try:
         return {"check": name, "device": str(place), **run()}
-    except (
-        Exception
-    ) as error:  # a kernel that does not compile, memory, a wrong device: all are to be reported
+    except Exception as error:  # a kernel that does not compile, memory, a wrong device: all are reported
         text = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         return {"check": name, "device": str(place), "ok": False, "error": text}
 
@@ -166,9 +152,8 @@ def _compare(
             ]
         ).max()
     )
-    moved = sum(
-        2 * x.numel() * x.element_size() for x in (*given, *found)
-    )  # forward and backward read, one writes
+    # forward and backward read, one writes
+    moved = sum(2 * x.numel() * x.element_size() for x in (*given, *found))
     backend = row_backend(_WIDTH, *given)
     return {
         # torch's own operations compared with themselves would say nothing of a GPU's kernels
@@ -293,9 +278,7 @@ def _train(make: Callable[[], Any], place: torch.device, precision: str) -> tupl
             _wait(place)
             self.times.append(time.perf_counter())
 
-        def on_train_batch_end(
-            self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
-        ) -> None:
+        def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, *args: Any) -> None:
             self.losses.append(outputs["loss"].detach())
             _wait(place)
             self.times[-1] = time.perf_counter() - self.times[-1]
@@ -395,9 +378,8 @@ def process_checks(devices: list[torch.device]) -> list[Check]:
         for rank in range(_PROCESSES):
             place = {"RANK": str(rank), "WORLD_SIZE": str(_PROCESSES), "MASTER_ADDR": "127.0.0.1"}
             environment = {**os.environ, **place, "MASTER_PORT": str(port), "GRAPHZOO_IMPORTED": "1"}
-            started.append(
-                subprocess.Popen([sys.executable, "-c", code], env=environment, stderr=subprocess.DEVNULL)
-            )
+            command = [sys.executable, "-c", code]
+            started.append(subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL))
         statuses: list[int | None] = []
         for process in started:
             try:

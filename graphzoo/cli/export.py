@@ -31,17 +31,7 @@ def export_parser() -> Parser:
 
 
 def export_main(argv: list[str]) -> int:
-    """Run `graphzoo export`.
-
-    Args:
-        argv: See `export_parser`.
-
-    Returns:
-        0.
-
-    Raises:
-        UsageError: for a wrong command line, run or folder.
-    """
+    """Write the folder."""
     wanted = export_parser().read(argv)
     from graphzoo.inference.export import export_run
 

@@ -10,14 +10,7 @@ __all__ = ["fit_main", "test_main", "validate_main"]
 
 
 def fit_main(argv: list[str]) -> int:
-    """Train a model, then test its best checkpoint.
-
-    Args:
-        argv: Words after the command.
-
-    Returns:
-        The exit status.
-    """
+    """Train a model, then test its best checkpoint."""
     return _run("fit", argv)
 
 
@@ -84,11 +77,9 @@ def _summary(command: str, rest: list[str]) -> str:
 
     wanted = "--model NAME --data NAME" if command == "fit" else "--ckpt_path RUN"
     lines = [f"usage: graphzoo {command} {wanted} [options]"]
-    lines += [
-        row(f"--{name} {'DIR' if name == 'run_dir' else 'N' if name == 'seed' else 'NAME'}", text)
-        for name, text in OPTIONS.items()
-        if name not in RARE
-    ]
+    values = {"run_dir": "DIR", "seed": "N"}
+    shown = {name: text for name, text in OPTIONS.items() if name not in RARE}
+    lines += [row(f"--{name} {values.get(name, 'NAME')}", text) for name, text in shown.items()]
     for name, text in FLAGS.items():
         which, colon, rest_of_text = text.partition(": ")
         if not colon or which == command:  # flags of one command alone begin with its name
@@ -104,12 +95,11 @@ def _summary(command: str, rest: list[str]) -> str:
         names("data"),
     ]
     chosen = [token for token in rest if token not in ("-h", "--help")]
-    values = split_options(chosen)[0]
-    if {"model", "data"} <= set(values) or "ckpt_path" in values or config_files(chosen):
+    given = split_options(chosen)[0]
+    if {"model", "data"} <= set(given) or "ckpt_path" in given or config_files(chosen):
         plan = make_plan(command, chosen)
         lines += ["", f"With these names ({', '.join(plan.used)}) the settings are:"]
-        for file in config_files(plan.arguments):
-            lines += [f"  {line}" for line in _settings_of(file)]
+        lines += [f"  {line}" for file in config_files(plan.arguments) for line in _settings_of(file)]
     elif chosen and command == "fit":
         lines.append("With --model and --data, help shows their settings too.")
     return "\n".join(lines)

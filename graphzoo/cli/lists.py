@@ -27,11 +27,7 @@ def list_parser() -> Parser:
 
 
 def list_main(argv: list[str]) -> int:
-    """Print what can be named on the command line.
-
-    Args:
-        argv: See `list_parser`.
-    """
+    """Print what can be named on the command line."""
     parser = list_parser()
     wanted = parser.read(argv)
     named = [_PLURALS.get(word, word) for word in wanted.kind]
@@ -54,11 +50,8 @@ def list_main(argv: list[str]) -> int:
 
 def _rows(kind: str) -> list[dict[str, str]]:
     rows = [{"name": preset.name, **preset.header} for preset in list_presets(kind)]
-    if kind == "model":
-        rows += [
-            {"name": name, "title": f"plug-in {entry.value}"} for name, entry in encoder_plugins().items()
-        ]
-    return rows
+    plugins = encoder_plugins().items() if kind == "model" else ()
+    return rows + [{"name": name, "title": f"plug-in {entry.value}"} for name, entry in plugins]
 
 
 def download_parser() -> Parser:
@@ -72,11 +65,7 @@ def download_parser() -> Parser:
 
 
 def download_main(argv: list[str]) -> int:
-    """Fetch data sets by name into the data root.
-
-    Args:
-        argv: See `download_parser`.
-    """
+    """Fetch data sets by name into the data root."""
     wanted = download_parser().read(argv)
     names = [find_preset("data", name).name for name in wanted.name]
     for own in ("kg", "nodes"):

@@ -29,11 +29,7 @@ class _Help(argparse.RawDescriptionHelpFormatter):
 class Parser(argparse.ArgumentParser):
     """argparse as every command uses it: mistakes take two lines, dashes in names may be underscores.
 
-    Args:
-        command: Its name.
-        usage: What follows the name.
-        about: What it does, in a sentence.
-        epilog: Examples, as they are.
+    The usage is what follows the command's name; the epilog is shown as it is.
     """
 
     def __init__(self, command: str, usage: str, about: str, epilog: str | None = None) -> None:
@@ -53,11 +49,7 @@ class Parser(argparse.ArgumentParser):
         return list(self._actions)
 
     def read(self, argv: Iterable[str]) -> argparse.Namespace:
-        """The words of a command line as options.
-
-        Raises:
-            UsageError: for an unknown option, naming the nearest, and for missing or superfluous words.
-        """
+        """The words of a command line as options; unknown ones are refused with the nearest name."""
         words = self._spelt(argv)
         known = [name for action in self.actions for name in action.option_strings]
         for word in words:
@@ -91,9 +83,8 @@ class Parser(argparse.ArgumentParser):
                 for action in self.actions
                 if action.choices and name in (*action.option_strings, action.metavar, action.dest)
             )
-            self.refuse(
-                f"{name} is one of {', '.join(choices)}, got {value[1]!r}", suggestion(value[1], choices)
-            )
+            told = f"{name} is one of {', '.join(choices)}, got {value[1]!r}"
+            self.refuse(told, suggestion(value[1], choices))
         self.refuse(f"{name}: {told}" if told.startswith("expected") else f"{name} {told}")
 
     def _spelt(self, argv: Iterable[str]) -> list[str]:
@@ -125,8 +116,7 @@ def at_least(low: float, *, whole: bool = False) -> Callable[[str], float]:
 def pair_first(command: str, argv: Sequence[str]) -> Sequence[str]:
     """The words of a command that begin with a model and a data set, unless they ask for help.
 
-    Raises:
-        UsageError: if they do not: what follows an option of `graphzoo fit` might be taken for them.
+    Else they are refused: what follows an option of `graphzoo fit` might be taken for them.
     """
     names = [word for word in argv[:2] if not word.startswith("-")]
     if len(names) < 2 and not {"-h", "--help"} & {*argv}:
@@ -140,16 +130,7 @@ def lasting_words(words: Sequence[str]) -> list[str]:
 
 
 def refuse_options(rest: list[str], command: str, *, splits: bool) -> None:
-    """Refuse options that a command sets itself for each of its runs, and those that leave no results.
-
-    Args:
-        rest: Words of the command line.
-        command: "reproduce" or "search".
-        splits: Whether the command chooses the splits.
-
-    Raises:
-        UsageError: naming the option.
-    """
+    """Refuse options that reproduce or search sets itself for each run, and those that leave no results."""
     for token in rest:
         name, _, value = token.partition("=")
         if name in ("--seed", "--seed_everything", "--run_dir", "--ckpt_path", "--model", "--data"):
@@ -162,7 +143,7 @@ def refuse_options(rest: list[str], command: str, *, splits: bool) -> None:
                 "See what one takes: graphzoo fit --dry-run with the same model, data and options"
             )
         unfit = name.startswith(("--print_config", "--help")) or name.endswith(".help")
-        unfit = unfit or (command == "reproduce" and name.replace("-", "_") == "__no_test")
+        unfit |= command == "reproduce" and name.replace("-", "_") == "__no_test"
         if unfit or (name == "--trainer.fast_dev_run" and value.lower() not in ("false", "0")):
             raise UsageError(f"{command} cannot use {name}: such a run leaves no results")
         if splits and name.endswith(".split_index"):
@@ -172,14 +153,7 @@ def refuse_options(rest: list[str], command: str, *, splits: bool) -> None:
 def check_splits(command: str, data: str, splits: str, options: list[str]) -> None:
     """Refuse splits that the data have not, before a run begins.
 
-    Args:
-        command: Of the runs, fit or test.
-        data: Name of a preset, or a class path, which only its own settings know.
-        splits: As typed.
-        options: Of all runs: the whole command line but for seed and split.
-
-    Raises:
-        UsageError: naming the data and how many splits they have.
+    The `options` are the whole command line but for seed and split: they tell what a class path means.
     """
     if not splits:
         return

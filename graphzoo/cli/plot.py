@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from graphzoo.cli.options import Parser
 from graphzoo.errors import UsageError
+from graphzoo.system.files import write_text_atomically
 from graphzoo.system.shown import tell, tell_damaged
 
 if TYPE_CHECKING:
@@ -32,18 +33,7 @@ graphzoo plot RUN --fact "Virus" "causes" "Disease"        whom KnowFormer atten
 
 
 def plot_main(argv: Sequence[str]) -> int:
-    """Run `graphzoo plot`.
-
-    Args:
-        argv: See `plot_parser`.
-
-    Returns:
-        0; 1 where a damaged run was left out.
-
-    Raises:
-        UsageError: for wrong arguments, missing files, a single run that is damaged, and a file that would be
-            overwritten.
-    """
+    """Write the page or the pictures; 1 where a damaged run was left out."""
     arguments = plot_parser().read(argv)
     if arguments.fact and arguments.no_model:
         raise UsageError("--fact asks the model, which --no-model leaves out\nDrop one of the two")
@@ -61,11 +51,8 @@ def plot_main(argv: Sequence[str]) -> int:
     options = Options(not arguments.no_model, facts, arguments.device)
     report = build_report(groups, options)
     try:
-        written = (
-            _write_page(report, target)
-            if arguments.format == "html"
-            else _write_files(report, target, arguments)
-        )
+        page = arguments.format == "html"
+        written = _write_page(report, target) if page else _write_files(report, target, arguments)
     except OSError as error:
         raise UsageError(
             f"cannot write {error.filename or target}: {error.strerror}\nChoose another --out"
@@ -83,24 +70,14 @@ def plot_parser() -> Parser:
         _EPILOG,
     )
     add = parser.add_argument
-    add(
-        "run",
-        nargs="+",
-        type=Path,
-        metavar="RUN",
-        help="run directory, row of reproduce, or a folder with some",
-    )
+    run = "run directory, row of reproduce, or a folder with some"
+    add("run", nargs="+", type=Path, metavar="RUN", help=run)
     add("--out", metavar="PATH", help="file of the page (report.html), or folder of the pictures (pictures)")
     add("--format", choices=FORMATS, help="one page (default), or a file per picture")
     add("--overwrite", action="store_true", help="replace what an earlier plot has written there")
     add("--no-model", action="store_true", help="load no model: faster, without attention")
-    add(
-        "--fact",
-        nargs=3,
-        action="append",
-        metavar=("HEAD", "RELATION", "TAIL"),
-        help="a fact to look at; repeatable",
-    )
+    parts = ("HEAD", "RELATION", "TAIL")
+    add("--fact", nargs=3, action="append", metavar=parts, help="a fact to look at; repeatable")
     add("--device", default="cpu", help="where models run: cpu (default), auto, cuda, ...")
     return parser
 
@@ -139,13 +116,7 @@ def _write_page(report: Report, target: Path) -> str:
     from graphzoo.report.page import to_html
 
     text = to_html(report)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(target)
-    finally:
-        partial.unlink(missing_ok=True)
+    write_text_atomically(target, text)
     return f"{target} ({len(text.encode()) / 1000:,.0f} kB, {len(report.pictures)} pictures)"
 
 
@@ -153,8 +124,7 @@ def _write_files(report: Report, target: Path, arguments: argparse.Namespace) ->
     from graphzoo.report.style import drawing, save_figure
 
     paths = [target / f"{picture.name}.{arguments.format}" for picture in report.pictures]
-    there = [path for path in paths if path.exists()]
-    if there and not arguments.overwrite:
+    if not arguments.overwrite and (there := [path for path in paths if path.exists()]):
         raise UsageError(
             f"{there[0]} exists already\nAdd --overwrite to replace it, or --out FOLDER for another place"
         )

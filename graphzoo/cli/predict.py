@@ -64,15 +64,11 @@ _NEEDED = {
 
 
 def predict_main(argv: Sequence[str]) -> int:
-    """Run `graphzoo predict`.
+    """Answer, and return the exit status.
 
-    Args:
-        argv: See `predict_parser`.
-
-    Returns:
-        0; 1 if scoring or writing failed; 2 for wrong arguments, files or names (nothing was computed then);
-        130 after Ctrl-C. With `--debug` the error itself, unless that is
-        a mistake of the command line, a file or a name.
+    1 if scoring or writing failed; 2 for wrong arguments, files or names (nothing was computed then); 130
+    after Ctrl-C. With `--debug` the error itself, unless that is a mistake of the command line, a file or a
+    name.
     """
     try:
         return _run(_parse(argv))
@@ -122,41 +118,20 @@ def predict_parser() -> Parser:
     add("--probabilities", action="store_true", help="a column with the probability of every class")
     add("--embeddings", action="store_true", help="a column for every channel of the nodes' states")
     add("--out", default="-", metavar="FILE", help=".parquet, .csv, .tsv or .jsonl (default: print)")
-    add(
-        "--spreadsheet",
-        action="store_true",
-        help="in .csv and .tsv put a ' before names that Excel and others would run as formulas",
-    )
+    formulas = "in .csv and .tsv put a ' before names that Excel and others would run as formulas"
+    add("--spreadsheet", action="store_true", help=formulas)
     add("--overwrite", action="store_true", help="replace the output file if it exists")
     add("--top-k", type=count, metavar="K", help="answers per query or node (default 10)")
-    add(
-        "--known",
-        choices=("mark", "drop", "keep"),
-        help="known facts or links: mark in a column (default for facts), drop (for links), or keep unmarked",
-    )
+    known = "known facts or links: mark in a column (default for facts), drop (for links), or keep unmarked"
+    add("--known", choices=("mark", "drop", "keep"), help=known)
     add("--candidates", type=Path, metavar="FILE", help="answer with these names only, one per line")
-    add(
-        "--data.path",
-        dest="data",
-        nargs="+",
-        metavar="PATH",
-        help="predict on this graph: folder, files or data set name",
-    )
+    graph = "predict on this graph: folder, files or data set name"
+    add("--data.path", dest="data", nargs="+", metavar="PATH", help=graph)
     add("--batch-size", type=count, metavar="B", help="queries or pairs scored at once")
-    add(
-        "--explain",
-        nargs="?",
-        type=count,
-        const=5,
-        metavar="K",
-        help="instead of scores: the K (default 5) paths, facts and entities that carried each answer",
-    )
-    add(
-        "--reverse-weight",
-        type=at_least(0),
-        metavar="W",
-        help="weight of (t, r^-1, ?) beside (h, r, ?) in the scores of facts (default: that of the run)",
-    )
+    explain = "instead of scores: the K (default 5) paths, facts and entities that carried each answer"
+    add("--explain", nargs="?", type=count, const=5, metavar="K", help=explain)
+    weight = "weight of (t, r^-1, ?) beside (h, r, ?) in the scores of facts (default: that of the run)"
+    add("--reverse-weight", type=at_least(0), metavar="W", help=weight)
     add("--device", default="auto", help="auto (default), cpu, cuda, cuda:1, ...")
     add("--debug", action="store_true", help="show the traceback of unexpected errors")
     add("--trust", action="store_true", help="import unregistered classes that the checkpoint names")
@@ -178,10 +153,8 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
             raise UsageError(_NEEDED["links"])
         for name in _RANKING:
             if getattr(arguments, name) is not None:
-                raise UsageError(
-                    f"{_option(name)} belongs to --queries and --nodes; --score takes facts and pairs as they"
-                    " are"
-                )
+                other = "--score takes facts and pairs as they are"
+                raise UsageError(f"{_option(name)} belongs to --queries and --nodes; {other}")
     if arguments.spreadsheet and not arguments.out.lower().endswith((".csv", ".tsv")):
         raise UsageError(f"--spreadsheet is for --out FILE.csv or FILE.tsv, not {arguments.out}")
     for path in (arguments.queries, arguments.score, arguments.candidates, arguments.nodes):
@@ -228,9 +201,8 @@ def _inputs(arguments: argparse.Namespace) -> list[Path]:
     given = (arguments.queries, arguments.score, arguments.nodes, arguments.candidates, arguments.ckpt_path)
     paths = [Path(path) for path in (*given, *(arguments.data or ())) if path is not None]
     folders = [Path(path) for path in arguments.data or () if Path(path).is_dir()]
-    return paths + [
-        path for folder in folders for path in folder.iterdir() if path.name.partition(".")[0] in _OF_DATA
-    ]
+    inside = [path for folder in folders for path in folder.iterdir()]
+    return paths + [path for path in inside if path.name.partition(".")[0] in _OF_DATA]
 
 
 def _run(arguments: argparse.Namespace) -> int:

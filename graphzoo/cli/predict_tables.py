@@ -13,13 +13,7 @@ if TYPE_CHECKING:
     from graphzoo.inference import KGModel, LinkModel, NodeModel
     from graphzoo.inference.explain import Direction
 
-__all__ = [
-    "answer_tables",
-    "label_tables",
-    "pair_tables",
-    "partner_tables",
-    "score_tables",
-]
+__all__ = ["answer_tables", "label_tables", "pair_tables", "partner_tables", "score_tables"]
 
 
 def answer_tables(model: KGModel, arguments: argparse.Namespace) -> Iterator[pd.DataFrame]:
@@ -34,16 +28,12 @@ def answer_tables(model: KGModel, arguments: argparse.Namespace) -> Iterator[pd.
     answers = model.answer(queries, batch_size=arguments.batch_size, **options)
     if arguments.explain is None:
         return answers
-    return (
-        part
-        for table in answers
-        for part in _explained(
-            model,
-            triples_from_table(table[["head", "relation", "tail"]]),
-            arguments.explain,
-            table["direction"].tolist(),
-        )
-    )
+
+    def explanations(table: pd.DataFrame) -> Iterator[pd.DataFrame]:
+        facts = triples_from_table(table[["head", "relation", "tail"]])
+        return _explained(model, facts, arguments.explain, table["direction"].tolist())
+
+    return (part for table in answers for part in explanations(table))
 
 
 def score_tables(model: KGModel, arguments: argparse.Namespace) -> Iterator[pd.DataFrame]:

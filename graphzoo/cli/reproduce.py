@@ -28,17 +28,11 @@ __all__ = ["reproduce_parser", "reproduce_main"]
 
 @dataclass(frozen=True)
 class _Variant:
-    """One row of an ablation.
+    """One row of an ablation."""
 
-    Args:
-        name: What sets it apart; empty for the only row.
-        options: Options of `fit` that it adds, with their values.
-        paper: Data -> published figures, as recipes write them.
-    """
-
-    name: str = ""
-    options: dict[str, Any] = field(default_factory=dict)
-    paper: dict[str, str] = field(default_factory=dict)
+    name: str = ""  # what sets it apart; empty for the only row
+    options: dict[str, Any] = field(default_factory=dict)  # of `fit`, which it adds
+    paper: dict[str, str] = field(default_factory=dict)  # data -> published figures, as recipes write them
 
     @property
     def folder(self) -> str:
@@ -83,12 +77,6 @@ def reproduce_main(argv: list[str]) -> int:
 
     A heuristic has nothing to fit and is tested, by default with one seed: nothing in it is drawn. A run with
     results.json is not run again; one that was interrupted resumes from its last checkpoint.
-
-    Args:
-        argv: See `reproduce_parser`.
-
-    Returns:
-        0, or the exit status of the run that failed.
     """
     wanted, rest = reproduce_parser().read_some(pair_first("reproduce", argv))
     if several_processes():
@@ -126,9 +114,8 @@ def reproduce_main(argv: list[str]) -> int:
         names_of_row = {"model": plan.model, "data": plan.data, "recipe": plan.recipe, "name": variant.name}
         which = _which(seeds, splits, command)
         made = None if ablation else ["graphzoo", "reproduce", plan.model, plan.data, *_lasting(rest), *which]
-        rows.append(
-            write_row(directory, runs, **names_of_row, published=variant.published(plan), command=made)
-        )
+        paper = variant.published(plan)
+        rows.append(write_row(directory, runs, **names_of_row, published=paper, command=made))
     counted = ("run" if splits else "seed") + ("s" if len(runs) > 1 else "")
     about = f"{title}: " if title else ""
     print_rows(f"{about}{plan.model} on {plan.data}: test, {len(runs)} {counted}", rows)
@@ -155,12 +142,7 @@ def _take_back(directory: Path, made: list[Path]) -> None:
 
 
 def _tell_left_out(folders: list[Path], runs: list[Run]) -> None:
-    """Name finished runs that the rows leave out: who asks for more seeds may miss them.
-
-    Args:
-        folders: Of the rows.
-        runs: What the rows average. Runs of the other kind, with or without splits, are not part of them.
-    """
+    """Name finished runs that the rows leave out: who asks for more seeds may miss them."""
     kind = "seed-*" if runs[0].split is None else "split-*"
     finished = {path.parent.name for folder in folders for path in folder.glob(f"{kind}/results.json")}
     if left_out := finished - {run.folder for run in runs}:
@@ -173,11 +155,7 @@ def _tell_left_out(folders: list[Path], runs: list[Run]) -> None:
 
 
 def _read_ablation(name: str, plan: Plan) -> tuple[str, list[_Variant]]:
-    """Title and rows of an ablation, by name or from a file.
-
-    Raises:
-        UsageError: for an unknown name, or a file that does not say rows, naming the row.
-    """
+    """Title and rows of an ablation, by name or from a file."""
     if name.endswith((".yaml", ".yml")):
         path = Path(name)
         if not path.is_file():

@@ -46,12 +46,7 @@ def results_parser() -> Parser:
 
 
 def results_main(argv: list[str]) -> int:
-    """Print rows that `graphzoo reproduce` made, and means of single runs, the paper's figures beside them.
-
-    Args:
-        argv: See `results_parser`. Folders hold `row.json` at any depth; single runs that belong to no row
-            are averaged over seeds and splits.
-    """
+    """Print rows that `graphzoo reproduce` made, and means of single runs, beside the paper's figures."""
     wanted = results_parser().read(argv)
     commands, form = wanted.commands, wanted.format
     damaged: list[UsageError] = []
@@ -87,13 +82,10 @@ def _line(row: Mapping[str, Any], metric: str, *, commands: bool) -> list[str]:
         model += f": {row['name']}"
     paper, paper_std = figure.get("paper"), figure.get("paper_std")
     published = "" if paper is None else spread(name, paper, paper_std)
-    shown = PERCENT.get(name, name)
-    runs = str(len(figure["values"]))
-    told = _verdict(row, figure)
     ours = spread(name, figure["mean"], figure["std"])
     command = f"`{row['command']}`" if commands and row.get("command") else ""
-    who = [row["data"], model, shown, ours, runs, seeds_of(row)]
-    return [*who, published, told, row.get("differs") or "", command]
+    who = [row["data"], model, PERCENT.get(name, name), ours, str(len(figure["values"])), seeds_of(row)]
+    return [*who, published, _verdict(row, figure), row.get("differs") or "", command]
 
 
 def _verdict(row: Mapping[str, Any], figure: Mapping[str, Any]) -> str:
@@ -135,11 +127,7 @@ def _kept(lines: Sequence[Sequence[str]]) -> list[int]:
 
 
 def to_markdown(lines: Sequence[Sequence[str]]) -> str:
-    """Lines of cells as a Markdown table; columns that are empty everywhere are left out.
-
-    Args:
-        lines: As `_COLUMNS` says.
-    """
+    """Lines of cells as a Markdown table; columns that are empty everywhere are left out."""
     kept = _kept(lines)
 
     def row(cells: Sequence[str]) -> str:

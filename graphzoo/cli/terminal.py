@@ -8,11 +8,7 @@ from graphzoo.errors import shorten
 from graphzoo.system.shown import tell
 from graphzoo.system.streams import drop_output
 
-__all__ = [
-    "LINES",
-    "fail",
-    "show",
-]
+__all__ = ["LINES", "fail", "show"]
 
 
 LINES = 6

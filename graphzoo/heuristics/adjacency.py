@@ -46,9 +46,8 @@ def adjacency_matrix(edge_index: Any, num_nodes: int, *, symmetric: bool = True)
     if edges.ndim != 2 or edges.shape[0] != 2:
         raise ValueError(f"edge_index must be [2, E], got {list(edges.shape)}")
     if edges.size and not (edges.min() >= 0 and edges.max() < num_nodes):
-        raise ValueError(
-            f"edge_index holds nodes {edges.min()}..{edges.max()}, the graph has nodes 0..{num_nodes - 1}"
-        )
+        held = f"{edges.min()}..{edges.max()}"
+        raise ValueError(f"edge_index holds nodes {held}, the graph has nodes 0..{num_nodes - 1}")
     source, target = edges[:, edges[0] != edges[1]]
     if symmetric:
         source, target = np.concatenate([source, target]), np.concatenate([target, source])

@@ -108,6 +108,7 @@ class LinkHeuristic(GraphPairScorer):
     def _score(self, adjacency: Any, pairs: Any) -> Any:
         memory: dict[str, Any] = {"max_bytes": self.max_bytes}
         precision = memory | {"rtol": _RTOL}
+        walks = precision | {"alpha": self.alpha}
         scorers: dict[str, Callable[[], Any]] = {
             "cn": lambda: common_neighbors(adjacency, pairs, **memory),
             "aa": lambda: adamic_adar(adjacency, pairs, **memory),
@@ -115,9 +116,7 @@ class LinkHeuristic(GraphPairScorer):
             "katz": lambda: katz(adjacency, pairs, beta=self.beta, max_length=self.max_length, **precision),
             "spd": lambda: 1 / (1 + shortest_path(adjacency, pairs, **memory)),
             "pagerank": lambda: pagerank(adjacency, pairs, alpha=self.alpha),
-            "ppr": lambda: personalized_pagerank(
-                adjacency, pairs, alpha=self.alpha, symmetric=self.symmetric, **precision
-            ),
+            "ppr": lambda: personalized_pagerank(adjacency, pairs, symmetric=self.symmetric, **walks),
         }
         return scorers[self.name]()
 

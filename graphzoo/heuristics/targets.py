@@ -83,15 +83,13 @@ class HeuristicTargets:
     def scores(self, pairs: Any) -> NDArray[np.float64]:
         """The heuristic itself, [B]; distances without a path are 1.5 times the diameter."""
         adjacency = self.adjacency
-        if self.name in _OVERLAPS:
-            return _OVERLAPS[self.name](adjacency, pairs)
+        if self.name == "pagerank":
+            return pagerank(adjacency, pairs)
         if self.name == "katz":
             return katz(adjacency, pairs, hide_link=self.hide_link)
         if self.name == "spd":
             return shortest_path(adjacency, pairs, unreachable=self._no_path, hide_link=self.hide_link)
-        return (
-            pagerank(adjacency, pairs) if self.name == "pagerank" else _OVERLAPS[self.name](adjacency, pairs)
-        )
+        return _OVERLAPS[self.name](adjacency, pairs)
 
     def _logarithms(self, pairs: Any) -> NDArray[np.float64]:
         scores = self.scores(pairs)

@@ -57,12 +57,9 @@ class RankingMetric(Metric):
         self.add_state("rows", default=[], dist_reduce_fx="cat")
 
     def update(self, optimistic: Tensor, pessimistic: Tensor, index: Tensor) -> None:
-        """Add the ranks of a batch, [T], int64.
+        """Add the ranks of a batch, [T], int64: one-based, the pessimistic at least the optimistic.
 
-        Args:
-            optimistic: One-based.
-            pessimistic: At least the optimistic rank.
-            index: Number of each target in the whole split (`QueryBatch.target_index`).
+        The index is the number of each target in the whole split (`QueryBatch.target_index`).
 
         Raises:
             ValueError: if shapes differ, a tensor is not int64, or a rank is impossible.
@@ -84,6 +81,9 @@ class RankingMetric(Metric):
             ValueError: if nothing was recorded, or one index came with two different ranks.
         """
         optimistic, pessimistic, _ = self._merged()
+        return self._figures(optimistic, pessimistic)
+
+    def _figures(self, optimistic: Tensor, pessimistic: Tensor) -> dict[str, Tensor]:
         values = summarize_ranks(optimistic, pessimistic, ties=self.ties, hits=self.hits)
         return {name: torch.tensor(value, dtype=torch.float64) for name, value in values.items()}
 
@@ -96,22 +96,11 @@ class RankingMetric(Metric):
             return self._merged()
 
     def compute_parts(self, starts: Sequence[int]) -> list[dict[str, Tensor] | None]:
-        """`compute` for each of several parts; None for a part that has no target.
-
-        Args:
-            starts: Index at which each part begins, ascending; it ends where the next one begins.
-        """
+        """`compute` for each of several parts, which begin at these indices; None for an empty part."""
         optimistic, pessimistic, index = self.ranks()
         part = torch.bucketize(index.contiguous(), torch.tensor(starts[1:]), right=True)
-        figures: list[dict[str, Tensor] | None] = []
-        for number in range(len(starts)):
-            mine = part == number
-            if not bool(mine.any()):
-                figures.append(None)
-                continue
-            values = summarize_ranks(optimistic[mine], pessimistic[mine], ties=self.ties, hits=self.hits)
-            figures.append({name: torch.tensor(value, dtype=torch.float64) for name, value in values.items()})
-        return figures
+        parts = [part == number for number in range(len(starts))]
+        return [self._figures(optimistic[p], pessimistic[p]) if bool(p.any()) else None for p in parts]
 
     def table(self, triples: Tensor, relations: Sequence[str]) -> list[dict[str, Any]]:
         """Rows per relation and direction, see `group_table`; every process has to call this."""

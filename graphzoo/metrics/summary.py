@@ -94,15 +94,9 @@ def group_table(
             chosen = of_relation & of_direction
             if not bool(chosen.any()):
                 continue
-            rows.append(
-                {
-                    "relation": name,
-                    "direction": direction,
-                    "count": int(chosen.sum()),
-                    **summarize_ranks(best[chosen], worst[chosen], ties=ties, hits=hits),
-                    "tie_share": tie_share(best[chosen], worst[chosen]),
-                }
-            )
+            row = {"relation": name, "direction": direction, "count": int(chosen.sum())}
+            figures = summarize_ranks(best[chosen], worst[chosen], ties=ties, hits=hits)
+            rows.append({**row, **figures, "tie_share": tie_share(best[chosen], worst[chosen])})
     return rows
 
 

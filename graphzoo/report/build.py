@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any
 
 from graphzoo.catalog.settings import word_of
@@ -51,15 +52,10 @@ def build_report(groups: Sequence[Group], options: Options | None = None) -> Rep
         sections.append(Section("Speed and memory", speed, level=3))
     for number, group in enumerate(groups[:_MOST_DETAILED]):
         prefix = f"g{number + 1}"
-        found = [
-            Section("Test split in detail", _evaluation(group, prefix)),
-            *(
-                [Section("Inside the model", inside)]
-                if (inside := _model(group, groups, options, prefix))
-                else []
-            ),
-            Section("How it was made", _facts(group)),
-        ]
+        found = [Section("Test split in detail", _evaluation(group, prefix))]
+        if inside := _model(group, groups, options, prefix):
+            found.append(Section("Inside the model", inside))
+        found.append(Section("How it was made", _facts(group)))
         if alone:
             sections += found
         else:
@@ -77,12 +73,8 @@ def build_report(groups: Sequence[Group], options: Options | None = None) -> Rep
 
 def _with_pictures(section: Section, pictures: Sequence[Picture]) -> Section:
     """The pictures below the tables that stand open at the top, whose figures they show."""
-    blocks = list(section.blocks)
-    place = next(
-        (at for at, block in enumerate(blocks) if not isinstance(block, TableBlock) or block.folded),
-        len(blocks),
-    )
-    return Section(section.title, [*blocks[:place], *pictures, *blocks[place:]], section.level)
+    tables = list(takewhile(lambda block: isinstance(block, TableBlock) and not block.folded, section.blocks))
+    return Section(section.title, [*tables, *pictures, *section.blocks[len(tables) :]], section.level)
 
 
 def _evaluation(group: Group, prefix: str) -> list[Block]:
@@ -102,8 +94,7 @@ def _evaluation(group: Group, prefix: str) -> list[Block]:
         if not damaged:
             break
     if not having:
-        record = group.first
-        command = f"graphzoo test --ckpt_path {typed(record.path)}"
+        command = f"graphzoo test --ckpt_path {typed(group.first.path)}"
         text = (
             "The run has no folder evaluation/test. Testing it again writes one into a folder "
             f"of its own, which can be plotted then: {command}"
@@ -111,16 +102,13 @@ def _evaluation(group: Group, prefix: str) -> list[Block]:
         return [Note(text, warning=True)]
     if not evaluations:
         return blocks
-    _, record, evaluation = min(
-        evaluations, key=lambda one: one[0]
-    )  # the first of those with the least damage
+    _, record, evaluation = min(evaluations, key=lambda one: one[0])  # the least damage
     folder = record.path / "evaluation" / "test"
     if len(group.records) > 1:
         blocks.append(Note(f"Of one of the runs: {record.name}."))
     blocks += evaluation_blocks(evaluation.tables, folder, prefix)
     shown = set(group.figures())
-    rest = [name for name in evaluation.figures if name not in shown]
-    if rest:
+    if rest := [name for name in evaluation.figures if name not in shown]:
         rows = [[name, _figure(evaluation.figures[name])] for name in rest]
         blocks.append(TableBlock("Further figures", ["figure", "value"], rows, frozenset({1})))
     return blocks
@@ -135,9 +123,8 @@ def _model(group: Group, groups: Sequence[Group], options: Options, prefix: str)
         return []
     from graphzoo.report.models import model_blocks
 
-    record = next(
-        (one for one in group.records if any((one.path / "checkpoints").glob("*.ckpt"))), group.first
-    )
+    trained = (one for one in group.records if any((one.path / "checkpoints").glob("*.ckpt")))
+    record = next(trained, group.first)
     try:
         blocks = model_blocks(record, options, prefix, depth_drawn=on_depth_curve(group, groups))
     except UsageError as error:
@@ -171,52 +158,36 @@ def _facts(group: Group) -> list[Block]:
     add("claim", group.row.get("claim"))
     if result.get("num_parameters") is not None:
         add("parameters", f"{result['num_parameters']:,}")
-    seconds = [
-        one.result["fit_seconds"]
-        for one in group.records
-        if isinstance(one.result.get("fit_seconds"), int | float)
-    ]
-    if seconds:
+    seconds = [one.result.get("fit_seconds") for one in group.records]
+    if seconds := [value for value in seconds if isinstance(value, int | float)]:
         mean = sum(seconds) / len(seconds)
         add("training time", duration(mean) + (" a run" if len(seconds) > 1 else ""))
     add("epochs", result.get("epochs"))
     split = result.get("split") or {}
-    sizes = [
-        f"{name} {split[name]:,}" for name in ("train", "valid", "test") if isinstance(split.get(name), int)
-    ]
+    parts = [name for name in ("train", "valid", "test") if isinstance(split.get(name), int)]
+    sizes = [f"{name} {split[name]:,}" for name in parts]
     add("split", ", ".join(filter(None, [str(split.get("name") or ""), *sizes])))
     add("data fingerprint", str(result.get("data_fingerprint") or "")[:16])
     add("settings hash", result.get("config_hash"))
     versions = result.get("versions") or {}
     add("versions", ", ".join(f"{name} {version}" for name, version in versions.items()))
-    add(
-        "folder",
-        ", ".join(str(one.path) for one in group.records[:3]) + (", ..." if len(group.records) > 3 else ""),
-    )
-    blocks: list[Block] = [
-        TableBlock("Facts of the run" + "s" * (len(group.records) > 1), ["fact", "value"], rows)
-    ]
-    changed = changed_settings(record)
-    if changed:
+    folders = [str(one.path) for one in group.records]
+    add("folder", ", ".join([*folders[:3], *(["..."] if len(folders) > 3 else [])]))
+    title = "Facts of the run" + "s" * (len(folders) > 1)
+    blocks: list[Block] = [TableBlock(title, ["fact", "value"], rows)]
+    if changed := changed_settings(record):
         cells = [[name, word_of(value), _usual(usual)] for name, (value, usual) in changed.items()]
-        blocks.append(
-            TableBlock("Settings that differ from the preset", ["setting", "this run", "preset"], cells)
-        )
+        columns = ["setting", "this run", "preset"]
+        blocks.append(TableBlock("Settings that differ from the preset", columns, cells))
     elif record.config:
         blocks.append(Note("All settings are those of the presets."))
-    blocks += _commands(group, record)
-    return blocks
-
-
-def _usual(value: Any) -> str:
-    return "none" if value is None else word_of(value)
-
-
-def _commands(group: Group, record: Record) -> list[Block]:
-    blocks: list[Block] = []
     if command := group.row.get("command"):
         blocks.append(Code("All runs again, with mean and deviation:", str(command)))
     if record.config:
         title = "This run again" if len(group.records) == 1 else f"The run of {record.name} again"
         blocks.append(Code(f"{title}:", repeat_command(record)))
     return blocks
+
+
+def _usual(value: Any) -> str:
+    return "none" if value is None else word_of(value)

@@ -14,54 +14,31 @@ __all__ = ["Block", "Code", "Note", "Options", "Picture", "Report", "Section", "
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture that is drawn when it is needed.
+    """A picture that is drawn when it is needed."""
 
-    Args:
-        name: For files and anchors; letters, digits and dashes.
-        title: Heading above it, a few words.
-        alt: What it shows, for those who cannot see it.
-        draw: Makes the matplotlib figure, inside `graphzoo.report.style.drawing()`.
-        caption: What to know when reading it; may be empty.
-        wide: Whether it takes the whole width of the page where there is room.
-    """
-
-    name: str
-    title: str
-    alt: str
-    draw: Callable[[], Figure]
-    caption: str = ""
-    wide: bool = False
+    name: str  # for files and anchors: letters, digits and dashes
+    title: str  # above it, a few words
+    alt: str  # what it shows, for those who cannot see it
+    draw: Callable[[], Figure]  # called inside `graphzoo.report.style.drawing()`
+    caption: str = ""  # what to know when reading it
+    wide: bool = False  # takes the whole width of the page where there is room
 
 
 @dataclass(frozen=True)
 class TableBlock:
-    """A table of cells that are text already.
-
-    Args:
-        caption: Above the table.
-        columns: Names of the columns.
-        rows: Cells, as many per row as columns; the first one names the row.
-        numeric: Positions of columns with figures, which are aligned to the right.
-        note: Below the table, such as how many rows are left out; may be empty.
-        folded: Whether it is shown only when asked for.
-    """
+    """A table of cells that are text already; the first of a row names it."""
 
     caption: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
-    numeric: frozenset[int] = frozenset()
-    note: str = ""
-    folded: bool = False
+    numeric: frozenset[int] = frozenset()  # positions of columns that are aligned to the right
+    note: str = ""  # below the table, such as how many rows are left out
+    folded: bool = False  # shown only when asked for
 
 
 @dataclass(frozen=True)
 class Note:
-    """A paragraph.
-
-    Args:
-        text: Plain text.
-        warning: Whether it says that something is missing or went wrong.
-    """
+    """A paragraph of plain text; a `warning` says that something is missing or went wrong."""
 
     text: str
     warning: bool = False
@@ -69,12 +46,7 @@ class Note:
 
 @dataclass(frozen=True)
 class Code:
-    """Lines to be typed into a shell.
-
-    Args:
-        caption: What they do.
-        text: The lines.
-    """
+    """Lines to be typed into a shell, below a caption."""
 
     caption: str
     text: str
@@ -85,13 +57,7 @@ Block = Picture | TableBlock | Note | Code
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and what stands below it.
-
-    Args:
-        title: The heading.
-        blocks: In the order of the page; pictures in a row stand side by side where there is room.
-        level: 2 or 3, the heading's.
-    """
+    """A heading, of level 2 or 3, and what stands below it; pictures in a row stand side by side."""
 
     title: str
     blocks: Sequence[Block]

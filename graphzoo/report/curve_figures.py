@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from graphzoo.catalog.tasks import PERCENT
 from graphzoo.report.content import Picture, slug
-from graphzoo.report.paper_figures import lead_metric
+from graphzoo.report.results import lead_metric
 from graphzoo.report.style import FAINT, INK, color, fitted, new_figure, plain_ticks
 from graphzoo.runs.curves import Points, mean_curve, thin
-from graphzoo.runs.published import mean_and_deviation
 from graphzoo.runs.record import Group, Record, flatten
 
 if TYPE_CHECKING:
@@ -40,35 +39,23 @@ _LOG = ("train/grad_norm", _RATE)
 
 
 class _Lines(NamedTuple):
-    """Curves of one group: one per run, where each run's best checkpoint lies, and their mean."""
+    """Curves of one group: one per run, where their best checkpoints lie, and their mean."""
 
     label: str
     runs: list[Points]
-    best: list[tuple[float, float] | None]
+    best: Points
     mean: Points
 
 
 def curve_pictures(groups: Sequence[Group], *, speed: bool = False) -> list[Picture]:
-    """Pictures of what the runs logged: validation first, then the training.
-
-    Args:
-        groups: Settings; each has a colour.
-        speed: Whether times and memory are wanted, or everything else.
-    """
+    """Pictures of what the runs logged, validation first: times and memory if `speed`, or everything else."""
     metrics = {name: title for name, title in _metrics(groups).items() if _is_speed(name) == speed}
-    return [
-        picture
-        for name, title in metrics.items()
-        if (picture := _curve_picture(name, title, groups)) is not None
-    ]
+    pictures = [_curve_picture(name, title, groups) for name, title in metrics.items()]
+    return [picture for picture in pictures if picture is not None]
 
 
 def curve_note(groups: Sequence[Group]) -> str:
-    """How the curves are to be read.
-
-    Args:
-        groups: Settings.
-    """
+    """How the curves are to be read."""
     notes = []
     if any(len(group.records) > 1 for group in groups):
         notes.append("Thin lines are runs, the thick one their mean.")
@@ -86,9 +73,8 @@ def _is_speed(metric: str) -> bool:
 
 
 def _metrics(groups: Sequence[Group]) -> dict[str, str]:
-    logged = list(
-        dict.fromkeys(name for group in groups for record in group.records for name in record.curves.values)
-    )
+    records = [record for group in groups for record in group.records]
+    logged = list(dict.fromkeys(name for record in records for name in record.curves.values))
     titles: dict[str, str] = {}
     # settings of several tasks are judged by metrics of their own
     judges = {judge for group in groups if (judge := _judge(group))}
@@ -132,8 +118,8 @@ def _name(metric: str) -> str:
 
 
 def _curve_picture(metric: str, title: str, groups: Sequence[Group]) -> Picture | None:
-    lines = [_lines(group, metric) for group in groups]
-    lines_kept = [(number, line) for number, line in enumerate(lines) if any(line.runs)]
+    lines = enumerate(_lines(group, metric) for group in groups)
+    lines_kept = [(number, line) for number, line in lines if line.runs]
     if not lines_kept:
         return None
     alt = f"{title} over epochs. " + " ".join(_tell(line, metric) for _, line in lines_kept)
@@ -146,15 +132,15 @@ def _curve_picture(metric: str, title: str, groups: Sequence[Group]) -> Picture 
 
 def _lines(group: Group, metric: str) -> _Lines:
     scale = 100 if metric.removeprefix("val/") in PERCENT else 1
-    runs, best = [], []
+    runs: list[Points] = []
+    best: Points = []
     for record in group.records:
         points = [(x, scale * y) for x, y in _points(record, metric)]
         if not points:
             continue
         runs.append(points)
-        epoch = record.best_epoch
-        at = dict(points).get(float(epoch + 1)) if epoch is not None and metric.startswith("val/") else None
-        best.append(None if at is None or epoch is None else (float(epoch + 1), at))
+        if record.best_epoch is not None and metric.startswith("val/"):
+            best += [point for point in points if point[0] == record.best_epoch + 1][-1:]
     return _Lines(group.short or group.label, runs, best, mean_curve(runs))
 
 
@@ -166,10 +152,9 @@ def _tell(line: _Lines, metric: str) -> str:
         f"{line.label}, {count}: from {first[1]:.4g} at epoch {first[0]:.4g} "
         f"to {last[1]:.4g} at epoch {last[0]:.4g}"
     )
-    found = [point for point in line.best if point]
-    if found:
-        mean = math.fsum(y for _, y in found) / len(found)
-        text += f", {mean:.4g} at the best epoch ({', '.join(f'{x:.0f}' for x, _ in found[:5])})"
+    if line.best:
+        mean = math.fsum(y for _, y in line.best) / len(line.best)
+        text += f", {mean:.4g} at the best epoch ({', '.join(f'{x:.0f}' for x, _ in line.best[:5])})"
     return text + "."
 
 
@@ -180,34 +165,17 @@ def _draw(lines: Sequence[tuple[int, _Lines]], metric: str, *, several: bool) ->
     for number, line in lines:
         tone = color(number)
         alone = len(line.runs) == 1
-        for run in line.runs:
-            x, y = zip(*thin(run), strict=True)
-            axes.plot(
-                x,
-                y,
-                drawstyle=style,
-                color=tone,
-                linewidth=1.6 if alone else 0.7,
-                alpha=1 if alone else 0.45,
-                marker=_mark(run),
-                markersize=3,
-            )
+        curves = [(run, *((1.6, 1.0) if alone else (0.7, 0.45))) for run in line.runs]
         if not alone and line.mean:
-            x, y = zip(*thin(line.mean), strict=True)
-            mark = _mark(line.mean)
-            axes.plot(x, y, drawstyle=style, color=tone, linewidth=2.2, marker=mark, markersize=3)
-        dots = [point for point in line.best if point]
-        if dots:
-            across, up = zip(*dots, strict=True)
-            axes.scatter(
-                across,
-                up,
-                s=26 if alone else 12,
-                color=tone,
-                edgecolors=INK,
-                linewidths=0.6,
-                zorder=3,
-            )
+            curves.append((line.mean, 2.2, 1.0))
+        for points, width, alpha in curves:
+            x, y = zip(*thin(points), strict=True)
+            (drawn,) = axes.plot(x, y, drawstyle=style, color=tone, linewidth=width, alpha=alpha)
+            drawn.set(marker=_mark(points), markersize=3)
+        if line.best:
+            across, up = zip(*line.best, strict=True)
+            size = 26 if alone else 12
+            axes.scatter(across, up, s=size, color=tone, edgecolors=INK, linewidths=0.6, zorder=3)
     _finish(axes, log=metric in _LOG)
     if _is_speed(metric) and axes.get_yscale() == "linear":
         # a tenth more memory must not look like twice as much
@@ -220,10 +188,10 @@ def _draw(lines: Sequence[tuple[int, _Lines]], metric: str, *, several: bool) ->
     return figure
 
 
-def _mark(points: Points) -> str | None:
+def _mark(points: Points) -> str:
     """A mark for points of which fewer than one lies in an epoch."""
     apart = len(points) < min(_FEW_POINTS, 0.9 * (points[-1][0] - points[0][0]))
-    return "o" if len(points) < 3 or apart else None
+    return "o" if len(points) < 3 or apart else "None"
 
 
 def _finish(axes: Axes, *, log: bool) -> None:
@@ -257,14 +225,7 @@ def _legend(figure: Figure, entries: Sequence[tuple[str, str]]) -> None:
 
 
 def depth_pictures(groups: Sequence[Group]) -> list[Picture]:
-    """Test metric against the number of layers, where settings differ in it (PENCIL's Fig. 5).
-
-    Args:
-        groups: Settings; those that differ in nothing but `num_layers` make a curve.
-
-    Returns:
-        A picture per metric that the settings are judged by; none without two settings on one curve.
-    """
+    """Test metrics over the number of layers, for settings that differ in nothing else (PENCIL's Fig. 5)."""
     metrics: dict[str, list[dict[int, Group]]] = {}
     for family in _depth_families(groups):
         metrics.setdefault(lead_metric(next(iter(family.values()))), []).append(family)
@@ -273,11 +234,8 @@ def depth_pictures(groups: Sequence[Group]) -> list[Picture]:
         name = metric.removeprefix("test/")
         told = []
         for family in curves:
-            at = [
-                f"{depth}: {group.figures()[metric][0]:.4g}"
-                for depth, group in family.items()
-                if metric in group.figures()
-            ]
+            means = {depth: group.figures().get(metric) for depth, group in family.items()}
+            at = [f"{depth}: {mean[0]:.4g}" for depth, mean in means.items() if mean]
             record = next(iter(family.values())).first
             told.append(f"{record.model} on {record.data}, layers and {name}: {', '.join(at)}.")
         caption = "Settings that differ in nothing but the number of layers."
@@ -296,17 +254,10 @@ def depth_pictures(groups: Sequence[Group]) -> list[Picture]:
 
 
 def on_depth_curve(group: Group, groups: Sequence[Group]) -> bool:
-    """Whether a depth curve of these settings tells of this one.
-
-    Args:
-        group: One of them.
-        groups: All settings of the report.
-    """
+    """Whether a depth curve of these settings tells of this one."""
     key, depth = _without_depth(group)
-    return depth is not None and any(
-        (other_key, other is not None and other != depth) == (key, True)
-        for other_key, other in (_without_depth(one) for one in groups)
-    )
+    others = {other for other_key, other in map(_without_depth, groups) if other_key == key}
+    return depth is not None and bool(others - {None, depth})
 
 
 def _depth_families(groups: Sequence[Group]) -> list[dict[int, Group]]:
@@ -340,14 +291,9 @@ def _draw_depth(curves: Sequence[dict[int, Group]], metric: str) -> Figure:
     scale = 100 if metric.removeprefix("test/") in PERCENT else 1
     entries = []
     for number, family in enumerate(curves):
-        depths, means, spreads = [], [], []
-        for depth, group in family.items():
-            values = [scale * record.tested[metric] for record in group.records if metric in record.tested]
-            if values:
-                mean, deviation = mean_and_deviation(values)
-                depths.append(depth)
-                means.append(mean)
-                spreads.append(deviation or 0.0)
+        of_depth = {depth: group.figures().get(metric) for depth, group in family.items()}
+        points = [(x, scale * one[0], scale * (one[1] or 0.0)) for x, one in of_depth.items() if one]
+        depths, means, spreads = zip(*points, strict=True)
         axes.errorbar(depths, means, yerr=spreads, color=color(number), marker="o", capsize=3)
         record = next(iter(family.values())).first
         entries.append((color(number), f"{record.model} on {record.data}"))

@@ -6,6 +6,7 @@ makes the workspace of it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -28,63 +29,56 @@ Kind = Literal["line", "number", "bars", "seeds", "seed bars", "table", "paralle
 
 @dataclass(frozen=True)
 class Panel:
-    """One panel.
-
-    Args:
-        section: One of `SECTIONS`.
-        title: Above it.
-        kind: "line" over steps; "number" and "bars" of the summary; "seeds" and "seed bars" lines and bars of
-            the mean over a group of runs, with one standard deviation; "table" a logged table; "parallel"
-            coordinates over settings and results.
-        metrics: Logged names; settings begin with "config:".
-        tasks: The tasks whose runs have them.
-    """
+    """One panel."""
 
     section: str
     title: str
+    # "line" over steps; "number" and "bars" of the summary; "seeds" and "seed bars": lines and bars of the
+    # mean over a group of runs, with one standard deviation; "table" a logged table; "parallel" coordinates
     kind: Kind
-    metrics: tuple[str, ...]
-    tasks: tuple[str, ...]
+    metrics: tuple[str, ...]  # logged names; settings begin with "config:"
+    tasks: tuple[str, ...]  # whose runs have them
 
 
-def _config(*names: str) -> list[str]:
-    return [f"config:{name}" for name in ("model", "lr", "weight_decay", *names)]
-
-
+_Row = tuple[str, Kind, str, tuple[str, ...]]  # title, kind, metrics and tasks
 _KG, _NODES, _LINKS, _RANKED, _JUDGED = ("kg",), ("nodes",), ("links",), ("kg", "links"), ("nodes", "links")
-_SIZES = ("encoder.hidden_channels", "encoder.num_layers")
-# section: rows of title, kind, metrics and tasks
-_ROWS: dict[str, list[tuple[str, Kind, str, tuple[str, ...]]]] = {
+# metric -> its words, and the tasks that have it
+_COMPARED = {"mrr": ("MRR", _RANKED), "acc": ("accuracy", _NODES), "auroc": ("ROC-AUC", _JUDGED)}
+_SCORES = _COMPARED | {"ap": ("average precision", _LINKS)}
+_HITS = {f"hits@{k}": (f"Hits@{k}", _LINKS) for k in (20, 50, 100)}
+
+
+def _each(
+    scores: Mapping[str, tuple[str, tuple[str, ...]]], title: str, kind: Kind, metrics: str
+) -> list[_Row]:
+    """A row per score, whose words stand for WORDS in the title and whose metric for METRIC."""
+    return [
+        (title.replace("WORDS", words), kind, metrics.replace("METRIC", name), tasks)
+        for name, (words, tasks) in scores.items()
+    ]
+
+
+def _settings(first: str, metric: str) -> str:
+    names = ("model", "lr", "weight_decay", first, "encoder.hidden_channels", "encoder.num_layers")
+    return " ".join([*(f"config:{name}" for name in names), metric])
+
+
+_VALIDATION = "Validation WORDS, and the paper's on test"
+_OVER_SEEDS = "WORDS and the paper's, mean ± std over seeds"
+_TIES = "test/mrr_optimistic test/mrr_realistic test/mrr_pessimistic"
+_KG_HITS = "val/hits@1 val/hits@3 val/hits@10 paper/hits@1 paper/hits@10"
+_ROWS: dict[str, list[_Row]] = {
     "Quality": [
-        ("Validation MRR, and the paper's on test", "line", "val/mrr paper/mrr", _RANKED),
-        ("Validation accuracy, and the paper's on test", "line", "val/acc paper/acc", _NODES),
-        ("Validation ROC-AUC, and the paper's on test", "line", "val/auroc paper/auroc", _JUDGED),
-        ("Validation average precision, and the paper's on test", "line", "val/ap paper/ap", _LINKS),
-        (
-            "Validation Hits@1, 3 and 10, and the paper's on test",
-            "line",
-            "val/hits@1 val/hits@3 val/hits@10 paper/hits@1 paper/hits@10",
-            _KG,
-        ),
-        *(
-            (f"Validation Hits@{k}, and the paper's on test", "line", f"val/hits@{k} paper/hits@{k}", _LINKS)
-            for k in (20, 50, 100)
-        ),
+        *_each(_SCORES, _VALIDATION, "line", "val/METRIC paper/METRIC"),
+        (_VALIDATION.replace("WORDS", "Hits@1, 3 and 10"), "line", _KG_HITS, _KG),
+        *_each(_HITS, _VALIDATION, "line", "val/METRIC paper/METRIC"),
         ("Validation loss", "line", "val/loss", _NODES),
-        ("Test MRR", "number", "test/mrr", _RANKED),
-        ("Test accuracy", "number", "test/acc", _NODES),
-        ("Test ROC-AUC", "number", "test/auroc", _JUDGED),
-        ("Test average precision", "number", "test/ap", _LINKS),
+        *_each(_SCORES, "Test WORDS", "number", "test/METRIC"),
         ("Test Hits@1, 3 and 10", "bars", "test/hits@1 test/hits@3 test/hits@10", _KG),
         ("Test Hits@20, 50 and 100", "bars", "test/hits@20 test/hits@50 test/hits@100", _LINKS),
         ("Test MRR of queries for heads and for tails", "bars", "test/mrr_head test/mrr_tail", _KG),
         ("Gap between tails and heads", "number", "test/head_tail_gap", _KG),
-        (
-            "Test MRR by tie rule",
-            "bars",
-            "test/mrr_optimistic test/mrr_realistic test/mrr_pessimistic",
-            _KG,
-        ),
+        ("Test MRR by tie rule", "bars", _TIES, _KG),
         ("Share of answers that tie", "number", "test/tie_share", _KG),
         ("Relations", "table", "evaluation/relations", _KG),
         ("Triples ranked last", "table", "evaluation/worst", _KG),
@@ -115,50 +109,12 @@ _ROWS: dict[str, list[tuple[str, Kind, str, tuple[str, ...]]]] = {
         ("Sizes of the split", "bars", "data/train data/valid data/test", KINDS),
     ],
     "Comparison": [
-        ("Validation MRR and the paper's, mean ± std over seeds", "seeds", "val/mrr paper/mrr", _RANKED),
-        ("Validation accuracy and the paper's, mean ± std over seeds", "seeds", "val/acc paper/acc", _NODES),
-        (
-            "Validation ROC-AUC and the paper's, mean ± std over seeds",
-            "seeds",
-            "val/auroc paper/auroc",
-            _JUDGED,
-        ),
-        ("Test MRR and the paper's, mean ± std over seeds", "seed bars", "test/mrr paper/mrr", _RANKED),
-        ("Test accuracy and the paper's, mean ± std over seeds", "seed bars", "test/acc paper/acc", _NODES),
-        (
-            "Test ROC-AUC and the paper's, mean ± std over seeds",
-            "seed bars",
-            "test/auroc paper/auroc",
-            _JUDGED,
-        ),
-        *(
-            (
-                f"Test Hits@{k} and the paper's, mean ± std over seeds",
-                "seed bars",
-                f"test/hits@{k} paper/hits@{k}",
-                _LINKS,
-            )
-            for k in (20, 50, 100)
-        ),
-        ("Settings and test MRR", "parallel", " ".join(_config("loss", *_SIZES)) + " test/mrr", _KG),
-        (
-            "Settings and test accuracy",
-            "parallel",
-            " ".join(_config("dropout", *_SIZES)) + " test/acc",
-            _NODES,
-        ),
-        (
-            "Settings and test ROC-AUC",
-            "parallel",
-            " ".join(_config("dropout", *_SIZES)) + " test/auroc",
-            _NODES,
-        ),
-        (
-            "Settings and test MRR of links",
-            "parallel",
-            " ".join(_config("dropout", *_SIZES)) + " test/mrr",
-            _LINKS,
-        ),
+        *_each(_COMPARED, f"Validation {_OVER_SEEDS}", "seeds", "val/METRIC paper/METRIC"),
+        *_each(_COMPARED | _HITS, f"Test {_OVER_SEEDS}", "seed bars", "test/METRIC paper/METRIC"),
+        ("Settings and test MRR", "parallel", _settings("loss", "test/mrr"), _KG),
+        ("Settings and test accuracy", "parallel", _settings("dropout", "test/acc"), _NODES),
+        ("Settings and test ROC-AUC", "parallel", _settings("dropout", "test/auroc"), _NODES),
+        ("Settings and test MRR of links", "parallel", _settings("dropout", "test/mrr"), _LINKS),
         ("Parameters", "number", "model/parameters", KINDS),
     ],
 }
@@ -175,17 +131,7 @@ def panels(task: str = "all") -> list[Panel]:
 
 
 def workspace(project: str, entity: str, *, task: str = "all", name: str = "graphzoo") -> Workspace:
-    """The workspace, not sent yet.
-
-    Args:
-        project: At Weights & Biases.
-        entity: User or team.
-        task: "all" or one of `KINDS`.
-        name: Of the workspace.
-
-    Raises:
-        UsageError: if wandb-workspaces is not installed.
-    """
+    """The workspace, not sent yet, of the panels of a task or of all."""
     try:
         import wandb_workspaces.workspaces as ws
     except ImportError as error:

@@ -15,6 +15,7 @@ from graphzoo.report.style import (
     STEADY,
     color,
     colors_of,
+    name_rows,
     new_figure,
     plain_ticks,
     short_name,
@@ -33,12 +34,9 @@ _MOST_WRITTEN_CELLS, _MOST_NAMED, _MOST_COLOURS = 12, 40, 10
 
 
 def evaluation_blocks(tables: Sequence[Table], folder: Path, prefix: str) -> list[Block]:
-    """A picture for each table that is meant to be drawn, and its rows; pictures first.
+    """A picture for each table of an evaluation that is meant to be drawn, and its rows; pictures first.
 
-    Args:
-        tables: Of one evaluation.
-        folder: Where their CSV files lie, as the user named it.
-        prefix: Begins the pictures' names.
+    The `folder` holds the tables' CSV files; names of pictures begin with `prefix`.
     """
     pictures: list[Block] = []
     rows: list[Block] = []
@@ -56,9 +54,8 @@ def evaluation_blocks(tables: Sequence[Table], folder: Path, prefix: str) -> lis
 def _rows(table: Table, folder: Path, *, folded: bool) -> TableBlock:
     data = table.data
     shown = data.head(MOST_ROWS)
-    numeric = frozenset(
-        place for place, name in enumerate(data.columns) if data[name].dtype.kind in "iuf" and place
-    )
+    kinds = [data[name].dtype.kind for name in data.columns]
+    numeric = frozenset(place for place, kind in enumerate(kinds) if kind in "iuf" and place)
     cells = [[_cell(value) for value in row] for row in shown.itertuples(index=False)]
     path = folder / f"{table.name}.csv"
     left = len(data) - len(shown)
@@ -86,32 +83,25 @@ def _bars(table: Table, prefix: str) -> list[Picture]:
     kept = data[data[table.x].astype(str).isin(chosen)]
     series: list[tuple[str, dict[str, float]]] = []
     for column in table.y:
-        groups = list(dict.fromkeys(kept[table.label].astype(str))) if table.label else [""]
-        for group in groups:
-            part = kept[kept[table.label].astype(str) == group] if table.label else kept
+        parts = kept.groupby(kept[table.label].astype(str), sort=False) if table.label else [("", kept)]
+        for group, part in parts:
             values = dict(zip(part[table.x].astype(str), part[column].astype(float), strict=True))
             title = " ".join(filter(None, [group, column if len(table.y) > 1 or not group else ""]))
             series.append((title, values))
     if {"both", "head", "tail"} == {title for title, _ in series}:
         series = [one for one in series if one[0] != "both"]  # their mean
     series.sort(key=lambda one: MEANING.get(one[0], len(MEANING)))  # head before tail, as elsewhere
-    caption = (
-        f"The {MOST_BARS} with the most {weight or 'rows'}; {left:,} more are in the table."
-        if left > 0
-        else ""
-    )
+    most = f"The {MOST_BARS} with the most {weight or 'rows'}"
+    caption = f"{most}; {left:,} more are in the table." if left > 0 else ""
     first = series[0][1]
-    low = min(first, key=lambda name: first[name])
-    high = max(first, key=lambda name: first[name])
+    low, high = min(first, key=first.__getitem__), max(first, key=first.__getitem__)
     titles = [title or table.y[0] for title, _ in series]
     alt = (
         f"{table.title}. Bars of {', '.join(titles)} for {len(chosen)} names. Highest {titles[0]}: "
         f"{short_name(high)} with {first[high]:.3g}; lowest: {short_name(low)} with {first[low]:.3g}."
     )
-    order = [name for name in names if name in chosen]
-    return [
-        Picture(f"{prefix}-{slug(table.name)}", table.title, alt, partial(_draw_bars, order, series), caption)
-    ]
+    draw = partial(_draw_bars, names[:MOST_BARS], series)
+    return [Picture(f"{prefix}-{slug(table.name)}", table.title, alt, draw, caption)]
 
 
 def _draw_bars(names: Sequence[str], series: Sequence[tuple[str, dict[str, float]]]) -> Figure:
@@ -125,11 +115,7 @@ def _draw_bars(names: Sequence[str], series: Sequence[tuple[str, dict[str, float
         places = [place + (number - (count - 1) / 2) * thick for place in range(len(names))]
         heights = [values.get(name, float("nan")) for name in names]
         axes.barh(places, heights, thick * 0.92, color=tones[number], label=title)
-    axes.set_yticks(range(len(names)), [short_name(name) for name in names])
-    axes.invert_yaxis()
-    axes.tick_params(axis="y", length=0)
-    axes.grid(axis="x")
-    axes.set_axisbelow(True)
+    name_rows(axes, [short_name(name) for name in names])
     axes.margins(y=0.01)
     highest = max((value for _, values in series for value in values.values() if value == value), default=1)
     if 0 <= highest <= 1:
@@ -173,9 +159,8 @@ def _draw_histogram(
         else:
             thick = 0.8 / len(columns)
             shift = (number - (len(columns) - 1) / 2) * thick
-            axes.bar(
-                [i + shift for i in range(len(heights))], heights, thick, color=tones[number], label=name
-            )
+            places = [place + shift for place in range(len(heights))]
+            axes.bar(places, heights, thick, color=tones[number], label=name)
     if ranks:
         names = [_bin(start, end) for start, end in zip(starts, ends, strict=True)]
         axes.set_xticks(range(len(names)), names, rotation=55, ha="right", rotation_mode="anchor")
@@ -184,7 +169,6 @@ def _draw_histogram(
     axes.set_xlabel(label)
     axes.set_ylabel("share, %" if share else "count")
     axes.grid(axis="y")
-    axes.set_axisbelow(True)
     if len(columns) > 1:
         figure.legend(loc="outside upper left", ncols=3, borderaxespad=0, handlelength=1.2)
     return figure
@@ -213,9 +197,8 @@ def _draw_curve(data: DataFrame, x: str, columns: Sequence[str]) -> Figure:
     axes = figure.add_subplot()
     places = data[x].astype(float)
     for number, name in enumerate(columns):
-        axes.plot(
-            places, data[name].astype(float), color=color(number), label=name, marker="o", markersize=2.5
-        )
+        values = data[name].astype(float)
+        axes.plot(places, values, color=color(number), label=name, marker="o", markersize=2.5)
     if places.min() > 0 and places.max() / places.min() > 30:
         axes.set_xscale("log")
         plain_ticks(axes, "x")
@@ -232,18 +215,14 @@ def _matrix(table: Table, prefix: str) -> list[Picture]:
     data, value = table.data, table.label or str(table.data.columns[-1])
     rows = list(dict.fromkeys(data[table.x].astype(str)))
     columns = list(dict.fromkeys(data[table.y[0]].astype(str)))
+    cells = list(
+        zip(data[table.x].astype(str), data[table.y[0]].astype(str), data[value].astype(float), strict=True)
+    )
     grid = [[0.0] * len(columns) for _ in rows]
-    for row, column, found in zip(
-        data[table.x].astype(str), data[table.y[0]].astype(str), data[value].astype(float), strict=True
-    ):
-        grid[rows.index(row)][columns.index(column)] = found
+    for row, column, count in cells:
+        grid[rows.index(row)][columns.index(column)] = count
     total = sum(map(sum, grid)) or 1.0
-    off = [
-        (grid[i][j], rows[i], columns[j])
-        for i in range(len(rows))
-        for j in range(len(columns))
-        if rows[i] != columns[j]
-    ]
+    off = [(count, row, column) for row, column, count in cells if row != column]
     right = total - sum(count for count, _, _ in off)
     agree = f"{100 * right / total:.1f}% lie where both agree"
     alt = f"{table.title}. {len(rows)} by {len(columns)} cells; {agree}."
@@ -264,8 +243,8 @@ def _draw_matrix(
     image = axes.imshow(shares, cmap="viridis", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
     if len(rows) * len(columns) > 400:
         image.set_rasterized(True)
-    for names, axis, other in ((rows, axes.yaxis, False), (columns, axes.xaxis, True)):
-        every = -(-len(names) // _MOST_NAMED) if not other else -(-len(names) // 24)
+    for names, axis, most in ((rows, axes.yaxis, _MOST_NAMED), (columns, axes.xaxis, 24)):
+        every = -(-len(names) // most)
         places = range(0, len(names), every)
         axis.set_ticks(list(places), [short_name(names[place], 16) for place in places])
     long = max(map(len, columns)) > 3 or len(columns) > 12
@@ -296,9 +275,8 @@ def _scatter(table: Table, prefix: str) -> list[Picture]:
     if len(names) > _MOST_COLOURS:
         frequent = data[table.label].astype(str).value_counts().index.tolist()
         names = [*frequent[: _MOST_COLOURS - 1], "others"]
-    alt = f"{table.title}. {len(data):,} points" + (
-        f" in {len(names)} colours: {', '.join(names)}." if names else "."
-    )
+    colours = f" in {len(names)} colours: {', '.join(names)}" if names else ""
+    alt = f"{table.title}. {len(data):,} points{colours}."
     diagonal = {table.x, y} == {"target", "predicted"}
     caption = "On the line predicted and true value are the same." if diagonal else ""
     draw = partial(_draw_scatter, data, table.x, y, table.label, names, diagonal=diagonal)
@@ -333,14 +311,8 @@ def _draw_scatter(
         axes.tick_params(labelbottom=False, labelleft=False, length=0)
         axes.spines[:].set(visible=True, color=FAINT)
     if len(names) > 1:
-        legend = figure.legend(
-            loc="outside lower left",
-            ncols=2,
-            borderaxespad=0,
-            handletextpad=0.2,
-            columnspacing=1,
-            markerscale=2,
-        )
+        room = {"borderaxespad": 0, "handletextpad": 0.2, "columnspacing": 1, "markerscale": 2}
+        legend = figure.legend(loc="outside lower left", ncols=2, **room)
         for handle in legend.legend_handles:
             if handle is not None:
                 handle.set(alpha=1, rasterized=False)

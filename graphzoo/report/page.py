@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from html import escape
 from itertools import groupby
 
+from graphzoo import __version__
 from graphzoo.report.content import Block, Code, Note, Picture, Report, TableBlock, slug
 from graphzoo.report.style import THEME, drawing, inline_svg, printable
 
@@ -95,13 +96,12 @@ def _page(report: Report, drawn: Callable[[], None]) -> str:
                     drawn()
             body.append(f'<div class="pictures">{"".join(parts)}</div>' if is_picture else "".join(parts))
         body.append("</section>")
-    top = [
-        (section, anchor)
+    links = [
+        f'<li><a href="#{anchor}">{escape(section.title)}</a></li>'
         for section, anchor in zip(report.sections, anchors, strict=True)
         if section.level == 2
     ]
-    links = "".join(f'<li><a href="#{anchor}">{escape(section.title)}</a></li>' for section, anchor in top)
-    contents = f'<nav aria-label="Contents"><ul>{links}</ul></nav>' if len(top) > 2 else ""
+    contents = f'<nav aria-label="Contents"><ul>{"".join(links)}</ul></nav>' if len(links) > 2 else ""
     head = (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -114,14 +114,8 @@ def _page(report: Report, drawn: Callable[[], None]) -> str:
         f"{head}\n<body><header><h1>{escape(report.title)}</h1>"
         f'<p class="lead">{escape(report.lead)}</p></header>'
         f"{contents}<main>" + "\n".join(body) + "</main>"
-        f"<footer><p>Written by graphzoo {escape(_version())}.</p></footer></body></html>\n"
+        f"<footer><p>Written by graphzoo {escape(__version__)}.</p></footer></body></html>\n"
     )
-
-
-def _version() -> str:
-    from graphzoo import __version__
-
-    return __version__
 
 
 def _variables() -> str:
@@ -168,8 +162,7 @@ def _picture(picture: Picture, prefix: str) -> str:
 
 
 def _table(table: TableBlock) -> str:
-    def cells(row: object, tag: str) -> str:
-        assert isinstance(row, list | tuple)
+    def cells(row: Sequence[str], tag: str) -> str:
         parts = []
         for place, cell in enumerate(row):
             # long names may break anywhere, short words nowhere
@@ -185,8 +178,8 @@ def _table(table: TableBlock) -> str:
                 parts.append(f"<td{number}>{_cell(cell)}</td>")
         return f"<tr>{''.join(parts)}</tr>"
 
-    head = cells(list(table.columns), "th")
-    rows = "".join(cells(list(row), "td") for row in table.rows)
+    head = cells(table.columns, "th")
+    rows = "".join(cells(row, "td") for row in table.rows)
     note = f'<p class="note">{escape(table.note)}</p>' if table.note else ""
     # whoever has no mouse scrolls what has the focus
     shown = (

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graphzoo.catalog.tasks import PERCENT
 from graphzoo.report.content import Picture, slug
-from graphzoo.report.results import NAMES
+from graphzoo.report.results import shown_name
 from graphzoo.report.style import FAINT, INK, color, fitted, new_figure
 from graphzoo.runs.published import Published
 from graphzoo.runs.record import Group
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["lead_metric", "paper_pictures"]
+__all__ = ["paper_pictures"]
 
 _LOWER_IS_BETTER = ("mr", "rmse")
 # Inches: a row with its name above it, a panel's axis, and a panel's heading.
@@ -27,6 +27,7 @@ _ROW, _AXIS, _HEADING = 0.42, 0.3, 0.22
 # The least width of an axis, as a part of its figures: equal ones make no scale of rounding errors.
 _LEAST_WIDTH = 0.02
 _COLUMNS = 46
+_BAND: Any = {"color": FAINT, "alpha": 0.35, "linewidth": 0}
 
 
 class _Row(NamedTuple):
@@ -40,20 +41,11 @@ class _Row(NamedTuple):
     paper: Published | None
 
 
-def lead_metric(group: Group) -> str:
-    """The metric that a setting is judged by: the first with a published figure, else its table's first."""
-    figures, published = group.figures(), group.published()
-    return next((name for name in figures if name in published), next(iter(figures)))
-
-
 def paper_pictures(groups: Sequence[Group]) -> list[Picture]:
     """Results beside the paper's, where any is published.
 
     One setting has a picture per unit with a row per metric; several have one per metric, with a row per
     setting in a panel per data set. Settings that no paper knows stand beside those on the same data.
-
-    Args:
-        groups: Settings; each has the colour of its curves.
     """
     finished = [(number, group) for number, group in enumerate(groups) if group.figures()]
     if len(groups) == 1:
@@ -78,7 +70,7 @@ def _of_one(group: Group) -> list[Picture]:
         units.setdefault(unit, []).append(name)
     pictures = []
     for names in units.values():
-        rows = [_row(group, name, _name(name.removeprefix("test/")), color(0)) for name in names]
+        rows = [_row(group, name, shown_name(name), color(0)) for name in names]
         short = names[0].removeprefix("test/")
         pictures.append(_picture(short, {group.first.data: rows}, several=False, alone=len(units) == 1))
     return pictures
@@ -93,10 +85,6 @@ def _compared(group: Group) -> list[str]:
 def _can_be_drawn(group: Group, name: str) -> bool:
     figures = group.figures()
     return name in figures and math.isfinite(figures[name][0])
-
-
-def _name(short: str) -> str:
-    return NAMES.get(short, short)
 
 
 def _scale(short: str) -> int:
@@ -126,10 +114,10 @@ def _picture(
                 paper = spread(short, value / scale, None if deviation is None else deviation / scale)
                 text += f"; the paper: {paper}"
             told.append(f"{text}.")
-    what = "results" if alone else _name(short)
+    what = "results" if alone else shown_name(short)
     title = f"Test {what} beside the paper's"
     better = "lower is better" if short in _LOWER_IS_BETTER else "higher is better"
-    draw = partial(_draw, panels, f"{_name(short)}, {better}" if several else better, headings=several)
+    draw = partial(_draw, panels, f"{shown_name(short)}, {better}" if several else better, headings=several)
     name = "paper" if alone else f"paper-{slug(short)}"
     return Picture(name, title, f"{title}. {' '.join(told)}", draw, _caption(panels))
 
@@ -164,28 +152,20 @@ def _panel(axes: Axes, rows: Sequence[_Row]) -> None:
         if row.paper is not None:
             value, deviation = row.paper
             if deviation:
-                axes.fill_betweenx(
-                    [place - 0.22, place + 0.22],
-                    value - deviation,
-                    value + deviation,
-                    color=FAINT,
-                    alpha=0.35,
-                    linewidth=0,
-                )
+                low, high = value - deviation, value + deviation
+                axes.fill_betweenx([place - 0.22, place + 0.22], low, high, **_BAND)
             axes.vlines(value, place - 0.22, place + 0.22, color=INK, linewidth=1.6)
         axes.errorbar(
             row.mean, place, xerr=row.deviation or None, color=row.tone, marker="o", markersize=5.5,
             capsize=3, elinewidth=1.6, clip_on=False,
         )  # fmt: skip
         # above its row: beside it, the name of a setting would leave no room on a phone
-        axes.text(
-            0, place - 0.32, fitted(row.label, _COLUMNS), transform=axes.get_yaxis_transform(), va="bottom"
-        )
+        label = fitted(row.label, _COLUMNS)
+        axes.text(0, place - 0.32, label, transform=axes.get_yaxis_transform(), va="bottom")
     axes.set_ylim(len(rows) - 0.6, -0.85)
     axes.set_yticks([])
     axes.spines["left"].set_visible(False)
     axes.grid(axis="x")
-    axes.set_axisbelow(True)
     axes.set_xlim(*_limits(rows))
     axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.ticklabel_format(axis="x", useOffset=False, style="plain")
@@ -207,15 +187,12 @@ def _legend(figure: Figure, rows: Sequence[_Row]) -> None:
     from matplotlib.patches import Patch
 
     tones = {row.tone for row in rows}
-    ours = Line2D(
-        [], [], color=tones.pop() if len(tones) == 1 else INK, marker="o", markersize=5.5, linestyle="none"
-    )
-    line = Line2D(
-        [], [], color=INK, linewidth=1.6, marker="|", markersize=9, markeredgewidth=1.6, linestyle="none"
-    )
+    tone = tones.pop() if len(tones) == 1 else INK
+    ours = Line2D([], [], color=tone, marker="o", markersize=5.5, linestyle="none")
+    line = Line2D([], [], color=INK, marker="|", markersize=9, markeredgewidth=1.6, linestyle="none")
     named = "mean ± std of the runs" if any(row.runs > 1 for row in rows) else "result"
     entries: list[tuple[Line2D | Patch, str]] = [(ours, named), (line, "paper")]
     if any(row.paper and row.paper.deviation for row in rows):
-        entries.append((Patch(color=FAINT, alpha=0.35, linewidth=0), "paper ± std"))
+        entries.append((Patch(**_BAND), "paper ± std"))
     handles, names = zip(*entries, strict=True)
     figure.legend(handles, names, loc="outside upper left", ncols=3, borderaxespad=0, handlelength=1.2)

@@ -10,14 +10,20 @@ from graphzoo.runs.changes import what_differs
 from graphzoo.runs.published import VERDICTS
 from graphzoo.runs.record import Group
 from graphzoo.runs.results_file import SELECTED, selection_of
-from graphzoo.runs.tables import format_metric, spread
+from graphzoo.runs.tables import spread
 from graphzoo.system.paths import typed
 
-__all__ = ["common_title", "headline", "results_section"]
+__all__ = ["common_title", "headline", "lead_metric", "results_section", "shown_name"]
 
-NAMES = {"mrr": "MRR", "mr": "mean rank", "rmse": "RMSE"} | PERCENT
+_NAMES = {"mrr": "MRR", "mr": "mean rank", "rmse": "RMSE"} | PERCENT
 # Metrics side by side in the table of several settings, and runs that are shown unasked.
 _COMPARED, _FEW_RUNS = 4, 5
+
+
+def shown_name(metric: str) -> str:
+    """A metric as it is called above figures, with or without `test/`."""
+    short = metric.removeprefix("test/")
+    return _NAMES.get(short, short)
 
 
 def common_title(groups: Sequence[Group]) -> str:
@@ -41,21 +47,21 @@ def headline(group: Group) -> str:
         if all(record.state == "not finished" for record in group.records):
             return "None is finished yet." if several else "It is not finished yet."
         return "None was tested." if several else "It was not tested."
-    name = next((name for name in figures if name in published), next(iter(figures)))
-    short = name.removeprefix("test/")
-    mean, deviation, _ = figures[name]
-    text = f"Test {NAMES.get(short, short)}: {spread(short, mean, deviation)}"
+    name = lead_metric(group)
+    text = f"Test {shown_name(name)}: {spread(name, *figures[name][:2])}"
     if name in published:
-        text += f"; the paper: {spread(short, *published[name])}"
+        text += f"; the paper: {spread(name, *published[name])}"
     return f"{text}."
 
 
-def results_section(groups: Sequence[Group]) -> Section:
-    """Test figures of all settings, and of each run where a setting has several.
+def lead_metric(group: Group) -> str:
+    """The metric that a setting is judged by: the first with a published figure, else its table's first."""
+    figures, published = group.figures(), group.published()
+    return next((name for name in figures if name in published), next(iter(figures)))
 
-    Args:
-        groups: The settings.
-    """
+
+def results_section(groups: Sequence[Group]) -> Section:
+    """Test figures of all settings, and of each run where a setting has several."""
     alone = len(groups) == 1
     finished = [group for group in groups if group.figures()]
     single = all(len(group.records) == 1 for group in groups)
@@ -105,8 +111,7 @@ def _missing(groups: Sequence[Group]) -> str:
 
 def _note(groups: Sequence[Group], *, single: bool) -> str:
     """How the figures are to be read."""
-    told = []
-    told += _selections(groups)
+    told = _selections(groups)
     if groups and not single:
         told.append("The deviation is that of a sample (n - 1).")
     if any(name in group.figures() for group in groups for name in group.published()):
@@ -135,9 +140,9 @@ def _table_of(group: Group, caption: str, *, single: bool, folded: bool = False)
     published = group.published()
     rows = []
     for name, (mean, deviation, count) in group.figures().items():
-        short, paper = name.removeprefix("test/"), published.get(name)
-        told = (spread(short, *paper), group.compared(name)) if paper else ("", "")
-        rows.append([NAMES.get(short, short), spread(short, mean, deviation), str(count), *told])
+        paper = published.get(name)
+        told = (spread(name, *paper), group.compared(name)) if paper else ("", "")
+        rows.append([shown_name(name), spread(name, mean, deviation), str(count), *told])
     columns = ["metric", "result" if single else "mean ± std", "runs", "paper", "compared"]
     return _without_empty(caption, columns, rows, {1, 2, 3}, {"runs"} if single else set(), folded=folded)
 
@@ -155,14 +160,13 @@ def _comparison(groups: Sequence[Group], *, single: bool, alone: bool) -> TableB
         figures, published = group.figures(), group.published()
         cells = [group.short or group.label, str(len(group.records))]
         for name in chosen:
-            short = name.removeprefix("test/")
-            cells.append(spread(short, *figures[name][:2]) if name in figures else "")
+            cells.append(spread(name, *figures[name][:2]) if name in figures else "")
             if metrics[name]:
-                cells.append(spread(short, *published[name]) if name in published else "")
+                cells.append(spread(name, *published[name]) if name in published else "")
         rows.append(cells)
     columns = ["setting", "runs"]
     for name in chosen:
-        shown = NAMES.get(name.removeprefix("test/"), name.removeprefix("test/"))
+        shown = shown_name(name)
         columns += [shown, f"{shown}, paper"] if metrics[name] else [shown]
     numeric = set(range(1, len(columns)))
     caption = "Test results by setting" if alone else f"Test results of {common_title(groups)}"
@@ -179,16 +183,11 @@ def _without_empty(
     folded: bool = False,
 ) -> TableBlock:
     """The table without the columns to be dropped and those that hold nothing."""
-    kept = [
-        place for place, name in enumerate(columns) if name not in dropped and any(row[place] for row in rows)
-    ]
-    return TableBlock(
-        caption,
-        [columns[place] for place in kept],
-        [[row[place] for place in kept] for row in rows],
-        frozenset(at for at, place in enumerate(kept) if place in numeric),
-        folded=folded,
-    )
+    filled = [any(row[place] for row in rows) for place in range(len(columns))]
+    kept = [place for place, name in enumerate(columns) if name not in dropped and filled[place]]
+    cells = [[row[place] for place in kept] for row in rows]
+    aligned = frozenset(at for at, place in enumerate(kept) if place in numeric)
+    return TableBlock(caption, [columns[place] for place in kept], cells, aligned, folded=folded)
 
 
 def _run_table(group: Group, *, alone: bool) -> TableBlock:
@@ -197,10 +196,11 @@ def _run_table(group: Group, *, alone: bool) -> TableBlock:
     for record in group.records:
         best = record.best_epoch
         epochs, seconds = record.result.get("epochs"), record.result.get("fit_seconds")
-        cells = [record.name]
-        for name in metrics:
-            value = record.tested.get(name)
-            cells.append("" if value is None else format_metric(name.removeprefix("test/"), value))
+        tested = [(name, record.tested.get(name)) for name in metrics]
+        cells = [
+            record.name,
+            *("" if value is None else spread(name, value, None) for name, value in tested),
+        ]
         cells += [
             "" if best is None else f"{best + 1}",
             str(record.curves.num_epochs if epochs is None else epochs),
@@ -208,11 +208,9 @@ def _run_table(group: Group, *, alone: bool) -> TableBlock:
             record.state,
         ]
         rows.append(cells)
-    short = [name.removeprefix("test/") for name in metrics]
-    columns = ["run", *(NAMES.get(name, name) for name in short), "best epoch", "epochs", "seconds", "state"]
+    columns = ["run", *map(shown_name, metrics), "best epoch", "epochs", "seconds", "state"]
     if not any(row[-1] for row in rows):
         columns, rows = columns[:-1], [row[:-1] for row in rows]
     title = "Runs" if alone else f"Runs: {group.label}"
-    return TableBlock(
-        title, columns, rows, frozenset(range(1, len(metrics) + 4)), folded=len(rows) > _FEW_RUNS
-    )
+    numeric = frozenset(range(1, len(metrics) + 4))
+    return TableBlock(title, columns, rows, numeric, folded=len(rows) > _FEW_RUNS)

@@ -11,6 +11,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
+from graphzoo.system.files import write_atomically, write_text_atomically
 from graphzoo.system.shown import DIRECTIONS, visible
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ __all__ = [
     "drawing",
     "fitted",
     "inline_svg",
+    "name_rows",
     "new_figure",
     "plain_ticks",
     "printable",
@@ -75,6 +77,7 @@ _SETTINGS: Any = {
     "ytick.color": FAINT,
     "xtick.labelcolor": INK,
     "ytick.labelcolor": INK,
+    "axes.axisbelow": True,
     "axes.grid": False,
     "grid.color": FAINT,
     "grid.alpha": 0.3,
@@ -101,12 +104,7 @@ def drawing() -> Iterator[None]:
 
 
 def new_figure(height: float = 2.5, *, width: float = WIDTH) -> Figure:
-    """An empty figure, which no window and no global state knows.
-
-    Args:
-        height: Inches.
-        width: Inches.
-    """
+    """An empty figure, sizes in inches, which no window and no global state knows."""
     from matplotlib.figure import Figure as MatplotlibFigure
 
     return MatplotlibFigure(figsize=(width, height), layout="constrained")
@@ -120,9 +118,6 @@ def color(number: int) -> str:
 def colors_of(names: Sequence[str]) -> list[str]:
     """A colour for each of the series of one picture: those of `MEANING` have the same in all pictures.
 
-    Args:
-        names: Names of the series.
-
     >>> colors_of(["tail", "head"]) == colors_of(["head", "tail"])[::-1]
     True
     """
@@ -132,11 +127,7 @@ def colors_of(names: Sequence[str]) -> list[str]:
 
 
 def fitted(text: object, most: int = 46) -> str:
-    r"""A long name cut in its middle: settings of one model differ at the end.
-
-    Args:
-        text: The name.
-        most: Letters that fit beside a mark of the legend.
+    """A long name cut in its middle to `most` letters: settings of one model differ at the end.
 
     >>> fitted("pencil on cora, num_layers=2", 21)
     'pencil on …m_layers=2'
@@ -156,14 +147,7 @@ def printable(text: str) -> str:
 
 
 def short_name(text: object, most: int = 28) -> str:
-    r"""A name of the data that fits into a picture: on one line, without control characters.
-
-    Args:
-        text: The name.
-        most: Letters that fit.
-
-    Returns:
-        A dash for a name without a letter.
+    r"""A name of the data that fits into a picture: one line, no control characters, never empty.
 
     >>> short_name("heart\n attack", 8)
     'heart a…'
@@ -172,13 +156,16 @@ def short_name(text: object, most: int = 28) -> str:
     return (name if len(name) <= most else f"{name[: most - 1]}…") or "–"
 
 
-def plain_ticks(axes: Axes, which: str) -> None:
-    """Figures without powers of ten in mathematical writing, which is switched off.
+def name_rows(axes: Axes, names: Sequence[str]) -> None:
+    """Names beside horizontal bars, the first at the top, and a grid to read the bars by."""
+    axes.set_yticks(range(len(names)), names)
+    axes.invert_yaxis()
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="x")
 
-    Args:
-        axes: The axes.
-        which: "x" or "y".
-    """
+
+def plain_ticks(axes: Axes, which: str) -> None:
+    """Figures without powers of ten in mathematical writing, which is switched off."""
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
     axis = axes.xaxis if which == "x" else axes.yaxis
@@ -187,20 +174,15 @@ def plain_ticks(axes: Axes, which: str) -> None:
 
 
 def inline_svg(figure: Figure, prefix: str, label: str) -> str:
-    """The figure as an `<svg>` element: colours are names of the page's, letters are text.
+    """The figure, drawn inside `drawing()`, as an `<svg>` element: colours are the page's, letters are text.
 
-    Args:
-        figure: Drawn inside `drawing()`, as this call is.
-        prefix: Begins every id, so that several pictures can stand on one page.
-        label: What the picture shows, read to those who cannot see it.
+    Every id begins with `prefix`; `label` is read to those who cannot see the picture.
     """
     text = io.StringIO()
     empty = {"Date": None, "Creator": None, "Format": None, "Type": None}
     figure.savefig(text, format="svg", transparent=True, metadata=empty)
     root = ElementTree.fromstring(printable(text.getvalue()))
-    wanted = {
-        reference for element in root.iter() for reference in _references(element) if reference is not None
-    }
+    wanted = {reference for element in root.iter() for reference in _references(element)}
     for parent in list(root.iter()):
         for child in list(parent):
             if child.tag.endswith(("metadata", "style")):
@@ -219,8 +201,8 @@ def inline_svg(figure: Figure, prefix: str, label: str) -> str:
     return ElementTree.tostring(root, encoding="unicode")
 
 
-def _references(element: ElementTree.Element) -> Iterator[str | None]:
-    yield element.attrib.get(_LINK, "").removeprefix("#") or None
+def _references(element: ElementTree.Element) -> Iterator[str]:
+    yield element.attrib.get(_LINK, "").removeprefix("#")
     for value in element.attrib.values():
         if match := re.fullmatch(r"url\(#(.+)\)", value):
             yield match[1]
@@ -263,17 +245,11 @@ def _themed(style: str) -> str:
 
 
 def save_figure(figure: Figure, path: Path) -> None:
-    """Write a figure on white as PNG or SVG, in one piece.
-
-    Args:
-        figure: Drawn inside `drawing()`, as this call is.
-        path: The file; its ending is the format.
-    """
-    partial = path.with_name(f".{path.name}.part")
+    """Write a figure, drawn inside `drawing()`, on white, in one piece; the file's ending is the format."""
     if path.suffix == ".svg":
         text = io.StringIO()
         figure.savefig(text, format="svg", facecolor="white", metadata={"Date": None})
-        partial.write_text(printable(text.getvalue()), encoding="utf-8")
+        write_text_atomically(path, printable(text.getvalue()))
     else:
-        figure.savefig(partial, format=path.suffix[1:], facecolor="white", dpi=200)
-    partial.replace(path)
+        look: Any = {"format": path.suffix[1:], "facecolor": "white", "dpi": 200}
+        write_atomically(path, lambda file: figure.savefig(file, **look))

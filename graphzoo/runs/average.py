@@ -18,15 +18,7 @@ __all__ = ["read_results", "write_row"]
 
 
 def read_results(directory: Path, runs: list[Run]) -> list[dict[str, Any]]:
-    """The results of all runs of a row, which share settings, data and version.
-
-    Args:
-        directory: Folder of the row.
-        runs: Its runs.
-
-    Raises:
-        UsageError: naming the run that is missing or that differs.
-    """
+    """The results of all runs of a row; refused if one is missing or made in another way."""
     results: list[dict[str, Any]] = []
     for run in runs:
         path = directory / run.folder / "results.json"
@@ -66,23 +58,10 @@ def write_row(
     published: Mapping[str, Published] | None = None,
     command: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """Average the runs of a row, and write `row.csv` and `row.json`.
+    """Average the finished runs of a row, write `row.csv` and `row.json`, and return what the latter holds.
 
-    Args:
-        directory: Folder of the row.
-        runs: Its runs, all finished.
-        model: Name of the model.
-        data: Name of the data.
-        recipe: `<model>/<name>`, a file's name, or empty.
-        name: What sets the row of an ablation apart.
-        published: Figures of the paper; None takes those of the recipe.
-        command: What makes the row again.
-
-    Returns:
-        What `row.json` holds.
-
-    Raises:
-        UsageError: if a run is missing or differs from the others.
+    The `recipe` is `<model>/<name>`, a file's name, or empty; `name` sets the row of an ablation apart;
+    `published` figures are by default the recipe's; `command` makes the row again.
     """
     results = read_results(directory, runs)
     if published is None:

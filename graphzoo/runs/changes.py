@@ -28,54 +28,41 @@ __all__ = [
 ]
 
 # Where and how a run is watched, which changes no figure.
-_NO_MATTER = (
-    "data.root",
-    "data.download",
-    "data.num_workers",
-    "trainer.accelerator",
-    "trainer.devices",
-    "trainer.logger",
-    "trainer.callbacks",
-    "trainer.enable_progress_bar",
-    "trainer.enable_model_summary",
-    "trainer.enable_checkpointing",
-    "trainer.log_every_n_steps",
-    "trainer.default_root_dir",
-    "trainer.profiler",
-)
+_NO_MATTER = {
+    *(f"data.{name}" for name in ("root", "download", "num_workers")),
+    *(f"trainer.enable_{name}" for name in ("progress_bar", "model_summary", "checkpointing")),
+    *(f"trainer.{name}" for name in ("accelerator", "devices", "logger", "callbacks", "profiler")),
+    *(f"trainer.{name}" for name in ("log_every_n_steps", "default_root_dir")),
+}
 # Beside the recipe's own differences a table names so many settings, and values up to so many letters.
 _MOST_NAMED, _MOST_LETTERS = 3, 20
 # Changed settings that leave the protocol as it is: which split of the row a run has, where the data lie, how
 # many samples are judged at once, and on how many an epoch is chosen.
-_SAME_PROTOCOL = (
-    "data.split_index",
-    "data.path",
-    "data.micro_batch_size",
-    "data.eval_batch_size",
-    "data.max_valid_triples",
-    "data.max_valid_pairs",
+_OF_DATA = (
+    "split_index",
+    "path",
+    "micro_batch_size",
+    "eval_batch_size",
+    "max_valid_triples",
+    "max_valid_pairs",
 )
+_SAME_PROTOCOL = {f"data.{name}" for name in _OF_DATA}
 # Of the Trainer, beside what tells runs apart.
 _TRAINING = ("trainer.overfit_batches", "trainer.callbacks")
 _SECTIONS = ("model", "data", "trainer", "optimizer", "lr_scheduler")
 
 
 def changed_settings(record: Record) -> dict[str, tuple[Any, Any]]:
-    """Settings that differ from those of the run's presets, where they are silent from the classes' own.
+    """Setting -> (this run's value, the usual one), where the two differ; empty without config.yaml.
 
-    Args:
-        record: A run.
-
-    Returns:
-        Name -> (this run's value, the usual one). Empty for a run without config.yaml.
+    The usual values are those of the run's presets, where they are silent the classes' own.
     """
     changes = {
         name: value
         for name, value in flatten(record.config).items()
         if name.partition(".")[0] in _SECTIONS and name not in _NO_MATTER
     }
-    usual = _of_presets(record)
-    usual = _defaults(record.config) | usual
+    usual = _defaults(record.config) | _of_presets(record)
     if record.config:
         recipe = {"trainer": {"callbacks": usual.get("trainer.callbacks")}}
         changes["trainer.callbacks"] = _plain_callbacks(record.config)
@@ -120,10 +107,6 @@ def changed_protocol(record: Record, *, ablation: bool = False) -> str:
     """The settings of a run that are not its recipe's and make another protocol, in a few words.
 
     Reads the defaults of the run's classes, and imports torch for them.
-
-    Args:
-        record: A run; empty for one without config.yaml, and for a run of no recipe.
-        ablation: See `what_differs`.
     """
     if _recipe(record) is None:
         return ""
@@ -164,11 +147,7 @@ def _short(value: Any) -> str:
 
 
 def repeat_command(record: Record) -> str:
-    """A command line that trains the run again: names, seed and the settings that were changed.
-
-    Args:
-        record: A run of `graphzoo fit` or `graphzoo test`.
-    """
+    """A command line that trains the run again: names, seed and the settings that were changed."""
     words = ["graphzoo", str(record.result.get("command") or "fit")]
     words += ["--model", record.model, "--data", record.data, *_recipe_words(record)]
     if record.seed is not None:
@@ -183,9 +162,8 @@ def repeat_command(record: Record) -> str:
 def repeat_runs(records: Sequence[Record]) -> str:
     """A command line that makes several runs of one setting again, with their mean.
 
-    Args:
-        records: Runs that differ in seed and split alone. Of some that are not every seed on every split, and
-            of tests of given checkpoints, the command repeats the first.
+    They differ in seed and split alone. Of some that are not every seed on every split, and of tests of given
+    checkpoints, the command repeats the first.
     """
     first = records[0]
     seeds = sorted({record.seed for record in records if record.seed is not None})
@@ -288,11 +266,8 @@ def _plain_callbacks(config: Mapping[str, Any]) -> list[dict[str, Any]] | None:
 
 def _signature(cls: type, prefix: str) -> dict[str, Any]:
     parameters = inspect.signature(cls).parameters.values()
-    return {
-        f"{prefix}.{parameter.name}": parameter.default
-        for parameter in parameters
-        if parameter.default is not parameter.empty
-    }
+    defaults = {f"{prefix}.{parameter.name}": parameter.default for parameter in parameters}
+    return {name: value for name, value in defaults.items() if value is not inspect.Parameter.empty}
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -17,29 +17,17 @@ from graphzoo.system.memory import raise_if_not_the_file
 from graphzoo.system.paths import typed
 from graphzoo.system.regular_files import open_regular
 
-__all__ = [
-    "RUNS",
-    "find_runs",
-    "is_whole",
-    "is_whole_archive",
-    "locate",
-]
+__all__ = ["RUNS", "find_runs", "is_whole", "is_whole_archive", "locate"]
 
 RUNS = Path("runs")
 """Where runs are written, below the current folder."""
 
 
 def find_runs(pattern: str = "*", root: Path = RUNS) -> list[Path]:
-    """Run directories that hold a checkpoint, the newest last.
-
-    Args:
-        pattern: What `<model>-<data>` has to match.
-        root: Folder of the runs.
-    """
+    """Run directories that hold a checkpoint, the newest last; `pattern` has to match `<model>-<data>`."""
     runs = {path.parent.parent for path in root.glob(f"{pattern}/*/checkpoints/*.ckpt")}
     return sorted(
-        runs,
-        key=lambda run: (max(path.stat().st_mtime for path in run.glob("checkpoints/*.ckpt")), run.name),
+        runs, key=lambda run: (max(path.stat().st_mtime for path in run.glob("checkpoints/*.ckpt")), run.name)
     )
 
 
@@ -50,13 +38,9 @@ def locate(
 
     Args:
         command: fit takes a run's last checkpoint, the other commands its best.
-        value: A run directory, `best`, `last`, a file, an exported folder, or the name of weights that
-            graphzoo brings along.
+        value: A run directory, `best`, `last`, a file, an exported folder, or a name of `WEIGHTS`.
         run_dir: The run that `best` and `last` speak of; without it the newest run that matches `pattern`.
         pattern: `<model>-<data>`, parts that are unknown as `*`.
-
-    Raises:
-        UsageError: when there is none, and for addresses on the network.
     """
     shown = value if command == "export" else f"--ckpt_path {value}"
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", value):
@@ -86,9 +70,8 @@ def locate(
     text = f"{run} holds no checkpoint: there is no {run / 'checkpoints' / names[0]}.ckpt"
     if (run / "config.yaml").is_file():  # killed in its first epoch
         untested = " --no-test" if read_header(run / "config.yaml").get("test") == "no" else ""
-        text += (
-            f"\nStart again with its settings: graphzoo fit --config {typed(run / 'config.yaml')}{untested}"
-        )
+        again = f"graphzoo fit --config {typed(run / 'config.yaml')}{untested}"
+        text += f"\nStart again with its settings: {again}"
     raise UsageError(text)
 
 
@@ -111,12 +94,7 @@ def is_whole(path: Path) -> bool:
 
 
 def is_whole_archive(file: BinaryIO, path: Path) -> bool:
-    """The same of a file that is open.
-
-    Raises:
-        OutOfMemoryError: if memory ran out.
-        OSError: if its device failed.
-    """
+    """The same of a file that is open; memory or a device that fails is told as that."""
     try:
         with zipfile.ZipFile(file) as archive:
             stored = all(member.compress_type == zipfile.ZIP_STORED for member in archive.infolist())

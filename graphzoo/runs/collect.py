@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graphzoo.errors import UsageError
 from graphzoo.runs.checkpoints import RUNS
-from graphzoo.runs.published import average_metrics, published_values
+from graphzoo.runs.published import average_metrics
 from graphzoo.runs.results_file import selection_of
-from graphzoo.runs.row import read_row
+from graphzoo.runs.row import left_out, read_row
 
 if TYPE_CHECKING:
     from graphzoo.runs.record import Record
 
-__all__ = [
-    "WHO",
-    "collect",
-    "ranges",
-    "seeds_of",
-]
+__all__ = ["WHO", "collect", "ranges", "seeds_of"]
 
 
 WHO = ("data", "model", "recipe", "name")
@@ -42,14 +36,8 @@ def collect(
 ) -> list[dict[str, Any]]:
     """Rows in files and below folders, and means of single runs over seeds and splits; sorted by data.
 
-    Args:
-        paths: Files `row.json` or folders.
-        commands: Whether single runs get the command that makes them again, as rows have it.
-        damaged: Gets what is wrong with each file below a folder that is left out for it; None: the first is
-            refused.
-
-    Raises:
-        UsageError: for a path that is not there, a file that is not a row, and a damaged run.
+    With `commands`, single runs get the command that makes them again, as rows have it. `damaged` gets what
+    is wrong with each file below a folder that is left out for it; without it the first is refused.
     """
     files: dict[Path, dict[str, Any]] = {}
     records: dict[Path, Record] = {}
@@ -58,10 +46,10 @@ def collect(
             files[path] = read_row(path)
         elif path.is_dir():
             for file in sorted(path.rglob("row.json")):
-                with _left_out(damaged):
+                with left_out(damaged):
                     files[file] = read_row(file)
             for file in sorted(path.rglob("results.json")):
-                with _left_out(damaged):
+                with left_out(damaged):
                     if record := _finished(file):
                         records[file] = record
         elif path != RUNS:
@@ -69,23 +57,12 @@ def collect(
     entries: list[_Entry] = []
     for file, row in files.items():
         config: dict[str, Any] = {}  # of a row whose settings are damaged the figures are shown all the same
-        with _left_out(damaged):
+        with left_out(damaged):
             config = _config_of_row(file)
         entries.append(_Entry(row, config, file.parent, single=False))
     entries += _averaged(list(records.values()), commands=commands)
     _tell_apart(entries)
     return sorted((entry.row for entry in entries), key=lambda row: [_in_order(row.get(key)) for key in WHO])
-
-
-@contextlib.contextmanager
-def _left_out(damaged: list[UsageError] | None) -> Iterator[None]:
-    """What is wrong with one file keeps no other from being shown."""
-    try:
-        yield
-    except UsageError as error:
-        if damaged is None:
-            raise
-        damaged.append(error)
 
 
 def _in_order(name: Any) -> list[tuple[float, str]]:
@@ -149,11 +126,7 @@ def _row_of(runs: Sequence[Record], *, commands: bool) -> dict[str, Any]:
     from graphzoo.runs.changes import repeat_runs, what_differs
 
     first = runs[0]
-    try:
-        published = published_values(first.model, first.recipe, first.data)
-    except UsageError:
-        published = {}  # a recipe that is no longer there
-    metrics = average_metrics([run.tested for run in runs], published)
+    metrics = average_metrics([run.tested for run in runs], first.published())
     compared = any(figure["paper"] is not None for figure in metrics.values())
     splits = sorted({run.split for run in runs if run.split is not None})
     return {

@@ -20,21 +20,17 @@ Row = tuple[int, int | None, dict[str, float]]
 # Runs of fewer epochs show every logged step, longer ones a mean per epoch.
 _FEW_EPOCHS = 5
 _MOST_POINTS = 240
-# A line per ten steps has about a hundred bytes.
-_MOST_BYTES = 1 << 28
+# A row has some hundred bytes: ten million steps.
+_MOST_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
 class Curves:
-    """Logged values of a run.
+    """Logged values of a run."""
 
-    Args:
-        values: Name -> (epochs done, value), ascending; a value in the middle of an epoch has a fraction.
-        num_epochs: Epochs that were begun.
-    """
-
+    # name -> (epochs done, value), ascending; a value in the middle of an epoch has a fraction
     values: dict[str, Points] = field(default_factory=dict)
-    num_epochs: int = 0
+    num_epochs: int = 0  # that were begun
 
     def of(self, name: str) -> Points:
         """The points of a metric; per epoch the last value of `val/`, the mean of anything else."""
@@ -50,30 +46,12 @@ class Curves:
 
 
 def read_curves(path: Path) -> Curves:
-    """The curves of a metrics.csv, see `read_rows`.
-
-    Args:
-        path: The file; if there is none, there are no curves.
-
-    Raises:
-        UsageError: naming the line that is damaged.
-    """
+    """The curves of a metrics.csv, see `read_rows`."""
     return _place(read_rows(path))
 
 
-# A row has some hundred bytes: ten million steps.
-_MOST_BYTES = 1 << 30
-
-
 def read_rows(path: Path) -> list[Row]:
-    """Read metrics.csv; a last line that a killed process cut off is left out.
-
-    Args:
-        path: The file; if there is none, there are no rows.
-
-    Raises:
-        UsageError: naming the line that is damaged.
-    """
+    """The rows of metrics.csv, if there is one; a last line that a killed process cut off is left out."""
     if not path.is_file():
         return []
     try:
@@ -91,11 +69,8 @@ def read_rows(path: Path) -> list[Row]:
     rows: list[Row] = []
     for row in reader:
         try:
-            values = {
-                name: float(value)
-                for name, value in row.items()
-                if value and name not in (None, "step", "epoch")
-            }
+            given = {name: value for name, value in row.items() if value}
+            values = {n: float(value) for n, value in given.items() if n not in (None, "step", "epoch")}
             epoch = int(float(row["epoch"])) if row.get("epoch") else None
             rows.append((int(row["step"] or 0), epoch, values))
         except (ValueError, TypeError, OverflowError) as error:
@@ -129,9 +104,8 @@ def _place(rows: Sequence[Row]) -> Curves:
             if not name.startswith("test/"):
                 # a resumed run may have logged a step twice: the later one counts
                 by_name.setdefault(name, {})[max(x, 0.0)] = value
-    return Curves(
-        {name: sorted(points.items()) for name, points in by_name.items()}, max(last, default=-1) + 1
-    )
+    curves = {name: sorted(points.items()) for name, points in by_name.items()}
+    return Curves(curves, max(last, default=-1) + 1)
 
 
 def mean_curve(curves: Sequence[Points]) -> Points:
@@ -148,12 +122,7 @@ def mean_curve(curves: Sequence[Points]) -> Points:
 
 
 def thin(points: Points, most: int = _MOST_POINTS) -> Points:
-    """At most about `most` of the points: the lowest and the highest of each stretch, so that peaks stay.
-
-    Args:
-        points: (x, y), ascending in x.
-        most: How many are wanted.
-    """
+    """At most about `most` of the points: the lowest and the highest of each stretch, so that peaks stay."""
     if len(points) <= most:
         return points
     size = math.ceil(2 * len(points) / most)

@@ -29,16 +29,10 @@ _EARLY = ("tensorboard", "wandb", "lightning_logs", LOCK)
 
 
 def choose_run_directory(model: str, data: str, *, wanted: Path | None = None, resume: bool = False) -> Path:
-    """The directory of a new run; nothing is made yet.
-
-    Args:
-        model: Name for the path.
-        data: Name for the path.
-        wanted: Directory asked for.
-        resume: Whether the run goes on in `wanted`.
+    """The directory of a new run, or the one `wanted`; nothing is made yet.
 
     Raises:
-        UsageError: when `wanted` holds another run, or is a file.
+        UsageError: when `wanted` is a file, or holds another run and is not to go on.
     """
     # Processes that Lightning starts for DDP inherit the choice of the first.
     if is_child():
@@ -81,14 +75,9 @@ def missing_folders(run: Path) -> list[Path]:
 
 
 def write_config(run: Path, text: str) -> Path | None:
-    """Write config.yaml; an earlier one that differs is kept as config.1.yaml, config.2.yaml, ...
+    """Write config.yaml and return its absolute path, or None when it was there already.
 
-    Args:
-        run: The run directory.
-        text: The configuration.
-
-    Returns:
-        The absolute path of the file, or None when it was there already.
+    An earlier one that differs is kept as config.1.yaml, config.2.yaml, ...
     """
     run.mkdir(parents=True, exist_ok=True)
     path = run / "config.yaml"

@@ -52,11 +52,7 @@ _LOCAL_ONLY = ("fuse", "9p", "virtiofs", "afs", "beegfs")
 
 
 class RunLock:
-    """The lock of one run directory.
-
-    Args:
-        run: The directory; made when the lock is taken.
-    """
+    """The lock of one run directory, which is made when the lock is taken."""
 
     def __init__(self, run: Path) -> None:
         self.path = run.absolute() / LOCK
@@ -64,12 +60,7 @@ class RunLock:
         self._descriptor: int | None = None
 
     def take(self) -> None:
-        """Take the lock; nothing happens when it is held already.
-
-        Raises:
-            UsageError: if another process holds it, naming that.
-            OSError: if the directory cannot be written.
-        """
+        """Take the lock; nothing happens when it is held already."""
         if self._descriptor is not None:
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)

@@ -22,23 +22,8 @@ __all__ = [
     "published_values",
 ]
 
-SHOWN = tuple(
-    f"test/{name}"
-    for name in (
-        "mrr",
-        "hits@1",
-        "hits@3",
-        "hits@10",
-        "hits@20",
-        "hits@50",
-        "hits@100",
-        "mr",
-        "acc",
-        "auroc",
-        "ap",
-        "rmse",
-    )  # fmt: skip
-)
+_HITS = [f"hits@{k}" for k in (1, 3, 10, 20, 50, 100)]
+SHOWN = tuple(f"test/{name}" for name in ("mrr", *_HITS, "mr", "acc", "auroc", "ap", "rmse"))
 
 
 VERDICTS = (
@@ -53,12 +38,7 @@ _ROUNDING = 1e-9  # of a sum of decimal figures
 
 
 class Published(NamedTuple):
-    """A figure of a paper.
-
-    Args:
-        value: The mean.
-        deviation: Its standard deviation; None where the paper gives none.
-    """
+    """A figure of a paper: the mean, and its standard deviation where the paper gives one."""
 
     value: float
     deviation: float | None = None
@@ -79,33 +59,20 @@ def mean_and_deviation(values: Sequence[float]) -> tuple[float, float | None]:
 def average_metrics(
     tested: Sequence[Mapping[str, float]], published: Mapping[str, Published]
 ) -> dict[str, dict[str, Any]]:
-    """Mean, deviation, the paper's figure and all values of every metric that all runs have.
-
-    Args:
-        tested: Metrics of each run.
-        published: The paper's, as far as there are.
-    """
+    """Mean, deviation, the paper's figure and all values of every metric that all runs have."""
     common = set.intersection(*(set(metrics) for metrics in tested))
     rows = {}
     for name in [name for name in SHOWN if name in common] or sorted(common):
         values = [metrics[name] for metrics in tested]
         mean, deviation = mean_and_deviation(values)
         paper = published.get(name)
-        rows[name] = {
-            "mean": mean,
-            "std": deviation,
-            "paper": paper.value if paper else None,
-            "paper_std": paper.deviation if paper else None,
-            "values": values,
-        }
+        value, spread = paper or (None, None)
+        rows[name] = {"mean": mean, "std": deviation, "paper": value, "paper_std": spread, "values": values}
     return rows
 
 
 def parse_published(text: str) -> dict[str, Published]:
     """Figures as recipes write them, as `test/<metric>`.
-
-    Args:
-        text: Such as `acc=0.851±0.006 auroc=0.9`.
 
     >>> parse_published("acc=0.851±0.006 mrr=0.5")["test/acc"]
     Published(value=0.851, deviation=0.006)
@@ -119,13 +86,7 @@ def parse_published(text: str) -> dict[str, Published]:
 
 
 def find_recipe(model: str, recipe: str, data: str) -> Preset | None:
-    """The recipe of that name, if it is one of graphzoo's for these data.
-
-    Args:
-        model: Name of the model.
-        recipe: `<model>/<name>`; empty or a file's name finds nothing.
-        data: Name of the data; other data than the recipe's find nothing.
-    """
+    """The recipe `<model>/<name>`, if it is one of graphzoo's for these data."""
     if not recipe.startswith(f"{model}/"):
         return None
     name = recipe.rpartition("/")[2]
@@ -190,29 +151,14 @@ def _margin(mean: float, paper_std: float | None, std: float | None, runs: int, 
 
 
 def check_figures(figures: Iterable[Any]) -> None:
-    """Refuse figures of which no mean and deviation can be made.
-
-    Args:
-        figures: Of metrics; NaN stands for one that could not be had.
-
-    Raises:
-        ValueError: for no number, or one that is too large.
-        TypeError: for no number either.
-    """
+    """Refuse (ValueError, TypeError) figures that have no mean and deviation; NaN is a missing one."""
     for figure in figures:
         if not (math.isnan(value := float(figure)) or abs(value) <= _LARGEST):
             raise ValueError(f"{value} is not a figure of a test")
 
 
 def check_names(content: Mapping[str, Any]) -> None:
-    """Refuse names, notes, seeds and counts of a run or a row that no table could show.
-
-    Args:
-        content: Of a results.json or row.json.
-
-    Raises:
-        ValueError: for a name that is too long, or none at all, and for seeds that are not numbers.
-    """
+    """Refuse (ValueError) names, notes, seeds and counts of a run or a row that no table could show."""
     for key in ("model", "data", "recipe", "name"):
         if not isinstance(named := content.get(key), str | None) or len(named or "") > _LONGEST_NAME:
             raise ValueError(f"{key} is not a name of at most {_LONGEST_NAME} letters")

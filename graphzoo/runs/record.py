@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from graphzoo.catalog.presets import read_header
+from graphzoo.catalog.presets import in_natural_order, read_header
 from graphzoo.catalog.settings import read_settings
 from graphzoo.errors import UsageError, suggestion
 from graphzoo.runs.checkpoints import RUNS
@@ -23,7 +23,7 @@ from graphzoo.runs.published import (
     published_values,
 )
 from graphzoo.runs.results_file import SELECTED, config_hash, selection_of
-from graphzoo.runs.row import read_row
+from graphzoo.runs.row import left_out, read_row
 from graphzoo.system.json_file import read_json
 from graphzoo.system.memory import raise_if_not_the_file
 from graphzoo.system.paths import typed
@@ -32,6 +32,7 @@ from graphzoo.system.regular_files import open_regular
 __all__ = ["TOLD", "Group", "Record", "find_records", "flatten", "group_records", "read_record", "tell_apart"]
 
 _MOST_RUNS = 200
+_FILES = ("results.json", "metrics.csv", "config.yaml", "row.json")
 # Settings that a label names, of those by which runs differ.
 _FEW_SETTINGS = 2
 # Settings by which runs are told apart; the rest of the Trainer's changes no figure.
@@ -44,19 +45,12 @@ TOLD = (
 
 @dataclass(frozen=True)
 class Record:
-    """One run: what its directory says, without loading a model.
+    """One run: what its directory says, without loading a model."""
 
-    Args:
-        path: The run directory, as the user wrote it.
-        result: Content of results.json; empty while the run is not finished.
-        config: Content of config.yaml; empty without one.
-        header: Names of model, data and recipe in config.yaml.
-    """
-
-    path: Path
-    result: dict[str, Any] = field(repr=False)
-    config: dict[str, Any] = field(repr=False)
-    header: dict[str, str]
+    path: Path  # the run directory, as the user wrote it
+    result: dict[str, Any] = field(repr=False)  # content of results.json; empty while the run is not finished
+    config: dict[str, Any] = field(repr=False)  # content of config.yaml; empty without one
+    header: dict[str, str]  # names of model, data and recipe in config.yaml
 
     @property
     def model(self) -> str:
@@ -101,11 +95,8 @@ class Record:
     @property
     def tested(self) -> dict[str, float]:
         """Figures of the test split."""
-        return {
-            name: float(value)
-            for name, value in (self.result.get("metrics") or {}).items()
-            if name.startswith("test/")
-        }
+        metrics = (self.result.get("metrics") or {}).items()
+        return {name: float(value) for name, value in metrics if name.startswith("test/")}
 
     @property
     def state(self) -> str:
@@ -129,6 +120,13 @@ class Record:
         """Values over epochs; none where the run wrote no metrics.csv."""
         return read_curves(self.path / "metrics.csv")
 
+    def published(self) -> dict[str, Published]:
+        """The figures published for its recipe; none for a recipe that is no longer there."""
+        try:
+            return published_values(self.model, self.recipe, self.data)
+        except UsageError:
+            return {}
+
     @property
     def hash(self) -> str:
         """What runs with the same settings share, whatever their seed."""
@@ -137,19 +135,12 @@ class Record:
 
 @dataclass
 class Group:
-    """Runs of one setting.
-
-    Args:
-        records: The runs, at least one.
-        row: Content of row.json if these are the runs of a reproduced row.
-        label: What the report calls them.
-        short: What tells them apart from the report's other settings; empty: the label does.
-    """
+    """Runs of one setting, at least one."""
 
     records: list[Record]
-    row: dict[str, Any] = field(default_factory=dict, repr=False)
-    label: str = ""
-    short: str = ""
+    row: dict[str, Any] = field(default_factory=dict, repr=False)  # content of row.json, of a reproduced row
+    label: str = ""  # what the report calls them
+    short: str = ""  # what tells them apart from the report's other settings; empty: the label does
 
     @property
     def first(self) -> Record:
@@ -176,16 +167,11 @@ class Group:
     def published(self) -> dict[str, Published]:
         """The paper's figures: of the row, else of the recipe."""
         if self.row:
-            return {
-                name: Published(figure["paper"], figure.get("paper_std"))
-                for name, figure in self.row["metrics"].items()
-                if figure.get("paper") is not None
+            papers = {
+                name: (one.get("paper"), one.get("paper_std")) for name, one in self.row["metrics"].items()
             }
-        record = self.first
-        try:
-            return published_values(record.model, record.recipe, record.data)
-        except UsageError:
-            return {}  # a recipe that is no longer there
+            return {name: Published(*paper) for name, paper in papers.items() if paper[0] is not None}
+        return self.first.published()
 
 
 def find_records(paths: Sequence[Path], damaged: list[UsageError] | None = None) -> list[Record]:
@@ -201,60 +187,42 @@ def find_records(paths: Sequence[Path], damaged: list[UsageError] | None = None)
     """
     records: dict[Path, Record] = {}
     for path in paths:
-        folder = (
-            path.parent if path.name in ("results.json", "metrics.csv", "config.yaml", "row.json") else path
-        )
+        folder = path.parent if path.name in _FILES else path
         if not folder.is_dir():
             raise UsageError(_not_there(path))
-        runs = [folder] if _is_run(folder) else sorted(_runs_below(folder), key=_natural)
+        runs = [folder] if _is_run(folder) else _runs_below(folder)
         if not runs:
             raise UsageError(
                 f"{path} holds no run: neither config.yaml nor results.json lies in it or below it\n"
                 "Give the folder that graphzoo fit named, such as runs/galit-cora/20260101-120000-ab12"
             )
         for run in runs:
-            try:
-                records.setdefault(run.absolute(), record := read_record(run))
+            with left_out(damaged):
+                record = read_record(run)
                 if damaged is not None:
                     _ = record.curves  # read now: later they would stop the whole report
-            except UsageError as error:
-                if damaged is None:
-                    raise
-                records.pop(run.absolute(), None)
-                damaged.append(error)
+                records.setdefault(run.absolute(), record)
     if damaged and not records:
         raise damaged[0]
     if len(records) > _MOST_RUNS:
-        raise UsageError(
-            f"{len(records)} runs are more than one report can show ({_MOST_RUNS})\nName some of them"
-        )
+        told = f"{len(records)} runs are more than one report can show ({_MOST_RUNS})"
+        raise UsageError(f"{told}\nName some of them")
     return list(records.values())
 
 
 def _is_run(folder: Path) -> bool:
     if (folder / "results.json").is_file() or (folder / "metrics.csv").is_file():
         return True
-    # a preset folder of the user's may hold a config.yaml too
-    return (folder / "config.yaml").is_file() and "graphzoo" in read_header_line(folder / "config.yaml")
+    if not (folder / "config.yaml").is_file():
+        return False
+    with open_regular(folder / "config.yaml") as file:
+        return b"graphzoo" in file.readline(200)  # a preset folder of the user's may hold a config.yaml too
 
 
-def read_header_line(path: Path) -> str:
-    """The first line of a file."""
-    with open_regular(path) as file:
-        return file.readline(200).decode("utf-8", errors="replace")
-
-
-def _runs_below(folder: Path) -> set[Path]:
-    names = ("results.json", "config.yaml")
-    files = (path for name in names for path in folder.rglob(name))
-    return {path.parent for path in files if ".stopped-" not in path.parent.name and _is_run(path.parent)}
-
-
-def _natural(path: Path) -> list[tuple[int, str]]:
-    import re
-
-    parts = re.split(r"(\d+)", str(path))
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
+def _runs_below(folder: Path) -> list[Path]:
+    folders = {path.parent for name in ("results.json", "config.yaml") for path in folder.rglob(name)}
+    runs = (run for run in folders if ".stopped-" not in run.name and _is_run(run))
+    return sorted(runs, key=lambda run: in_natural_order(str(run)))
 
 
 def _not_there(path: Path) -> str:
@@ -264,21 +232,13 @@ def _not_there(path: Path) -> str:
     hint = suggestion(str(path), near)
     if not hint and RUNS.is_dir():
         newest = sorted(RUNS.glob("*/*/config.yaml"), key=lambda file: file.stat().st_mtime)[-3:]
-        hint = (
-            "The newest runs: " + ", ".join(str(file.parent) for file in reversed(newest)) if newest else ""
-        )
+        names = ", ".join(str(file.parent) for file in reversed(newest))
+        hint = f"The newest runs: {names}" if newest else ""
     return "\n".join(filter(None, [f"there is no {path}", hint]))
 
 
 def read_record(run: Path) -> Record:
-    """What a run directory holds.
-
-    Args:
-        run: The directory.
-
-    Raises:
-        UsageError: for a damaged results.json or config.yaml.
-    """
+    """What a run directory holds; a damaged results.json or config.yaml is refused."""
     result: dict[str, Any] = {}
     config: dict[str, Any] = {}
     header: dict[str, str] = {}
@@ -310,14 +270,7 @@ def read_record(run: Path) -> Record:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """The settings of a run; empty where the file holds none.
-
-    Args:
-        path: Its config.yaml.
-
-    Raises:
-        UsageError: for a damaged file.
-    """
+    """The settings of a run's config.yaml; empty where the file holds none."""
     try:
         settings = read_settings(path)
     except UsageError as error:
@@ -395,9 +348,7 @@ def _tell_apart(groups: list[Group]) -> None:
 def tell_apart(configs: Sequence[Any], folders: Sequence[Path]) -> list[str]:
     """What tells several settings of one model on the same data apart, each text different.
 
-    Args:
-        configs: Content of a config.yaml of each; empty where there is none.
-        folders: Where each lies, which is told where its settings do not.
+    Where the settings do not, the folder is told; an empty config stands for none.
 
     >>> tell_apart([{"model": {"lr": 0.1}}, {"model": {"lr": 0.2}}], [Path("a"), Path("b")])
     ['lr=0.1', 'lr=0.2']
@@ -412,10 +363,8 @@ def tell_apart(configs: Sequence[Any], folders: Sequence[Path]) -> list[str]:
         and len({str(one.get(name)) for one in known}) > 1
     )
     kept = names[:_FEW_SETTINGS]
-    told = [
-        ", ".join(f"{name.rpartition('.')[2]}={one.get(name)}" for name in kept) if one else ""
-        for one in flat
-    ]
+    short = {name: name.rpartition(".")[2] for name in kept}
+    told = [", ".join(f"{short[name]}={one.get(name)}" for name in kept) if one else "" for one in flat]
     for places in ([folder.name for folder in folders], [str(folder) for folder in folders]):
         if len(set(told)) == len(told):
             break

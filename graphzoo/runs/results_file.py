@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from graphzoo.catalog.classes import public_path
 from graphzoo.system.files import write_text_atomically
 
 __all__ = [
@@ -51,42 +52,23 @@ _WATCHING = ("Checkpoint", "Monitor", "ProgressBar", "Summary", "PredictionWrite
 def shaping_callbacks(config: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The callbacks of a run on which its figures depend, such as averages of the weights.
 
-    Args:
-        config: The whole configuration as plain values.
-
-    Returns:
-        `class_path` and `init_args` of each, without arguments that are None.
+    Of each `class_path` and `init_args`, without arguments that are None.
     """
     given: Any = (config.get("trainer") or {}).get("callbacks") or []
     kept = []
     for entry in given if isinstance(given, list) else [given]:
         described: Any = entry if isinstance(entry, Mapping) else {"class_path": str(entry)}
-        path = _public_path(str(described.get("class_path")))
+        path = public_path(str(described.get("class_path")))
         if not path.endswith(_WATCHING):
-            given_arguments = described.get("init_args")
-            arguments = dict(given_arguments) if isinstance(given_arguments, Mapping) else {}
-            kept.append({"class_path": path, "init_args": _without_none(arguments)})
+            arguments = described.get("init_args")
+            items = sorted(arguments.items()) if isinstance(arguments, Mapping) else []
+            told = {name: value for name, value in items if value is not None}
+            kept.append({"class_path": path, "init_args": told})
     return kept
 
 
-def _public_path(path: str) -> str:
-    """The name by which a package shows a class of one of its modules, so that both spellings are one."""
-    for package in ("graphzoo.callbacks", "lightning.pytorch.callbacks"):
-        if path.startswith(f"{package}."):
-            return f"{package}.{path.rpartition('.')[2]}"
-    return path
-
-
-def _without_none(arguments: dict[str, Any]) -> dict[str, Any]:
-    return {name: arguments[name] for name in sorted(arguments) if arguments[name] is not None}
-
-
 def config_hash(config: Mapping[str, Any]) -> str:
-    """Twelve hexadecimal digits that runs with the same settings share, whatever their seed and machine.
-
-    Args:
-        config: The whole configuration as plain values.
-    """
+    """Twelve hexadecimal digits that runs with the same settings share, whatever their seed and machine."""
     kept = {
         "model": _without(config.get("model"), {"seed"}),
         "data": _without(config.get("data"), _MACHINE),
@@ -105,14 +87,11 @@ def _without(section: Any, names: set[str]) -> Any:
 
 
 def selection_of(result: Mapping[str, Any]) -> str | None:
-    """Which checkpoint the figures of a results.json are of: one of `SELECTED`, or None.
-
-    Args:
-        result: Its content; that of earlier versions does not say so itself.
-    """
+    """Which checkpoint the figures of a results.json are of: one of `SELECTED`, or None."""
     if "selection" in result:
         selection = result["selection"]
         return selection if selection in SELECTED else None
+    # earlier versions do not say so themselves
     if result.get("best_epoch") is None:
         return None
     if Path(str(result.get("checkpoint") or "best.ckpt")).name == "best.ckpt":
@@ -123,22 +102,12 @@ def selection_of(result: Mapping[str, Any]) -> str | None:
 
 
 def write_results(path: Path, content: Mapping[str, Any]) -> None:
-    """Write results.json in one piece: a reader sees all of it or none.
-
-    Args:
-        path: The file.
-        content: Plain values; numbers keep their full precision.
-    """
+    """Write results.json in one piece, numbers in full precision: a reader sees all of it or none."""
     write_text_atomically(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
-    """Write dictionaries with the same keys as CSV.
-
-    Args:
-        path: The file.
-        rows: At least one.
-    """
+    """Write at least one dictionary, all with the same keys, as CSV."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(dict.fromkeys(key for row in rows for key in row)))
         writer.writeheader()

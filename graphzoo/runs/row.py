@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,26 +12,29 @@ from graphzoo.runs.published import check_figures, check_names
 from graphzoo.system.json_file import read_json
 from graphzoo.system.memory import raise_if_not_the_file
 
-__all__ = ["main_metric", "read_row"]
+__all__ = ["left_out", "main_metric", "read_row"]
+
+
+@contextlib.contextmanager
+def left_out(damaged: list[UsageError] | None) -> Iterator[None]:
+    """What is wrong with one file, which goes to `damaged`, keeps no other from being shown."""
+    try:
+        yield
+    except UsageError as error:
+        if damaged is None:
+            raise
+        damaged.append(error)
 
 
 def main_metric(row: Mapping[str, Any]) -> str:
     """The metric that a row is shown by: the first with a published figure, else the first."""
-    metrics = row["metrics"]
-    return str(
-        next((name for name in metrics if metrics[name].get("paper") is not None), next(iter(metrics)))
-    )
+    metrics: Mapping[str, Any] = row["metrics"]
+    published = (name for name in metrics if metrics[name].get("paper") is not None)
+    return next(published, next(iter(metrics)))
 
 
 def read_row(path: Path) -> dict[str, Any]:
-    """What `write_row` wrote.
-
-    Args:
-        path: A `row.json`.
-
-    Raises:
-        UsageError: if it is none.
-    """
+    """What `write_row` wrote."""
     try:
         content: dict[str, Any] = read_json(path)
         if not content["metrics"]:

@@ -19,12 +19,7 @@ __all__ = ["Run", "claim", "runs_of", "whole_numbers"]
 
 @dataclass(frozen=True)
 class Run:
-    """One run of the row.
-
-    Args:
-        seed: Its seed.
-        split: The `split_index`; None where the data have one split.
-    """
+    """One run of the row; `split` is the `split_index`, None where the data have one split."""
 
     seed: int
     split: int | None = None
@@ -45,32 +40,18 @@ class Run:
 
 
 def runs_of(seeds: str, splits: str) -> list[Run]:
-    """All seeds on every split, splits first.
-
-    Args:
-        seeds: Such as "0,1,2".
-        splits: Such as "0-9"; empty for data with one split.
-
-    Raises:
-        UsageError: for anything else.
-    """
+    """All seeds on every split, splits first."""
     numbers = whole_numbers(seeds, "--seeds")
     parts: list[int | None] = [*whole_numbers(splits, "--splits")] if splits else [None]
     return [Run(seed, split) for split in parts for seed in numbers]
 
 
 def claim(folder: Path, record: Mapping[str, Any], words: Sequence[str], *, begun: bool, what: str) -> None:
-    """Write down what a folder's runs are made of; runs of other settings never get into it.
+    """Write down in `command.json` what a folder's runs are made of; other settings never get into it.
 
-    Args:
-        folder: Is made if it is not there.
-        record: Plain values that must stay the same, kept in `command.json`.
-        words: The command line; of the files it names the content must stay the same too.
-        begun: Whether the folder holds runs already. Before that, a new record replaces the old one.
-        what: What the folder holds, for the message.
-
-    Raises:
-        UsageError: naming what has changed.
+    The `record` must stay the same, and so must the content of files among the `words` of the command line.
+    Until the folder has `begun` to hold runs, a new record replaces the old one. `what` it holds is for
+    messages.
     """
     path = folder / "command.json"
     files = {}
@@ -106,14 +87,7 @@ def claim(folder: Path, record: Mapping[str, Any], words: Sequence[str], *, begu
 
 
 def whole_numbers(text: str, option: str) -> list[int]:
-    """The numbers in `0,1,2`, `0-4` or a mix of both, each once.
-
-    Args:
-        text: As typed.
-        option: Named in the error.
-
-    Raises:
-        UsageError: for anything else.
+    """The numbers in `0,1,2`, `0-4` or a mix of both, each once; the option is named in errors.
 
     >>> whole_numbers("0-2,7", "--seeds")
     [0, 1, 2, 7]

@@ -13,17 +13,13 @@ __all__ = ["format_metric", "print_rows", "print_table", "spread"]
 
 
 def spread(name: str, mean: float, deviation: float | None) -> str:
-    """`84.63 ± 0.15`: a mean with its deviation, as tables show the metric `name`."""
+    """`84.63 ± 0.15`: a mean with its deviation, as tables show a metric, `test/` before its name or not."""
+    name = name.removeprefix("test/")
     return format_metric(name, mean) + ("" if deviation is None else f" ± {format_metric(name, deviation)}")
 
 
 def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Print one row metric by metric, or the rows of an ablation one below the other.
-
-    Args:
-        title: Above the table.
-        rows: From `write_row`.
-    """
+    """Print one row metric by metric, or the rows of an ablation one below the other."""
     from rich.table import Table
 
     table = Table(title=cell(title), title_justify="left", min_width=50)
@@ -43,11 +39,8 @@ def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
             cells = [PERCENT.get(name, name), spread(name, figure["mean"], figure["std"]), paper, difference]
             table.add_row(*map(cell, [*([row["name"] or ""] if named else []), *cells]))
     console().print(table)
-    if (
-        not named
-        and rows[0].get("differs")
-        and any(figure["paper"] for figure in rows[0]["metrics"].values())
-    ):
+    compared = any(figure["paper"] for figure in rows[0]["metrics"].values())
+    if not named and compared and rows[0].get("differs"):
         console().print(cell(f"differs from the paper: {rows[0]['differs']}"))
 
 
@@ -60,12 +53,8 @@ def print_table(
 ) -> None:
     """Print the figures of a split: of nodes or links, or of both directions, then of head and tail queries.
 
-    Args:
-        title: Above the table.
-        metrics: Logged values such as `test/mrr`.
-        rows: Table per relation and direction, as `task.test_table`; rows of all relations are shown.
-        split: "val" or "test".
-        task: Whose figures these are; None for a task of one's own, whose metrics are all shown.
+    Metrics are logged values such as `test/mrr`. Of `rows`, as `task.test_table` has them, those of all
+    relations are shown. For no `task`, one of a user's own, all metrics are.
     """
     from rich.table import Table
 

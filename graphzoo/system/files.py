@@ -35,8 +35,7 @@ def check_growth(path: Path, packed: int, unpacked: int) -> None:
 def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Let `write` fill a file beside `path`, then give it that name at once; the folder is made.
 
-    Raises:
-        OSError: naming `path`, if the file cannot be opened or kept; what `write` raises stays as it is.
+    An OSError names `path` if the file cannot be opened or kept; what `write` raises stays as it is.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     filled = False

@@ -18,9 +18,7 @@ _LARGEST = 2**63
 def read_json(path: str | os.PathLike[str], *, most: int = MOST_TEXT) -> Any:
     """The plain values in a JSON file of at most `most` bytes.
 
-    Raises:
-        ValueError: for content that is not JSON of a sane shape.
-        OSError: for what is not a regular file, too large, or cannot be read.
+    Raises a ValueError for content that is not JSON of a sane shape, else an OSError as `open_regular`.
     """
     try:
         content = json.loads(read_regular_text(path, most=most))

@@ -127,9 +127,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 def raise_if_not_the_file(error: Exception, path: str | os.PathLike[str]) -> None:
     """Raise what stopped a reader of `path` although that may be whole; return for all that damage explains.
 
-    Raises:
-        OutOfMemoryError: if memory ran out.
-        OSError: if a device failed, naming the file.
+    That is memory that ran out (`OutOfMemoryError`), or a device that failed.
     """
     name = os.fspath(path)
     if is_out_of_memory(error):

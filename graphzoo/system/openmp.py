@@ -17,10 +17,7 @@ def shorten_waits(environment: MutableMapping[str, str] | None = None) -> None:
     By default they keep a core busy for milliseconds, waiting for more. Compiled kernels that run on threads
     of their own (`graphzoo.ops.threads`) then share that core with them: a training step of KnowFormer on two
     cores took a third longer, and several times as long beside other work. What the user has set
-    (`OMP_WAIT_POLICY`, `GOMP_SPINCOUNT`) stays.
-
-    Args:
-        environment: That of a process to be started; None: this one's.
+    (`OMP_WAIT_POLICY`, `GOMP_SPINCOUNT`) stays. The environment may be that of a process to be started.
     """
     environment = os.environ if environment is None else environment
     if "OMP_WAIT_POLICY" not in environment:

@@ -33,13 +33,9 @@ def progress(
 ) -> Iterator[Callable[[float], None]]:
     """Show how far the work inside has come, once it has taken `DELAY` seconds; the bar vanishes at its end.
 
-    Args:
-        what: What is done, "denoising".
-        total: Steps, or bytes; None where nobody knows: then a moving bar and the time passed.
-        unit: "bytes" shows sizes and a rate.
-
-    Yields:
-        What is told how many more steps are done; it costs next to nothing where no bar is shown.
+    The total is of steps or bytes; None where nobody knows: then a moving bar and the time passed. With the
+    unit "bytes" sizes and a rate are shown. What it yields is told how many more steps are done, which costs
+    next to nothing where no bar is shown.
     """
     if not _is_watched() or not _one.acquire(blocking=False):  # two bars would write over each other
         yield lambda steps: None

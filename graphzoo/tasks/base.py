@@ -7,7 +7,7 @@ import logging
 import math
 import platform
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -110,11 +110,7 @@ class Task(LightningModule):
         raise AttributeError(f"{type(self).__name__} must define monitor")
 
     def num_questions(self, batches: Iterable[Any]) -> int | None:
-        """Questions that judging asks, where they do not grow with the batches alone; else None.
-
-        Args:
-            batches: Of one evaluation.
-        """
+        """Questions that judging `batches` asks, where they do not grow with these alone; else None."""
         return None
 
     def build_decoder(self, encoder: Encoder) -> nn.Module:
@@ -122,10 +118,7 @@ class Task(LightningModule):
         raise TypeError(f"{type(self).__name__} must define build_decoder")
 
     def build(self, spec: GraphSpec) -> None:
-        """Make encoder and decoder for a graph with these facts.
-
-        Args:
-            spec: Facts of the training graph.
+        """Make encoder and decoder for a training graph with these facts.
 
         Raises:
             ValueError: if there is no factory.
@@ -151,10 +144,6 @@ class Task(LightningModule):
         of a product, but rounds its factors to eleven bits: states that differ by less would tie. So it is
         switched off here. The encoder may use it, as it may use bfloat16: its errors make no ties. Nor do
         those of gradients, which come later.
-
-        Args:
-            states: What the decoder takes.
-            more: Its other arguments.
         """
         weights = dict(self.decoder.named_parameters())
         dtype = torch.float32
@@ -195,8 +184,7 @@ class Task(LightningModule):
     def outline(self) -> Encoder | None:
         """The encoder for the trainer's data without memory for its weights, to count them.
 
-        Returns:
-            None where the encoder is there already, or cannot be built so.
+        None where it is there already, or cannot be built so.
         """
         if self._factory is None or self.encoder is not None or not self._has_data():
             return None
@@ -229,18 +217,14 @@ class Task(LightningModule):
     def check_data(self, trained: dict[str, Any], datamodule: Any) -> None:
         """Refuse to judge a checkpoint on data that do not suit it, or that it may have been trained on.
 
-        Args:
-            trained: What `describe_data` said when the checkpoint was written.
-            datamodule: The data at hand.
+        `trained` is what `describe_data` said when the checkpoint was written.
         """
 
     def on_validation_start(self) -> None:
         """See `check_data`."""
         self._check_loaded()
 
-    def on_test_start(self) -> None:
-        """See `check_data`."""
-        self._check_loaded()
+    on_test_start = on_validation_start
 
     def _check_loaded(self) -> None:
         if self._loaded_data and self.trainer.state.fn != "fit":
@@ -283,7 +267,13 @@ class Task(LightningModule):
                 + str(described["versions"].get("graphzoo"))
             )
         if self.encoder is None:
-            self._build_for(GraphSpec.from_dict(described["spec"]), checkpoint["state_dict"])
+            spec = GraphSpec.from_dict(described["spec"])
+
+            def build() -> Task:
+                self.build(spec)
+                return self
+
+            build_bounded(build, checkpoint["state_dict"])  # nothing far larger than these weights
         own = {"format", "task", "encoder", "spec", "versions"}
         # Past nn.Module's __setattr__: Lightning calls this on modules that are only half made.
         self.__dict__["_loaded_data"] = {key: value for key, value in described.items() if key not in own}
@@ -306,21 +296,8 @@ class Task(LightningModule):
         if (resumed := self.__dict__.pop("_resumed", None)) is not None:
             check_training_state(self.trainer, resumed)
 
-    def _build_for(self, spec: GraphSpec, weights: dict[str, Any]) -> None:
-        """`build`, but nothing far larger than the weights that are to be loaded."""
-
-        def make() -> Task:
-            self.build(spec)
-            return self
-
-        build_bounded(make, weights)
-
     def expect_weights(self, weights: dict[str, Any]) -> None:
-        """Build no encoder that is far larger than the weights which it is to get; call it before a fit.
-
-        Args:
-            weights: The `state_dict` of the checkpoint.
-        """
+        """Build no encoder far larger than the weights that it is to get; to be called before a fit."""
         factory = self._factory
         if factory is not None:
             own = {name: value for name, value in weights.items() if str(name).startswith("encoder.")}
@@ -332,12 +309,7 @@ class Task(LightningModule):
     ) -> Self:
         """A task in evaluation mode from a loaded checkpoint and a factory for the encoder that it names.
 
-        Args:
-            checkpoint: Result of `torch.load(..., weights_only=True)`.
-            encoder: Factory; the caller decides which class paths it trusts.
-
-        Returns:
-            The task with its weights.
+        The caller decides which class paths it trusts.
         """
         known = set(inspect.signature(cls.__init__).parameters) - {"self", "encoder"}
         settings = {k: v for k, v in checkpoint.get("hyper_parameters", {}).items() if k in known}
@@ -349,14 +321,8 @@ class Task(LightningModule):
     def attention_entropy(self, batch: Any) -> Tensor | None:
         """Entropy of the encoder's attention in each layer, [L], on a few samples of a validation batch.
 
-        Between 0 and 1, see `graphzoo.layers.row_entropy`. Called in evaluation mode; nothing may change by
-        it.
-
-        Args:
-            batch: As `validation_step` gets it.
-
-        Returns:
-            None where the encoder has no attention to speak of.
+        Between 0 and 1, see `graphzoo.layers.row_entropy`; None where the encoder has no attention to speak
+        of. Called in evaluation mode; nothing may change by it.
         """
         return None
 
@@ -366,26 +332,14 @@ class Task(LightningModule):
         return nodes[torch.arange(count, device=nodes.device) * nodes.numel() // count]
 
     def bad_scores(self, split: str, error: NonFiniteError) -> None:
-        """End a run whose scores have no rank; with several processes when all of them have scored.
-
-        Args:
-            split: Where they were found.
-            error: What the metric said.
-
-        Raises:
-            NonFiniteError: if this is the only process.
-        """
+        """End a run whose scores have no rank; with several processes when all of them have scored."""
         where = f"{split} scores after step {self.trainer.global_step}"
         self._bad_scores = f"{where}: {describe_weights(self)}; {error}"
         if self.trainer.world_size == 1:
             self.require_good_scores()
 
     def require_good_scores(self) -> None:
-        """At the end of an epoch, before figures are made of it.
-
-        Raises:
-            NonFiniteError: in every process, if any of them came to `bad_scores`.
-        """
+        """Before figures are made of an epoch: raise in every process if any came to `bad_scores`."""
         mine, self._bad_scores = self._bad_scores, ""
         if bad := next(filter(None, texts_of_processes(self.trainer, mine)), ""):
             raise stopped(self.trainer, bad)
@@ -410,16 +364,11 @@ class Task(LightningModule):
             self._fitting = size_that_fits(self, self.trainer, datamodule, share)
         if self._fitting < share:
             self._lend(datamodule, "micro_batch_size", self._fitting)
-            log.info(
-                "batches of %d go through the encoder in parts of %d, to save memory", share, self._fitting
-            )
+            told = "batches of %d go through the encoder in parts of %d, to save memory"
+            log.info(told, share, self._fitting)
 
     def accumulate_micro_batches(self) -> None:
-        """Let Lightning take a step after as many loader items as the data make of a batch.
-
-        Raises:
-            ValueError: if the user asks for another number.
-        """
+        """Let Lightning take a step after as many loader items as the data make of a batch."""
         parts = self._micro_batches = self._datamodule().num_micro_batches
         if parts == 1:
             return
@@ -466,13 +415,7 @@ class Task(LightningModule):
     def check_memory(self, num_queries: int, num_nodes: int, *, option: str) -> None:
         """Refuse a batch whose node states alone do not fit: two tensors [N, B, D] are alive in any layer.
 
-        Args:
-            num_queries: B, queries that are computed at once.
-            num_nodes: N.
-            option: What makes B smaller.
-
-        Raises:
-            UsageError: naming both numbers.
+        B is `num_queries` that are computed at once, and `option` makes it smaller.
         """
         assert self.encoder is not None
         channels = self.encoder.out_channels
@@ -488,11 +431,8 @@ class Task(LightningModule):
     @property
     def less_memory(self) -> str:
         """What to do when a training step runs out of memory, a line."""
-        return (
-            "Take a smaller --data.micro_batch_size, which does not change the result"
-            if self._micro_batch_size() > 1
-            else SMALLER
-        )
+        smaller = "Take a smaller --data.micro_batch_size, which does not change the result"
+        return smaller if self._micro_batch_size() > 1 else SMALLER
 
     def _micro_batch_size(self) -> int:
         """Most queries or links of a loader item of this process."""
@@ -501,16 +441,25 @@ class Task(LightningModule):
         return int(min(datamodule.micro_batch_size or share, share))
 
     def collect_loss(self, losses: Tensor, num_global: int) -> None:
-        """Remember a part's losses for `train/loss`, which is logged once per step.
-
-        Args:
-            losses: Of the part, [B].
-            num_global: Size of the global batch that it is a part of.
-        """
+        """Remember losses [B] of a part of a global batch for `train/loss`, which is logged once per step."""
         size = max(num_global, 1)
         total = losses.detach().float().sum()
         part = torch.stack([total, total.new_full((), losses.numel())]) / size
         self._step_loss = part if self._step_loss is None else self._step_loss + part
+
+    def batch_loss(self, losses: Tensor, num_global: int, auxiliary: Tensor | None) -> Tensor:
+        """Loss of a part of the global batch, scaled so that gradients add up to the global mean's."""
+        self.collect_loss(losses, num_global)
+        loss = losses.sum() * (self.parts_of_batch / max(num_global, 1))
+        if auxiliary is None:
+            return loss
+        self.log_training("train/auxiliary_loss", auxiliary.detach())
+        return loss + auxiliary
+
+    def with_milestones(self, optimizer: Optimizer, epochs: Sequence[int], gamma: float) -> dict[str, Any]:
+        """The optimiser, its learning rate multiplied by `gamma` after each of these epochs."""
+        scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, epochs, gamma)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "epoch"}}
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
         """Log the mean loss of the step's global batch as `train/loss`, the same in every process."""
@@ -523,11 +472,8 @@ class Task(LightningModule):
     def log_training(self, name: str, value: Tensor) -> None:
         """Log a value of one step: by itself, or where `logs_epochs` in the mean over its epoch.
 
-        Lightning's own mean (`on_epoch=True`) would begin anew in an epoch that is resumed in its middle.
-
-        Args:
-            name: The metric.
-            value: Scalar; of several processes the first one's counts.
+        Lightning's own mean (`on_epoch=True`) would begin anew in an epoch that is resumed in its middle. Of
+        several processes the first one's value counts.
         """
         if name == "train/loss":
             self._latest_loss = value.detach()

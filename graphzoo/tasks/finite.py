@@ -61,12 +61,7 @@ def listed(names: Iterable[str]) -> str:
 
 
 def stopped(trainer: Trainer, what: str) -> NonFiniteError:
-    """The error that ends a run: what is wrong, what to try, and the checkpoints that are good.
-
-    Args:
-        trainer: Of the run.
-        what: What is wrong, and when.
-    """
+    """The error that ends a run: what is wrong and when, what to try, and the checkpoints that are good."""
     lines = [what]
     if trainer.state.fn == "fit":
         lines.append("Lower --model.lr or add --trainer.gradient_clip_val 1.0")
@@ -89,10 +84,6 @@ def texts_of_processes(trainer: Trainer, text: str) -> list[str]:
     """What each process says, the same list in all of them: every one has to call this.
 
     One that stopped by itself would leave the others waiting for it.
-
-    Args:
-        trainer: Of the run.
-        text: What this process says.
     """
     if trainer.world_size == 1:
         return [text]
@@ -102,11 +93,7 @@ def texts_of_processes(trainer: Trainer, text: str) -> list[str]:
 
 
 def require_finite_weights(trainer: Trainer, module: LightningModule) -> None:
-    """Keep a checkpoint from being written over a good one.
-
-    Raises:
-        NonFiniteError: if `bad_weights` finds any.
-    """
+    """Keep a checkpoint from being written over a good one: raise if `bad_weights` finds any."""
     if bad_weights(module):
         when = f"(epoch {trainer.current_epoch}, step {trainer.global_step})"
         raise stopped(trainer, f"{describe_weights(module)}, so no checkpoint is written {when}")

@@ -19,13 +19,7 @@ from graphzoo.errors import NonFiniteError, UsageError, check_range
 from graphzoo.metrics import RankingMetric, rank_targets, summarize_ranks, tie_share
 from graphzoo.metrics.ranks import Ties
 from graphzoo.ops import QueryGraph, RelationalGraph
-from graphzoo.sampling import (
-    FactRemover,
-    NeighbourhoodSampler,
-    edges_of_fact,
-    hash_numbers,
-    sample_negatives,
-)
+from graphzoo.sampling import FactRemover, NeighbourhoodSampler, edges_of_fact, hash_numbers, sample_negatives
 from graphzoo.system.memory import Halves
 from graphzoo.tasks.base import FEW_QUERIES, SMALLER, Task
 from graphzoo.tasks.draws import mean_of_draws
@@ -116,12 +110,8 @@ class KGCompletion(Task):
         check_range(at_least=0, weight_decay=weight_decay)
         self.save_hyperparameters(ignore=["encoder", "start_from"])
         self.start_from = start_from
-        self.loss, self.num_negatives, self.adversarial_temperature = (
-            loss,
-            num_negatives,
-            adversarial_temperature,
-        )
-        self.loss_scale, self.remove_facts, self.seed = loss_scale, remove_facts, seed
+        self.loss, self.loss_scale, self.remove_facts, self.seed = loss, loss_scale, remove_facts, seed
+        self.num_negatives, self.adversarial_temperature = num_negatives, adversarial_temperature
         self.lr, self.weight_decay, self.lr_gamma = lr, weight_decay, lr_gamma
         self.lr_milestones = [10, 15] if lr_milestones is None else list(lr_milestones)
         self.num_draws, self.max_score_bytes = num_draws, max_score_bytes
@@ -185,9 +175,8 @@ class KGCompletion(Task):
         datamodule.hides, datamodule.knows_answers = self.remove_facts, self.loss != "ce"
         if len(datamodule.sources("train")) > 1:
             self._check_mixture()
-        share = math.ceil(
-            min(datamodule.batch_size, len(datamodule.triples("train"))) / self.trainer.world_size
-        )
+        num_triples = min(datamodule.batch_size, len(datamodule.triples("train")))
+        share = math.ceil(num_triples / self.trainer.world_size)
         at_once = self._least_at_once(share)
         num_nodes = datamodule.spec.num_nodes
         if (near := datamodule.neighbourhood) is not None:
@@ -258,11 +247,9 @@ class KGCompletion(Task):
         return F.cross_entropy(logits, answer, reduction="none")
 
     def _bce(self, logits: Tensor, answer: Tensor, batch: TripleBatch) -> Tensor:
-        known_row, known_entity = self._known_answers(batch)
         negatives, possible = sample_negatives(
             batch.index,
-            known_row,
-            known_entity,
+            *self._known_answers(batch),
             num_entities=logits.shape[1],
             num_negatives=min(self.num_negatives, logits.shape[1]),
             seed=self.seed,
@@ -279,8 +266,7 @@ class KGCompletion(Task):
         """Adam with the learning rate cut at the milestones; the command's `--optimizer` replaces it."""
         groups = self.parameter_groups(self.weight_decay)
         optimizer = torch.optim.Adam(groups, lr=self.lr, fused=self.fuses_optimizer)
-        scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, self.lr_milestones, self.lr_gamma)
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "epoch"}}
+        return self.with_milestones(optimizer, self.lr_milestones, self.lr_gamma)
 
     # Judging
 
@@ -300,9 +286,7 @@ class KGCompletion(Task):
         self._check_reversed("test")
         self._reversed.clear()
 
-    def on_test_end(self) -> None:
-        """See `on_validation_end`."""
-        self._reversed.clear()
+    on_test_end = on_validation_end
 
     def _check_reversed(self, split: str) -> None:
         if not self.reverse_weight:
@@ -361,12 +345,9 @@ class KGCompletion(Task):
             self._report("test")
             return
         self.test_table = metric.table(datamodule.triples("test"), datamodule.knowledge_graph.relations)
-        by_direction = {
-            row["direction"]: row["mrr"]
-            # The first rows; a relation may itself be called "all".
-            for row in reversed(self.test_table[:3])
-            if row["relation"] == "all" and row["direction"] != "both"
-        }
+        # The first rows; a relation may itself be called "all".
+        first = [row for row in reversed(self.test_table[:3]) if row["relation"] == "all"]
+        by_direction = {row["direction"]: row["mrr"] for row in first if row["direction"] != "both"}
         figures = {f"test/mrr_{direction}": mrr for direction, mrr in by_direction.items()}
         if len(by_direction) == 2:
             figures["test/head_tail_gap"] = by_direction["tail"] - by_direction["head"]
@@ -433,8 +414,7 @@ class KGCompletion(Task):
             return None
         node = batch.target[torch.searchsorted(batch.target_row, rows)]
         seed = self._noise_seed(EVALUATION_STEP)
-        whole = self._graph("valid", batch.source)
-        graph: RelationalGraph | QueryGraph = whole
+        graph: RelationalGraph | QueryGraph = (whole := self._graph("valid", batch.source))
         head, relation = batch.head[:count], batch.relation[:count]
         if (sampler := self._sampler(whole)) is not None:
             # an answer far away would attend to nothing that it is trained on
@@ -487,11 +467,9 @@ class KGCompletion(Task):
     ) -> NeighbourhoodSampler | None:
         """The sampler of a graph; None where queries reason over all of it."""
         spec = self.neighbourhoods
-        if (
-            spec is None
-            or (protocol or spec.protocol) != "neighbourhood"
-            or spec.num_nodes >= graph.num_nodes
-        ):
+        if spec is None or spec.num_nodes >= graph.num_nodes:
+            return None
+        if (protocol or spec.protocol) != "neighbourhood":
             return None
         if self._near is None or self._near[0] is not graph or self._near[1] != spec:
             sampler = NeighbourhoodSampler(graph, spec.num_nodes, relation_share=spec.relation_share)
@@ -502,38 +480,24 @@ class KGCompletion(Task):
         self, graph: RelationalGraph, head: Tensor, relation: Tensor, protocol: Protocol | None = None
     ) -> Tensor:
         self.questions_asked += head.numel()
-        if (sampler := self._sampler(graph, protocol)) is not None:
-            return self._score_near(sampler, head, relation)
-        channels = self.query_encoder.out_channels
-        per_query = graph.num_nodes * channels * 4 * _LIVE_STATES
-        if per_query > self.max_score_bytes:  # one query is the least there is
-            self.check_memory(1, graph.num_nodes, option="--model.max_score_bytes")
+        channels, sampler = self.query_encoder.out_channels, self._sampler(graph, protocol)
+        num_nodes = graph.num_nodes if sampler is None else sampler.num_nodes
+        per_query = num_nodes * channels * 4 * _LIVE_STATES
+        size = self.max_score_bytes // max(1, per_query)
+        if sampler is not None:
+            size = max(1, min(NEAR_QUERIES, size))
+        elif not size:  # one query is the least there is
+            self.check_memory(1, num_nodes, option="--model.max_score_bytes")
 
-        def score(start: int, stop: int) -> Tensor:
-            asked = head[start:stop], relation[start:stop]
-            return mean_of_draws(lambda seed: self._logits(graph, *asked, None, seed), self.num_draws)
-
-        scores = self._halves(
-            score,
-            head.numel(),
-            self.max_score_bytes // max(1, per_query),
-        )
-        return torch.cat(scores) if scores else torch.empty(0, graph.num_nodes, device=head.device)
-
-    def _score_near(self, sampler: NeighbourhoodSampler, head: Tensor, relation: Tensor) -> Tensor:
-        """As `score_near`, in parts."""
-        channels = self.query_encoder.out_channels
-        per_query = sampler.num_nodes * channels * 4 * _LIVE_STATES
-
-        def logits(graph: QueryGraph, head: Tensor, relation: Tensor) -> Tensor:
+        def logits(graph: RelationalGraph | QueryGraph, head: Tensor, relation: Tensor) -> Tensor:
             return mean_of_draws(lambda seed: self._logits(graph, head, relation, None, seed), self.num_draws)
 
         def score(start: int, stop: int) -> Tensor:
-            return score_near(sampler, head[start:stop], relation[start:stop], logits)
+            asked = head[start:stop], relation[start:stop]
+            return logits(graph, *asked) if sampler is None else score_near(sampler, *asked, logits)
 
-        size = max(1, min(NEAR_QUERIES, self.max_score_bytes // max(1, per_query)))
         scores = self._halves(score, head.numel(), size)
-        return torch.cat(scores) if scores else torch.empty(0, sampler.num_entities, device=head.device)
+        return torch.cat(scores) if scores else torch.empty(0, graph.num_nodes, device=head.device)
 
     def edge_gradients(
         self, graph: RelationalGraph, head: Tensor, relation: Tensor, tail: Tensor
@@ -580,14 +544,12 @@ class KGCompletion(Task):
         self, graph: RelationalGraph, head: Tensor, relation: Tensor, node: Tensor
     ) -> tuple[RelationalGraph | QueryGraph, Tensor, Tensor, Tensor | None]:
         """What one query reasons over, its head and a node there, and the mask that hides their fact."""
+        hidden = edges_of_fact(graph, int(head), int(relation), int(node))
         if (sampler := self._sampler(graph)) is None:
-            hidden = edges_of_fact(graph, int(head), int(relation), int(node))
             return graph, head, node, ~hidden if bool(hidden.any()) else None
         # What is not a fact takes nothing away: its neighbourhood is that of the prediction.
-        is_fact = bool(edges_of_fact(graph, int(head), int(relation), int(node)).any())
-        near = sampler(
-            head, relation, node, hides="exact" if is_fact else "none", outside="bring", with_edges=True
-        )[0].to(head.device)
+        hides: Literal["exact", "none"] = "exact" if hidden.any() else "none"
+        near = sampler(head, relation, node, hides=hides, outside="bring", with_edges=True)[0].to(head.device)
         return near, near.find(head), near.find(node), None
 
     def _logits(

@@ -44,8 +44,7 @@ class LinkPrediction(Task):
     `QueryEncoder` sees the whole graph; while training the links of the global batch are hidden from it. For
     a `QueryEncoder` the pair (u, v) is the answer v to the query (u, relation 0); with
     `LinkDataModule(neighbourhood=K)` it sees K nodes around u, and of a training pair its own link is hidden.
-    A `GraphPairScorer`, such
-    as a heuristic, scores pairs itself and is only judged.
+    A `GraphPairScorer`, such as a heuristic, scores pairs itself and is only judged.
 
     Args:
         encoder: `GraphSpec -> PairEncoder | NodeEncoder | QueryEncoder | GraphPairScorer`.
@@ -126,9 +125,8 @@ class LinkPrediction(Task):
     def configure_model(self) -> None:
         """Build, and tell the DataModule what the encoder needs of a batch."""
         super().configure_model()
-        datamodule = None if self._trainer is None else getattr(self.trainer, "datamodule", None)
-        if self.encoder is not None and datamodule is not None:
-            datamodule.batching = self.batching
+        if self.encoder is not None and self._has_data():
+            self._datamodule().batching = self.batching
             if isinstance(self.encoder, GraphPairScorer) and self.trainer.state.fn == "fit":
                 raise UsageError(
                     "a heuristic has nothing to train\n"
@@ -183,34 +181,25 @@ class LinkPrediction(Task):
         if self.batching == "sources":
             num_links = min(datamodule.batch_size, len(datamodule.graph.train))
             share = math.ceil(num_links / self.trainer.world_size)
-            # each a source to be asked; so may be its negatives, unless they have the link's
-            each = 1 if datamodule.structured_negatives else 1 + datamodule.num_negatives
             near = datamodule.neighbourhoods("train", training=True)
-            if near is not None:  # every pair has its own
-                each = 1 + datamodule.num_negatives
             num_nodes = datamodule.graph.num_nodes if near is None else near.num_nodes
+            # each a source to be asked; so may be its negatives, unless they have the link's and its graph
+            shares_source = datamodule.structured_negatives and near is None
+            each = 1 if shares_source else 1 + datamodule.num_negatives
             at_once = each * self._least_at_once(share)
-            if near is None:
-                at_once = min(at_once, num_nodes)
+            at_once = min(at_once, num_nodes) if near is None else at_once
             self.check_memory(at_once, num_nodes, option="--data.micro_batch_size")
         if self.hide_positives and self.batching != "subgraphs":
             self._hider = LinkHider(self._edges("train"), datamodule.graph.num_nodes).to(self.device)
-        if self.batching in (
-            "sources",
-            "subgraphs",
-        ):  # else the whole graph is encoded, however few pairs are asked
+        # else the whole graph is encoded, however few pairs are asked
+        if self.batching in ("sources", "subgraphs"):
             self.fit_to_memory()
         self.accumulate_micro_batches()
 
     def training_step(self, batch: PairBatch, batch_idx: int) -> Tensor:
-        """Loss of a part of the global batch, scaled so that gradients add up to the global mean's."""
+        """Loss of a part of the global batch, see `batch_loss`."""
         losses, auxiliary = self._losses_and_auxiliary(batch)
-        self.collect_loss(losses, batch.num_global)
-        loss = losses.sum() * (self.parts_of_batch / batch.num_global)
-        if auxiliary is None:
-            return loss
-        self.log_training("train/auxiliary_loss", auxiliary.detach())
-        return loss + auxiliary
+        return self.batch_loss(losses, batch.num_global, auxiliary)
 
     def sample_losses(self, batch: PairBatch) -> Tensor:
         """Loss of each pair of a part of the global batch, [B]."""
@@ -242,18 +231,15 @@ class LinkPrediction(Task):
         optimizer = torch.optim.AdamW(groups, lr=self.lr, fused=self.fuses_optimizer)
         if not self.lr_milestones:
             return optimizer
-        scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, self.lr_milestones, self.lr_gamma)
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "epoch"}}
+        return self.with_milestones(optimizer, self.lr_milestones, self.lr_gamma)
 
     # Judging
 
-    def on_validation_epoch_start(self) -> None:
-        """Forget states of older weights."""
+    def forget_states(self) -> None:
+        """Compute the states of all nodes anew at the next `score_batch`: weights or graph are others."""
         self._states = None
 
-    def on_test_epoch_start(self) -> None:
-        """See `on_validation_epoch_start`."""
-        self._states = None
+    on_validation_epoch_start = on_test_epoch_start = forget_states
 
     def validation_step(self, batch: PairBatch, batch_idx: int) -> None:
         """Score validation pairs."""
@@ -348,10 +334,6 @@ class LinkPrediction(Task):
             len(ends) - 1,
         )
         return torch.cat(scores) if scores else torch.empty(0, device=self.device)
-
-    def forget_states(self) -> None:
-        """Compute the states of all nodes anew at the next `score_batch`: weights or graph are others."""
-        self._states = None
 
     def _logits(self, batch: PairBatch, split: str, noise_seed: int | None) -> tuple[Tensor, Tensor | None]:
         """Logits [B], and a term that the encoder adds to the loss."""

@@ -77,11 +77,8 @@ def _probes(datamodule: Any) -> Iterator[Any]:
 def size_that_fits(task: Task, trainer: Trainer, datamodule: Any, share: int) -> int:
     """The largest power of two whose step keeps no more than the budget; the whole share if that fits.
 
-    Args:
-        task: Built, on its device; its `sample_losses` are computed once.
-        trainer: Of the fit that begins.
-        datamodule: Its `micro_batch_size` is None.
-        share: Most samples that this process gets of a batch.
+    The task is built and on its device; its `sample_losses` are computed once. `share` is the most samples
+    that this process gets of a batch.
     """
     needed = 0.0
     for batch in _probes(datamodule):
@@ -92,7 +89,7 @@ def size_that_fits(task: Task, trainer: Trainer, datamodule: Any, share: int) ->
     if (available := available_bytes(task.device)) is not None:
         here = trainer.num_devices if task.device.type == "cpu" else 1
         budget = min(budget, available // (4 * here))
-    fits = (
-        share if share * needed <= budget else min(share, 2 ** max(0, int(budget / needed).bit_length() - 1))
-    )
+    fits = share
+    if share * needed > budget:
+        fits = min(share, 2 ** max(0, int(budget / needed).bit_length() - 1))
     return int(trainer.strategy.reduce(torch.tensor(float(fits), device=task.device), reduce_op="min"))

@@ -27,14 +27,8 @@ def score_near(
 ) -> Tensor:
     """Logits inside the neighbourhood; outside whole numbers below all of them, the nearest first.
 
-    Args:
-        sampler: Makes the neighbourhoods.
-        head: [B], int64.
-        relation: [B], int64.
-        logits: Of the nodes of a graph, [B, K], for its heads' places and the relations.
-
-    Returns:
-        [B, N], float32.
+    Queries are `head` [B] and `relation` [B]; `logits` of the nodes of a graph are [B, K], for its heads'
+    places and the relations. Returns [B, N], float32.
     """
     graph, levels = sampler.with_levels(head, relation)
     graph, levels = graph.to(head.device), levels.to(head.device)

@@ -183,7 +183,7 @@ class NodeClassification(Task):
         return (weights / mean).float()
 
     def training_step(self, batch: NodeBatch, batch_idx: int) -> Tensor:
-        """Loss of a process's share of the targets, scaled so that gradients add up to the mean's."""
+        """Loss of a process's share of the targets, see `batch_loss`."""
         noise_seed = hash_numbers(self.seed, batch.epoch, batch.number)
         x, edge_index, precomputed = self._inputs(batch)
         states, auxiliary = self.node_encoder.forward_with_auxiliary(
@@ -192,12 +192,7 @@ class NodeClassification(Task):
         logits = self.decode(states, noise_seed=noise_seed)[batch.target]
         weights = None if self._weights is None else self.to_device_once("class weights", self._weights)
         losses = self._losses(logits, batch.y[batch.target], weights)  # [T]
-        self.collect_loss(losses, batch.num_global)
-        loss = losses.sum() * (self.parts_of_batch / max(batch.num_global, 1))
-        if auxiliary is None:
-            return loss
-        self.log_training("train/auxiliary_loss", auxiliary.detach())
-        return loss + auxiliary
+        return self.batch_loss(losses, batch.num_global, auxiliary)
 
     @property
     def parts_of_batch(self) -> int:
@@ -235,8 +230,7 @@ class NodeClassification(Task):
         optimizer = torch.optim.Adam(groups, lr=self.lr, fused=self.fuses_optimizer)
         if not self.lr_milestones:
             return optimizer
-        scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, self.lr_milestones, self.lr_gamma)
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "epoch"}}
+        return self.with_milestones(optimizer, self.lr_milestones, self.lr_gamma)
 
     # The graph
 

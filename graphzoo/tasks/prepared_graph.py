@@ -56,10 +56,8 @@ class PreparedGraph:
     @property
     def is_sliceable(self) -> bool:
         """Whether a part of the graph needs nothing but its nodes' rows of what was computed of the whole."""
-        rows = all(
-            isinstance(value, Tensor) and value.shape[:1] == self.x.shape[:1]
-            for value in self.precomputed.values()
-        )
+        size, values = self.x.shape[:1], self.precomputed.values()
+        rows = all(isinstance(value, Tensor) and value.shape[:1] == size for value in values)
         return self.edge_index is None and rows
 
     def rows(self, index: Tensor) -> dict[str, Tensor]:

@@ -57,15 +57,7 @@ class ReversedQueries:
         self._kept, self._graph = {}, None
 
     def check(self, num_nodes: int, num_relations: int) -> None:
-        """Refuse a graph whose reversals are too many.
-
-        Args:
-            num_nodes: N.
-            num_relations: How many relations are asked, inverses included.
-
-        Raises:
-            UsageError: if N x N scores of each relation exceed `max_bytes`, with both numbers.
-        """
+        """Refuse a graph of N nodes whose reversals, inverse relations included, exceed `max_bytes`."""
         needed = 4 * num_nodes**2 * num_relations
         if self.weight and needed > self.max_bytes:
             raise UsageError(
@@ -82,7 +74,7 @@ class ReversedQueries:
         relation: Tensor,
         ask: Callable[[Tensor, Tensor], Tensor],
     ) -> Tensor:
-        """Joint scores.
+        """Joint scores [B, N], float32; `scores` themselves with weight 0.
 
         Args:
             scores: Of the questions, [B, N].
@@ -90,9 +82,6 @@ class ReversedQueries:
             head: [B], int64.
             relation: [B], int64, in 0..2R-1.
             ask: Heads [Q] and relations [Q] -> scores [Q, N].
-
-        Returns:
-            [B, N], float32; `scores` themselves with weight 0.
         """
         if not self.weight:
             return scores

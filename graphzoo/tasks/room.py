@@ -20,16 +20,9 @@ SMALLER_MODEL = "Take a smaller --model.encoder.hidden_channels or --model.encod
 
 
 def refuse_untrainable(trainer: Trainer, module: LightningModule) -> None:
-    """Refuse a model whose weights, gradients and moments alone exceed the memory.
+    """Refuse a model whose weights, gradients and moments alone exceed the memory; the data are set up.
 
     A task's encoder that is not built yet is counted without taking memory for it, where it lets itself.
-
-    Args:
-        trainer: Its device is looked at; the data are set up.
-        module: What is trained.
-
-    Raises:
-        UsageError: naming what is needed and what there is.
     """
     part: nn.Module = module
     if isinstance(module, Task) and module.encoder is None:
@@ -52,12 +45,7 @@ def refuse_untrainable(trainer: Trainer, module: LightningModule) -> None:
 
 
 def what_takes_less(task: Task, error: BaseException) -> str:
-    """What to do when memory ran out, a line: the task's `less_memory`, unless no smaller batch can help.
-
-    Args:
-        task: What was trained.
-        error: What the allocation raised.
-    """
+    """What to do when memory ran out, a line: the task's `less_memory`, unless no smaller batch can help."""
     if task.encoder is None or _came_from_optimizer(error):
         return SMALLER_MODEL
     available = available_bytes(task.device)

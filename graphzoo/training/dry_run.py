@@ -55,9 +55,7 @@ DRY_SETTINGS: dict[str, Any] = {
 class DryRun(ValidationClock):
     """Times a few steps and some batches of validation, then ends the run and says what it found.
 
-    Args:
-        asked: The Trainer's arguments as the user has them: how often the real run validates.
-        state: Told when no step was taken that the settings are at fault.
+    The Trainer's arguments `asked` say how often the real run validates.
     """
 
     def __init__(self, asked: dict[str, Any], state: RunState) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
-from graphzoo.catalog.settings import read_settings
+from graphzoo.catalog.settings import read_settings, texts_in
 from graphzoo.errors import UsageError
 from graphzoo.training.options import config_files
 
@@ -64,18 +64,13 @@ def class_roots(command_line: Sequence[str], *, without: Sequence[Path] = ()) ->
 
 
 def _collect(value: Any, roots: set[str], seen: set[str]) -> None:
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, list):
-        for item in value:
-            _collect(item, roots, seen)
-    elif isinstance(value, str):
-        roots.update(match.group(1) for match in _DOTTED.finditer(value))
+    for text in texts_in(value):
+        roots.update(match.group(1) for match in _DOTTED.finditer(text))
         # the parser takes such a file in place of a value
-        if value.endswith(_SETTINGS) and os.path.abspath(value) not in seen and os.path.isfile(value):
-            seen.add(os.path.abspath(value))
+        if text.endswith(_SETTINGS) and os.path.abspath(text) not in seen and os.path.isfile(text):
+            seen.add(os.path.abspath(text))
             with contextlib.suppress(UsageError):  # the parser will tell what is wrong with it
-                _collect(read_settings(Path(value)), roots, seen)
+                _collect(read_settings(Path(text)), roots, seen)
 
 
 class _OwnCode(MetaPathFinder):

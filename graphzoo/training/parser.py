@@ -34,15 +34,10 @@ _WRAPPED = ("Does not validate against any", "Problem with given class_path", "T
 
 
 class GraphzooParser(LightningArgumentParser):
-    """Lightning's parser without the 60 lines of usage before each error.
+    """Lightning's parser without the 60 lines of usage before each error."""
 
-    Attributes:
-        command_line: What the user typed, presets resolved: the words of an error come from here.
-        options: Every option there is, for suggestions.
-    """
-
-    command_line: ClassVar[list[str]] = []
-    options: ClassVar[list[str]] = []
+    command_line: ClassVar[list[str]] = []  # as typed, presets resolved: the words of an error come from here
+    options: ClassVar[list[str]] = []  # every option there is, for suggestions
 
     def parse_args(self, args: Any = None, *more: Any, **options: Any) -> Any:
         """Parse, once every file of settings is known to be plain values of a sane size.
@@ -122,12 +117,10 @@ def _plain_type(text: str) -> str:
 
 
 def _types(text: str) -> str:
-    if match := re.search(r"Subtypes: \[(.+)\]", text):
-        names = re.findall(r"<class '(?:[\w.]*\.)?(\w+)'>|Literal\[([^\]]+)\]", match.group(1))
-        plain = [first or f"one of {second}" for first, second in names if first != "NoneType"]
-        if plain:
-            return f"Expected {' or '.join(plain)}"
-    return ""
+    match = re.search(r"Subtypes: \[(.+)\]", text)
+    names = re.findall(r"<class '(?:[\w.]*\.)?(\w+)'>|Literal\[([^\]]+)\]", match.group(1) if match else "")
+    plain = [first or f"one of {second}" for first, second in names if first != "NoneType"]
+    return f"Expected {' or '.join(plain)}" if plain else ""
 
 
 def _unknown(option: str, options: list[str]) -> str:
@@ -233,19 +226,13 @@ def _siblings(option: str, command_line: list[str]) -> list[str]:
         "--model": model.get("class_path"),
         "--model.encoder": ((model.get("init_args") or {}).get("encoder") or {}).get("class_path"),
         "--data": (settings.get("data") or {}).get("class_path"),
-        **{
-            option: _named_class(option, _value_of(option, command_line))
-            for option in ("--trainer.callbacks", "--trainer.logger", "--optimizer", "--lr_scheduler")
-        },
     }
+    for named in ("--trainer.callbacks", "--trainer.logger", "--optimizer", "--lr_scheduler"):
+        classes[named] = _named_class(named, _value_of(named, command_line))
     group = option.rpartition(".")[0].replace(".init_args", "")
     first = sorted(classes, key=lambda other: other != group)
-    return [
-        f"{other}.{each.name}"
-        for other in first
-        for each in _parameters(classes[other])
-        if each.name not in ("spec", "args", "kwargs")
-    ]
+    names = [(other, each.name) for other in first for each in _parameters(classes[other])]
+    return [f"{other}.{name}" for other, name in names if name not in ("spec", "args", "kwargs")]
 
 
 def _named_class(option: str, value: str) -> str:

@@ -11,10 +11,6 @@ def set_matmul_precision(wanted: str | None, device: torch.device) -> None:
     """Set torch's own switch: as asked, or "high" for a run on CUDA; else it stays as it is.
 
     Tasks decode without TF32 all the same, see `Task.decode`.
-
-    Args:
-        wanted: "highest", "high" or "medium"; None: nobody asked.
-        device: Where the run computes.
     """
     if wanted is None and device.type != "cuda":
         return

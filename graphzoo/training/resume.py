@@ -10,6 +10,7 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
+from graphzoo.catalog.classes import public_path
 from graphzoo.catalog.settings import read_settings
 from graphzoo.checkpoints.checks import (
     check_description,
@@ -39,10 +40,7 @@ def differences(
 ) -> dict[str, tuple[Any, Any]]:
     """{option: (the checkpoint's value, the command's)} where a command line contradicts a checkpoint.
 
-    Args:
-        checkpoint: As loaded.
-        config: The configuration of the command, as plain values.
-        trained: The configuration saved with the checkpoint's run, for the data's arguments, or None.
+    `trained` is the configuration saved with the checkpoint's run, for the data's arguments.
     """
     differing: dict[str, tuple[Any, Any]] = {}
     task = config.get("model") or {}
@@ -52,7 +50,9 @@ def differences(
     described = checkpoint.get("graphzoo", {}).get("encoder", {})
     encoder = model.get("encoder") or {}
     if described and encoder:
-        if _public(described["class_path"]) != _public(encoder.get("class_path", described["class_path"])):
+        if public_path(described["class_path"]) != public_path(
+            encoder.get("class_path", described["class_path"])
+        ):
             differing["--model.encoder"] = (described["class_path"], encoder["class_path"])
         else:
             arguments = encoder.get("init_args") or {}
@@ -98,12 +98,6 @@ def _usual_values(class_path: str | None) -> dict[str, Any]:
         value = None if parameter.default is parameter.empty else parameter.default
         usual[parameter.name] = list(value) if isinstance(value, tuple) else value
     return usual
-
-
-def _public(class_path: str) -> str:
-    """`graphzoo.encoders.knowformer.KnowFormer` and `graphzoo.encoders.KnowFormer` are one class."""
-    parts = class_path.split(".")
-    return ".".join([*parts[:2], parts[-1]]) if parts[0] == "graphzoo" else class_path
 
 
 def check_resume(found: dict[str, tuple[Any, Any]], path: Path, *, override: bool) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from graphzoo.catalog.classes import is_trusted
+from graphzoo.catalog.settings import texts_in
 from graphzoo.errors import UsageError
 
 __all__ = ["check_class", "plain_settings"]
@@ -79,11 +80,8 @@ def plain_settings(config: Any, origin: str, *, fit: bool) -> tuple[dict[str, An
 def check_class(described: Any, place: str, origin: str, *, inner: str = "") -> None:
     """Refuse a class nobody registered, and arguments that could name another.
 
-    Args:
-        described: A class path, or a dictionary of `class_path` and `init_args`.
-        place: Where it stands, for the message.
-        origin: The file it comes from, for the message.
-        inner: Name of the argument that may be described as a class in turn.
+    It is `described` by its path, or by `class_path` and `init_args`; the argument `inner` may be a class in
+    turn. For messages: it stands at `place` in the file `origin`.
     """
     if isinstance(described, str):
         described = {"class_path": described}
@@ -98,10 +96,9 @@ def check_class(described: Any, place: str, origin: str, *, inner: str = "") -> 
     if not _is_own_class(class_path):
         raise _refused(origin, place, class_path)
     arguments = described.get("init_args")
-    arguments = {} if arguments is None else arguments
-    if set(described) - {"class_path", "init_args"} or not isinstance(arguments, dict):
+    if set(described) - {"class_path", "init_args"} or not isinstance(arguments, dict | None):
         raise _refused(origin, place, described)
-    for name, value in arguments.items():
+    for name, value in (arguments or {}).items():
         if name == inner and value is not None:
             check_class(value, f"{place}.{name}", origin)
         elif not _is_plain(value, text=place == "data" and name in _TEXT):
@@ -184,20 +181,15 @@ def _check_keys(value: Any, origin: str) -> None:
                     "If you know what it does, add --trust"
                 )
             _check_keys(item, origin)
-    elif isinstance(value, list):
-        for item in value:
-            _check_keys(item, origin)
+    for item in value if isinstance(value, list) else ():
+        _check_keys(item, origin)
 
 
 def _check_named(value: Any, origin: str) -> None:
     """Refuse by name a class that nobody registered, wherever it stands."""
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, list):
-        for item in value:
-            _check_named(item, origin)
-    elif isinstance(value, str) and _DOTTED.fullmatch(value) and not is_trusted(value):
-        raise _unregistered(origin, value)
+    for text in texts_in(value):
+        if _DOTTED.fullmatch(text) and not is_trusted(text):
+            raise _unregistered(origin, text)
 
 
 def _unregistered(origin: str, class_path: str) -> UsageError:

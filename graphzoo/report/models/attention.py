@@ -26,15 +26,8 @@ _NODES, _LAYERS, _PAIRS_TOLD = 84, 3, 10
 def attention_maps(encoder: Any, x: Tensor, graph: NodeGraph, sample: NodeSample) -> list[Tensor]:
     """Attention between the sampled nodes in every layer, in the mean over heads, as multiples of 1/N.
 
-    Args:
-        encoder: A `NodeEncoder` with attention over all nodes.
-        x: Features as the encoder sees them, [N, F].
-        graph: The graph.
-        sample: The nodes.
-
-    Returns:
-        A tensor [n, n] per layer: how much the node of the row takes from that of the column. Weights are
-        shares of all N nodes; with uniform attention all are 1.
+    For features `x` [N, F] as the encoder sees them, a tensor [n, n] per layer: how much the node of the row
+    takes from that of the column. Weights are shares of all N nodes; with uniform attention all are 1.
     """
     from graphzoo.encoders import GALiT, NodeFormer
 
@@ -51,21 +44,13 @@ def attention_maps(encoder: Any, x: Tensor, graph: NodeGraph, sample: NodeSample
 
 
 def attention_blocks(encoder: Any, x: Tensor, graph: NodeGraph, prefix: str) -> list[Block]:
-    """The graph that was given beside those that the layers attend along, for a sample of nodes.
-
-    Args:
-        encoder: A `NodeEncoder` with attention over all nodes.
-        x: Features as the encoder sees them, [N, F].
-        graph: The graph.
-        prefix: Begins the pictures' names.
-    """
+    """The graph that was given beside those that the layers attend along, for a sample of nodes."""
     sample = sample_of(graph, _NODES)
     maps = attention_maps(encoder, x, graph, sample)
     if not maps:
         return [Note("The model has no attention layer.")]
-    shown = maps[:_LAYERS] if len(maps) <= _LAYERS else [*maps[: _LAYERS - 1], maps[-1]]
-    numbers = list(range(1, len(maps) + 1))
-    numbers = numbers[:_LAYERS] if len(maps) <= _LAYERS else [*numbers[: _LAYERS - 1], numbers[-1]]
+    layers = list(enumerate(maps, start=1))
+    shown = layers if len(layers) <= _LAYERS else [*layers[: _LAYERS - 1], layers[-1]]
     count = sample.nodes.numel()
     what = f"all {count} nodes" if sample.is_whole else f"{count} of {sample.num_nodes:,} nodes"
     ordered = ", ordered by class" if sample.class_names else ""
@@ -83,7 +68,7 @@ def attention_blocks(encoder: Any, x: Tensor, graph: NodeGraph, prefix: str) -> 
             partial(_draw_map, sample.linked.double(), sample, given=True), f"{edges} edges among them.",
         ),
     ]  # fmt: skip
-    for number, weights in zip(numbers, shown, strict=True):
+    for number, weights in shown:
         told = _compare(weights, sample)
         title = f"Attention, layer {number}"
         alt = f"Attention map of layer {number} for {what}{ordered}. {told}"
@@ -97,33 +82,26 @@ def attention_blocks(encoder: Any, x: Tensor, graph: NodeGraph, prefix: str) -> 
             partial(_draw_edges, given, sample), _within(given, sample),
         )
     )  # fmt: skip
-    for number, weights in zip(numbers, shown, strict=True):
+    for number, weights in shown:
         latent = _edges_of(weights, strongest)
         title = f"Latent graph, layer {number}"
         caption = f"The {len(latent)} strongest pairs. {_within(latent, sample)}"
         alt = f"Edges along which layer {number} attends most, of {what}, on a circle{ordered}. {caption}"
-        blocks.append(
-            Picture(
-                f"{prefix}-latent-graph-{number}", title, alt, partial(_draw_edges, latent, sample), caption
-            )
-        )
-    blocks.append(_table(shown[-1], numbers[-1], sample))
-    return blocks
+        draw = partial(_draw_edges, latent, sample)
+        blocks.append(Picture(f"{prefix}-latent-graph-{number}", title, alt, draw, caption))
+    return [*blocks, _table(*shown[-1], sample)]
 
 
 def _compare(weights: Tensor, sample: NodeSample) -> str:
     """What attention does with neighbours and with nodes of the same class."""
     others = ~torch.eye(len(weights), dtype=torch.bool)
     told = []
-    for name, chosen in (
-        ("linked pairs", sample.linked & others),
-        ("pairs of one class", sample.same_class()),
-    ):
+    pairs = {"linked pairs": sample.linked & others, "pairs of one class": sample.same_class()}
+    for name, chosen in pairs.items():
         rest = others & ~chosen
         if chosen.any() and rest.any():
-            told.append(
-                f"{name} {float(weights[chosen].mean()):.2f}, other pairs {float(weights[rest].mean()):.2f}"
-            )
+            mean, of_rest = float(weights[chosen].mean()), float(weights[rest].mean())
+            told.append(f"{name} {mean:.2f}, other pairs {of_rest:.2f}")
     return f"Mean weight: {'; '.join(told)}." if told else ""
 
 
@@ -253,7 +231,7 @@ def _draw_edges(edges: Sequence[tuple[int, int, float]], sample: NodeSample) -> 
     return figure
 
 
-def _table(weights: Tensor, layer: int, sample: NodeSample) -> TableBlock:
+def _table(layer: int, weights: Tensor, sample: NodeSample) -> TableBlock:
     others = weights.clone().fill_diagonal_(-1)
     best = others.flatten().topk(min(_PAIRS_TOLD, len(weights) * (len(weights) - 1)))
     rows = []

@@ -17,33 +17,17 @@ __all__ = ["model_blocks"]
 
 
 def model_blocks(record: Record, options: Options, prefix: str, *, depth_drawn: bool = False) -> list[Block]:
-    """Pictures of the run's best checkpoint.
-
-    Args:
-        record: A run.
-        options: What to show, and on which device.
-        prefix: Begins the pictures' names.
-        depth_drawn: Whether the report has a depth curve with this run, so that nothing needs to say how
-            one is made.
-
-    Raises:
-        UsageError: if the checkpoint or its graph cannot be loaded, or a fact has unknown names.
-    """
+    """Pictures of the run's best checkpoint; how a depth curve is made unless it is drawn already."""
     from graphzoo.system.progress import progress
 
-    run = _run_with_weights(record)
+    tested = record.result.get("checkpoint")
+    # the run itself, or for one of `graphzoo test` the run that it tested
+    folders = [record.path, *([Path(tested).parent.parent] if isinstance(tested, str) else [])]
+    run = next((folder for folder in folders if any((folder / "checkpoints").glob("*.ckpt"))), None)
+    if run is None:
+        raise UsageError("the run has no checkpoint")
     with progress(f"looking into {run.name}"):
         return _look(record, run, options, prefix, depth_drawn=depth_drawn)
-
-
-def _run_with_weights(record: Record) -> Path:
-    """The run itself, or for one of `graphzoo test` the run that it tested."""
-    tested = record.result.get("checkpoint")
-    folders = [record.path, *([Path(tested).parent.parent] if isinstance(tested, str) else [])]
-    for folder in folders:
-        if any((folder / "checkpoints").glob("*.ckpt")):
-            return folder
-    raise UsageError("the run has no checkpoint")
 
 
 def _look(record: Record, run: Path, options: Options, prefix: str, *, depth_drawn: bool) -> list[Block]:

@@ -26,18 +26,10 @@ _NAMES = {"P": "attention P", "A": "adjacency A", "mix": "αP + (1-α)A"}
 
 
 def rank_blocks(encoder: GALiT, x: Tensor, graph: NodeGraph, prefix: str) -> list[Block]:
-    """Singular values of the three matrices of the first layer.
-
-    Args:
-        encoder: A trained one.
-        x: Features as the encoder sees them, [N, F].
-        graph: The graph.
-        prefix: Begins the picture's name.
-    """
+    """Singular values of the three matrices of the first layer; `x` as the encoder sees it, [N, F]."""
     if not len(encoder.layers):
-        return [
-            Note("The model has no attention (attention none, or alpha 1), so there are no ranks to show.")
-        ]
+        text = "The model has no attention (attention none, or alpha 1), so there are no ranks to show."
+        return [Note(text)]
     if graph.num_nodes * max(x.shape[1], encoder.out_channels) > _MOST_VALUES:
         return [Note("The graph is too large for the ranks of its attention: they take double precision.")]
     nodes = None
@@ -52,22 +44,13 @@ def rank_blocks(encoder: GALiT, x: Tensor, graph: NodeGraph, prefix: str) -> lis
     alt = f"Singular values of three matrices of {count:,} nodes on a logarithmic scale. Ranks: {told}."
     caption += f"The rank counts the values above {THRESHOLD:g} (dotted), as in the paper."
     title = "Ranks of attention and adjacency"
-    rows = [
-        [
-            _NAMES[name],
-            f"{rank(values):,}",
-            f"{effective_rank(values):,.1f}",
-            f"{rank_bound(encoder, count) if name == 'P' else count:,}",
-        ]
-        for name, values in spectra_of.items()
-    ]
-    table = TableBlock(
-        "Ranks of the first layer",
-        ["matrix", "rank", "effective rank", "at most"],
-        rows,
-        frozenset({1, 2, 3}),
-        "The effective rank is exp of the entropy of the singular values as shares of their sum.",
-    )
+    rows = []
+    for name, values in spectra_of.items():
+        most = rank_bound(encoder, count) if name == "P" else count
+        rows.append([_NAMES[name], f"{rank(values):,}", f"{effective_rank(values):,.1f}", f"{most:,}"])
+    columns = ["matrix", "rank", "effective rank", "at most"]
+    note = "The effective rank is exp of the entropy of the singular values as shares of their sum."
+    table = TableBlock("Ranks of the first layer", columns, rows, frozenset({1, 2, 3}), note)
     return [Picture(f"{prefix}-ranks", title, alt, partial(_draw, spectra_of), caption), table]
 
 

@@ -10,7 +10,7 @@ import torch
 
 from graphzoo.errors import UsageError
 from graphzoo.report.content import Block, Note, Picture
-from graphzoo.report.style import FAINT, colors_of, new_figure, short_name
+from graphzoo.report.style import FAINT, colors_of, name_rows, new_figure, short_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,16 +23,7 @@ _TOP, _FACTS = 10, 3
 
 
 def attended_blocks(model: KGModel, facts: Sequence[tuple[str, str, str]], prefix: str) -> list[Block]:
-    """The entities that the answer attends to most, a picture per fact.
-
-    Args:
-        model: A trained model.
-        facts: (head, relation, tail) by name; empty: some of the test split, of different relations.
-        prefix: Begins the pictures' names.
-
-    Raises:
-        UsageError: for unknown names, naming the nearest ones, and encoders without such attention.
-    """
+    """The entities that the answer attends to most, a picture per fact, by default of the test split."""
     graph = model.graph
     entities, relations = model.vocabularies
     if facts:
@@ -98,18 +89,11 @@ def _name(model: KGModel, entity: int) -> str:
 def _draw(names: Sequence[str], values: Sequence[float], marks: Sequence[str]) -> Figure:
     figure = new_figure(0.65 + 0.2 * len(names))
     axes = figure.add_subplot()
-    places = range(len(names))
     head, other = colors_of(["head", "tail", "other"])[::2]  # no bar looks like the tails of other pictures
     tones = [head if mark else other for mark in marks]
-    axes.barh(places, values, 0.72, color=tones)
+    axes.barh(range(len(names)), values, 0.72, color=tones)
     short = [short_name(name, 30) for name in names]
-    axes.set_yticks(
-        places, [f"{name} (head)" if mark else name for name, mark in zip(short, marks, strict=True)]
-    )
-    axes.invert_yaxis()
-    axes.tick_params(axis="y", length=0)
+    name_rows(axes, [f"{name} (head)" if mark else name for name, mark in zip(short, marks, strict=True)])
     axes.axvline(1, color=FAINT, linestyle=":")
     axes.set_xlabel("weight, in equal shares")
-    axes.grid(axis="x")
-    axes.set_axisbelow(True)
     return figure

@@ -18,23 +18,14 @@ _NEIGHBOURS = 6
 
 @dataclass(frozen=True)
 class NodeSample:
-    """Nodes that stand for a graph in a picture.
+    """Nodes that stand for a graph in a picture."""
 
-    Args:
-        nodes: Numbers, by class, [n], int64.
-        classes: Class of each, -1 where unknown or where a node has several, [n], int64.
-        linked: Whether an edge of either direction joins two of them, [n, n], bool.
-        class_names: Names of the classes.
-        names: Names of the nodes.
-        num_nodes: N of the whole graph.
-    """
-
-    nodes: Tensor
-    classes: Tensor
-    linked: Tensor
+    nodes: Tensor  # numbers, by class, [n], int64
+    classes: Tensor  # class of each, -1 where unknown or where a node has several, [n], int64
+    linked: Tensor  # whether an edge of either direction joins two of them, [n, n], bool
     class_names: tuple[str, ...]
-    names: tuple[str, ...]
-    num_nodes: int
+    names: tuple[str, ...]  # of the nodes
+    num_nodes: int  # N of the whole graph
 
     @property
     def is_whole(self) -> bool:
@@ -57,11 +48,6 @@ def sample_of(graph: NodeGraph, count: int, seed: int = 0) -> NodeSample:
     """At most `count` nodes: from a node of each class outwards, so that some of them are neighbours.
 
     A random sample of a sparse graph would hold hardly an edge. Neighbours count whatever their class.
-
-    Args:
-        graph: The graph.
-        count: Nodes that are wanted.
-        seed: Names the draw.
     """
     from scipy.sparse import csr_array
 
@@ -88,9 +74,8 @@ def sample_of(graph: NodeGraph, count: int, seed: int = 0) -> NodeSample:
         if len(chosen) >= min(count, size):
             break
         chosen.setdefault(int(node))
-    nodes = np.array(
-        sorted(chosen, key=lambda node: (classes[node] < 0, classes[node], node)), dtype=np.int64
-    )
+    by_class = sorted(chosen, key=lambda node: (classes[node] < 0, classes[node], node))
+    nodes = np.array(by_class, dtype=np.int64)
     linked = torch.from_numpy(around[nodes][:, nodes].toarray().astype(bool))
     picked = torch.from_numpy(nodes)
     names = tuple(graph.node_names[node] if graph.node_names else str(node) for node in nodes)
