@@ -64,10 +64,9 @@ _COLUMNS = 80  # help fits a terminal of this width and 24 lines
 
 
 def _summary(command: str, rest: list[str]) -> str:
-    """Help that fits a screen: our options, and the settings that the named presets bring."""
+    """Help that fits a screen: our options; for a named model or data set theirs follow."""
     from graphzoo.catalog.presets import list_presets
-    from graphzoo.training.options import FLAGS, OPTIONS, RARE, config_files, split_options
-    from graphzoo.training.plan import make_plan
+    from graphzoo.training.options import FLAGS, OPTIONS, RARE
 
     def row(name: str, text: str) -> str:
         return f"  {name:26}{text}"
@@ -99,17 +98,35 @@ def _summary(command: str, rest: list[str]) -> str:
         row("--trainer.max_epochs N", "and every other argument of Lightning's Trainer"),
         row("--model.lr, --data.seed", "arguments of the task and of the data module"),
         row("--model.encoder.NAME", "arguments of the encoder"),
+        row("--model NAME --help", "the options of a model; likewise --data NAME --help"),
         row("--help-all", "every option (long; imports torch)"),
         names("model"),
         names("data"),
     ]
     chosen = [token for token in rest if token not in ("-h", "--help")]
+    return "\n".join([*lines, *_of_names(command, chosen)])
+
+
+def _of_names(command: str, chosen: list[str]) -> list[str]:
+    """Help for what a command line names: options of model, task and data, and the settings they bring."""
+    from graphzoo.catalog.presets import find_preset
+    from graphzoo.cli.option_help import named_options
+    from graphzoo.training.options import config_files, passes_through, split_options
+    from graphzoo.training.plan import make_plan
+
     values = split_options(chosen)[0]
-    if {"model", "data"} <= set(values) or "ckpt_path" in values or config_files(chosen):
-        plan = make_plan(command, chosen)
-        lines += ["", f"With these names ({', '.join(plan.used)}) the settings are:"]
-        for file in config_files(plan.arguments):
-            lines += [f"  {line}" for line in _settings_of(file)]
-    elif chosen and command == "fit":
-        lines.append("With --model and --data, help shows their settings too.")
-    return "\n".join(lines)
+    named: dict[str, str] = {
+        kind: values[kind]
+        for kind in ("model", "data")
+        if kind in values and not passes_through(kind, values[kind])
+    }
+    if not ({"model", "data"} <= set(values) or "ckpt_path" in values or config_files(chosen)):
+        return named_options(named)
+    if "data" in named:  # help needs no files
+        needed = find_preset("data", named["data"]).header.get("requires")
+        chosen = [*chosen, f"--{needed}=FOLDER_OR_FILES"] if needed else chosen
+    plan = make_plan(command, chosen)
+    files = config_files(plan.arguments)
+    brought = [f"  {line}" for file in files for line in _settings_of(file)]
+    title = f"With these names ({', '.join(plan.used)}) the settings are:"
+    return [*named_options(named, files), "", title, *brought]
