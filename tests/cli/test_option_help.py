@@ -47,7 +47,7 @@ def test_a_model_lists_its_options(cli):
     lines = result.out.splitlines()
     place = lines.index("  --model.encoder.noise_std 4.0")
     assert "Standard deviation of the query net's noise" in lines[place + 1]
-    assert "  --model.lr 0.005" in lines and not any("--data." in line for line in lines[24:])
+    assert "  --model.lr 0.005" in lines and not any("--data." in line for line in lines[23:])
     assert max(map(len, lines)) <= 80
     assert not any(line.startswith("  --model.encoder.spec") for line in lines)
 
@@ -75,7 +75,7 @@ def test_every_model_has_help(cli):
     for preset in list_presets("model"):
         result = cli("fit", "--model", preset.name, "--help")
         assert result.status == 0
-        assert any(line.startswith("  --model.encoder.") for line in result.out.splitlines()[24:])
+        assert any(line.startswith("  --model.encoder.") for line in result.out.splitlines()[23:])
 
 
 def test_a_plug_in_lists_what_its_source_says(cli, monkeypatch):
