@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from graphzoo.cli.run_word import run_as_option
 from graphzoo.cli.terminal import show
 from graphzoo.errors import UsageError
 from graphzoo.system.regular_files import read_regular_text
@@ -23,12 +24,12 @@ def fit_main(argv: list[str]) -> int:
 
 def validate_main(argv: list[str]) -> int:
     """Evaluate a checkpoint on the validation split; see `fit_main`."""
-    return _run("validate", argv)
+    return _run("validate", run_as_option("validate", argv))
 
 
 def test_main(argv: list[str]) -> int:
     """Evaluate a checkpoint on the test split; see `fit_main`."""
-    return _run("test", argv)
+    return _run("test", run_as_option("test", argv))
 
 
 def _run(command: str, rest: list[str]) -> int:
@@ -81,7 +82,7 @@ def _summary(command: str, rest: list[str]) -> str:
             shown += f"{name}, "
         return f"{kind:7}{shown}{rest}"
 
-    wanted = "--model NAME --data NAME" if command == "fit" else "--ckpt_path RUN"
+    wanted = "--model NAME --data NAME" if command == "fit" else "RUN"
     lines = [f"usage: graphzoo {command} {wanted} [options]"]
     lines += [
         row(f"--{name} {'DIR' if name == 'run_dir' else 'N' if name == 'seed' else 'NAME'}", text)

@@ -15,6 +15,7 @@ from graphzoo.errors import UsageError
 from graphzoo.system.files import write_text_atomically
 from graphzoo.system.json_file import read_json
 from graphzoo.system.memory import raise_if_not_the_file
+from graphzoo.system.paths import relative
 from graphzoo.system.shown import visible
 
 __all__ = ["Metrics", "Page", "TrainedModel", "table_html"]
@@ -169,7 +170,7 @@ class TrainedModel:
             if name in names
         ]
         if self.run_dir is not None:
-            rows.append(("run", str(self.run_dir)))
+            rows.append(("run", str(relative(self.run_dir))))
         return table_html(type(self).__name__, rows)
 
 
