@@ -9,12 +9,13 @@ from graphzoo.lazy import attach
 if TYPE_CHECKING:
     from graphzoo.cli.compare import compare as compare
     from graphzoo.inference import load as load
+    from graphzoo.training.fit import fit as fit
     from graphzoo.types import GraphSpec as GraphSpec
 
 __version__ = "0.1.0"
 
 _SUBPACKAGES = {"datamodules", "datasets", "decoders", "encoders", "metrics", "ops", "sampling", "tasks"}
 
-__all__ = ["GraphSpec", "__version__", "compare", "load"]
+__all__ = ["GraphSpec", "__version__", "compare", "fit", "load"]
 
 __getattr__, __dir__, _ = attach(__name__, _SUBPACKAGES)

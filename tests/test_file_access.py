@@ -31,8 +31,8 @@ MAY = {
         checkpoints/read.py::_load read
         datamodules/features.py::FeatureTransform.load read
         datasets/files/arrays.py::reading_arrays read
+        datasets/files/npz.py::read_npz read
         datasets/node/own.py::_read_data_object read
-        datasets/node/own.py::_read_npz read
         datasets/node/own.py::_read_torch read
         datasets/files/tables.py::read_bytes read
     """,
@@ -99,6 +99,8 @@ MAY = {
         inference/export.py::_export_program write
         inference/plain_names.py::_write write
         inference/program.py::write_program write
+        training/fit.py::_fit_given remove
+        training/in_memory.py::_links.write write
         training/launch.py::_keep_plain_settings write
         encoders/pretrained.py::new_folder remove write
         encoders/pretrained.py::write_pretrained write

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.callbacks import RichProgressBar
+from lightning.pytorch.callbacks import RichProgressBar, TQDMProgressBar
 from lightning.pytorch.utilities import rank_zero_only
+from rich import get_console
 
 from graphzoo.callbacks.checkpoint import is_last_epoch
 from graphzoo.callbacks.throughput import Throughput
 from graphzoo.system.shown import console
 
-__all__ = ["EpochLines", "ProgressBar"]
+__all__ = ["EpochLines", "NotebookBar", "ProgressBar", "in_notebook"]
 
 _FEW = 50
 
@@ -33,11 +35,39 @@ class ProgressBar(RichProgressBar):
 
     def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
         """Loss, validation metric and rate."""
-        metrics: dict[str, Any] = dict(super().get_metrics(trainer, pl_module))
-        metrics.pop("v_num", None)
-        if rate := _rate(trainer):
-            metrics[f"{_unit(pl_module)}/s"] = f"{rate:.0f}"
-        return metrics
+        return _with_rate(super().get_metrics(trainer, pl_module), trainer, pl_module)
+
+
+class NotebookBar(TQDMProgressBar):
+    """The same for notebooks: a widget, or without ipywidgets a line of text.
+
+    Rich's bar would need ipywidgets, and grow by a line at every change in notebooks that are only printed.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(leave=False)
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Show a bar, unless an epoch is a single batch."""
+        if trainer.num_training_batches == 1:
+            self.disable()
+        super().on_train_start(trainer, pl_module)
+
+    def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
+        """Loss, validation metric and rate."""
+        return _with_rate(super().get_metrics(trainer, pl_module), trainer, pl_module)
+
+
+def in_notebook() -> bool:
+    """Whether what is printed goes to a notebook."""
+    return get_console().is_jupyter
+
+
+def _with_rate(metrics: Mapping[str, Any], trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
+    shown = {name: value for name, value in metrics.items() if name != "v_num"}
+    if rate := _rate(trainer):
+        shown[f"{_unit(pl_module)}/s"] = f"{rate:.0f}"
+    return shown
 
 
 class EpochLines(Callback):

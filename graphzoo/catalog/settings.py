@@ -13,7 +13,7 @@ import yaml
 from graphzoo.errors import UsageError
 from graphzoo.system.regular_files import open_regular
 
-__all__ = ["read_settings", "texts_in", "word_of"]
+__all__ = ["merge", "read_settings", "texts_in", "word_of"]
 
 # Far above any configuration of ours, far below what takes minutes or fills the memory.
 _MOST_BYTES, _MOST_DEPTH, _MOST_VALUES = 1 << 18, 100, 100_000
@@ -107,3 +107,14 @@ def word_of(value: Any) -> str:
     ('null', 'true', '0.5', '[1, 2]')
     """
     return value if isinstance(value, str) else json.dumps(value)
+
+
+def merge(old: Any, new: Any) -> Any:
+    """Settings with later ones over them, part by part.
+
+    >>> merge({"a": {"b": 1, "c": 2}}, {"a": {"b": 3}})
+    {'a': {'b': 3, 'c': 2}}
+    """
+    if not (isinstance(old, dict) and isinstance(new, dict)):
+        return new
+    return old | {key: merge(old.get(key), value) for key, value in new.items()}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from graphzoo.cli.options import Parser, at_least
+from graphzoo.cli.run_word import add_run, run_of
+from graphzoo.errors import UsageError
 from graphzoo.runs.checkpoints import locate
 from graphzoo.system.shown import tell
 
@@ -21,7 +23,7 @@ def export_parser() -> Parser:
         "torch.export   a program that runs with torch alone, for torch.export.load",
     )
     add = parser.add_argument
-    add("run", metavar="RUN", help="run directory, checkpoint, `best` or `last`")
+    add_run(parser, "run directory, checkpoint, `best` or `last`")
     add("--out", required=True, metavar="DIR", help="the folder, a new one")
     add("--to", default="safetensors", choices=("safetensors", "torch.export"), help="what is written")
     add("--license", default="", metavar="NAME", help="of the weights, for the model card")
@@ -33,9 +35,11 @@ def export_parser() -> Parser:
 def export_main(argv: list[str]) -> int:
     """Write the folder."""
     wanted = export_parser().read(argv)
+    if (named := run_of("export", wanted)) is None:
+        raise UsageError("export needs a trained model: graphzoo export RUN --out DIR")
     from graphzoo.inference.export import export_run
 
-    run = locate("export", wanted.run)[0] if wanted.run in ("best", "last") else Path(wanted.run)
+    run = locate("export", named)[0] if named in ("best", "last") else Path(named)
     folder = export_run(
         run,
         wanted.out,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from graphzoo.cli.run_word import run_as_option
 from graphzoo.cli.terminal import show
 from graphzoo.errors import UsageError
 from graphzoo.system.regular_files import read_regular_text
@@ -16,12 +17,12 @@ def fit_main(argv: list[str]) -> int:
 
 def validate_main(argv: list[str]) -> int:
     """Evaluate a checkpoint on the validation split; see `fit_main`."""
-    return _run("validate", argv)
+    return _run("validate", run_as_option("validate", argv))
 
 
 def test_main(argv: list[str]) -> int:
     """Evaluate a checkpoint on the test split; see `fit_main`."""
-    return _run("test", argv)
+    return _run("test", run_as_option("test", argv))
 
 
 def _run(command: str, rest: list[str]) -> int:
@@ -57,10 +58,9 @@ _COLUMNS = 80  # help fits a terminal of this width and 24 lines
 
 
 def _summary(command: str, rest: list[str]) -> str:
-    """Help that fits a screen: our options, and the settings that the named presets bring."""
+    """Help that fits a screen: our options; for a named model or data set theirs follow."""
     from graphzoo.catalog.presets import list_presets
-    from graphzoo.training.options import FLAGS, OPTIONS, RARE, config_files, split_options
-    from graphzoo.training.plan import make_plan
+    from graphzoo.training.options import FLAGS, OPTIONS, RARE
 
     def row(name: str, text: str) -> str:
         return f"  {name:26}{text}"
@@ -75,7 +75,7 @@ def _summary(command: str, rest: list[str]) -> str:
             shown += f"{name}, "
         return f"{kind:7}{shown}{rest}"
 
-    wanted = "--model NAME --data NAME" if command == "fit" else "--ckpt_path RUN"
+    wanted = "--model NAME --data NAME" if command == "fit" else "RUN"
     lines = [f"usage: graphzoo {command} {wanted} [options]"]
     values = {"run_dir": "DIR", "seed": "N"}
     shown = {name: text for name, text in OPTIONS.items() if name not in RARE}
@@ -89,17 +89,35 @@ def _summary(command: str, rest: list[str]) -> str:
         row("--print_config", "the whole configuration; goes back in by --config"),
         row("--trainer.max_epochs N", "and every other argument of Lightning's Trainer"),
         row("--model.lr, --data.seed", "arguments of the task and of the data module"),
-        row("--model.encoder.NAME", "arguments of the encoder"),
+        row("--model.encoder.NAME", "of the encoder; --model NAME --help lists them"),
         row("--help-all", "every option (long; imports torch)"),
         names("model"),
         names("data"),
     ]
     chosen = [token for token in rest if token not in ("-h", "--help")]
-    given = split_options(chosen)[0]
-    if {"model", "data"} <= set(given) or "ckpt_path" in given or config_files(chosen):
-        plan = make_plan(command, chosen)
-        lines += ["", f"With these names ({', '.join(plan.used)}) the settings are:"]
-        lines += [f"  {line}" for file in config_files(plan.arguments) for line in _settings_of(file)]
-    elif chosen and command == "fit":
-        lines.append("With --model and --data, help shows their settings too.")
-    return "\n".join(lines)
+    return "\n".join([*lines, *_of_names(command, chosen)])
+
+
+def _of_names(command: str, chosen: list[str]) -> list[str]:
+    """Help for what a command line names: options of model, task and data, and the settings they bring."""
+    from graphzoo.catalog.presets import find_preset
+    from graphzoo.cli.option_help import named_options
+    from graphzoo.training.options import config_files, passes_through, split_options
+    from graphzoo.training.plan import make_plan
+
+    values = split_options(chosen)[0]
+    named: dict[str, str] = {
+        kind: values[kind]
+        for kind in ("model", "data")
+        if kind in values and not passes_through(kind, values[kind])
+    }
+    if not ({"model", "data"} <= set(values) or "ckpt_path" in values or config_files(chosen)):
+        return named_options(named)
+    if "data" in named:  # help needs no files
+        needed = find_preset("data", named["data"]).header.get("requires")
+        chosen = [*chosen, f"--{needed}=FOLDER_OR_FILES"] if needed else chosen
+    plan = make_plan(command, chosen)
+    files = config_files(plan.arguments)
+    brought = [f"  {line}" for file in files for line in _settings_of(file)]
+    title = f"With these names ({', '.join(plan.used)}) the settings are:"
+    return [*named_options(named, files), "", title, *brought]

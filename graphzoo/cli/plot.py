@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphzoo.cli.options import Parser
+from graphzoo.cli.run_word import add_run, folder_of_run, runs_of
 from graphzoo.errors import UsageError
 from graphzoo.system.files import write_text_atomically
 from graphzoo.system.shown import tell, tell_damaged
@@ -37,13 +38,15 @@ def plot_main(argv: Sequence[str]) -> int:
     arguments = plot_parser().read(argv)
     if arguments.fact and arguments.no_model:
         raise UsageError("--fact asks the model, which --no-model leaves out\nDrop one of the two")
+    if not (runs := [folder_of_run(word) for word in runs_of(arguments)]):
+        raise UsageError("plot needs a run: graphzoo plot RUN")
     from graphzoo.runs.record import find_records, group_records
 
-    if missing := [path for path in arguments.run if not path.exists()]:
+    if missing := [path for path in runs if not path.exists()]:
         find_records(missing)  # tells which, and the nearest
     target = _target(arguments)
     damaged: list[UsageError] = []
-    groups = group_records(find_records(arguments.run, damaged), damaged)
+    groups = group_records(find_records(runs, damaged), damaged)
     from graphzoo.report.build import build_report
     from graphzoo.report.content import Options
 
@@ -70,8 +73,7 @@ def plot_parser() -> Parser:
         _EPILOG,
     )
     add = parser.add_argument
-    run = "run directory, row of reproduce, or a folder with some"
-    add("run", nargs="+", type=Path, metavar="RUN", help=run)
+    add_run(parser, "run directory, row of reproduce, or a folder with some", several=True)
     add("--out", metavar="PATH", help="file of the page (report.html), or folder of the pictures (pictures)")
     add("--format", choices=FORMATS, help="one page (default), or a file per picture")
     add("--overwrite", action="store_true", help="replace what an earlier plot has written there")

@@ -11,6 +11,7 @@ from graphzoo.catalog.tasks import TASKS, inference_task
 from graphzoo.catalog.weights import WEIGHTS
 from graphzoo.cli.options import Parser, at_least
 from graphzoo.cli.predict_tables import answer_tables, label_tables, pair_tables, partner_tables, score_tables
+from graphzoo.cli.run_word import add_run, run_of
 from graphzoo.cli.terminal import fail
 from graphzoo.errors import OutOfMemoryError, UsageError, of_system
 from graphzoo.system.json_file import read_json
@@ -35,10 +36,10 @@ score     two columns, source and target; answers: source, target, score, probab
 
 A run of node classification labels every node, or those of --nodes: node, label, probability
 
-graphzoo predict --ckpt_path runs/knowformer-umls/RUN --queries q.tsv --top-k 10 --out answers.parquet
-graphzoo predict --ckpt_path runs/knowformer-umls/RUN --score facts.tsv --explain
-graphzoo predict --ckpt_path runs/pencil-citeseer/RUN --nodes nodes.txt --top-k 10 --out partners.csv
-graphzoo predict --ckpt_path runs/galit-cora/RUN --out labels.parquet
+graphzoo predict runs/knowformer-umls/RUN --queries q.tsv --top-k 10 --out answers.parquet
+graphzoo predict runs/knowformer-umls/RUN --score facts.tsv --explain
+graphzoo predict runs/pencil-citeseer/RUN --nodes nodes.txt --top-k 10 --out partners.csv
+graphzoo predict runs/galit-cora/RUN --out labels.parquet
 """
 _OF_DATA = ("train", "valid", "test", "valid_neg", "test_neg", "nodes", "edges")
 """What files of a folder of data are called, without their endings."""
@@ -103,14 +104,14 @@ def predict_parser() -> Parser:
     """The options."""
     parser = Parser(
         "predict",
-        "--ckpt_path RUN [--queries|--score|--nodes FILE] [options]",
+        "RUN [--queries|--score|--nodes FILE] [options]",
         "Answer queries about a knowledge graph, find partners of nodes, score facts or pairs, label nodes.",
         _EPILOG,
     )
     count = at_least(1, whole=True)
     add = parser.add_argument
     run = "run directory, exported model, checkpoint file, best or last"
-    add("--ckpt_path", metavar="RUN", help=run)
+    add_run(parser, run)
     add("--model", choices=sorted(WEIGHTS), help="or weights that graphzoo brings along")
     add("--queries", type=Path, metavar="FILE", help="queries to answer")
     add("--score", type=Path, metavar="FILE", help="facts or pairs to score instead")
@@ -140,12 +141,13 @@ def predict_parser() -> Parser:
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     arguments = predict_parser().read(argv)
-    if (arguments.ckpt_path is None) == (arguments.model is None):
+    run = run_of("predict", arguments)
+    if (run is None) == (arguments.model is None):
         raise UsageError(
-            "give either --ckpt_path RUN, a trained model, or --model NAME, weights that graphzoo brings "
-            f"along ({', '.join(WEIGHTS)})"
+            "give either RUN, a trained model, or --model NAME, weights that graphzoo brings along "
+            f"({', '.join(WEIGHTS)})"
         )
-    arguments.ckpt_path = arguments.ckpt_path or arguments.model
+    arguments.ckpt_path = run or arguments.model
     if arguments.score is not None:
         if arguments.queries is not None:
             raise UsageError(_NEEDED["kg"])

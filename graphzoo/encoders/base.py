@@ -13,7 +13,9 @@ from torch import Tensor, nn
 from torch.random import fork_rng
 
 from graphzoo.catalog.classes import class_path, load_class
+from graphzoo.encoders.pyg_form import PyGForm, with_any_edges
 from graphzoo.errors import UsageError
+from graphzoo.ops.last_result import LastResult
 
 if TYPE_CHECKING:
     from graphzoo.ops import QueryGraph, RelationalGraph
@@ -163,8 +165,33 @@ class Encoder(nn.Module, ABC):
         return encoder.eval()
 
 
-class NodeEncoder(Encoder):
+def _map_states(encoder: Any, states: Tensor) -> Tensor:
+    output: Tensor = encoder.output(states)
+    return output
+
+
+def _map_first(encoder: Any, found: tuple[Tensor, Any]) -> tuple[Tensor, Any]:
+    return encoder.output(found[0]), found[1]
+
+
+# Methods that take `x, edge_index, ...`, and what an output layer makes of their results.
+_ON_GRAPHS: dict[str, Callable[[Any, Any], Any] | None] = {
+    "forward": _map_states,
+    "forward_with_auxiliary": _map_first,
+    "precompute": None,
+    "attention": None,
+    "attention_entropy": None,
+}
+
+
+class NodeEncoder(Encoder, metaclass=PyGForm):
     """Graph -> one state per node.
+
+    Built as `Encoder(spec, **settings)`, or as layers of PyG are: `Encoder(in_channels, hidden_channels,
+    out_channels, **settings)`, where a linear layer makes `out_channels` of the states (None: none does). The
+    first form takes `out_channels=` by name, too. Called with a PyG `Data`, or with `x` and the edges: an
+    edge_index [2, E], PyG's `EdgeIndex`, or the transposed adjacency (PyG's `adj_t`) as a `SparseTensor` or a
+    sparse tensor of torch.
 
     What an encoder computes once per graph (denoised features, adjacency orders) it returns from
     `precompute`; callers hand it to every later call by name. Without it, `forward` computes it itself.
@@ -175,6 +202,35 @@ class NodeEncoder(Encoder):
 
     needs_edges: bool = True
     _call = "encoder(x, edge_index)  # [nodes, width]"
+    _has_output = _is_inside = False
+    _edges: LastResult[Tensor] | None = None
+
+    def __init_subclass__(cls, **settings: Any) -> None:
+        """Let the methods of a subclass meet plain edges only, whatever the caller has."""
+        super().__init_subclass__(**settings)
+        for name, finish in _ON_GRAPHS.items():
+            if name in cls.__dict__:
+                setattr(cls, name, with_any_edges(cls.__dict__[name], finish))
+
+    @classmethod
+    def from_channels(
+        cls,
+        in_channels: int,
+        hidden_channels: int | None = None,
+        out_channels: int | None = None,
+        **settings: Any,
+    ) -> Self:
+        """`Encoder(in_channels, hidden_channels, out_channels, **settings)`, in a form that mypy knows.
+
+        Args:
+            in_channels: Width of the features.
+            hidden_channels: Width of the states; None: the encoder's usual one.
+            out_channels: Width of what a call returns; None: that of the states.
+            **settings: Further settings of the encoder.
+        """
+        build: Any = cls
+        encoder: Self = build(in_channels, hidden_channels, out_channels, **settings)
+        return encoder
 
     @abstractmethod
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from graphzoo.inference.link_pairs import NamedPairs, encode_pairs, pairs_from_t
 from graphzoo.inference.link_scoring import LinkPlace, best_partners
 from graphzoo.inference.scoring import Columns, FilterKnown, check_known
 from graphzoo.inference.sources import LinkGraphSource, load_link_source
+from graphzoo.inference.trained import TrainedModel
 from graphzoo.tasks import LinkPrediction
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ __all__ = ["LinkModel"]
 _TABLE_ROWS = 100_000
 
 
-class LinkModel:
+class LinkModel(TrainedModel):
     """A trained `LinkPrediction` task together with a graph; `graphzoo.load` makes one.
 
     Messages pass along the links that `graphzoo test` lets them pass along: the training links (on
@@ -41,6 +42,8 @@ class LinkModel:
     Raises:
         UsageError: (a ValueError) if the graph has other features than the model was trained with.
     """
+
+    task: LinkPrediction
 
     def __init__(
         self,

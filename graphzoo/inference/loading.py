@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -23,9 +24,6 @@ from graphzoo.inference.sources import (
     stored_link_graph,
     stored_node_graph,
 )
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["load"]
 
@@ -55,7 +53,8 @@ def load(
         trust: Import classes that the checkpoint names even if they are neither registered nor imported.
 
     Returns:
-        A model, ready to predict. Without `data`, it answers on the graph the run was tested on.
+        A model, ready to predict. Without `data`, it answers on the graph the run was tested on. `metrics`
+        are the run's test figures, `report()` writes its page, `save()` exports it; a notebook shows it.
 
     Raises:
         UsageError: (a ValueError) if the checkpoint is missing, damaged or unsafe, the weights do not fit
@@ -63,17 +62,25 @@ def load(
             remedy.
     """
     file, run = find_checkpoint(path)
-    where = _device(device)
     if data is None and run is None:
         raise UsageError(
             f"{path} lies outside a run directory, so the graph is not known: give data= (a graph, its files "
             "or the name of a data set; --data.path for the command), or the run directory"
         )
+    checkpoint = read_checkpoint(file)
+    task = build_task(checkpoint, file, trust=trust).to(_device(device))
+    model = _model(checkpoint["graphzoo"], task, run, data)
+    model.checkpoint, model.run_dir = file.absolute(), None if run is None else run.absolute()
+    model._epoch = checkpoint.get("epoch")
+    return model
+
+
+def _model(
+    described: dict[str, Any], task: Any, run: Path | None, data: _Source | None
+) -> KGModel | LinkModel | NodeModel:
+    """The task with the graph that it answers on."""
     from graphzoo.tasks import LinkPrediction, NodeClassification
 
-    checkpoint = read_checkpoint(file)
-    task = build_task(checkpoint, file, trust=trust).to(where)
-    described = checkpoint["graphzoo"]
     kept = run if data is None else None  # has the graph that is answered on
     given: Any = data  # of another kind it is refused
     if isinstance(task, NodeClassification):

@@ -19,6 +19,7 @@ from graphzoo.inference.graphs import GraphSource, PredictionGraph, load_graph
 from graphzoo.inference.names import Vocabulary
 from graphzoo.inference.queries import encode_facts
 from graphzoo.inference.scoring import FilterKnown, Queries, batches_of, check_known, judge_facts, top_answers
+from graphzoo.inference.trained import TrainedModel
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,7 +32,7 @@ __all__ = ["KGModel"]
 _TABLE_ROWS = 100_000
 
 
-class KGModel:
+class KGModel(TrainedModel):
     """A trained `KGCompletion` task together with the graph it answers on; `graphzoo.load` makes one.
 
     Args:
@@ -41,6 +42,8 @@ class KGModel:
     Raises:
         UsageError: (a ValueError) if the graph has another number of relations than the model.
     """
+
+    task: KGCompletion
 
     def __init__(self, task: KGCompletion, graph: KnowledgeGraph) -> None:
         spec = task.spec

@@ -16,6 +16,7 @@ from graphzoo.datasets.files.roots import cache_root
 from graphzoo.errors import UsageError
 from graphzoo.inference.names import NodeNames
 from graphzoo.inference.sources import NodeGraphSource, load_node_source
+from graphzoo.inference.trained import TrainedModel
 from graphzoo.system.memory import explain_out_of_memory
 from graphzoo.tasks.prepared_graph import PreparedGraph
 
@@ -29,7 +30,7 @@ __all__ = ["NodeModel"]
 _TABLE_ROWS = 100_000
 
 
-class NodeModel:
+class NodeModel(TrainedModel):
     """A trained `NodeClassification` task together with the graph it labels; `graphzoo.load` makes one.
 
     Args:
@@ -41,6 +42,8 @@ class NodeModel:
     Raises:
         UsageError: (a ValueError) if the graph has other features than the model was trained with.
     """
+
+    task: NodeClassification
 
     def __init__(
         self,

@@ -15,6 +15,7 @@ from graphzoo.system.paths import typed
 from graphzoo.system.regular_files import read_regular_text
 
 __all__ = [
+    "GIVEN_DATA",
     "choose_run_directory",
     "is_child",
     "missing_folders",
@@ -25,7 +26,9 @@ __all__ = [
 
 _VARIABLE = "GRAPHZOO_RUN_DIR"
 # What lies there before a run does: of loggers, which begin to write before it, and of one that was killed.
-_EARLY = ("tensorboard", "wandb", "lightning_logs", LOCK)
+GIVEN_DATA = "data.npz"
+"""Data of `graphzoo.fit` that were in memory: a file beside the run, from which it can be repeated."""
+_EARLY = ("tensorboard", "wandb", "lightning_logs", LOCK, GIVEN_DATA)
 
 
 def choose_run_directory(model: str, data: str, *, wanted: Path | None = None, resume: bool = False) -> Path:

@@ -15,6 +15,7 @@ from lightning.pytorch.strategies.launchers import _SubprocessScriptLauncher
 
 from graphzoo import callbacks as own
 from graphzoo.callbacks import Interrupted
+from graphzoo.callbacks.progress import NotebookBar, in_notebook
 from graphzoo.callbacks.summary import RunSummary
 from graphzoo.errors import UsageError
 from graphzoo.runs.published import published_values
@@ -113,7 +114,9 @@ def callbacks_of(
     if config.get("enable_progress_bar") is not False and fits:
         callbacks += [RunSummary(), own.EpochLines()]
     if config.get("enable_progress_bar") is None and not any(isinstance(c, ProgressBar) for c in given):
-        if sys.stdout.isatty():
+        if in_notebook():
+            callbacks.append(NotebookBar())
+        elif sys.stdout.isatty():
             callbacks.append(own.ProgressBar())
         else:
             config["enable_progress_bar"] = False

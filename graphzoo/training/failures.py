@@ -20,7 +20,7 @@ from graphzoo.system.streams import refuses_output
 from graphzoo.training.plan import RunState
 from graphzoo.training.trust import plain_settings
 
-__all__ = ["how_to_resume", "needs_trust", "tell_error", "tell_lines"]
+__all__ = ["explain_error", "how_to_resume", "needs_trust", "tell_error", "tell_lines"]
 
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -29,41 +29,46 @@ _PATIENCE = 3.0
 
 
 def tell_error(error: BaseException, state: RunState) -> int:
-    """Six lines for any error; 2 when the command line, a file or a setting is wrong, 1 for a failed run."""
+    """Six lines for any error; the exit status of `explain_error`."""
+    return tell_lines(*explain_error(error, state))
+
+
+def explain_error(error: BaseException, state: RunState) -> tuple[str, int]:
+    """What to say of any error; 2 when the command line, a file or a setting is wrong, 1 for a failed run."""
     text = "\n".join(map(visible, shorten(str(error), lines=4).splitlines())) or type(error).__name__
     more = "\n--debug shows the traceback"
     if lost_a_process(error):
-        return tell_lines("another process of the run has ended; it said why, or was killed", 1)
+        return "another process of the run has ended; it said why, or was killed", 1
     if is_out_of_memory(error):
-        return tell_lines(_no_memory(error, state), 1)
+        return _no_memory(error, state), 1
     if isinstance(error, NonFiniteError):
-        return tell_lines(f"{'training stopped' if state.plan.command == 'fit' else 'stopped'}: {text}", 1)
+        return f"{'training stopped' if state.plan.command == 'fit' else 'stopped'}: {text}", 1
     if isinstance(error, OSError) and error.filename is None and refuses_output():
-        return tell_lines(f"{of_system(error)[0]}\n{how_to_resume(state)}", 1)
+        return f"{of_system(error)[0]}\n{how_to_resume(state)}", 1
     if isinstance(error, OSError) and error.errno in _NO_ROOM and state.began:
         told = f"cannot write {error.filename or 'a file of the run'}: {error.strerror}"
-        return tell_lines(f"{told}\nMake room. {how_to_resume(state)}", 1)
+        return f"{told}\nMake room. {how_to_resume(state)}", 1
     if isinstance(error, UsageError):
         # Tasks refuse a checkpoint for other data only when judging begins.
-        return tell_lines(text, 1 if state.began and state.plan.command == "fit" else 2)
+        return text, 1 if state.began and state.plan.command == "fit" else 2
     if type(error).__module__.startswith("wandb."):
         remedy = "Without an account or a network: WANDB_MODE=offline keeps the run on this machine"
-        return tell_lines(f"Weights & Biases: {text}\n{remedy}", 1 if state.began else 2)
+        return f"Weights & Biases: {text}\n{remedy}", 1 if state.began else 2
     if state.began:
-        return tell_lines(f"{type(error).__name__}: {text}{more}", 1)
+        return f"{type(error).__name__}: {text}{more}", 1
     if isinstance(error, OSError) and error.filename is not None:
         told, status = of_system(error)
-        return tell_lines(told + more, status)
+        return told + more, status
     if isinstance(error, OmegaConfBaseException):
         line = text.splitlines()[0]
-        return tell_lines(f"{line}\nCheck the ${{...}} in the configuration files and options", 2)
+        return f"{line}\nCheck the ${{...}} in the configuration files and options", 2
     if isinstance(error, ModuleNotFoundError):
         name = error.name or ""
-        return tell_lines(f"{text}\nInstall it: pip install {name.partition('.')[0]}{more}", 2)
+        return f"{text}\nInstall it: pip install {name.partition('.')[0]}{more}", 2
     settings = ValueError | MisconfigurationException | FileNotFoundError | PermissionError | TypeError
     if isinstance(error, settings):
-        return tell_lines(text + more, 2)
-    return tell_lines(f"{type(error).__name__}: {text}{more}", 1)
+        return text + more, 2
+    return f"{type(error).__name__}: {text}{more}", 1
 
 
 def _no_memory(error: BaseException, state: RunState) -> str:

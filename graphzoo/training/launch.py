@@ -19,23 +19,24 @@ from graphzoo.callbacks import Interrupted
 from graphzoo.catalog.settings import read_settings
 from graphzoo.checkpoints.checks import check_description
 from graphzoo.encoders.pretrained import read_pretrained
-from graphzoo.errors import UsageError
-from graphzoo.system.memory import keep_freed_memory
+from graphzoo.errors import NonFiniteError, OutOfMemoryError, UsageError
+from graphzoo.system.memory import is_out_of_memory, keep_freed_memory
 from graphzoo.system.paths import typed
 from graphzoo.system.processes import rank
 from graphzoo.system.progress import set_quiet
 from graphzoo.system.shown import tell
 from graphzoo.training import resume
 from graphzoo.training.dry_run import limited_memory
-from graphzoo.training.failures import how_to_resume, needs_trust, tell_error, tell_lines
+from graphzoo.training.failures import explain_error, how_to_resume, needs_trust, tell_error, tell_lines
 from graphzoo.training.lightning_cli import GraphzooCLI
 from graphzoo.training.own_code import own_code
 from graphzoo.training.parser import innermost
 from graphzoo.training.plan import Plan, RunState
 from graphzoo.training.quiet import quiet
 from graphzoo.training.trust import check_class, plain_settings
+from graphzoo.training.unchanged import unchanged_process
 
-__all__ = ["run_plan", "show_class_help", "show_help"]
+__all__ = ["run_for_caller", "run_plan", "show_class_help", "show_help"]
 
 
 def run_plan(plan: Plan) -> int:
@@ -46,26 +47,79 @@ def run_plan(plan: Plan) -> int:
     jsonargparse.set_parsing_settings(omegaconf_absolute_to_relative_paths=True)
     state = RunState.of(plan)
     try:
-        with quiet(), contextlib.ExitStack() as scratch:
-            _run(state, scratch)
+        _carry_out(state)
     except (SIGTERMException, SystemExit, Interrupted, KeyboardInterrupt) as stopped:
         return _stopped(stopped, state)
     except BrokenPipeError:
         raise  # of standard output, whose reader has left: the command's end deals with it
     except Exception as error:
-        if state.lock is not None:
-            state.lock.release()  # before the folder that was made for it is taken back
-        _forget_unstarted(state)
         if plan.debug and not isinstance(innermost(error), UsageError):
             raise
         return tell_error(innermost(error), state)
+    return 0
+
+
+def run_for_caller(plan: Plan) -> RunState:
+    """Run a plan for a caller in Python, whose process is left as it was; what has become of the plan.
+
+    Raises:
+        UsageError: for wrong settings.
+        OutOfMemoryError: with what takes less memory.
+        KeyboardInterrupt: after Ctrl-C, with how to go on.
+        Exception: anything else that a run fails with.
+    """
+    state = RunState.of(plan)
+    signum = 0
+    with unchanged_process():
+        jsonargparse.set_parsing_settings(omegaconf_absolute_to_relative_paths=True)
+        try:
+            _carry_out(state)
+        except (SIGTERMException, SystemExit, Interrupted, KeyboardInterrupt) as stopped:
+            told = how_to_resume(state)
+            if isinstance(stopped, SIGTERMException) or getattr(stopped, "signum", 0) == signal.SIGTERM:
+                signum = signal.SIGTERM
+            interrupt = KeyboardInterrupt(f"stopped. {told}")
+            interrupt.__cause__ = stopped
+        except Exception as error:
+            raise _for_caller(innermost(error), state) from error
+        else:
+            return state
+    if signum:  # whose handlers are the caller's again, and decide what it means
+        signal.raise_signal(signum)
+    raise interrupt
+
+
+def _for_caller(error: BaseException, state: RunState) -> BaseException:
+    """An error as a caller in Python gets it: wrong settings are a `UsageError`, whoever found them."""
+    if isinstance(error, UsageError | NonFiniteError):
+        return error
+    text, status = explain_error(error, state)
+    text = text.removesuffix("\n--debug shows the traceback")
+    if is_out_of_memory(error):
+        return OutOfMemoryError(text)
+    return UsageError(text) if status == 2 else error
+
+
+def _carry_out(state: RunState) -> None:
+    """Run a plan; of one that fails, what it made before anything was computed is taken back."""
+    opened = getattr(sys.modules.get("wandb"), "run", None)  # by the caller
+    try:
+        with quiet(), contextlib.ExitStack() as scratch:
+            _run(state, scratch)
+    except (Interrupted, BrokenPipeError):
+        raise
+    except Exception:
+        if state.lock is not None:
+            state.lock.release()  # before the folder that was made for it is taken back
+        _forget_unstarted(state)
+        raise
     finally:
         # Lightning leaves the W&B run open; the next run of this process would write into it.
-        if (wandb := sys.modules.get("wandb")) and getattr(wandb, "run", None) is not None:
-            wandb.finish()
+        wandb = sys.modules.get("wandb")
+        if (run := getattr(wandb, "run", None)) is not None and run is not opened:
+            wandb.finish()  # type: ignore[union-attr]
         if state.lock is not None:
             state.lock.release()
-    return 0
 
 
 def _run(state: RunState, scratch: contextlib.ExitStack) -> None:

@@ -154,6 +154,7 @@ class GraphzooCLI(LightningCLI):
         self.run_dir = choose_run_directory(
             self.state.model, self.state.data, wanted=wanted, resume=self.plan.resume
         )
+        self.state.run_dir = self.run_dir
         self.state.missing = missing_folders(self.run_dir)
         if self.plan.resume:
             self.state.events = set((self.run_dir / "tensorboard").glob("events.*"))
@@ -204,6 +205,7 @@ class GraphzooCLI(LightningCLI):
             extra += [self._guard] if self._guard is not None else []
         trainer = self._instantiate_trainer({**config, "callbacks": given}, extra)
         refuse_spawned(trainer)
+        self.state.device = trainer.strategy.root_device.type
         set_matmul_precision(self.plan.matmul_precision, trainer.strategy.root_device)
         return trainer
 

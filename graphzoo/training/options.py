@@ -23,6 +23,7 @@ __all__ = [
     "passes_through",
     "split_options",
     "watch_metric",
+    "whole_option",
     "without_configs",
 ]
 
@@ -71,6 +72,16 @@ _MEANT = {
     **dict.fromkeys(("checkpoint", "ckpt", "resume"), "--ckpt_path"),
     **dict.fromkeys(("out", "output", "output_dir", "out_dir"), "--run_dir"),
 }
+
+
+def whole_option(name: str) -> str:
+    """The option that a short name stands for, `--trainer.max_epochs` for `max_epochs`; `--NAME` otherwise.
+
+    >>> whole_option("lr"), whole_option("model.lr"), whole_option("seed")
+    ('--model.lr', '--model.lr', '--seed')
+    """
+    known = name in OPTIONS or name in FLAGS or name in LIGHTNING or "." in name
+    return f"--{name}" if known else _MEANT.get(name, f"--{name}")
 
 
 def split_options(argv: list[str]) -> tuple[dict[str, str], set[str], list[str]]:

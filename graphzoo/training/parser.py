@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NoReturn
 
 from lightning.pytorch.cli import LightningArgumentParser
 
-from graphzoo.catalog.settings import read_settings
+from graphzoo.catalog.settings import merge, read_settings
 from graphzoo.errors import UsageError, nearest, suggestion
 from graphzoo.training.options import GROUPS, config_files, join_lines
 
@@ -208,14 +208,8 @@ def merged_settings(command_line: list[str]) -> dict[str, Any]:
     for file in config_files(command_line):
         with contextlib.suppress(UsageError):  # the parser itself says what is wrong with the file
             loaded = read_settings(Path(file))
-            merged = _merge(merged, loaded) if isinstance(loaded, dict) else merged
+            merged = merge(merged, loaded) if isinstance(loaded, dict) else merged
     return merged
-
-
-def _merge(old: Any, new: Any) -> Any:
-    if not (isinstance(old, dict) and isinstance(new, dict)):
-        return new
-    return old | {key: _merge(old.get(key), value) for key, value in new.items()}
 
 
 def _siblings(option: str, command_line: list[str]) -> list[str]:

@@ -85,6 +85,8 @@ class RunState:
     arguments: list[str]  # what LightningCLI gets: the plan's, files that may hold too much replaced
     model: str  # its name, which the configuration or the checkpoint may bring
     data: str
+    run_dir: Path | None = None  # where the run is written, once it is chosen
+    device: str = "cpu"  # kind of device that the run took
     missing: list[Path] = field(default_factory=list)  # folders that the run makes, the innermost first
     wrote: Path | None = None  # the config.yaml that this process wrote
     events: set[Path] | None = None  # TensorBoard's files that a resumed run had before

@@ -323,7 +323,7 @@ def test_tables_are_written_as_they_come(tmp_path, kind):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "give either --ckpt_path RUN, .* or --model NAME"),
+        ([], "give either RUN, .* or --model NAME"),
         (["--ckpt_path", "RUN"], "give either --queries FILE .* or --score FILE"),
         (
             ["--ckpt_path", "RUN", "--nodes", "Q"],

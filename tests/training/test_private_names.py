@@ -5,6 +5,7 @@ import inspect
 
 import pytest
 import torch
+from jsonargparse import _common
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint, WeightAveraging
 from lightning.pytorch.cli import LightningCLI
@@ -24,6 +25,7 @@ USED = {
     "training/dry_run.py": [(Trainer, "_run_sanity_check"), (_FitLoop, "_should_accumulate")],
     "callbacks/checkpoint.py": [(ModelCheckpoint, "_save_checkpoint")],
     "system/processes.py": [(torch.distributed.distributed_c10d, "_abort_process_group")],
+    "training/unchanged.py": [(_common, "get_parsing_setting")],
     "callbacks/diagnostics.py and nan_guard.py": [(torch, "_foreach_norm")],
 }
 WRITTEN = {  # by a method of theirs

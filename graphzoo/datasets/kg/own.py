@@ -37,7 +37,7 @@ def from_files(
         path: A folder with `train`, `valid`, `test` (.txt, .tsv or .csv, also .gz; the last two may be
             missing); one file; a list of one to three files (train, valid, test); or a list of two folders
             (graph to train on, graph to predict on: the inductive setting). The second folder of a pair needs
-            only `train`.
+            only `train`. Or an `.npz` file that `KnowledgeGraph.save` wrote.
         split_seed: Without valid and test, 5 % each are drawn from train with this seed, whatever the line
             order; no entity or relation loses its last training triple.
 
@@ -68,6 +68,8 @@ def from_files(
             "expected a folder, one to three files (train, valid, test) or two folders, got "
             f"{len(paths)} paths: {', '.join(map(str, paths)) or 'none'}"
         )
+    if len(paths) == 1 and paths[0].suffix == ".npz":
+        return KnowledgeGraph.load(paths[0]), None
     files = dict(zip(SPLITS, paths, strict=False))
     return _load_own(files, paths[0].name.split(".")[0], ("valid", "test"), split_seed), None
 

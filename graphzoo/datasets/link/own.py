@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,22 +13,28 @@ import torch
 from torch import Tensor
 
 from graphzoo.datasets.files.cache import find_split, remember
+from graphzoo.datasets.files.npz import read_npz
 from graphzoo.datasets.files.text import listing, lookalikes, paths_of, warn
 from graphzoo.datasets.link.edge_list import EdgeList, number_nodes, read_edge_list
 from graphzoo.datasets.link.graph import SPLITS, LinkGraph, LinkSplit
 from graphzoo.datasets.link.pairs import distinct_links, in_keys, pair_keys
 from graphzoo.datasets.link.splits import draw_link_split, draw_non_links
+from graphzoo.datasets.node.arrays import link_parts
 from graphzoo.datasets.node.own_csv import read_features
 from graphzoo.errors import DataError
 from graphzoo.system.units import counted
 
-__all__ = ["link_graph_from_files"]
+__all__ = ["link_graph_from_edges", "link_graph_from_files"]
 
 _log = logging.getLogger(__name__)
 _NODES = "nodes"
 _EDGES = "edges"
 _NEGATIVES = ("valid_neg", "test_neg")
-_FORMS = "a file of links, or a folder with edges, or with train, valid and test (.txt, .tsv, .csv, also .gz)"
+_ARRAYS = ".npz"
+_FORMS = (
+    "a file of links, or a folder with edges, or with train, valid and test (.txt, .tsv, .csv, also .gz), or "
+    "an .npz file"
+)
 
 
 def link_graph_from_files(
@@ -49,6 +56,8 @@ def link_graph_from_files(
               and test, with as many random pairs that are not links
             - a folder with `train`, `valid` and `test`, or a list of these three files; beside them
               `valid_neg` and `test_neg` may hold the pairs that count as no links, which are drawn otherwise
+            - an `.npz` file with `edge_index` [2, E] and, if there are any, features `x` [N, F], `node_names`
+              [N] or `num_nodes`, split as a file of links is; or written by `LinkGraph.save`, its own split
 
             A folder may also hold `nodes.csv`: the first column is the node's name, every other one a feature
             (`label`, `label_NAME` and `split`, which node classification uses, are left out). Then it says
@@ -71,7 +80,7 @@ def link_graph_from_files(
     listed = [(part, str(file)) for part, file in files.items()]
     purpose = f"own links 2\n{name}\n{split_index} {directed}\n{listed}"
     graph = remember(list(files.values()), purpose, LinkGraph, parse)
-    if _EDGES in files:
+    if graph.protocol == "random":
         sizes = ", ".join(f"{split} {graph.positive(split).size(0):,}" for split in SPLITS)
         _log.warning("%s: random split %d of the links: %s", name, split_index, sizes)
     return graph
@@ -155,6 +164,8 @@ def _find_in(folder: Path) -> dict[str, Path]:
 def _parse(
     files: Mapping[str, Path], name: str, split_index: int, directed: bool
 ) -> tuple[LinkGraph, list[str]]:
+    if _EDGES in files and files[_EDGES].suffix == _ARRAYS:
+        return _from_arrays(files[_EDGES], name, split_index, directed), []
     lists = {part: read_edge_list(path) for part, path in files.items() if part != _NODES}
     notices = [notice for part in lists.values() for notice in part.notices]
     names, x = None, None
@@ -196,6 +207,24 @@ def _parse(
     except DataError as error:  # the split and the graph do not know where the links came from
         raise DataError(f"{next(iter(lists.values())).path}: {error}") from error
     return graph, notices
+
+
+def _from_arrays(path: Path, name: str, split_index: int, directed: bool) -> LinkGraph:
+    """The graph of an .npz file: its own split if it is one of ours, else a drawn one."""
+    content = read_npz(path, LinkGraph)
+    if isinstance(content, LinkGraph):
+        return content
+    source = str(path)
+    edge_index, x, names = link_parts(content, source)
+    count = content.get("num_nodes")
+    num_nodes = len(names) or (None if count is None else int(count))
+    try:
+        graph = link_graph_from_edges(
+            edge_index, x, num_nodes=num_nodes, name=name, split_index=split_index, directed=directed
+        )
+        return replace(graph, node_names=names, fingerprint="")
+    except DataError as error:
+        raise DataError(f"{source}: {error}") from error
 
 
 def _tidy(pairs: Tensor, source: EdgeList, num_nodes: int, directed: bool) -> tuple[Tensor, list[str]]:

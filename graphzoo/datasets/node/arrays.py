@@ -14,7 +14,7 @@ from graphzoo.datasets.node.feature_arrays import csr_tensor
 from graphzoo.datasets.node.splits import NodeSplit
 from graphzoo.errors import DataError
 
-__all__ = ["class_order", "graph_parts", "number_classes"]
+__all__ = ["class_order", "graph_parts", "link_parts", "number_classes"]
 
 _ALIASES = {"node_features": "x", "node_labels": "y"}
 _MASKS = ("train_mask", "val_mask", "test_mask")
@@ -55,6 +55,19 @@ def graph_parts(content: Mapping[str, Any], source: str, class_names: tuple[str,
             for name in sorted(_ON_EDGES.intersection(parts))
         ],
     )
+
+
+def link_parts(content: Mapping[str, Any], source: str) -> tuple[Tensor, Tensor | None, tuple[str, ...]]:
+    """Edges [2, E], features [N, F] or None, and the names of the nodes (none: numbers) by their names.
+
+    Raises:
+        DataError: if something is missing or cannot be used.
+    """
+    if "edge_index" not in content:
+        raise DataError(f"{source}: no edge_index; it holds {', '.join(sorted(map(str, content)))}")
+    x = content.get("x")
+    features = None if x is None else _features(x, source)
+    return _edges(content, source), features, _strings(content.get("node_names"))
 
 
 def class_order(labels: Sequence[str]) -> tuple[str, ...]:

@@ -11,11 +11,11 @@ from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from graphzoo.datasets.files.cache import find_split, remember
+from graphzoo.datasets.files.npz import read_npz
 from graphzoo.datasets.files.text import listing, paths_of, warn
 from graphzoo.datasets.node.arrays import graph_parts
 from graphzoo.datasets.node.build import Parsed
@@ -25,11 +25,10 @@ from graphzoo.datasets.node.splits import PARTS, is_labelled
 from graphzoo.errors import DataError, reason
 from graphzoo.system.files import check_growth
 from graphzoo.system.memory import raise_if_not_the_file
-from graphzoo.system.regular_files import open_regular, require_regular
+from graphzoo.system.regular_files import require_regular
 
 __all__ = ["node_graph_from_data", "node_graph_from_files"]
 
-_ZIP = b"PK"
 _TABLES = (".csv", ".csv.gz")
 _FORMS = "a PyG Data file (.pt), an .npz file, or a folder with nodes.csv and edges.csv"
 
@@ -144,7 +143,7 @@ def _parse(
     if len(files) == 2:
         parsed = read_tables(files[0], files[1], class_names)
     else:
-        content = _read_npz(files[0]) if source.endswith(".npz") else _read_torch(files[0])
+        content = read_npz(files[0], NodeGraph) if source.endswith(".npz") else _read_torch(files[0])
         if isinstance(content, NodeGraph):
             return content, []
         parsed = graph_parts(content, source, class_names)
@@ -183,30 +182,6 @@ def _check_labels(source: str, parsed: Parsed) -> None:
                 f"{source}: split {split.index} has no {part} nodes; mark some, or leave all marks out to "
                 "have random splits drawn"
             )
-
-
-def _read_npz(path: Path) -> Mapping[str, Any] | NodeGraph:
-    try:
-        with open_regular(path) as stream:
-            # numpy takes anything that is not an archive for a pickle, and would advise to allow it
-            is_archive = stream.read(2) == _ZIP
-        if not is_archive:
-            raise DataError(
-                f"{path}: not a readable .npz file (no archive); write it with numpy.savez(PATH, x=..., ...)"
-            )
-        # opened here: numpy leaves a damaged file open
-        with open_regular(path) as stream, np.load(stream, allow_pickle=False) as file:
-            check_growth(path, path.stat().st_size, sum(part.file_size for part in file.zip.infolist()))
-            if "meta" in file.files:
-                return NodeGraph.read(path)[0]
-            return {name: file[name] for name in file.files}
-    except DataError:
-        raise
-    except Exception as error:  # a damaged file can raise anything in zip and array readers
-        raise_if_not_the_file(error, path)
-        is_objects = "allow_pickle" in str(error)
-        remedy = "save strings as arrays of fixed width (dtype str)" if is_objects else "write it again"
-        raise DataError(f"{path}: not a readable .npz file ({reason(error)}); {remedy}") from error
 
 
 def _read_torch(path: Path) -> Mapping[str, Any]:

@@ -1,0 +1,49 @@
+"""Arrays that users save with numpy, and graphs that graphzoo saved itself, in one kind of file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from graphzoo.datasets.files.arrays import StoredGraph
+from graphzoo.errors import DataError, reason
+from graphzoo.system.files import check_growth
+from graphzoo.system.memory import raise_if_not_the_file
+from graphzoo.system.regular_files import open_regular
+
+__all__ = ["read_npz"]
+
+_ZIP = b"PK"
+_Graph = TypeVar("_Graph", bound=StoredGraph)
+
+
+def read_npz(path: Path, kind: type[_Graph]) -> Mapping[str, Any] | _Graph:
+    """The arrays of a file by name, or the graph, if `kind.save` wrote it. No code of the file is run.
+
+    Raises:
+        DataError: for a file that cannot be read, with the remedy.
+    """
+    try:
+        with open_regular(path) as stream:
+            # numpy takes anything that is not an archive for a pickle, and would advise to allow it
+            is_archive = stream.read(2) == _ZIP
+        if not is_archive:
+            raise DataError(
+                f"{path}: not a readable .npz file (no archive); write it with numpy.savez(PATH, x=..., ...)"
+            )
+        # opened here: numpy leaves a damaged file open
+        with open_regular(path) as stream, np.load(stream, allow_pickle=False) as file:
+            check_growth(path, path.stat().st_size, sum(part.file_size for part in file.zip.infolist()))
+            if "meta" in file.files:
+                return kind.read(path)[0]
+            return {name: file[name] for name in file.files}
+    except DataError:
+        raise
+    except Exception as error:  # a damaged file can raise anything in zip and array readers
+        raise_if_not_the_file(error, path)
+        is_objects = "allow_pickle" in str(error)
+        remedy = "save strings as arrays of fixed width (dtype str)" if is_objects else "write it again"
+        raise DataError(f"{path}: not a readable .npz file ({reason(error)}); {remedy}") from error

@@ -1,0 +1,202 @@
+"""Node encoders as users of PyG write them: `GALiT(16, 64, 7)`, and any form of edges in a call."""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABCMeta
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar, overload
+
+import torch
+from torch import Tensor, nn
+
+from graphzoo.errors import UsageError
+from graphzoo.ops.last_result import LastResult
+from graphzoo.types import GraphSpec
+
+__all__ = ["PyGForm", "as_edge_index", "with_any_edges"]
+
+T = TypeVar("T")
+_POSITIONS = ("in_channels", "hidden_channels", "out_channels")
+
+
+class PyGForm(ABCMeta):
+    """The class of node encoders: it builds them of a `GraphSpec`, or of numbers of channels.
+
+    Of numbers, `Encoder(in_channels, hidden_channels, out_channels, **settings)` is `Encoder(GraphSpec(0,
+    in_channels=in_channels), hidden_channels=hidden_channels, **settings)` with a linear layer behind it that
+    makes `out_channels` of its states, unless that is None.
+    """
+
+    @property
+    def __signature__(cls) -> Any:
+        # what `__init__` takes, not what the method below does
+        signature = inspect.signature(cls.__init__)  # type: ignore[misc]
+        return signature.replace(parameters=list(signature.parameters.values())[1:])
+
+    @overload
+    def __call__(cls: type[T], spec: GraphSpec, **settings: Any) -> T: ...
+
+    @overload
+    def __call__(
+        cls: type[T],
+        in_channels: int,
+        hidden_channels: int | None = None,
+        out_channels: int | None = None,
+        **settings: Any,
+    ) -> T: ...
+
+    def __call__(cls: Any, *args: Any, **settings: Any) -> Any:
+        """Build an encoder of either form."""
+        out_channels = None
+        if (args and not isinstance(args[0], GraphSpec)) or "in_channels" in settings:
+            args, settings, out_channels = _of_channels(cls.__name__, args, settings)
+        elif "out_channels" in settings and "out_channels" not in cls.__signature__.parameters:
+            out_channels = _count("out_channels", settings.pop("out_channels"))
+        encoder = super().__call__(*args, **settings)
+        encoder._edges = LastResult()
+        if out_channels is not None:
+            encoder.output = nn.Linear(encoder.out_channels, out_channels)
+            encoder.out_channels = out_channels
+            encoder.init_args["out_channels"] = out_channels
+            encoder._has_output = True
+        return encoder
+
+
+def _of_channels(
+    name: str, args: tuple[Any, ...], settings: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any], int | None]:
+    """Numbers of channels as the spec and settings of the other form, and the width of the output."""
+    if len(args) > len(_POSITIONS):
+        raise UsageError(f"{name} takes {', '.join(_POSITIONS)} by position; give other settings by name")
+    given = dict(zip(_POSITIONS, args, strict=False))
+    if twice := given.keys() & settings.keys():
+        raise UsageError(f"{name}: {sorted(twice)[0]} is given twice, by position and by name")
+    given |= {key: settings[key] for key in _POSITIONS if key in settings}
+    settings = {key: value for key, value in settings.items() if key not in _POSITIONS}
+    if "spec" in settings:
+        raise UsageError(f"{name} takes a spec, or in_channels: give one of the two")
+    channels = given.get("in_channels")
+    if isinstance(channels, bool) or not isinstance(channels, int):
+        raise UsageError(
+            f"{name} takes a GraphSpec, or {', '.join(_POSITIONS)}; got a {type(channels).__name__} first"
+        )
+    if channels < 1:
+        raise UsageError(
+            f"in_channels must be the width of the features, x.shape[1], got {channels}; encoders know it "
+            "from the first"
+        )
+    if given.get("hidden_channels") is not None:
+        settings["hidden_channels"] = given["hidden_channels"]
+    return (GraphSpec(0, in_channels=channels),), settings, _count("out_channels", given.get("out_channels"))
+
+
+def _count(name: str, value: Any) -> int | None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise UsageError(f"{name} must be a whole number of at least 1, or None, got {value!r}")
+    return value
+
+
+def with_any_edges(
+    method: Callable[..., Any], finish: Callable[[Any, Any], Any] | None
+) -> Callable[..., Any]:
+    """A method of an encoder that takes `x, edge_index, ...`, for edges in every form that PyG has.
+
+    Args:
+        method: It gets a plain edge_index [2, E].
+        finish: What becomes of the encoder and the method's result in the outermost call of an encoder with
+            an output layer; None: nothing.
+    """
+
+    @wraps(method)
+    def called(self: Any, x: Any, edge_index: Any = None, *more: Any, **settings: Any) -> Any:
+        if not isinstance(x, Tensor) and edge_index is None and hasattr(x, "to_dict"):
+            x, edge_index = _of_data(x)
+        if edge_index is not None:
+            edge_index = as_edge_index(edge_index, self._edges)
+        if more and method.__name__ == "forward":
+            raise UsageError(
+                f"{type(self).__name__} takes x and edge_index; weights and attributes of edges are not used"
+            )
+        if finish is None or not self._has_output or self._is_inside:
+            return method(self, x, edge_index, *more, **settings)
+        self._is_inside = True  # methods that call each other add the output once
+        try:
+            result = method(self, x, edge_index, *more, **settings)
+        finally:
+            self._is_inside = False
+        return finish(self, result)
+
+    return called
+
+
+def as_edge_index(edges: Any, kept: LastResult[Tensor] | None = None) -> Tensor:
+    """Edges in any form of PyG as edge_index [2, E], int64.
+
+    Args:
+        edges: An edge_index, also PyG's `EdgeIndex`; or the transposed adjacency [N, N] (PyG's `adj_t`: row =
+            target), a `SparseTensor` of torch_sparse or a sparse tensor of torch, all of whose values are 1.
+        kept: Remembers what it was made into, as a layer is called with the same graph again and again.
+
+    Raises:
+        UsageError: for a dense adjacency, a transposed edge_index, other types of numbers, and weights.
+    """
+    if not isinstance(edges, Tensor):
+        return _of_sparse_tensor(edges)
+    given: Tensor = edges.as_subclass(Tensor) if type(edges).__name__ == "EdgeIndex" else edges
+    if given.layout is not torch.strided:
+        return _of_sparse(given) if kept is None else kept.get((given,), lambda: _of_sparse(given))
+    if given.dim() != 2 or given.shape[0] != 2:
+        shape = list(given.shape)
+        if given.dim() == 2 and given.shape[1] == 2:
+            raise UsageError(f"edge_index must be [2, E], got {shape}: transpose it, edge_index.t()")
+        if given.dim() == 2 and given.shape[0] == given.shape[1]:
+            raise UsageError(
+                f"edge_index must be [2, E], got {shape}, a dense adjacency: give adjacency.nonzero().t()"
+            )
+        raise UsageError(f"edge_index must be [2, E], got {shape}")
+    if given.dtype is not torch.int64:
+        kind = str(given.dtype).removeprefix("torch.")
+        raise UsageError(f"edge_index must be int64, got {kind}: give edge_index.long()")
+    return given
+
+
+def _of_data(data: Any) -> tuple[Any, Any]:
+    """Features and edges of a PyG `Data`."""
+    edges = data.get("edge_index")
+    if edges is None:
+        edges = data.get("adj_t")
+    if data.get("x") is None or edges is None:
+        raise UsageError(f"data needs x and edge_index; it holds {', '.join(sorted(data.keys()))}")
+    return data.x, edges
+
+
+def _of_sparse(adjacency: Tensor) -> Tensor:
+    """A sparse tensor of torch [N, N], row = target."""
+    if adjacency.dim() != 2 or adjacency.shape[0] != adjacency.shape[1]:
+        raise UsageError(f"a sparse adjacency must be [N, N], got {list(adjacency.shape)}")
+    coo: Tensor = adjacency if adjacency.layout is torch.sparse_coo else adjacency.to_sparse()
+    coo = coo.coalesce()
+    _refuse_weights(coo.values())
+    return coo.indices().flip(0).contiguous()
+
+
+def _of_sparse_tensor(adjacency: Any) -> Tensor:
+    """A `SparseTensor` of torch_sparse, which need not be installed here: its own methods are asked."""
+    if type(adjacency).__name__ != "SparseTensor" or not hasattr(adjacency, "coo"):
+        raise UsageError(
+            f"edges are a {type(adjacency).__name__}; give edge_index [2, E] of int64, an EdgeIndex, a "
+            "SparseTensor or a sparse tensor of torch"
+        )
+    target, source, values = adjacency.coo()
+    if values is not None:
+        _refuse_weights(values)
+    return torch.stack([source, target])
+
+
+def _refuse_weights(values: Tensor) -> None:
+    if bool((values != 1).any()):
+        raise UsageError(
+            "the sparse adjacency has weights, which encoders do not use; give it with ones, or edge_index"
+        )

@@ -1,0 +1,210 @@
+"""Data that a caller has in memory become the file that `--data.path` names: there is one way of training."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphzoo.datasets import (
+    KnowledgeGraph,
+    LinkGraph,
+    NodeGraph,
+    from_triples,
+    link_graph_from_edges,
+    node_graph_from_data,
+    split_triples,
+)
+from graphzoo.errors import GraphzooDataWarning, UsageError
+from graphzoo.system.files import write_atomically
+
+__all__ = ["GivenData", "given_data"]
+
+_FORMS = (
+    "triples (a DataFrame, an array [n, 3], a list of (head, relation, tail), or a dict of train, valid and "
+    "test), a PyG Data object, a networkx graph, an edge_index [2, E], or a name (`graphzoo list data`)"
+)
+_LABELS = ("y", "label")
+_PARTS = {"train": "train_mask", "valid": "val_mask", "val": "val_mask", "test": "test_mask"}
+_Arrays = dict[str, np.ndarray[Any, np.dtype[Any]]]
+
+
+@dataclass(frozen=True)
+class GivenData:
+    """A graph in memory.
+
+    Args:
+        kind: The data preset that reads its file: "kg", "nodes" or "links".
+        write: Writes the file.
+        is_directed: Whether its links have a direction; False where nobody said so.
+    """
+
+    kind: str
+    write: Callable[[Path], None]
+    is_directed: bool = False
+
+
+def given_data(data: Any, encoder: str) -> GivenData:
+    """What a caller gave, checked.
+
+    Args:
+        data: Triples, a graph of PyG, of networkx or of graphzoo, or an edge_index.
+        encoder: Kind of the model's encoder, "node", "pair" or "query"; "" if that is not known. Where labels
+            of nodes and links could be learnt, encoders of nodes learn labels.
+
+    Raises:
+        UsageError: for anything else, and for data that cannot be trained on.
+    """
+    labels = encoder in ("node", "")
+    data = _single(data)
+    if isinstance(data, KnowledgeGraph):
+        return GivenData("kg", data.save)
+    if isinstance(data, LinkGraph):
+        return GivenData("links", data.save, data.is_directed)
+    if isinstance(data, NodeGraph):
+        return GivenData("nodes", data.save)
+    if _module(data) == "networkx":
+        return _networkx(data, labels)
+    if _module(data) == "torch_geometric":
+        return _pyg(data, labels)
+    if isinstance(data, Tensor) or (isinstance(data, np.ndarray) and data.dtype.kind in "iu"):
+        edges = data.cpu().numpy() if isinstance(data, Tensor) else data
+        if edges.ndim != 2 or edges.shape[1] != 3 or edges.shape[0] == 2:
+            return _links({"edge_index": edges})
+    return _tables(data)
+
+
+def _module(data: Any) -> str:
+    return type(data).__module__.partition(".")[0]
+
+
+def _single(data: Any) -> Any:
+    """The one graph of a PyG data set."""
+    if _module(data) != "torch_geometric" or not hasattr(data, "processed_dir"):
+        return data
+    if len(data) != 1:
+        raise UsageError(
+            f"{type(data).__name__} holds {len(data):,} graphs; graphzoo trains on one\nGive one: dataset[0]"
+        )
+    return data[0]
+
+
+def _tables(data: Any) -> GivenData:
+    """Triples, or pairs of names."""
+    if isinstance(data, Mapping) and "train" in data:
+        if unknown := set(data) - {"train", "valid", "test"}:
+            raise UsageError(f"data holds {sorted(unknown)[0]!r}; its parts are train, valid and test")
+        return GivenData("kg", from_triples(**data).save)
+    rows = data
+    if hasattr(data, "columns") and hasattr(data, "iloc"):
+        if len(data.columns) == 2:
+            rows = data.itertuples(index=False, name=None)
+            return _named_links(list(rows))
+        return GivenData("kg", split_triples(data).save)
+    if isinstance(data, np.ndarray) or (isinstance(data, Sequence) and not isinstance(data, str | bytes)):
+        rows = list(data)
+        if rows and all(isinstance(row, Sequence | np.ndarray) and len(row) == 2 for row in rows):
+            return _named_links([tuple(row) for row in rows])
+        return GivenData("kg", split_triples(data).save)
+    raise UsageError(f"data is a {type(data).__name__}; graphzoo trains on {_FORMS}")
+
+
+def _named_links(pairs: Sequence[tuple[Any, Any]]) -> GivenData:
+    names = list(dict.fromkeys(str(end) for pair in pairs for end in pair))
+    number = {name: position for position, name in enumerate(names)}
+    edges = np.array([[number[str(end)] for end in pair] for pair in pairs], dtype=np.int64)
+    return _links({"edge_index": edges.T, "node_names": np.array(names)})
+
+
+def _links(arrays: _Arrays, *, is_directed: bool = False) -> GivenData:
+    """Links as arrays, from which a split is drawn where they are read: `--data.split_index` says which."""
+    x = arrays.get("x")
+    with warnings.catch_warnings():
+        # refused now, before anything is written; what is dropped is told when the file is read
+        warnings.simplefilter("ignore", GraphzooDataWarning)
+        link_graph_from_edges(
+            torch.from_numpy(np.ascontiguousarray(arrays["edge_index"])),
+            None if x is None else torch.from_numpy(x),
+            num_nodes=int(arrays["num_nodes"]) if "num_nodes" in arrays else None,
+            name="data",
+            directed=is_directed,
+        )
+
+    def write(path: Path) -> None:
+        write_atomically(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
+
+    return GivenData("links", write, is_directed)
+
+
+def _pyg(data: Any, labels: bool) -> GivenData:
+    if not hasattr(data, "to_dict") or hasattr(data, "node_types"):
+        raise UsageError(
+            f"data is a {type(data).__name__}; graphzoo trains on a Data object with one kind of node\n"
+            "Make one of it: data.to_homogeneous()"
+        )
+    if labels and data.get("y") is not None:
+        return GivenData("nodes", node_graph_from_data(data, name="nodes").save)
+    if data.get("edge_index") is None:
+        raise UsageError(f"data has no edge_index; it holds {', '.join(sorted(data.keys()))}")
+    arrays = {"edge_index": data.edge_index.cpu().numpy(), "num_nodes": np.array(data.num_nodes)}
+    if data.get("x") is not None:
+        x = data.x if isinstance(data.x, Tensor) else data.x.to_torch_sparse_coo_tensor()
+        arrays["x"] = (x.to_dense() if x.layout != torch.strided else x).cpu().numpy().astype(np.float32)
+    return _links(arrays)
+
+
+def _networkx(graph: Any, labels: bool) -> GivenData:
+    """Labels under "y" or "label", features "x" (or every other number), splits under "split"."""
+    nodes = list(graph.nodes)
+    if not nodes:
+        raise UsageError("the networkx graph has no nodes")
+    number = {node: position for position, node in enumerate(nodes)}
+    edges = np.array([[number[u], number[v]] for u, v in graph.edges()], dtype=np.int64).reshape(-1, 2).T
+    arrays: _Arrays = {"edge_index": edges, "num_nodes": np.array(len(nodes))}
+    if nodes != list(range(len(nodes))):
+        arrays["node_names"] = np.array([str(node) for node in nodes])
+    about = [graph.nodes[node] for node in nodes]
+    if (x := _features(about, nodes)) is not None:
+        arrays["x"] = x
+    key = next((key for key in _LABELS if any(key in attributes for attributes in about)), None)
+    if not labels or key is None:
+        return _links(arrays, is_directed=graph.is_directed())
+    if "x" not in arrays:
+        raise UsageError(
+            "the nodes of the networkx graph have labels and no features\n"
+            'Give each a number or a list of them, its degree for one: graph.nodes[node]["x"] = ...'
+        )
+    known = [attributes.get(key) for attributes in about]
+    arrays["y"] = np.array(["" if label is None or label != label else str(label) for label in known])
+    parts = [_PARTS.get(str(attributes.get("split"))) for attributes in about]
+    if any(parts):
+        arrays |= {mask: np.array([part == mask for part in parts]) for mask in set(_PARTS.values())}
+    del arrays["num_nodes"]
+    return GivenData("nodes", node_graph_from_data(arrays, name="nodes").save)
+
+
+def _features(about: Sequence[Mapping[str, Any]], nodes: Sequence[Any]) -> np.ndarray[Any, Any] | None:
+    """Features of nodes, [N, F]; None without any."""
+    left_out = {*_LABELS, "split"}
+    names = ["x"] if any("x" in each for each in about) else []
+    names = names or [
+        name
+        for name in dict.fromkeys(name for each in about for name in each)
+        if name not in left_out and all(isinstance(each.get(name), int | float) for each in about)
+    ]
+    if not names:
+        return None
+    rows = []
+    for node, attributes in zip(nodes, about, strict=True):
+        if missing := [name for name in names if name not in attributes]:
+            raise UsageError(f"node {node!r} has no {missing[0]!r}; the others have: give it to every node")
+        rows.append(np.concatenate([np.ravel(np.asarray(attributes[name])) for name in names]))
+    if len({len(row) for row in rows}) > 1:
+        raise UsageError('"x" has another length at some nodes; give every node as many features')
+    return np.stack(rows).astype(np.float32)

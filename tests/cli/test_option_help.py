@@ -1,0 +1,90 @@
+"""Help that lists the options of a model and of data, without importing either."""
+
+import ast
+import inspect
+from importlib import import_module
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from graphzoo.catalog import classes
+from graphzoo.catalog.presets import list_presets
+from graphzoo.cli.option_help import class_options
+
+CLASSES = [
+    *(f"graphzoo.encoders.{name}" for name in ("KnowFormer", "GALiT", "GNN", "PENCIL", "Polynormer", "SGC")),
+    *(f"graphzoo.tasks.{name}" for name in ("KGCompletion", "LinkPrediction", "NodeClassification")),
+    *(f"graphzoo.datamodules.{name}" for name in ("KGDataModule", "LinkDataModule", "NodeDataModule")),
+]
+
+
+@pytest.mark.parametrize("path", CLASSES)
+def test_options_are_those_of_the_class(path):
+    """Read from the source, they are what the class itself says, each with its meaning."""
+    module, _, name = path.rpartition(".")
+    parameters = inspect.signature(getattr(import_module(module), name)).parameters
+    found = class_options(path)
+    assert [each.name for each in found] == list(parameters)
+    for each in found:
+        default = parameters[each.name].default
+        if default is inspect.Parameter.empty:
+            assert each.default == ""
+        elif isinstance(default, str):
+            assert each.default == default
+        elif each.default != "null" and "*" not in each.default:
+            assert ast.literal_eval(each.default.capitalize()) == default
+    assert not [each.name for each in found if not each.meaning]
+
+
+@pytest.mark.parametrize("path", ["graphzoo.nowhere.Net", "json.JSONEncoder", "sys.flags", "graphzoo.fit"])
+def test_what_has_no_source_or_no_docstring_has_no_options(path):
+    assert all(option.meaning == "" for option in class_options(path))
+
+
+def test_a_model_lists_its_options(cli):
+    result = cli("fit", "--model", "knowformer", "--help")
+    assert result.status == 0
+    lines = result.out.splitlines()
+    place = lines.index("  --model.encoder.noise_std 4.0")
+    assert "Standard deviation of the query net's noise" in lines[place + 1]
+    assert "  --model.lr 0.005" in lines and not any("--data." in line for line in lines[23:])
+    assert max(map(len, lines)) <= 80
+    assert not any(line.startswith("  --model.encoder.spec") for line in lines)
+
+
+def test_a_data_set_lists_its_options(cli):
+    lines = cli("fit", "--data", "umls", "--help").out.splitlines()
+    assert "  --data.batch_size 64" in lines and "  --data.seed as --seed" in lines
+    assert "  --model.ties realistic" in lines and "graphzoo.tasks.KGCompletion:" in lines
+
+
+def test_both_show_what_the_recipe_sets(cli):
+    lines = cli("fit", "--model", "galit", "--data", "cora", "--help").out.splitlines()
+    chosen = next(line for line in lines if line.startswith("  --model.encoder.hidden_channels"))
+    recipe = next(line.split(":")[1] for line in reversed(lines) if "hidden_channels:" in line)
+    assert chosen.split()[1] == recipe.strip()
+    assert any("settings are" in line for line in lines)
+
+
+def test_own_data_need_no_files_for_help(cli):
+    result = cli("fit", "--model", "pencil", "--data", "links", "--help")
+    assert result.status == 0 and "\n  --data.num_neighbors " in result.out
+
+
+def test_every_model_has_help(cli):
+    for preset in list_presets("model"):
+        result = cli("fit", "--model", preset.name, "--help")
+        assert result.status == 0
+        assert any(line.startswith("  --model.encoder.") for line in result.out.splitlines()[23:])
+
+
+def test_a_plug_in_lists_what_its_source_says(cli, monkeypatch):
+    entry = EntryPoint("ownformer", "helpers.own:OwnEncoder", classes.ENCODER_GROUP)
+    monkeypatch.setattr(classes, "entry_points", lambda group: [entry])
+    result = cli("fit", "--model", "ownformer", "--help")
+    assert result.status == 0 and "helpers.own.OwnEncoder:" in result.out
+
+
+def test_an_unknown_name_is_refused_in_help(cli):
+    result = cli("fit", "--model", "knowfromer", "--help")
+    assert result.status == 2 and "Did you mean: knowformer" in result.err

@@ -1,0 +1,178 @@
+"""Node encoders in the words of PyG: numbers of channels, and edges in each of its forms."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+from helpers.node_cases import CASES, graph
+from torch import nn
+from torch_geometric import EdgeIndex
+from torch_geometric.data import Data
+from torch_geometric.utils import to_torch_csr_tensor
+
+from graphzoo.encoders import GALiT, NodeEncoder, NodeFormer
+from graphzoo.encoders.pyg_form import as_edge_index
+from graphzoo.errors import UsageError
+from graphzoo.ops.last_result import LastResult
+from graphzoo.types import GraphSpec
+
+
+class SparseTensor:
+    """What of torch_sparse's class, which is not installed, an encoder asks for."""
+
+    def __init__(self, row, col, value=None):
+        self.row, self.col, self.value = row, col, value
+
+    def coo(self):
+        return self.row, self.col, self.value
+
+
+def forms(edge_index, num_nodes=30):
+    """The same edges as users of PyG have them."""
+    source, target = edge_index
+    ones = torch.ones(source.numel())
+    transposed = torch.sparse_coo_tensor(edge_index.flip(0), ones, (num_nodes, num_nodes))
+    return {
+        "EdgeIndex": EdgeIndex(edge_index.contiguous(), sparse_size=(num_nodes, num_nodes)),
+        "sparse COO": transposed,
+        "sparse CSR": to_torch_csr_tensor(edge_index.flip(0), size=(num_nodes, num_nodes)),
+        "SparseTensor": SparseTensor(target, source),
+    }
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_both_forms_make_the_same_encoder(name):
+    """States of the spec form; with a third number a linear layer behind them."""
+    cls, settings = CASES[name]
+    hidden = settings.get("hidden_channels")
+    more = {key: value for key, value in settings.items() if key != "hidden_channels"}
+    built = []
+    for build in (
+        lambda: cls(GraphSpec(30, in_channels=9), **settings),
+        lambda: cls(9, hidden, **more),
+        lambda: cls(in_channels=9, hidden_channels=hidden, **more),
+        lambda: cls.from_channels(9, hidden, **more),
+        lambda: cls(9, hidden, 4, **more),
+    ):
+        torch.manual_seed(1)
+        built.append(build().eval())
+    x, edge_index = graph()
+    states, *others, mapped = [encoder(x, edge_index) for encoder in built]
+    for other in others:
+        assert torch.equal(other, states)
+    assert mapped.shape == (30, 4) and built[-1].out_channels == 4
+    assert torch.equal(mapped, built[-1].output(states))
+    assert isinstance(built[-1], cls) and built[0].out_channels == states.shape[1]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_output_is_added_once_whatever_is_called(name):
+    cls, settings = CASES[name]
+    encoder = cls(GraphSpec(30, in_channels=9), out_channels=4, **settings).eval()
+    x, edge_index = graph()
+    expected = encoder(x, edge_index)
+    torch.testing.assert_close(encoder.forward_with_auxiliary(x, edge_index)[0], expected)
+    precomputed = encoder.precompute(x, edge_index)
+    torch.testing.assert_close(encoder(x, edge_index, **precomputed), expected, atol=1e-5, rtol=1e-5)
+    for copied in (copy.deepcopy(encoder), pickle.loads(pickle.dumps(encoder))):
+        torch.testing.assert_close(copied(x, edge_index), expected)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_edges_in_any_form_are_the_same_edges(name):
+    cls, settings = CASES[name]
+    encoder = cls(9, **settings).eval()
+    x, edge_index = graph()
+    edge_index = edge_index[:, edge_index[0] < edge_index[1] + 3]  # their direction shows
+    expected = encoder(x, edge_index)
+    for form, edges in forms(edge_index).items():
+        found = encoder(x, edges)
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4, msg=form)
+    torch.testing.assert_close(encoder(Data(x=x, edge_index=edge_index)), expected)
+    by_adjacency = Data(x=x, adj_t=forms(edge_index)["sparse CSR"])
+    torch.testing.assert_close(encoder(by_adjacency), expected, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("edges", "message"),
+    [
+        (torch.zeros(5, 2, dtype=torch.int64), r"got \[5, 2\]: transpose it, edge_index.t\(\)"),
+        (torch.eye(30), r"a dense adjacency: give adjacency.nonzero\(\).t\(\)"),
+        (torch.zeros(4, dtype=torch.int64), r"must be \[2, E\], got \[4\]"),
+        (torch.zeros(2, 5), r"must be int64, got float32: give edge_index.long\(\)"),
+        (2 * torch.eye(30).to_sparse(), "has weights"),
+        (torch.ones(3, 30).to_sparse(), r"must be \[N, N\], got \[3, 30\]"),
+        (SparseTensor(torch.tensor([0]), torch.tensor([1]), torch.tensor([0.5])), "has weights"),
+        ([[0, 1], [1, 0]], "edges are a list; give edge_index"),
+    ],
+)
+def test_edges_that_cannot_be_meant_are_refused_by_name(edges, message):
+    encoder = GALiT(9, 8)
+    for call in (encoder, encoder.forward_with_auxiliary, encoder.precompute):
+        with pytest.raises(UsageError, match=message):
+            call(torch.randn(30, 9), edges)
+
+
+def test_weights_of_edges_are_refused():
+    x, edge_index = graph()
+    with pytest.raises(UsageError, match="weights and attributes of edges are not used"):
+        GALiT(9, 8)(x, edge_index, torch.ones(edge_index.shape[1]))
+    with pytest.raises(UsageError, match="data needs x and edge_index; it holds y"):
+        GALiT(9, 8)(Data(y=x))
+
+
+@pytest.mark.parametrize(
+    ("args", "settings", "message"),
+    [
+        ((9, 8, 4, 2), {}, "by position"),
+        ((9, 8), {"hidden_channels": 8}, "hidden_channels is given twice"),
+        ((), {"in_channels": 9, "spec": GraphSpec(3)}, "one of the two"),
+        (("9", 8), {}, "GraphSpec, or in_channels, hidden_channels, out_channels; got a str first"),
+        ((torch.zeros(3), 8), {}, "got a Tensor first"),
+        ((-1, 8), {}, r"x.shape\[1\], got -1"),
+        ((9, 8, 0), {}, "out_channels must be a whole number of at least 1"),
+        ((9, 0), {}, "hidden_channels must be at least 1"),
+        ((GraphSpec(3, in_channels=2),), {"out_channels": True}, "out_channels must be a whole number"),
+    ],
+)
+def test_what_builds_no_encoder_is_told(args, settings, message):
+    with pytest.raises(UsageError, match=message):
+        GALiT(*args, **settings)
+
+
+def test_an_encoder_with_an_output_is_saved_and_read(tmp_path):
+    encoder = NodeFormer(9, 8, 4, num_heads=2).eval()
+    found = NodeEncoder.from_pretrained(encoder.save_pretrained(tmp_path / "saved"))
+    x, edge_index = graph()
+    assert isinstance(found, NodeFormer) and torch.equal(found(x, edge_index), encoder(x, edge_index))
+    assert encoder.init_args["out_channels"] == 4 and encoder.init_args["hidden_channels"] == 8
+
+
+def test_a_sparse_adjacency_is_looked_at_once():
+    kept = LastResult()
+    adjacency = forms(graph()[1])["sparse COO"].coalesce()
+    assert as_edge_index(adjacency, kept) is as_edge_index(adjacency, kept)
+
+
+def test_a_subclass_that_goes_on_from_its_parent_adds_one_output():
+    class Doubled(GALiT):
+        def forward(self, x, edge_index=None, **settings):
+            return 2 * super().forward(x, edge_index, **settings)
+
+    x, edge_index = graph()
+    torch.manual_seed(1)
+    plain = GALiT(9, 8, 4).eval()
+    torch.manual_seed(1)
+    doubled = Doubled(9, 8, 4).eval()
+    states = (plain(x, edge_index) - plain.output.bias) * 2 + plain.output.bias
+    torch.testing.assert_close(doubled(x, edge_index), states)
+
+
+def test_a_form_of_pyg_can_be_compiled_and_trained():
+    encoder = GALiT(9, 8, 4)
+    x, edge_index = graph()
+    compiled = torch.compile(encoder, backend="eager")
+    torch.testing.assert_close(compiled.eval()(x, edge_index), encoder.eval()(x, edge_index))
+    nn.functional.cross_entropy(encoder.train()(x, edge_index), torch.arange(30) % 4).backward()
+    assert all(parameter.grad is not None for parameter in encoder.parameters())

@@ -1,0 +1,94 @@
+"""What every trained model has: figures, report, export, and how a notebook shows it."""
+
+import json
+import os
+import shutil
+
+import pytest
+
+import graphzoo
+from graphzoo.errors import UsageError
+from graphzoo.inference.model import KGModel
+from graphzoo.inference.trained import Metrics, Page, table_html
+
+
+def test_metrics_are_those_of_the_weights(copied_run):
+    results = {"metrics": {"test/mrr": 0.25, "test/hits@10": 0.5}, "checkpoint_epoch": 0}
+    path = copied_run / "results.json"
+    path.write_text(json.dumps({**results, "checkpoint_epoch": epoch_of(copied_run)}))
+    assert graphzoo.load(copied_run).metrics == results["metrics"]
+    path.write_text(json.dumps({**results, "checkpoint_epoch": 99}))
+    assert graphzoo.load(copied_run).metrics == {}  # of another checkpoint
+    path.write_text("[1]")
+    with pytest.raises(UsageError, match=r"results.json is damaged"):
+        _ = graphzoo.load(copied_run).metrics
+    assert "KGModel" in graphzoo.load(copied_run)._repr_html_()
+    path.unlink()
+    assert graphzoo.load(copied_run).metrics == {}
+
+
+def epoch_of(run):
+    import torch
+
+    return torch.load(run / "checkpoints" / "best.ckpt", weights_only=True)["epoch"]
+
+
+def test_a_model_is_saved_as_the_command_exports_it(copied_run, tmp_path):
+    results = {"metrics": {"test/mrr": 0.25}, "checkpoint_epoch": epoch_of(copied_run)}
+    (copied_run / "results.json").write_text(json.dumps(results))
+    model = graphzoo.load(copied_run)
+    folder = model.save(tmp_path / "shared", licence="mit")
+    assert "mit" in (folder / "README.md").read_text()
+    shared = graphzoo.load(folder)
+    query = {"head": "virus", "relation": "causes", "k": 3}
+    assert shared.predict(**query).equals(model.predict(**query))
+    assert shared.metrics == results["metrics"]
+    with pytest.raises(UsageError, match="a report is made of a run directory"):
+        shared.report()
+
+
+def test_a_model_without_a_file_says_so(umls):
+    bare = KGModel(umls.task, umls.graph)
+    assert bare.metrics == {} and bare.run_dir is None
+    for call in (bare.report, lambda: bare.save("folder")):
+        with pytest.raises(UsageError, match=r"load(ed)? "):
+            call()
+
+
+def test_a_notebook_shows_model_and_figures(umls):
+    shown = umls._repr_html_()
+    assert "KnowFormer, " in shown and "knowledge-graph completion" in shown and "umls" in shown
+    assert "<td" in Metrics({"test/mrr": 0.5})._repr_html_() and "0.5000" in Metrics({"a": 0.5})._repr_html_()
+
+
+def test_names_in_a_table_are_no_html():
+    shown = table_html("<b>", [("<script>", "a\x1b[2J&")])
+    assert "<script>" not in shown and "&lt;script&gt;" in shown and "\x1b" not in shown
+
+
+def test_a_page_is_shown_in_a_frame_of_its_own(tmp_path):
+    page = Page(tmp_path / "report.html", '<p class="a">1 & 2</p>')
+    shown = page._repr_html_()
+    assert 'srcdoc="&lt;p class=&quot;a&quot;&gt;1 &amp; 2' in shown and "sandbox" in shown
+    assert os.fspath(page) == str(page.path) and repr(page) == f"Page({str(page.path)!r})"
+
+
+def test_a_report_is_written_and_replaced(run_with_results, tmp_path):
+    model = graphzoo.load(run_with_results)
+    page = model.report(models=False)
+    assert page.path == run_with_results / "report.html" and page.path.read_text() == page.html
+    assert "Learning curves" in page.html or "results" in page.html.lower()
+    assert model.report(models=False).html  # written again
+    assert model.report(tmp_path / "new" / "other.html", models=False).path.is_file()
+    with pytest.raises(UsageError, match="a page ends in .html"):
+        model.report(tmp_path / "other.pdf", models=False)
+
+
+@pytest.fixture(scope="module")
+def run_with_results(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("fitted")
+    settings = {"max_epochs": 1, "logger": "csv", "quiet": True, "trainer.accelerator": "cpu"}
+    settings |= {"model.encoder.hidden_channels": 4, "model.encoder.num_layers": 1, "data.batch_size": 16}
+    triples = [(f"a{i}", relation, f"b{i}") for i in range(12) for relation in ("r", "s", "t")]
+    yield graphzoo.fit("knowformer", triples, run_dir=folder / "run", **settings).run_dir
+    shutil.rmtree(folder)

@@ -1,0 +1,276 @@
+"""`graphzoo.fit`: the command's way of training from Python, for names and for data in memory."""
+
+import json
+import logging
+import os
+import random
+import signal
+import warnings
+
+import networkx
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from helpers.own import SMALL_LINKS, SendSignal
+from torch_geometric.data import Data, HeteroData
+
+import graphzoo
+from graphzoo.cli import main
+from graphzoo.errors import DataError, UsageError
+
+QUICK = {"max_epochs": 2, "logger": "csv", "trainer.accelerator": "cpu", "quiet": True}
+KNOWFORMER = {
+    **QUICK,
+    "model.encoder.hidden_channels": 8,
+    "model.encoder.num_heads": 2,
+    "model.encoder.num_layers": 1,
+    "data.batch_size": 16,
+}
+PENCIL = {**QUICK, "data.num_neighbors": 3}
+PENCIL |= {word.removeprefix("--").split("=")[0]: int(word.split("=")[1]) for word in SMALL_LINKS["pencil"]}
+TRIPLES = [
+    fact
+    for i in range(12)
+    for fact in ((f"a{i}", "mother_of", f"b{i}"), (f"b{i}", "father_of", f"c{i}"), (f"a{i}", "near", f"c{i}"))
+]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def labelled_data() -> Data:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(60, 4, generator=generator)
+    return Data(x=x, edge_index=torch.randint(60, (2, 150), generator=generator), y=(x[:, 0] > 0).long())
+
+
+def ring(num_nodes: int = 40) -> torch.Tensor:
+    nodes = torch.arange(num_nodes)
+    return torch.cat([torch.stack([nodes, (nodes + step) % num_nodes]) for step in (1, 2, 3)], dim=1)
+
+
+def process_state():
+    """What a run might change of its process, and nobody would notice until later."""
+    named = [
+        (name, logger.level, tuple(logger.filters), tuple(logger.handlers), logger.propagate, logger.disabled)
+        for name, logger in logging.root.manager.loggerDict.items()
+        if isinstance(logger, logging.Logger) and (logger.filters or logger.handlers or logger.level)
+    ]
+    return {
+        "signals": {number: signal.getsignal(number) for number in signal.valid_signals() - {9, 19}},
+        "loggers": sorted(named, key=lambda row: row[0]),
+        "root": (logging.root.level, tuple(logging.root.handlers)),
+        "warnings": list(warnings.filters),
+        "environment": dict(os.environ),
+        "random": random.getstate(),
+        "numpy": np.random.get_state()[1].tolist(),
+        "torch": torch.get_rng_state().tolist(),
+        "precision": torch.get_float32_matmul_precision(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "gradients": torch.is_grad_enabled(),
+        "folder": os.getcwd(),
+    }
+
+
+def test_a_name_is_trained_as_the_command_does_it(folder):
+    """The same words, the same run: settings, figures and weights."""
+    model = graphzoo.fit("knowformer", "umls", seed=3, run_dir="mine", **KNOWFORMER, **{"model.lr": 1e-3})
+    words = [f"--{name}={value}" for name, value in KNOWFORMER.items() if "." in name]
+    words += ["--trainer.max_epochs=2", "--logger=csv", "--quiet", "--seed=3", "--model.lr=0.001"]
+    words += ["--trainer.devices=1"]
+    assert main(["fit", "--model=knowformer", "--data=umls", "--run_dir=theirs", *words]) == 0
+    mine, theirs = (json.loads((folder / name / "results.json").read_text()) for name in ("mine", "theirs"))
+    for name in ("metrics", "config_hash", "data_fingerprint", "seed", "recipe", "steps", "checkpoint_epoch"):
+        assert mine[name] == theirs[name], name
+    assert model.metrics == mine["metrics"] and "test/mrr" in model.metrics
+    assert model.run_dir == folder / "mine"
+    answers = model.predict(head="virus", relation="causes", k=3)
+    assert answers.equals(graphzoo.load("mine").predict(head="virus", relation="causes", k=3))
+    assert (folder / "mine" / "config.yaml").read_text() == (folder / "theirs" / "config.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    "triples",
+    [TRIPLES, np.array(TRIPLES), pd.DataFrame(TRIPLES, columns=["head", "relation", "tail"])],
+    ids=["list", "array", "frame"],
+)
+def test_triples_in_memory_become_a_run_by_itself(folder, triples):
+    model = graphzoo.fit("knowformer", triples, **KNOWFORMER)
+    assert set(model.graph.entities) == {name for h, _, t in TRIPLES for name in (h, t)}
+    again = graphzoo.load(model.run_dir)
+    assert again.graph.fingerprint == model.graph.fingerprint
+    query = {"head": "a1", "relation": "near", "k": 3}
+    assert again.predict(**query).equals(model.predict(**query))
+    # the command finds the data too, from another folder
+    (folder / "elsewhere").mkdir()
+    os.chdir(folder / "elsewhere")
+    assert main(["test", "--ckpt_path", str(model.run_dir), "--quiet", "--run_dir", "tested"]) == 0
+    assert json.loads((folder / "elsewhere/tested/results.json").read_text())["metrics"] == model.metrics
+
+
+def test_given_splits_are_kept(folder):
+    parts = {"train": TRIPLES[:30], "valid": TRIPLES[30:33], "test": TRIPLES[33:]}
+    graph = graphzoo.fit("knowformer", parts, **KNOWFORMER).graph
+    assert [len(graph.split(name)) for name in ("train", "valid", "test")] == [30, 3, 3]
+    with pytest.raises(UsageError, match="'val'; its parts are train, valid and test"):
+        graphzoo.fit("knowformer", {"train": TRIPLES, "val": []}, **KNOWFORMER)
+
+
+def test_labels_of_a_pyg_graph_are_learnt(folder):
+    data = labelled_data()
+    model = graphzoo.fit("galit", data, **QUICK)
+    assert len(model.predict()) == 60 and "test/acc" in model.metrics
+    data.train_mask, data.val_mask, data.test_mask = (torch.arange(60) % 3 == part for part in range(3))
+    masked = graphzoo.fit("gcn", data, **QUICK)
+    assert masked.graph.split().train.tolist() == data.train_mask.nonzero().flatten().tolist()
+    # what has no use for labels predicts links of the same object
+    links = graphzoo.fit("pencil", data, **PENCIL)
+    assert "test/mrr" in links.metrics and links.graph.num_nodes == 60
+
+
+def test_an_edge_index_is_split_as_the_command_would(folder):
+    first = graphzoo.fit("pencil", ring(), **PENCIL)
+    second = graphzoo.fit("pencil", ring().numpy(), **PENCIL, **{"data.split_index": 1})
+    assert len(first.graph.train) == len(second.graph.train)
+    assert first.graph.fingerprint != second.graph.fingerprint
+    assert len(first.predict(0, k=3)) == 3
+    with pytest.raises(DataError, match=r"expected edge_index \[2, E\].*transpose it"):
+        graphzoo.fit("pencil", ring().t(), **PENCIL)
+
+
+def test_pairs_of_names_are_links(folder):
+    pairs = [(f"n{u}", f"n{v}") for u, v in ring().t().tolist()]
+    model = graphzoo.fit("pencil", pairs, **PENCIL)
+    assert set(model.predict("n3", k=2)["node"]) == {"n3"}
+    frame = pd.DataFrame(pairs, columns=["source", "target"])
+    assert graphzoo.fit("pencil", frame, **PENCIL).graph.fingerprint == model.graph.fingerprint
+
+
+def test_a_networkx_graph_with_labels_is_one_of_nodes(folder):
+    graph = networkx.karate_club_graph()
+    for node, attributes in graph.nodes(data=True):
+        attributes["label"] = attributes.pop("club") if node % 5 else None
+        attributes["x"] = [float(graph.degree[node]), 1.0]
+    graph = networkx.relabel_nodes(graph, lambda node: f"member {node}")
+    model = graphzoo.fit("galit", graph, **QUICK)
+    table = model.predict(["member 0", "member 33"])
+    assert set(table["label"]) <= {"Mr. Hi", "Officer"} and model.graph.x.shape == (34, 2)
+    assert int((model.graph.y < 0).sum()) == 7  # those whose label is not known
+    assert "MRR" not in model._repr_html_()
+    links = graphzoo.fit("pencil", graph, **PENCIL)
+    assert links.graph.node_names[0] == "member 0" and links.graph.x.shape == (34, 2)
+
+
+def test_a_networkx_graph_without_labels_is_one_of_links(folder):
+    graph = networkx.DiGraph(ring().t().tolist())
+    model = graphzoo.fit("pencil", graph, **PENCIL)
+    assert model.graph.is_directed and model.graph.x is None and model.graph.num_nodes == 40
+
+
+def test_a_networkx_graph_with_labels_needs_features(folder):
+    graph = networkx.path_graph(9)
+    networkx.set_node_attributes(graph, {node: node % 2 for node in graph}, "y")
+    with pytest.raises(UsageError, match="labels and no features"):
+        graphzoo.fit("galit", graph, **QUICK)
+    networkx.set_node_attributes(graph, {0: 1.0}, "x")
+    with pytest.raises(UsageError, match="node 1 has no 'x'"):
+        graphzoo.fit("galit", graph, **QUICK)
+    assert not any(folder.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "settings", "message"),
+    [
+        (("knowfromer", "umls"), {}, "unknown model 'knowfromer'\nDid you mean: knowformer"),
+        (("galit", "umls"), {}, "cannot be used on umls"),
+        (("knowformer", "umls"), {"max_epoch": 3}, "unknown option --max_epoch"),
+        (("knowformer", "umls"), {"model.encoder.hidden_chanels": 3}, "hidden_channels"),
+        (("knowformer", "umls"), {"max_epochs": "many"}, "--trainer.max_epochs"),
+        (("knowformer", "umls"), {"model.encoder.hidden_channels": -8}, "hidden_channels must be at least"),
+        (("knowformer", "umls"), {"dry_run": True}, "it trains no model"),
+        (("knowformer", "umls"), {"quiet": "yes"}, "quiet is True or False, got 'yes'"),
+        (("knowformer", "umls"), {"model.lr": object()}, "plain values"),
+        (("heuristic.cn", "cora-link"), {}, "there is nothing to train"),
+        (("knowformer", "citeseer-heuristics"), {}, "citeseer-heuristics"),
+        (("knowformer", TRIPLES), {"data.path": "a"}, "give one of the two"),
+        (("knowformer", object()), {}, "data is a object; graphzoo trains on triples"),
+        (("galit", HeteroData()), {}, "one kind of node"),
+        (("galit", labelled_data()), {"data.split": "nonsense"}, "unknown split 'nonsense'"),
+        ((None, "umls"), {}, "fit needs a model"),
+    ],
+)
+def test_a_mistake_is_an_exception_that_leaves_nothing(folder, arguments, settings, message):
+    before = process_state()
+    with pytest.raises(UsageError) as error:
+        graphzoo.fit(*arguments, **{"quiet": True, "logger": "csv", **settings})
+    assert message in str(error.value), str(error.value)
+    assert not any(folder.iterdir())
+    assert process_state() == before
+
+
+def test_repeated_calls_leave_the_process_as_it_was(folder):
+    graphzoo.fit("galit", labelled_data(), **QUICK)  # what is imported and made once
+    before = process_state()
+    first = graphzoo.fit("galit", labelled_data(), **QUICK, matmul_precision="high", seed=1)
+    assert process_state() == before
+    torch.rand(3)
+    second = graphzoo.fit("galit", labelled_data(), **QUICK, matmul_precision="high", seed=1)
+    assert second.metrics == first.metrics and first.run_dir != second.run_dir
+    pd.testing.assert_frame_equal(first.predict(), second.predict())
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(folder):
+    settings = {**KNOWFORMER, "max_epochs": 3, "run_dir": "mine"}
+    before = process_state()
+    with pytest.raises(KeyboardInterrupt, match="graphzoo fit --ckpt_path"):
+        graphzoo.fit("knowformer", "umls", callbacks=[SendSignal(1, 0, "SIGINT")], **settings)
+    assert process_state() == before
+    model = graphzoo.fit(ckpt_path="mine", quiet=True)
+    assert json.loads((folder / "mine/results.json").read_text())["epochs"] == 3
+    assert model.run_dir == folder / "mine" and "test/mrr" in model.metrics
+
+
+def test_a_failure_is_raised_as_it_is(folder):
+    class Stumbles(SendSignal):
+        def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+            raise LookupError("of the caller's own")
+
+    before = process_state()
+    with pytest.raises(LookupError, match=r"of the caller's own"):
+        graphzoo.fit("galit", labelled_data(), callbacks=[Stumbles(0, 0)], **QUICK)
+    assert process_state() == before
+
+
+def test_a_graph_too_large_to_copy_is_found_in_its_run(folder, monkeypatch):
+    monkeypatch.setattr("graphzoo.datamodules.nodes._KEPT_BYTES", 0)
+    model = graphzoo.fit("galit", labelled_data(), **QUICK)
+    assert not (model.run_dir / "graph" / "node_graph.npz").exists()
+    assert graphzoo.load(model.run_dir).graph.fingerprint == model.graph.fingerprint
+
+
+def test_a_notebook_gets_its_own_bar(folder, monkeypatch, capsys):
+    """Rich's would need ipywidgets there."""
+    from graphzoo.training import callbacks
+
+    seen = []
+    monkeypatch.setattr(callbacks, "in_notebook", lambda: True)
+
+    class Look(SendSignal):
+        def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+            seen.append(type(trainer.progress_bar_callback).__name__)
+
+    shown = {name: value for name, value in KNOWFORMER.items() if name != "quiet"}
+    graphzoo.fit("knowformer", TRIPLES, callbacks=[Look(0, 0)], **shown)
+    assert set(seen) == {"NotebookBar"}
+    output = capsys.readouterr()
+    assert "queries/s" in output.out + output.err and "epoch 2/2" in output.out
+
+
+def test_no_test_leaves_the_test_split_alone(folder):
+    model = graphzoo.fit("galit", labelled_data(), no_test=True, **QUICK)
+    assert model.metrics == {} and len(model.predict()) == 60
+    assert not (model.run_dir / "results.json").exists()
