@@ -24,6 +24,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from helpers.warm_python import python
 
 from graphzoo.catalog.presets import find_preset, list_presets
 from graphzoo.cli import main
@@ -99,8 +100,8 @@ def graphzoo_commands():
 
 
 def environment(folder):
-    """The commands of this interpreter first, no data but what is embedded, nothing to a server."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    """`python` and `graphzoo` that are up at once; no data but what is embedded, nothing to a server."""
+    path = os.pathsep.join([str(Path(python()).parent), str(Path(sys.executable).parent), os.environ["PATH"]])
     return {**os.environ, "PATH": path, "WANDB_MODE": "offline", "XDG_CACHE_HOME": str(folder / "cache")}
 
 
@@ -128,7 +129,7 @@ def run_session(blocks, folder):
     if blocks[0].language == "python":
         text = f"print({NEXT!r}, flush=True)\n".join(block.text for block in blocks)
         (folder / "example.py").write_text(text, encoding="utf-8")
-        command = [sys.executable, "example.py"]
+        command = [python(), "example.py"]
     else:
         assert blocks[0].language == "bash", f"{blocks[0]}: cannot run {blocks[0].language!r}"
         command = ["bash", "-euo", "pipefail", "-c", blocks[0].text]
@@ -245,7 +246,7 @@ print(json.dumps(failed))
 
 def run_check(commands_to_check, tmp_path):
     done = subprocess.run(
-        [sys.executable, "-c", CHECK],
+        [python(), "-c", CHECK],
         input=json.dumps(commands_to_check),
         cwd=tmp_path,
         env=environment(tmp_path),

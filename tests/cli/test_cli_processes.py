@@ -4,19 +4,19 @@ import csv
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from helpers import process_jobs
 from helpers.wandb_records import read_offline_run
+from helpers.warm_python import python
 
 from graphzoo.cli import commands as cli
 
 
 def start(command, **environment):
     return subprocess.run(
-        [sys.executable, "-m", "graphzoo.cli", *command.split()],
+        [python(), "-m", "graphzoo.cli", *command.split()],
         env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
         capture_output=True,
         text=True,

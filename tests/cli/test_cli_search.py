@@ -3,11 +3,11 @@
 import csv
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
+from helpers.warm_python import python
 
 from graphzoo.catalog.presets import list_presets
 from graphzoo.catalog.settings import word_of
@@ -206,7 +206,7 @@ def test_two_processes_share_a_folder(search, tiny_nodes, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[2]))
     Path("space.yaml").write_text("space: {model.lr: [0.01, 0.02, 0.03], model.encoder.alpha: [0.2, 0.4]}")
     command = [
-        sys.executable,
+        python(),
         "-m",
         "graphzoo.cli",
         "search",

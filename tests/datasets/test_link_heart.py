@@ -3,12 +3,12 @@
 import logging
 import os
 import subprocess
-import sys
 
 import numpy as np
 import pytest
 import torch
 from helpers.link_graphs import make_link_graph
+from helpers.warm_python import python
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -263,8 +263,7 @@ def test_processes_at_once_make_them_once(tmp_path):
     )
     tests = os.path.dirname(os.path.dirname(__file__))
     runs = [
-        subprocess.Popen([sys.executable, "-c", code, tests], stdout=subprocess.PIPE, text=True)
-        for _ in range(2)
+        subprocess.Popen([python(), "-c", code, tests], stdout=subprocess.PIPE, text=True) for _ in range(2)
     ]
     said = [run.communicate(timeout=300)[0] for run in runs]
     assert [run.returncode for run in runs] == [0, 0]

@@ -2,9 +2,9 @@
 
 import os
 import subprocess
-import sys
 
 import pytest
+from helpers.warm_python import python
 
 from graphzoo.datasets import GraphzooDataWarning, from_files
 from graphzoo.datasets.files import cache as store
@@ -93,9 +93,7 @@ def test_concurrent_processes_leave_one_whole_entry(folder, own_cache):
         "print(from_files(sys.argv[1])[0].fingerprint)"
     )
     runs = [
-        subprocess.Popen(
-            [sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE, env=os.environ.copy()
-        )
+        subprocess.Popen([python(), "-c", code, str(folder)], stdout=subprocess.PIPE, env=os.environ.copy())
         for _ in range(3)
     ]
     outputs = {run.communicate(timeout=120)[0] for run in runs}

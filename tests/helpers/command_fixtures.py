@@ -11,9 +11,15 @@ from types import SimpleNamespace
 
 import pytest
 
+from helpers import warm_python
 from helpers.own import QUIET_CPU, SMALL, SMALL_LINKS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def pytest_sessionfinish():
+    """The processes that the tests have shared end with them."""
+    warm_python.stop()
 
 
 @pytest.fixture
@@ -146,8 +152,9 @@ def process():
     def run(*arguments, options=()):
         code = "import sys; from graphzoo.cli import main; sys.exit(main())"
         environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+        python = sys.executable if options else warm_python.python()
         return subprocess.run(
-            [sys.executable, *options, "-c", code, *arguments],
+            [python, *options, "-c", code, *arguments],
             capture_output=True,
             text=True,
             env=environment,

@@ -11,6 +11,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
+from helpers.warm_python import python
 
 import graphzoo
 from graphzoo.cli.predict import predict_main
@@ -552,7 +553,7 @@ def test_where_printed_answers_go(umls_run, tmp_path):
     queries.write_text("steroid\tinteracts_with\t?\n" * 200)
     code = "import sys; from graphzoo.cli import main; sys.exit(main())"
     words = ["predict", "--ckpt_path", umls_run.path, "--queries", queries, "--top-k", "100"]
-    command = shlex.join([sys.executable, "-c", code, *map(str, words)])
+    command = shlex.join([python(), "-c", code, *map(str, words)])
     for line, status in (("set -o pipefail; {} | head -1", 0), ("{} > /dev/full", 1), ("{} >&-", 1)):
         line = line.format(command)
         result = subprocess.run(["bash", "-c", line], cwd=ROOT, capture_output=True, text=True, timeout=120)

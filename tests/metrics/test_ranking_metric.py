@@ -2,10 +2,10 @@
 
 import math
 import subprocess
-import sys
 
 import pytest
 import torch
+from helpers.warm_python import python
 
 from graphzoo.metrics import HitsAtK, RankingMetric, group_table, rank_targets, summarize_ranks, tie_share
 
@@ -116,9 +116,7 @@ def test_processes_without_queries_gather_too(tmp_path):
     torch.save(ranks, tmp_path / "ranks.pt")
     files = [str(tmp_path / "rendezvous"), str(tmp_path / "ranks.pt")]
     processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", _PROCESS, str(rank), *files], stdout=subprocess.PIPE, text=True
-        )
+        subprocess.Popen([python(), "-c", _PROCESS, str(rank), *files], stdout=subprocess.PIPE, text=True)
         for rank in range(3)
     ]
     expected = f"{bits(fed([ranks]))} {list(range(50))}\n"

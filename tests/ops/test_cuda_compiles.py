@@ -20,10 +20,21 @@ def lines(path):
         return {tuple(row[name] for name in KEY): row for row in csv.DictReader(file)}
 
 
+# Architecture, cases, kernels. All ten at the width that all presets have, on one architecture; on the others
+# one product in TF32 and the widest loads. `.ci/run` asks for every number format and architecture.
+SOME = [
+    (80, "state_mlp float32 D=32 x=True extra=True", 2),
+    (90, "bfloat16 D=32 ", 10),
+    (100, "relational_spmm float32 D=32 ", 2),
+]
+EVERY = [(80, "bfloat16 D=32 ", 10), (90, "=32 ", 10), (100, "bfloat16 D=32 ", 10)]
+CHOSEN = EVERY if os.environ.get("GRAPHZOO_TEST_KERNELS") == "every" else SOME
+
+
 @pytest.mark.skipif(not ON_LINUX, reason="Triton is not installed")
-@pytest.mark.parametrize(("arch", "wanted"), [(80, "bfloat16 D=32 "), (90, "=32 "), (100, "bfloat16 D=32 ")])
-def test_every_kernel_compiles_and_keeps_to_its_registers(arch, wanted, tmp_path):
-    """The width that all presets have; `python -m benchmarks.kernel_resources` compiles all there are.
+@pytest.mark.parametrize(("arch", "wanted", "kernels"), CHOSEN)
+def test_kernels_compile_and_keep_to_their_registers(arch, wanted, kernels, tmp_path):
+    """Of four ops, forward and backward; `python -m benchmarks.kernel_resources` compiles all there are.
 
     Triton and ptxas of other versions may take some registers more or fewer.
     """
@@ -34,7 +45,7 @@ def test_every_kernel_compiles_and_keeps_to_its_registers(arch, wanted, tmp_path
     done = subprocess.run([*command, "--out", out], capture_output=True, text=True, cwd=ROOT, env=environment)
     assert done.returncode == 0, done.stderr
     found, kept = lines(out), lines(KEPT)
-    assert len({(op, kernel) for op, kernel, *_ in found}) == 10, "kernels of four ops, forward and backward"
+    assert len({(op, kernel) for op, kernel, *_ in found}) == kernels
     for key, row in found.items():
         known = kept[key]
         assert int(row["registers"]) <= min(255, 1.3 * int(known["registers"]) + 8), key

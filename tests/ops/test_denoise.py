@@ -2,7 +2,6 @@ import importlib
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ import scipy.sparse
 import scipy.sparse.linalg
 import torch
 from helpers.memory import MemoryRecorder
+from helpers.warm_python import python
 
 from graphzoo.ops import cached_denoise, denoise_features
 
@@ -337,7 +337,7 @@ def test_of_two_processes_one_computes_and_both_have_the_result(tmp_path, memory
     x, edges = graph()
     torch.save((x, edges), tmp_path / "graph.pt")
     root = Path(__file__).resolve().parents[2]
-    command = [sys.executable, "-c", PROCESS, str(tmp_path)]
+    command = [python(), "-c", PROCESS, str(tmp_path)]
     running = [
         subprocess.Popen(
             [*command, name, str(memory_map_bytes)], cwd=root, env={**os.environ, "OMP_NUM_THREADS": "1"}

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import sys
 import warnings
 from collections import defaultdict
 from pathlib import Path
@@ -83,5 +84,5 @@ def test_a_process_that_fails_ends_the_wait_for_the_others(tmp_path):
         "import os, sys, time\nsys.exit('broken') if os.environ['RANK'] == '1' else time.sleep(600)"
     )
     with pytest.raises(AssertionError, match="broken"):
-        launch([script], tmp_path, WORLD)
+        launch([script], tmp_path, WORLD, sys.executable)  # whose arguments `pgrep` sees
     assert subprocess.run(["pgrep", "-f", str(script)], check=False, capture_output=True).stdout == b""

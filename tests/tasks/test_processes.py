@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from helpers import process_jobs
+from helpers.warm_python import python
 
 TESTS = Path(__file__).resolve().parents[1]
 PAGE = TESTS.parent / "docs" / "distributed.md"
@@ -22,7 +23,9 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def start(words: list[Path], folder: Path, world_size: int) -> list[subprocess.Popen[bytes]]:
+def start(
+    words: list[Path], folder: Path, world_size: int, interpreter: str = ""
+) -> list[subprocess.Popen[bytes]]:
     """The processes of a world: a script with its arguments in the environment that torchrun gives them."""
     common = {
         "PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)]),
@@ -34,7 +37,7 @@ def start(words: list[Path], folder: Path, world_size: int) -> list[subprocess.P
         "MASTER_PORT": str(free_port()),
         "TORCHELASTIC_RUN_ID": "tests",
     }
-    command = [sys.executable, *map(str, words)]
+    command = [interpreter or python(), *map(str, words)]
     return [
         subprocess.Popen(
             command,
@@ -61,9 +64,9 @@ def wait(started: list[subprocess.Popen[bytes]], folder: Path) -> None:
     assert not any(process.returncode for process in started), errors
 
 
-def launch(words: list[Path], folder: Path, world_size: int) -> None:
+def launch(words: list[Path], folder: Path, world_size: int, interpreter: str = "") -> None:
     """Run a script in a world of processes; an `AssertionError` with what they said if one fails."""
-    wait(start(words, folder, world_size), folder)
+    wait(start(words, folder, world_size, interpreter), folder)
 
 
 def lines_of_table(alone: dict[str, dict[str, dict[str, str]]]) -> list[str]:
@@ -96,7 +99,7 @@ def test_processes_end_in_peace(tmp_path):
     process_jobs.write_data(tmp_path)
     script = tmp_path / "ends_busy.py"
     script.write_text(ENDS_BUSY)
-    launch([script, tmp_path], tmp_path, 2)
+    launch([script, tmp_path], tmp_path, 2, sys.executable)  # it is about the interpreter's end
 
 
 @pytest.mark.slow
