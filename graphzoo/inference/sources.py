@@ -21,6 +21,7 @@ from graphzoo.datasets import (
 from graphzoo.datasets.files.cache import find_split
 from graphzoo.datasets.link.edge_list import number_nodes, read_edge_list
 from graphzoo.datasets.link.pairs import distinct_links
+from graphzoo.datasets.node.build import proper_names
 from graphzoo.datasets.node.own_csv import read_features
 from graphzoo.errors import UsageError
 from graphzoo.system.json_file import read_json
@@ -118,17 +119,8 @@ def _from_one_list(path: Path, *, directed: bool) -> LinkGraph:
     if not links.shape[0]:
         raise UsageError(f"{edges}: holds no link between two nodes")
     none = LinkSplit(links[:0], links[:0])
-    are_numbers = list(node_names) == [str(number) for number in range(num_nodes)]
-    return LinkGraph(
-        path.resolve().name,
-        num_nodes,
-        links,
-        none,
-        none,
-        x=x,
-        is_directed=directed,
-        node_names=() if are_numbers else node_names,
-    )
+    facts: dict[str, Any] = {"x": x, "is_directed": directed, "node_names": proper_names(node_names)}
+    return LinkGraph(path.resolve().name, num_nodes, links, none, none, **facts)
 
 
 def _stored(

@@ -44,19 +44,28 @@ class StoredGraph:
         if not self.fingerprint:
             object.__setattr__(self, "fingerprint", fingerprint_of(self._parts()))
 
+    def save(self, path: str | Path) -> None:
+        """Write everything into one .npz file without pickle, replacing it at once."""
+        self.write(Path(path))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read what `save` wrote.
+
+        Raises:
+            DataError: if the file is missing, damaged, of another format, or does not match its fingerprint.
+        """
+        return cls.read(Path(path))[0]
+
     def write(self, path: Path, notices: Sequence[str] = ()) -> None:
-        """Write the graph and what was counted while it was parsed, replacing the file at once."""
+        """`save`, with what was counted while the graph was parsed."""
         meta, arrays = self._content()
         facts = {"format": _FORMAT, "fingerprint": self.fingerprint, "notices": list(notices)}
         write_arrays(path, facts | meta, arrays)
 
     @classmethod
     def read(cls, path: Path) -> tuple[Self, list[str]]:
-        """What `write` wrote.
-
-        Raises:
-            DataError: if the file is missing, damaged, of another format, or does not match its fingerprint.
-        """
+        """What `write` wrote; see `load`."""
         with reading_arrays(path, _FORMAT, what=cls._what, written_by=f"{cls.__name__}.save") as content:
             graph = cls._from_content(*content)
             check_fingerprint(path, graph.fingerprint, content[0]["fingerprint"])

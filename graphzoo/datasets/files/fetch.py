@@ -44,20 +44,12 @@ _LOCK_TIMEOUT = 3600.0
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file of a data set and how to get it.
-
-    Args:
-        path: Below the folder of the data set, with `/`.
-        urls: Addresses, tried in order.
-        verify: Called with the fetched file before it takes its name; raises `Refused` or `Broken`.
-        num_bytes: Size, 0 if unknown.
-        alternatives: Suffixes that may stand in place of the path's own in a file put by hand.
-    """
+    """A file of a data set and how to get it; see `DataFile`."""
 
     path: str
     urls: tuple[str, ...]
-    verify: Callable[[Path], None]
-    num_bytes: int = 0
+    verify: Callable[[Path], None]  # called before the file takes its name; raises `Refused` or `Broken`
+    num_bytes: int = 0  # 0 if unknown
     alternatives: tuple[str, ...] = ()
 
 
@@ -73,15 +65,8 @@ def provide_files(
     """Find the files of a data set, or fetch those that are missing.
 
     Looks below the data root, then below the user's cache folder, which also takes the files when the root is
-    read-only. With GRAPHZOO_MIRROR=URL the address `URL/<folder>/<path>` is tried before all others.
-
-    Args:
-        name: Name of the data set on the command line.
-        folder: Its folder below the data root.
-        wanted: The files.
-        root: Data root, see `data_root`.
-        download: Whether to fetch; None means yes unless GRAPHZOO_OFFLINE is set.
-        note: Where to get files that have no public address.
+    read-only. With GRAPHZOO_MIRROR=URL the address `URL/<folder>/<path>` is tried before all others. `note`
+    says where to get files that have no public address.
 
     Returns:
         Where each file lies, by its `path`.
@@ -165,13 +150,8 @@ def _listed(files: Sequence[RemoteFile]) -> str:
 
 def _total(files: Sequence[RemoteFile]) -> str:
     num_bytes = sum(file.num_bytes for file in files)
-    if not num_bytes:
-        return ""
-    return (
-        f", about {num_bytes / 1e6:.1f} MB"
-        if num_bytes >= 1e6
-        else f", about {math.ceil(num_bytes / 1e3)} kB"
-    )
+    size = f"{num_bytes / 1e6:.1f} MB" if num_bytes >= 1e6 else f"{math.ceil(num_bytes / 1e3)} kB"
+    return f", about {size}" if num_bytes else ""
 
 
 def is_writable(folder: Path) -> bool:

@@ -25,19 +25,12 @@ __all__ = [
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file of a data set.
+    """A file of a data set."""
 
-    Args:
-        path: Below the folder of the data set.
-        urls: Addresses, tried in order; none for a member of the data set's archive.
-        alternatives: Suffixes that may stand in place of the path's own in a file put by hand.
-        optional: Whether the data set can be read without it; it is never fetched for its own sake.
-    """
-
-    path: str
-    urls: tuple[str, ...] = ()
-    alternatives: tuple[str, ...] = ()
-    optional: bool = False
+    path: str  # below the folder of the data set, with `/`
+    urls: tuple[str, ...] = ()  # tried in order; none for a member of the data set's archive
+    alternatives: tuple[str, ...] = ()  # suffixes that a file put by hand may have instead of the path's own
+    optional: bool = False  # the data set can be read without it; it is never fetched for its own sake
 
 
 def with_bases(bases: Sequence[str], names: Sequence[str], folder: str = "") -> tuple[DataFile, ...]:
@@ -56,37 +49,24 @@ class Archive:
 
 @dataclass(frozen=True)
 class Row:
-    """What every row of a table has.
+    """What every row of a table has."""
 
-    Args:
-        name: Name on the command line.
-        folder: Folder below the data root.
-        licence: As stated by the repositories named in the addresses.
-        citation: Where the data set or its split was published.
-        note: What a user should know, such as where to get files that have no public address.
-    """
-
-    name: str
-    folder: str
-    licence: str
-    citation: str
-    note: str = field(default="", kw_only=True)
+    name: str  # on the command line
+    folder: str  # below the data root
+    licence: str  # as stated by the repositories named in the addresses
+    citation: str  # where the data set or its split was published
+    note: str = field(default="", kw_only=True)  # for a user, such as where to get files without an address
 
 
 @dataclass(frozen=True)
 class FileSource(Row):
-    """A row whose files are fetched as they are.
-
-    Args:
-        files: What is read; empty for data that a dependency brings along.
-        archive: What the files are fetched in, None if each has its own address.
-    """
+    """A row whose files are fetched as they are."""
 
     # package and name of the JSON file with sha256 and size of each file, by path below the data root
     _facts: ClassVar[tuple[str, str]]
 
-    files: tuple[DataFile, ...]
-    archive: Archive | None = field(default=None, kw_only=True)
+    files: tuple[DataFile, ...]  # empty for data that a dependency brings along
+    archive: Archive | None = field(default=None, kw_only=True)  # None if each file has its own address
 
     def facts(self, file: DataFile) -> tuple[str | None, int]:
         """sha256 (None if unknown) and size in bytes (0 if unknown) of a file."""
@@ -130,7 +110,5 @@ def refuse_counts(folder: str, name: str, counts: Mapping[str, tuple[int, int]],
 @cache
 def read_facts(package: str, file: str) -> dict[str, dict[str, Any]]:
     """Check sums and sizes of files, from a JSON file beside a table."""
-    facts: dict[str, dict[str, Any]] = json.loads(
-        resources.files(package).joinpath(file).read_text(encoding="utf-8")
-    )
-    return facts
+    text = resources.files(package).joinpath(file).read_text(encoding="utf-8")
+    return dict(json.loads(text))

@@ -25,15 +25,10 @@ _MARK = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True)
 class Column:
-    """A column of names, each distinct one stored once.
+    """A column of names, each distinct one stored once."""
 
-    Args:
-        codes: Positions in `names`, [n], integer.
-        names: Distinct names.
-    """
-
-    codes: np.ndarray[Any, Any]
-    names: list[str]
+    codes: np.ndarray[Any, Any]  # positions in `names`, [n], integer
+    names: list[str]  # distinct
 
     @classmethod
     def encode(cls, values: Sequence[str]) -> Column:
@@ -155,15 +150,10 @@ def parse_columns(
     delimiter: str = ",",
     is_checked: bool = False,
 ) -> dict[str, Any]:
-    """Arrow's columns of strings by name; no value is special, so `NA` stays.
+    """Arrow's columns of strings, by name (`keys`); no value is special, so `NA` stays.
 
-    Args:
-        data: UTF-8 text with LF ends.
-        source: Where it comes from, for messages.
-        keys: Names of the columns.
-        skipped: Lines before the first row.
-        delimiter: One character; quotes mean something only where it is a comma.
-        is_checked: Whether every line is known to have as many fields as there are names.
+    The text is UTF-8 with LF ends and `skipped` lines before the first row; `source` is for messages. Quotes
+    mean something only between commas. `is_checked`: every line is known to have a field for each key.
     """
     # imported here: only reading needs it
     import pyarrow

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -103,19 +102,6 @@ class KnowledgeGraph(StoredGraph):
         """One number per triple, [n]."""
         head, relation, tail = triples.unbind(1)
         return (head * self.num_relations + relation) * self.num_entities + tail
-
-    def save(self, path: str | Path) -> None:
-        """Write everything into one .npz file without pickle, replacing it at once."""
-        self.write(Path(path))
-
-    @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Read what `save` wrote.
-
-        Raises:
-            DataError: if the file is missing, damaged, of another format, or does not match its fingerprint.
-        """
-        return cls.read(Path(path))[0]
 
     def _parts(self) -> list[np.ndarray[Any, Any]]:
         names = [to_bytes("\n".join(names)) for names in (self.entities, self.relations)]

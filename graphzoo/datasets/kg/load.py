@@ -45,45 +45,42 @@ def load_knowledge_graph(
         DataError: missing or damaged files, or files that are not this data set.
     """
     source = find_source(name)
-    graph = _load_folder(source, source.folder, source.name, root, download, None)
+    graph = _load_folder(source, source.folder, root, download)
     if source.inductive is None:
         return graph, None
-    return graph, _load_folder(
-        source, source.inductive, f"{source.name}-ind", root, download, graph.relations
-    )
+    return graph, _load_folder(source, source.inductive, root, download, graph.relations)
 
 
 def _load_folder(
     source: KGSource,
     folder: str,
-    name: str,
     root: str | os.PathLike[str] | None,
     download: bool | None,
-    relations: tuple[str, ...] | None,
+    relations: tuple[str, ...] | None = None,
 ) -> KnowledgeGraph:
+    """The graph of a row, or with the relations of that one the graph to predict on."""
     own = data_root(root) / "kg" / folder
     if source.embedded and not any(find_split(own, split, (".txt", ".txt.gz")) for split in SPLITS):
         embedded = resources.files("graphzoo") / "data" / source.name
         content = {split: (embedded / f"{split}.txt").read_bytes() for split in SPLITS}
         files = {split: own / f"{split}.txt" for split in SPLITS}
-        return _parse_known(source, folder, name, files, content, relations)
+        return _parse_known(source, folder, files, content, relations)
     files = provide(source, folder, root=root, download=download)
     labels = label_files(files["train"].parent)
     expected = [source.file(split, folder) for split in SPLITS]
 
     def parse() -> tuple[KnowledgeGraph, list[str]]:
         content = {split: read_bytes(path) for split, path in files.items()}
-        graph = _parse_known(source, folder, name, files, content, relations)
+        graph = _parse_known(source, folder, files, content, relations)
         return with_labels(graph, labels), []
 
-    purpose = f"{name}\n{expected}\n{relations}"
+    purpose = f"{_name(source, relations)}\n{expected}\n{relations}"
     return remember([*files.values(), *labels.values()], purpose, KnowledgeGraph, parse, stacklevel=3)
 
 
 def _parse_known(
     source: KGSource,
     folder: str,
-    name: str,
     files: Mapping[str, Path],
     content: Mapping[str, bytes],
     relations: tuple[str, ...] | None,
@@ -103,6 +100,7 @@ def _parse_known(
             raise DataError(f"{message}; delete it to fetch it again, or {other}")
         warn(f"{message}; the reference is itself a reconstruction: {source.note}")
     columns = {split: parse_triples(data, str(files[split])) for split, data in content.items()}
+    name = _name(source, relations)
     graph, notices = build(columns, name, relations=relations)
     for notice in notices:
         _log.info("%s: %s", name, notice)
@@ -116,3 +114,7 @@ def _parse_known(
             f"{source.name} has {expected}; {other}"
         )
     return graph
+
+
+def _name(source: KGSource, relations: tuple[str, ...] | None) -> str:
+    return source.name if relations is None else f"{source.name}-ind"

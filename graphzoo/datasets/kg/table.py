@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from typing import Any
 
 from graphzoo.datasets.files.sources import Row, find_row, read_facts
 
@@ -28,48 +29,36 @@ _MSTAR = f"{_RAW}/nju-websoft/MStar/1a05189fe1329d79e8f02323f212776ed879dbc0/dat
 
 @dataclass(frozen=True)
 class FileFacts:
-    """What is known of one split file.
+    """What is known of one split file."""
 
-    Args:
-        num_triples: Distinct triples.
-        sha256: Content hash, None if the file was never seen.
-        num_bytes: Size of the uncompressed file, 0 if unknown.
-        md5: Of the file as published, where nothing better is known.
-    """
-
-    num_triples: int
-    sha256: str | None
-    num_bytes: int
-    md5: str | None = None
+    num_triples: int  # distinct
+    sha256: str | None  # of the content; None if the file was never seen
+    num_bytes: int  # uncompressed, 0 if unknown
+    md5: str | None = None  # of the file as published, where nothing better is known
 
 
 @dataclass(frozen=True)
 class KGSource(Row):
-    """One row of the table; its folder lies below `<data root>/kg/`.
+    """One row of the table; its folder lies below `<data root>/kg/`."""
 
-    Args:
-        urls: Addresses of a split file, tried in order; `{split}` stands for train, valid or test.
-        inductive: Folder of the graph that is predicted on, None for a transductive data set.
-        inductive_urls: Addresses of its files.
-        embedded: Whether the triples are part of the package.
-        provisional: Splits whose hash is of a reconstructed file: a difference is a warning, not an error.
-    """
-
-    urls: tuple[str, ...]
-    inductive: str | None = None
+    urls: tuple[str, ...]  # of a split file, tried in order; `{split}` stands for train, valid or test
+    inductive: str | None = None  # folder of the graph that is predicted on, None if it is the same graph
     inductive_urls: tuple[str, ...] = ()
-    embedded: bool = False
-    provisional: tuple[str, ...] = ()
+    embedded: bool = False  # the triples are part of the package
+    provisional: tuple[str, ...] = ()  # splits whose hash is of a reconstructed file: differences only warn
 
     def counts(self, folder: str | None = None) -> tuple[int, int]:
         """Expected numbers of entities and (own) relations of a folder."""
-        facts = read_facts("graphzoo.datasets.kg", "kg_files.json")[folder or self.folder]
+        facts = self._facts(folder)
         return int(facts["entities"]), int(facts["relations"])
 
     def file(self, split: str, folder: str | None = None) -> FileFacts:
         """Facts of one split file of a folder."""
-        values = read_facts("graphzoo.datasets.kg", "kg_files.json")[folder or self.folder][split]
+        values = self._facts(folder)[split]
         return FileFacts(values["triples"], values["sha256"], values["bytes"], values.get("md5"))
+
+    def _facts(self, folder: str | None) -> dict[str, Any]:
+        return read_facts("graphzoo.datasets.kg", "kg_files.json")[folder or self.folder]
 
 
 def content_hash(data: bytes) -> str:

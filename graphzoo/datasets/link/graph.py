@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -144,19 +143,6 @@ class LinkGraph(StoredGraph):
         self.positive(split)
         late = split == "test" and self.valid_edges_at_test
         return [self.train, self.valid.positive] if late else [self.train]
-
-    def save(self, path: str | Path) -> None:
-        """Write everything into one .npz file without pickle, replacing it at once."""
-        self.write(Path(path))
-
-    @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Read what `save` wrote.
-
-        Raises:
-            DataError: if the file is missing, damaged, of another format, or does not match its fingerprint.
-        """
-        return cls.read(Path(path))[0]
 
     def _pairs(self) -> dict[str, Tensor]:
         judged = {

@@ -48,13 +48,9 @@ def hard_negatives(
 ) -> tuple[LinkSplit, LinkSplit]:
     """Hard negatives of their own for the validation and test links of a graph.
 
-    They are made once and kept in the user's cache, keyed by the graph's fingerprint and all that follows.
-
-    Args:
-        graph: An undirected graph.
-        num_negatives: How many each link gets, an even number.
-        ppr_tolerance: Residual per edge end that pushes of personalised PageRank leave behind.
-        seed: Of the order of equal ranks.
+    They are made once and kept in the user's cache, keyed by the graph's fingerprint and all that follows:
+    their number, which is even; the residual per edge end that pushes of personalised PageRank leave behind;
+    and the seed of the order of equal ranks.
 
     Returns:
         Validation and test, with negatives [P, num_negatives, 2].
@@ -75,10 +71,9 @@ def hard_negatives(
 
 
 def _write(made: tuple[LinkSplit, LinkSplit], path: Path) -> None:
-    valid, test = (split.negative.numpy().astype(np.int32) for split in made)
-    arrays = {"valid": valid, "test": test}
-    meta = {"format": _VERSION, "fingerprint": fingerprint_of(arrays.values())}
-    write_arrays(path, meta, arrays)
+    negatives = (split.negative.numpy().astype(np.int32) for split in made)
+    arrays = dict(zip(("valid", "test"), negatives, strict=True))
+    write_arrays(path, {"format": _VERSION, "fingerprint": fingerprint_of(arrays.values())}, arrays)
 
 
 def _read(graph: LinkGraph, path: Path) -> tuple[LinkSplit, LinkSplit]:
@@ -180,17 +175,9 @@ def _choose(
 
             def work(row: int, block: _Array = block, similar: _Array = similar, first: int = first) -> None:
                 queries = order[start[first + row] : start[first + row + 1]]
-                chosen[queries] = choose_for_node(
-                    block[row],
-                    partners[queries],
-                    *messages,
-                    *neighbours,
-                    similar[row],
-                    k,
-                    _TELEPORT,
-                    ppr_tolerance,
-                    seed,
-                )
+                node, facing = block[row], partners[queries]
+                settings = similar[row], k, _TELEPORT, ppr_tolerance, seed
+                chosen[queries] = choose_for_node(node, facing, *messages, *neighbours, *settings)
 
             run_pieces(work, block.size)
             advance(block.size)

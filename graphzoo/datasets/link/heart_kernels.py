@@ -119,20 +119,11 @@ def choose_for_node(
     tolerance: float,
     seed: int,
 ) -> Any:
-    """The k nodes that look most like neighbours of `node`, for each link of it, best first, [Q, k].
+    """The k nodes that look most like neighbours of `node`, for each link to `partners`, best first, [Q, k].
 
-    Args:
-        node: One end of the links.
-        partners: Their other ends, [Q].
-        start: Neighbours in the message graph, as in `resource_allocation`.
-        end: See `start`.
-        known_start: The same of the links that must not be chosen.
-        known_end: See `known_start`.
-        similar: Similarity of every node's features to those of `node`, [N], or empty.
-        k: At most the number of candidates.
-        teleport: See `personalized_pagerank`.
-        tolerance: See `personalized_pagerank`.
-        seed: Of the order of equal ranks.
+    Neighbours in the message graph, and the known ones that must not be chosen, are given as in
+    `resource_allocation`. `similar` is the similarity of every node's features to those of `node`, [N], or
+    empty; `seed` decides between equal ranks. k is at most the number of candidates.
     """
     num_nodes = start.size - 1
     is_candidate = np.ones(num_nodes, dtype=np.bool_)

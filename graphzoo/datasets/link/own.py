@@ -20,6 +20,7 @@ from graphzoo.datasets.link.graph import SPLITS, LinkGraph, LinkSplit
 from graphzoo.datasets.link.pairs import distinct_links, in_keys, pair_keys
 from graphzoo.datasets.link.splits import draw_link_split, draw_non_links
 from graphzoo.datasets.node.arrays import link_parts
+from graphzoo.datasets.node.build import proper_names
 from graphzoo.datasets.node.own_csv import read_features
 from graphzoo.errors import DataError
 from graphzoo.system.units import counted
@@ -201,7 +202,7 @@ def _parse(
             test,
             x=x,
             is_directed=directed,
-            node_names=() if list(node_names) == [str(number) for number in range(num_nodes)] else node_names,
+            node_names=proper_names(node_names),
             protocol="random" if _EDGES in links else "given",
         )
     except DataError as error:  # the split and the graph do not know where the links came from
@@ -248,8 +249,8 @@ def _separate(
     """Take what is judged out of what is learnt from, and what is tested out of what chooses the model."""
     notices = []
     for judged, other in (("test", "valid"), ("test", "train"), ("valid", "train")):
-        keys = {part: pair_keys(links[part], num_nodes, is_directed=directed) for part in (judged, other)}
-        shared = in_keys(keys[other], keys[judged].sort().values)
+        taken, keys = (pair_keys(links[p], num_nodes, is_directed=directed) for p in (judged, other))
+        shared = in_keys(keys, taken.sort().values)
         if count := int(shared.sum()):
             notices.append(
                 f"{lists[other].path}: {counted(count, 'link')} also in {judged} dropped: evaluated links "

@@ -28,18 +28,10 @@ DRAWN = ("ours", "vgae")
 
 @dataclass(frozen=True)
 class LinkCounts:
-    """What the parsed graph must have; 0 stands for a number that is not known.
-
-    Args:
-        nodes: N.
-        train: Training links as the files list them.
-        valid: Validation links.
-        test: Test links.
-        features: F, 0 without features.
-    """
+    """What the parsed graph must have; 0 stands for a number that is not known."""
 
     nodes: int
-    train: int
+    train: int  # links as the files list them
     valid: int
     test: int
     features: int = 0
@@ -47,33 +39,20 @@ class LinkCounts:
 
 @dataclass(frozen=True)
 class LinkSource(FileSource):
-    """One row of the table; its folder and files are those of the split.
-
-    Args:
-        counts: What the graph must have.
-        protocols: How links may be split and negatives chosen; the first is the usual one.
-        node_graph: Row of `graphzoo.datasets.node.table` that brings features and all edges; empty: none.
-        heart_folder: Folder of HeaRT's negatives below the data root.
-        heart_files: Published negatives of HeaRT, one file for validation and one for test.
-        metric: What the data are judged by under the usual protocol.
-        is_directed: Whether a link has a direction.
-        valid_edges_at_test: Whether messages pass along validation links while testing.
-        may_recur: Whether judged links may have been links before.
-        ppr_tolerance: What the pushes of personalised PageRank leave behind when negatives are made.
-    """
+    """One row of the table; its folder and files are those of the split. The last fields: see `LinkGraph`."""
 
     _facts = ("graphzoo.datasets.link", "link_files.json")
 
     counts: LinkCounts
-    protocols: tuple[str, ...]
-    node_graph: str = ""
-    heart_folder: str = ""
-    heart_files: tuple[DataFile, ...] = ()
-    metric: str = "mrr"
+    protocols: tuple[str, ...]  # the first is the usual one
+    node_graph: str = ""  # row of the table of node graphs that brings features and all edges; empty: none
+    heart_folder: str = ""  # of HeaRT's negatives, below the data root
+    heart_files: tuple[DataFile, ...] = ()  # published negatives of HeaRT, for validation and for test
+    ppr_tolerance: float = 1e-7  # what pushes of personalised PageRank leave behind when negatives are made
+    metric: str = "mrr"  # under the usual protocol
     is_directed: bool = False
     valid_edges_at_test: bool = False
     may_recur: bool = False
-    ppr_tolerance: float = 1e-7
 
     def is_drawn(self, protocol: str) -> bool:
         """Whether a protocol of this row draws its split, so that there are as many as are asked for."""

@@ -16,7 +16,15 @@ from graphzoo.datasets.node.graph import NodeGraph
 from graphzoo.datasets.node.splits import NodeSplit
 from graphzoo.errors import DataError
 
-__all__ = ["Parsed", "from_masks", "number_names", "read_mask_file", "sparse_features", "tidy_edges"]
+__all__ = [
+    "Parsed",
+    "from_masks",
+    "number_names",
+    "proper_names",
+    "read_mask_file",
+    "sparse_features",
+    "tidy_edges",
+]
 
 _Keys = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -121,5 +129,10 @@ def sparse_features(rows: Sequence[Sequence[int]], num_columns: int) -> Tensor:
 
 
 def number_names(count: int) -> tuple[str, ...]:
-    """Names of classes that the source only numbers: "0", "1", ..."""
-    return tuple(str(number) for number in range(count))
+    """Names of what the source only numbers: "0", "1", ..."""
+    return tuple(map(str, range(count)))
+
+
+def proper_names(names: Sequence[str]) -> tuple[str, ...]:
+    """The names of nodes, or none where they are the nodes' numbers."""
+    return () if tuple(names) == number_names(len(names)) else tuple(names)

@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import chain, product
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -139,19 +138,6 @@ class NodeGraph(StoredGraph):
         """How many splits of a name (as for `split`) there are; None where any number is drawn."""
         fixed = self.splits.get(name or self.default_split)
         return None if fixed is None else len(fixed)
-
-    def save(self, path: str | Path) -> None:
-        """Write everything into one .npz file without pickle, replacing it at once."""
-        self.write(Path(path))
-
-    @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Read what `save` wrote.
-
-        Raises:
-            DataError: if the file is missing, damaged, of another format, or does not match its fingerprint.
-        """
-        return cls.read(Path(path))[0]
 
     def _check(self) -> None:
         num_nodes = self.x.size(0)

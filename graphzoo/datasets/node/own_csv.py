@@ -14,7 +14,7 @@ from torch import Tensor
 from graphzoo.datasets.files.tables import clean, csv_fields, parse_columns, read_bytes
 from graphzoo.datasets.files.text import lookalikes
 from graphzoo.datasets.node.arrays import number_classes
-from graphzoo.datasets.node.build import Parsed
+from graphzoo.datasets.node.build import Parsed, proper_names
 from graphzoo.datasets.node.splits import NodeSplit, is_labelled
 from graphzoo.errors import DataError, suggestion
 
@@ -58,7 +58,7 @@ def read_tables(nodes: Path, edges: Path, class_names: tuple[str, ...] | None) -
         class_names=classes,
         splits=splits,
         feature_names=tuple(features),
-        node_names=() if names == [str(number) for number in range(len(names))] else tuple(names),
+        node_names=proper_names(names),
     )
 
 

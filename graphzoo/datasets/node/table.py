@@ -43,42 +43,26 @@ _HALF = "random-50-25-25"
 
 @dataclass(frozen=True)
 class Counts:
-    """What the parsed graph must have; 0 stands for a number that is not known or not fixed.
-
-    Args:
-        nodes: N.
-        edges: E, both directions counted, without repetitions and self-loops.
-        features: F.
-        classes: Classes or yes-no labels.
-        listed: Edges as the files list them.
-    """
+    """What the parsed graph must have; 0 stands for a number that is not known or not fixed."""
 
     nodes: int
-    edges: int
+    edges: int  # both directions counted, without repetitions and self-loops
     features: int
-    classes: int
-    listed: int = 0
+    classes: int  # or yes-no labels
+    listed: int = 0  # edges as the files list them
 
 
 @dataclass(frozen=True)
 class NodeSource(FileSource):
-    """One row of the table.
-
-    Args:
-        reader: Module of `graphzoo.datasets.node` and function in it that read the files, "module.function".
-        counts: What the graph must have.
-        metric: What it is judged by.
-        default_split: The split taken when none is named; empty: the first fixed one.
-        num_neighbors: Neighbours of a node, itself included, for data sets without a graph; 0 for others.
-    """
+    """One row of the table."""
 
     _facts = ("graphzoo.datasets.node", "node_files.json")
 
-    reader: str
+    reader: str  # of the files: "module.function" in `graphzoo.datasets.node`
     counts: Counts
     metric: str = "accuracy"
-    default_split: str = ""
-    num_neighbors: int = 0
+    default_split: str = ""  # the split taken when none is named; empty: the first fixed one
+    num_neighbors: int = 0  # of a node, itself included, for data sets without a graph; 0 for others
 
 
 def list_node_graphs() -> list[str]:
