@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +22,7 @@ from graphzoo.runs.series import claim
 from graphzoo.runs.tables import spread
 from graphzoo.system.files import write_text_atomically
 from graphzoo.system.json_file import read_json
+from graphzoo.system.regular_files import read_regular
 from graphzoo.system.shown import cell, console, say, tell
 from graphzoo.training.plan import make_plan
 from graphzoo.training.start import one_device, run_here, settings_of
@@ -69,7 +72,7 @@ def compare_main(argv: list[str]) -> int:
 
 
 def compare(
-    data: str,
+    data: Any,
     *,
     path: str | Path | None = None,
     minutes: float = 10.0,
@@ -80,7 +83,8 @@ def compare(
     """Compare models on one graph, as `graphzoo compare` does.
 
     Args:
-        data: A data set, or "nodes", "links" or "kg" with a `path`.
+        data: A data set, or "nodes", "links" or "kg" with a `path`; or a graph in memory, as `graphzoo.fit`
+            takes it.
         path: Own files.
         minutes: Of all trials together.
         models: Only these.
@@ -99,16 +103,38 @@ def compare(
     """
     import pandas as pd
 
-    words = ["--data", data, "--minutes", str(minutes)]
-    words += [] if path is None else [f"--data.path={path}"]
+    words = ["--minutes", str(minutes)]
+    if isinstance(data, str):
+        words += ["--data", data] + ([] if path is None else [f"--data.path={path}"])
+        words += [] if out is None else ["--out", str(out)]
+    elif path is not None:
+        raise UsageError("path names a file, and data brings a graph: give one of the two")
+    else:
+        words += _kept(data, None if out is None else Path(out))
     words += [] if models is None else ["--models", ";".join(models) + ";"]
-    words += [] if out is None else ["--out", str(out)]
     status, found = _run([*words, *options])
     if status:
         raise RuntimeError("no model could be judged, or the comparison was stopped: see what was printed")
     table = pd.DataFrame(found.pop("models"))
     table.attrs.update(found)
     return table
+
+
+def _kept(data: Any, out: Path | None) -> list[str]:
+    """Words for a graph in memory, which is written into the comparison's folder under its content's name."""
+    from graphzoo.training.in_memory import given_data
+
+    given = given_data(data, "")
+    with tempfile.TemporaryDirectory() as scratch:
+        made = Path(scratch) / "data.npz"
+        given.write(made)
+        name = f"data-{hashlib.sha256(read_regular(made)).hexdigest()[:8]}"
+        folder = out or RUNS / "compare" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        if not (path := folder / f"{name}.npz").exists():
+            given.write(path)
+    words = ["--data", given.kind, f"--data.path={path}", "--out", str(folder)]
+    return words + (["--data.directed=true"] if given.is_directed else [])
 
 
 def _run(argv: list[str]) -> tuple[int, dict[str, Any]]:
@@ -157,7 +183,7 @@ def _open(wanted: argparse.Namespace, task: str, rest: list[str]) -> tuple[Compa
     name = Path(path if isinstance(path, str) else path[0]).stem if path else plan.data
     folder = wanted.out or RUNS / "compare" / name
     folder.mkdir(parents=True, exist_ok=True)
-    others = {each.name for each in folder.iterdir()} - {"command.json"}
+    others = {each.name for each in folder.iterdir() if not each.match("data-*.npz")} - {"command.json"}
     if others and not (folder / "command.json").is_file():
         raise UsageError(f"{folder} holds other files\nGive an empty or new folder with --out DIR")
     record = {"options": lasting_words(data), "models": models}

@@ -132,6 +132,18 @@ def test_from_python_it_is_a_table(nodes, workplace):
         graphzoo.compare("nodes", path="ring.npz", models=["mlq"])
 
 
+def test_a_graph_in_memory_is_kept_beside_its_trials(workplace):
+    triples = [(f"e{i}", f"r{i % 2}", f"e{(3 * i + 1) % 12}") for i in range(60)]
+    settings = {"minutes": 0.1, "models": ["knowformer"], "options": [*SHORT, "--no-test"]}
+    first = graphzoo.compare(triples, **settings)
+    (folder,) = Path("runs/compare").iterdir()
+    assert (folder / f"{folder.name}.npz").is_file() and first.attrs["winner"].startswith(str(folder))
+    again = graphzoo.compare(triples, **settings)
+    assert again["score"].tolist() == first["score"].tolist()
+    with pytest.raises(UsageError, match="give one of the two"):
+        graphzoo.compare(triples, path="train.tsv")
+
+
 def test_wrong_command_lines_are_refused(cli, nodes):
     assert "no model 'galid'" in cli("compare", *nodes, "--models", "galid").err
     assert "--data" in cli("compare").err
