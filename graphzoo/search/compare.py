@@ -89,7 +89,7 @@ class Row:
         model: Its name.
         score: Mean of the watched metric on validation over `trials`; None without any score.
         deviation: Over seeds, with more than one.
-        margin: `deviation`, or the error of a mean over as many validation samples.
+        margin: `deviation` or the error of a mean over as many validation samples, the larger one.
         trials: Runs of these settings.
         tried: Runs of the model all in all.
         seconds: Of the longest of `trials`.
@@ -149,7 +149,7 @@ class Comparison:
             tell(f"{model}" + (f", seed {seed}" if seed else "") + (", other settings" if settings else ""),
                  budget - self.seconds)  # fmt: skip
             trial, status = self._run(model, seed, settings, share)
-            if status > 128 and not trial.note.startswith("its share"):
+            if status in (130, 143) and not trial.note.startswith("its share"):
                 return status
             self.trials.append(trial)
             lines = "".join(json.dumps(asdict(each)) + "\n" for each in self.trials)
@@ -181,7 +181,9 @@ class Comparison:
             if drawn:
                 yield model, 0, drawn, _SEARCHED * budget - self.seconds
         for seed in range(1, _SEEDS):
-            for row in [row for row in self.rows() if row.score is not None][:2]:
+            for row in [row for row in self.rows() if row.score is not None and _can_be_searched(row.model)][
+                :2
+            ]:
                 best, left = row.trials[0], budget - self.seconds
                 done = {trial.seed for trial in row.trials}
                 if seed not in done and row.seconds and left > 1.2 * row.seconds:
@@ -226,7 +228,7 @@ class Comparison:
         first = max((t for t in judged if t.seed == 0), key=lambda t: sign * t.metrics[self.monitor])
         same = tuple(t for t in judged if t.settings == first.settings)
         mean, deviation = mean_and_deviation([t.metrics[self.monitor] for t in same])
-        margin = deviation if deviation is not None else self._error(mean)
+        margin = max(deviation or 0.0, self._error(mean))
         seconds = max(t.seconds for t in same)
         return Row(model, mean, deviation, margin, same, len(trials), seconds, gib, first.note)
 
@@ -247,8 +249,8 @@ class Comparison:
         status, gib = (_here if self._in_process else _apart)(words, log, share + _PATIENCE)
         seconds = time.monotonic() - began
         metrics, note = self._read(folder, log, status)
-        if seconds > share + _PATIENCE and status:
-            metrics, note = {}, f"its share, {share:.0f} s, was over before its first validation"
+        if not metrics and (seconds > share + _PATIENCE if status else seconds > share):
+            note = f"its share, {share:.0f} s, was over before a validation: give it more --minutes"
         elif words[0] == "fit" and metrics and seconds > 0.95 * share:
             note = f"stopped after its share of {share:.0f} s"
         return Trial(model, seed, settings, metrics, round(seconds, 1), round(gib, 2), note), status
