@@ -104,8 +104,6 @@ MAY = {
         training/launch.py::_keep_plain_settings write
         encoders/pretrained.py::new_folder remove write
         encoders/pretrained.py::write_pretrained write
-        cli/plot.py::_write_page remove write
-        report/style.py::save_figure write
         runs/lock.py::RunLock._write_record remove
         runs/results_file.py::write_rows write
         runs/directory.py::write_config write
