@@ -1,0 +1,191 @@
+"""What `graphzoo reproduce` is asked for, before any run: a row of a table, or those of an ablation."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from graphzoo.catalog.presets import find_preset
+from graphzoo.catalog.settings import read_settings, word_of
+from graphzoo.cli.options import refuse_options
+from graphzoo.errors import UsageError
+from graphzoo.runs.checkpoints import RUNS
+from graphzoo.runs.published import Published, parse_published, published_values
+from graphzoo.runs.series import Run, runs_of
+from graphzoo.training.plan import Plan, make_plan
+
+__all__ = ["Row", "Variant", "plan_row"]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One row of an ablation.
+
+    Args:
+        name: What sets it apart; empty for the only row.
+        options: Options of `fit` that it adds, with their values.
+        paper: Data -> published figures, as recipes write them.
+    """
+
+    name: str = ""
+    options: dict[str, Any] = field(default_factory=dict)
+    paper: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def folder(self) -> str:
+        """Name of its folder below that of the ablation."""
+        return re.sub(r"[^a-z0-9.]+", "-", self.name.lower()).strip("-.")
+
+    @property
+    def words(self) -> list[str]:
+        """Its options as words of a command line."""
+        return [f"--{name}={word_of(value)}" for name, value in self.options.items()]
+
+    def published(self, plan: Plan) -> dict[str, Published]:
+        """The paper's figures for this row."""
+        if not self.name:
+            return published_values(plan.model, plan.recipe, plan.data)
+        recipe = plan.recipe.rpartition("/")[2]
+        return parse_published(self.paper.get(recipe, self.paper.get(plan.data, "")))
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row with its runs; several rows, one for each variant, where it is an ablation.
+
+    Args:
+        plan: What its first run is asked for.
+        command: Of each run, fit or test.
+        options: Of each run.
+        rest: Those of them that were typed, but for model and data.
+        seeds: As typed, or the usual ones.
+        splits: As typed; empty for one split.
+        variants: One for each row of the table.
+        title: Of the ablation; empty without one.
+        base: Where all of it goes.
+        in_process: Whether all runs share this process.
+    """
+
+    plan: Plan
+    command: str
+    options: list[str]
+    rest: list[str]
+    seeds: str
+    splits: str
+    variants: list[Variant]
+    title: str
+    base: Path
+    in_process: bool
+
+    @property
+    def runs(self) -> list[Run]:
+        """What each variant averages."""
+        return runs_of(self.seeds, self.splits)
+
+    def folder(self, variant: Variant) -> Path:
+        """Where the runs and the row.json of a variant go."""
+        return self.base / variant.folder if variant.name else self.base
+
+    @property
+    def folders(self) -> list[Path]:
+        """Those of all variants."""
+        return [self.folder(variant) for variant in self.variants]
+
+
+def plan_row(wanted: argparse.Namespace, rest: Sequence[str], runs: Path = RUNS) -> Row:
+    """What a command line asks for. Nothing is written.
+
+    A heuristic has nothing to fit and is tested, by default with one seed: nothing in it is drawn.
+
+    Args:
+        wanted: What `reproduce_parser` reads.
+        rest: The words that it leaves for `graphzoo fit`.
+        runs: Where rows go that are given no folder of their own.
+
+    Raises:
+        UsageError: for unknown names, and for options that a row sets itself.
+    """
+    more = [*rest] if wanted.recipe is None else [*rest, "--recipe", wanted.recipe]
+    command = "test" if _is_heuristic(wanted.model) else "fit"
+    # Splits differ more than seeds do, and published rows take one run of each.
+    seeds = wanted.seeds or ("0" if wanted.splits or command == "test" else "0,1,2")
+    refuse_options(more, "reproduce", splits=bool(wanted.splits))
+    runs_of(seeds, wanted.splits)
+    options = ["--model", wanted.model, "--data", wanted.data, *more]
+    plan = make_plan(command, options)  # unknown names are told before any seed runs
+    title, variants = _read_ablation(wanted.ablation, plan) if wanted.ablation else ("", [Variant()])
+    return Row(
+        plan,
+        command,
+        options,
+        more,
+        seeds,
+        wanted.splits,
+        variants,
+        title,
+        base=wanted.out or _usual_folder(plan, wanted.ablation, runs),
+        in_process=wanted.in_process,
+    )
+
+
+def _usual_folder(plan: Plan, ablation: str, runs: Path) -> Path:
+    """Where a row goes that is given no folder of its own."""
+    row = f"{plan.model}-{plan.data}"
+    if plan.recipe and plan.recipe != f"{plan.model}/{plan.data}":
+        row += "-" + plan.recipe.rpartition("/")[2]
+    return runs / "ablation" / f"{row}-{Path(ablation).stem}" if ablation else runs / "reproduce" / row
+
+
+def _read_ablation(name: str, plan: Plan) -> tuple[str, list[Variant]]:
+    """Title and rows of an ablation, by name or from a file.
+
+    Raises:
+        UsageError: for an unknown name, or a file that does not say rows, naming the row.
+    """
+    if name.endswith((".yaml", ".yml")):
+        path = Path(name)
+        if not path.is_file():
+            raise UsageError(f"there is no ablation file {name!r}")
+    else:
+        path = find_preset("ablation", name.removeprefix(f"{plan.model}/"), model=plan.model).path
+    content = read_settings(path)
+    listed = content.get("rows") if isinstance(content, dict) else None
+    if not isinstance(listed, list) or not listed:
+        raise UsageError(
+            f"{path} has no rows\nWrite `rows:` and below it `- {{name: ..., options: {{...}}}}`"
+        )
+    variants: list[Variant] = []
+    for number, row in enumerate(listed, start=1):
+        parts: dict[str, Any] = {"options": {}, "paper": {}}
+        parts |= row if isinstance(row, dict) else {}
+        kinds = {"name": str, "options": dict, "paper": dict}
+        if set(parts) != set(kinds) or not all(isinstance(parts[key], kinds[key]) for key in kinds):
+            raise UsageError(f"{path}: row {number} has to be a name, options and perhaps paper, got {row!r}")
+        if odd := [key for key in parts["options"] if "." not in str(key)]:
+            raise UsageError(f"{path}: row {number}: {odd[0]!r} is not an option; write such as model.lr")
+        for data, figures in parts["paper"].items():
+            try:
+                parse_published(figures)
+            except (AttributeError, ValueError) as error:
+                raise UsageError(
+                    f"{path}: row {number}: {figures!r} for {data} is not a figure\nWrite acc=0.85±0.01"
+                ) from error
+        variants.append(Variant(parts["name"], parts["options"], parts["paper"]))
+    folders = [variant.folder for variant in variants]
+    if "" in folders:
+        name = variants[folders.index("")].name
+        raise UsageError(f"{path}: {name!r} is not a name for a row: it names a folder\nUse letters")
+    if twice := [variant.name for variant in variants if folders.count(variant.folder) > 1]:
+        raise UsageError(f"{path}: two rows are called {twice[0]!r}; give each a name of its own")
+    return path.stem, variants
+
+
+def _is_heuristic(model: str) -> bool:
+    try:
+        return find_preset("model", model).header.get("kind") == "heuristic"
+    except UsageError:
+        return False  # a class path, or a name that the plan is going to refuse

@@ -1,0 +1,43 @@
+"""How long runs took, and how long a recipe says that one takes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from graphzoo.system.json_file import read_json
+
+__all__ = ["claimed_seconds", "taken_seconds"]
+
+_UNITS = {"second": 1.0, "minute": 60.0, "hour": 3600.0}
+_TIME = re.compile(rf"([\d.]+)(?: to ([\d.]+))? ({'|'.join(_UNITS)})s?\b")
+
+
+def claimed_seconds(measured: str) -> float | None:
+    """Seconds of one run by a recipe's `# measured:`, the middle of a range; None if it names no time.
+
+    >>> claimed_seconds("acc=0.82, seeds 0-9; one core shared with other jobs, 20 to 30 seconds a run")
+    25.0
+    >>> claimed_seconds("mrr=0.74, seed 0; one shared core, 11 minutes")
+    660.0
+    """
+    # what stands before is the score and its seeds
+    found = _TIME.search(measured.rpartition(";")[2])
+    if found is None:
+        return None
+    low, high, unit = found.groups()
+    return (float(low) + float(high or low)) / 2 * _UNITS[unit]
+
+
+def taken_seconds(run: Path) -> float | None:
+    """Seconds that a finished run took, earlier parts of a resumed one included; None if it does not say.
+
+    Args:
+        run: Its directory.
+    """
+    try:
+        result = read_json(run / "results.json")
+        times = [result.get("seconds"), result.get("fit_seconds")]
+    except (OSError, ValueError, AttributeError):
+        return None  # not finished, or damaged: averaging the row says so
+    return max((float(each) for each in times if isinstance(each, int | float)), default=None)

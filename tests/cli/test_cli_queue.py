@@ -1,0 +1,190 @@
+"""`graphzoo reproduce --all FILE`: rows one after another, resumed, with what is left and how long."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from graphzoo.cli import main
+from graphzoo.cli import reproduce as reproduce_module
+from graphzoo.cli.queue import _pace, read_queue, run_queue
+from graphzoo.cli.reproduce import reproduce_parser
+from graphzoo.errors import UsageError
+from graphzoo.runs.checkpoints import RUNS
+
+TINY = [
+    "--model.encoder.hidden_channels=8",
+    "--trainer.accelerator=cpu",
+    "--logger=csv",
+    "--trainer.max_epochs=2",
+]
+STOP = [f"--trainer.callbacks{words}" for words in ("+=helpers.own.SendSignal", ".epoch=1", ".batch=0")]
+
+
+@pytest.fixture
+def queue(cli, tiny_nodes):
+    """`queue(*lines)`: a file of these rows, with small models on the tiny nodes, in this process."""
+
+    def run(*lines, more=()):
+        rows = [line.replace("NODES", f"nodes --data.path={tiny_nodes}") for line in lines]
+        Path("rows.txt").write_text("\n".join(rows))
+        return cli("reproduce", "--all", "rows.txt", "--in-process", *TINY, *more)
+
+    return run
+
+
+def entries(*lines, runs=RUNS):
+    Path("rows.txt").write_text("\n".join(lines))
+    return read_queue(Path("rows.txt"), reproduce_parser(), [], runs, in_process=True)
+
+
+def finish(entry, seconds):
+    """As if all runs of a row had taken that long."""
+    for folder in entry.run_folders(finished=False):
+        folder.mkdir(parents=True)
+        (folder / "results.json").write_text(json.dumps({"seconds": seconds}))
+
+
+def test_rows_run_in_turn_and_complete_ones_are_skipped(queue):
+    lines = [
+        "# two models",
+        "",
+        "galit NODES --seeds 0,1  # a comment",
+        "graphzoo reproduce gcn NODES --seeds 0",
+    ]
+    done = queue(*lines)
+    assert done.status == 0, done.err
+    assert "row 1 of 2: galit" in done.err and "left: 2 rows, 3 runs" in done.err
+    assert "row 2 of 2: gcn" in done.err and "left: 1 row, 1 run" in done.err
+    assert "2 rows complete, 0 of them before; 0 failed" in done.err
+    row = Path("runs/reproduce/galit-nodes/row.json")
+    assert json.loads(row.read_text())["seeds"] == [0, 1]
+    written = row.stat().st_mtime_ns
+
+    again = queue(*lines)
+    assert again.status == 0 and "row 1" not in again.err and "2 of them before" in again.err
+    assert row.stat().st_mtime_ns == written, "a complete row is left alone"
+
+    more = queue(lines[2].replace("0,1", "0,1,2"), lines[3])
+    assert more.status == 0 and "left: 1 row, 1 run" in more.err, "only the new seed runs"
+    assert json.loads(row.read_text())["seeds"] == [0, 1, 2]
+
+
+def test_a_stop_ends_the_queue_and_the_same_command_goes_on(queue):
+    lines = ["galit NODES --seeds 0", "gcn NODES --seeds 0"]
+    stopped = queue(*lines, more=STOP)
+    assert stopped.status == 143 and "to continue the queue" in stopped.err
+    assert "row 2" not in stopped.err, "who stops a queue means all of it"
+    on = queue(
+        *lines, more=STOP
+    )  # the first row goes on from its checkpoint, the second is stopped in its turn
+    assert (
+        on.status == 143 and "seed 0: resumes from its last checkpoint" in on.err and "row 2 of 2" in on.err
+    )
+    done = queue(*lines, more=STOP)
+    assert done.status == 0 and "row 1 of 2" not in done.err and "1 of them before" in done.err
+
+
+def test_a_row_that_fails_is_told_at_the_end_and_stops_no_other(queue):
+    done = queue("galit NODES --seeds 0 --model.lr=-1", "gcn NODES --seeds 0", "mlp NODES --splits 99")
+    assert done.status == 1
+    assert Path("runs/reproduce/gcn-nodes/row.json").is_file()
+    end = done.err[done.err.index("queue: ") :]
+    assert "1 row complete, 0 of them before; 2 failed" in end
+    assert "rows.txt, line 1: galit" in end and "exit status 2" in end
+    assert "rows.txt, line 3: mlp" in end and "there is no split 99" in end
+
+
+def test_a_run_that_is_killed_fails_its_row_alone(monkeypatch, workplace):
+    statuses = iter([137, 0])
+    found = entries("galit cora --seeds 0", "galit citeseer --seeds 0")
+    assert run_queue(found, lambda row: next(statuses), RUNS) == 1
+
+
+def test_rows_of_other_options_are_made_again_or_refused(queue):
+    assert queue("galit NODES --seeds 0").status == 0
+    other = queue("galit NODES --seeds 0 --model.lr=0.1")
+    assert other.status == 1 and "other options" in other.err
+
+
+def test_out_is_where_all_rows_go(queue):
+    assert queue("gcn NODES --seeds 0", "mlp NODES --seeds 0 --out own", more=["--out=there"]).status == 0
+    assert Path("there/reproduce/gcn-nodes/row.json").is_file() and Path("own/row.json").is_file()
+
+
+def test_the_time_left_is_that_of_recipes_then_of_finished_runs(workplace, capsys):
+    lines = [
+        "galit cora --seeds 0-1",
+        "galit citeseer --seeds 0-2",
+        "pencil cora-link --seeds 0 --recipe none",
+    ]
+    galit, citeseer, unknown = entries(*lines)
+    claimed = galit.claimed()
+    assert claimed and citeseer.claimed(), "the recipes name their times"
+    assert galit.seconds_left(1.0) == 2 * claimed
+    assert unknown.seconds_left(1.0) is None
+
+    finish(galit, 10 * claimed)
+    assert galit.seconds_left(1.0) == 0.0 and not galit.is_complete(), "its runs are not averaged yet"
+    assert _pace([galit, citeseer, unknown]) == pytest.approx(10.0), "this machine is ten times slower"
+    run_queue([galit, citeseer, unknown], lambda row: 0, RUNS)
+    told = capsys.readouterr().err
+    assert "left: 3 rows, 4 runs, probably" in told and "and 1 row of unknown time" in told
+
+    more = entries("galit cora --seeds 0-4")[0]
+    assert more.seconds_left(1.0) == pytest.approx(3 * 10 * claimed), "its own runs say more"
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        ("", "rows.txt has no row"),
+        ("# nothing", "rows.txt has no row"),
+        ("galit cora\nknowfromer umls", "rows.txt, line 2: unknown model 'knowfromer'"),
+        ("galit", "rows.txt, line 1: reproduce needs a model and a data set"),
+        ("galit cora --seeds a", "rows.txt, line 1: --seeds takes numbers"),
+        ("galit cora 'x", "rows.txt, line 1: No closing quotation"),
+        ("galit cora --all more.txt", "rows.txt, line 1: a row cannot use --all"),
+        ("galit cora --help", "rows.txt, line 1: a row cannot use --help"),
+        (
+            "galit cora\n\ngalit cora --model.lr 0.1",
+            "line 3: its runs would go where those of rows.txt, line 1 go",
+        ),
+    ],
+)
+def test_wrong_files_are_refused_before_a_run(cli, workplace, lines, told):
+    Path("rows.txt").write_text(lines)
+    result = cli("reproduce", "--all", "rows.txt")
+    assert result.status == 2 and told in result.err, result.err
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--all", "nothing.txt"], "nothing.txt: No such file"),
+        (["--all", "."], "--all .: "),
+        (["galit", "cora", "--all", "rows.txt"], "leave 'galit' out"),
+        (["--all", "rows.txt", "galit", "cora"], "leave 'galit' out"),
+        (["--all", "rows.txt", "--seeds", "0"], "--seeds is for one row"),
+        (["--all"], "--all needs a value"),
+    ],
+)
+def test_wrong_words_beside_a_queue_are_refused(cli, workplace, words, told):
+    Path("rows.txt").write_text("galit cora")
+    result = cli("reproduce", *words)
+    assert result.status == 2 and told in result.err, result.err
+
+
+def test_bytes_that_are_no_text_are_refused(workplace):
+    Path("rows.txt").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UsageError, match="not text"):
+        read_queue(Path("rows.txt"), reproduce_parser(), [], RUNS, in_process=False)
+
+
+def test_each_run_of_a_queue_has_its_process_unless_asked_otherwise(cli, monkeypatch, tiny_nodes):
+    begun = []
+    monkeypatch.setattr(reproduce_module, "run_command", lambda words: begun.append(words) or main(words))
+    Path("rows.txt").write_text(f"gcn nodes --data.path={tiny_nodes} --seeds 0")
+    assert cli("reproduce", "--all=rows.txt", *TINY).status == 0
+    assert len(begun) == 1
