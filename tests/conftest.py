@@ -1,5 +1,6 @@
 """Seeds, devices and tiny graphs for every test; Triton's interpreter where there is no GPU."""
 
+import gc
 import os
 import random
 import socket
@@ -19,6 +20,37 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "graphzoo"))
 if not torch.cuda.is_available():
     # Read when Triton is first imported, so before any test module.
     os.environ.setdefault("TRITON_INTERPRET", "1")
+
+# Of these tests each takes ten seconds and more.
+LONG = (
+    "tests/test_docs.py::test_examples_run",
+    "tests/ops/test_cuda_compiles.py",
+    "tests/tasks/test_processes.py",
+    "tests/tasks/test_process_resume.py",
+    "tests/datamodules/test_spawned_workers.py",
+    "tests/test_docs.py::test_fit_commands_are_accepted",
+    "tests/test_site.py::test_reading_a_page",
+    "tests/training/test_parser.py::test_every_data_set",
+    "tests/runs/test_run_lock.py::test_a_home",
+    "tests/ops/test_compiled_kernels.py",
+)
+
+
+def pytest_collection_modifyitems(items):
+    """Long tests first, so that no worker is left alone with one at the end."""
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
+
+
+def pytest_collection_finish():
+    """What has been imported stays: the garbage collector need not look at it in every test."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_sessionfinish():
+    """Libraries that count what is left at the end find nothing."""
+    gc.unfreeze()
+
 
 # name -> (edge_index as pairs, edge types, nodes, relations)
 TINY_GRAPHS = {

@@ -9,18 +9,19 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from helpers.warm_python import python
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-COMMAND = f"{shlex.quote(sys.executable)} -P -c 'import sys; from graphzoo.cli import main; sys.exit(main())'"
+COMMAND = "-P -c 'import sys; from graphzoo.cli import main; sys.exit(main())'"
 
 
 @pytest.fixture
 def shell():
     """`shell("graphzoo list > file")` -> the ended process."""
 
-    def run(line, **environment):
+    def run(line, interpreter=sys.executable, **environment):
         return subprocess.run(
-            ["bash", "-c", line.replace("graphzoo", COMMAND, 1)],
+            ["bash", "-c", line.replace("graphzoo", f"{shlex.quote(interpreter)} {COMMAND}", 1)],
             capture_output=True,
             # what fails only when a buffer is written is to be seen, too
             env={**os.environ, "PYTHONUNBUFFERED": "", "PYTHONPATH": str(REPOSITORY), **environment},
@@ -50,7 +51,7 @@ def test_a_full_disk_behind_standard_output(shell):
 def test_a_full_disk_behind_a_training(shell, tmp_path, monkeypatch, more):
     monkeypatch.chdir(tmp_path)
     names = "--model knowformer --data umls --trainer smoke --run_dir run"
-    result = shell(f"graphzoo fit {names} {more} > /dev/full")
+    result = shell(f"graphzoo fit {names} {more} > /dev/full", python())
     assert result.returncode == 1
     said = [line for line in lines(result) if not line.startswith("graphzoo fit: ")]
     assert said[0] == "graphzoo: the output: No space left on device", said

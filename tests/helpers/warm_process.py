@@ -34,10 +34,13 @@ def is_open(fd):
 
 def ask(folder, arguments):
     """Have the server run the arguments, pass on signals, and end as that process ends."""
-    if not arguments or (arguments[0] not in ("-c", "-m") and not arguments[0].endswith(".py")):
+    safe_path = arguments[:1] == ["-P"]
+    words = arguments[safe_path:]
+    if not words or (words[0] not in ("-c", "-m") and not words[0].endswith(".py")):
         os.execv(sys.executable, [sys.executable, *arguments])
     streams = [fd for fd in (0, 1, 2) if is_open(fd)]
-    job = {"arguments": arguments, "cwd": os.getcwd(), "env": dict(os.environ), "streams": streams}
+    job = {"arguments": words, "cwd": os.getcwd(), "env": dict(os.environ), "streams": streams}
+    job["safe_path"] = safe_path
     message = json.dumps(job).encode()
     with socket.socket(socket.AF_UNIX) as server:
         server.connect(f"{folder}/socket")
@@ -135,7 +138,7 @@ def become(job, streams, python, own_path):
     more = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     kind = job["arguments"][0]
     first = {"-c": "", "-m": os.getcwd()}.get(kind, os.path.dirname(os.path.abspath(kind)))
-    sys.path[:] = [first, *more, *own_path]
+    sys.path[:] = [*([] if job["safe_path"] else [first]), *more, *own_path]
     sys.executable = python
     import numpy as np
 

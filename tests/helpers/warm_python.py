@@ -1,10 +1,10 @@
 """A Python for tests that is up at once: a server that has imported torch and Lightning forks for each start.
 
 Importing them takes four seconds, taking them apart one and a half, and the tests start more than a hundred
-processes. `python()` is the path of a command that takes `-c CODE`, `-m MODULE` or a script as the
-interpreter does; given anything else it becomes the interpreter. `graphzoo` lies beside it. What they start
-is a process of its own with the streams, arguments, folder, environment and exit status of its caller, and
-it ends with its caller (`helpers.warm_process`).
+processes. `python()` is the path of a command that takes `-c CODE`, `-m MODULE` or a script, with or without
+`-P`, as the interpreter does; given anything else it becomes the interpreter. `graphzoo` lies beside it. What
+they start is a process of its own with the streams, arguments, folder, environment and exit status of its
+caller, and it ends with its caller (`helpers.warm_process`).
 
 This is for tests of what a program does. A test of what is imported, of the interpreter's options, variables
 or end, of peak memory, or of process numbers starts `sys.executable`.
