@@ -292,6 +292,8 @@ def test_other_commands_are_accepted():
             assert main(words) == 0
         elif command == "download":
             assert all(find_preset("data", name).name == name for name in given.name)
+        elif getattr(given, "all", None):
+            assert_options_of_fit(others, words)  # the rows are in a file
         elif command in ("reproduce", "search"):
             assert find_preset("model", given.model).name == given.model, words
             assert find_preset("data", given.data).name == given.data, words
