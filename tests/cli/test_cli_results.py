@@ -223,7 +223,7 @@ def test_untrained_weights_are_told_and_are_no_result(cli, tiny_nodes, tmp_path)
     shown = cli("results", "untrained")
     assert shown.status == 2 and "accuracy" not in shown.out
     hint = cli("test", "untrained")
-    assert hint.status == 2 and "Write: graphzoo test --ckpt_path untrained" in hint.err
+    assert hint.status == 2 and "untrained holds no checkpoint" in hint.err
 
 
 def test_a_recipe_that_has_changed_is_another_row(reproduce):

@@ -82,7 +82,7 @@ def test_the_command_takes_the_name_where_it_takes_a_run(family, capsys):
         assert main([*words, "--overwrite"]) == 0
         assert pd.read_csv("a.csv")["tail"][0] == "fay"
     assert main(["predict", "--queries", "q.tsv"]) == 2
-    assert "--ckpt_path RUN" in (said := capsys.readouterr().err) and NAME in said
+    assert "either RUN" in (said := capsys.readouterr().err) and NAME in said
     assert main(["predict", "--model", NAME, "--queries", "q.tsv"]) == 2
     assert "--data.path" in capsys.readouterr().err
 

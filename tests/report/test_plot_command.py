@@ -59,7 +59,7 @@ def test_a_file_per_picture(run, tmp_path, capsys, form, begin):
         (["runs/galit-cora/two"], "Did you mean: runs/galit-cora/one?"),
         (["runs/galit"], "there is no runs/galit"),
         (["nothing"], "nothing holds no run"),
-        ([], "the following arguments are required: RUN"),
+        ([], "plot needs a run: graphzoo plot RUN"),
         (["RUN", "--fact", "a", "b"], "expected 3 arguments"),
         (["RUN", "--fact", "a", "b", "c", "--no-model"], "--fact asks the model"),
     ],
