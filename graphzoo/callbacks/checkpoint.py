@@ -245,7 +245,10 @@ class LastCheckpoint(Checkpoint):
         """Give the signals back."""
         while self._handlers:
             signum, handler = self._handlers.popitem()
-            signal.signal(signum, handler)
+            # After a run that went well Lightning has put back what was there before. Its own handler, which
+            # we know, would keep the whole trainer, and be called by the next one's.
+            if signal.getsignal(signum) == self._note:
+                signal.signal(signum, handler)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Give the signals back; see the class for why nothing is saved."""

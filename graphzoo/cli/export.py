@@ -6,7 +6,6 @@ from pathlib import Path
 
 from graphzoo.cli.options import Parser, at_least
 from graphzoo.cli.run_word import add_run, run_of
-from graphzoo.errors import UsageError
 from graphzoo.runs.checkpoints import locate
 from graphzoo.system.shown import tell
 
@@ -24,7 +23,7 @@ def export_parser() -> Parser:
     )
     add = parser.add_argument
     add_run(parser, "run directory, checkpoint, `best` or `last`")
-    add("--out", required=True, metavar="DIR", help="the folder, a new one")
+    add("--out", metavar="DIR", help="the folder, a new one")
     add("--to", default="safetensors", choices=("safetensors", "torch.export"), help="what is written")
     add("--license", default="", metavar="NAME", help="of the weights, for the model card")
     add("--reverse-weight", type=at_least(0), metavar="W", help="that the model answers with")
@@ -34,9 +33,12 @@ def export_parser() -> Parser:
 
 def export_main(argv: list[str]) -> int:
     """Write the folder."""
-    wanted = export_parser().read(argv)
-    if (named := run_of("export", wanted)) is None:
-        raise UsageError("export needs a trained model: graphzoo export RUN --out DIR")
+    parser = export_parser()
+    wanted = parser.read(argv)
+    named = run_of("export", wanted)
+    if named is None or wanted.out is None:  # told together, as argparse cannot: it knows RUN in two forms
+        missing = [name for name, value in (("RUN", named), ("--out", wanted.out)) if value is None]
+        parser.refuse(f"the following arguments are required: {', '.join(missing)}")
     from graphzoo.inference.export import export_run
 
     run = locate("export", named)[0] if named in ("best", "last") else Path(named)

@@ -19,7 +19,7 @@ WRONG = {
     "doctor twice": "doctor takes no 'twice'",
     "reproduce": "needs a model and a data set",
     "search": "needs a model and a data set",
-    "export": "required: --out",
+    "export": "required: RUN, --out",
     "dashboard": "required: --project",
     "download fb15k": "Did you mean: fb15k237",
     "download kg": "your own files",

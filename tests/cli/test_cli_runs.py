@@ -2,6 +2,7 @@
 
 import csv
 import json
+import signal
 import sys
 import time
 from pathlib import Path
@@ -74,6 +75,13 @@ def test_validate_gives_the_figures_of_training(fit, cli, results, workplace):
     fit("--run_dir=run")
     assert cli("validate", "--ckpt_path", "run/checkpoints/best.ckpt", "--run_dir=judged").status == 0
     assert results("judged")["metrics"]["val/mrr"] == results("run")["validation"]["best val/mrr"]
+
+
+def test_signals_are_given_back(fit):
+    """A handler of Lightning's that stayed would keep its trainer, and all of them would call each other."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    fit("--trainer.max_epochs=1")
+    assert {number: signal.getsignal(number) for number in before} == before
 
 
 def test_two_runs_get_two_directories(fit, workplace):

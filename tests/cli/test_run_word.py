@@ -48,7 +48,8 @@ def test_a_run_is_a_word_or_an_option(cli, trained, command):
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("export --out a", "export needs a trained model: graphzoo export RUN --out DIR"),
+        ("export --out a", "the following arguments are required: RUN\n"),
+        ("export best", "the following arguments are required: --out\n"),
         ("plot", "plot needs a run: graphzoo plot RUN"),
         ("predict --queries q.tsv", "give either RUN, a trained model, or --model NAME"),
         ("predict nowhere --queries q.tsv", "nowhere: there is no such file"),
