@@ -54,8 +54,9 @@ def rows_of(items: Iterable[pytest.Item]) -> list[tuple[str, str, str]]:
             if same[1] != happens or (same[2] and _function(same[2][0]) != _function(item)):
                 raise ValueError(f"{item.nodeid}: {fault!r} is named already by {same[2][0].nodeid}")
             same[2].append(item)
-    rows = [(fault, happens, _test(tests)) for fault, happens, tests in found.values()]
-    return sorted(rows, key=lambda row: row[2].partition("::")[0])
+    # By file and line: the order of collection puts long tests first.
+    ordered = sorted(found.values(), key=lambda row: row[2][0].location[:2])
+    return [(fault, happens, _test(tests)) for fault, happens, tests in ordered]
 
 
 def table(rows: list[tuple[str, str, str]]) -> str:

@@ -27,8 +27,9 @@ def _asked_marks(config):
 class Item:
     """As much of a collected test as the table needs."""
 
-    def __init__(self, nodeid, *marks):
+    def __init__(self, nodeid, *marks, line=0):
         self.nodeid = nodeid
+        self.location = (nodeid.partition("::")[0], line, nodeid)
         self.marks = marks
 
     def iter_markers(self, name):
@@ -38,9 +39,10 @@ class Item:
 def test_rows_are_ordered_by_file_and_one_fault_is_one_row():
     items = [
         Item("tests/tasks/test_b.py::test_c", ("killed", "goes on")),
-        Item("tests/cli/test_a.py::test_a[x]", ("no file", "named")),
-        Item("tests/cli/test_a.py::test_a[y]", ("no file", "named")),
-        Item("tests/cli/test_a.py::test_b[z]", ("cut short", "refused")),
+        # A long test is collected before the ones above it in the file.
+        Item("tests/cli/test_a.py::test_b[z]", ("cut short", "refused"), line=8),
+        Item("tests/cli/test_a.py::test_a[x]", ("no file", "named"), line=4),
+        Item("tests/cli/test_a.py::test_a[y]", ("no file", "named"), line=4),
         Item("tests/cli/test_a.py::test_d"),
     ]
     rows = rows_of(items)
