@@ -1,51 +1,69 @@
-"""What the DataModules share: where data come from, when files are read, sizes of batches, epochs."""
+"""What the DataModules share: where data come from, when files are read, sizes of batches, what is kept."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NamedTuple
+import json
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from lightning.pytorch import LightningDataModule
+from torch.utils.data import Dataset
+from torch.utils.data.distributed import DistributedSampler
 
-from graphzoo.datamodules.batches import rank_and_world_size
-from graphzoo.datamodules.source import check_source
+from graphzoo.datamodules.batches import (
+    GlobalBatchSampler,
+    ResumableLoader,
+    pins_memory,
+    rank_and_world_size,
+)
+from graphzoo.datasets.files.arrays import StoredGraph
 from graphzoo.errors import UsageError, check_range
+from graphzoo.system.files import write_text_atomically
 
-__all__ = ["GraphDataModule", "Kind", "check_neighbourhoods"]
+__all__ = ["GraphDataModule", "Kind", "check_neighbourhoods", "loaded", "write_meta"]
+
+# A run keeps its graph beside the weights up to this size; of a larger one it keeps name and fingerprint.
+_KEPT_BYTES = 64 * 2**20
+
+_Part = TypeVar("_Part")
+_Sampler = TypeVar("_Sampler", bound=GlobalBatchSampler[Any])
 
 
 class Kind(NamedTuple):
-    """Words for the data of a DataModule, in messages.
+    """Words for the data of a DataModule, in messages."""
 
-    Args:
-        own: Name that stands for the user's own files.
-        default: Data set taken when neither name nor path is given.
-        holds: What own files hold.
-        files: What `path` may be.
-        trained: What a batch is counted in.
-    """
+    own: str  # name that stands for the user's own files
+    default: str  # data set taken when neither name nor path is given
+    holds: str  # what own files hold: "triples", "graph"
+    files: str  # what `path` may be: "FILE", "FOLDER_OR_FILES"
+    trained: str  # what a batch is counted in
 
-    own: str
-    default: str
-    holds: str
-    files: str
-    trained: str
+    def name_of(self, name: str | None, path: str | list[str] | None) -> str:
+        """`own` with a path, else the name of the data set as it was given.
+
+        Raises:
+            UsageError: if both a data set and own files are given, or `own` without files.
+
+        >>> Kind("nodes", "cora", "graph", "FILE", "nodes").name_of(None, None)
+        'cora'
+        """
+        own, holds, files = self.own, self.holds, self.files
+        is_own = name is not None and name.lower() == own
+        if path is not None and name is not None and not is_own:
+            raise UsageError(
+                f"both the data set name={name!r} and your own path={path!r} are given\n"
+                f"Drop one of them: --data {own} --data.path {files} for your own {holds} (name={own!r} in "
+                "Python)"
+            )
+        if path is None and is_own:
+            raise UsageError(f"name={own!r} means your own {holds}; give path={files} (--data.path ...)")
+        return own if path is not None else name or self.default
 
 
 class GraphDataModule(LightningDataModule):
-    """A graph by name or path.
+    """A graph by name or path; see `NodeDataModule` for the arguments.
 
     Subclasses set `kind` and read their graph in `_load`.
-
-    Args:
-        name: Data set, or None.
-        path: The user's own files, or None.
-        root: Data root.
-        download: Whether missing files may be fetched.
-        batch_size: Samples of an optimiser step over all processes; None: all of them.
-        micro_batch_size: Most samples that go through the encoder at once while training.
-        eval_batch_size: The same in evaluation.
-        seed: Seed of the training order.
-        num_workers: Loader processes.
 
     Raises:
         UsageError: for arguments that make no sense, with the remedy.
@@ -69,10 +87,7 @@ class GraphDataModule(LightningDataModule):
         num_workers: int,
     ) -> None:
         super().__init__()
-        kind = self.kind
-        self.name = check_source(
-            name, path, own=kind.own, default=kind.default, what=kind.holds, files=kind.files
-        )
+        self.name = self.kind.name_of(name, path)
         check_range(
             at_least=1,
             batch_size=batch_size,
@@ -119,26 +134,50 @@ class GraphDataModule(LightningDataModule):
                 f"{self.kind.trained} of all processes together, raise it"
             )
 
-    def _begin_with(self, epoch: int | None) -> int:
-        """The epoch that a training loader begins with: the trainer's unless one is given."""
-        if epoch is not None:
-            return epoch
-        return self.trainer.current_epoch if self.trainer is not None else 0
+    def _sampler(self, kind: type[_Sampler], size: int) -> _Sampler:
+        """The order of a training split of so many samples."""
+        assert self.batch_size is not None
+        share = self.micro_batch_size or self.batch_size
+        return kind(size, self.batch_size, share, self.seed, *rank_and_world_size(self.trainer))
+
+    def _training_loader(
+        self, batches: Dataset[Any], sampler: DistributedSampler[Any], epoch: int | None, *, ahead: int = 0
+    ) -> ResumableLoader:
+        """A loader that begins with an epoch: the trainer's unless one is given."""
+        current = self.trainer.current_epoch if self.trainer is not None else 0
+        sampler.set_epoch(current if epoch is None else epoch)
+        return self._resumable_loader(batches, sampler, ahead=ahead)
+
+    def _resumable_loader(
+        self, batches: Dataset[Any], sampler: DistributedSampler[Any], *, ahead: int
+    ) -> ResumableLoader:
+        pinned = pins_memory(self.trainer)
+        return ResumableLoader(batches, sampler, self.num_workers, ahead=ahead, pin_memory=pinned)
+
+    def _save_graph(
+        self, directory: Path, graph: StoredGraph, file: str, num_bytes: int, facts: dict[str, Any]
+    ) -> None:
+        """Write meta.json with some facts more, and the graph unless it is large."""
+        stored = num_bytes <= _KEPT_BYTES
+        if stored:
+            graph.save(directory / file)
+        paths = [self.path] if isinstance(self.path, str) else self.path
+        meta = {
+            "format": 1,
+            "kind": self.kind.own,
+            "name": self.name,
+            "path": None if paths is None else [str(Path(part).absolute()) for part in paths],
+            "root": None if self.root is None else str(Path(self.root).absolute()),
+            "graph": file if stored else None,
+            "graph_fingerprint": graph.fingerprint,
+        }
+        write_meta(directory, meta | facts)
 
 
 def check_neighbourhoods(
     neighbourhood: int | str | None, eval_neighbourhood: int | None, *, members: str
 ) -> None:
-    """Refuse sizes of neighbourhoods that make no sense.
-
-    Args:
-        neighbourhood: In training; None: the whole graph.
-        eval_neighbourhood: In evaluation; None: as in training.
-        members: What a neighbourhood holds, for the message.
-
-    Raises:
-        UsageError: naming the argument.
-    """
+    """Refuse (`UsageError`) sizes of neighbourhoods of some `members` that make no sense."""
     for name, size in (("neighbourhood", neighbourhood), ("eval_neighbourhood", eval_neighbourhood)):
         if size is not None and not isinstance(size, str) and size < 2:
             raise UsageError(f"{name} must be at least 2 {members}, got {size}")
@@ -147,3 +186,20 @@ def check_neighbourhoods(
             f"eval_neighbourhood {eval_neighbourhood} is for models that train in neighbourhoods: "
             "give --data.neighbourhood too, or leave it out"
         )
+
+
+def loaded(part: _Part | None) -> _Part:
+    """What a DataModule's `setup` made.
+
+    Raises:
+        RuntimeError: if it has not run yet.
+    """
+    if part is None:
+        raise RuntimeError("the data is not loaded; call setup() first")
+    return part
+
+
+def write_meta(directory: Path, meta: dict[str, Any]) -> None:
+    """Write meta.json, which says what the files beside it are."""
+    text = json.dumps(meta, indent=1, ensure_ascii=False) + "\n"
+    write_text_atomically(directory / "meta.json", text)

@@ -10,7 +10,7 @@ import hashlib
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
 from lightning.pytorch import Trainer
@@ -29,15 +29,21 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EvaluationBatches",
+    "GlobalBatchSampler",
+    "RankSampler",
     "ResumableLoader",
     "TrainingBatches",
     "TrainingSampler",
     "WholeBatchSampler",
     "cut",
+    "evaluation_loader",
     "permute",
     "pins_memory",
     "rank_and_world_size",
 ]
+
+
+_Item = TypeVar("_Item")
 
 
 def permute(size: int, *key: object) -> Tensor:
@@ -71,48 +77,57 @@ class Slice(NamedTuple):
     source: int = 0
 
 
-class TrainingSampler(DistributedSampler[Slice]):
+class RankSampler(DistributedSampler[_Item]):
+    """The loader items of one process, number `rank` of `world_size`."""
+
+    def __init__(self, size: int, rank: int, world_size: int) -> None:
+        super().__init__(range(size), num_replicas=world_size, rank=rank, shuffle=False)  # type: ignore[arg-type]
+
+
+class GlobalBatchSampler(RankSampler[_Item]):
     """Cuts each epoch's permutation into global batches, those over ranks, those into micro-batches.
 
     A global batch is `batch_size` consecutive places of the permutation (the last may be smaller). Rank w of
-    W takes its w-th part, as even as possible, in as many micro-batches as the largest part needs, so that
-    all ranks make the same number of steps. When the last global batch is smaller than W, some ranks get an
-    empty micro-batch.
-
-    Args:
-        num_triples: Size of the training split.
-        batch_size: Queries of a global batch.
-        micro_batch_size: Most queries of a loader item.
-        seed: Seed of the permutations.
-        rank: Of this process.
-        world_size: Number of processes.
+    W takes its w-th part, as even as possible, in as many micro-batches, of `micro_batch_size` places at
+    most, as the largest part needs, so that all ranks make the same number of steps. When the last global
+    batch is smaller than W, some ranks get an empty micro-batch.
     """
 
     def __init__(
-        self, num_triples: int, batch_size: int, micro_batch_size: int, seed: int, rank: int, world_size: int
+        self, size: int, batch_size: int, micro_batch_size: int, seed: int, rank: int, world_size: int
     ) -> None:
-        super().__init__(range(num_triples), num_replicas=world_size, rank=rank, shuffle=False)  # type: ignore[arg-type]
-        self.num_triples = num_triples
-        self.batch_size = batch_size
-        self.micro_batch_size = micro_batch_size
-        self.seed = seed
+        super().__init__(size, rank, world_size)
+        self.size, self.seed = size, seed
+        self.batch_size, self.micro_batch_size = batch_size, micro_batch_size
 
     def num_micro_batches(self, size: int) -> int:
-        """Loader items per rank for a global batch of `size` queries."""
+        """Loader items per rank for a global batch of `size` places."""
         return math.ceil(math.ceil(size / self.num_replicas) / self.micro_batch_size)
 
+    @property
+    def num_in_step(self) -> int:
+        """Loader items per rank for a whole global batch."""
+        return self.num_micro_batches(min(self.batch_size, self.size))
+
     def __len__(self) -> int:
-        full, rest = divmod(self.num_triples, self.batch_size)
+        full, rest = divmod(self.size, self.batch_size)
         return full * self.num_micro_batches(self.batch_size) + (self.num_micro_batches(rest) if rest else 0)
 
-    def __iter__(self) -> Iterator[Slice]:
+    def __iter__(self) -> Iterator[_Item]:
         epoch = self.epoch
-        order = permute(self.num_triples, "training order", self.seed, epoch)
-        for start in range(0, self.num_triples, self.batch_size):
+        order = permute(self.size, "training order", self.seed, epoch)
+        for start in range(0, self.size, self.batch_size):
             yield from self._cut(epoch, start, order[start : start + self.batch_size])
 
-    def _cut(self, epoch: int, start: int, batch: Tensor, source: int = 0) -> Iterator[Slice]:
+    def _cut(self, epoch: int, start: int, batch: Tensor) -> Iterator[_Item]:
         """The micro-batches of this rank from a global batch, [G], that begins at a place of the epoch."""
+        raise NotImplementedError
+
+
+class TrainingSampler(GlobalBatchSampler[Slice]):
+    """The triples of every micro-batch."""
+
+    def _cut(self, epoch: int, start: int, batch: Tensor, source: int = 0) -> Iterator[Slice]:
         size = batch.numel()
         low, high = cut(size, self.num_replicas, self.rank)
         parts = self.num_micro_batches(size)
@@ -126,13 +141,9 @@ class TrainingSampler(DistributedSampler[Slice]):
 class TrainingBatches(Dataset[TripleBatch]):
     """From a `Slice` to a `TripleBatch`: places with an even number ask forwards, odd ones for the inverse.
 
-    Args:
-        triples: Training split, [n, 3].
-        num_relations: Forward relations R.
-        samplers: Make the neighbourhoods of queries, by the epoch from which on they do, ascending and from
-            0 on; empty: queries reason over the whole graph.
-        hides: What of a query's own fact its neighbourhood leaves out, see `NeighbourhoodSampler`.
-        answers: Known answers that batches bring along; None: they bring none.
+    `samplers` make the neighbourhoods of queries, by the epoch from which on they do, from 0 on (none:
+    queries see the whole graph); these leave out what `hides` says of a query's own fact. Batches bring
+    along its known `answers`.
     """
 
     def __init__(
@@ -175,20 +186,15 @@ class TrainingBatches(Dataset[TripleBatch]):
         return batch
 
 
-class WholeBatchSampler(DistributedSampler[int]):
+class WholeBatchSampler(RankSampler[int]):
     """Deals batch numbers 0..n-1 to the ranks in turn; nothing is repeated.
 
-    Every rank gets ceil(n / W) numbers, for a rank with fewer batches would leave the others waiting in
+    Each of W ranks gets ceil(n / W) numbers, for a rank with fewer batches would leave the others waiting in
     their collective operations. Where the batches run out the number is n, which stands for an empty batch.
-
-    Args:
-        num_batches: n.
-        rank: Of this process.
-        world_size: W, the number of processes.
     """
 
     def __init__(self, num_batches: int, rank: int, world_size: int) -> None:
-        super().__init__(range(num_batches), num_replicas=world_size, rank=rank, shuffle=False)  # type: ignore[arg-type]
+        super().__init__(num_batches, rank, world_size)
         self.num_batches = num_batches
 
     def __len__(self) -> int:
@@ -202,15 +208,9 @@ class WholeBatchSampler(DistributedSampler[int]):
 class EvaluationBatches(Dataset[QueryBatch]):
     """The distinct queries of some triples, both directions, in batches with targets and filters.
 
-    Number n, one past the last batch, is an empty batch; see `WholeBatchSampler`.
-
-    Args:
-        triples: The whole split, [n, 3].
-        answers: Known answers, the triples' own included.
-        batch_size: Distinct queries of a batch.
-        chosen: Positions of the triples to ask about, None for all.
-        source: Which of several graphs they are of.
-        first: What its first target is numbered.
+    Number n, one past the last batch, is an empty batch; see `WholeBatchSampler`. A batch has `batch_size`
+    distinct queries. `chosen` are the positions of the triples to ask about, None for all; `source` is which
+    of several graphs they are of, and its targets are numbered from `first` on.
     """
 
     def __init__(
@@ -265,12 +265,7 @@ class EvaluationBatches(Dataset[QueryBatch]):
 class ResumableLoader(DataLoader[Any]):
     """A loader of whole batches that knows how far it is, so that a run resumes in the middle of an epoch.
 
-    Args:
-        dataset: Makes batches of the sampler's items.
-        sampler: Order of an epoch.
-        num_workers: Worker processes.
-        ahead: Batches made ahead in a thread when there are no workers; see `prefetch`.
-        pin_memory: Whether batches lie where a GPU can copy them from while the host goes on.
+    `ahead` batches are made ahead in a thread when there are no workers; see `prefetch`.
     """
 
     def __init__(
@@ -334,6 +329,22 @@ class ResumableLoader(DataLoader[Any]):
             self._given += 1
             if self._given > skip:
                 yield batch
+
+
+def evaluation_loader(
+    batches: EvaluationBatches | Dataset[QueryBatch], trainer: Trainer | None, num_workers: int
+) -> DataLoader[QueryBatch]:
+    """Loader of the batches of one rank, as many as every other rank has."""
+    sampler = WholeBatchSampler(len(batches), *rank_and_world_size(trainer))  # type: ignore[arg-type]
+    # its own generator, or each pass would draw a seed for the workers from the global one
+    return DataLoader(
+        batches,
+        batch_size=None,
+        sampler=sampler,
+        num_workers=num_workers,
+        generator=torch.Generator(),
+        pin_memory=pins_memory(trainer),
+    )
 
 
 def cut(size: int, parts: int, number: int) -> tuple[int, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import torch
 from torch import Tensor
 
 from graphzoo.errors import UsageError
+from graphzoo.system.files import write_atomically
 from graphzoo.system.memory import raise_if_not_the_file
 from graphzoo.system.regular_files import open_regular
 
@@ -56,12 +56,10 @@ class FeatureTransform:
         )
 
     def __call__(self, x: Tensor, names: tuple[str, ...] = ()) -> Tensor:
-        """Features [N, F] -> [N, F] or [N, K].
+        """Raw features [N, F], dense or sparse CSR -> [N, F] or [N, K].
 
-        Args:
-            x: Raw features, dense or sparse CSR.
-            names: Names of their columns. Where these and those it was made for are known, columns are taken
-                by name: other ones are left out.
+        Where the `names` of their columns and those it was made for are known, columns are taken by name:
+        other ones are left out.
 
         Raises:
             UsageError: if a feature is missing, or the width is another one.
@@ -101,18 +99,12 @@ class FeatureTransform:
         """Write the projection as a NumPy file; without one there is nothing to write."""
         if self.projection is None:
             return
-        partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        with partial.open("wb") as file:
-            np.save(file, self.projection.numpy(), allow_pickle=False)
-        os.replace(partial, path)
+        projection = self.projection.numpy()
+        write_atomically(path, lambda file: np.save(file, projection, allow_pickle=False))
 
     @classmethod
     def load(cls, described: dict[str, Any], path: Path | None) -> FeatureTransform:
-        """The transform of a checkpoint.
-
-        Args:
-            described: From `describe`.
-            path: The file that `save` wrote, or None when it is not known.
+        """The transform of a checkpoint, from `describe` and the file that `save` wrote, where it is known.
 
         Raises:
             UsageError: if the projection is needed and not there.

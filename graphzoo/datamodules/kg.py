@@ -13,18 +13,15 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from graphzoo.datamodules.base import GraphDataModule, Kind, check_neighbourhoods
+from graphzoo.datamodules.base import GraphDataModule, Kind, check_neighbourhoods, loaded, write_meta
 from graphzoo.datamodules.batches import (
     EvaluationBatches,
     ResumableLoader,
     TrainingBatches,
     TrainingSampler,
-    WholeBatchSampler,
+    evaluation_loader,
     permute,
-    pins_memory,
-    rank_and_world_size,
 )
-from graphzoo.datamodules.source import loaded, write_meta
 from graphzoo.datasets.kg.answers import AnswerIndex
 from graphzoo.datasets.kg.build import from_triples
 from graphzoo.datasets.kg.graph import KnowledgeGraph
@@ -313,8 +310,7 @@ class KGDataModule(GraphDataModule):
     @property
     def num_micro_batches(self) -> int:
         """Loader items of an optimiser step: the value for `accumulate_grad_batches`."""
-        sampler = self._training_sampler()
-        return sampler.num_micro_batches(min(self.batch_size, sampler.num_triples))
+        return self._training_sampler().num_in_step
 
     def triples(self, split: str, source: int = 0) -> Tensor:
         """The triples of a split of the graph it is asked on, [n, 3]; "predict" means "test"."""
@@ -363,13 +359,9 @@ class KGDataModule(GraphDataModule):
         Args:
             epoch: Epoch to begin with; None: the trainer's, or 0 without one (then call `loader.set_epoch`).
         """
-        sampler = self._training_sampler()
-        sampler.set_epoch(self._begin_with(epoch))
         batches = self.training_batches()
-        ahead = 1 if batches.samplers else 0
-        return ResumableLoader(
-            batches, sampler, self.num_workers, ahead=ahead, pin_memory=pins_memory(self.trainer)
-        )
+        sampler = self._training_sampler()
+        return self._training_loader(batches, sampler, epoch, ahead=1 if batches.samplers else 0)
 
     def training_batches(self) -> TrainingBatches:
         """What makes a `TripleBatch` of the positions of triples."""
@@ -436,32 +428,24 @@ class KGDataModule(GraphDataModule):
     def save_artifacts(self, directory: str | os.PathLike[str]) -> None:
         """Write what prediction needs: knowledge_graph.npz, for a pair inference_graph.npz, and meta.json."""
         directory = Path(directory)
-        directory.mkdir(parents=True, exist_ok=True)
-        graph, inference = self._loaded()
-        graph.save(directory / "knowledge_graph.npz")
-        if inference is not None:
-            inference.save(directory / "inference_graph.npz")
+        names = ("knowledge_graph.npz", "inference_graph.npz")
+        graphs = {name: g for name, g in zip(names, self._loaded(), strict=True) if g is not None}
+        for name, graph in graphs.items():
+            graph.save(directory / name)
+        path = self.path
         meta = {
             "format": 1,
             "name": self.name,
-            "path": self.path
-            if self.path is None or isinstance(self.path, str)
-            else [str(part) for part in self.path],
+            "path": path if path is None or isinstance(path, str) else [str(part) for part in path],
             "fingerprint": self.fingerprint,
-            "split_name": graph.split_name,
+            "split_name": self.knowledge_graph.split_name,
             "spec": self.spec.to_dict(),
-            "graphs": ["knowledge_graph.npz"] + (["inference_graph.npz"] if inference is not None else []),
+            "graphs": list(graphs),
         }
         write_meta(directory, meta)
 
     def evaluation_batches(self, split: str, *, source: int = 0, first: int = 0) -> EvaluationBatches:
-        """The queries of a split in batches; of validation those of `max_valid_triples`.
-
-        Args:
-            split: "valid" or "test".
-            source: See `EvaluationBatches`.
-            first: See `EvaluationBatches`.
-        """
+        """The queries of "valid" (those of `max_valid_triples`) or "test"; see `EvaluationBatches`."""
         triples, max_triples = self.triples(split), None
         if split == "valid":
             max_triples = self.max_valid_triples
@@ -478,23 +462,10 @@ class KGDataModule(GraphDataModule):
         )
 
     def _evaluation_loader(self, split: str) -> DataLoader[QueryBatch]:
-        batches = self.evaluation_batches(split)
-        sampler = WholeBatchSampler(len(batches), *rank_and_world_size(self.trainer))
-        # its own generator, or each pass would draw a seed for the workers from the global one
-        return DataLoader(
-            batches,
-            batch_size=None,
-            sampler=sampler,
-            num_workers=self.num_workers,
-            generator=torch.Generator(),
-            pin_memory=pins_memory(self.trainer),
-        )
+        return evaluation_loader(self.evaluation_batches(split), self.trainer, self.num_workers)
 
     def _training_sampler(self) -> TrainingSampler:
-        rank, world_size = rank_and_world_size(self.trainer)
-        share = self.micro_batch_size or self.batch_size
-        size = self.knowledge_graph.train.size(0)
-        return TrainingSampler(size, self.batch_size, share, self.seed, rank, world_size)
+        return self._sampler(TrainingSampler, len(self.knowledge_graph.train))
 
     def _graph_of(self, split: str) -> KnowledgeGraph:
         split = _split(split)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
-from torch.utils.data.distributed import DistributedSampler
 
-from graphzoo.datamodules.batches import cut, permute
+from graphzoo.datamodules.batches import GlobalBatchSampler, cut, permute
 from graphzoo.datasets import LinkSplit
 from graphzoo.sampling import hash_integers, hash_numbers
 from graphzoo.types import PairBatch
@@ -30,79 +28,36 @@ _WINDOW = 16
 
 
 class PairSlice(NamedTuple):
-    """One loader item of training.
-
-    Args:
-        epoch: Epoch it belongs to.
-        begin: Place in the epoch's order where the rank's share begins.
-        share: Links of the rank's share of the global batch, positions in the training split.
-        batch: Links of the global batch.
-        part: Which micro-batch of the share.
-        num_parts: Micro-batches of the share.
-    """
+    """One loader item of training."""
 
     epoch: int
-    begin: int
-    share: Tensor
-    batch: Tensor
-    part: int
+    begin: int  # place in the epoch's order where the rank's share begins
+    share: Tensor  # links of the rank's share of the global batch, positions in the training split
+    batch: Tensor  # links of the global batch
+    part: int  # which micro-batch of the share
     num_parts: int
 
 
-class PairSampler(DistributedSampler[PairSlice]):
-    """Cuts each epoch's permutation of the training links into global batches, those over ranks and parts.
+class PairSampler(GlobalBatchSampler[PairSlice]):
+    """The links of a rank's share, for each of its micro-batches.
 
-    All ranks make the same number of steps; see `TrainingSampler`, whose order this is. What the parts of a
-    share are made of is the data set's choice: it puts pairs with subgraphs of like size together.
-
-    Args:
-        num_links: Size of the training split.
-        batch_size: Links of a global batch.
-        micro_batch_size: Most links of a loader item.
-        seed: Seed of the permutations.
-        rank: Of this process.
-        world_size: Number of processes.
+    What these are made of is the data set's choice: it puts pairs with subgraphs of like size together.
     """
 
-    def __init__(
-        self, num_links: int, batch_size: int, micro_batch_size: int, seed: int, rank: int, world_size: int
-    ) -> None:
-        super().__init__(range(num_links), num_replicas=world_size, rank=rank, shuffle=False)  # type: ignore[arg-type]
-        self.num_links, self.batch_size, self.micro_batch_size = num_links, batch_size, micro_batch_size
-        self.seed = seed
-
-    def num_parts(self, size: int) -> int:
-        """Loader items per rank for a global batch of `size` links."""
-        return math.ceil(math.ceil(size / self.num_replicas) / self.micro_batch_size)
-
-    def __len__(self) -> int:
-        full, rest = divmod(self.num_links, self.batch_size)
-        return full * self.num_parts(self.batch_size) + (self.num_parts(rest) if rest else 0)
-
-    def __iter__(self) -> Iterator[PairSlice]:
-        epoch = self.epoch
-        order = permute(self.num_links, "training order", self.seed, epoch)
-        for start in range(0, self.num_links, self.batch_size):
-            batch = order[start : start + self.batch_size].clone()
-            low, high = cut(batch.numel(), self.num_replicas, self.rank)
-            num_parts = self.num_parts(batch.numel())
-            for part in range(num_parts):
-                yield PairSlice(epoch, start + low, batch[low:high].clone(), batch, part, num_parts)
+    def _cut(self, epoch: int, start: int, batch: Tensor) -> Iterator[PairSlice]:
+        batch = batch.clone()  # a slice of the permutation would carry all of it to a worker
+        low, high = cut(batch.numel(), self.num_replicas, self.rank)
+        num_parts = self.num_micro_batches(batch.numel())
+        for part in range(num_parts):
+            yield PairSlice(epoch, start + low, batch[low:high].clone(), batch, part, num_parts)
 
 
 class TrainingPairs(Dataset[PairBatch]):
     """From a `PairSlice` to a `PairBatch`: links with their negatives, subgraphs of like size together.
 
-    Undirected links are asked in either direction, by a coin that is a function of (seed, epoch, link).
-
-    Args:
-        train: Training links, [n, 2].
-        negatives: Draws pairs that are no link.
-        is_directed: Whether a pair's direction means something.
-        num_negatives: K, negatives per link.
-        seed: Seed of the run.
-        subgraphs: Samples what is around a pair; None for encoders of whole graphs.
-        is_structured: Whether a link's negatives have its source (all pairs', where it is linked to all).
+    Undirected links are asked in either direction, by a coin that is a function of (seed, epoch, link). Each
+    of the links `train`, [n, 2], gets `num_negatives`, which have its source if they are structured (all
+    pairs', where it is linked to all). Encoders of whole graphs need no `subgraphs`.
     """
 
     def __init__(
@@ -175,14 +130,9 @@ class EvaluationPairs(Dataset[PairBatch]):
     With subgraphs, batches of a window are sampled together and sorted by size. A pair's subgraph depends on
     the pair alone, so batch size, windows and ranks do not show in its score.
 
-    Args:
-        pairs: [M, 2], int64.
-        batch_size: Pairs of a batch; with `by_source` its distinct sources.
-        subgraphs: Samples what is around a pair; None for encoders of whole graphs.
-        num_relabelings: How often each pair is scored, its nodes in another order.
-        both_directions: Whether it is also scored as (v, u).
-        by_source: Pairs with the same source in the same batch: for encoders that answer a source at once.
-        order: Numbers of the pairs in the order in which they are scored, [M]; None: as they are.
+    Each of the `pairs` [M, 2] is scored `num_relabelings` times, its nodes in another order, and with
+    `both_directions` also as (v, u). `by_source`, for encoders that answer a source at once, a batch has the
+    pairs of `batch_size` distinct sources. `order` numbers the pairs as they are scored, [M].
     """
 
     def __init__(

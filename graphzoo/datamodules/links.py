@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import torch
 from torch import Tensor
 
-from graphzoo.datamodules.base import GraphDataModule, Kind, check_neighbourhoods
-from graphzoo.datamodules.batches import ResumableLoader, WholeBatchSampler, pins_memory, rank_and_world_size
+from graphzoo.datamodules.base import GraphDataModule, Kind, check_neighbourhoods, loaded
+from graphzoo.datamodules.batches import ResumableLoader, WholeBatchSampler, rank_and_world_size
 from graphzoo.datamodules.features import FeatureTransform
 from graphzoo.datamodules.link_batches import (
     EvaluationPairs,
@@ -24,7 +24,6 @@ from graphzoo.datamodules.link_batches import (
     sample_split,
 )
 from graphzoo.datamodules.mapped_graph import subgraph_sampler
-from graphzoo.datamodules.source import absolute, loaded, write_meta
 from graphzoo.datasets import (
     LinkGraph,
     LinkSplit,
@@ -46,8 +45,6 @@ __all__ = ["Batching", "LinkDataModule"]
 _log = logging.getLogger(__name__)
 
 Batching = Literal["pairs", "sources", "subgraphs", "whole"]
-# A run keeps its graph beside the weights up to this size; of a larger one it keeps name and fingerprint.
-_KEPT_BYTES = 64 * 2**20
 
 
 class LinkDataModule(GraphDataModule):
@@ -308,8 +305,7 @@ class LinkDataModule(GraphDataModule):
     @property
     def num_micro_batches(self) -> int:
         """Loader items of an optimiser step: the value for `accumulate_grad_batches`."""
-        sampler = self._training_sampler()
-        return sampler.num_parts(min(self.batch_size, sampler.num_links))
+        return self._training_sampler().num_in_step
 
     def judged(self, split: str) -> LinkSplit:
         """The pairs that are judged; for "valid" those of `max_valid_pairs`."""
@@ -401,8 +397,6 @@ class LinkDataModule(GraphDataModule):
         Args:
             epoch: Epoch to begin with; None: the trainer's, or 0 without one (then call `loader.set_epoch`).
         """
-        sampler = self._training_sampler()
-        sampler.set_epoch(self._begin_with(epoch))
         pairs = TrainingPairs(
             self.graph.train,
             NegativePairs(self.edge_index("train"), self.graph.num_nodes),
@@ -412,9 +406,7 @@ class LinkDataModule(GraphDataModule):
             subgraphs=self.subgraph_sampler("train") if self.batching == "subgraphs" else None,
             is_structured=self.structured_negatives,
         )
-        return ResumableLoader(
-            pairs, sampler, self.num_workers, ahead=self._ahead, pin_memory=pins_memory(self.trainer)
-        )
+        return self._training_loader(pairs, self._training_sampler(), epoch, ahead=self._ahead)
 
     def val_dataloader(self) -> ResumableLoader:
         """Loader of one rank's validation `PairBatch`es, as many as every other rank has."""
@@ -440,27 +432,15 @@ class LinkDataModule(GraphDataModule):
 
     def save_artifacts(self, directory: str | os.PathLike[str]) -> None:
         """Write what prediction needs: meta.json, and the graph unless it is large."""
-        directory = Path(directory)
-        directory.mkdir(parents=True, exist_ok=True)
         graph = self.graph
-        stored = _size(graph) <= _KEPT_BYTES
-        if stored:
-            graph.save(directory / "link_graph.npz")
-        meta = {
-            "format": 1,
-            "kind": "links",
-            "name": self.name,
-            "path": absolute(self.path),
-            "root": None if self.root is None else str(Path(self.root).absolute()),
-            "graph": "link_graph.npz" if stored else None,
-            "graph_fingerprint": graph.fingerprint,
+        facts = {
             "fingerprint": self.fingerprint,
             "split": self.describe_split(),
             "spec": self.spec.to_dict(),
             "directed": self.directed,
             "settings": self.describe_settings(),
         }
-        write_meta(directory, meta)
+        self._save_graph(Path(directory), graph, "link_graph.npz", _size(graph), facts)
 
     def describe_settings(self) -> dict[str, Any]:
         """How pairs become batches: what a checkpoint has to say so that others score as it was judged."""
@@ -496,15 +476,10 @@ class LinkDataModule(GraphDataModule):
         pairs = torch.cat([judged.positive, judged.negative.reshape(-1, 2)])
         batches = self.scoring_batches(pairs, split, order=mixed_order(judged))
         sampler = WholeBatchSampler(len(batches), *rank_and_world_size(self.trainer))
-        return ResumableLoader(
-            batches, sampler, self.num_workers, ahead=self._ahead, pin_memory=pins_memory(self.trainer)
-        )
+        return self._resumable_loader(batches, sampler, ahead=self._ahead)
 
     def _training_sampler(self) -> PairSampler:
-        rank, world_size = rank_and_world_size(self.trainer)
-        share = self.micro_batch_size or self.batch_size
-        size = int(self.graph.train.shape[0])
-        return PairSampler(size, self.batch_size, share, self.seed, rank, world_size)
+        return self._sampler(PairSampler, len(self.graph.train))
 
     def _is_late(self, split: str) -> bool:
         """Whether messages also pass along validation links."""
@@ -514,10 +489,8 @@ class LinkDataModule(GraphDataModule):
 def _size(graph: LinkGraph) -> int:
     """Bytes that the graph takes in a file, roughly."""
     pairs = [graph.train, *(part for s in (graph.valid, graph.test) for part in (s.positive, s.negative))]
-    x = graph.x
-    features = (
-        0 if x is None else (x.values().numel() * 12 if x.layout is torch.sparse_csr else x.numel() * 4)
-    )
+    x = torch.empty(0) if graph.x is None else graph.x
+    features = x.values().numel() * 12 if x.layout is torch.sparse_csr else x.numel() * 4
     return features + sum(part.numel() for part in pairs) * 8
 
 

@@ -33,13 +33,8 @@ def subgraph_sampler(
     """A sampler of the edges that messages pass along in a split; large graphs are mapped from a file.
 
     The ranks of a run, and later runs, share the file's pages. Where the cache cannot be written the graph
-    stays in memory; a damaged file is made anew.
-
-    Args:
-        graph: Where the edges come from.
-        split: "train", "valid" or "test".
-        edge_index: Gives the edges, [2, E], int64; called where no file has them.
-        settings: Of the sampler.
+    stays in memory; a damaged file is made anew. `edge_index` gives the edges, [2, E], int64, where no file
+    has them; the settings are the sampler's.
     """
 
     def in_memory() -> PairSubgraphSampler:

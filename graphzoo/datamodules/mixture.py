@@ -19,7 +19,7 @@ from graphzoo.datamodules.batches import (
     Slice,
     TrainingBatches,
     TrainingSampler,
-    WholeBatchSampler,
+    evaluation_loader,
     permute,
     pins_memory,
     rank_and_world_size,
@@ -40,28 +40,11 @@ class MixtureSampler(TrainingSampler):
 
     In an epoch every graph gives its share of the batches, in an order that is a function of (seed, epoch). A
     graph goes on where its last epoch ended, pass after pass over its triples, each in an order of its own.
-
-    Args:
-        sizes: Training triples of each graph.
-        num_batches: Global batches of an epoch.
-        batch_size: As in `TrainingSampler`, and so on.
-        micro_batch_size: Most queries of a loader item.
-        seed: Of all orders.
-        rank: Of this process.
-        world_size: Number of processes.
+    The `sizes` are the training triples of each graph.
     """
 
-    def __init__(
-        self,
-        sizes: list[int],
-        num_batches: int,
-        batch_size: int,
-        micro_batch_size: int,
-        seed: int,
-        rank: int,
-        world_size: int,
-    ) -> None:
-        super().__init__(num_batches * batch_size, batch_size, micro_batch_size, seed, rank, world_size)
+    def __init__(self, sizes: list[int], num_batches: int, batch_size: int, *others: int) -> None:
+        super().__init__(num_batches * batch_size, batch_size, *others)
         self.sizes = sizes
         self.shares = _shares(sizes, num_batches)
 
@@ -207,6 +190,8 @@ class MixtureDataModule(LightningDataModule):
         self.epoch_queries, self.neighbourhood = epoch_queries, neighbourhood
         self.seed, self.num_workers = seed, num_workers
         self._spec = NeighbourhoodSpec(eval_neighbourhood or neighbourhood, relation_share)
+        self.hides: RemoveFacts = "exact"  # see `KGDataModule`, as for the next
+        self.knows_answers = True
 
     def prepare_data(self) -> None:
         """Fetch and parse once per machine."""
@@ -218,26 +203,6 @@ class MixtureDataModule(LightningDataModule):
         for part in self.parts:
             part.trainer = self.trainer
             part.setup(stage)
-
-    @property
-    def hides(self) -> RemoveFacts:
-        """What of a training query's own fact its neighbourhood leaves out; the task says."""
-        return self.parts[0].hides
-
-    @hides.setter
-    def hides(self, value: RemoveFacts) -> None:
-        for part in self.parts:
-            part.hides = value
-
-    @property
-    def knows_answers(self) -> bool:
-        """Whether training batches bring the queries' other known answers; the task says."""
-        return self.parts[0].knows_answers
-
-    @knows_answers.setter
-    def knows_answers(self, value: bool) -> None:
-        for part in self.parts:
-            part.knows_answers = value
 
     @property
     def spec(self) -> GraphSpec:
@@ -295,7 +260,7 @@ class MixtureDataModule(LightningDataModule):
     @property
     def num_micro_batches(self) -> int:
         """Loader items of an optimiser step: the value for `accumulate_grad_batches`."""
-        return self._training_sampler().num_micro_batches(self.batch_size)
+        return self._training_sampler().num_in_step
 
     def triples(self, split: str, source: int | None = None) -> Tensor:
         """The triples of one graph, [n, 3]; None: of all in turn, each in numbers of its own."""
@@ -320,6 +285,8 @@ class MixtureDataModule(LightningDataModule):
         sampler = self._training_sampler()
         current = self.trainer.current_epoch if self.trainer is not None else 0
         sampler.set_epoch(current if epoch is None else epoch)
+        for part in self.parts:
+            part.hides, part.knows_answers = self.hides, self.knows_answers
         batches = MixtureBatches([part.training_batches() for part in self.parts])
         return ResumableLoader(
             batches, sampler, self.num_workers, ahead=1, pin_memory=pins_memory(self.trainer)
@@ -338,21 +305,11 @@ class MixtureDataModule(LightningDataModule):
 
     def _evaluation_loader(self, split: str) -> DataLoader[QueryBatch]:
         first = self.sources(split)
-        batches = ConcatenatedBatches(
-            [
-                part.evaluation_batches(split, source=number, first=first[part_name])
-                for number, (part_name, part) in enumerate(self._named())
-            ]
-        )
-        sampler = WholeBatchSampler(len(batches), *rank_and_world_size(self.trainer))
-        return DataLoader(
-            batches,
-            batch_size=None,
-            sampler=sampler,
-            num_workers=self.num_workers,
-            generator=torch.Generator(),
-            pin_memory=pins_memory(self.trainer),
-        )
+        parts = [
+            part.evaluation_batches(split, source=number, first=first[part_name])
+            for number, (part_name, part) in enumerate(self._named())
+        ]
+        return evaluation_loader(ConcatenatedBatches(parts), self.trainer, self.num_workers)
 
     def _training_sampler(self) -> MixtureSampler:
         return MixtureSampler(

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
-from torch.utils.data.distributed import DistributedSampler
 
+from graphzoo.datamodules.batches import RankSampler
 from graphzoo.datamodules.features import select_rows
 from graphzoo.datasets import NodeGraph
 from graphzoo.sampling import induced_subgraph
@@ -36,34 +36,20 @@ class WholeGraphBatch(NodeBatch):
 
 
 class Part(NamedTuple):
-    """One loader item.
-
-    Args:
-        epoch: Epoch it belongs to.
-        number: Its place in the epoch's partition.
-        nodes: Nodes of the part, sorted; None for the whole graph.
-        target: Nodes of the whole graph that enter the loss.
-        num_global: Targets of the optimiser step over all ranks and accumulated items.
-    """
+    """One loader item."""
 
     epoch: int
-    number: int
-    nodes: Tensor | None
-    target: Tensor
-    num_global: int
+    number: int  # its place in the epoch's partition
+    nodes: Tensor | None  # sorted; None for the whole graph
+    target: Tensor  # nodes of the whole graph that enter the loss
+    num_global: int  # targets of the optimiser step over all ranks and accumulated items
 
 
-class WholeGraphSampler(DistributedSampler[Part]):
-    """One item an epoch; rank w of W counts every W-th target from the w-th on.
-
-    Args:
-        target: Training nodes, [T].
-        rank: Of this process.
-        world_size: W, the number of processes.
-    """
+class WholeGraphSampler(RankSampler[Part]):
+    """One item an epoch; rank w of W counts every W-th training node (`target`) from the w-th on."""
 
     def __init__(self, target: Tensor, rank: int, world_size: int) -> None:
-        super().__init__(range(1), num_replicas=world_size, rank=rank, shuffle=False)  # type: ignore[arg-type]
+        super().__init__(1, rank, world_size)
         self.num_global = int(target.numel())
         # one object in all epochs, so that a device needs it once
         self.target = target[rank::world_size].contiguous()
@@ -75,20 +61,15 @@ class WholeGraphSampler(DistributedSampler[Part]):
         yield Part(self.epoch, 0, None, self.target, self.num_global)
 
 
-class PartSampler(DistributedSampler[Part]):
+class PartSampler(RankSampler[Part]):
     """Deals the parts of each epoch's partition to the ranks in turn.
 
     An optimiser step is made of one part for each rank and each accumulated item, so that one process which
     accumulates W items does what W processes do. Ranks whose parts run out get the last one without targets:
     the others wait for them in their collective operations.
 
-    Args:
-        partition: Epoch -> parts, each the sorted numbers of its nodes.
-        num_parts: How many parts an epoch has.
-        is_target: Whether a node is one to learn from, [N], bool.
-        accumulate: Items of a rank in an optimiser step.
-        rank: Of this process.
-        world_size: W, the number of processes.
+    `partition` gives the `num_parts` parts of an epoch, each the sorted numbers of its nodes; `is_target` is
+    true for the nodes to learn from, [N], bool.
     """
 
     def __init__(
@@ -100,11 +81,9 @@ class PartSampler(DistributedSampler[Part]):
         rank: int,
         world_size: int,
     ) -> None:
-        super().__init__(range(num_parts), num_replicas=world_size, rank=rank, shuffle=False)  # type: ignore[arg-type]
-        self.partition = partition
-        self.num_parts = num_parts
-        self.is_target = is_target
-        self.accumulate = accumulate
+        super().__init__(num_parts, rank, world_size)
+        self.partition, self.num_parts = partition, num_parts
+        self.is_target, self.accumulate = is_target, accumulate
 
     def __len__(self) -> int:
         return math.ceil(self.num_parts / self.num_replicas)
@@ -125,16 +104,10 @@ class PartSampler(DistributedSampler[Part]):
 
 
 class NodeBatches(Dataset[NodeBatch]):
-    """From a `Part` to a `NodeBatch`.
-
-    Args:
-        graph: The graph with the features that the encoder sees.
-        with_edges: Whether batches of parts carry the edges inside them.
-    """
+    """From a `Part` to a `NodeBatch`; batches of parts carry the edges inside them if `with_edges`."""
 
     def __init__(self, graph: NodeGraph, *, with_edges: bool = True) -> None:
-        self.graph = graph
-        self.with_edges = with_edges
+        self.graph, self.with_edges = graph, with_edges
 
     def __getitem__(self, part: Part) -> NodeBatch:
         graph = self.graph

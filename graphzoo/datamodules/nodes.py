@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from graphzoo.datamodules.base import GraphDataModule, Kind
-from graphzoo.datamodules.batches import ResumableLoader, pins_memory, rank_and_world_size
+from graphzoo.datamodules.base import GraphDataModule, Kind, loaded
+from graphzoo.datamodules.batches import ResumableLoader, rank_and_world_size
 from graphzoo.datamodules.features import FeatureTransform
 from graphzoo.datamodules.node_batches import (
     NodeBatches,
@@ -23,7 +23,6 @@ from graphzoo.datamodules.node_batches import (
     WholeGraphBatch,
     WholeGraphSampler,
 )
-from graphzoo.datamodules.source import absolute, loaded, write_meta
 from graphzoo.datasets import (
     NodeGraph,
     NodeSplit,
@@ -37,9 +36,6 @@ from graphzoo.sampling import partition as partition_nodes
 from graphzoo.types import GraphSpec, NodeBatch
 
 __all__ = ["NodeDataModule"]
-
-# A run keeps its graph beside the weights up to this size; of a larger one it keeps name and fingerprint.
-_KEPT_BYTES = 64 * 2**20
 
 
 class NodeDataModule(GraphDataModule):
@@ -103,12 +99,9 @@ class NodeDataModule(GraphDataModule):
                 "partition='train' says what is cut into parts, and without batch_size nothing is\n"
                 "Add --data.batch_size N, or leave out --data.partition"
             )
-        self.split_name = split
-        self.split_index = split_index
-        self.partition = partition
-        self.normalize_features = normalize_features
-        self.num_neighbors = num_neighbors
-        self.reduce_channels = reduce_channels
+        self.split_name, self.split_index = split, split_index
+        self.partition, self.num_neighbors = partition, num_neighbors
+        self.normalize_features, self.reduce_channels = normalize_features, reduce_channels
         self.skip_edges = False
         """Set by a task whose encoder computes what it needs of the edges once: parts then come without."""
         self._raw: NodeGraph | None = None
@@ -248,9 +241,7 @@ class NodeDataModule(GraphDataModule):
             cut = self.graph.num_nodes if self.partition == "all" else self.split.train.numel()
             num_parts = math.ceil(cut / self.batch_size)
             sampler = PartSampler(self._parts, num_parts, is_target, accumulate, rank, world_size)
-        sampler.set_epoch(self._begin_with(epoch))
-        batches = NodeBatches(self.graph, with_edges=not self.skip_edges)
-        return ResumableLoader(batches, sampler, self.num_workers, pin_memory=pins_memory(self.trainer))
+        return self._training_loader(NodeBatches(self.graph, with_edges=not self.skip_edges), sampler, epoch)
 
     def val_dataloader(self) -> DataLoader[NodeBatch]:
         """The whole graph with the validation nodes as targets, in every rank."""
@@ -262,27 +253,15 @@ class NodeDataModule(GraphDataModule):
 
     def save_artifacts(self, directory: str | os.PathLike[str]) -> None:
         """Write what prediction needs: meta.json, the graph unless it is large, the features' projection."""
-        directory = Path(directory)
-        directory.mkdir(parents=True, exist_ok=True)
-        raw = loaded(self._raw)
-        stored = _size(raw) <= _KEPT_BYTES
-        if stored:
-            raw.save(directory / "node_graph.npz")
+        raw, directory = loaded(self._raw), Path(directory)
         self.transform.save(directory / "projection.npy")
-        meta = {
-            "format": 1,
-            "kind": "nodes",
-            "name": self.name,
-            "path": absolute(self.path),
-            "root": None if self.root is None else str(Path(self.root).absolute()),
-            "num_neighbors": self.num_neighbors,
-            "graph": "node_graph.npz" if stored else None,
-            "graph_fingerprint": raw.fingerprint,
+        facts = {
             "fingerprint": self.fingerprint,
             "split": self.describe_split(),
             "spec": self.spec.to_dict(),
+            "num_neighbors": self.num_neighbors,
         }
-        write_meta(directory, meta)
+        self._save_graph(directory, raw, "node_graph.npz", _size(raw), facts)
 
     def _evaluation_loader(self, part: Literal["valid", "test"]) -> DataLoader[NodeBatch]:
         if part not in self._evaluation:

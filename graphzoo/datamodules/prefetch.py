@@ -17,10 +17,6 @@ def prefetch(items: Iterable[Any], size: int = 1) -> Iterator[Any]:
 
     It pays where making an item leaves the interpreter free, as compiled samplers do. What the thread raises
     is raised here, in its place; a consumer that stops early stops the thread.
-
-    Args:
-        items: Iterated in the thread.
-        size: Items that may wait.
     """
     ready: queue.Queue[tuple[Any, BaseException | None]] = queue.Queue(maxsize=size)
     stopped = threading.Event()

@@ -9,8 +9,7 @@ import pytest
 import torch
 from helpers.node_graphs import write_npz, yes_no_labels
 
-from graphzoo.datamodules import NodeDataModule
-from graphzoo.datamodules import nodes as nodes_module
+from graphzoo.datamodules import NodeDataModule, base
 from graphzoo.datamodules.node_batches import PartSampler, WholeGraphSampler
 from graphzoo.datasets import NodeGraph, NodeSplit
 from graphzoo.errors import UsageError
@@ -172,7 +171,7 @@ def test_a_run_keeps_its_graph_unless_it_is_large(path, tmp_path, monkeypatch):
     assert np.load(tmp_path / "run" / "projection.npy").shape == (12, 4)
     assert meta["kind"] == "nodes" and meta["path"] == [path] and meta["spec"]["in_channels"] == 4
 
-    monkeypatch.setattr(nodes_module, "_KEPT_BYTES", 100)
+    monkeypatch.setattr(base, "_KEPT_BYTES", 100)
     datamodule.save_artifacts(tmp_path / "large")
     assert json.loads((tmp_path / "large" / "meta.json").read_text())["graph"] is None
     assert not (tmp_path / "large" / "node_graph.npz").exists()

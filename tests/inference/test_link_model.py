@@ -13,7 +13,7 @@ from helpers.link_graphs import NODES, make_link_graph
 from helpers.link_runs import link_data, train_links
 
 import graphzoo
-from graphzoo.datamodules import links as links_module
+from graphzoo.datamodules import base
 from graphzoo.datasets import LinkGraph, LinkSplit, link_graph_from_files
 from graphzoo.errors import UsageError
 from graphzoo.inference import link_model as link_model_module
@@ -467,7 +467,7 @@ def test_a_lone_checkpoint_asks_for_a_graph(link_runs, load, tmp_path):
 def test_a_large_graph_is_read_again_from_where_it_was(tmp_path, monkeypatch):
     from graphzoo.datamodules import LinkDataModule
 
-    monkeypatch.setattr(links_module, "_KEPT_BYTES", 10)
+    monkeypatch.setattr(base, "_KEPT_BYTES", 10)
     write_ring(tmp_path / "ring", features=True)
     run = tmp_path / "run"
     datamodule = LinkDataModule(path=str(tmp_path / "ring"), split_index=3)
@@ -492,7 +492,7 @@ def test_a_large_data_set_is_read_again_as_it_was_split(tmp_path, monkeypatch):
         seen.append((name, options))
         return make_link_graph()
 
-    monkeypatch.setattr(links_module, "_KEPT_BYTES", 10)
+    monkeypatch.setattr(base, "_KEPT_BYTES", 10)
     monkeypatch.setattr(sources_module, "load_link_graph", load_by_name)
     datamodule = link_data(name="cora-link", root=str(tmp_path), split_index=2)
     graphzoo.load(train_links(tmp_path / "run", "galit", datamodule).path)

@@ -13,7 +13,7 @@ import torch
 from helpers.node_graphs import small_parts, write_npz
 
 import graphzoo
-from graphzoo.datamodules import NodeDataModule
+from graphzoo.datamodules import NodeDataModule, base
 from graphzoo.datamodules import nodes as nodes_module
 from graphzoo.datasets import NodeGraph, node_graph_from_files
 from graphzoo.errors import UsageError
@@ -232,7 +232,7 @@ def test_yes_no_labels(tmp_path):
 
 
 def test_a_large_graph_is_read_again_from_where_it_was(trained, tmp_path, monkeypatch):
-    monkeypatch.setattr(nodes_module, "_KEPT_BYTES", 10)
+    monkeypatch.setattr(base, "_KEPT_BYTES", 10)
     path = write_npz(tmp_path / "small.npz")
     run, *_ = train(tmp_path / "run", NodeDataModule("nodes", path))
     assert not (run / "graph" / "node_graph.npz").exists()
@@ -253,7 +253,7 @@ def test_a_large_data_set_is_read_again_from_its_data_root(tmp_path, monkeypatch
         seen.append(root)
         return node_graph_from_files(Path(root or tmp_path / "default") / f"{name}.npz")
 
-    monkeypatch.setattr(nodes_module, "_KEPT_BYTES", 10)
+    monkeypatch.setattr(base, "_KEPT_BYTES", 10)
     for module in (nodes_module, sources_module):
         monkeypatch.setattr(module, "load_node_graph", load_by_name)
     for folder in ("root", "default"):
