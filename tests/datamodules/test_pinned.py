@@ -79,6 +79,6 @@ def test_only_a_gpu_wants_pinned_memory(device, pins):
 @pytest.mark.filterwarnings("ignore")  # nothing is pinned where there is no GPU
 @pytest.mark.parametrize("name", NAMES)
 def test_loaders_pin_for_a_gpu(tmp_path, monkeypatch, name):
-    for module in ("kg", "links", "nodes"):
+    for module in ("base", "batches"):
         monkeypatch.setattr(f"graphzoo.datamodules.{module}.pins_memory", lambda trainer: True)
     assert first_batch(name, tmp_path)[1].pin_memory
