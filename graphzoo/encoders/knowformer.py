@@ -262,9 +262,7 @@ class KnowFormerLayer(nn.Module):
 class RelationConditioned(QueryEncoder):
     """What KnowFormer does with the vectors of relations, wherever these come from.
 
-    Args:
-        spec: Facts of the graph.
-        settings: Keyword arguments of `KnowFormer`.
+    The settings are the keyword arguments of `KnowFormer`.
     """
 
     layers: nn.ModuleList
@@ -363,15 +361,7 @@ class RelationConditioned(QueryEncoder):
         edge_mask: Tensor | None = None,
         noise_seed: int = 0,
     ) -> Tensor:
-        """Whom nodes attend to, in the mean over heads (the paper's Fig. 4).
-
-        Args:
-            graph: As for `forward`.
-            head: [B].
-            relation: [B].
-            node: The attending node of each query, [B], int64.
-            edge_mask: As for `forward`.
-            noise_seed: As for `forward`.
+        """Whom one node of each query attends to, in the mean over heads (the paper's Fig. 4); see `forward`.
 
         Returns:
             [L, N, B]; the N weights of a layer and query sum to 1, see `prototype_attention_weights`.

@@ -57,15 +57,8 @@ def write_pretrained(
 ) -> Path:
     """Write such a folder in one piece: it is there whole or not at all.
 
-    Args:
-        folder: Must not exist yet, or be empty.
-        weights: Name -> tensor; views and tensors that share memory are stored as they look.
-        settings: Plain values, what `read_pretrained` gives back beside the weights.
-        card: Text of the model card.
-        graph: A folder that is copied as `graph`.
-
-    Returns:
-        The folder.
+    Weights that are views or share memory are stored as they look; settings are plain values. The folder
+    `graph` is copied.
 
     Raises:
         UsageError: if there is something in `folder`, it cannot be written, or a setting is not a plain
@@ -120,9 +113,6 @@ def _cell(value: Any) -> str:
 @contextmanager
 def new_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
     """A folder to fill, which takes its name when the block ends well; otherwise nothing is left of it.
-
-    Args:
-        folder: Must not exist yet, or be empty.
 
     Raises:
         UsageError: if there is something in `folder`, or it cannot be written.

@@ -5,8 +5,9 @@ from __future__ import annotations
 import html
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -14,11 +15,7 @@ from graphzoo.errors import UsageError
 from graphzoo.inference.graphs import PredictionGraph
 from graphzoo.inference.paths import best_paths
 from graphzoo.sampling import edges_of_fact
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from graphzoo.tasks import KGCompletion
+from graphzoo.tasks import KGCompletion
 
 __all__ = ["EXPLANATION_COLUMNS", "Direction", "Explanation", "explain_fact"]
 
@@ -83,8 +80,6 @@ class Explanation:
 
     def to_table(self) -> pd.DataFrame:
         """Everything in one table with the columns `EXPLANATION_COLUMNS`."""
-        import pandas as pd
-
         fact = (self.head, self.relation, self.tail, self.direction, self.score, self.known)
         rows = [
             (*fact, kind, number, weight, text)
@@ -120,8 +115,6 @@ def explain_fact(
     max_length: int,
 ) -> Explanation:
     """See `KGModel.explain`; the fact is ids of head, (forward) relation and tail."""
-    import pandas as pd
-
     head, relation, tail = fact
     names, device = place.knowledge_graph, task.device
     asked, kind, answer = (
@@ -171,8 +164,6 @@ def _chain(place: PredictionGraph, edges: Tensor) -> str:
 
 def _facts(place: PredictionGraph, gradient: Tensor, k: int) -> pd.DataFrame:
     """The facts whose two directions weigh most together."""
-    import pandas as pd
-
     names = place.knowledge_graph
     both = gradient.view(2, -1).sum(0)  # edge i is fact i, edge i + n its inverse
     chosen = both.abs().topk(min(k, both.numel())).indices.cpu()
@@ -186,8 +177,6 @@ def _facts(place: PredictionGraph, gradient: Tensor, k: int) -> pd.DataFrame:
 
 def _attended(task: KGCompletion, place: PredictionGraph, query: list[Tensor], k: int) -> pd.DataFrame:
     """The entities, other than itself, that the answer of (head, relation, answer) attends to most."""
-    import pandas as pd
-
     names, rows = place.knowledge_graph.entities, []
     try:
         weights = task.attention(place.messages, *query)[..., 0]

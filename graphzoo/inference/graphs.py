@@ -118,14 +118,9 @@ class PredictionGraph:
     def messages(self) -> RelationalGraph:
         """Facts forwards, then inverted, as in training."""
         graph = self.knowledge_graph
-        head, relation, tail = graph.train.unbind(1)
         with torch.inference_mode(False):  # kept, and explanations need gradients
-            return RelationalGraph(
-                torch.stack([torch.cat([head, tail]), torch.cat([tail, head])]),
-                torch.cat([relation, relation + graph.num_relations]),
-                graph.num_entities,
-                2 * graph.num_relations,
-            ).to(self.device)
+            messages = RelationalGraph.from_triples(graph.train, graph.num_entities, graph.num_relations)
+            return messages.to(self.device)
 
     @cached_property
     def answers(self) -> Any:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
 import torch
 
 from graphzoo.datamodules.features import FeatureTransform
@@ -16,9 +17,6 @@ from graphzoo.inference.scoring import Columns, FilterKnown, check_known
 from graphzoo.inference.sources import LinkGraphSource, load_link_source
 from graphzoo.inference.trained import TrainedModel
 from graphzoo.tasks import LinkPrediction
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 __all__ = ["LinkModel"]
 
@@ -101,8 +99,6 @@ class LinkModel(TrainedModel):
 
         >>> model.predict("a7", k=3)  # doctest: +SKIP
         """
-        import pandas as pd
-
         options: dict[str, Any] = {"k": k, "known": known, "candidates": candidates, "batch_size": batch_size}
         return pd.concat(list(self.predict_batches(node, nodes, data=data, **options)), ignore_index=True)
 
@@ -164,8 +160,6 @@ class LinkModel(TrainedModel):
             UsageError: (a ValueError) for unknown nodes, naming the nearest ones, and for a node paired with
                 itself.
         """
-        import pandas as pd
-
         tables = self.score_batches(pairs_from_table(pairs), data=data, batch_size=batch_size)
         return pd.concat(list(tables), ignore_index=True)
 
@@ -203,8 +197,6 @@ class LinkModel(TrainedModel):
 
     def _table(self, place: LinkPlace, columns: Columns, nodes: tuple[str, str]) -> pd.DataFrame:
         """Numbers of nodes become names, where there are any."""
-        import pandas as pd
-
         if not self._has_probability:
             del columns["probability"]
         names = {name: place.names.of(torch.from_numpy(columns[name])) for name in nodes}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,12 +19,10 @@ from graphzoo.errors import UsageError, check_range
 from graphzoo.inference.names import NodeNames
 from graphzoo.inference.scoring import Columns, FilterKnown, check_finite
 from graphzoo.system.memory import Halves, explain_out_of_memory
+from graphzoo.tasks import LinkPrediction
 from graphzoo.tasks.near import NEAR_QUERIES
 from graphzoo.tasks.prepared_graph import PreparedGraph
 from graphzoo.types import PairBatch
-
-if TYPE_CHECKING:
-    from graphzoo.tasks import LinkPrediction
 
 __all__ = ["LinkPlace", "best_partners"]
 
@@ -107,11 +105,9 @@ class LinkPlace:
 
     @torch.no_grad()
     def score(self, pairs: Tensor, batch_size: int | None = None) -> Tensor:
-        """Logits of pairs, means over the directions and relabelings that the run was judged with.
+        """Logits of pairs [M, 2] of different nodes, means over the run's directions and relabelings.
 
-        Args:
-            pairs: [M, 2], int64, no node with itself.
-            batch_size: Pairs (queries of a `QueryEncoder`) at once; None chooses by memory.
+        `batch_size` pairs (queries of a `QueryEncoder`) are scored at once; None chooses by memory.
 
         Returns:
             [M], float32; NaN and infinity are a `UsageError`.
@@ -202,15 +198,9 @@ def best_partners(
     known: FilterKnown,
     batch_size: int | None = None,
 ) -> Iterator[Columns]:
-    """The k best partners of each node, some nodes at a time; see `LinkModel.predict`.
+    """The k best partners of each of the nodes [n], some nodes at a time; see `LinkModel.predict`.
 
-    Args:
-        place: Model and graph.
-        nodes: [n], int64.
-        candidates: Nodes that may be partners, [C], int64, ascending; no node is its own.
-        k: Partners per node.
-        known: "drop" leaves out known links; "keep" does not look them up.
-        batch_size: See `LinkPlace.score`.
+    The candidates [C] ascend; no node is its own.
 
     Yields:
         One entry per partner, by node and rank; one table without entries if there are no nodes.

@@ -24,6 +24,7 @@ from graphzoo.inference.sources import (
     stored_link_graph,
     stored_node_graph,
 )
+from graphzoo.tasks import LinkPrediction, NodeClassification
 
 __all__ = ["load"]
 
@@ -79,8 +80,6 @@ def _model(
     described: dict[str, Any], task: Any, run: Path | None, data: _Source | None
 ) -> KGModel | LinkModel | NodeModel:
     """The task with the graph that it answers on."""
-    from graphzoo.tasks import LinkPrediction, NodeClassification
-
     kept = run if data is None else None  # has the graph that is answered on
     given: Any = data  # of another kind it is refused
     if isinstance(task, NodeClassification):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -20,11 +21,7 @@ from graphzoo.inference.names import Vocabulary
 from graphzoo.inference.queries import encode_facts
 from graphzoo.inference.scoring import FilterKnown, Queries, batches_of, check_known, judge_facts, top_answers
 from graphzoo.inference.trained import TrainedModel
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from graphzoo.tasks import KGCompletion
+from graphzoo.tasks import KGCompletion
 
 __all__ = ["KGModel"]
 
@@ -109,8 +106,6 @@ class KGModel(TrainedModel):
 
         >>> model.predict(head="Virus", relation="causes", k=3)  # doctest: +SKIP
         """
-        import pandas as pd
-
         options: dict[str, Any] = {"k": k, "filter_known": filter_known, "candidates": candidates}
         tables = self.predict_batches(head, relation, tail, graph=graph, batch_size=batch_size, **options)
         return pd.concat(list(tables), ignore_index=True)
@@ -190,8 +185,6 @@ class KGModel(TrainedModel):
             One row per triple: `head`, `relation`, `tail`, `score`, `probability`, `rank` (of the tail among
             all entities but the other known answers, ties in the middle, as in evaluation), `known`.
         """
-        import pandas as pd
-
         place = self._place(graph)
         is_path = isinstance(triples, str | PathLike)
         facts = read_triples(Path(triples)) if is_path else triples_from_table(triples)
@@ -202,8 +195,6 @@ class KGModel(TrainedModel):
         self, triples: Tensor, *, batch_size: int | None = None, place: PredictionGraph | None = None
     ) -> Iterator[pd.DataFrame]:
         """As `score_table`, for triples [3, n] that are ids already, some thousand rows at a time."""
-        import pandas as pd
-
         place = place or self._default
         graph = place.knowledge_graph
         columns = judge_facts(self.task, place, triples, batch_size=batch_size)
@@ -311,8 +302,6 @@ class KGModel(TrainedModel):
 def _answer_table(
     graph: KnowledgeGraph, batch: Queries, columns: dict[str, Any], *, with_known: bool
 ) -> pd.DataFrame:
-    import pandas as pd
-
     entities = _name_array(graph.entities)
     relation = batch.relation.numpy()[columns["query"]]
     asked, answer = entities[batch.entity.numpy()[columns["query"]]], entities[columns["answer"]]

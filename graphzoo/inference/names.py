@@ -19,21 +19,16 @@ _FEW = 2_000
 
 
 class Vocabulary:
-    """The entities or the relations of a graph.
+    """The entities or the relations of a graph (`kind`: "entity" or "relation", for messages).
 
-    Args:
-        kind: What the names are names of, "entity" or "relation", for messages.
-        names: All names; the id is the position.
-        labels: Readable text of some names.
+    The id of a name is its position; some names have labels, readable text.
 
     >>> Vocabulary("relation", ["interacts_with", "is_a"]).find("is_a")
     1
     """
 
     def __init__(self, kind: str, names: Sequence[str], labels: Mapping[str, str] | None = None) -> None:
-        self.kind = kind
-        self.names = names
-        self.labels = labels or {}
+        self.kind, self.names, self.labels = kind, names, labels or {}
 
     def __len__(self) -> int:
         return len(self.names)
@@ -94,10 +89,6 @@ class Vocabulary:
 
 class NodeNames:
     """The nodes of a graph: by name, or by number where they have no names.
-
-    Args:
-        names: Names of all nodes; empty for the numbers 0..N-1.
-        num_nodes: N.
 
     >>> NodeNames((), 3).find([2, "0"])
     tensor([2, 0])

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -18,12 +19,8 @@ from graphzoo.inference.names import NodeNames
 from graphzoo.inference.sources import NodeGraphSource, load_node_source
 from graphzoo.inference.trained import TrainedModel
 from graphzoo.system.memory import explain_out_of_memory
+from graphzoo.tasks import NodeClassification
 from graphzoo.tasks.prepared_graph import PreparedGraph
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from graphzoo.tasks import NodeClassification
 
 __all__ = ["NodeModel"]
 
@@ -94,8 +91,6 @@ class NodeModel(TrainedModel):
 
         >>> model.predict(nodes=[0, 5])  # doctest: +SKIP
         """
-        import pandas as pd
-
         tables = self.predict_batches(nodes, data, probabilities=probabilities, embeddings=embeddings)
         return pd.concat(list(tables), ignore_index=True)
 
@@ -137,8 +132,6 @@ class NodeModel(TrainedModel):
         return last
 
     def _table(self, place: _Place, index: Tensor, *, probabilities: bool, embeddings: bool) -> pd.DataFrame:
-        import pandas as pd
-
         assert self.task.spec is not None
         logits = place.outputs.logits[index]
         names = np.array(self.class_names, dtype=object)

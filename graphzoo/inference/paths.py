@@ -31,15 +31,7 @@ def best_paths(
     """The k paths without repeated nodes whose edges weigh most in the mean, best first.
 
     Exact while no hop has more than 256 chains; beyond that the lighter ones are dropped on the way. Equal
-    weights come in the order of their edges.
-
-    Args:
-        edge_index: From and to, [2, E].
-        weight: [E].
-        source: Where paths begin.
-        target: Where they end.
-        k: Most paths returned.
-        max_length: Most edges of a path.
+    weights come in the order of their edges, [2, E] from and to, whose weights are [E].
     """
     order = np.argsort(edge_index[0], kind="stable")
     begins = np.searchsorted(edge_index[0][order], np.arange(int(edge_index.max(initial=0)) + 2))

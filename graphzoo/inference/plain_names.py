@@ -36,12 +36,9 @@ def write_names(
 ) -> PlainNames | None:
     """Write `names.json`: lists of names in the order of their numbers; None where nothing has a name.
 
-    Args:
-        folder: The graph of an exported model; made if need be.
-        place: What the model's folder is called in the lines of Python.
-        classes: Names of the classes of a node classifier; empty elsewhere.
-        is_multi_label: Whether they are yes-no labels.
-        compared: Whether a model of facts takes cosines of relations, which are then written, too.
+    The folder is the graph of an exported model, made if need be; `place` is what the model's folder is
+    called in the lines of Python. The classes are those of a node classifier. If a model of facts takes
+    cosines of relations (`compared`), these are written, too.
     """
     opened = f"names = json.load(open({f'{place}/graph/{NAMES}'!r}, encoding='utf-8'))"
     if (folder / "knowledge_graph.npz").is_file():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -13,10 +13,8 @@ from graphzoo.errors import UsageError, check_range
 from graphzoo.inference.graphs import PredictionGraph
 from graphzoo.metrics import rank_targets
 from graphzoo.metrics.ranks import combine_ties
+from graphzoo.tasks import KGCompletion
 from graphzoo.types import QueryBatch
-
-if TYPE_CHECKING:
-    from graphzoo.tasks import KGCompletion
 
 __all__ = ["Columns", "FilterKnown", "Queries", "batches_of", "check_finite", "judge_facts", "top_answers"]
 
@@ -69,13 +67,7 @@ def top_answers(
 ) -> Columns:
     """The k best answers of each query, by query (0..B-1) and rank; see `KGModel.predict`.
 
-    Args:
-        task: The model.
-        place: The graph.
-        batch: B queries.
-        allowed: True for the entities that may answer, [N], bool.
-        k: Answers per query.
-        filter_known: "drop" leaves known answers out; "keep" does not look them up.
+    `allowed` is true for the entities that may answer, [N], bool.
     """
     logits = _logits(task, place, batch)  # [B, N]
     probability = _probability(task, logits.masked_fill(~allowed, -torch.inf))

@@ -129,16 +129,9 @@ def _stored(
     from_files: Callable[[dict[str, Any]], _Graph],
     by_name: Callable[[dict[str, Any], str | None], _Graph],
 ) -> _Graph:
-    """The graph of a run: its copy, or for a large one the data set or the files it was read from.
+    """The graph of a run: its copy, or for a large one the data set or the files that meta.json names.
 
-    Args:
-        run: The run directory.
-        load: Reads the copy.
-        from_files: Reads the files that meta.json names.
-        by_name: Loads the data set that it names, from a data root or (None) the usual one.
-
-    Raises:
-        UsageError: if these are gone, or are not what they were.
+    What is gone, or is not what it was, is refused.
     """
     folder = run / "graph"
     meta = _read_meta(folder / "meta.json")

@@ -28,10 +28,8 @@ _FORMATS = {".parquet": "parquet", ".csv": "csv", ".tsv": "tsv", ".jsonl": "json
 def check_output(path: str, *, overwrite: bool = False, inputs: Sequence[Path] = ()) -> None:
     """Refuse what could not be written, before hours of work are spent on it.
 
-    Args:
-        path: A file, or "-" for tab-separated lines on standard output.
-        overwrite: Whether an existing file may be replaced.
-        inputs: What is read: none of these files may be, by whatever name.
+    The path is a file, or "-" for tab-separated lines on standard output. Of the `inputs`, which are read, it
+    may be none, by whatever name.
     """
     if path == STANDARD_OUTPUT:
         return
@@ -68,12 +66,9 @@ def _same_file(one: Path, other: Path) -> bool:
 
 
 def write_tables(tables: Iterable[pd.DataFrame], path: str, *, spreadsheet: bool = False) -> int:
-    """Write tables one below the other; their number of rows. Memory holds one at a time.
+    """Write tables with the same columns, at least one, one below the other; their number of rows.
 
-    Args:
-        tables: At least one, all with the same columns.
-        path: A file by `check_output`'s rules, or "-".
-        spreadsheet: Whether text that a spreadsheet would run as a formula gets a ' before it.
+    Memory holds one at a time. For a spreadsheet, text that it would run as a formula gets a ' before it.
     """
     if path == STANDARD_OUTPUT:  # a terminal, at once or behind a pipe
         return _write_text((_changed(table, visible) for table in tables), sys.stdout, "tsv")
