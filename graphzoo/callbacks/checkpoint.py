@@ -49,7 +49,7 @@ class BestCheckpoint(ModelCheckpoint):
     Args:
         directory: Folder of the checkpoints.
         monitor: Name of the metric; "auto" is what the task says once the data are known.
-        mode: "max" or "min".
+        mode: "max" or "min"; with "auto", the task's.
         seconds: Least time between two writes.
     """
 
@@ -78,7 +78,10 @@ class BestCheckpoint(ModelCheckpoint):
         super().setup(trainer, pl_module, stage)
         use_checkpoint_file(trainer)
         if self.monitor == "auto":
-            self.monitor = pl_module.monitor  # type: ignore[assignment]
+            own = (pl_module.monitor, self.mode)
+            self.monitor, mode = getattr(pl_module, "checkpoint_by", own)  # type: ignore[assignment]
+            if mode != self.mode:
+                self.mode, self.kth_value = mode, -self.kth_value
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Note an improvement; write one that has waited."""

@@ -106,8 +106,13 @@ class Task(LightningModule):
 
     @property
     def monitor(self) -> str:
-        """Validation metric that selects the checkpoint."""
+        """Validation metric that a run is compared by; it selects the checkpoint, see `checkpoint_by`."""
         raise AttributeError(f"{type(self).__name__} must define monitor")
+
+    @property
+    def checkpoint_by(self) -> tuple[str, str]:
+        """What selects the checkpoint, and whether its "max" or "min" is best: `monitor`, unless a task differs."""
+        return self.monitor, self.mode
 
     def num_questions(self, batches: Iterable[Any]) -> int | None:
         """Questions that judging `batches` asks, where they do not grow with these alone; else None."""

@@ -55,6 +55,8 @@ class NodeClassification(Task):
         decay_biases: Whether it holds for biases too, as in the published code.
         lr_milestones: Epochs after which the learning rate is multiplied by `lr_gamma`; None: never.
         lr_gamma: See `lr_milestones`.
+        checkpoint_by_loss: Whether the checkpoint is chosen by val/loss instead of the metric. With few
+            validation nodes the loss is the steadier of the two; see docs/results-nodes.md.
         seed: Seed of noise and dropout.
 
     Raises:
@@ -77,6 +79,7 @@ class NodeClassification(Task):
         decay_biases: bool = True,
         lr_milestones: list[int] | None = None,
         lr_gamma: float = 0.5,
+        checkpoint_by_loss: bool = False,
         seed: int = 0,
     ) -> None:
         super().__init__(encoder)
@@ -96,6 +99,7 @@ class NodeClassification(Task):
         self.class_weights = class_weights
         self.decoder_kind, self.dropout, self.seed = decoder, dropout, seed
         self.lr, self.weight_decay, self.decay_biases = lr, weight_decay, decay_biases
+        self.checkpoint_by_loss = checkpoint_by_loss
         self.lr_milestones, self.lr_gamma = list(lr_milestones or []), lr_gamma
         self.metrics = nn.ModuleDict()
         self._weights: Tensor | None = None
@@ -129,8 +133,13 @@ class NodeClassification(Task):
 
     @property
     def monitor(self) -> str:
-        """Validation metric that selects the checkpoint: "val/acc" or "val/auroc"."""
+        """Validation metric that a run is compared by: "val/acc" or "val/auroc"."""
         return f"val/{_LOGGED[self.metric_name]}"
+
+    @property
+    def checkpoint_by(self) -> tuple[str, str]:
+        """The largest metric, or with `checkpoint_by_loss` the smallest val/loss."""
+        return ("val/loss", "min") if self.checkpoint_by_loss else super().checkpoint_by
 
     def setup(self, stage: str) -> None:
         """Make the metrics once the data are known, and refuse one that does not suit them."""

@@ -8,7 +8,7 @@ import pytest
 import torch
 from helpers.node_encoders import Averaging, Prepared
 from helpers.node_graphs import small_parts, yes_no_labels
-from lightning.pytorch import Trainer, seed_everything
+from lightning.pytorch import Callback, Trainer, seed_everything
 from torch.nn import functional as F
 
 from graphzoo.callbacks import BestCheckpoint
@@ -310,6 +310,25 @@ def test_the_best_weights_are_kept_without_the_command(small, tmp_path, monkeypa
     assert best.monitor == "val/acc"
     checkpoint = torch.load(tmp_path / "best.ckpt", weights_only=True)
     assert 0 < checkpoint["epoch"] < 20 and best.best_model_score > 0.5
+
+
+def test_the_checkpoint_of_the_smallest_loss(small, tmp_path):
+    """The epoch of the best accuracy is another one."""
+    losses, scores = [], []
+
+    class Curve(Callback):
+        def on_validation_end(self, trainer, pl_module):
+            if not trainer.sanity_checking:
+                losses.append(float(trainer.callback_metrics["val/loss"]))
+                scores.append(float(trainer.callback_metrics["val/acc"]))
+
+    task = NodeClassification(Averaging, lr=0.5, checkpoint_by_loss=True)
+    best = BestCheckpoint(tmp_path, seconds=0)
+    fit(task, small(), epochs=20, enable_checkpointing=True, callbacks=[best, Curve()])
+    assert task.monitor == "val/acc" and (best.monitor, best.mode) == ("val/loss", "min")
+    epoch = torch.load(tmp_path / "best.ckpt", weights_only=True)["epoch"]
+    assert losses[epoch] == min(losses) == float(best.best_model_score)
+    assert epoch == losses.index(min(losses)) != scores.index(max(scores))
 
 
 class Mute(Averaging):
