@@ -143,7 +143,8 @@ class TrainingBatches(Dataset[TripleBatch]):
 
     `samplers` make the neighbourhoods of queries, by the epoch from which on they do, from 0 on (none:
     queries see the whole graph); these leave out what `hides` says of a query's own fact. Batches bring
-    along its known `answers`.
+    along its known `answers`. Without `hides_batch`, a loader item hides its own facts from a whole graph,
+    not those of all of its global batch.
     """
 
     def __init__(
@@ -153,10 +154,12 @@ class TrainingBatches(Dataset[TripleBatch]):
         samplers: Mapping[int, NeighbourhoodSampler] | None = None,
         hides: RemoveFacts = "exact",
         answers: AnswerIndex | None = None,
+        hides_batch: bool = True,
     ) -> None:
         self.triples = triples
         self.num_relations = num_relations
         self.samplers, self.hides, self.answers = samplers or {}, hides, answers
+        self.hides_batch = hides_batch
 
     def __getitem__(self, item: Slice) -> TripleBatch:
         head, relation, tail = self.triples[item.position].unbind(1)
@@ -167,7 +170,7 @@ class TrainingBatches(Dataset[TripleBatch]):
             relation=torch.where(inverse, relation + self.num_relations, relation),
             tail=torch.where(inverse, head, tail),
             index=item.position,
-            removed=item.removed,
+            removed=item.removed if self.hides_batch else item.position,
             num_global=item.removed.numel(),
             epoch=item.epoch,
             source=item.source,

@@ -66,6 +66,9 @@ class KGDataModule(GraphDataModule):
         eval_batch_size: Distinct queries of an evaluation batch; None: `micro_batch_size` or `batch_size`.
         max_valid_triples: Validate on a fixed sample of so many triples (the same for every seed); None: on
             all.
+        hide: Which training facts are hidden from a query on the whole graph: those of its "batch", or of its
+            "micro_batch" alone, as on each device of KnowFormer's authors. Then the result depends on
+            `micro_batch_size` and, where a process has less than that, on the number of processes.
         neighbourhood: Entities K of the neighbourhood in which a training query is asked, see
             `graphzoo.sampling.NeighbourhoodSampler`; None, or as many as there are: the whole graph. "auto":
             300 on graphs of more than 1,000 entities, and then 1,000 in evaluation and 250 validation
@@ -101,6 +104,7 @@ class KGDataModule(GraphDataModule):
         micro_batch_size: int | None = None,
         eval_batch_size: int | None = None,
         max_valid_triples: int | None = None,
+        hide: Literal["batch", "micro_batch"] = "batch",
         neighbourhood: int | Literal["auto"] | None = None,
         later_neighbourhoods: dict[int, int] | None = None,
         eval_neighbourhood: int | None = None,
@@ -126,6 +130,18 @@ class KGDataModule(GraphDataModule):
         if path is None:
             self.name = find_source(self.name).name
         check_range(at_least=1, max_valid_triples=max_valid_triples)
+        if hide not in ("batch", "micro_batch"):
+            raise UsageError(f"hide must be 'batch' or 'micro_batch', got {hide!r}")
+        if hide == "micro_batch" and micro_batch_size is None:
+            raise UsageError(
+                "hide micro_batch needs micro-batches of a given size: give --data.micro_batch_size too"
+            )
+        if hide == "micro_batch" and neighbourhood is not None:
+            raise UsageError(
+                "in neighbourhoods every query hides its own fact: leave out --data.hide or "
+                "--data.neighbourhood"
+            )
+        self.hide = hide
         self.max_valid_triples = max_valid_triples
         check_neighbourhoods(neighbourhood, eval_neighbourhood, members="entities")
         self.later_neighbourhoods = dict(later_neighbourhoods or {})
@@ -368,7 +384,9 @@ class KGDataModule(GraphDataModule):
         graph = self.knowledge_graph
         answers = self.answers("train") if self.knows_answers else None
         near = self._training_neighbourhoods()
-        return TrainingBatches(graph.train, graph.num_relations, near, self.hides, answers)
+        return TrainingBatches(
+            graph.train, graph.num_relations, near, self.hides, answers, self.hide == "batch"
+        )
 
     def val_dataloader(self) -> DataLoader[QueryBatch]:
         """Loader of the validation `QueryBatch`es of one rank, as many as every other rank has."""

@@ -111,7 +111,7 @@ class Task(LightningModule):
 
     @property
     def checkpoint_by(self) -> tuple[str, str]:
-        """What selects the checkpoint, and whether its "max" or "min" is best: `monitor`, unless a task differs."""
+        """What selects the checkpoint, and whether its "max" or "min" is best."""
         return self.monitor, self.mode
 
     def num_questions(self, batches: Iterable[Any]) -> int | None:

@@ -69,6 +69,20 @@ def test_micro_batches_and_ranks_partition_the_same_global_batches(toy, data, ba
         assert [query[0] for query in queries] == list(removed)
 
 
+@pytest.mark.parametrize("world_size", [1, 2, 4])
+def test_what_a_micro_batch_hides(toy, world_size):
+    """Four parts of a batch hide the same facts in one process as in two or four: each its own."""
+    setting = {"batch_size": 20, "micro_batch_size": 5, "hide": "micro_batch"}
+    found = []
+    for rank in range(world_size):
+        for batch in training_items(module(toy, rank=rank, world_size=world_size, **setting)):
+            assert torch.equal(batch.removed, batch.index)
+            assert batch.num_global in (20, 1)
+            found.append(batch.index.tolist())
+    single = [batch.index.tolist() for batch in training_items(module(toy, **setting))]
+    assert sorted(part for part in found if part) == sorted(part for part in single if part)
+
+
 @pytest.mark.parametrize("batch_size", [8, 7, 64])
 def test_half_of_every_batch_asks_for_the_inverse(toy, batch_size):
     dm = module(toy, batch_size=batch_size)
@@ -313,6 +327,9 @@ def test_artifacts_bring_the_graphs_back(toy, pair, tmp_path):
         ({"max_valid_triples": 0}, "max_valid_triples must be at least 1"),
         ({"batch_size": 4, "micro_batch_size": 5}, "micro_batch_size 5 exceeds batch_size 4"),
         ({"num_workers": -1}, "num_workers"),
+        ({"hide": "device"}, "hide must be"),
+        ({"hide": "micro_batch"}, "give --data.micro_batch_size"),
+        ({"hide": "micro_batch", "micro_batch_size": 4, "neighbourhood": 9}, "leave out --data.hide"),
         ({"seed": -1}, "seed"),
         ({"name": "wn18rr", "path": "x"}, "name='wn18rr' and your own path='x'.*\\n.*--data kg --data.path"),
         ({"name": "umls", "path": "x"}, "name='umls' and your own path='x'"),
