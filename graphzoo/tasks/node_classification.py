@@ -55,8 +55,7 @@ class NodeClassification(Task):
         decay_biases: Whether it holds for biases too, as in the published code.
         lr_milestones: Epochs after which the learning rate is multiplied by `lr_gamma`; None: never.
         lr_gamma: See `lr_milestones`.
-        checkpoint_by_loss: Whether the checkpoint is chosen by val/loss instead of the metric. With few
-            validation nodes the loss is the steadier of the two; see docs/results-nodes.md.
+        checkpoint_by_loss: Whether the checkpoint is chosen by val/loss instead of the metric.
         seed: Seed of noise and dropout.
 
     Raises:

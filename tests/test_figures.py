@@ -1,0 +1,110 @@
+"""Every score that prose and hand-made tables quote is in a kept file, or noted as one that is not.
+
+Generated tables are held by `test_docs.py`, which renders them again. Here each page is compared with the
+files that its scores come from: with all files at once, a wrong figure would often meet another by chance.
+"""
+
+import bisect
+import csv
+import re
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+# What a page may quote; the other pages may quote any row and table.
+SOURCES = {
+    "docs/results-kg.md": [
+        "rows/knowformer*",
+        "neighbourhood*",
+        "reverse_weights.csv",
+        "fine_tun*",
+        "zero_shot.csv",
+        "first_steps/*",
+    ],
+    "docs/knowformer-any.md": [
+        "zero_shot.csv",
+        "fine_tun*",
+        "knowformer_any*",
+        "pretrained.csv",
+        "rows/knowformer*",
+    ],
+    "docs/knowformer.md": ["neighbourhood*", "rows/knowformer*"],
+    "docs/results-nodes.md": [
+        "rows/*galit*",
+        "rows/*nodeformer*",
+        "node_models.csv",
+        "galit*",
+        "ablations/*",
+        "checkpoint_choice.csv",
+    ],
+}
+# An MRR or accuracy with three or four places, a percentage with one or two.
+FIGURE = re.compile(r"(?<![\w.])(?:0?\.\d{3,4}|\d{2}\.\d{1,2})(?![\d.])")
+NUMBER = re.compile(r"(?<![\w.])\d*\.\d+(?:e-?\d+)?")
+QUOTING = ["README.md", *(f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md")))]
+
+
+def figures(text):
+    """(section, figure) of all that is neither code, formula nor generated table."""
+    for pattern in (r"<!-- results.*?<!-- end of results -->", r"```.*?```", r"`[^`\n]*`", r"\$[^$]*\$"):
+        text = re.sub(pattern, "", text, flags=re.DOTALL)
+    section = ""
+    for line in text.splitlines():
+        if line.startswith("#"):
+            section = line.lstrip("# ")
+        for found in FIGURE.findall(line):
+            yield section, found
+
+
+def kept(patterns):
+    """All numbers of the kept files that match a pattern, sorted."""
+    numbers = set()
+    for file in sorted([*RESULTS.rglob("*.csv"), *RESULTS.rglob("*.json")]):
+        if file.name != "noted.csv" and any(fnmatch(str(file.relative_to(RESULTS)), p) for p in patterns):
+            numbers.update(map(float, NUMBER.findall(file.read_text(encoding="utf-8"))))
+    return sorted(numbers)
+
+
+def is_kept(figure, numbers):
+    """Whether a number, or its hundredth for a percentage, rounds to the figure."""
+    half = 0.5001 * 10.0 ** -len(figure.partition(".")[2])
+    for scale in (1, 100):
+        place = bisect.bisect_left(numbers, (float(figure) - half) / scale)
+        if place < len(numbers) and numbers[place] <= (float(figure) + half) / scale:
+            return True
+    return False
+
+
+def noted():
+    """Figures that no file holds, as (page, section, figure); `why` says the reason."""
+    with (RESULTS / "noted.csv").open(encoding="utf-8", newline="") as file:
+        return [(row["page"], row["section"], row["figure"]) for row in csv.DictReader(file)]
+
+
+def not_kept(page):
+    numbers = kept(SOURCES.get(page, ["rows/*", "*.csv"]))
+    return {
+        (page, *found)
+        for found in figures((ROOT / page).read_text(encoding="utf-8"))
+        if not is_kept(found[1], numbers)
+    }
+
+
+@pytest.mark.parametrize("page", QUOTING)
+def test_a_quoted_score_is_in_a_kept_file(page):
+    assert not_kept(page) - set(noted()) == set(), "keep the file that it comes from, or leave it out"
+
+
+def test_nothing_is_noted_in_vain():
+    rows = noted()
+    assert len(rows) == len(set(rows))
+    assert set(rows) - {row for page in QUOTING for row in not_kept(page)} == set()
+
+
+def test_what_counts_as_a_figure():
+    text = "# A b\nMRR 0.4062 and 84.4 ± 0.45 %, `0.123`, $0.456$, version 2.13.0, 3.1 s\n```\n0.999\n```\n"
+    assert list(figures(text)) == [("A b", "0.4062"), ("A b", "84.4")]
+    assert is_kept("0.4062", [0.40618]) and is_kept("84.4", [0.8442]) and not is_kept("0.4062", [0.4063])
