@@ -25,6 +25,8 @@ from torch import Tensor
 from graphzoo.errors import UsageError
 from graphzoo.ops.eager import row_backend
 from graphzoo.system.files import write_text_atomically
+from graphzoo.system.memory import is_out_of_memory
+from graphzoo.system.processes import abort_group
 from graphzoo.system.shown import say, tell
 
 __all__ = ["check_gpus"]
@@ -37,6 +39,8 @@ _LARGEST = {"float32": 1e-3, "bfloat16": 0.1}
 _LARGEST_LOSS = {"32-true": 1e-3, "bf16-mixed": 0.03}
 _LARGEST_NORM = {"32-true": 0.01, "bf16-mixed": 0.1}  # of all gradients together
 _PROCESSES = 2
+_PAIRS = ("add up", "one is killed", "one runs out of memory")
+_ENDED = 9  # exit status of the process that is to end
 _PATIENCE = 120.0  # seconds that a process may wait for one that failed
 
 
@@ -364,16 +368,16 @@ def _tasks(*, quick: bool) -> dict[str, Callable[[], Any]]:
 
 
 def process_checks(devices: list[torch.device]) -> list[Check]:
-    """Two processes that add up a tensor, and two of which one fails: the other must not wait for ever."""
+    """Two processes that add up a tensor, and pairs of which one ends: the other must not wait for ever."""
     found = []
     on_gpus = devices[0].type == "cuda" and len(devices) >= _PROCESSES
     backend = "nccl" if on_gpus else "gloo"
-    for name, fails in (("add up", False), ("one fails", True)):
+    for name in _PAIRS:
         began = time.perf_counter()
         with closing(socket()) as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
-        code = f"from graphzoo.cli.doctor_gpu import work; work({backend!r}, {fails})"
+        code = f"from graphzoo.cli.doctor_gpu import work; work({backend!r}, {name!r})"
         started = []
         for rank in range(_PROCESSES):
             place = {"RANK": str(rank), "WORLD_SIZE": str(_PROCESSES), "MASTER_ADDR": "127.0.0.1"}
@@ -387,7 +391,7 @@ def process_checks(devices: list[torch.device]) -> list[Check]:
             except subprocess.TimeoutExpired:
                 process.kill()
                 statuses.append(None)
-        expected = statuses == [0] * _PROCESSES if not fails else None not in statuses and statuses[1] != 0
+        expected = statuses == [0, 0] if name == "add up" else None not in statuses and statuses[1] == _ENDED
         found.append({
             "check": f"{_PROCESSES} processes, {name}", "device": backend, "ok": bool(expected),
             "seconds": round(time.perf_counter() - began, 1), "statuses": str(statuses),
@@ -398,7 +402,7 @@ def process_checks(devices: list[torch.device]) -> list[Check]:
     return found
 
 
-def work(backend: str, fails: bool) -> None:
+def work(backend: str, what: str) -> None:
     """What a process of `process_checks` does."""
     from datetime import timedelta
 
@@ -413,8 +417,14 @@ def work(backend: str, fails: bool) -> None:
     distributed.all_reduce(total)
     if not torch.equal(total.cpu(), torch.full((4,), float(_PROCESSES))):
         sys.exit(3)
-    if fails and rank == 1:
-        os._exit(1)  # as a process that the system kills for memory
+    if what == "one is killed" and rank == 1:
+        os._exit(_ENDED)
+    if what == "one runs out of memory" and rank == 1:
+        try:
+            torch.empty(2**60, dtype=torch.uint8, device=device)
+        except RuntimeError as error:
+            abort_group()  # as a run does where a step fails
+            os._exit(_ENDED if is_out_of_memory(error) else 4)
     distributed.all_reduce(total)
     distributed.barrier()
     distributed.destroy_process_group()
