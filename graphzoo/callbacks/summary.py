@@ -82,6 +82,8 @@ def describe_run(trainer: Trainer, pl_module: LightningModule) -> Iterator[tuple
     yield "device", f"{trainer.strategy.root_device}{processes}, precision {trainer.precision}{faster}"
     if hasattr(datamodule, "describe_graph"):
         yield "graph", ", ".join(f"{count:,} {what}" for what, count in datamodule.describe_graph().items())
+    if words := getattr(datamodule, "features_in_words", ""):
+        yield "features", words
     if getattr(datamodule, "asks_near", False):
         yield "queries", datamodule.describe_queries()
     encoder = type(getattr(pl_module, "encoder", pl_module)).__name__

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,40 +20,57 @@ __all__ = ["FeatureTransform", "normalize_rows", "select_rows"]
 
 @dataclass(frozen=True, eq=False)
 class FeatureTransform:
-    """Row normalisation, then a projection onto the leading right singular vectors.
+    """Row normalisation or standardised columns, then a projection onto the leading right singular vectors.
 
     Args:
         in_channels: F, the width it was made for.
         normalize: Whether each row is divided by the sum of its absolute values.
         projection: [F, K]; None keeps the width.
         names: Names of the F features; empty where they have none.
+        mean: What is taken from each column, [F]; None leaves columns as they are.
+        scale: What each column is divided by then, [F].
     """
 
     in_channels: int
     normalize: bool = False
     projection: Tensor | None = None
     names: tuple[str, ...] = ()
+    mean: Tensor | None = None
+    scale: Tensor | None = None
 
     @classmethod
     def fit(
-        cls, x: Tensor, *, normalize: bool, reduce_channels: int | None, names: tuple[str, ...] = ()
+        cls,
+        x: Tensor,
+        *,
+        normalize: bool,
+        reduce_channels: int | None,
+        names: tuple[str, ...] = (),
+        standardize: bool = False,
     ) -> FeatureTransform:
         """The transform for features [N, F], dense or sparse CSR.
 
         Raises:
-            UsageError: if `reduce_channels` leaves nothing to reduce.
+            UsageError: if `reduce_channels` leaves nothing to reduce, or for sparse features to standardise.
         """
-        width = x.shape[1]
+        columns: dict[str, Tensor] = {}
+        if standardize:
+            if x.layout is torch.sparse_csr:
+                raise UsageError(
+                    "sparse features are not standardised, as no zero would stay one\n"
+                    "Take --data.normalize_features true, or leave out --data.standardize_features"
+                )
+            std, mean = torch.std_mean(x.double(), dim=0, correction=0)
+            columns = {"mean": mean.float(), "scale": _nonzero(std).float()}
+        transform = cls(x.shape[1], normalize, names=names, **columns)
         if reduce_channels is None:
-            return cls(width, normalize, names=names)
+            return transform
         if not 0 < reduce_channels < min(x.shape):
             raise UsageError(
                 f"reduce_channels {reduce_channels} must be below the {min(x.shape)} that {x.shape[0]} nodes "
-                f"with {width} features have; leave it out to keep the features as they are"
+                f"with {x.shape[1]} features have; leave it out to keep the features as they are"
             )
-        return cls(
-            width, normalize, _singular_vectors(normalize_rows(x) if normalize else x, reduce_channels), names
-        )
+        return replace(transform, projection=_singular_vectors(transform(x), reduce_channels))
 
     def __call__(self, x: Tensor, names: tuple[str, ...] = ()) -> Tensor:
         """Raw features [N, F], dense or sparse CSR -> [N, F] or [N, K].
@@ -73,6 +90,8 @@ class FeatureTransform:
             )
         if self.normalize:
             x = normalize_rows(x)
+        if self.mean is not None and self.scale is not None:
+            x = (x - self.mean) / self.scale
         return x if self.projection is None else x @ self.projection
 
     def _by_name(self, x: Tensor, names: tuple[str, ...]) -> Tensor:
@@ -92,7 +111,13 @@ class FeatureTransform:
     def describe(self) -> dict[str, Any]:
         """Plain values for a checkpoint; the projection itself lies beside the run's graph."""
         width = None if self.projection is None else self.projection.shape[1]
-        described = {"in_channels": self.in_channels, "normalize": self.normalize, "reduce_channels": width}
+        described: dict[str, Any] = {
+            "in_channels": self.in_channels,
+            "normalize": self.normalize,
+            "reduce_channels": width,
+        }
+        if self.mean is not None and self.scale is not None:
+            described |= {"mean": self.mean.tolist(), "scale": self.scale.tolist()}
         return described | ({"names": list(self.names)} if self.names else {})
 
     def save(self, path: Path) -> None:
@@ -107,7 +132,7 @@ class FeatureTransform:
         """The transform of a checkpoint, from `describe` and the file that `save` wrote, where it is known.
 
         Raises:
-            UsageError: if the projection is needed and not there.
+            UsageError: if the projection is needed and not there, or the numbers do not fit the features.
         """
         projection = None
         if described["reduce_channels"] is not None:
@@ -129,7 +154,13 @@ class FeatureTransform:
             if tuple(projection.shape) != wanted:
                 raise UsageError(f"{path} is {tuple(projection.shape)}, the checkpoint needs {wanted}")
         names = tuple(described.get("names", ()))
-        return cls(described["in_channels"], described["normalize"], projection, names)
+        columns = {}
+        for key in ("mean", "scale"):
+            if key in described:
+                columns[key] = torch.tensor(described[key], dtype=torch.float32)
+                if columns[key].shape != (described["in_channels"],) or not columns[key].isfinite().all():
+                    raise UsageError(f"the checkpoint's {key} is not one number for each feature")
+        return cls(described["in_channels"], described["normalize"], projection, names, **columns)
 
 
 def normalize_rows(x: Tensor) -> Tensor:

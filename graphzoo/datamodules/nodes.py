@@ -37,6 +37,8 @@ from graphzoo.types import GraphSpec, NodeBatch
 
 __all__ = ["NodeDataModule"]
 
+_UNITS = 10.0  # features beyond it are taken for counts or measured units, each on a scale of its own
+
 
 class NodeDataModule(GraphDataModule):
     """A graph with labelled nodes, by name or path.
@@ -59,6 +61,8 @@ class NodeDataModule(GraphDataModule):
             of its own in every step.
         partition: What is cut into parts: "all" nodes, or the "train"ing nodes alone.
         normalize_features: Divide each node's features by the sum of their absolute values.
+        standardize_features: Subtract the mean of each feature and divide by its standard deviation over all
+            nodes; None: for your own graph, where a value is beyond ±10, as counts and measured units are.
         num_neighbors: k of the data sets whose graph is made of nearest neighbours; None: the data's default.
         reduce_channels: Project the features onto so many leading singular vectors; None keeps them.
         seed: Seed of the partitions.
@@ -81,6 +85,7 @@ class NodeDataModule(GraphDataModule):
         batch_size: int | None = None,
         partition: Literal["all", "train"] = "all",
         normalize_features: bool = False,
+        standardize_features: bool | None = None,
         num_neighbors: int | None = None,
         reduce_channels: int | None = None,
         seed: int = 0,
@@ -99,9 +104,12 @@ class NodeDataModule(GraphDataModule):
                 "partition='train' says what is cut into parts, and without batch_size nothing is\n"
                 "Add --data.batch_size N, or leave out --data.partition"
             )
+        if normalize_features and standardize_features:
+            raise UsageError("features are either normalised or standardised: leave one of the options out")
         self.split_name, self.split_index = split, split_index
         self.partition, self.num_neighbors = partition, num_neighbors
         self.normalize_features, self.reduce_channels = normalize_features, reduce_channels
+        self.standardize_features = standardize_features
         self.skip_edges = False
         """Set by a task whose encoder computes what it needs of the edges once: parts then come without."""
         self._raw: NodeGraph | None = None
@@ -151,9 +159,15 @@ class NodeDataModule(GraphDataModule):
             normalize=self.normalize_features,
             reduce_channels=self.reduce_channels,
             names=raw.feature_names,
+            standardize=self._standardizes(raw.x),
         )
         self._raw = raw
         self._graph = self.transformed(raw)
+
+    def _standardizes(self, x: Tensor) -> bool:
+        if self.standardize_features is not None or self.normalize_features or self.is_named:
+            return bool(self.standardize_features)
+        return x.layout is not torch.sparse_csr and x.numel() > 0 and float(x.abs().max()) > _UNITS
 
     def _load(self, download: bool | None) -> NodeGraph:
         if self._raw is not None:
@@ -181,6 +195,13 @@ class NodeDataModule(GraphDataModule):
     def transform(self) -> FeatureTransform:
         """What is done to the raw features."""
         return loaded(self._transform)
+
+    @property
+    def features_in_words(self) -> str:
+        """What was done to them without being asked for; empty for nothing."""
+        if self.standardize_features is not None or self.transform.mean is None:
+            return ""
+        return "standardised, as values are beyond ±10; --data.standardize_features false leaves them"
 
     @property
     def spec(self) -> GraphSpec:

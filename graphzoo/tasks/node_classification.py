@@ -301,6 +301,12 @@ class NodeClassification(Task):
                 f"{_listed(names)}\n"
                 "Give the same columns in the same order, or predict: it takes them by name"
             )
+        if ("mean" in features) != ("mean" in before):
+            given = "mean" in before
+            raise UsageError(
+                f"the model was trained {'with' if given else 'without'} standardised features, here it is "
+                f"the other way round\nGive --data.standardize_features {given}"
+            )
         classes, known = list(datamodule.graph.class_names), list(trained["classes"])
         if classes != known:
             raise UsageError(

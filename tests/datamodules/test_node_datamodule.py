@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from helpers.node_graphs import write_npz, yes_no_labels
+from helpers.node_graphs import small_parts, write_npz, yes_no_labels
 
 from graphzoo.datamodules import NodeDataModule, base
 from graphzoo.datamodules.node_batches import PartSampler, WholeGraphSampler
@@ -124,6 +124,23 @@ def test_evaluation_is_the_whole_graph_in_every_rank(path):
     datamodule.trainer = SimpleNamespace(global_rank=1, world_size=2, current_epoch=0)
     (batch,) = list(datamodule.val_dataloader())
     assert torch.equal(batch.target, datamodule.split.valid) and batch.num_global == len(batch)
+
+
+def test_own_features_in_units_of_their_own_are_standardised(tmp_path):
+    parts = small_parts()
+    plain = make(write_npz(tmp_path / "a.npz"))
+    assert plain.transform.mean is None and plain.features_in_words == ""
+    years = write_npz(tmp_path / "b.npz", x=parts["x"] * 100)
+    own = make(years)
+    assert torch.allclose(own.graph.x.std(0, correction=0), torch.ones(12), atol=1e-5)
+    assert "standardised" in own.features_in_words
+    left = make(years, standardize_features=False)
+    assert torch.equal(left.graph.x, torch.from_numpy(parts["x"] * 100)) and left.features_in_words == ""
+    asked = make(write_npz(tmp_path / "c.npz"), standardize_features=True)
+    assert asked.transform.mean is not None and asked.features_in_words == ""
+    rows = make(years, normalize_features=True)
+    assert rows.transform.mean is None and rows.transform.normalize
+    assert len({module.fingerprint for module in (own, left, rows)}) == 3
 
 
 def test_features_are_treated_and_fingerprints_tell(path):

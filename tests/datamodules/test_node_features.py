@@ -1,8 +1,11 @@
 """Treatment of features: row sums, projections, rows of sparse matrices."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
+from sklearn.preprocessing import StandardScaler
 
 from graphzoo.datamodules.features import FeatureTransform, normalize_rows, select_rows
 from graphzoo.errors import UsageError
@@ -79,6 +82,36 @@ def test_a_damaged_projection(x, tmp_path):
     np.save(path, np.zeros((3, 3)))
     with pytest.raises(UsageError, match=r"projection\.npy is \(3, 3\), the checkpoint needs"):
         FeatureTransform.load(transform.describe(), path)
+
+
+def test_standardised_columns(x, tmp_path):
+    x[:, 3] = 7.0  # a constant column becomes zero
+    transform = FeatureTransform.fit(x * 1000, normalize=False, reduce_channels=None, standardize=True)
+    expected = StandardScaler().fit_transform(x.numpy() * 1000)
+    assert np.allclose(transform(x * 1000), expected, atol=1e-4) and (expected[:, 3] == 0).all()
+    other = torch.full((2, 9), 5.0)  # of another graph: the means and scales of the first one
+    assert not torch.allclose(transform(other), torch.zeros(2, 9), atol=0.1)
+    loaded = FeatureTransform.load(json.loads(json.dumps(transform.describe())), None)
+    assert torch.equal(loaded(other), transform(other))
+    reduced = FeatureTransform.fit(x, normalize=False, reduce_channels=4, standardize=True)
+    reduced.save(tmp_path / "projection.npy")
+    loaded = FeatureTransform.load(reduced.describe(), tmp_path / "projection.npy")
+    assert torch.equal(loaded(x), reduced(x)) and reduced(x).shape == (20, 4)
+    assert torch.linalg.norm(reduced(x)) <= torch.linalg.norm(
+        FeatureTransform.fit(x, normalize=False, reduce_channels=None, standardize=True)(x)
+    )
+
+
+@pytest.mark.parametrize("scale", [[1.0], [1.0] * 8 + [float("nan")]])
+def test_scales_of_a_foreign_checkpoint(x, scale):
+    described = FeatureTransform.fit(x, normalize=False, reduce_channels=None, standardize=True).describe()
+    with pytest.raises(UsageError, match="scale is not one number for each feature"):
+        FeatureTransform.load(described | {"scale": scale}, None)
+
+
+def test_sparse_features_are_not_standardised(x):
+    with pytest.raises(UsageError, match="no zero would stay one"):
+        FeatureTransform.fit(x.to_sparse_csr(), normalize=False, reduce_channels=None, standardize=True)
 
 
 def test_other_widths_are_refused(x):
