@@ -37,7 +37,8 @@ from graphzoo.types import GraphSpec, NodeBatch
 
 __all__ = ["NodeDataModule"]
 
-_UNITS = 10.0  # features beyond it are taken for counts or measured units, each on a scale of its own
+# Beyond these, features are taken for measurements, each on a scale of its own, not for words.
+_FILLED, _UNITS = 0.25, 10.0
 
 
 class NodeDataModule(GraphDataModule):
@@ -62,7 +63,8 @@ class NodeDataModule(GraphDataModule):
         partition: What is cut into parts: "all" nodes, or the "train"ing nodes alone.
         normalize_features: Divide each node's features by the sum of their absolute values.
         standardize_features: Subtract the mean of each feature and divide by its standard deviation over all
-            nodes; None: for your own graph, where a value is beyond ±10, as counts and measured units are.
+            nodes; None: for your own graph, where they are measurements, not words that are there or not:
+            some values are neither 0 nor 1, and a quarter of all is not 0 or one is beyond ±10.
         num_neighbors: k of the data sets whose graph is made of nearest neighbours; None: the data's default.
         reduce_channels: Project the features onto so many leading singular vectors; None keeps them.
         seed: Seed of the partitions.
@@ -167,7 +169,9 @@ class NodeDataModule(GraphDataModule):
     def _standardizes(self, x: Tensor) -> bool:
         if self.standardize_features is not None or self.normalize_features or self.is_named:
             return bool(self.standardize_features)
-        return x.layout is not torch.sparse_csr and x.numel() > 0 and float(x.abs().max()) > _UNITS
+        if x.layout is torch.sparse_csr or not x.numel() or bool(((x == 0) | (x == 1)).all()):
+            return False
+        return float((x != 0).float().mean()) > _FILLED or float(x.abs().max()) > _UNITS
 
     def _load(self, download: bool | None) -> NodeGraph:
         if self._raw is not None:
@@ -201,7 +205,7 @@ class NodeDataModule(GraphDataModule):
         """What was done to them without being asked for; empty for nothing."""
         if self.standardize_features is not None or self.transform.mean is None:
             return ""
-        return "standardised, as values are beyond ±10; --data.standardize_features false leaves them"
+        return "standardised, as they are measurements; --data.standardize_features false leaves them"
 
     @property
     def spec(self) -> GraphSpec:

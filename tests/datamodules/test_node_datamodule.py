@@ -126,17 +126,28 @@ def test_evaluation_is_the_whole_graph_in_every_rank(path):
     assert torch.equal(batch.target, datamodule.split.valid) and batch.num_global == len(batch)
 
 
-def test_own_features_in_units_of_their_own_are_standardised(tmp_path):
+@pytest.mark.parametrize(
+    ("share", "scale", "expected"),
+    [(1.0, 0.5, True), (0.1, 0.5, False), (0.1, 100.0, True), (1.0, None, False)],
+)
+def test_which_own_features_are_standardised(tmp_path, share, scale, expected):
+    """Measurements are, also few large ones; rare words, with or without weights, are not."""
+    draw = np.random.default_rng(0)
+    there = draw.random((60, 12)) < share
+    x = there if scale is None else there * draw.random((60, 12)) * scale
+    own = make(write_npz(tmp_path / "a.npz", x=x.astype(np.float32)))
+    assert (own.transform.mean is not None) is expected
+
+
+def test_own_measurements_are_standardised_unless_the_user_says_otherwise(tmp_path):
     parts = small_parts()
-    plain = make(write_npz(tmp_path / "a.npz"))
-    assert plain.transform.mean is None and plain.features_in_words == ""
     years = write_npz(tmp_path / "b.npz", x=parts["x"] * 100)
     own = make(years)
     assert torch.allclose(own.graph.x.std(0, correction=0), torch.ones(12), atol=1e-5)
     assert "standardised" in own.features_in_words
     left = make(years, standardize_features=False)
     assert torch.equal(left.graph.x, torch.from_numpy(parts["x"] * 100)) and left.features_in_words == ""
-    asked = make(write_npz(tmp_path / "c.npz"), standardize_features=True)
+    asked = make(years, standardize_features=True)
     assert asked.transform.mean is not None and asked.features_in_words == ""
     rows = make(years, normalize_features=True)
     assert rows.transform.mean is None and rows.transform.normalize

@@ -1,0 +1,70 @@
+"""What standardised features change: the same models with features as they are and standardised.
+
+    python -m benchmarks.standardized_features tolokers,digits galit,nodeformer,gcn,sage --epochs 60
+
+The test nodes are not looked at. Writes results/standardized_features.csv: the best value of the metric on
+validation, one seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import tempfile
+from dataclasses import replace
+
+from benchmarks.common import RESULTS
+from graphzoo.search.trial import BestValue
+from graphzoo.training.launch import run_plan
+from graphzoo.training.plan import make_plan
+
+COLUMNS = ("data", "model", "features", "epochs", "metric", "best_validation")
+KINDS = {"as they are": "false", "standardised": "true"}
+
+
+def measure(data: str, model: str, features: str, epochs: int) -> tuple[object, ...]:
+    best = BestValue()
+    with tempfile.TemporaryDirectory() as folder:
+        words = [
+            "--model",
+            model,
+            "--data",
+            data,
+            "--recipe",
+            "none",
+            "--quiet",
+            "--run_dir",
+            f"{folder}/run",
+        ]
+        words += ["--data.standardize_features", KINDS[features], "--trainer.max_epochs", str(epochs)]
+        plan = replace(make_plan("fit", words), tests=False, leaves_graph=False, callbacks=(best,))
+        if run_plan(plan) or best.value is None:
+            raise SystemExit(f"{model} on {data}: failed")
+    return data, model, features, epochs, best.monitor.removeprefix("val/"), f"{best.value:.4f}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("data", help="names with commas between them")
+    parser.add_argument("models", help="names with commas between them")
+    parser.add_argument("--epochs", type=int, default=100)
+    parser.add_argument("--out", default="standardized_features.csv", help="file name below results/")
+    args = parser.parse_args()
+    path = RESULTS / args.out
+    rows = list(csv.reader(path.open(encoding="utf-8")))[1:] if path.exists() else []
+    for data in args.data.split(","):
+        for model in args.models.split(","):
+            for features in KINDS:
+                row = [str(value) for value in measure(data, model, features, args.epochs)]
+                rows = [other for other in rows if other[:3] != row[:3]] + [row]
+                print(*row)
+                with path.open("w", encoding="utf-8", newline="") as file:
+                    writer = csv.writer(file, lineterminator="\n")
+                    writer.writerow(COLUMNS)
+                    writer.writerows(rows)
+
+
+if __name__ == "__main__":
+    main()
