@@ -8,14 +8,16 @@ from dataclasses import replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
 from graphzoo.datasets import AnswerIndex, KnowledgeGraph, load_knowledge_graph, read_triples
 from graphzoo.datasets.files.cache import find_split
-from graphzoo.datasets.kg.build import build, label_files, with_labels
+from graphzoo.datasets.kg.build import build, from_triples, label_files, with_labels
 from graphzoo.datasets.kg.graph import SPLITS
 from graphzoo.datasets.kg.triples import Columns
 from graphzoo.errors import UsageError
@@ -27,8 +29,8 @@ __all__ = ["GraphSource", "PredictionGraph", "load_graph", "stored_graph"]
 
 _logger = logging.getLogger(__name__)
 
-GraphSource = KnowledgeGraph | Paths
-"""A graph, a folder with train.txt (valid, test), one to three files, or the name of a data set."""
+GraphSource = KnowledgeGraph | Paths | pd.DataFrame | Sequence[Sequence[str]]
+"""A graph, a folder with train.txt (valid, test), one to three files, the name of a data set, or triples."""
 
 
 def stored_graph(run: Path) -> KnowledgeGraph:
@@ -48,7 +50,19 @@ def load_graph(source: GraphSource, relations: tuple[str, ...] | None) -> Knowle
     """
     if isinstance(source, KnowledgeGraph):
         return _renumber(source, relations)
-    return _renumber(from_source(source, _by_name, lambda paths: _from_files(paths, relations)), relations)
+    if _are_triples(source):
+        return from_triples(source, relations=relations)
+    paths = cast(Paths, source)
+    return _renumber(from_source(paths, _by_name, lambda paths: _from_files(paths, relations)), relations)
+
+
+def _are_triples(source: Any) -> bool:
+    """Whether it is a table or a sequence of triples, not of paths."""
+    if isinstance(source, pd.DataFrame | np.ndarray):
+        return True
+    if isinstance(source, str | PathLike) or not isinstance(source, Sequence) or not source:
+        return False
+    return not isinstance(source[0], str | PathLike)
 
 
 def _from_files(paths: Sequence[str | PathLike[str]], relations: tuple[str, ...] | None) -> KnowledgeGraph:

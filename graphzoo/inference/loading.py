@@ -45,8 +45,9 @@ def load(
         path: A run directory, a checkpoint file, or the name of weights that graphzoo brings along
             (`knowformer-any`). What lies outside a run directory needs `data`.
         data: Another graph than the run's: a graph, files or the name of a data set. For knowledge-graph
-            completion a KnowledgeGraph, a folder or files of triples; its relations must be among those of
-            the training graph (not for `knowformer-any`), its entities may be others. For node classification
+            completion a KnowledgeGraph, a DataFrame or list of triples, a folder or files of them; its
+            relations must be among those of the training graph (not for `knowformer-any`), its entities may
+            be others. For node classification
             a NodeGraph or files as for `--data nodes`; its features must be those of the training graph. For
             link prediction a LinkGraph or files as for `--data links`; its features, if the model uses any,
             must be those of the training graph. All links of a single file pass messages.

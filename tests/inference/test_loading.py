@@ -6,13 +6,16 @@ import shutil
 import subprocess
 import sys
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 import graphzoo
 from graphzoo.catalog import classes as registry
+from graphzoo.datasets import KnowledgeGraph
 from graphzoo.encoders import QueryEncoder
-from graphzoo.errors import UsageError
+from graphzoo.errors import DataError, UsageError
 
 
 def rewrite(run, change):
@@ -30,6 +33,20 @@ def test_a_run_its_folder_and_its_file_are_the_same_model(umls, umls_run):
     for path in ("", "checkpoints", "checkpoints/best.ckpt"):
         assert graphzoo.load(umls_run.path / path).predict(**query).equals(expected)
     assert graphzoo.load(str(umls_run.path)).predict(**query).equals(expected)
+
+
+def test_triples_in_memory_are_a_graph(umls, umls_run):
+    graph = KnowledgeGraph.load(umls_run.path / "graph" / "knowledge_graph.npz")
+    names = [(graph.entities[h], graph.relations[r], graph.entities[t]) for h, r, t in graph.train.tolist()]
+    table = pd.DataFrame(names, columns=["head", "relation", "tail"])
+    questions = {"head": graph.entities[0], "relation": graph.relations[0], "k": 5, "filter_known": "keep"}
+    answers = umls.predict(**questions)
+    for source in (names, table, table.to_numpy()):
+        found = graphzoo.load(umls_run.path, data=source).predict(**questions)
+        assert list(found["tail"]) == list(answers["tail"])
+        assert np.allclose(found["score"], answers["score"], atol=1e-4)
+    with pytest.raises(DataError, match="row 1: expected"):
+        graphzoo.load(umls_run.path, data=[("a", "b")])
 
 
 def test_last_stands_in_for_best(copied_run):

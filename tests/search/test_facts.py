@@ -31,7 +31,10 @@ def test_advice_names_the_best_and_what_is_within_chance(rows, told, expected):
     assert sentence(rows, told, ("galit", "nodeformer")) == expected
 
 
-@pytest.mark.parametrize(("same", "told"), [(True, ("100 %", "say much")), (False, ("0 %", "say little"))])
+@pytest.mark.parametrize(
+    ("same", "told"),
+    [(True, ("100 %", "say much")), (False, ("0 %", "differ, which says something as well"))],
+)
 def test_edges_inside_a_class_are_counted_without_the_test_labels(same, told):
     count = 40
     y = torch.arange(count) % 2
