@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 
 from graphzoo.catalog.classes import encoder_plugins
@@ -45,13 +46,54 @@ def list_main(argv: list[str]) -> int:
             size = f" [{row['size']}]" if "size" in row and kind == "data" else ""
             paper = f" [paper: {row['paper']}]" if "paper" in row else ""
             say(f"  {row['name']:{width}}{row.get('title', '')}{size}{paper}\n")
+            if "best" in row:
+                say(f"  {'':{width}}{row['best']}\n")
     return 0
 
 
 def _rows(kind: str) -> list[dict[str, str]]:
-    rows = [{"name": preset.name, **preset.header} for preset in list_presets(kind)]
+    best = _best(kind) if kind in ("model", "data") else {}
+    rows = [
+        {"name": preset.name, **preset.header} | ({"best": best[preset.name]} if preset.name in best else {})
+        for preset in list_presets(kind)
+    ]
     plugins = encoder_plugins().items() if kind == "model" else ()
     return rows + [{"name": name, "title": f"plug-in {entry.value}"} for name, entry in plugins]
+
+
+def _best(kind: str) -> dict[str, str]:
+    """A line for each model or data set on its best test score, of recipes with the data's own protocol.
+
+    For a model that is the score nearest to the paper's; for data sets the metric that most recipes have.
+    """
+    found: dict[str, list[tuple[str, float, str]]] = {}
+    for recipe in list_presets("recipe"):
+        model, _, name = recipe.name.partition("/")
+        data = recipe.header.get("data", name)
+        measured, paper = (_first(recipe.header.get(key, "")) for key in ("measured", "paper"))
+        if name not in (data, f"{data}-cpu", f"{data}-local") or measured is None:
+            continue
+        metric, value, text = measured
+        if kind == "model" and (paper is None or paper[0] != metric):
+            continue
+        told = f"{data if kind == 'model' else model}: {text}"
+        if paper is not None and paper[0] == metric:
+            told += f" (paper {paper[2].partition('=')[2]})"
+            value = value / paper[1] if kind == "model" else value
+        told += f"; {recipe.header['measured'].partition('; ')[2]}"
+        found.setdefault(model if kind == "model" else data, []).append((metric, value, told))
+    best = {}
+    for key, rows in found.items():
+        metrics = [metric for metric, _, _ in rows]
+        common = max(metrics, key=metrics.count)
+        best[key] = max(row[1:] for row in rows if kind == "model" or row[0] == common)[1]
+    return best
+
+
+def _first(text: str) -> tuple[str, float, str] | None:
+    """Metric, value and wording of the first score in a recipe's header; None without one."""
+    match = re.match(r"([\w@]+)=(\d[\d.]*)\S*", text)
+    return (match[1], float(match[2]), match[0].rstrip(",;")) if match else None
 
 
 def download_parser() -> Parser:

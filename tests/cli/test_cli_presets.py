@@ -76,6 +76,18 @@ def test_list_names_every_preset(cli):
     assert "knowformer/umls " in shown and "paper: mrr=0.971" in shown
 
 
+def test_list_shows_the_best_score_and_its_time(cli):
+    """From the recipes, whose scores `test_figures.py` compares with the kept rows."""
+    tables = json.loads(cli("list", "model", "data", "--json").out)
+    rows = {kind: {row["name"]: row.get("best", "") for row in table} for kind, table in tables.items()}
+    assert rows["data"]["umls"].startswith("knowformer: mrr=0.97") and "paper 0.971" in rows["data"]["umls"]
+    assert "seconds a run" in rows["data"]["cora"] and rows["data"]["cora"].startswith("galit: acc=0.84")
+    assert rows["data"]["fb15k237"].endswith("3.0 hours on one of two shared cores")
+    assert rows["data"]["citeseer-link"].startswith("pencil: mrr=")
+    assert rows["model"]["pencil"].startswith("citeseer-link: mrr=") and not rows["data"]["kg"]
+    assert rows["data"]["umls"] in cli("list", "data").out
+
+
 def test_list_as_json(cli):
     tables = json.loads(cli("list", "data", "--json").out)
     assert list(tables) == ["data"]
