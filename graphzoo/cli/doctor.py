@@ -36,6 +36,7 @@ _OPTIONAL = {
     "torch-scatter": "backend `scatter`: pip install torch-scatter -f https://data.pyg.org/whl/torch-{torch}.html",
     "tensorboard": "`--logger tensorboard`: pip install tensorboard",
     "wandb": "`--logger wandb`: pip install wandb",
+    "mlflow-skinny": "`--logger mlflow`: pip install mlflow-skinny",
 }
 
 

@@ -1,7 +1,8 @@
-"""Where a run is logged: its own CSV file, TensorBoard, Weights & Biases."""
+"""Where a run is logged: its own CSV file, TensorBoard, Weights & Biases, MLflow."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,6 +12,7 @@ import jsonargparse
 
 from graphzoo.callbacks import MetricsFile
 from graphzoo.callbacks.wandb_run import remembered_id
+from graphzoo.errors import UsageError
 from graphzoo.training.plan import RunState
 
 __all__ = ["loggers_of", "place_loggers"]
@@ -41,6 +43,28 @@ def place_loggers(loggers: Any, run_dir: Path, state: RunState, names: Mapping[s
             arguments["save_dir"] = str(run_dir)
         if "WandbLogger" in str(logger.get("class_path")):
             _place_wandb(arguments, run_dir, state, names)
+        if "MLFlowLogger" in str(logger.get("class_path")):
+            _place_mlflow(arguments, run_dir, state, names)
+
+
+def _place_mlflow(
+    arguments: jsonargparse.Namespace, run_dir: Path, state: RunState, names: Mapping[str, str]
+) -> None:
+    """Name and tags of the run at MLflow, and where that is."""
+    if find_spec("mlflow") is None:
+        raise UsageError("MLflow is not installed\npip install mlflow-skinny")
+    if arguments.get("tracking_uri") is None:
+        # Lightning's own default is a folder, which MLflow no longer writes.
+        arguments["tracking_uri"] = (
+            os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{Path.cwd() / 'mlflow.db'}"
+        )
+    if arguments.get("run_name") is None:
+        arguments["run_name"] = f"{state.model}-{state.data}-{run_dir.name}"
+    if arguments.get("tags") is None:
+        arguments["tags"] = {
+            **{key: name for key, name in names.items() if name},
+            "run_dir": str(run_dir.absolute()),
+        }
 
 
 def _place_wandb(

@@ -32,7 +32,7 @@ OPTIONS = {
     "data": "a data set by name, or a class path",
     "recipe": "another recipe of the model, or `none`",
     "trainer": "settings of the Trainer: bf16, cpu, ddp, gpu, smoke",
-    "logger": "csv, tensorboard, wandb; several with commas",
+    "logger": "csv, tensorboard, wandb, mlflow; several with commas",
     "run_dir": "where this run is written",
     "seed": "the seed of everything",
     "ckpt_path": "a run directory, `best`, `last` or a file",
@@ -69,6 +69,7 @@ _MEANT = {
     **dict.fromkeys(("dataset", "data_set"), "--data"),
     "wandb": "--logger wandb",
     "tensorboard": "--logger tensorboard",
+    "mlflow": "--logger mlflow",
     **dict.fromkeys(("checkpoint", "ckpt", "resume"), "--ckpt_path"),
     **dict.fromkeys(("out", "output", "output_dir", "out_dir"), "--run_dir"),
 }

@@ -335,6 +335,32 @@ def test_tensorboard_is_used_when_it_is_there(cli, tiny_kg):
     assert (Path("run") / "metrics.csv").is_file()
 
 
+def test_mlflow_keeps_settings_and_scores(cli, tiny_kg, monkeypatch):
+    pytest.importorskip("mlflow")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    result = cli(
+        "fit", "--model=knowformer", "--data=kg", "--data.path", tiny_kg, "--trainer=smoke", "--run_dir=run",
+        "--model.encoder.hidden_channels=8", "--trainer.accelerator=cpu", "--logger=mlflow",
+    )  # fmt: skip
+    assert result.status == 0, result.err
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{Path.cwd() / 'mlflow.db'}")
+    experiment = client.get_experiment_by_name("graphzoo")
+    (run,) = client.search_runs([experiment.experiment_id])
+    scores = json.loads(Path("run/results.json").read_text())["metrics"]
+    assert run.info.run_name == "knowformer-kg-run" and run.info.status == "FINISHED"
+    assert run.data.metrics["test/mrr"] == pytest.approx(scores["test/mrr"])
+    assert run.data.params["loss"] == "ce" and run.data.tags["model"] == "knowformer"
+    assert (Path("run") / "metrics.csv").is_file()
+
+
+def test_without_mlflow_the_remedy_is_named(cli, tiny_kg, monkeypatch):
+    monkeypatch.setattr("graphzoo.training.loggers.find_spec", lambda name: None)
+    refused = cli("fit", "--model=knowformer", "--data=kg", "--data.path", tiny_kg, "--logger=mlflow")
+    assert refused.status == 2 and "pip install mlflow-skinny" in refused.err
+
+
 @pytest.mark.parametrize("logger", ["--logger=wandb", "--trainer.logger=WandbLogger"])
 def test_wandb_works_without_a_network(cli, tiny_kg, monkeypatch, logger):
     """By our own name, and by Lightning's option."""
