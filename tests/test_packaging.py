@@ -180,7 +180,7 @@ def test_declared_extras_are_those_the_tests_import():
     extras = PROJECT["optional-dependencies"]
     declared = names_of(PROJECT["dependencies"]) | set().union(*map(names_of, extras.values()))
     imported = imported_packages(ROOT / "tests") | imported_packages(ROOT / "benchmarks")
-    # two run the notebooks where they are installed, a plain reader does so elsewhere; mlflow-skinny is mlflow
+    # Two run the notebooks where they are installed, else a plain reader does; mlflow-skinny is mlflow.
     assert imported - declared - {"nbclient", "nbformat", "mlflow"} == set()
 
 
