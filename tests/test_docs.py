@@ -374,7 +374,9 @@ def test_scores_of_knowledge_graphs_are_those_of_the_kept_rows():
         assert said in [line[1:] for line in lines], f"{row['recipe']}: {said}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize(
+    "page", [*PAGES, ROOT / "CHANGELOG.md"], ids=lambda page: page.relative_to(ROOT).as_posix()
+)
 def test_lines_of_prose_fit_a_screen(page):
     """Code, tables and formulas may be longer."""
     text = re.sub(

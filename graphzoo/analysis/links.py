@@ -41,7 +41,7 @@ def link_tables(positive: Tensor, negative: Tensor) -> tuple[Table, ...]:
             "positives": np.histogram(positive.numpy(), edges)[0],
             "negatives": np.histogram(judged.numpy(), edges)[0],
         }
-        title = "Scores of links and of pairs that are none"
+        title = "Scores of links and of other pairs"
         tables.append(Table.of("scores", title, "histogram", bins, x="from", y=("positives", "negatives")))
     optimistic, pessimistic = link_ranks(positive, negative)
     # As in `link_figures`: ties are lost against a pool and count half against a link's own negatives.

@@ -66,7 +66,7 @@ def compare_main(argv: list[str]) -> int:
         argv: See `compare_parser`.
 
     Returns:
-        0; 1 if no model could be judged; the exit status of a trial that was stopped.
+        0; 1 if no model could be evaluated; the exit status of a trial that was stopped.
     """
     return _run(argv)[0]
 
@@ -99,7 +99,7 @@ def compare(
 
     Raises:
         UsageError: for unknown data, models or options.
-        RuntimeError: if no model could be judged, or the comparison was stopped.
+        RuntimeError: if no model could be evaluated, or the comparison was stopped.
     """
     import pandas as pd
 
@@ -114,7 +114,7 @@ def compare(
     words += [] if models is None else ["--models", ";".join(models) + ";"]
     status, found = _run([*words, *options])
     if status:
-        raise RuntimeError("no model could be judged, or the comparison was stopped: see what was printed")
+        raise RuntimeError("no model could be evaluated, or the comparison was stopped: see what was printed")
     table = pd.DataFrame(found.pop("models"))
     table.attrs.update(found)
     return table
@@ -154,7 +154,7 @@ def _run(argv: list[str]) -> tuple[int, dict[str, Any]]:
         return status, {}
     if not rows or rows[0].score is None:
         _show(comparison, rows)
-        tell(f"No model could be judged; see the logs in {comparison.folder / 'runs'}\n")
+        tell(f"No model could be evaluated; see the logs in {comparison.folder / 'runs'}\n")
         return 1, {}
     tested = {} if wanted.no_test else _test(comparison, rows[0])
     _show(comparison, rows)
@@ -246,8 +246,8 @@ def _announce(what: str, left: float) -> None:
 
 def _show_facts(comparison: Comparison, facts: list[Fact]) -> None:
     say("; ".join(f"{name} {value}" for name, value in facts) + "\n")
-    judged = f"judged by {comparison.monitor} on {comparison.num_valid:,} samples"
-    tell(f"{len(comparison.models)} models, {judged}\n")
+    chosen = f"compared by {comparison.monitor} on {comparison.num_valid:,} samples"
+    tell(f"{len(comparison.models)} models, {chosen}\n")
 
 
 def _show(comparison: Comparison, rows: list[Row]) -> None:

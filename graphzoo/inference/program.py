@@ -32,8 +32,8 @@ _NODES, _EDGES, _QUERIES, _RELATIONS = 7, 11, 3, 5
 _TOLERANCE = 1e-4
 _EDGES_GIVEN = "edge_index"
 _PAIR_OUTPUT = (
-    "[B]: logit of each pair as it is given; where the run judges both directions or several relabelings, "
-    "predict gives their mean"
+    "[B]: logit of each pair as it is given; where the run averages both directions or several relabelings, "
+    "predict gives the mean"
 )
 
 

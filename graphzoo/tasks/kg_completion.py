@@ -163,7 +163,7 @@ class KGCompletion(Task):
         if not self.query_encoder.any_relations and relations != list(self._datamodule().relations):
             raise UsageError(
                 f"{name} was trained with other relations than those of {self._datamodule().title}\n"
-                "Only --model knowformer-any goes on with other relations"
+                "Only --model knowformer-any can be fine-tuned on other relations"
             )
         check_loaded_weights(self, saved, name)
         self.load_state_dict(saved["state_dict"])

@@ -9,7 +9,7 @@ from typing import Any
 
 from graphzoo.catalog.presets import list_presets
 from graphzoo.catalog.tasks import TaskInfo
-from graphzoo.errors import UsageError, suggestion
+from graphzoo.errors import UsageError, nearest, suggestion
 
 __all__ = [
     "FLAGS",
@@ -137,7 +137,9 @@ def check_options(command: str, rest: list[str]) -> None:
         group, dot, key = name.partition(".")
         if not dot:
             usual = _MEANT.get(name.lower().replace("-", "_"))
-            hint = f"Did you mean: {usual}?" if usual else suggestion(name, known, prefix="--")
+            by_name = {option: f"--{option}" for option in known} | _MEANT
+            near = [usual] if usual else list(dict.fromkeys(map(by_name.__getitem__, nearest(name, by_name))))
+            hint = f"Did you mean: {', '.join(near)}?" if near else ""
             raise UsageError(join_lines(f"unknown option --{name}", hint, _help(command)))
         if group == "data" and equals and not value:
             raise UsageError(f"--{name} is empty: give it a value, or leave it out")

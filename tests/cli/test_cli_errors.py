@@ -66,6 +66,7 @@ WRONG = {
     "fit -m knowformer -d umls": "unknown option -m; options begin with two dashes: --model",
     "fit -x": "unknown option -x; options begin with two dashes",
     f"{RUN} --epochs 3": "Did you mean: --trainer.max_epochs?",
+    f"{RUN} --epocs 3": "Did you mean: --trainer.max_epochs?",
     f"{RUN} --lr 3": "Did you mean: --model.lr?",
     f"{RUN} --batch-size 3": "Did you mean: --data.batch_size?",
     f"{RUN} --hidden_channels=3": "Did you mean: --model.encoder.hidden_channels?",
