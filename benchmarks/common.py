@@ -68,6 +68,15 @@ def write_rows(path: Path, rows: Iterable[Row]) -> None:
         writer.writerows(map(_cells, rows))
 
 
+def read_rows(path: Path) -> list[Row]:
+    """What `write_rows` wrote; none where there is no file yet."""
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    return [Row(**row | {name: float(row[name]) for name in ("p50", "p20", "p80")}) for row in rows]  # type: ignore[arg-type]
+
+
 def append_row(path: Path, row: Row) -> None:
     """Add a row at once, for runs that may be stopped."""
     if not path.exists():
