@@ -128,7 +128,7 @@ class _MovableBatch:
         return type(self)(**moved)
 
     def pin_memory(self) -> Any:
-        """The batch in memory that a GPU can copy from while the host goes on; loaders call it."""
+        """The batch in memory that a GPU can copy from while the host continues; loaders call it."""
         pinned: dict[str, Any] = {}
         for field in fields(self):  # type: ignore[arg-type]
             value = getattr(self, field.name)

@@ -31,15 +31,15 @@ def link_tables(positive: Tensor, negative: Tensor) -> tuple[Table, ...]:
     positive, negative = positive[seen], negative[seen] if negative.dim() == 2 else negative
     tables = []
     if positive.numel() + negative.numel() <= _MOST_SCORES:
-        judged = negative[~negative.isnan()]
-        low = min(float(positive.min()), float(judged.min()))
-        high = max(float(positive.max()), float(judged.max()))
+        finite = negative[~negative.isnan()]
+        low = min(float(positive.min()), float(finite.min()))
+        high = max(float(positive.max()), float(finite.max()))
         edges = np.histogram_bin_edges(np.zeros(0), bins=_BINS, range=(low, high))
         bins = {
             "from": edges[:-1],
             "to": edges[1:],
             "positives": np.histogram(positive.numpy(), edges)[0],
-            "negatives": np.histogram(judged.numpy(), edges)[0],
+            "negatives": np.histogram(finite.numpy(), edges)[0],
         }
         title = "Scores of links and of other pairs"
         tables.append(Table.of("scores", title, "histogram", bins, x="from", y=("positives", "negatives")))

@@ -58,12 +58,12 @@ def node_tables(
     Several yes-no labels per node have `classes` alone, with the area under each label's ROC curve.
 
     Args:
-        logits: Of the judged nodes, [T, C].
+        logits: Of the evaluated nodes, [T, C].
         target: Classes [T], int64, or yes-no labels [T, C], float, NaN where unknown.
         class_names: C names.
         nodes: Names of the sampled nodes, [S].
         states: What the decoder sees of the sampled nodes, [S, D]; None leaves `embedding` out.
-        sample: Which of the judged nodes the sampled ones are, [S], int64.
+        sample: Which of the evaluated nodes the sampled ones are, [S], int64.
     """
     logits, target = logits.detach().float().cpu(), target.cpu()
     if not len(target):

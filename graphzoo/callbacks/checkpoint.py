@@ -1,4 +1,4 @@
-"""Two checkpoints per run: the best by validation, and the last, from which a run goes on unchanged."""
+"""Two checkpoints per run: the best by validation, and the last, from which a run resumes unchanged."""
 
 from __future__ import annotations
 
@@ -160,8 +160,8 @@ class LastCheckpoint(Checkpoint):
 
     Inside an epoch it is written between two optimiser steps only, so that no micro-batch of a step is lost;
     with a loader that knows its place, the resumed run is the uninterrupted one. Where a validation follows
-    upon a step, it is written after that. It is not written when something fails: the state in the middle of
-    a step is none to go on from; nor with weights that are NaN or infinite.
+    upon a step, it is written after that. It is not written when something fails: no run can resume from the
+    middle of a step; nor with weights that are NaN or infinite.
 
     SIGINT and SIGTERM are answered by saving at the next such place and raising `Interrupted`; a second
     SIGINT stops at once.

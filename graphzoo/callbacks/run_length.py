@@ -21,7 +21,7 @@ __all__ = ["Place", "Remaining", "ValidationClock", "finish", "seconds_allowed",
 
 @dataclass(frozen=True)
 class Place:
-    """Where a run stands: the epoch, the loader's batch within it, the optimiser's step of all epochs."""
+    """How far a run is: the epoch, the loader's batch within it, the optimiser's step of all epochs."""
 
     epoch: int = 0
     batch: int = 0
@@ -61,7 +61,7 @@ class Remaining:
         return min(ends, default=None)
 
     def seconds(self, step: float, validation: float) -> float:
-        """Seconds of all that remains, from those of a step where the run stands and of a validation.
+        """Seconds of all that remains, from those of a step at this place of the run and of a validation.
 
         Steps of later epochs may cost more, as the datamodule says.
         """

@@ -66,6 +66,6 @@ class Throughput(Callback):
         return {"fit_seconds": self.fit_seconds}
 
     def load_state_dict(self, state_dict: dict[str, float]) -> None:
-        """Restore the wall time of a run that goes on; testing the best checkpoint does not wind it back."""
+        """Restore the wall time of a resumed run; testing the best checkpoint does not wind it back."""
         if self._stage in ("", "fit"):
             self.fit_seconds = state_dict["fit_seconds"]

@@ -52,7 +52,7 @@ class WandbRun(Callback):
     """Fills the runs of all `WandbLogger`s of a trainer; only the first process has any.
 
     Args:
-        directory: Run directory, in which the run's id is remembered: who goes on with it goes on there.
+        directory: Run directory, in which the run's id is remembered: a resumed run continues it.
         names: Model, data, recipe and task, for the configuration.
         paper: Published test figures by name, `test/mrr`: logged as the constant `paper/mrr`.
     """
@@ -91,7 +91,7 @@ class WandbRun(Callback):
         self._draw_paper(trainer)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """The line of the paper goes on; a best value is noted."""
+        """The line of the paper continues; a best value is noted."""
         if trainer.state.fn != "fit" or trainer.sanity_checking:
             return
         if is_milestone(trainer.current_epoch):
@@ -109,7 +109,7 @@ class WandbRun(Callback):
                 run.log({BEST_VALIDATION: self._best, STEP: trainer.global_step})
 
     def state_dict(self) -> dict[str, Any]:
-        """The best value so far, for a run that is gone on with."""
+        """The best value so far of a resumed run."""
         return {"best": self._best}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

@@ -64,7 +64,7 @@ def read_settings(path: Path) -> Any:
         line = error.problem_mark.line + 1 if error.problem_mark else 0
         raise UsageError(f"{path}, line {line}: no valid YAML ({error.problem})") from error
     except (yaml.YAMLError, ValueError, RecursionError, TypeError, OverflowError) as error:
-        # dates that are none, characters that YAML forbids, keys that cannot be one
+        # impossible dates, characters that YAML forbids, keys that cannot be one
         text = str(error).partition("\n")[0][:200]
         raise UsageError(f"{path}: no valid YAML ({text})") from error
 

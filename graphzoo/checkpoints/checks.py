@@ -172,7 +172,7 @@ def check_description(checkpoint: Mapping[str, Any], path: Path) -> None:
 
 
 def check_resumable(checkpoint: Mapping[str, Any], path: Path) -> None:
-    """Refuse a checkpoint that a training cannot go on from, before anything of the run is touched."""
+    """Refuse a checkpoint that a training cannot resume from, before anything of the run is touched."""
     kinds = {"loops": dict, "optimizer_states": list, "lr_schedulers": list, "callbacks": dict}
     with _refusing(str(path)):
         for name, kind in kinds.items():
@@ -221,7 +221,7 @@ def check_callback_states(trainer: Trainer, checkpoint: Mapping[str, Any]) -> No
 
 
 def check_training_state(trainer: Trainer, checkpoint: Mapping[str, Any]) -> None:
-    """Compare the rest of a checkpoint with the trainer, whose optimisers are about to go on from it."""
+    """Compare the rest of a checkpoint with the trainer, whose optimisers are about to resume from it."""
     if not isinstance(trainer.strategy, _GATHERED) or "optimizer_states" not in checkpoint:
         return  # sharded strategies cut states to pieces; weights alone are Lightning's to refuse
     with _refusing(_source(trainer)):

@@ -110,7 +110,7 @@ def _find(root: Path, before: float) -> list[_File]:
 
 
 def _agreed() -> bool:
-    """Whether somebody at a terminal says yes; where there is none, say how to go on."""
+    """Whether somebody at a terminal says yes; where there is none, say what to type."""
     if not (sys.stdin and sys.stdin.isatty() and sys.stdout.isatty()):
         say("nothing removed: add --yes\n")
         return False

@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
-    if debug:  # wherever it stands, words that are told by their place keep it
+    if debug:  # at any position; words that are told by their place keep it
         arguments = [word for word in arguments if word != "--debug"]
         arguments += ["--debug"] if arguments[:1] and arguments[0] in _OWN_DEBUG else []
     open_streams()

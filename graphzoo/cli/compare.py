@@ -88,7 +88,7 @@ def compare(
         path: Own files.
         minutes: Of all trials together.
         models: Only these.
-        out: Where the runs, the table and the picture go; a comparison that is there goes on.
+        out: Where the runs, the table and the picture go; a comparison that is there is continued.
         options: Further words for `graphzoo fit`, such as "--trainer.max_epochs=20".
 
     Returns:

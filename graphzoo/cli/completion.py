@@ -1,6 +1,6 @@
 """`graphzoo completion SHELL`: names and options by the Tab key. Standard library only.
 
-The scripts ask `graphzoo _complete WORDS...` for what may stand in place of the last word.
+The scripts ask `graphzoo _complete WORDS...` for the words that fit in place of the last one.
 """
 
 from __future__ import annotations
@@ -70,14 +70,14 @@ def completion_main(argv: list[str]) -> int:
 
 
 def complete_main(argv: list[str], commands: Sequence[str], parsers: Parsers) -> int:
-    """Print what may stand in place of the last word, one a line; nothing lets the shell offer files."""
+    """Print the words that fit in place of the last one, one a line; nothing lets the shell offer files."""
     words = candidates(argv or [""], commands, parsers)
     sys.stdout.write("".join(word + "\n" for word in words))
     return 0
 
 
 def candidates(words: Sequence[str], commands: Sequence[str], parsers: Parsers) -> list[str]:
-    """What may stand in place of the last of the words, which may be empty."""
+    """The words that fit in place of the last one, which may be empty."""
     if len(words) > 2 and "=" in words[-2:]:  # bash cuts `--model=kn` into three words and wants the last one
         at = len(words) - 1 - list(reversed(words)).index("=")
         return candidates([*words[:at], "" if words[-1] == "=" else words[-1]], commands, parsers)

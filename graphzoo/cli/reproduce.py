@@ -63,7 +63,7 @@ def reproduce_main(argv: list[str]) -> int:
     wanted, rest = reproduce_parser().read_some(pair_first("reproduce", argv))
     row = plan_row(wanted, rest)
     status = _run_row(row)
-    if status and (status != 2 or row.base.is_dir()):  # a wrong command line leaves nothing to go on from
+    if status and (status != 2 or row.base.is_dir()):  # a wrong command line leaves nothing to resume
         tell("Run the same reproduce command to continue.\n")
     return status
 

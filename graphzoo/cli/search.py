@@ -78,14 +78,14 @@ def search_main(argv: list[str]) -> int:
     """Try settings until the budget is spent; the best become a recipe.
 
     The first trial is what would be fitted today, as far as it lies in the space. What the command line sets
-    is not searched. The same command goes on with an interrupted search, and several processes can share one
+    is not searched. The same command continues an interrupted search, and several processes can share one
     folder.
 
     Args:
         argv: See `search_parser`.
 
     Returns:
-        0; 1 if no trial could be judged; the exit status of a run that was stopped.
+        0; 1 if no trial could be evaluated; the exit status of a run that was stopped.
     """
     wanted, rest = search_parser().read_some(pair_first("search", argv))
     if several_processes():
@@ -117,7 +117,7 @@ def search_main(argv: list[str]) -> int:
         )
     study, budget = _open_study(wanted, plan, space, record, typed, space.fitting(settings), len(runs))
     status = _work(study, runs, options, budget, wanted.minutes, wanted.window)
-    if not study.judged:
+    if not study.complete:
         return status or 1
     with study.gate:
         _report(study, plan, rest, runs, record)
@@ -141,7 +141,7 @@ def _open_study(
     today: dict[str, Any],
     num_runs: int,
 ) -> tuple[TrialStudy, int]:
-    """The study in its folder, begun or gone on with, and how many trials it is to have."""
+    """The study in its folder, begun or continued, and how many trials it is to have."""
     from graphzoo.search.study import TrialStudy, gate_of
 
     row = f"{plan.model}-{plan.data}" + (f"-{space.path.stem}" if space.path.stem != plan.model else "")
@@ -268,7 +268,7 @@ def _tell(
         line += f"  {mean:.4f}" + ("" if deviation is None else f" ± {deviation:.4f}")
         line += f"  {seconds:.0f} s"
     line += f"  {note}" if note else ""
-    best = study.judged[:1]
+    best = study.complete[:1]
     line += f"  best {best[0].value:.4f} (trial {best[0].number})" if best else ""
     tell(line + "\n")
 
@@ -283,14 +283,14 @@ def _report(
     from graphzoo.runs.results_file import write_results
     from graphzoo.system.shown import cell
 
-    judged = study.judged
-    best = judged[0]
+    complete = study.complete
+    best = complete[0]
     monitor = _monitor(study, best.number, runs[0])
     table = Table(
         title=cell(f"{plan.model} on {plan.data}: best of {len(study.trials)} trials, {monitor}"),
         title_justify="left",
     )
-    shown = judged[:_SHOWN]
+    shown = complete[:_SHOWN]
     table.add_column("trial")
     for trial in shown:
         table.add_column(str(trial.number), justify="right")
@@ -310,7 +310,7 @@ def _report(
             **record,
             "monitor": monitor,
             "trials": len(study.trials),
-            "judged": len(judged),
+            "judged": len(complete),
             "seconds": round(sum(trial.user_attrs.get("seconds") or 0.0 for trial in study.trials), 1),
             "best": {
                 "trial": best.number,
@@ -330,20 +330,20 @@ def _shown(value: Any) -> str:
 def _recipe(
     study: TrialStudy, plan: Plan, rest: list[str], runs: list[Run], monitor: str, window: int
 ) -> str:
-    best = study.judged[0]
+    best = study.complete[0]
     base = read_settings(_recipe_file(plan)) if plan.recipe else {}
     typed, left_out = _options_of(rest)
     whole = nested({**study.space.options, **typed, **best.params}, base)
     each = f"mean of {len(runs)} runs ({runs[0]} to {runs[-1]})" if len(runs) > 1 else f"{runs[0]}"
-    judged = monitor if window == 1 else f"{monitor}, best mean of {window} epochs in a row,"
+    chosen_by = monitor if window == 1 else f"{monitor}, best mean of {window} epochs in a row,"
     header = {
         "title": f"{plan.model} on {plan.data}, found by search, which overwrites this file: edit a copy",
         "data": plan.data,
         "measured": "not tested yet",
         "settings": f"trial {best.number}, best of {len(study.trials)} ({study.sampler}, seed {study.seed}), "
-        f"over {study.space.path.name}; {judged} {best.value:.4f}, {each}",
+        f"over {study.space.path.name}; {chosen_by} {best.value:.4f}, {each}",
         "space": "; ".join(f"{name} {choice}" for name, choice in study.space.choices.items()),
-        "selection": f"best {judged.rstrip(',')}; of a run, the epoch with the best {monitor}",
+        "selection": f"best {chosen_by.rstrip(',')}; of a run, the epoch with the best {monitor}",
     }
     if left_out:
         header["options"] = " ".join(left_out)
@@ -362,7 +362,7 @@ def _recipe_file(plan: Plan) -> Path:
 
 
 def _options_of(words: list[str]) -> tuple[dict[str, Any], list[str]]:
-    """Options of model, data and trainer with their values, and the words that are none."""
+    """Options of model, data and trainer with their values, and the other words."""
     settings: dict[str, Any] = {}
     others: list[str] = []
     position = 0

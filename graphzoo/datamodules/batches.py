@@ -62,7 +62,7 @@ def rank_and_world_size(trainer: Trainer | None) -> tuple[int, int]:
 
 
 def pins_memory(trainer: Trainer | None) -> bool:
-    """Whether batches go to a GPU, which copies pinned memory while the host goes on."""
+    """Whether batches go to a GPU, which copies pinned memory while the host continues."""
     device = getattr(getattr(trainer, "strategy", None), "root_device", None)
     return device is not None and device.type == "cuda"
 

@@ -81,7 +81,7 @@ class TrainingPairs(Dataset[PairBatch]):
         if self._share is None or self._share[0] != key:
             self._share = (key, *self._make_share(item))
         _, pairs, label, index, samples, order = self._share
-        # links that stand beside their negatives are not parted from them: their source is asked once
+        # links stay together with their negatives: their source is asked once
         unit = 1 + self.num_negatives if self.is_structured and samples is None else 1
         low, high = (unit * end for end in cut(order.numel() // unit, item.num_parts, item.part))
         rows = order[low:high]

@@ -1,4 +1,4 @@
-"""Links to be predicted, for Lightning: message graphs without the judged links, pairs, sampled subgraphs."""
+"""Link prediction for Lightning: message graphs without the evaluated links, pairs, sampled subgraphs."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class LinkDataModule(GraphDataModule):
         path: Own edge list; see `graphzoo.datasets.link_graph_from_files`.
         root: Data root; None takes GRAPHZOO_DATA or the user's cache folder.
         download: Whether missing files may be fetched; None means yes unless GRAPHZOO_OFFLINE is set.
-        protocol: How the data are split and judged, "original", "heart", ...; None: the data's usual one.
+        protocol: How the data are split and evaluated, "original", "heart", ...; None: the data's usual one.
         split_index: Which of the random splits, where the protocol draws them.
         directed: Whether (u, v) and (v, u) are two links, of your own; data sets by name know it themselves.
         batch_size: Training links of an optimiser step over all ranks and micro-batches; as many negatives
@@ -308,7 +308,7 @@ class LinkDataModule(GraphDataModule):
         return self._training_sampler().num_in_step
 
     def judged(self, split: str) -> LinkSplit:
-        """The pairs that are judged; for "valid" those of `max_valid_pairs`."""
+        """The pairs that are evaluated; for "valid" those of `max_valid_pairs`."""
         if split == "test":
             return self.graph.test
         if self._validated is None:
@@ -443,7 +443,7 @@ class LinkDataModule(GraphDataModule):
         self._save_graph(Path(directory), graph, "link_graph.npz", _size(graph), facts)
 
     def describe_settings(self) -> dict[str, Any]:
-        """How pairs become batches: what a checkpoint has to say so that others score as it was judged."""
+        """How pairs become batches: what a checkpoint records, so that predictions score alike."""
         return {
             "protocol": self.graph.protocol,
             "is_directed": self.graph.is_directed,

@@ -39,7 +39,7 @@ class MixtureSampler(TrainingSampler):
     """Batches of several graphs in turn, each of one graph, in proportion to their facts.
 
     In an epoch every graph gives its share of the batches, in an order that is a function of (seed, epoch). A
-    graph goes on where its last epoch ended, pass after pass over its triples, each in an order of its own.
+    graph continues where its last epoch ended, pass after pass over its triples, each in an order of its own.
     The `sizes` are the training triples of each graph.
     """
 

@@ -31,7 +31,7 @@ class WholeGraphBatch(NodeBatch):
         return dataclasses.replace(self, y=y, target=self.target.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> WholeGraphBatch:
-        """The batch with labels and targets where a GPU can copy them from while the host goes on."""
+        """The batch with labels and targets where a GPU can copy them from while the host continues."""
         return dataclasses.replace(self, y=self.y.pin_memory(), target=self.target.pin_memory())
 
 

@@ -249,7 +249,7 @@ class NodeEncoder(Encoder, metaclass=PyGForm):
         noise_seed: int | None = None,
         **precomputed: Any,
     ) -> tuple[Tensor, Tensor | None]:
-        """`forward`, and a term that is added to the task's loss as it stands, or None."""
+        """`forward`, and a term that is added to the task's loss as it is, or None."""
         if "noise_seed" in inspect.signature(self.forward).parameters:
             precomputed["noise_seed"] = noise_seed
         return self(x, edge_index, **precomputed), None

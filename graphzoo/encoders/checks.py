@@ -76,7 +76,7 @@ def check_heads(hidden_channels: int, num_heads: int) -> None:
 
 
 def check_choice(name: str, value: str, choices: Any) -> None:
-    """Raise `ValueError` if a setting is none of a `Literal`."""
+    """Raise `ValueError` if a setting is not in a `Literal`."""
     if value not in get_args(choices):
         raise ValueError(f"{name} must be one of {', '.join(get_args(choices))}, got {value!r}")
 

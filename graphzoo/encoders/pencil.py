@@ -323,7 +323,7 @@ class PENCIL(PairEncoder):
 def _groups_of_size(subgraphs: PairSubgraphs) -> list[tuple[Tensor, int, int | None]] | None:
     """Pairs of similar size where one group after the other is faster than all at once.
 
-    Each comes with its largest size and its largest `PairSubgraphs.near`. A group goes on with the next
+    Each comes with its largest size and its largest `PairSubgraphs.near`. A group continues with the next
     smaller subgraph while its padding stays below a tenth, or until it has tokens enough to occupy the
     device.
     """

@@ -34,7 +34,7 @@ class HeuristicTargets:
       the largest diameter of a component.
 
     The paper does not say over which pairs mean, deviation and percentiles are taken. Here: the links of the
-    graph and as many pairs that are none, always the same, whatever the seed of a run.
+    graph and as many unlinked pairs, always the same, whatever the seed of a run.
 
     A pair's own link is not in the subgraphs that a model sees. So that it cannot be asked for what it cannot
     know, `hide_link` leaves the link out of Katz and of shortest paths. Overlaps do not depend on it, and
@@ -97,7 +97,7 @@ class HeuristicTargets:
 
 
 def _reference(adjacency: Any) -> NDArray[np.int64]:
-    """Every link once, and as many pairs that are none, [2 n, 2]."""
+    """Every link once, and as many unlinked pairs, [2 n, 2]."""
     edges = adjacency.tocoo()
     source, target = edges.coords
     once = source < target

@@ -84,11 +84,11 @@ def export_run(
     described = {key: _shareable(value) for key, value in checkpoint["graphzoo"].items()}
     settings = {k: v for k, v in (checkpoint.get("hyper_parameters") or {}).items() if k != "encoder"}
     results = _results(place, checkpoint.get("epoch"))
-    judged = settings.get("reverse_weight") or 0.0
+    evaluated = settings.get("reverse_weight") or 0.0
     if reverse_weight is not None:
         _set_reverse_weight(task, reverse_weight)
         settings["reverse_weight"] = reverse_weight
-    ends = _ends_of_card(judged, settings.get("reverse_weight") or 0.0, tested=bool(results))
+    ends = _ends_of_card(evaluated, settings.get("reverse_weight") or 0.0, tested=bool(results))
     content = {"graphzoo": described, "hyper_parameters": settings, "results": results}
     with tempfile.TemporaryDirectory() as scratch:
         graph = None if place is None else _copy_graph(place / "graph", Path(scratch) / "graph")
@@ -199,8 +199,8 @@ def _results(place: Path | None, epoch: int | None) -> dict[str, Any]:
             return {}
         tested = {name: float(results["metrics"][name]) for name in SHOWN if name in results["metrics"]}
         kept = ("model", "data", "recipe", "seed", "num_parameters", "config_hash", "split")
-        judged = {"checkpoint_epoch": tested_epoch, "selection": selection_of(results)}
-        return {"metrics": tested, **{key: results.get(key) for key in kept}, **judged}
+        evaluated = {"checkpoint_epoch": tested_epoch, "selection": selection_of(results)}
+        return {"metrics": tested, **{key: results.get(key) for key in kept}, **evaluated}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise_if_not_the_file(error, path)
         raise UsageError(f"{path} is damaged ({error})\nMove it away, or test the run again") from error
@@ -258,7 +258,7 @@ _PROGRAM_USE = """```python
 def _card(
     described: Mapping[str, Any], results: Mapping[str, Any], ends: str, task: str, licence: str, use: str
 ) -> str:
-    """A model card: what it is, how it was made and judged, how to use it."""
+    """A model card: what it is, how it was made and evaluated, how to use it."""
     info = task_of(f"graphzoo.tasks.{task}")
     kind = info.title.replace(" ", "-") if info else task
     encoder = described["encoder"]["class_path"].rpartition(".")[2]
@@ -300,15 +300,15 @@ def _results_of_card(results: Mapping[str, Any]) -> str:
     return f"| metric | value |\n|---|---|\n{rows}\n\nTest split, one run (seed {seed}); {chosen}."
 
 
-def _ends_of_card(judged: float, exported: float, *, tested: bool) -> str:
+def _ends_of_card(evaluated: float, exported: float, *, tested: bool) -> str:
     """Which queries the run and its export score; nothing where both score forward queries only."""
-    if not (judged or exported):
+    if not (evaluated or exported):
         return ""
     run, export = (
         f"queries in both directions (`reverse_weight` {weight:g})" if weight else "forward queries"
-        for weight in (judged, exported)
+        for weight in (evaluated, exported)
     )
-    if judged == exported:
+    if evaluated == exported:
         return f" It scores {export}{', as in this test' if tested else ''}."
     if not tested:
         return f" It scores {export}, where the run scores {run}."

@@ -28,7 +28,7 @@ class LinkModel(TrainedModel):
     """A trained `LinkPrediction` task together with a graph; `graphzoo.load` makes one.
 
     Messages pass along the links that `graphzoo test` lets them pass along: the training links (on
-    ogbl-collab the validation links too). Scores are the ones it judges, with the run's settings of the
+    ogbl-collab the validation links too). Scores are those of the evaluation, with the run's settings of the
     sampler, its relabelings and directions. A known link is one of any split.
 
     Args:

@@ -1,4 +1,4 @@
-"""Numbers of nodes in, logits out, as the run's own pairs were judged; the best partners of nodes."""
+"""Numbers of nodes in, logits out, as the run's own pairs were scored; the best partners of nodes."""
 
 from __future__ import annotations
 

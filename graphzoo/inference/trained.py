@@ -85,12 +85,12 @@ class TrainedModel:
         try:
             results = read_json(path)
             results = results.get("results", {}) if path.name == "config.json" else results
-            judged = results.get("checkpoint_epoch", results.get("best_epoch"))
+            evaluated = results.get("checkpoint_epoch", results.get("best_epoch"))
             figures = {str(name): float(value) for name, value in results.get("metrics", {}).items()}
         except (OSError, ValueError, AttributeError, TypeError) as error:
             raise_if_not_the_file(error, path)
             raise UsageError(f"{path} is damaged ({error})\nTest the run again: graphzoo test") from error
-        return Metrics(figures if judged == self._epoch or path.name == "config.json" else {})
+        return Metrics(figures if evaluated == self._epoch or path.name == "config.json" else {})
 
     def report(self, path: str | PathLike[str] | None = None, *, models: bool = True) -> Page:
         """Write the report of the run, one HTML file: results, curves, what the test showed.

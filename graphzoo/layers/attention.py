@@ -29,7 +29,7 @@ def masked_attention(
     """`scaled_dot_product_attention`, whose dropout of the attention weights is drawn from a generator.
 
     Without dropout, and on CUDA, this is torch's function. Its kernels draw from the device's global
-    generator: for the time of the call that one stands in for `generator`, and is put back afterwards.
+    generator: for the time of the call that one replaces `generator`, and is put back afterwards.
     Elsewhere torch has no fused kernel with dropout; a function of our own keeps one matrix [Q, T] per head
     for the backward pass, and what it draws does not depend on the number of threads.
 

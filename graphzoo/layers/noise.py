@@ -1,4 +1,4 @@
-"""Noise of training that leaves the global random state alone and goes on where a checkpoint stopped."""
+"""Noise of training that leaves the global random state alone and continues where a checkpoint stopped."""
 
 from __future__ import annotations
 

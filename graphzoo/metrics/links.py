@@ -1,4 +1,4 @@
-"""How links are judged: MRR and Hits@K against shared or own negatives, AUROC and average precision.
+"""Metrics of links: MRR and Hits@K against shared or own negatives, AUROC and average precision.
 
 The conventions are those of OGB's evaluators and of Li et al., "Evaluating Graph Neural Networks for Link
 Prediction", NeurIPS 2023.
@@ -117,7 +117,7 @@ def link_figures(positive: Tensor, negative: Tensor, hits: Sequence[int] = HITS)
 
 
 def _gather_rows(rows: Tensor, group: Any = None) -> list[Tensor]:
-    # For a process that scored nothing torchmetrics stands in an empty vector of another shape and type.
+    # A process that scored nothing gets an empty vector of another shape and type from torchmetrics.
     return gather_all_tensors(rows.to(torch.float64).reshape(-1, 2).contiguous(), group)
 
 
@@ -204,7 +204,7 @@ class LinkMetric(Metric):
             order = order[index[order].argsort(stable=True)]
             index, score = index[order], score[order]
             table = torch.zeros(total, dtype=torch.float64).index_add_(0, index, score) / count
-        else:  # ogbl-citation2 judges 87 million pairs: nothing of their number is made without need
+        else:  # ogbl-citation2 evaluates 87 million pairs: nothing of their number is made without need
             table = torch.full((total,), torch.nan, dtype=torch.float64).index_copy_(0, index, score)
         positive, negative = table[: self.num_positives], table[self.num_positives :]
         return positive, negative.view(self.num_positives, -1) if own else negative

@@ -17,7 +17,7 @@ __all__ = ["HitsAtK", "RankingMetric"]
 
 
 def _gather_rows(rows: Tensor, group: Any = None) -> list[Tensor]:
-    # For a process that saw no query torchmetrics stands in an empty float vector; gathered beside the int64
+    # A process that saw no query gets an empty float vector from torchmetrics; gathered beside the int64
     # rows of another process it would be garbage.
     return gather_all_tensors(rows.to(torch.int64).reshape(-1, 3).contiguous(), group)
 

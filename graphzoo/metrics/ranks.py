@@ -94,7 +94,7 @@ def rank_targets(scores: Tensor, batch: QueryBatch, *, max_bytes: int = 64 * 2**
         scores: Higher is better, [B, N], any float dtype.
         batch: The queries with their targets and known answers (the targets among them or not).
         max_bytes: Bound on the working memory beside `scores`, but never less than one row's worth. When
-            memory runs out all the same, the chunk is halved and the work goes on.
+            memory runs out all the same, the chunk is halved and the work continues.
 
     Returns:
         Optimistic and pessimistic ranks, one-based, [T] each, int64, in the order of `batch.target`.

@@ -1,4 +1,4 @@
-"""From run directories to a report: which sections there are and what stands in them."""
+"""From run directories to a report: which sections there are and what is in them."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def build_report(groups: Sequence[Group], options: Options | None = None) -> Rep
 
 
 def _with_pictures(section: Section, pictures: Sequence[Picture]) -> Section:
-    """The pictures below the tables that stand open at the top, whose figures they show."""
+    """The pictures below the open tables at the top, whose scores they show."""
     tables = list(takewhile(lambda block: isinstance(block, TableBlock) and not block.folded, section.blocks))
     return Section(section.title, [*tables, *pictures, *section.blocks[len(tables) :]], section.level)
 

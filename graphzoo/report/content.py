@@ -57,7 +57,7 @@ Block = Picture | TableBlock | Note | Code
 
 @dataclass(frozen=True)
 class Section:
-    """A heading, of level 2 or 3, and what stands below it; pictures in a row stand side by side."""
+    """A heading, of level 2 or 3, and what is below it; pictures in a row are side by side."""
 
     title: str
     blocks: Sequence[Block]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["curve_note", "curve_pictures", "depth_pictures", "on_depth_curve"]
 
-_JUDGES = ("mrr", "acc", "auroc", "rmse")
+_MAIN_METRICS = ("mrr", "acc", "auroc", "rmse")
 _RATE = "train/lr"
 # Fewer points than this are marked where they lie apart: a line alone would claim what lies between.
 _FEW_POINTS = 80
@@ -76,10 +76,10 @@ def _metrics(groups: Sequence[Group]) -> dict[str, str]:
     records = [record for group in groups for record in group.records]
     logged = list(dict.fromkeys(name for record in records for name in record.curves.values))
     titles: dict[str, str] = {}
-    # settings of several tasks are judged by metrics of their own
-    judges = {judge for group in groups if (judge := _judge(group))}
-    for judge in sorted(judges, key=lambda name: (*_JUDGES, name).index(name)):
-        titles[f"val/{judge}"] = f"Validation {_name(judge)}"
+    # settings of several tasks have main metrics of their own
+    main = {name for group in groups if (name := _main_metric(group))}
+    for metric in sorted(main, key=lambda name: (*_MAIN_METRICS, name).index(name)):
+        titles[f"val/{metric}"] = f"Validation {_name(metric)}"
     if "val/loss" in logged:
         titles["val/loss"] = "Validation loss"
     titles |= {name: title for name, title in _WANTED.items() if name in logged}
@@ -92,7 +92,7 @@ def _metrics(groups: Sequence[Group]) -> dict[str, str]:
     return titles
 
 
-def _judge(group: Group) -> str:
+def _main_metric(group: Group) -> str:
     """The metric by which the group's best checkpoint was chosen, or would have been; empty without any."""
     logged = {name for record in group.records for name in record.curves.values}
     for record in group.records:
@@ -100,7 +100,7 @@ def _judge(group: Group) -> str:
             name = str(told).removeprefix("best val/")
             if name not in (told, "loss") and f"val/{name}" in logged:
                 return name
-    return next((name for name in _JUDGES if f"val/{name}" in logged), "")
+    return next((name for name in _MAIN_METRICS if f"val/{name}" in logged), "")
 
 
 def _points(record: Record, metric: str) -> Points:
@@ -125,7 +125,7 @@ def _curve_picture(metric: str, title: str, groups: Sequence[Group]) -> Picture 
     alt = f"{title} over epochs. " + " ".join(_tell(line, metric) for _, line in lines_kept)
     rate = metric == _RATE
     if rate and len({y for _, line in lines_kept for run in line.runs for _, y in run}) == 1:
-        return None  # a constant, which stands among the settings
+        return None  # a constant, which is listed with the settings
     draw = partial(_draw, lines_kept, metric, several=len(groups) > 1)
     return Picture(slug(metric), title, alt, draw)
 

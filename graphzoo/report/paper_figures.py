@@ -45,7 +45,7 @@ def paper_pictures(groups: Sequence[Group]) -> list[Picture]:
     """Results beside the paper's, where any is published.
 
     One setting has a picture per unit with a row per metric; several have one per metric, with a row per
-    setting in a panel per data set. Settings that no paper knows stand beside those on the same data.
+    setting in a panel per data set. Settings that no paper knows are beside those on the same data.
     """
     finished = [(number, group) for number, group in enumerate(groups) if group.figures()]
     if len(groups) == 1:

@@ -55,7 +55,7 @@ def headline(group: Group) -> str:
 
 
 def lead_metric(group: Group) -> str:
-    """The metric that a setting is judged by: the first with a published figure, else its table's first."""
+    """The metric that a setting is compared by: the first with a published figure, else its table's first."""
     figures, published = group.figures(), group.published()
     return next((name for name in figures if name in published), next(iter(figures)))
 

@@ -37,7 +37,7 @@ _NO_MATTER = {
 # Beside the recipe's own differences a table names so many settings, and values up to so many letters.
 _MOST_NAMED, _MOST_LETTERS = 3, 20
 # Changed settings that leave the protocol as it is: which split of the row a run has, where the data lie, how
-# many samples are judged at once, and on how many an epoch is chosen.
+# many samples are evaluated at once, and on how many an epoch is chosen.
 _OF_DATA = (
     "split_index",
     "path",
@@ -88,7 +88,7 @@ def what_differs(record: Record, *, ablation: bool = False) -> str:
     recipe = _recipe(record)
     if recipe is None:
         return ""
-    # told when the run was judged, and true as long as the recipe is what it was then
+    # told when the run was evaluated, and true as long as the recipe is what it was then
     known = None if ablation else record.result.get("changed")
     if not isinstance(known, str) or not _is_as_told(record):
         known = changed_protocol(record, ablation=ablation)
@@ -96,7 +96,7 @@ def what_differs(record: Record, *, ablation: bool = False) -> str:
 
 
 def _is_as_told(record: Record) -> bool:
-    """Whether the presets are those that the run was judged by; taken for granted where one is unreadable."""
+    """Whether the presets are those of the evaluation; taken for granted where one is unreadable."""
     try:
         return bool(record.result.get("presets_digest") == presets_digest(record))
     except (OSError, UsageError):

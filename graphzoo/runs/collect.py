@@ -101,10 +101,10 @@ def _averaged(records: Sequence[Record], *, commands: bool) -> list[_Entry]:
 
     entries = []
     for group in group_records(records):
-        judged: dict[str | None, list[Record]] = {}
+        by_choice: dict[str | None, list[Record]] = {}
         for record in group.records:  # a test of the last checkpoint is not one of the best
-            judged.setdefault(selection_of(record.result), []).append(record)
-        for same in judged.values():
+            by_choice.setdefault(selection_of(record.result), []).append(record)
+        for same in by_choice.values():
             runs = _once(same)
             row = _row_of(runs, commands=commands)
             entries.append(_Entry(row, runs[0].config, runs[0].path, single=True))

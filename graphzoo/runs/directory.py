@@ -35,7 +35,7 @@ def choose_run_directory(model: str, data: str, *, wanted: Path | None = None, r
     """The directory of a new run, or the one `wanted`; nothing is made yet.
 
     Raises:
-        UsageError: when `wanted` is a file, or holds another run and is not to go on.
+        UsageError: when `wanted` is a file, or holds another run and is not to be resumed.
     """
     # Processes that Lightning starts for DDP inherit the choice of the first.
     if is_child():

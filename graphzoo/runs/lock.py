@@ -1,4 +1,4 @@
-"""One writer for each run directory: a second one is told who writes there, and how to go on.
+"""One writer for each run directory: a second one is told who writes there, and how to resume.
 
 The lock is the kernel's (`flock`) on `RUN/run.lock`, so it ends with its process whatever ends that. The file
 says who holds it. Between machines it holds where the file system passes locks on: NFS with its lock

@@ -109,7 +109,7 @@ def compare(
     runs: int = 1,
     tested: int | None = None,
 ) -> str:
-    """How a mean stands to the published one.
+    """How a mean compares with the published one.
 
     "above" and "below" are beyond the margin, "met" is within: the paper's standard deviation; where it gives
     none, the standard error of our runs, std / sqrt(runs); for a single run that of the test set, at most

@@ -111,9 +111,9 @@ class Record:
         if not isinstance(wanted, int) or wanted <= 0:
             return False
         values = self.curves.values
-        judged = [points for name, points in values.items() if name.startswith("val/")]
+        validated = [points for name, points in values.items() if name.startswith("val/")]
         # a whole number is the end of an epoch
-        return any(points[-1][0] >= wanted for points in judged or values.values())
+        return any(points[-1][0] >= wanted for points in validated or values.values())
 
     @cached_property
     def curves(self) -> Curves:
@@ -144,7 +144,7 @@ class Group:
 
     @property
     def first(self) -> Record:
-        """The run that stands for all where one is shown: the first that is finished."""
+        """The run that is shown where only one is: the first that is finished."""
         return next((record for record in self.records if record.result), self.records[0])
 
     def figures(self) -> dict[str, tuple[float, float | None, int]]:
@@ -157,7 +157,7 @@ class Group:
         return {name: (*mean_and_deviation(values[name]), len(values[name])) for name in names}
 
     def compared(self, name: str) -> str:
-        """How a metric stands to the published figure, see `compare`; "" without one."""
+        """How a metric compares with the published score, see `compare`; "" without one."""
         mean, deviation, count = self.figures()[name]
         if (paper := self.published().get(name)) is None:
             return ""

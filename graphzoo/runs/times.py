@@ -21,7 +21,7 @@ def claimed_seconds(measured: str) -> float | None:
     >>> claimed_seconds("mrr=0.74, seed 0; one shared core, 11 minutes")
     660.0
     """
-    # what stands before is the score and its seeds
+    # before it are the score and its seeds
     found = _TIME.search(measured.rpartition(";")[2])
     if found is None:
         return None

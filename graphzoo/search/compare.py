@@ -53,7 +53,7 @@ _FINALISTS, _SEEDS, _CHANGED = (
     3,
     3,
     3,
-)  # models that go on; seeds of the last two; settings that a draw changes
+)  # models that are left; seeds of the last two; settings that a draw changes
 _PEAK_UNITS = 2**30 if sys.platform == "darwin" else 2**20  # of `ru_maxrss` in a GiB
 _RATES = Choice((0.0003, 0.001, 0.003, 0.01))  # where a model has no space of its own
 
@@ -109,7 +109,7 @@ class Row:
 
 
 class Comparison:
-    """A comparison in a folder, which goes on where it was stopped.
+    """A comparison in a folder, which continues where it was stopped.
 
     Args:
         folder: Holds `trials.jsonl` and a run directory per trial.
@@ -218,15 +218,15 @@ class Comparison:
 
     def _row(self, model: str) -> Row:
         trials = [trial for trial in self.trials if trial.model == model]
-        judged = [trial for trial in trials if self.monitor in trial.metrics]
+        scored = [trial for trial in trials if self.monitor in trial.metrics]
         gib = max((trial.gib for trial in trials), default=0.0)
-        if not judged:
+        if not scored:
             note = trials[-1].note if trials else "not tried: no time was left"
             return Row(model, None, None, 0.0, (), len(trials), sum(t.seconds for t in trials), gib, note)
         sign = 1 if self.mode == "max" else -1
         # by the first seed, which all settings have: a mean of several is compared with others' luck
-        first = max((t for t in judged if t.seed == 0), key=lambda t: sign * t.metrics[self.monitor])
-        same = tuple(t for t in judged if t.settings == first.settings)
+        first = max((t for t in scored if t.seed == 0), key=lambda t: sign * t.metrics[self.monitor])
+        same = tuple(t for t in scored if t.settings == first.settings)
         mean, deviation = mean_and_deviation([t.metrics[self.monitor] for t in same])
         margin = max(deviation or 0.0, self._error(mean))
         seconds = max(t.seconds for t in same)
@@ -269,10 +269,10 @@ class Comparison:
         else:
             found = [values for _, _, values in read_rows(folder / "metrics.csv")]
         sign = 1 if self.mode == "max" else -1
-        judged = [values for values in found if math.isfinite(values.get(self.monitor, math.nan))]
-        if not judged:
+        scored = [values for values in found if math.isfinite(values.get(self.monitor, math.nan))]
+        if not scored:
             return {}, "no validation took place"
-        best = max(judged, key=lambda values: sign * values[self.monitor])
+        best = max(scored, key=lambda values: sign * values[self.monitor])
         return {name: value for name, value in best.items() if name.startswith("val/")}, ""
 
 

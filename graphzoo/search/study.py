@@ -86,11 +86,11 @@ class TrialStudy:
         return [t for t in trials if _AGAIN not in t.user_attrs and t.state != TrialState.WAITING]
 
     @property
-    def judged(self) -> list[FrozenTrial]:
+    def complete(self) -> list[FrozenTrial]:
         """Trials with a value, the best first."""
-        judged = [trial for trial in self.trials if trial.state == TrialState.COMPLETE]
+        complete = [trial for trial in self.trials if trial.state == TrialState.COMPLETE]
         sign = -1 if self.study.direction == optuna.study.StudyDirection.MAXIMIZE else 1
-        return sorted(judged, key=lambda trial: (sign * float(trial.value or 0.0), trial.number))
+        return sorted(complete, key=lambda trial: (sign * float(trial.value or 0.0), trial.number))
 
     def propose(self, settings: dict[str, Any]) -> None:
         """Let the next trial begin with these settings; what they leave open is drawn."""
@@ -158,16 +158,16 @@ class TrialStudy:
         Args:
             values: Of the trial's runs so far.
         """
-        if not self.judged:
+        if not self.complete:
             return False
         maximize = self.study.direction == optuna.study.StudyDirection.MAXIMIZE
-        best_run = (max if maximize else min)(v for t in self.judged for v in t.user_attrs["values"])
+        best_run = (max if maximize else min)(v for t in self.complete for v in t.user_attrs["values"])
         bound = (sum(values) + (self._num_runs - len(values)) * best_run) / self._num_runs
-        best = float(self.judged[0].value or 0.0)
+        best = float(self.complete[0].value or 0.0)
         return bool(bound < best if maximize else bound > best)
 
     def same_settings(self, trial: Trial) -> FrozenTrial | None:
-        """An earlier trial with the same settings that was judged or given up."""
+        """An earlier trial with the same settings that was completed or given up."""
         known = (TrialState.COMPLETE, TrialState.PRUNED)
         return next((t for t in self.trials if t.state in known and t.params == trial.params), None)
 
@@ -207,7 +207,7 @@ class TrialStudy:
             self.study.enqueue_trial(trial.params)
 
     def _make_sampler(self, number: int) -> optuna.samplers.BaseSampler:
-        # A seed per trial: a search that was interrupted goes on as it would have, and draws nothing twice.
+        # A seed per trial: a search that was interrupted continues as it would have, and draws nothing twice.
         seed = (self.seed * 1_000_003 + number) % 2**32
         if self.sampler in ("random", "grid"):  # a grid's trials wait in the queue
             return optuna.samplers.RandomSampler(seed)

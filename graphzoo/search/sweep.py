@@ -1,4 +1,4 @@
-"""A search space as a sweep of Weights & Biases: the same settings, judged by the validation split alone."""
+"""A search space as a sweep of Weights & Biases: the same settings, chosen on the validation split alone."""
 
 from __future__ import annotations
 

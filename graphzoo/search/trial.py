@@ -1,4 +1,4 @@
-"""One trial of a search: fit its runs in this process, and judge them on the validation split alone."""
+"""One trial of a search: fit its runs in this process, and score them on the validation split alone."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ def explain_out_of_memory(what: str, remedy: str) -> Iterator[None]:
 
 
 class Halves:
-    """Work on a range in parts; when memory runs out the parts are halved, from then on, and it goes on.
+    """Work on a range in parts; when memory runs out the parts are halved, from then on, and it continues.
 
     Args:
         what: What is done, "scoring".
@@ -183,7 +183,7 @@ class Halves:
                     raise _explained(what, self.remedy, error) from error
             # Here, behind the error, which holds on to the tensors of what failed.
             self.most = (stop - start) // 2
-            going_on = "out of memory while %s: going on with %d %s at a time"
+            going_on = "out of memory while %s: continuing with %d %s at a time"
             log.warning(going_on, self.what, self.most, self.units)
             torch = sys.modules.get("torch")
             if torch is not None and torch.cuda.is_initialized():

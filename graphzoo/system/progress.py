@@ -68,7 +68,7 @@ class _LateBar:
         self._closed = False
         self._timer = threading.Timer(DELAY, self._show)
         self._timer.daemon = True
-        with suppress(RuntimeError):  # no room for another thread: the work goes on without a bar
+        with suppress(RuntimeError):  # no room for another thread: the work continues without a bar
             self._timer.start()
 
     def advance(self, steps: float) -> None:

@@ -45,4 +45,4 @@ def _holder(path: Path) -> str:
     except (OSError, ValueError, StopIteration):  # another system, or a process of another container
         return "another process"
     stopped = any(line.startswith("State:") and "stopped" in line for line in status.splitlines())
-    return f"process {number}" + (f", stopped (kill -CONT {number} lets it go on)" if stopped else "")
+    return f"process {number}" + (f", stopped (kill -CONT {number} continues it)" if stopped else "")

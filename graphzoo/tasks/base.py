@@ -77,7 +77,7 @@ class Task(LightningModule):
         accepts: Kinds of encoder the task can use.
         mode: "max" or "min" of the monitored metric.
         unit: What a batch is made of, for rates.
-        questions_asked: Questions asked so far while judging, by tasks with a `num_questions` of their own.
+        questions_asked: Questions asked so far in an evaluation, by tasks with their own `num_questions`.
         test_tables: What the last test showed beside its figures, in the first process only; see
             `graphzoo.analysis`.
     """
@@ -115,7 +115,7 @@ class Task(LightningModule):
         return self.monitor, self.mode
 
     def num_questions(self, batches: Iterable[Any]) -> int | None:
-        """Questions that judging `batches` asks, where they do not grow with these alone; else None."""
+        """Questions that evaluating `batches` asks, where they do not grow with these alone; else None."""
         return None
 
     def build_decoder(self, encoder: Encoder) -> nn.Module:
@@ -164,10 +164,10 @@ class Task(LightningModule):
         return logits
 
     def setup(self, stage: str) -> None:
-        """Let a checkpoint bring its averaged weights where it is judged.
+        """Evaluate a checkpoint with its averaged weights.
 
         After a fit Lightning's `WeightAveraging` would put the weights of the last step in their place, and
-        the test would judge others than the validation that chose the checkpoint.
+        the test would have other weights than the validation that chose the checkpoint.
         """
         if stage == "fit" or self._trainer is None:
             return
@@ -220,7 +220,7 @@ class Task(LightningModule):
         return {}
 
     def check_data(self, trained: dict[str, Any], datamodule: Any) -> None:
-        """Refuse to judge a checkpoint on data that do not suit it, or that it may have been trained on.
+        """Refuse to evaluate a checkpoint on data that do not suit it, or that it may have been trained on.
 
         `trained` is what `describe_data` said when the checkpoint was written.
         """
@@ -289,7 +289,7 @@ class Task(LightningModule):
                 check_callback_states(self.trainer, checkpoint)
                 self.__dict__["_resumed"] = checkpoint
                 chosen = checkpoint.get("graphzoo_micro_batch_size")
-                # a run of before this was chosen goes on with whole batches
+                # a run of before this was chosen continues with whole batches
                 self._fitting = chosen if isinstance(chosen, int) and chosen > 0 else 2**62
                 self._fitted = False
                 sums = checkpoint.get("graphzoo_sums", {})

@@ -1,4 +1,4 @@
-"""Numbers that are none: where they are, and how a run says so."""
+"""NaN and infinite numbers: where they are, and how a run says so."""
 
 from __future__ import annotations
 

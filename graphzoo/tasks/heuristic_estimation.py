@@ -24,8 +24,8 @@ __all__ = ["HeuristicEstimation"]
 class HeuristicEstimation(LinkPrediction):
     """Trains an encoder of pairs to predict a heuristic, by squared error (Truong et al., 2026, 3.3, C.1).
 
-    Pairs, negatives and subgraphs are those of `LinkPrediction`. In the place of "link or not" stands the
-    heuristic's score of the pair in the graph of all training links, see `HeuristicTargets`. It is judged by
+    Pairs, negatives and subgraphs are those of `LinkPrediction`. The target is not "link or not" but the
+    heuristic's score of the pair in the graph of all training links, see `HeuristicTargets`. The metric is
     the root mean square error over a split's links and negatives.
 
     Args:

@@ -1,4 +1,4 @@
-"""Knowledge-graph completion: train in both directions, judge by exact filtered ranking."""
+"""Knowledge-graph completion: train in both directions, evaluate by exact filtered ranking."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ class KGCompletion(Task):
         lr_milestones: Epochs after which the learning rate is multiplied by `lr_gamma`.
         lr_gamma: See `lr_milestones`.
         ties: How tied scores rank: "realistic", "optimistic" or "pessimistic".
-        reverse_weight: Weight of the reversed question while judging and predicting: an answer t of
-            (h, r, ?) is also judged by h as the answer of (t, r^-1, ?), see `ReversedQueries`. Ours, not the
+        reverse_weight: Weight of the reverse query in evaluation and prediction: an answer t of
+            (h, r, ?) is also scored by h as the answer of (t, r^-1, ?), see `ReversedQueries`. Ours, not the
             paper's; for small graphs, since every entity is asked for every relation.
         num_draws: Draws of the encoder's noise whose scores are averaged while evaluating and predicting;
             explanations take the first.
@@ -268,7 +268,7 @@ class KGCompletion(Task):
         optimizer = torch.optim.Adam(groups, lr=self.lr, fused=self.fuses_optimizer)
         return self.with_milestones(optimizer, self.lr_milestones, self.lr_gamma)
 
-    # Judging
+    # Evaluation
 
     def on_validation_start(self) -> None:
         """Refuse what cannot be asked, and forget what other weights said; see `check_data`."""

@@ -1,4 +1,4 @@
-"""Link prediction: any encoder, its states made into a logit per node pair, judged by ranking and areas."""
+"""Link prediction: any encoder, its states made into a logit per node pair; metrics are ranks and areas."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ log = logging.getLogger(__name__)
 
 
 class LinkPrediction(Task):
-    """Trains an encoder to tell links from pairs that are none (binary cross-entropy), and ranks them.
+    """Trains an encoder to tell links from unlinked pairs (binary cross-entropy), and ranks them.
 
     A `PairEncoder` sees the subgraph around each pair, without the pair's own link. A `NodeEncoder` or
     `QueryEncoder` sees the whole graph; while training the links of the global batch are hidden from it. For
     a `QueryEncoder` the pair (u, v) is the answer v to the query (u, relation 0); with
     `LinkDataModule(neighbourhood=K)` it sees K nodes around u, and of a training pair its own link is hidden.
-    A `GraphPairScorer`, such as a heuristic, scores pairs itself and is only judged.
+    A `GraphPairScorer`, such as a heuristic, scores pairs itself and is only evaluated.
 
     Args:
         encoder: `GraphSpec -> PairEncoder | NodeEncoder | QueryEncoder | GraphPairScorer`.
@@ -53,8 +53,8 @@ class LinkPrediction(Task):
         dropout: On the input of each of the decoder's layers.
         hide_positives: Whether the batch's links are hidden from encoders of the whole graph; False is for
             comparison, the answers leak.
-        metric: What selects the checkpoint: "mrr", "hits@20", "auroc", "ap", ...; None: what the data set is
-            judged by.
+        metric: What selects the checkpoint: "mrr", "hits@20", "auroc", "ap", ...; None: the data
+            set's own.
         lr: Learning rate of AdamW.
         weight_decay: Decoupled weight decay, not on biases.
         lr_milestones: Epochs after which the learning rate is multiplied by `lr_gamma`; None: never.
@@ -233,7 +233,7 @@ class LinkPrediction(Task):
             return optimizer
         return self.with_milestones(optimizer, self.lr_milestones, self.lr_gamma)
 
-    # Judging
+    # Evaluation
 
     def forget_states(self) -> None:
         """Compute the states of all nodes anew at the next `score_batch`: weights or graph are others."""
@@ -243,11 +243,11 @@ class LinkPrediction(Task):
 
     def validation_step(self, batch: PairBatch, batch_idx: int) -> None:
         """Score validation pairs."""
-        self._judge("val", "valid", batch)
+        self._evaluate("val", "valid", batch)
 
     def test_step(self, batch: PairBatch, batch_idx: int) -> None:
         """Score test pairs."""
-        self._judge("test", "test", batch)
+        self._evaluate("test", "test", batch)
 
     def attention_entropy(self, batch: PairBatch) -> Tensor | None:
         """Of the first pairs, or of some of their nodes."""
@@ -281,7 +281,7 @@ class LinkPrediction(Task):
         """Log the same for test."""
         self._report("test")
 
-    def _judge(self, prefix: str, split: str, batch: PairBatch) -> None:
+    def _evaluate(self, prefix: str, split: str, batch: PairBatch) -> None:
         if not len(batch):
             return
         try:
@@ -386,7 +386,7 @@ class LinkPrediction(Task):
         u, v = batch.edge_label_index
         hidden = v
         if self._datamodule().structured_negatives:
-            # a negative stands behind the link of its source, and sees it no more than that link itself does
+            # a negative follows the link of its source, which is hidden from it as from that link itself
             assert batch.edge_label is not None
             is_link = batch.edge_label > 0
             hidden = v[is_link][is_link.cumsum(0) - 1]

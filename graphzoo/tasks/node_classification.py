@@ -44,7 +44,7 @@ class NodeClassification(Task):
     Args:
         encoder: `GraphSpec -> NodeEncoder`.
         metric: "accuracy" or "roc_auc" (of class 1, or the mean over yes-no labels that have both answers);
-            None: what the data set is judged by.
+            None: the data set's own metric.
         class_weights: None; "balanced": inversely to a class's share of the training nodes; or one factor per
             class. They are scaled to a mean of 1 over the training nodes, and are for training alone:
             val/loss and test/loss count every node once.
@@ -125,7 +125,7 @@ class NodeClassification(Task):
 
     @property
     def metric_name(self) -> str:
-        """Accuracy or roc_auc: the argument, else what the data at hand are judged by."""
+        """Accuracy or roc_auc: the argument, else the data's own metric."""
         if self.metric is None and self._trainer is not None:
             self.metric = getattr(self._datamodule().graph, "metric", "accuracy")
         return self.metric or "accuracy"
@@ -149,7 +149,7 @@ class NodeClassification(Task):
                 f"roc_auc is for two classes or for yes-no labels, {graph.name} has {graph.num_classes} "
                 "classes\nTake --model.metric accuracy"
             )
-        # Every rank judges the whole graph, so there is nothing to add up between them.
+        # Every rank evaluates the whole graph, so there is nothing to add up between them.
         kind = RocAuc if self.metric_name == "roc_auc" else Accuracy
         for prefix in ("val", "test"):
             self.metrics[prefix] = kind(sync_on_compute=False)
@@ -259,15 +259,15 @@ class NodeClassification(Task):
         assert batch.edge_index is not None
         return batch.x, batch.edge_index, self.node_encoder.precompute(batch.x, batch.edge_index)
 
-    # Judging
+    # Evaluation
 
     def validation_step(self, batch: NodeBatch, batch_idx: int) -> None:
-        """Judge the validation nodes."""
-        self._judge("val", batch)
+        """Evaluate the validation nodes."""
+        self._evaluate("val", batch)
 
     def test_step(self, batch: NodeBatch, batch_idx: int) -> None:
-        """Judge the test nodes."""
-        self._judge("test", batch)
+        """Evaluate the test nodes."""
+        self._evaluate("test", batch)
 
     def attention_entropy(self, batch: NodeBatch) -> Tensor | None:
         """Of a few validation nodes."""
@@ -286,7 +286,7 @@ class NodeClassification(Task):
         self._report("test")
 
     def check_data(self, trained: dict[str, Any], datamodule: Any) -> None:
-        """Refuse other features, classes and splits; another graph may be judged as it is."""
+        """Refuse other features, classes and splits; another graph is evaluated as it is."""
         features, before = datamodule.transform.describe(), trained["features"]
         for key, option in (("normalize", "normalize_features"), ("reduce_channels", "reduce_channels")):
             if features[key] != before[key]:
@@ -326,7 +326,7 @@ class NodeClassification(Task):
                 f"Give --data.split {there['name']} --data.split_index {there['index']}"
             )
 
-    def _judge(self, prefix: str, batch: NodeBatch) -> None:
+    def _evaluate(self, prefix: str, batch: NodeBatch) -> None:
         with explain_out_of_memory("encoding the whole graph, which has to be done at once", SMALLER):
             x, edge_index, precomputed = self._inputs(batch)
             states = self.node_encoder(x, edge_index, **precomputed)

@@ -1,4 +1,4 @@
-"""A question asked from both ends: (h, r, ?) judged together with (t, r^-1, ?) of every answer t."""
+"""Reverse queries: the score of (h, r, t) joined with that of h as the answer of (t, r^-1, ?)."""
 
 from __future__ import annotations
 

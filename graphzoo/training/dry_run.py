@@ -88,7 +88,7 @@ class DryRun(ValidationClock):
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """Note where a resumed run stands."""
+        """Note how far a resumed run is."""
         if self._place is None:
             self._place = Place(trainer.current_epoch, batch_idx, trainer.global_step)
 

@@ -1,4 +1,4 @@
-"""What is told when a run fails, and how to go on."""
+"""What is told when a run fails, and how to resume it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def explain_error(error: BaseException, state: RunState) -> tuple[str, int]:
         told = f"cannot write {error.filename or 'a file of the run'}: {error.strerror}"
         return f"{told}\nMake room. {how_to_resume(state)}", 1
     if isinstance(error, UsageError):
-        # Tasks refuse a checkpoint for other data only when judging begins.
+        # Tasks refuse a checkpoint for other data only when the evaluation begins.
         return text, 1 if state.began and state.plan.command == "fit" else 2
     if type(error).__module__.startswith("wandb."):
         remedy = "Without an account or a network: WANDB_MODE=offline keeps the run on this machine"
@@ -72,7 +72,7 @@ def explain_error(error: BaseException, state: RunState) -> tuple[str, int]:
 
 
 def _no_memory(error: BaseException, state: RunState) -> str:
-    """What ran out of memory, what takes less, what is left, and how to go on."""
+    """What ran out of memory, what takes less, what is left, and how to resume."""
     lines = str(error).splitlines()
     if not isinstance(error, OutOfMemoryError):
         cause = lines[0] if lines else type(error).__name__
@@ -83,7 +83,7 @@ def _no_memory(error: BaseException, state: RunState) -> str:
 
 
 def how_to_resume(state: RunState) -> str:
-    """How a run that ended early is gone on with, or begun anew when it left no checkpoint."""
+    """How to resume a run that ended early, or begin it anew when it left no checkpoint."""
     run = state.plan.run_dir or (Path(named) if (named := os.environ.get("GRAPHZOO_RUN_DIR")) else None)
     trains = state.plan.command == "fit" and not state.plan.dry_run
     if not trains or run is None or not (run / "config.yaml").is_file():
@@ -107,7 +107,7 @@ def tell_lines(text: str, status: int = 2) -> int:
 
 
 def needs_trust(run: Path) -> str:
-    """` --trust` when a run's own config.yaml holds classes of the user, which going on has to allow."""
+    """` --trust` when a run's own config.yaml holds classes of the user, which resuming it has to allow."""
     path = run / "config.yaml"
     try:
         dropped = plain_settings(read_settings(path), str(path), fit=True)[1]

@@ -66,7 +66,7 @@ def fit(
 
     Raises:
         UsageError: (a ValueError) for unknown names, wrong settings and data that cannot be used.
-        KeyboardInterrupt: after Ctrl-C, once the state is saved; the text says how to go on.
+        KeyboardInterrupt: after Ctrl-C, once the state is saved; the text says how to resume.
 
     >>> model = graphzoo.fit("knowformer", "umls", max_epochs=5)  # doctest: +SKIP
     """

@@ -65,7 +65,7 @@ def run_for_caller(plan: Plan) -> RunState:
     Raises:
         UsageError: for wrong settings.
         OutOfMemoryError: with what takes less memory.
-        KeyboardInterrupt: after Ctrl-C, with how to go on.
+        KeyboardInterrupt: after Ctrl-C; the text says how to resume.
         Exception: anything else that a run fails with.
     """
     state = RunState.of(plan)
@@ -145,7 +145,7 @@ def _run(state: RunState, scratch: contextlib.ExitStack) -> None:
 
 
 def _stopped(stopped: BaseException, state: RunState) -> int:
-    """Say how a run that was stopped goes on; its exit status."""
+    """Say how to resume a run that was stopped; its exit status."""
     if isinstance(stopped, SIGTERMException):
         return tell_lines(f"stopped by SIGTERM. {how_to_resume(state)}", 143)
     if isinstance(stopped, Interrupted):

@@ -37,7 +37,7 @@ from graphzoo.training.loggers import loggers_of, place_loggers
 from graphzoo.training.parser import GraphzooParser
 from graphzoo.training.plan import RunState, draw_seed
 from graphzoo.training.precision import set_matmul_precision
-from graphzoo.training.results import Judged, report_results
+from graphzoo.training.results import Evaluated, report_results
 from graphzoo.training.settings import check_trainer, refuse_nulls, refuse_spawned
 
 __all__ = ["GraphzooCLI"]
@@ -228,7 +228,7 @@ class GraphzooCLI(LightningCLI):
             tell(f"graphzoo {self.plan.command}: {used}; writes {relative(self.run_dir)}\n")
 
     def before_validate(self) -> None:
-        """Begin the run directory; say so where nothing was trained that is judged."""
+        """Begin the run directory; say so where the evaluated weights are untrained."""
         self.before_fit()
         heuristic = self.state.model.startswith("heuristic.")  # has nothing to train
         has_weights = self.plan.checkpoint is not None or self.plan.weights
@@ -238,7 +238,7 @@ class GraphzooCLI(LightningCLI):
     before_test = before_validate
 
     def _write(self) -> None:
-        """Write the settings; of a run that goes on, drop the figures that it is about to log again.
+        """Write the settings; of a resumed run, drop the figures that it is about to log again.
 
         That one is left as it was until its checkpoint, data and optimiser have been found to fit.
         """
@@ -279,10 +279,12 @@ class GraphzooCLI(LightningCLI):
     def _report(self, split: str, chosen: Path | None, validated: dict[str, float]) -> None:
         """Write results.json and the table per relation, and print the figures."""
         if self.trainer.is_global_zero:
-            # without a checkpoint of its own a training that went on still holds the one that it began with
-            judged = Judged(chosen, self.checkpoint if chosen is not None else None, validated)
+            # without a checkpoint of its own a resumed training still holds the one that it began with
+            evaluated = Evaluated(chosen, self.checkpoint if chosen is not None else None, validated)
             config = self.plain_config()
-            report_results(self.trainer, self.state, self.run_dir, config, split, judged, began=self._began)
+            report_results(
+                self.trainer, self.state, self.run_dir, config, split, evaluated, began=self._began
+            )
 
 
 def _header(state: RunState) -> list[str]:

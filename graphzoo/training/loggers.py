@@ -70,7 +70,7 @@ def _place_mlflow(
 def _place_wandb(
     arguments: jsonargparse.Namespace, run_dir: Path, state: RunState, names: Mapping[str, str]
 ) -> None:
-    """Name, group and tags of the run at Weights & Biases; a resumed run goes on in its own."""
+    """Name, group and tags of the run at Weights & Biases; a resumed run continues its own."""
     group = f"{state.model}-{state.data}"
     ours = {
         "group": group,

@@ -138,7 +138,7 @@ def _unknown(option: str, options: list[str]) -> str:
 
 
 def _left_over(words: list[str], command_line: list[str]) -> str:
-    """What to write where words are not options: they stand behind an option that has its value already."""
+    """What to write where words are not options: they follow an option that has its value already."""
     if words[0].startswith("-"):
         return ""
     told = f"{words[0]!r} is left over: an option takes one value"

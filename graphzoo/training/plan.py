@@ -2,7 +2,7 @@
 
 `fit --model knowformer --data umls X` becomes `--config data/umls.yaml --config model/knowformer.yaml
 --config recipe/knowformer/umls.yaml X`. Data comes first, since its preset names the task whose arguments the
-others set; all presets stand before the user's own arguments, so that these win wherever they are typed.
+others set; all presets come before the user's own arguments, so that these win wherever they are typed.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Plan:
     checkpoint: Path | None = None  # file to start from
     source_run: Path | None = None  # the run directory that it lies in
     run_config: Path | None = None  # the configuration of `source_run`, when the command line leans on it
-    resume: bool = False  # the run goes on in `source_run`
+    resume: bool = False  # the run in `source_run` is resumed
     encoder_from_checkpoint: bool = False  # the checkpoint, or `weights`, says which encoder is meant
     matmul_precision: str | None = None  # of float32: asked for, or that of the run that is resumed
     weights: str = ""  # exported ones to begin with or to evaluate: a folder or a name
@@ -243,7 +243,7 @@ def _locate_checkpoint(
 
 
 def _begin_with(plan: Plan, value: str, weights: Path, data: Preset | str | None) -> Plan:
-    """Exported weights have no run to go on with: a new one begins with them."""
+    """Exported weights have no run to resume: a new one begins with them."""
     if data is None:
         raise UsageError(
             f"{value} holds weights without data\nAdd --data NAME, or --data kg --data.path FOLDER"

@@ -1,4 +1,4 @@
-"""What a run leaves when it has judged a checkpoint: results.json, and the figures on the screen."""
+"""What a run leaves when it has evaluated a checkpoint: results.json, and the metrics on the screen."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from graphzoo.system.shown import tell
 from graphzoo.tasks.base import versions
 from graphzoo.training.plan import Plan, RunState
 
-__all__ = ["Judged", "report_results"]
+__all__ = ["Evaluated", "report_results"]
 
 log = logging.getLogger(__name__)
 
 _WORDS = {"val": "validation", "test": "test"}
 
 
-class Judged(NamedTuple):
+class Evaluated(NamedTuple):
     """Whose figures they are."""
 
     path: Path | None  # the checkpoint's file; None for the weights as they were
@@ -40,7 +40,7 @@ def report_results(
     run_dir: Path,
     config: Mapping[str, Any],
     split: str,
-    judged: Judged,
+    evaluated: Evaluated,
     *,
     began: float,
 ) -> None:
@@ -48,7 +48,7 @@ def report_results(
     model = trainer.lightning_module
     rows: list[dict[str, Any]] = list(getattr(model, "test_table", [])) if split == "test" else []
     metrics = _figures(trainer, split, rows)
-    results = _content(trainer, state, config, judged, metrics)
+    results = _content(trainer, state, config, evaluated, metrics)
     results["seconds"] = round(time.perf_counter() - began, 3)
     results |= _changed(run_dir, results, config)
     write_results(run_dir / "results.json", results)
@@ -59,17 +59,21 @@ def report_results(
 
 
 def _content(
-    trainer: Trainer, state: RunState, config: Mapping[str, Any], judged: Judged, metrics: dict[str, float]
+    trainer: Trainer,
+    state: RunState,
+    config: Mapping[str, Any],
+    evaluated: Evaluated,
+    metrics: dict[str, float],
 ) -> dict[str, Any]:
     """What results.json says of a run, but for its time."""
     plan = state.plan
     model, data = trainer.lightning_module, trainer.datamodule  # type: ignore[attr-defined]
     callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
     throughput = next(callback for callback in callbacks if isinstance(callback, Throughput))
-    content = judged.content or {}
-    validation = {**judged.validated, **_monitored(trainer)}
+    content = evaluated.content or {}
+    validation = {**evaluated.validated, **_monitored(trainer)}
     epoch, trains = content.get("epoch"), plan.command == "fit"
-    selection = _selection(plan, judged, validated=bool(validation))
+    selection = _selection(plan, evaluated, validated=bool(validation))
     return {
         "format": FORMAT,
         "command": plan.command,
@@ -83,7 +87,7 @@ def _content(
         "selection": selection,
         "epochs": trainer.current_epoch if trains else None,
         "steps": trainer.global_step if trains else None,
-        "checkpoint": None if judged.path is None else str(judged.path),
+        "checkpoint": None if evaluated.path is None else str(evaluated.path),
         "seconds": None,
         "fit_seconds": round(throughput.fit_seconds, 3) if trains else None,
         "num_parameters": sum(parameter.numel() for parameter in model.parameters()),
@@ -135,14 +139,14 @@ def _figures(trainer: Trainer, split: str, rows: list[dict[str, Any]]) -> dict[s
     return metrics
 
 
-def _selection(plan: Plan, judged: Judged, *, validated: bool) -> str | None:
-    """How the judged weights were chosen among those of all epochs, if that is known."""
-    name = "" if judged.path is None else judged.path.name
+def _selection(plan: Plan, evaluated: Evaluated, *, validated: bool) -> str | None:
+    """How the evaluated weights were chosen among those of all epochs, if that is known."""
+    name = "" if evaluated.path is None else evaluated.path.name
     if name == "best.ckpt":
         return SELECTED[0]
-    if name != "last.ckpt" and (plan.command != "fit" or judged.path is not None):
+    if name != "last.ckpt" and (plan.command != "fit" or evaluated.path is not None):
         return None  # untrained, or a file of the user's own
-    states = (judged.content or {}).get("callbacks") or {}
+    states = (evaluated.content or {}).get("callbacks") or {}
     scores = (state.get("best_model_score") for state in states.values() if isinstance(state, dict))
     return SELECTED[1] if validated or any(score is not None for score in scores) else SELECTED[2]
 

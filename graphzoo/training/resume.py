@@ -133,7 +133,7 @@ def check_shape(found: dict[str, tuple[Any, Any]], path: Path) -> None:
 
 
 class ResumeGuard(Callback):
-    """Refuses to go on with other data than the checkpoint's, and applies settings changed on purpose.
+    """Refuses to resume with other data than the checkpoint's, and applies settings changed on purpose.
 
     Args:
         data: The checkpoint's data, {} to accept any: `fingerprint`, and `split` where there is one.
@@ -191,7 +191,7 @@ class ResumeGuard(Callback):
 def compare(plan: Plan, path: Path, config: dict[str, Any]) -> tuple[dict[str, Any], ResumeGuard | None]:
     """Read a checkpoint, and refuse it where it contradicts the command line, or is damaged.
 
-    With it comes what watches over the run that goes on with it; None where nothing is trained.
+    With it comes what watches over the resumed run; None where nothing is trained.
     """
     checkpoint = read_checkpoint(path)
     check_lightning_version(checkpoint, path)

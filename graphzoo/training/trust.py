@@ -44,7 +44,7 @@ _CALLBACKS = {
 def plain_settings(config: Any, origin: str, *, fit: bool) -> tuple[dict[str, Any], list[str]]:
     """The settings of a run's config.yaml that need no trust, and the names of those left out.
 
-    What could make the parser import code nobody vouches for is refused. If the run is to go on (`fit`),
+    What could make the parser import code nobody vouches for is refused. If the run is resumed (`fit`),
     callbacks matter, and may not be left out without a word.
     """
     if not isinstance(config, dict):
@@ -81,7 +81,7 @@ def check_class(described: Any, place: str, origin: str, *, inner: str = "") -> 
     """Refuse a class nobody registered, and arguments that could name another.
 
     It is `described` by its path, or by `class_path` and `init_args`; the argument `inner` may be a class in
-    turn. For messages: it stands at `place` in the file `origin`.
+    turn. For messages: it was found at `place` in the file `origin`.
     """
     if isinstance(described, str):
         described = {"class_path": described}
@@ -186,7 +186,7 @@ def _check_keys(value: Any, origin: str) -> None:
 
 
 def _check_named(value: Any, origin: str) -> None:
-    """Refuse by name a class that nobody registered, wherever it stands."""
+    """Refuse by name a class that nobody registered, at any depth."""
     for text in texts_in(value):
         if _DOTTED.fullmatch(text) and not is_trusted(text):
             raise _unregistered(origin, text)

@@ -1,4 +1,4 @@
-"""What a run changes of its process, put back for a caller in Python who goes on working in it."""
+"""What a run changes of its process, put back for a caller in Python who continues to work in it."""
 
 from __future__ import annotations
 

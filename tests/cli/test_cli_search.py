@@ -230,7 +230,7 @@ def test_hopeless_trials_are_given_up(search):
     search("--trials=1", "--seeds=0-2")
     space = read_space(Path("space.yaml"))
     study = TrialStudy(FOLDER, space, direction="maximize", sampler="tpe", seed=0, num_runs=3)
-    values = study.judged[0].user_attrs["values"]
+    values = study.complete[0].user_attrs["values"]
     best, mean = max(values), sum(values) / 3
     needed = 3 * mean - 2 * best  # a first run below this cannot be made up for by two as good as the best
     assert study.is_hopeless([needed - 1e-6]) and not study.is_hopeless([needed + 1e-6])

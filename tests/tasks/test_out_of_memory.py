@@ -71,7 +71,7 @@ def test_links_are_judged_in_halves(encoder, caplog):
     asked = small_machine(task, 5)
     with caplog.at_level(logging.WARNING, logger="graphzoo"):
         parts = [trainer.validate(task, data, verbose=False)[0], trainer.test(task, data, verbose=False)[0]]
-    assert "out of memory while scoring: going on with" in caplog.text
+    assert "out of memory while scoring: continuing with" in caplog.text
     assert max(asked) > 5, "it was tried at once"
     assert sum(size > 5 for size in asked) <= 3, "and then known not to fit"
     assert parts == [pytest.approx(figures, abs=1e-6) for figures in whole]

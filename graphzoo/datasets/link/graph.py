@@ -1,4 +1,4 @@
-"""LinkGraph: links to learn from and links to be judged on, kept in one .npz file without pickle."""
+"""LinkGraph: links to train on and links to evaluate, kept in one .npz file without pickle."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _Array = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True, eq=False)
 class LinkSplit:
-    """Pairs that are judged: links, and pairs that count as none.
+    """Pairs that are evaluated: links, and negatives.
 
     Args:
         positive: Links [P, 2], int64.
@@ -73,21 +73,21 @@ class LinkGraph(StoredGraph):
         name: Name for logs and results.
         num_nodes: N.
         train: Links to learn from [n, 2], int64; an undirected one is listed once, in either direction.
-        valid: What is judged to choose a model.
-        test: What is judged once.
+        valid: What chooses the model.
+        test: What is evaluated once.
         x: Features [N, F], float32, dense or sparse CSR; None without any.
         is_directed: Whether (u, v) and (v, u) are two links.
         node_names: Names of the nodes; empty: the numbers 0..N-1.
-        metric: What the data are judged by: "mrr", "hits@20", "hits@50", "hits@100" or "auroc".
+        metric: The data's metric: "mrr", "hits@20", "hits@50", "hits@100" or "auroc".
         protocol: How links were split and negatives chosen ("original", "heart", "ogb", ...).
         valid_edges_at_test: Whether messages also pass along the validation links while testing, as the rules
             of ogbl-collab allow.
-        may_recur: Whether a link that is judged may have been a link before: data of links over time, whose
+        may_recur: Whether an evaluated link may have been a link before: data of links over time, whose
             source does so. Everywhere else that would be a leak, and is refused.
         fingerprint: sha256 of everything but the name; computed when left out.
 
     Raises:
-        DataError: if the parts do not fit together, or a link that is judged is one to learn from.
+        DataError: if the parts do not fit together, or an evaluated link is also a training link.
     """
 
     _what = "link graph"
@@ -124,7 +124,7 @@ class LinkGraph(StoredGraph):
         return self.train if split == "train" else getattr(self, split).positive
 
     def edge_index(self, split: str) -> Tensor:
-        """Edges that messages pass along while "train", "valid" or "test" is learnt from or judged.
+        """Edges that messages pass along while "train", "valid" or "test" is trained on or evaluated.
 
         They are the training links, for "test" and with `valid_edges_at_test` the validation links too; both
         directions of undirected ones.
@@ -145,12 +145,12 @@ class LinkGraph(StoredGraph):
         return [self.train, self.valid.positive] if late else [self.train]
 
     def _pairs(self) -> dict[str, Tensor]:
-        judged = {
+        evaluated = {
             f"{name}.{kind}": getattr(split, kind)
             for name, split in (("valid", self.valid), ("test", self.test))
             for kind in ("positive", "negative")
         }
-        return {"train": self.train} | judged
+        return {"train": self.train} | evaluated
 
     def _check(self) -> None:
         if self.train.ndim != 2 or not self.train.numel():

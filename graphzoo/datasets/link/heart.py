@@ -1,4 +1,4 @@
-"""Hard negatives for every judged link: HeaRT's recipe (Li et al., NeurIPS 2023), made anew.
+"""Hard negatives for every evaluated link: HeaRT's recipe (Li et al., NeurIPS 2023), made anew.
 
 Of the 2k negatives of a link (u, v), k are (u, x) and k are (x, v). The x of u are the k nodes that look most
 like its neighbours by one of three scores on the message graph: resource allocation, personalised PageRank of
@@ -92,19 +92,19 @@ def _make(
     _log.warning(told, graph.name, num_negatives, count)
     similarity = _Similarity(graph.x)
     splits = []
-    for split, judged in (("valid", graph.valid), ("test", graph.test)):
+    for split, evaluated in (("valid", graph.valid), ("test", graph.test)):
         known = graph.train if split == "valid" else torch.cat([graph.train, graph.valid.positive])
         neighbours = _csr(torch.cat([known, known.flip(1)]), graph.num_nodes)
         messages = _csr(graph.edge_index(split).t(), graph.num_nodes)
         chosen = _choose(
-            judged.positive, messages, neighbours, similarity, num_negatives // 2, ppr_tolerance, seed
+            evaluated.positive, messages, neighbours, similarity, num_negatives // 2, ppr_tolerance, seed
         )
-        splits.append(LinkSplit(judged.positive, _pairs(judged.positive, chosen)))
+        splits.append(LinkSplit(evaluated.positive, _pairs(evaluated.positive, chosen)))
     return splits[0], splits[1]
 
 
 def _pairs(positive: Tensor, chosen: _Array) -> Tensor:
-    """[P, 2, k] nodes that stand in for v and for u, as pairs [P, 2k, 2]."""
+    """[P, 2, k] nodes that replace v and u, as pairs [P, 2k, 2]."""
     others = torch.from_numpy(chosen)
     num_links, _, k = others.shape
     source = torch.cat([positive[:, :1].expand(num_links, k), others[:, 1]], dim=1)

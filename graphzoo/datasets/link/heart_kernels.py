@@ -152,7 +152,7 @@ def choose_for_node(
                 continue
             best = np.int64(num_nodes)
             for s in range(num_scores):
-                # the partner is not a candidate of this link: whoever stands behind it moves up
+                # the partner is not a candidate of this link: the next ones move up
                 ahead = is_candidate[partner] and scores[s, partner] > scores[s, other]
                 best = min(best, ranks[s, i] - np.int64(ahead))
             keys[i] = (best << _HASH_BITS) | _tie_breaker(seed, node, partner, other)

@@ -33,7 +33,7 @@ def load_link_graph(
     root: str | os.PathLike[str] | None = None,
     download: bool | None = None,
 ) -> LinkGraph:
-    """A graph of the table, by name, split and judged by a protocol.
+    """A graph of the table, by name, split and evaluated by a protocol.
 
     Args:
         name: See `list_link_graphs`.
@@ -44,7 +44,7 @@ def load_link_graph(
             - "heart-ours": the same with negatives made here (see `graphzoo.datasets.link.heart`); for Cora
               on a split of its own. Not comparable with "heart".
             - "ours": 85/5/10 of the links at random, one pool of as many random pairs
-            - "vgae": the same split, judged by AUROC and AP as in Kipf & Welling (2016)
+            - "vgae": the same split, evaluated by AUROC and AP as in Kipf & Welling (2016)
             - "ogb": the split and negatives of the Open Graph Benchmark
         split_index: Which of the random splits, for protocols that draw one.
         root: Data root; None takes GRAPHZOO_DATA or the user's cache.

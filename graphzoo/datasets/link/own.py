@@ -1,4 +1,4 @@
-"""The user's own links: one list of them, or lists to learn from and to be judged on."""
+"""The user's own links: one list of them, or lists to train and to evaluate on."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ def link_graph_from_files(
             A folder may also hold `nodes.csv`: the first column is the node's name, every other one a feature
             (`label`, `label_NAME` and `split`, which node classification uses, are left out). Then it says
             which nodes there are.
-        split_index: Which draw, of links or of pairs that are none, from 0.
+        split_index: Which draw, of links or of unlinked pairs, from 0.
         directed: Whether (u, v) and (v, u) are two links.
 
     Returns:
-        The graph, judged by MRR. Repeats, links of a node with itself, and links of more than one part are
-        dropped and counted in a `GraphzooDataWarning`; a link that is judged leaves the training links.
+        The graph; its metric is MRR. Repeats, links of a node with itself, and links of more than one part
+        are dropped and counted in a `GraphzooDataWarning`; an evaluated link leaves the training links.
 
     Raises:
         DataError: nothing to read at the path, or content that cannot be used; names file, line and remedy.
@@ -246,19 +246,19 @@ def _tidy(pairs: Tensor, source: EdgeList, num_nodes: int, directed: bool) -> tu
 def _separate(
     links: dict[str, Tensor], lists: Mapping[str, EdgeList], num_nodes: int, directed: bool
 ) -> list[str]:
-    """Take what is judged out of what is learnt from, and what is tested out of what chooses the model."""
+    """Take evaluated links out of the training links, and test links out of the validation links."""
     notices = []
-    for judged, other in (("test", "valid"), ("test", "train"), ("valid", "train")):
-        taken, keys = (pair_keys(links[p], num_nodes, is_directed=directed) for p in (judged, other))
+    for evaluated, other in (("test", "valid"), ("test", "train"), ("valid", "train")):
+        taken, keys = (pair_keys(links[p], num_nodes, is_directed=directed) for p in (evaluated, other))
         shared = in_keys(keys, taken.sort().values)
         if count := int(shared.sum()):
             notices.append(
-                f"{lists[other].path}: {counted(count, 'link')} also in {judged} dropped: evaluated links "
+                f"{lists[other].path}: {counted(count, 'link')} also in {evaluated} dropped: evaluated links "
                 "must not be trained on"
             )
             links[other] = links[other][~shared]
         if not links[other].size(0):
-            raise DataError(f"{lists[other].path}: every link is also in {judged}; give other links")
+            raise DataError(f"{lists[other].path}: every link is also in {evaluated}; give other links")
     return notices
 
 

@@ -1,4 +1,4 @@
-"""Random splits of links, and random pairs that are none: functions of an index, not of a run's seed."""
+"""Random splits of links, and random unlinked pairs: functions of an index, not of a run's seed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def draw_link_split(
 
     Raises:
         ValueError: for an index below 0.
-        DataError: if there are too few links, or too few pairs that are none.
+        DataError: if there are too few links, or too few unlinked pairs.
     """
     if index < 0:
         raise UsageError(f"the index of a split must be at least 0, got {index}")

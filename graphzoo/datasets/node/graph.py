@@ -42,7 +42,7 @@ class NodeGraph(StoredGraph):
         class_names: Names of the classes or labels; empty for a graph without labels.
         node_names: Names of the nodes; empty: the numbers 0..N-1.
         splits: Fixed splits by name, each a tuple of one or more.
-        metric: What the data set is judged by, "accuracy" or "roc_auc".
+        metric: The data set's metric, "accuracy" or "roc_auc".
         default_split: Name of the split taken when none is named; empty: the first of `splits`, or
             "random-50-25-25" if there is none.
         fingerprint: sha256 of names, features, edges and labels, not of the splits; computed when left out.

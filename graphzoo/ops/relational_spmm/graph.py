@@ -144,7 +144,7 @@ class RelationalGraph:
         return self._with(lambda part: part.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> RelationalGraph:
-        """The graph in memory that a GPU can copy from while the host goes on."""
+        """The graph in memory that a GPU can copy from while the host continues."""
         self._cut()
         return self._with(lambda part: part.pin_memory())
 
@@ -191,7 +191,7 @@ class RelationalGraph:
 def _order(segment: Tensor, first: Tensor, second: Tensor, num_segments: int) -> Ordering:
     """Sort edges by (segment, second, first), ties as given.
 
-    Edges of one node and relation stand together, so that the relation's row is read from the nearest cache.
+    Edges of one node and relation are adjacent, so that the relation's row is read from the nearest cache.
     """
     order = torch.argsort(first, stable=True)
     order = order[torch.argsort(second[order], stable=True)]

@@ -36,7 +36,7 @@ class Pieces(NamedTuple):
         return Pieces._make([*(part.to(device, non_blocking=non_blocking) for part in self[:5]), self[5]])
 
     def pin_memory(self) -> Pieces:
-        """The same pieces in memory that a GPU can copy from while the host goes on."""
+        """The same pieces in memory that a GPU can copy from while the host continues."""
         return Pieces._make([*(part.pin_memory() for part in self[:5]), self[5]])
 
 

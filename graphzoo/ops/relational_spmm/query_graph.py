@@ -87,13 +87,13 @@ class QueryGraph:
         return QueryGraph(nodes, flat, self.num_relations, edge, self.whole)
 
     def pin_memory(self) -> QueryGraph:
-        """The graphs in memory that a GPU can copy from while the host goes on."""
+        """The graphs in memory that a GPU can copy from while the host continues."""
         edge = None if self.edge is None else self.edge.pin_memory()
         pinned = self.nodes.pin_memory(), self.flat.pin_memory()
         return QueryGraph(*pinned, self.num_relations, edge, self.whole)
 
     def find(self, entity: Tensor, query: Tensor | None = None) -> Tensor:
-        """Where entities [n] of the whole graph stand among the nodes of their query: 0..K-1, or -1.
+        """Where entities [n] of the whole graph are among the nodes of their query: 0..K-1, or -1.
 
         `query` [n] says which query each is looked for in; None: entity i in query i.
         """

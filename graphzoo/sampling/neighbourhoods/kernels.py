@@ -176,7 +176,7 @@ def _fill(
 ) -> Any:  # fmt: skip
     """Add entities by falling count until `wanted` are chosen; see `choose`.
 
-    Those of equal count come by number. `own` stands where it would with `less` taken off its count, and not
+    Those of equal count come by number. `own` comes where it would with `less` taken off its count, and not
     at all with a count below `least`: 1 in a list of answers, 0 in one of all entities.
     """
     late = np.int64(-1)
@@ -385,7 +385,7 @@ def order_outside(
     relation: int, answers: Any, popularity: Any, score: Any, touched: Any, num_touched: int, nodes: Any,
     level: Any,
 ) -> None:  # fmt: skip
-    """How far behind the neighbourhood every entity stands, 1 for the nearest, equal where nothing tells.
+    """How far behind the neighbourhood every entity is, 1 for the nearest, equal where nothing tells.
 
     First those that were reached, by falling score, then the relation's other answers, by falling count, then
     the rest, by falling degree.

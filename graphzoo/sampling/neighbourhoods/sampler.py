@@ -119,7 +119,7 @@ class NeighbourhoodSampler:
         return self._join([made[b] for b in rows], with_edges), torch.tensor(rows, dtype=torch.int64)
 
     def with_levels(self, head: Tensor, relation: Tensor) -> tuple[QueryGraph, Tensor]:
-        """Neighbourhoods of B queries, and how far behind them every other entity stands.
+        """Neighbourhoods of B queries, and how far behind them every other entity is.
 
         Those reached from the head come first, by their PageRank, then the relation's known answers by their
         frequency, then the rest by their number of facts; what nothing tells apart has one level.
