@@ -93,6 +93,19 @@ class Table:
 
         return cls(name, title, kind, pandas.DataFrame(data), **columns)
 
+    def shown(self) -> DataFrame:
+        """The rows for people: the texts of a column `<name>_label` in the column `<name>`.
+
+        A text that stands for several names has the name behind it.
+        """
+        data = self.data.copy()
+        for name in [name for name in data.columns if f"{name}_label" in data.columns]:
+            names, labels = data[name], data.pop(f"{name}_label")
+            texts = labels.where(labels != "", names)
+            shared = names.groupby(texts).transform("nunique") > 1
+            data[name] = texts.where(~shared | (texts == names), texts + " (" + names + ")")
+        return data
+
 
 @dataclass(frozen=True)
 class Evaluation:

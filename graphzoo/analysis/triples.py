@@ -54,6 +54,7 @@ def triple_tables(
     *,
     ties: Ties = "realistic",
     labels: Mapping[str, str] | None = None,
+    relation_labels: Mapping[str, str] | None = None,
 ) -> tuple[Table, ...]:
     """The tables `relations`, `ranks`, `worst` and `best`; none without a rank.
 
@@ -66,6 +67,7 @@ def triple_tables(
         relations: Names of forward relations.
         ties: Tie rule.
         labels: Readable text of some entities; then worst and best have columns for it.
+        relation_labels: Readable text of some relations; then relations, worst and best have a column.
     """
     optimistic, pessimistic, index = (part.cpu() for part in ranks)
     if not index.numel():
@@ -73,7 +75,7 @@ def triple_tables(
     triples = triples.cpu()
     rank = combine_ties(optimistic, pessimistic, ties)
     groups = group_table(optimistic, pessimistic, index, triples, relations, ties=ties, hits=(1, 10))
-    by_relation = _relation_rows(groups, facts, relations)
+    by_relation = _relation_rows(groups, facts, relations, relation_labels)
     asks_head = index >= len(triples)
     best = torch.argsort(rank, stable=True)[:_FEW]
     worst = torch.argsort(rank, stable=True, descending=True)[:_FEW]
@@ -85,6 +87,8 @@ def triple_tables(
         row |= {"direction": direction, "rank": float(rank[place])}
         if labels:
             row |= {f"{end}_label": labels.get(row[end], "") for end in ("head", "tail")}
+        if relation_labels:
+            row["relation_label"] = relation_labels.get(row["relation"], "")
         return row
 
     title = "Ranks of the answers: above `from`, up to `to`"
@@ -99,7 +103,10 @@ def triple_tables(
 
 
 def _relation_rows(
-    groups: list[dict[str, Any]], facts: Tensor, relations: Sequence[str]
+    groups: list[dict[str, Any]],
+    facts: Tensor,
+    relations: Sequence[str],
+    labels: Mapping[str, str] | None,
 ) -> list[dict[str, Any]]:
     """Figures of each relation and direction, with the relation's category."""
     category = dict(zip(relations, categories(facts, len(relations)), strict=True))
@@ -112,6 +119,7 @@ def _relation_rows(
             "category": category[row["relation"]],
             "triples": row["count"],
             **{figure: row[figure] for figure in ("mrr", "hits@1", "hits@10")},
+            **({"relation_label": labels.get(row["relation"], "")} if labels else {}),
         }
         for row in groups[overall:]
     ]

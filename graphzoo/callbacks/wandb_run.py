@@ -170,7 +170,7 @@ def wandb_values(table: Table) -> dict[str, Any]:
 
     key = f"evaluation/{table.name}"
     values: dict[str, Any] = {key: wandb.Table(dataframe=table.data)}
-    data = table.data
+    data = table.shown()
     if table.kind == "bars":
         if table.label and (data[table.label] == "both").any():
             data = data[data[table.label] == "both"]

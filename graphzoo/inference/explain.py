@@ -47,6 +47,7 @@ class Explanation:
         attended: Columns `layer`, `weight` and `entity`: whom the answer attends to beside itself, last layer
             first; empty for encoders without attention over entities.
         labels: Readable text of entities, shown behind names that do not say the same.
+        relation_labels: As `labels`, of relations.
     """
 
     head: str
@@ -59,11 +60,11 @@ class Explanation:
     facts: pd.DataFrame
     attended: pd.DataFrame
     labels: Mapping[str, str] = field(default_factory=dict)
+    relation_labels: Mapping[str, str] = field(default_factory=dict)
 
     def lines(self) -> dict[str, list[tuple[float, str]]]:
         """Weights and texts of every kind: path, fact, attended."""
-        heads, tails = (map(self._shown, self.facts[end]) for end in ("head", "tail"))
-        facts = map(_arrow, heads, self.facts["relation"], tails)
+        facts = map(self._arrow, self.facts["head"], self.facts["relation"], self.facts["tail"])
         entities = zip(self.attended["entity"], self.attended["layer"], strict=True)
         texts = {
             "path": (self.paths, self.paths["path"]),
@@ -77,6 +78,9 @@ class Explanation:
 
     def _shown(self, name: str) -> str:
         return _with_label(name, self.labels)
+
+    def _arrow(self, head: str, relation: str, tail: str) -> str:
+        return f"{self._shown(head)} -{_with_label(relation, self.relation_labels)}-> {self._shown(tail)}"
 
     def to_table(self) -> pd.DataFrame:
         """Everything in one table with the columns `EXPLANATION_COLUMNS`."""
@@ -96,7 +100,7 @@ class Explanation:
     def __str__(self) -> str:
         """Readable text, some lines."""
         known = "; known, and hidden for this" if self.known else ""
-        fact = _arrow(self._shown(self.head), self.relation, self._shown(self.tail))
+        fact = self._arrow(self.head, self.relation, self.tail)
         shown = [f"{fact}  (score {self.score:.3f}{known})"]
         for kind, lines in self.lines().items():
             if lines:
@@ -147,6 +151,7 @@ def explain_fact(
         _facts(place, gradient, k),
         attended,
         names.entity_labels,
+        names.relation_labels,
     )
 
 
@@ -157,8 +162,8 @@ def _chain(place: PredictionGraph, edges: Tensor) -> str:
     shown = [_with_label(names.entities[node], names.entity_labels) for node in (nodes[0][0], *nodes[1])]
     text = shown[0]
     for kind, end in zip(kinds, shown[1:], strict=True):
-        label = names.relations[kind % names.num_relations]
-        text += (f" -{label}-> " if kind < names.num_relations else f" <-{label}- ") + end
+        relation = _with_label(names.relations[kind % names.num_relations], names.relation_labels)
+        text += (f" -{relation}-> " if kind < names.num_relations else f" <-{relation}- ") + end
     return str(text)
 
 
@@ -192,9 +197,5 @@ def _attended(task: KGCompletion, place: PredictionGraph, query: list[Tensor], k
 
 def _with_label(name: str, labels: Mapping[str, str]) -> str:
     label = labels.get(name, "")
-    says_more = label and label.replace(" ", "_").lower() != name.lower()
-    return f"{name} ({label})" if says_more else name
-
-
-def _arrow(head: str, relation: str, tail: str) -> str:
-    return f"{head} -{relation}-> {tail}"
+    plain, told = ("".join(filter(str.isalnum, text.lower())) for text in (name, label))
+    return f"{name} ({label})" if label and plain != told else name

@@ -98,7 +98,8 @@ class KGModel(TrainedModel):
             `tail`; `direction`, "tail" or "head", whichever was asked for; `rank`, 1 is best, equal scores in
             the order of the entities; `score`, the logit; `probability`, what the training loss makes of it
             (softmax over all candidates, or sigmoid), not calibrated; `known` unless "keep"; `label`, the
-            answer's, if the graph has labels. Scores of different queries or models cannot be compared.
+            answer's, and `relation_label`, if the graph has labels of entities or of relations. Scores of
+            different queries or models cannot be compared.
 
         Raises:
             UsageError: (a ValueError) for unknown names, naming the nearest ones, and for queries that give
@@ -315,9 +316,13 @@ def _answer_table(
     table = pd.DataFrame({**names, **{name: columns[name] for name in ("rank", "score", "probability")}})
     if with_known:
         table["known"] = columns["known"]
-    if graph.entity_labels:
-        table["label"] = _name_array([graph.entity_labels.get(name, "") for name in answer])
-        names["label"] = table["label"]
+    readable = {
+        "label": (graph.entity_labels, answer),
+        "relation_label": (graph.relation_labels, names["relation"]),
+    }
+    for column, (labels, named) in readable.items():
+        if labels:
+            table[column] = names[column] = _name_array([labels.get(name, "") for name in named])
     # An empty table must have the types of a full one.
     return table.astype(dict.fromkeys(names, "str"))
 

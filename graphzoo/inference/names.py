@@ -71,6 +71,11 @@ class Vocabulary:
         examples = ", ".join(map(repr, self.names[:2]))
         return f"{self.kind} {name!r}; none of {len(self):,} is like it (they are {examples}, ...)"
 
+    def shown(self, position: int) -> str:
+        """What people read: the label of an id, or its name where it has none."""
+        name = self.names[position]
+        return self.labels.get(name) or name
+
     def nearest(self, name: str) -> list[str]:
         """Up to three names or labels like `name`, the best first."""
         choices = [*self.names, *self._by_label]

@@ -52,14 +52,15 @@ def evaluation_blocks(tables: Sequence[Table], folder: Path, prefix: str) -> lis
 
 
 def _rows(table: Table, folder: Path, *, folded: bool) -> TableBlock:
-    data = table.data
+    data = table.shown()
     shown = data.head(MOST_ROWS)
     kinds = [data[name].dtype.kind for name in data.columns]
     numeric = frozenset(place for place, kind in enumerate(kinds) if kind in "iuf" and place)
     cells = [[_cell(value) for value in row] for row in shown.itertuples(index=False)]
     path = folder / f"{table.name}.csv"
     left = len(data) - len(shown)
-    note = f"{left:,} more rows are in {path}" if left else f"In full precision: {path}"
+    more = "In full precision" if len(data.columns) == len(table.data.columns) else "With identifiers"
+    note = f"{left:,} more rows are in {path}" if left else f"{more}: {path}"
     return TableBlock(table.title, [str(name) for name in data.columns], cells, numeric, note, folded)
 
 
@@ -72,7 +73,7 @@ def _cell(value: Any) -> str:
 
 
 def _bars(table: Table, prefix: str) -> list[Picture]:
-    data = table.data
+    data = table.shown()
     names = list(dict.fromkeys(data[table.x].astype(str)))
     weight = next((name for name in ("triples", "support", "nodes", "count") if name in data.columns), "")
     if weight and len(names) > MOST_BARS:

@@ -379,6 +379,7 @@ class KGCompletion(Task):
             relations,
             ties=self._metric("test").ties,
             labels=graph.entity_labels,
+            relation_labels=graph.relation_labels,
         )
 
     def _rank(self, prefix: str, split: str, batch: QueryBatch, protocol: Protocol | None = None) -> None:

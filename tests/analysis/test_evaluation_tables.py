@@ -86,10 +86,12 @@ def test_rank_bins_say_what_hits_say(asked):
 
 def test_worst_and_best_triples_bear_names(asked):
     (best, worst, index), triples = asked
-    labels = {"entity 1": "the first"}
-    tables = by_name(
-        triple_tables((best, worst, index), triples, triples, ENTITIES, RELATIONS, labels=labels)
-    )
+    labels, of_relations = {"entity 1": "the first"}, {"NA": "is near to"}
+    texts = {"labels": labels, "relation_labels": of_relations}
+    tables = by_name(triple_tables((best, worst, index), triples, triples, ENTITIES, RELATIONS, **texts))
+    rows = tables["relations"].data
+    assert rows["relation_label"].tolist() == [of_relations.get(name, "") for name in rows["relation"]]
+    assert tables["relations"].shown()["relation"].unique().tolist() == ["all", "is near to", "likes"]
     ranks = ((best + worst) / 2).tolist()
     assert tables["worst"].data["rank"].tolist() == sorted(ranks, reverse=True)[:20]
     assert tables["best"].data["rank"].tolist() == sorted(ranks)[:20]
@@ -100,8 +102,18 @@ def test_worst_and_best_triples_bear_names(asked):
             places = of_triple + (40 if row.direction == "head" else 0)
             assert row.rank in [ranks[place] for place in places.tolist()]
             assert row.head_label == labels.get(row.head, "")
+            assert row.relation_label == of_relations.get(row.relation, "")
     nothing = torch.empty(0, dtype=torch.int64)
     assert triple_tables((nothing, nothing, nothing), triples, triples, ENTITIES, RELATIONS) == ()
+
+
+def test_texts_stand_for_names_and_shared_ones_have_the_name_behind_them():
+    data = {"head": ["Q1", "Q2", "Q3", "moon", "Q1"], "head_label": ["Earth", "moon", "moon", "", "Earth"]}
+    table = Table.of("worst", "Worst", "table", {**data, "rank": range(5)})
+    shown = table.shown()
+    assert list(shown) == ["head", "rank"]
+    assert shown["head"].tolist() == ["Earth", "moon (Q2)", "moon (Q3)", "moon", "Earth"]
+    assert table.data["head"].tolist() == data["head"] and "head_label" in table.data
 
 
 def test_classes_and_confusion_are_scikit_learns():

@@ -273,10 +273,12 @@ def test_the_attended_are_those_of_the_layers_without_the_fact(small):
 
 
 def test_labels_stand_behind_names_that_do_not_say_the_same(small):
-    graph = dataclasses.replace(small.graph, entity_labels={"a": "Ada", "d": "D", "b": "Bob"})
-    found = KGModel(small.task, graph).explain("a", "r", "d", k=1)
+    texts = {"entity_labels": {"a": "Ada", "d": "D", "b": "Bob"}, "relation_labels": {"r": "/R", "s": "sees"}}
+    found = KGModel(small.task, dataclasses.replace(small.graph, **texts)).explain("a", "r", "d", k=9)
     assert str(found).startswith("a (Ada) -r-> d  (score")
-    assert found.paths["path"][0] == "a (Ada) -r-> b (Bob) <-s- c -s-> d"
+    assert found.paths["path"][0] == "a (Ada) -r-> b (Bob) <-s (sees)- c -s (sees)-> d"
+    assert "c -s (sees)-> b (Bob)" in [text for _, text in found.lines()["fact"]]
+    assert set(found.facts["relation"]) == {"r", "s"} and set(found.to_table()["relation"]) == {"r"}
 
 
 def test_many_chains_are_all_looked_at_up_to_the_width_of_the_beam():

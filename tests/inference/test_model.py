@@ -256,10 +256,16 @@ def test_another_graph_with_an_unknown_relation(inductive_run, tmp_path):
 def test_labels_name_entities_when_they_are_unique(inductive_run):
     triples = [("Q1", "likes", "Q2"), ("Q2", "knows", "Q3")]
     labels = {"Q1": "Earth", "Q2": "moon", "Q3": "moon"}
-    model = graphzoo.load(inductive_run.path, data=from_triples(triples, entity_labels=labels))
-    answers = model.predict(head="Earth", relation="likes", k=3)
+    graph = from_triples(triples, entity_labels=labels, relation_labels={"likes": "is fond of"})
+    model = graphzoo.load(inductive_run.path, data=graph)
+    answers = model.predict(head="Earth", relation="is fond of", k=3)
     assert answers["head"].tolist() == ["Q1"] * 3
     assert dict(zip(answers["tail"], answers["label"], strict=True)) == labels
+    assert set(answers["relation"]) == {"likes"} and set(answers["relation_label"]) == {"is fond of"}
+    none = model.predict(head=[], relation="knows")
+    assert none["relation_label"].dtype == answers["relation_label"].dtype
+    unlabelled = model.predict(head="Q1", relation="knows", graph=from_triples(triples))
+    assert not {"label", "relation_label"} & set(unlabelled)
     with pytest.raises(ValueError, match=r"'moon': the label of 2 names \('Q2', 'Q3'\); give the name"):
         model.predict(head="moon", relation="likes")
 

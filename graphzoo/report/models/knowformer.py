@@ -41,11 +41,11 @@ def attended_blocks(model: KGModel, facts: Sequence[tuple[str, str, str]], prefi
         others = weights.clone()
         others[tail] = -1
         best = others.topk(min(_TOP, graph.num_entities - 1))
-        names = [_name(model, entity) for entity in best.indices.tolist()]
+        names = [entities.shown(entity) for entity in best.indices.tolist()]
         marks = ["head" if entity == head else "" for entity in best.indices.tolist()]
         values = [value / uniform for value in best.values.tolist()]
-        answer = _name(model, tail)
-        title = f"({_name(model, head)}, {graph.relations[relation]}, ?)"
+        answer = entities.shown(tail)
+        title = f"({entities.shown(head)}, {relations.shown(relation)}, ?)"
         told = ", ".join(f"{name} {value:.2f}" for name, value in zip(names, values, strict=True))
         caption = (
             f"Answer: {answer}. The entities that it attends to most in the last layer, in the mean over "
@@ -78,12 +78,6 @@ def _attention(model: KGModel, head: int, relation: int, tail: int) -> torch.Ten
     if not weights.numel():
         raise UsageError(f"{type(model.task.encoder).__name__} has no attention layer")
     return weights[-1, :, 0].double().cpu()
-
-
-def _name(model: KGModel, entity: int) -> str:
-    graph = model.graph
-    name = graph.entities[entity]
-    return (graph.entity_labels or {}).get(name, "") or name
 
 
 def _draw(names: Sequence[str], values: Sequence[float], marks: Sequence[str]) -> Figure:
