@@ -28,7 +28,8 @@ _EPILOG = """\
 A run of knowledge-graph completion takes --queries or --score:
 queries   one per line: head TAB relation TAB ?  or  ? TAB relation TAB tail  or  head TAB relation
           (commas in a .csv file; a header of head, relation, tail may name the columns; .gz too)
-answers   head, relation, tail, direction, rank, score, probability, known; label, if there are labels
+answers   head, relation, tail, direction, rank, score, probability, known; label, relation_label of data
+          with readable names
 
 A run of link prediction takes --nodes or --score:
 nodes     one name per line; answers: node, partner, rank, score, probability, known

@@ -59,8 +59,8 @@ class Explanation:
     paths: pd.DataFrame
     facts: pd.DataFrame
     attended: pd.DataFrame
-    labels: Mapping[str, str] = field(default_factory=dict)
-    relation_labels: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict, repr=False)
+    relation_labels: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def lines(self) -> dict[str, list[tuple[float, str]]]:
         """Weights and texts of every kind: path, fact, attended."""

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import shlex
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,11 +12,13 @@ import yaml
 import graphzoo
 from graphzoo.cli import main
 from graphzoo.errors import UsageError
+from graphzoo.inference import KGModel
 from graphzoo.report.build import build_report
 from graphzoo.report.content import Note, Options, Picture, TableBlock
 from graphzoo.report.curve_figures import depth_pictures
 from graphzoo.report.models import model_blocks
 from graphzoo.report.models.attention import attention_maps
+from graphzoo.report.models.knowformer import attended_blocks
 from graphzoo.report.models.sample import sample_of
 from graphzoo.runs.changes import changed_settings, repeat_command
 from graphzoo.runs.record import find_records, group_records
@@ -127,6 +130,9 @@ def test_the_answer_attends_to_these_entities(real_runs):
     ]
     told = ", ".join(f"{name} {share:.2f}" for name, share in zip(names, shares.tolist(), strict=True))
     assert told in picture.alt and f"{100 * own:.0f}%" in picture.caption
+    texts = {"entity_labels": {fact[0]: "that one"}, "relation_labels": {fact[1]: "does so with"}}
+    [picture] = attended_blocks(KGModel(model.task, replace(model.graph, **texts)), (fact,), "g1")
+    assert picture.title == "(that one, does so with, ?)"
 
 
 def test_without_a_fact_some_of_the_test_split_are_shown(real_runs):

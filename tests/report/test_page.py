@@ -235,6 +235,21 @@ def test_every_kind_is_drawn(kind):
     assert expected.get(kind, "") in shown and (not drawn or len(page.texts["text"]) >= 2)
 
 
+def test_readable_names_stand_in_the_place_of_names():
+    """In bars, in tables and at Weights & Biases; the names are in the file."""
+    from graphzoo.callbacks.wandb_run import wandb_values
+
+    data = {"relation": ["P1", "P2"], "mrr": [0.5, 0.25], "relation_label": ["born in", ""]}
+    table = Table.of("relations", "MRR", "bars", data, x="relation", y=("mrr",))
+    picture, rows = evaluation_blocks([table], Path("run/evaluation/test"), "g1")
+    assert "Highest mrr: born in with 0.5; lowest: P2 with 0.25" in picture.alt
+    assert (rows.columns, rows.rows) == (["relation", "mrr"], [["born in", "0.5"], ["P2", "0.25"]])
+    assert rows.note == "With identifiers: run/evaluation/test/relations.csv"
+    sent = wandb_values(table)
+    assert sent["evaluation/relations"].columns == list(data)
+    assert sent["evaluation/relations_mrr"].table.data == [["born in", 0.5], ["P2", 0.25]]
+
+
 def test_several_settings_share_a_table_and_a_picture(tmp_path):
     write_row(tmp_path / "row")
     write_run(tmp_path / "other", model="gcn", recipe="", test=0.81)
