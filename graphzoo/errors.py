@@ -8,6 +8,7 @@ import unicodedata
 from collections.abc import Iterable
 from difflib import get_close_matches
 from numbers import Real
+from typing import Any, get_args
 
 __all__ = [
     "DataError",
@@ -16,6 +17,7 @@ __all__ = [
     "NonFiniteError",
     "OutOfMemoryError",
     "UsageError",
+    "check_choice",
     "check_range",
     "nearest",
     "normalise",
@@ -65,6 +67,16 @@ class DownloadError(DataError):
 
 class GraphzooDataWarning(UserWarning):
     """The data can be used, but something was counted that the user should know of."""
+
+
+def check_choice(name: str, value: object, choices: Any) -> None:
+    """Refuse a setting that is not one of the choices, a `Literal` or names, by a `UsageError`.
+
+    >>> check_choice("norm", "l2", ("l2", "fro"))
+    """
+    there_are = get_args(choices) or tuple(choices)
+    if value not in there_are:
+        raise UsageError(f"{name} must be one of {', '.join(there_are)}, got {value!r}")
 
 
 def check_range(

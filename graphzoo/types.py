@@ -9,9 +9,9 @@ dimensions.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
-from graphzoo.errors import UsageError
+from graphzoo.errors import UsageError, check_choice, check_range
 
 if TYPE_CHECKING:
     from torch import Tensor, device
@@ -92,14 +92,11 @@ class NeighbourhoodSpec:
     protocol: Protocol = "neighbourhood"
 
     def __post_init__(self) -> None:
-        if isinstance(self.num_nodes, bool) or not isinstance(self.num_nodes, int) or self.num_nodes < 2:
-            raise UsageError(f"a neighbourhood must be at least 2 entities, got {self.num_nodes!r}")
-        if not isinstance(self.relation_share, int | float) or not 0 <= self.relation_share <= 1:
-            raise UsageError(f"relation_share must lie in 0..1, got {self.relation_share!r}")
-        if self.protocol not in get_args(Protocol):
-            raise UsageError(
-                f"protocol must be one of {', '.join(get_args(Protocol))}, got {self.protocol!r}"
-            )
+        if isinstance(self.num_nodes, bool) or not isinstance(self.num_nodes, int):
+            raise UsageError(f"num_nodes must be a whole number of at least 2, got {self.num_nodes!r}")
+        check_range(at_least=2, num_nodes=self.num_nodes)
+        check_range(at_least=0, at_most=1, relation_share=self.relation_share)
+        check_choice("protocol", self.protocol, Protocol)
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as plain values, for checkpoints."""

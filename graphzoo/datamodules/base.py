@@ -174,13 +174,10 @@ class GraphDataModule(LightningDataModule):
         write_meta(directory, meta | facts)
 
 
-def check_neighbourhoods(
-    neighbourhood: int | str | None, eval_neighbourhood: int | None, *, members: str
-) -> None:
-    """Refuse (`UsageError`) sizes of neighbourhoods of some `members` that make no sense."""
-    for name, size in (("neighbourhood", neighbourhood), ("eval_neighbourhood", eval_neighbourhood)):
-        if size is not None and not isinstance(size, str) and size < 2:
-            raise UsageError(f"{name} must be at least 2 {members}, got {size}")
+def check_neighbourhoods(neighbourhood: int | str | None, eval_neighbourhood: int | None) -> None:
+    """Refuse sizes of neighbourhoods that make no sense."""
+    size = None if isinstance(neighbourhood, str) else neighbourhood
+    check_range(at_least=2, neighbourhood=size, eval_neighbourhood=eval_neighbourhood)
     if eval_neighbourhood is not None and neighbourhood is None:
         raise UsageError(
             f"eval_neighbourhood {eval_neighbourhood} is for models that train in neighbourhoods: "

@@ -28,7 +28,7 @@ from graphzoo.datasets.kg.graph import KnowledgeGraph
 from graphzoo.datasets.kg.load import load_knowledge_graph
 from graphzoo.datasets.kg.own import from_files, split_triples
 from graphzoo.datasets.kg.table import find_source, list_knowledge_graphs
-from graphzoo.errors import UsageError, check_range
+from graphzoo.errors import UsageError, check_choice, check_range
 from graphzoo.types import GraphSpec, NeighbourhoodSpec, Protocol, QueryBatch
 
 if TYPE_CHECKING:
@@ -130,8 +130,7 @@ class KGDataModule(GraphDataModule):
         if path is None:
             self.name = find_source(self.name).name
         check_range(at_least=1, max_valid_triples=max_valid_triples)
-        if hide not in ("batch", "micro_batch"):
-            raise UsageError(f"hide must be 'batch' or 'micro_batch', got {hide!r}")
+        check_choice("hide", hide, ("batch", "micro_batch"))
         if hide == "micro_batch" and micro_batch_size is None:
             raise UsageError(
                 "hide micro_batch needs micro-batches of a given size: give --data.micro_batch_size too"
@@ -143,7 +142,7 @@ class KGDataModule(GraphDataModule):
             )
         self.hide = hide
         self.max_valid_triples = max_valid_triples
-        check_neighbourhoods(neighbourhood, eval_neighbourhood, members="entities")
+        check_neighbourhoods(neighbourhood, eval_neighbourhood)
         self.later_neighbourhoods = dict(later_neighbourhoods or {})
         for epoch, size in self.later_neighbourhoods.items():
             if epoch < 1 or size < 2:

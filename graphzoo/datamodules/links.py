@@ -143,7 +143,7 @@ class LinkDataModule(GraphDataModule):
         check_range(at_least=1, depth=depth, num_neighbors=num_neighbors, num_relabelings=num_relabelings)
         check_range(at_least=0, split_index=split_index)
         check_range(at_least=2, max_nodes=max_nodes)  # the pair itself
-        check_neighbourhoods(neighbourhood, eval_neighbourhood, members="nodes")
+        check_neighbourhoods(neighbourhood, eval_neighbourhood)
         self.neighbourhood, self.eval_neighbourhood = neighbourhood, eval_neighbourhood
         _check_own(path, directed=directed, protocol=protocol)
         self.protocol, self.split_index, self.directed = protocol, split_index, directed

@@ -31,7 +31,7 @@ from graphzoo.datasets import (
     node_graph_from_files,
 )
 from graphzoo.datasets.files.roots import cache_root
-from graphzoo.errors import UsageError, check_range
+from graphzoo.errors import UsageError, check_choice, check_range
 from graphzoo.sampling import partition as partition_nodes
 from graphzoo.types import GraphSpec, NodeBatch
 
@@ -99,8 +99,7 @@ class NodeDataModule(GraphDataModule):
         check_range(at_least=0, split_index=split_index)
         if path is not None and num_neighbors is not None:
             raise UsageError("num_neighbors is for data sets without a graph; your own graph has its edges")
-        if partition not in ("all", "train"):
-            raise UsageError(f"partition must be 'all' or 'train', got {partition!r}")
+        check_choice("partition", partition, ("all", "train"))
         if partition == "train" and batch_size is None:
             raise UsageError(
                 "partition='train' says what is cut into parts, and without batch_size nothing is\n"

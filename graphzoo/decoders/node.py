@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 from torch import Tensor, nn
 
+from graphzoo.errors import UsageError, check_choice
 from graphzoo.layers import NoiseStream, dropout
 from graphzoo.sampling import hash_numbers
 
@@ -41,11 +42,9 @@ class NodeDecoder(nn.Module):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        if kind not in get_args(NodeDecoderKind):
-            choices = ", ".join(get_args(NodeDecoderKind))
-            raise ValueError(f"the decoder must be one of {choices}, got {kind!r}")
+        check_choice("the decoder", kind, NodeDecoderKind)
         if num_classes < 1:
-            raise ValueError("the data have no classes, so there is nothing to predict")
+            raise UsageError("the data have no classes, so there is nothing to predict")
         self.dropout = dropout
         self.hidden = nn.Linear(in_channels, in_channels) if kind == "mlp" else None
         self.out = nn.Linear(in_channels, num_classes)

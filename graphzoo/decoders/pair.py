@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from graphzoo.errors import check_choice
 from graphzoo.layers import NoiseStream, dropout
 from graphzoo.sampling import hash_numbers
 
@@ -39,9 +40,7 @@ class PairDecoder(nn.Module):
         self, in_channels: int, *, kind: PairDecoderKind = "hadamard", dropout: float = 0.0, seed: int = 0
     ) -> None:
         super().__init__()
-        if kind not in get_args(PairDecoderKind):
-            choices = ", ".join(get_args(PairDecoderKind))
-            raise ValueError(f"the decoder must be one of {choices}, got {kind!r}")
+        check_choice("the decoder", kind, PairDecoderKind)
         self.kind, self.dropout = kind, dropout
         width = in_channels if kind == "hadamard" else 2 * in_channels
         self.hidden = nn.Linear(width, in_channels) if kind in ("hadamard", "concat") else None

@@ -1,17 +1,16 @@
-"""What encoders refuse, in the same words."""
+"""What encoders refuse, in the same words: each raises a `UsageError`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, get_args
+from typing import Any
 
 from torch import Tensor
 
-from graphzoo.errors import check_range
+from graphzoo.errors import UsageError, check_range
 from graphzoo.types import GraphSpec
 
 __all__ = [
-    "check_choice",
     "check_features",
     "check_heads",
     "check_rates",
@@ -24,25 +23,25 @@ __all__ = [
 
 
 def check_spec(name: str, spec: GraphSpec) -> None:
-    """Raise `ValueError` if the data has no features."""
+    """Refuse data without features."""
     if spec.in_channels < 1:
-        raise ValueError(
+        raise UsageError(
             f"{name} needs node features; the data has none (GraphSpec.in_channels is 0): "
             "add some, for instance degrees or one-hot node numbers"
         )
 
 
 def check_features(x: Tensor, spec: GraphSpec) -> None:
-    """Raise `ValueError` if features have another width than the spec's."""
+    """Refuse features of another width than the spec's."""
     if x.dim() != 2 or x.shape[1] != spec.in_channels:
-        raise ValueError(f"the encoder was built for features [N, {spec.in_channels}], got {list(x.shape)}")
+        raise UsageError(f"the encoder was built for features [N, {spec.in_channels}], got {list(x.shape)}")
 
 
 def require_features(x: Tensor | None, spec: GraphSpec) -> Tensor:
-    """The features of all nodes; raise `ValueError` if there are none, or of another width."""
+    """The features of all nodes; a `UsageError` if there are none, or of another width."""
     if x is None or x.dim() != 2 or x.shape[1] != spec.in_channels:
         got = "none" if x is None else str(list(x.shape))
-        raise ValueError(
+        raise UsageError(
             f"the encoder was built for node features [N, {spec.in_channels}] and got {got}: "
             "give x, or build it with use_features=False"
         )
@@ -50,35 +49,29 @@ def require_features(x: Tensor | None, spec: GraphSpec) -> Tensor:
 
 
 def check_rows(name: str, given: Tensor, x: Tensor) -> None:
-    """Raise `ValueError` if what was computed before does not belong to these features."""
+    """Refuse what was computed before for other features."""
     if given.shape != x.shape:
-        raise ValueError(
+        raise UsageError(
             f"{name} must have a row for every row of x {list(x.shape)}, got {list(given.shape)}"
         )
 
 
 def check_sizes(**sizes: int) -> None:
-    """Raise `ValueError` for a size below 1."""
+    """Refuse a size below 1."""
     check_range(at_least=1, **sizes)
 
 
 def check_rates(**rates: float) -> None:
-    """Raise `ValueError` for a dropout rate outside [0, 1)."""
+    """Refuse a dropout rate outside [0, 1)."""
     check_range(at_least=0, below=1, **rates)
 
 
 def check_heads(hidden_channels: int, num_heads: int) -> None:
-    """Raise `ValueError` if the heads do not divide the width."""
+    """Refuse heads that do not divide the width."""
     if hidden_channels % num_heads:
-        raise ValueError(
+        raise UsageError(
             f"hidden_channels must be a multiple of num_heads, got {hidden_channels} and {num_heads}"
         )
-
-
-def check_choice(name: str, value: str, choices: Any) -> None:
-    """Raise `ValueError` if a setting is not in a `Literal`."""
-    if value not in get_args(choices):
-        raise ValueError(f"{name} must be one of {', '.join(get_args(choices))}, got {value!r}")
 
 
 def chosen(settings: Mapping[str, Any], *names: str) -> dict[str, Any]:

@@ -13,9 +13,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from graphzoo.encoders.checks import check_choice, check_features, check_rates, check_sizes, check_spec
+from graphzoo.encoders.checks import check_features, check_rates, check_sizes, check_spec
 from graphzoo.encoders.sgc import DenoisedEncoder
-from graphzoo.errors import UsageError, check_range
+from graphzoo.errors import UsageError, check_choice, check_range
 from graphzoo.layers import NoiseStream, SparseLinear, dropout, row_entropy
 from graphzoo.ops import map_rows
 from graphzoo.ops.cosine_attention import (

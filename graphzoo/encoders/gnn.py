@@ -12,13 +12,13 @@ from torch import Tensor, nn
 
 from graphzoo.encoders.base import NodeEncoder
 from graphzoo.encoders.checks import (
-    check_choice,
     check_features,
     check_heads,
     check_rates,
     check_sizes,
     check_spec,
 )
+from graphzoo.errors import check_choice
 from graphzoo.layers import NoiseStream, SparseLinear, dropout
 from graphzoo.ops.sparse import without_beta_warning
 from graphzoo.types import GraphSpec

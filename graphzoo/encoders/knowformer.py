@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graphzoo.encoders.base import QueryEncoder
-from graphzoo.encoders.checks import chosen
-from graphzoo.errors import UsageError, check_range
+from graphzoo.encoders.checks import check_heads, chosen
+from graphzoo.errors import UsageError, check_choice, check_range
 from graphzoo.layers import recorded_messages, row_entropy
 from graphzoo.ops import QueryGraph, RelationalGraph, relational_spmm
 from graphzoo.ops.attention import (
@@ -468,7 +468,7 @@ class KnowFormer(RelationConditioned):
         """Embeddings of the queries, [B, D] (Eq. 4)."""
         num_types = self.relation_embedding.num_embeddings
         if graph.num_relations != num_types:
-            raise ValueError(
+            raise UsageError(
                 f"the encoder knows {num_types} edge types (relations and inverses), the graph has "
                 f"{graph.num_relations}: build the graph with the relation vocabulary of the training graph"
             )
@@ -487,7 +487,7 @@ class KnowFormer(RelationConditioned):
 
 def _check_settings(settings: dict[str, Any]) -> None:
     if settings["spec"].num_relations < 1:
-        raise ValueError(
+        raise UsageError(
             "KnowFormer needs a graph with relations; the data has none (GraphSpec.num_relations is 0)"
         )
     check_range(
@@ -498,15 +498,7 @@ def _check_settings(settings: dict[str, Any]) -> None:
         at_least=0,
         **chosen(settings, "num_query_layers", "num_value_layers", "noise_std"),
     )
-    if int(settings["hidden_channels"]) % int(settings["num_heads"]):
-        raise ValueError(
-            f"hidden_channels ({settings['hidden_channels']}) must be a multiple of "
-            f"num_heads ({settings['num_heads']})"
-        )
+    check_heads(**chosen(settings, "hidden_channels", "num_heads"))
     check_range(at_least=0, below=1, dropout=float(settings["dropout"]))
-    for name, choices in (
-        ("norm", ("l2", "fro")),
-        ("attention", ("prototype", "random_features", "exponential", "none")),
-    ):
-        if settings[name] not in choices:
-            raise ValueError(f"{name} must be one of {', '.join(choices)}, got {settings[name]!r}")
+    check_choice("norm", settings["norm"], ("l2", "fro"))
+    check_choice("attention", settings["attention"], ("prototype", "random_features", "exponential", "none"))

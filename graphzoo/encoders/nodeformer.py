@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graphzoo.encoders.base import NodeEncoder
-from graphzoo.encoders.checks import check_choice, check_features, check_rates, check_sizes, check_spec
-from graphzoo.errors import UsageError, check_range
+from graphzoo.encoders.checks import check_features, check_rates, check_sizes, check_spec
+from graphzoo.errors import UsageError, check_choice, check_range
 from graphzoo.layers import LastResult, NoiseStream, SparseLinear, dropout, row_entropy
 from graphzoo.ops.adjacency import AdjacencyOrders, PlainAdjacency, SparseAdjacency, adjacency_orders
 from graphzoo.ops.eager import run_eagerly
@@ -225,7 +225,7 @@ class NodeFormer(NodeEncoder):
             return self.forward(x, edge_index, noise_seed=noise_seed, **precomputed), None
         adjacency, features = self._graph(x, edge_index, **precomputed)
         if not adjacency:
-            raise ValueError("the edge loss needs edge_index: give it, or set edge_loss_weight=0")
+            raise UsageError("the edge loss needs edge_index: give it, or set edge_loss_weight=0")
         layers: list[tuple[Tensor, Tensor]] = []
         states = self._encode(x, adjacency, features, noise_seed, lambda *phi: layers.append(phi))
         return states, -self.edge_loss_weight * _edge_loss(layers, adjacency[0])
@@ -293,7 +293,7 @@ class NodeFormer(NodeEncoder):
             adjacency, features = prepared.get("adjacency", AdjacencyOrders()), prepared.get("features")
         assert adjacency is not None
         if len(adjacency) < self.rb_order:
-            raise ValueError(
+            raise UsageError(
                 f"relational bias of order {self.rb_order} needs edge_index: give it, or set rb_order=0"
             )
         return adjacency, features

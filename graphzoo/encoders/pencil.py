@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graphzoo.encoders.base import PairEncoder
-from graphzoo.encoders.checks import check_choice, check_heads, check_rates, check_sizes, require_features
+from graphzoo.encoders.checks import check_heads, check_rates, check_sizes, require_features
+from graphzoo.errors import UsageError, check_choice
 from graphzoo.layers import FeatureRows, NoiseStream, dropout, masked_attention, row_entropy
 from graphzoo.types import GraphSpec, PairSubgraphs
 
@@ -312,7 +313,7 @@ class PENCIL(PairEncoder):
     def _check(self, subgraphs: PairSubgraphs, x: Tensor | None) -> None:
         num_nodes = subgraphs.nodes.shape[1]
         if num_nodes > self.max_nodes:
-            raise ValueError(
+            raise UsageError(
                 f"a subgraph has {num_nodes} nodes, the encoder was built for {self.max_nodes} at most: "
                 "sample with that max_nodes, or build the encoder with a larger one"
             )
@@ -401,8 +402,8 @@ def _init_as_bert(module: nn.Module) -> None:
 
 def _check_max_nodes(max_nodes: int | None, spec: GraphSpec) -> None:
     if max_nodes is None and not spec.max_subgraph_nodes:
-        raise ValueError("PENCIL needs the largest subgraph: the data gives none, so set max_nodes")
+        raise UsageError("PENCIL needs the largest subgraph: the data gives none, so set max_nodes")
     if max_nodes is not None and max_nodes < max(2, spec.max_subgraph_nodes):
-        raise ValueError(
+        raise UsageError(
             f"max_nodes must be at least {max(2, spec.max_subgraph_nodes)}, what is sampled, got {max_nodes}"
         )

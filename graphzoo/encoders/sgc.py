@@ -12,7 +12,7 @@ from torch import Tensor
 
 from graphzoo.encoders.base import NodeEncoder
 from graphzoo.encoders.checks import check_features, check_rows, check_spec
-from graphzoo.errors import check_range
+from graphzoo.errors import UsageError, check_range
 from graphzoo.layers import LastResult, SparseLinear
 from graphzoo.ops import cached_denoise
 from graphzoo.ops.eager import run_eagerly
@@ -45,7 +45,7 @@ class DenoisedEncoder(NodeEncoder):
         if given is None:
             if edge_index is None:
                 name = f"{type(self).__name__} needs the edges once"
-                raise ValueError(f"{name}: pass edge_index, or {self.prepared}= from precompute")
+                raise UsageError(f"{name}: pass edge_index, or {self.prepared}= from precompute")
             given = self._denoise(x, edge_index)
         check_rows(self.prepared, given, x)
         return given

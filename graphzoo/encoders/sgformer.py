@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from graphzoo.encoders.base import NodeEncoder
 from graphzoo.encoders.checks import check_features, check_rates, check_sizes, check_spec
 from graphzoo.encoders.gnn import GNNStack
-from graphzoo.errors import check_range
+from graphzoo.errors import check_choice, check_range
 from graphzoo.layers import NoiseStream, SparseLinear, dropout
 from graphzoo.types import GraphSpec
 
@@ -146,7 +146,6 @@ class SGFormer(NodeEncoder):
 
 
 def check_branches(graph_weight: float, aggregate: str) -> None:
-    """Raise `ValueError` for branches that cannot be put together."""
+    """Refuse branches that cannot be put together."""
     check_range(at_least=0, at_most=1, graph_weight=graph_weight)
-    if aggregate not in ("add", "cat"):
-        raise ValueError(f"aggregate must be 'add' or 'cat', got {aggregate!r}")
+    check_choice("aggregate", aggregate, ("add", "cat"))

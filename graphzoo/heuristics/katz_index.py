@@ -81,10 +81,9 @@ def katz(
 
 
 def check_katz(beta: float, max_length: int | None) -> None:
-    """Raise `ValueError` for settings that make no sense."""
+    """Refuse settings that make no sense; `max_length` None is all walks."""
     check_range(above=0, beta=beta)
-    if max_length is not None and max_length < 1:
-        raise ValueError(f"max_length must be at least 1, or None for all walks, got {max_length}")
+    check_range(at_least=1, max_length=max_length)
 
 
 @dataclass

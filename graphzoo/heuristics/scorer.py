@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from graphzoo.encoders.base import Encoder
-from graphzoo.errors import check_range
+from graphzoo.errors import check_choice, check_range
 from graphzoo.heuristics.adjacency import MAX_BYTES, adjacency_matrix
 from graphzoo.heuristics.katz_index import check_katz, katz
 from graphzoo.heuristics.local import adamic_adar, common_neighbors, resource_allocation
@@ -76,8 +76,7 @@ class LinkHeuristic(GraphPairScorer):
         max_bytes: int = MAX_BYTES,
     ) -> None:
         super().__init__()
-        if name not in get_args(HeuristicName):
-            raise ValueError(f"name must be one of {', '.join(get_args(HeuristicName))}, got {name!r}")
+        check_choice("name", name, HeuristicName)
         check_katz(beta, max_length)
         check_range(at_least=0, below=1, alpha=alpha)
         check_range(at_least=1, max_bytes=max_bytes)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from graphzoo.errors import UsageError, check_choice
 from graphzoo.heuristics.adjacency import adjacency_matrix
 from graphzoo.heuristics.katz_index import katz
 from graphzoo.heuristics.local import adamic_adar, common_neighbors, resource_allocation
@@ -57,12 +58,11 @@ class HeuristicTargets:
     def __init__(
         self, edge_index: Tensor, num_nodes: int, name: TargetName, *, hide_link: bool = True
     ) -> None:
-        if name not in get_args(TargetName):
-            raise ValueError(f"name must be one of {', '.join(get_args(TargetName))}, got {name!r}")
+        check_choice("name", name, TargetName)
         self.name, self.hide_link = name, hide_link
         self.adjacency = adjacency_matrix(edge_index.cpu().numpy(), num_nodes)
         if not self.adjacency.nnz:
-            raise ValueError(f"targets of {name} need a graph with edges")
+            raise UsageError(f"targets of {name} need a graph with edges")
         self.location, self.scale, self.ceiling = 0.0, 1.0, np.inf
         if name == "spd":
             self._no_path = 1.5 * diameter(self.adjacency)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from graphzoo.datasets import KnowledgeGraph, read_triples
 from graphzoo.datasets.kg.triples import triples_from_table
-from graphzoo.errors import UsageError, check_range
+from graphzoo.errors import UsageError, check_choice, check_range
 from graphzoo.inference.explain import Direction, Explanation, explain_fact
 from graphzoo.inference.graphs import GraphSource, PredictionGraph, load_graph
 from graphzoo.inference.names import Vocabulary
@@ -259,8 +259,8 @@ class KGModel(TrainedModel):
         check_range(at_least=1, k=k, max_length=max_length)
         place = place or self._default
         asked = directions or ["tail"] * triples.shape[1]
-        if odd := set(asked) - {"tail", "head"}:
-            raise UsageError(f"direction must be 'tail' or 'head', got {sorted(odd)[0]!r}")
+        for direction in set(asked):
+            check_choice("direction", direction, ("tail", "head"))
         for (head, relation, tail), direction in zip(triples.t().tolist(), asked, strict=True):
             ids = (head, relation, tail)
             yield explain_fact(self.task, place, ids, direction, k=k, max_length=max_length)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from graphzoo.errors import UsageError, check_range
+from graphzoo.errors import UsageError, check_choice, check_range
 from graphzoo.inference.graphs import PredictionGraph
 from graphzoo.metrics import rank_targets
 from graphzoo.metrics.ranks import combine_ties
@@ -42,8 +42,7 @@ def batches_of(queries: Queries, num_entities: int, batch_size: int | None) -> I
 
 def check_known(name: str, value: str) -> None:
     """Refuse an option that is no `FilterKnown`."""
-    if value not in get_args(FilterKnown):
-        raise UsageError(f"{name} must be one of {', '.join(get_args(FilterKnown))}, got {value!r}")
+    check_choice(name, value, FilterKnown)
 
 
 def check_finite(logits: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from torchmetrics import Metric
 from torchmetrics.functional.classification import binary_average_precision
 from torchmetrics.utilities.distributed import gather_all_tensors
 
-from graphzoo.errors import NonFiniteError
+from graphzoo.errors import NonFiniteError, UsageError
 from graphzoo.metrics.classification import roc_auc
 from graphzoo.metrics.finite import require_finite
 
@@ -25,12 +25,12 @@ HITS = (1, 3, 10, 20, 50, 100)
 
 
 def check_name(metric: str) -> None:
-    """Raise `ValueError` for the name of a metric that there is not."""
+    """Refuse the name of a metric that does not exist."""
     name, at, k = metric.partition("@")
     if name in ("mrr", "auroc", "ap") and not at:
         return
     if name != "hits" or not k.isdecimal() or int(k) < 1:
-        raise ValueError(f"metric must be mrr, auroc, ap or hits@K, got {metric!r}")
+        raise UsageError(f"metric must be mrr, auroc, ap or hits@K, got {metric!r}")
 
 
 def link_ranks(positive: Tensor, negative: Tensor) -> tuple[Tensor, Tensor]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, get_args
+from typing import Any
 
 import torch
 from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.utilities.distributed import gather_all_tensors
 
+from graphzoo.errors import check_choice, check_range
 from graphzoo.metrics.ranks import Ties
 from graphzoo.metrics.summary import group_table, summarize_ranks, tie_share
 
@@ -46,10 +47,8 @@ class RankingMetric(Metric):
     rows: list[Tensor]
 
     def __init__(self, *, ties: Ties = "realistic", hits: Sequence[int] = (1, 3, 10), **kwargs: Any) -> None:
-        if ties not in get_args(Ties):
-            raise ValueError(f"unknown tie rule {ties!r}; choose one of {', '.join(get_args(Ties))}")
-        if any(k < 1 for k in hits):
-            raise ValueError(f"hits must be positive whole numbers, got {list(hits)}")
+        check_choice("ties", ties, Ties)
+        check_range(at_least=1, hits=min(hits, default=1))
         kwargs.setdefault("dist_sync_fn", _gather_rows)
         super().__init__(**kwargs)
         self.ties: Ties = ties

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+from graphzoo.errors import check_choice, check_range
 from graphzoo.metrics.finite import first_row, require_finite
 from graphzoo.system.memory import Halves
 from graphzoo.types import QueryBatch
@@ -20,14 +21,13 @@ Ties = Literal["realistic", "optimistic", "pessimistic"]
 def combine_ties(
     optimistic: Tensor, pessimistic: Tensor, ties: Ties, *, dtype: torch.dtype = torch.float64
 ) -> Tensor:
-    """The rank that the tie rule makes of the best and the worst one; `ValueError` for another."""
+    """The rank that the tie rule makes of the best and the worst one; another is refused."""
+    check_choice("ties", ties, Ties)
     if ties == "realistic":
         return (optimistic + pessimistic).to(dtype) / 2
     if ties == "optimistic":
         return optimistic.to(dtype)
-    if ties == "pessimistic":
-        return pessimistic.to(dtype)
-    raise ValueError(f"unknown tie rule {ties!r}; choose one of {', '.join(get_args(Ties))}")
+    return pessimistic.to(dtype)
 
 
 def filtered_ranks(
@@ -102,8 +102,7 @@ def rank_targets(scores: Tensor, batch: QueryBatch, *, max_bytes: int = 64 * 2**
     Raises:
         ValueError: if shapes do not fit, an index is out of range, or a score is NaN or infinite.
     """
-    if max_bytes < 1:
-        raise ValueError(f"max_bytes must be positive, got {max_bytes}")
+    check_range(at_least=1, max_bytes=max_bytes)
     _require_batch(scores, batch)
     require_finite(scores, lambda broken: _first_query(broken, batch))
     own = scores[batch.target_row, batch.target]  # [T]

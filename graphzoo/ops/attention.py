@@ -13,6 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from graphzoo.errors import check_choice
 from graphzoo.ops.map_rows import map_rows
 
 __all__ = [
@@ -104,8 +105,7 @@ def prototype_attention(query: Tensor, key: Tensor, value: Tensor, *, norm: Atte
         ValueError: for an unknown norm or tensors of different shape.
     """
     _check(query, key, value)
-    if norm not in ("l2", "fro"):
-        raise ValueError(f"norm must be 'l2' or 'fro', got {norm!r}")
+    check_choice("norm", norm, ("l2", "fro"))
     num_nodes, _, num_heads, _ = query.shape
 
     def sums_of(rows: tuple[Tensor, ...], shared: tuple[Tensor, ...], start: int) -> tuple[Tensor, ...]:

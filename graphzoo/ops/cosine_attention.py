@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from graphzoo.errors import check_choice, check_range
 from graphzoo.ops.eager import without_autocast
 from graphzoo.ops.map_rows import RowFunction, map_rows
 
@@ -188,10 +189,8 @@ def similarity_map(states: Tensor, weights: Sequence[Tensor], head: int) -> Tens
 
 def check_settings(norm: str, bias: float, eps: float) -> None:
     """Refuse what would not give positive weights."""
-    if norm not in ("l2", "fro"):
-        raise ValueError(f"norm must be 'l2' or 'fro', got {norm!r}")
-    if not 0 < eps < bias:
-        raise ValueError(f"eps must be above 0 and below bias ({bias}), got {eps}")
+    check_choice("norm", norm, ("l2", "fro"))
+    check_range(above=0, below=bias, eps=eps)
 
 
 def _sums(query: Tensor, key: Tensor, value: Tensor, norm: CosineNorm) -> tuple[Tensor, ...]:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import Function, once_differentiable
 
+from graphzoo.errors import check_range
 from graphzoo.ops.eager import run_eagerly, without_autocast
 
 __all__ = ["draw_gumbel", "orthogonal_projection", "positive_random_features", "random_features_at"]
@@ -37,8 +38,7 @@ def orthogonal_projection(
         dtype: Of the result.
         device: Of the result; by default that of the generator.
     """
-    if num_features < 1 or dim < 1:
-        raise ValueError(f"num_features and dim must be at least 1, got {num_features} and {dim}")
+    check_range(at_least=1, num_features=num_features, dim=dim)
     if device is None and generator is not None:
         device = generator.device
     num_blocks = -(-num_features // dim)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor
 
+from graphzoo.errors import check_choice
+
 if TYPE_CHECKING:
     from graphzoo.ops import RelationalGraph
 
@@ -51,8 +53,7 @@ class FactRemover:
     """
 
     def __init__(self, triples: Tensor, num_entities: int, mode: RemoveFacts = "exact") -> None:
-        if mode not in ("exact", "one_hop", "none"):
-            raise ValueError(f"remove_facts must be 'exact', 'one_hop' or 'none', got {mode!r}")
+        check_choice("remove_facts", mode, RemoveFacts)
         self.mode = mode
         self.num_facts = triples.shape[0]
         self._pair: Tensor | None = None

@@ -15,7 +15,7 @@ from graphzoo.checkpoints.checks import check_loaded_weights
 from graphzoo.decoders import EntityDecoder
 from graphzoo.encoders.base import Encoder, QueryEncoder
 from graphzoo.encoders.pretrained import read_pretrained
-from graphzoo.errors import NonFiniteError, UsageError, check_range
+from graphzoo.errors import NonFiniteError, UsageError, check_choice, check_range
 from graphzoo.metrics import RankingMetric, rank_targets, summarize_ranks, tie_share
 from graphzoo.metrics.ranks import Ties
 from graphzoo.ops import QueryGraph, RelationalGraph
@@ -99,10 +99,8 @@ class KGCompletion(Task):
         start_from: str | None = None,
     ) -> None:
         super().__init__(encoder)
-        if loss not in ("ce", "filtered_ce", "bce"):
-            raise UsageError(f"loss must be 'ce', 'filtered_ce' or 'bce', got {loss!r}")
-        if remove_facts not in ("exact", "one_hop", "none"):
-            raise UsageError(f"remove_facts must be 'exact', 'one_hop' or 'none', got {remove_facts!r}")
+        check_choice("loss", loss, ("ce", "filtered_ce", "bce"))
+        check_choice("remove_facts", remove_facts, ("exact", "one_hop", "none"))
         check_range(
             at_least=1, num_negatives=num_negatives, max_score_bytes=max_score_bytes, num_draws=num_draws
         )

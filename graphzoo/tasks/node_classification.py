@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from graphzoo.decoders import NodeDecoder
 from graphzoo.decoders.node import NodeDecoderKind
 from graphzoo.encoders.base import Encoder, NodeEncoder
-from graphzoo.errors import NonFiniteError, UsageError, check_range
+from graphzoo.errors import NonFiniteError, UsageError, check_choice, check_range
 from graphzoo.metrics import Accuracy, RocAuc
 from graphzoo.sampling import hash_numbers
 from graphzoo.system.memory import explain_out_of_memory
@@ -82,8 +82,8 @@ class NodeClassification(Task):
         seed: int = 0,
     ) -> None:
         super().__init__(encoder)
-        if metric not in (None, *_LOGGED):
-            raise UsageError(f"metric must be one of {', '.join(_LOGGED)}, got {metric!r}")
+        if metric is not None:
+            check_choice("metric", metric, _LOGGED)
         check_range(above=0, lr=lr)
         check_range(at_least=0, weight_decay=weight_decay)
         check_range(at_least=0, below=1, dropout=dropout)

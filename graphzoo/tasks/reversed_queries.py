@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from graphzoo.errors import UsageError
+from graphzoo.errors import UsageError, check_range
 from graphzoo.ops import RelationalGraph
 from graphzoo.system.units import size
 
@@ -48,8 +48,7 @@ class ReversedQueries:
 
     @weight.setter
     def weight(self, weight: float) -> None:
-        if not 0 <= weight < math.inf:
-            raise UsageError(f"reverse_weight must be a number of at least 0, got {weight}")
+        check_range(at_least=0, below=math.inf, reverse_weight=weight)
         self._weight = weight
 
     def clear(self) -> None:

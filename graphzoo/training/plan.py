@@ -18,7 +18,7 @@ from graphzoo.catalog.classes import encoder_plugins, find_plugin
 from graphzoo.catalog.presets import Preset, find_preset, list_presets, read_header
 from graphzoo.catalog.tasks import TASKS, TaskInfo, check_task, model_names
 from graphzoo.catalog.weights import WEIGHTS
-from graphzoo.errors import UsageError, suggestion
+from graphzoo.errors import UsageError, check_choice, suggestion
 from graphzoo.runs.checkpoints import locate
 from graphzoo.runs.directory import is_child, several_processes
 from graphzoo.runs.lock import RunLock
@@ -27,7 +27,6 @@ from graphzoo.training.options import (
     MATMUL_PRECISIONS,
     check_options,
     config_files,
-    join_lines,
     passes_through,
     split_options,
     watch_metric,
@@ -371,10 +370,8 @@ def _seed(value: str | None) -> int | None:
 
 
 def _matmul_precision(value: str | None) -> str | None:
-    if value is not None and value not in MATMUL_PRECISIONS:
-        hint = suggestion(value, MATMUL_PRECISIONS)
-        choices = ", ".join(MATMUL_PRECISIONS)
-        raise UsageError(join_lines(f"--matmul_precision is one of {choices}, got {value!r}", hint))
+    if value is not None:
+        check_choice("--matmul_precision", value, MATMUL_PRECISIONS)
     return value
 
 

@@ -192,7 +192,7 @@ def test_digits_need_neither_root_nor_network(tmp_path, monkeypatch):
         edge for edge in as_set(expected) | as_set(expected.flip(0)) if edge[0] != edge[1]
     }
     assert not (tmp_path / "nothing").exists()
-    with pytest.raises(ValueError, match="neighbor_metric must be euclidean or cosine"):
+    with pytest.raises(ValueError, match="neighbor_metric must be one of euclidean, cosine"):
         load_node_graph("digits", neighbor_metric="l1")
     with pytest.raises(ValueError, match="at least 0"):
         load_node_graph("digits", num_neighbors=-1)

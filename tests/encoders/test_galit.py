@@ -379,8 +379,8 @@ def test_attention_rows_sum_to_one():
         ({"input_dropout": -0.1}, "input_dropout must be at least 0"),
         ({"similarity": "dot"}, "similarity must be one of cos, wcos, mcos, qkcos, got 'dot'"),
         ({"attention": "softmax"}, "attention must be one of cosine, none, got 'softmax'"),
-        ({"norm": "l1"}, "norm must be 'l2' or 'fro', got 'l1'"),
-        ({"eps": 0.0}, "eps must be above 0 and below bias"),
+        ({"norm": "l1"}, "norm must be one of l2, fro, got 'l1'"),
+        ({"eps": 0.0}, "eps must be above 0 and below"),
     ],
 )
 def test_wrong_settings_are_refused(settings, message):

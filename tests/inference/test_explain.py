@@ -189,7 +189,7 @@ def test_answers_of_both_directions_have_their_own_scores(umls):
             assert text.startswith(f"{start} ") and text.endswith(f" {end}")
         other = umls.explain(*fact, direction="head" if direction == "tail" else "tail", k=3)
         assert other.score != pytest.approx(found.score, rel=1e-4)
-    with pytest.raises(UsageError, match="direction must be 'tail' or 'head', got 'both'"):
+    with pytest.raises(UsageError, match="direction must be one of tail, head, got 'both'"):
         umls.explain(*fact, direction="both")
 
 

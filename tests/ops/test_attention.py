@@ -74,5 +74,5 @@ def test_wrong_input_is_refused():
     q, k, v = states()
     with pytest.raises(ValueError, match=r"\[N, B, H, D\] of one shape"):
         prototype_attention(q, k[:, :1], v)
-    with pytest.raises(ValueError, match="norm must be 'l2' or 'fro', got 'max'"):
+    with pytest.raises(ValueError, match="norm must be one of l2, fro, got 'max'"):
         prototype_attention(q, k, v, norm="max")

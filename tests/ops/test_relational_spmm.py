@@ -206,7 +206,7 @@ def good_arguments():
         ({"x": torch.zeros(3, 2, dtype=torch.int64)}, "got torch.int64"),
         ({"edge_mask": torch.ones(2)}, r"edge_mask must be bool of shape \[2\].*got torch.float32"),
         ({"edge_mask": torch.ones(3, dtype=torch.bool)}, r"edge_mask must be bool of shape \[2\].*\[3\]"),
-        ({"backend": "cuda"}, "unknown backend 'cuda'; choose one of naive, numba, triton, scatter"),
+        ({"backend": "cuda"}, "backend must be one of naive, numba, triton, scatter, got 'cuda'"),
         (
             {"x": torch.zeros(3, 2, device="meta")},
             r"x is on meta, but relation on cpu; move it with relation.to",

@@ -305,9 +305,9 @@ def test_no_queries_are_no_neighbourhoods(graph):
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        ({"num_nodes": 1}, "at least 2 entities, got 1"),
-        ({"num_nodes": 5, "relation_share": 1.5}, "0..1, got 1.5"),
-        ({"num_nodes": 5, "teleport": 0.0}, "between 0 and 1, got 0.0"),
+        ({"num_nodes": 1}, "num_nodes must be at least 2, got 1"),
+        ({"num_nodes": 5, "relation_share": 1.5}, "relation_share must be at least 0 and at most 1, got 1.5"),
+        ({"num_nodes": 5, "teleport": 0.0}, "teleport must be above 0 and below 1, got 0.0"),
         ({"num_nodes": 5, "tolerance": 0.0}, "above 0, got 0.0"),
     ],
 )

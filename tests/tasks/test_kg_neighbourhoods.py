@@ -220,13 +220,16 @@ def test_a_batch_whose_answers_all_lie_outside_is_a_step_all_the_same(family, tm
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        ({"neighbourhood": 1}, "neighbourhood must be at least 2 entities, got 1"),
+        ({"neighbourhood": 1}, "neighbourhood must be at least 2, got 1"),
         ({"neighbourhood": 5, "eval_neighbourhood": 0}, "eval_neighbourhood must be at least 2"),
         ({"neighbourhood": 5, "later_neighbourhoods": {0: 9}}, "epochs from 1 on"),
         ({"neighbourhood": 5, "later_neighbourhoods": {3: 1}}, "sizes from 2 on, got 3: 1"),
         ({"later_neighbourhoods": {3: 9}}, "give --data.neighbourhood too"),
         ({"eval_neighbourhood": 9}, "give --data.neighbourhood too"),
-        ({"neighbourhood": 5, "relation_share": -0.1}, "0..1, got -0.1"),
+        (
+            {"neighbourhood": 5, "relation_share": -0.1},
+            "relation_share must be at least 0 and at most 1, got -0.1",
+        ),
         ({"neighbourhood": 5, "protocol": "both"}, "protocol must be one of"),
     ],
 )

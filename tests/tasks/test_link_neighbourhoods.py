@@ -140,7 +140,7 @@ def test_a_graph_that_fits_is_taken_whole():
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"neighbourhood": 1}, "at least 2 nodes, got 1"),
+        ({"neighbourhood": 1}, "neighbourhood must be at least 2, got 1"),
         ({"eval_neighbourhood": 9}, "give --data.neighbourhood"),
     ],
 )

@@ -39,7 +39,9 @@ def test_what_is_set(wanted, device, expected):
 def test_another_word_is_refused(wanted, capsys):
     words = ["fit", "--model", "knowformer", "--data", "umls", f"--matmul_precision={wanted}"]
     assert main(words) == 2
-    assert f"--matmul_precision is one of highest, high, medium, got {wanted!r}" in capsys.readouterr().err
+    assert (
+        f"--matmul_precision must be one of highest, high, medium, got {wanted!r}" in capsys.readouterr().err
+    )
 
 
 def test_a_run_says_and_keeps_it(fit):

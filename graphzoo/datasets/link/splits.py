@@ -7,7 +7,7 @@ from torch import Tensor
 
 from graphzoo.datasets.link.graph import LinkSplit
 from graphzoo.datasets.link.pairs import first_of_each, in_keys, pair_keys
-from graphzoo.errors import DataError, UsageError
+from graphzoo.errors import DataError, check_range
 from graphzoo.sampling import hash_integers
 
 __all__ = ["draw_link_split", "draw_non_links"]
@@ -32,8 +32,7 @@ def draw_link_split(
         ValueError: for an index below 0.
         DataError: if there are too few links, or too few unlinked pairs.
     """
-    if index < 0:
-        raise UsageError(f"the index of a split must be at least 0, got {index}")
+    check_range(at_least=0, split_index=index)
     if not is_directed:
         links = links.sort(dim=1).values
     total = links.size(0)

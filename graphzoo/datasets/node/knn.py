@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from graphzoo.errors import UsageError
+from graphzoo.errors import UsageError, check_choice
 
 __all__ = ["METRICS", "knn_graph"]
 
@@ -34,8 +34,7 @@ def knn_graph(x: Tensor, k: int, metric: str = "cosine") -> Tensor:
     [[0, 0, 1, 1, 2, 2], [0, 1, 0, 1, 1, 2]]
     """
     num_nodes = x.size(0)
-    if metric not in METRICS:
-        raise UsageError(f"metric must be {' or '.join(METRICS)}, got {metric!r}")
+    check_choice("metric", metric, METRICS)
     if not 1 <= k <= num_nodes:
         raise UsageError(
             f"number of neighbours must be in 1..{num_nodes} (the node itself included), got {k}"

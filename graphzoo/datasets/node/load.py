@@ -15,7 +15,7 @@ from graphzoo.datasets.node.build import Parsed
 from graphzoo.datasets.node.graph import NodeGraph
 from graphzoo.datasets.node.knn import METRICS, knn_graph
 from graphzoo.datasets.node.table import NodeSource, find_node_source
-from graphzoo.errors import UsageError, check_range
+from graphzoo.errors import UsageError, check_choice, check_range
 
 __all__ = ["load_node_graph"]
 
@@ -54,8 +54,7 @@ def load_node_graph(
             f"num_neighbors makes a graph of nearest neighbours; {source.name} has a graph of its own"
         )
     check_range(at_least=0, num_neighbors=num_neighbors)
-    if neighbor_metric not in METRICS:
-        raise UsageError(f"neighbor_metric must be {' or '.join(METRICS)}, got {neighbor_metric!r}")
+    check_choice("neighbor_metric", neighbor_metric, METRICS)
     k = source.num_neighbors if num_neighbors is None else num_neighbors
     files = provide_source_files(source, root=root, download=download)
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphzoo.errors import DataError, UsageError
+from graphzoo.errors import DataError, UsageError, check_range
 from graphzoo.ops.random import hash_integers
 
 if TYPE_CHECKING:
@@ -197,7 +197,6 @@ def _labels(graph: NodeGraph | Tensor) -> Tensor:
 
 def _shuffled(y: Tensor, index: int) -> Tensor:
     """The labelled nodes in random order."""
-    if index < 0:
-        raise UsageError(f"the index of a split must be at least 0, got {index}")
+    check_range(at_least=0, split_index=index)
     nodes = is_labelled(y).nonzero().squeeze(1).cpu()
     return nodes[hash_integers(_PURPOSE, index, nodes).argsort(stable=True)]

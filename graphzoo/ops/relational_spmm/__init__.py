@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from importlib import import_module
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+from graphzoo.errors import check_choice
 from graphzoo.ops.eager import is_traced, needs_plain_operators
 from graphzoo.ops.relational_spmm import naive, operator
 from graphzoo.ops.relational_spmm.function import RelationalSpMM
@@ -86,8 +87,7 @@ def _choose(backend: Backend | None, device: torch.device) -> Backend:
     if backend is None:
         usual: dict[str, Backend] = {"cpu": "numba", "cuda": "triton"}
         return usual.get(device.type, "naive")
-    if backend not in get_args(Backend):
-        raise ValueError(f"unknown backend {backend!r}; choose one of {', '.join(get_args(Backend))}")
+    check_choice("backend", backend, Backend)
     if backend == "numba" and device.type != "cpu":
         raise ValueError(
             f"backend 'numba' runs on the CPU, but x is on {device}; use 'triton' or leave it out"

@@ -63,12 +63,9 @@ class NeighbourhoodSampler:
         teleport: float = 0.15,
         tolerance: float | None = None,
     ) -> None:
-        if num_nodes < 2:
-            raise UsageError(f"neighbourhood must be at least 2 entities, got {num_nodes}")
-        if not 0 <= relation_share <= 1:
-            raise UsageError(f"relation_share must lie in 0..1, got {relation_share}")
-        if not 0 < teleport < 1:
-            raise UsageError(f"teleport must lie between 0 and 1, got {teleport}")
+        check_range(at_least=2, num_nodes=num_nodes)
+        check_range(at_least=0, at_most=1, relation_share=relation_share)
+        check_range(above=0, below=1, teleport=teleport)
         check_range(above=0, tolerance=tolerance)
         self.num_nodes = min(num_nodes, graph.num_nodes)
         self.relation_share, self.teleport = relation_share, teleport

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphzoo.errors import UsageError
+from graphzoo.errors import UsageError, check_range
 from graphzoo.sampling.pair_subgraphs.file import Array
 from graphzoo.sampling.pair_subgraphs.graph import PairGraph
 from graphzoo.sampling.pair_subgraphs.samples import PairSamples, share_out
@@ -138,13 +138,9 @@ class PairSubgraphSampler:
         return sampler
 
     def _set_up(self, graph: PairGraph, depth: int, num_neighbors: int, max_nodes: int | None) -> None:
-        for name, value, least in (
-            ("depth", depth, 0),
-            ("num_neighbors", num_neighbors, 1),
-            ("max_nodes", 2 if max_nodes is None else max_nodes, 2),
-        ):
-            if value < least:
-                raise UsageError(f"{name} must be at least {least}, got {value}")
+        check_range(at_least=0, depth=depth)
+        check_range(at_least=1, num_neighbors=num_neighbors)
+        check_range(at_least=2, max_nodes=max_nodes)
         self.graph, self.depth, self.num_neighbors = graph, depth, num_neighbors
         self.max_degree = int(np.diff(graph.rowptr).max(initial=0))
         capacity = max(2, min(graph.num_nodes, self._most_nodes()))
