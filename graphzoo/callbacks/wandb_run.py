@@ -1,12 +1,15 @@
-"""What a run at Weights & Biases holds beside its curves: best values, facts, the paper's figures, tables."""
+"""What a run at Weights & Biases holds beside its curves: best values, facts, the paper's, tables, files."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,8 +19,11 @@ from lightning.pytorch.loggers import WandbLogger
 from graphzoo.analysis.evaluation import Table
 from graphzoo.callbacks.diagnostics import is_milestone
 from graphzoo.callbacks.evaluation_files import EvaluationFiles
+from graphzoo.errors import UsageError
 from graphzoo.runs.results_file import BEST_VALIDATION
 from graphzoo.system.json_file import read_json
+from graphzoo.system.paths import relative, typed
+from graphzoo.system.shown import tell
 
 if TYPE_CHECKING:
     from wandb import Run
@@ -55,6 +61,7 @@ class WandbRun(Callback):
         directory: Run directory, in which the run's id is remembered: a resumed run continues it.
         names: Model, data, recipe and task, for the configuration.
         paper: Published test figures by name, `test/mrr`: logged as the constant `paper/mrr`.
+        quiet: Whether the line with the run's address is left out.
     """
 
     def __init__(
@@ -62,10 +69,13 @@ class WandbRun(Callback):
         directory: str | os.PathLike[str],
         names: Mapping[str, str] | None = None,
         paper: Mapping[str, float] | None = None,
+        *,
+        quiet: bool = False,
     ) -> None:
         self.directory = Path(directory)
         self.names = dict(names or {})
         self._best: float | None = None
+        self._told = quiet
         self.paper = {f"paper/{name.removeprefix('test/')}": value for name, value in (paper or {}).items()}
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
@@ -131,6 +141,36 @@ class WandbRun(Callback):
             run.log({**values, STEP: trainer.global_step})
             run.summary.update(dict(evaluation.figures))
 
+    def keep_artifact(self, trainer: Trainer, checkpoint: Path | None) -> None:
+        """One artifact of a tested run: its report, the report's pictures, and the tested checkpoint.
+
+        They lie beside the run's own files, so that a run without a network can be sent later.
+        """
+        import wandb
+
+        for _, run in self._runs(trainer):
+            folder = Path(run.dir).parent / "artifact"
+            shutil.rmtree(folder, ignore_errors=True)  # of a run that is tested twice in one process
+            try:
+                if checkpoint is not None:
+                    _link(checkpoint, folder / "checkpoints" / checkpoint.name)
+                _write_report(self.directory, folder)
+            except (OSError, UsageError) as error:  # the results are written; a picture is not worth them
+                tell(f"Weights & Biases gets no whole report: {error}\n")
+            if folder.is_dir():
+                artifact = wandb.Artifact(f"run-{run.id}", "model", metadata=dict(self.names))
+                artifact.add_dir(str(folder), skip_cache=True, policy="immutable")
+                run.log_artifact(artifact)
+
+    def _tell(self, run: Run) -> None:
+        if self._told:
+            return
+        self._told = True
+        where = f"`wandb sync {typed(Path(run.dir).parent)}` sends the run" if run.offline else run.url
+        names = {"project": run.project, "entity": run.entity}
+        command = " ".join(f"--{name} {quote(value)}" for name, value in names.items() if value)
+        tell(f"Weights & Biases: {where}; its panels: `graphzoo dashboard {command}`\n")
+
     def _describe(self, trainer: Trainer, pl_module: LightningModule) -> None:
         from graphzoo.tasks.base import versions
 
@@ -138,6 +178,7 @@ class WandbRun(Callback):
         facts = _data_facts(datamodule)
         encoder = getattr(pl_module, "encoder", None)
         for _, run in self._runs(trainer):
+            self._tell(run)
             run.config.update(  # type: ignore[no-untyped-call]
                 {
                     **self.names,
@@ -162,6 +203,24 @@ class WandbRun(Callback):
             return []
         loggers = [logger for logger in trainer.loggers if isinstance(logger, WandbLogger)]
         return [(logger, logger.experiment) for logger in loggers]
+
+
+def _write_report(run: Path, folder: Path) -> None:
+    """The report of a run directory as a page, and its pictures as files."""
+    # Named, not imported: the report lies above.
+    report = import_module("graphzoo.report")
+    made = report.build_report(report.group_records(report.find_records([relative(run)])))
+    report.save_pictures(made, folder / "pictures", "png")
+    (folder / "report.html").write_text(report.to_html(made), encoding="utf-8")
+
+
+def _link(file: Path, place: Path) -> None:
+    """A second name of a file, which costs no room; a copy where the disk has none."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(file, place)
+    except OSError:
+        shutil.copyfile(file, place)
 
 
 def wandb_values(table: Table) -> dict[str, Any]:

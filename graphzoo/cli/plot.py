@@ -123,15 +123,12 @@ def _write_page(report: Report, target: Path) -> str:
 
 
 def _write_files(report: Report, target: Path, arguments: argparse.Namespace) -> str:
-    from graphzoo.report.style import drawing, save_figure
+    from graphzoo.report.page import save_pictures
 
     paths = [target / f"{picture.name}.{arguments.format}" for picture in report.pictures]
     if not arguments.overwrite and (there := [path for path in paths if path.exists()]):
         raise UsageError(
             f"{there[0]} exists already\nAdd --overwrite to replace it, or --out FOLDER for another place"
         )
-    target.mkdir(parents=True, exist_ok=True)
-    for picture, path in zip(report.pictures, paths, strict=True):
-        with drawing():
-            save_figure(picture.draw(), path)
+    save_pictures(report, target, arguments.format)
     return f"{len(paths)} pictures in {target}"

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from graphzoo.report.build import build_report as build_report
     from graphzoo.report.content import Options as Options
     from graphzoo.report.content import Report as Report
+    from graphzoo.report.page import save_pictures as save_pictures
     from graphzoo.report.page import to_html as to_html
     from graphzoo.runs.record import find_records as find_records
     from graphzoo.runs.record import group_records as group_records

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from html import escape
 from itertools import groupby
+from pathlib import Path
 
 from graphzoo import __version__
 from graphzoo.report.content import Block, Code, Note, Picture, Report, TableBlock, slug
-from graphzoo.report.style import THEME, drawing, inline_svg, printable
+from graphzoo.report.style import THEME, drawing, inline_svg, printable, save_figure
 
-__all__ = ["to_html"]
+__all__ = ["save_pictures", "to_html"]
 
 _PAPER = {"paper": ("#ffffff", "#15161a"), "panel": ("#f4f4f6", "#202127"), "line": ("#d5d5da", "#3a3b42"),
           "muted": ("#5c5c63", "#a9a9b2"), "link": ("#0a58a8", "#7cbcf7"),
@@ -61,6 +62,14 @@ footer{margin-top:3rem;color:var(--muted);font-size:.9rem;border-top:1px solid v
 figure,tr,pre{break-inside:avoid}h2,h3{break-after:avoid}
 .pictures{grid-template-columns:repeat(2,1fr)}.table{overflow:visible}}
 """
+
+
+def save_pictures(report: Report, folder: Path, ending: str) -> None:
+    """Write each picture of a report into a file of its own: `folder/<its name>.<ending>`, png or svg."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for picture in report.pictures:
+        with drawing():
+            save_figure(picture.draw(), folder / f"{picture.name}.{ending}")
 
 
 def to_html(report: Report) -> str:

@@ -105,7 +105,7 @@ def callbacks_of(
             import wandb
 
             wandb.setup()  # reads WANDB_SILENT; before it, wandb warns of what Lightning's logger passes
-        callbacks.append(own.WandbRun(run_dir, dict(names), _published(state)))
+        callbacks.append(own.WandbRun(run_dir, dict(names), _published(state), quiet=plan.quiet))
     fits = plan.command == "fit"
     if config["logger"] is not False and fits:
         callbacks += [LearningRateMonitor(logging_interval="epoch"), own.Diagnostics()]

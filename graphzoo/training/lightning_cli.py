@@ -285,6 +285,9 @@ class GraphzooCLI(LightningCLI):
             report_results(
                 self.trainer, self.state, self.run_dir, config, split, evaluated, began=self._began
             )
+            for callback in self.trainer.callbacks if split == "test" else ():
+                if isinstance(callback, own.WandbRun):
+                    callback.keep_artifact(self.trainer, chosen)
 
 
 def _header(state: RunState) -> list[str]:

@@ -168,19 +168,59 @@ def test_a_changed_checkout_is_called_dirty(tmp_path):
     assert checkout_commit(tmp_path) == f"{commit}-dirty"
 
 
-def test_frozen_numbers_are_not_learned(tmp_path):
+def test_frozen_numbers_are_not_learned_and_the_address_is_told_once(tmp_path, capsys):
     from graphzoo.callbacks import WandbRun
 
     module = torch.nn.Linear(3, 4)
     module.bias.requires_grad_(False)
     run = SimpleNamespace(config=SimpleNamespace(update=lambda *_, **__: None), summary={})
+    run.offline, run.url, run.project, run.entity = False, "https://wandb.example/runs/1", "my zoo", "me"
     callback = WandbRun(tmp_path)
     callback._runs = lambda trainer: [(None, run)]
     split = {"train": 1, "valid": 2, "test": 3}
     spec = SimpleNamespace(num_nodes=6)
     datamodule = SimpleNamespace(spec=spec, describe_split=lambda: split)
-    callback._describe(SimpleNamespace(datamodule=datamodule), module)
+    for _ in range(2):
+        callback._describe(SimpleNamespace(datamodule=datamodule), module)
     assert run.summary["model/parameters"] == 12
+    (told,) = capsys.readouterr().err.splitlines()  # once, in one line
+    assert run.url in told and "graphzoo dashboard --project 'my zoo' --entity me" in told
+
+
+@pytest.mark.parametrize("name", [*KINDS, "kg"])
+def test_a_run_keeps_its_report_pictures_and_checkpoint(wandb_runs, name):
+    listed = PAGE.read_text().partition("### Files\n")[2].partition("\n## ")[0]
+    for run in getattr(wandb_runs, name):
+        (artifact,) = run.artifacts
+        assert artifact.name == f"run-{run.run.run_id}" and json.loads(artifact.metadata)["data"]
+        files = {entry.path: Path(entry.local_path) for entry in artifact.manifest.contents}
+        assert {path.partition("/")[0] for path in files} == set(re.findall(r"^- `([\w.]+)/?", listed, re.M))
+        page = files["report.html"].read_text()
+        assert str(wandb_runs.folder) not in page, "no folder of the machine"
+        pictures = [path for path in files if path.startswith("pictures/")]
+        assert len(pictures) == page.count("<figure") > 3 and all(files[path].is_file() for path in pictures)
+        beside = files["checkpoints/best.ckpt"].parents[2].name
+        assert beside == run.path.parent.name, "where the run's own file lies"
+    kept = (wandb_runs.folder / name / "checkpoints" / "best.ckpt").read_bytes()
+    assert files["checkpoints/best.ckpt"].read_bytes() == kept
+
+
+def test_a_report_that_fails_costs_nothing_else(tmp_path, monkeypatch, capsys):
+    from graphzoo.callbacks import WandbRun, wandb_run
+    from graphzoo.errors import UsageError
+
+    def fail(*_):
+        raise UsageError("metrics.csv is damaged")
+
+    monkeypatch.setattr(wandb_run, "_write_report", fail)
+    logged = []
+    run = SimpleNamespace(dir=str(tmp_path / "wandb" / "files"), id="abc", log_artifact=logged.append)
+    callback = WandbRun(tmp_path)
+    callback._runs = lambda trainer: [(None, run)]
+    (tmp_path / "best.ckpt").write_text("weights")
+    callback.keep_artifact(None, tmp_path / "best.ckpt")
+    assert [list(one.manifest.entries) for one in logged] == [["checkpoints/best.ckpt"]]
+    assert "metrics.csv is damaged" in capsys.readouterr().err
 
 
 def test_tables_are_those_of_the_run_directory(wandb_runs):

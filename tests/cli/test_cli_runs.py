@@ -393,6 +393,8 @@ def test_quiet_silences_wandb_too(process, tiny_kg, workplace, monkeypatch):
     assert "wandb" not in (done.stdout + done.stderr).lower() and "both directions" in done.stdout
     loud = process(*command, *small, "--run_dir=loud", "--logger=wandb")
     assert "wandb: Run summary" in loud.stderr, "what is silenced"
+    (run,) = Path("loud/wandb").glob("offline-run-*")
+    assert f"`wandb sync {run}` sends the run; its panels: `graphzoo dashboard --project" in loud.stderr
 
 
 def test_no_test_leaves_the_test_split_alone(fit, cli, monkeypatch):

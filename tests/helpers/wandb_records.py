@@ -45,6 +45,7 @@ def read_offline_run(directory):
 def read_run_file(path):
     """The same of one file."""
     found = SimpleNamespace(config={}, history=[], summary={}, best={}, run=None, path=Path(path))
+    found.artifacts = []  # those of a type of ours: a logged table is one, too
     for record in records(path):
         kind = record.WhichOneof("record_type")
         if kind == "run":
@@ -57,6 +58,8 @@ def read_run_file(path):
         elif kind == "summary":
             for item in record.summary.update:
                 found.summary[_key(item)] = json.loads(item.value_json)
+        elif kind == "artifact" and record.artifact.type == "model":
+            found.artifacts.append(record.artifact)
         elif kind == "metric":
             summary = record.metric.summary
             name = record.metric.name or record.metric.glob_name
