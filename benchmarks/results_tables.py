@@ -96,14 +96,15 @@ def per_model(entries: list[dict[str, str]], notes: list[str]) -> list[dict[str,
     for entry in entries:
         model, _, recipe = entry["model"].rstrip(")").partition(" (")
         key = (entry["data"], entry["metric"], model)
-        if key not in chosen or not recipe:
+        if key not in chosen or (chosen[key][1] and not recipe):  # its own protocol comes first
             chosen[key] = entry, recipe
     models = sorted({model for _, _, model in chosen})
     rows: dict[tuple[str, str], dict[str, str]] = {}
     for (data, metric, model), (entry, recipe) in chosen.items():
         empty = {"data": data, "metric": metric, **dict.fromkeys(models, "")}
         ours = f"**{entry['ours']}**" if entry[""] in ("met", "above") else entry["ours"]
-        said = [f"`{recipe}`" if recipe else "", entry["differs"], "one run" if entry["runs"] == "1" else ""]
+        tested = [entry.get("protocol", ""), entry["differs"]]
+        said = [f"`{recipe}`" if recipe else "", *tested, "one run" if entry["runs"] == "1" else ""]
         note = mark("; ".join(filter(None, said)), notes)
         rows.setdefault((data, metric), empty)[model] = f"{ours} ({entry['paper']}){note}"
     return list(rows.values())

@@ -14,7 +14,7 @@ from graphzoo.cli.options import Parser
 from graphzoo.errors import UsageError
 from graphzoo.runs.checkpoints import RUNS
 from graphzoo.runs.collect import WHO, collect, ranges, seeds_of
-from graphzoo.runs.published import compare
+from graphzoo.runs.published import PROTOCOLS, compare, split_protocol
 from graphzoo.runs.row import main_metric
 from graphzoo.runs.tables import spread
 from graphzoo.system.shown import cell, console, tell_damaged, visible
@@ -22,7 +22,7 @@ from graphzoo.system.shown import cell, console, tell_damaged, visible
 __all__ = ["results_parser", "results_main", "to_markdown"]
 
 _FORMATS = ("table", "markdown", "csv")
-_COLUMNS = ("data", "model", "metric", "ours", "runs", "seeds", "paper", "", "differs", "command")
+_COLUMNS = ("data", "model", "metric", "ours", "runs", "seeds", "paper", "", "protocol", "differs", "command")
 _DIFFERS = _COLUMNS.index("differs")
 _FILE_WIDTH = 200
 
@@ -62,7 +62,11 @@ def results_main(argv: list[str]) -> int:
         raise damaged[0]
     if not rows:
         raise UsageError("there are no such results\nMake some: graphzoo reproduce galit cora --seeds 0,1,2")
-    lines = [_line(row, metric, commands=commands) for row in rows]
+    lines = [
+        _line(row, shown, commands=commands)
+        for row in rows
+        for shown in ([metric] if metric else _with_other_protocol(row))
+    ]
     if form == "table":
         _print(lines)
     else:
@@ -71,9 +75,8 @@ def results_main(argv: list[str]) -> int:
 
 
 def _line(row: Mapping[str, Any], metric: str, *, commands: bool) -> list[str]:
-    metric = metric or main_metric(row)
     figure = row["metrics"][metric]
-    name = metric.removeprefix("test/")
+    name, protocol = split_protocol(metric)
     model = row["model"]
     recipe = (row.get("recipe") or "").rpartition("/")[2]
     if recipe and recipe != row["data"]:
@@ -85,7 +88,15 @@ def _line(row: Mapping[str, Any], metric: str, *, commands: bool) -> list[str]:
     ours = spread(name, figure["mean"], figure["std"])
     command = f"`{row['command']}`" if commands and row.get("command") else ""
     who = [row["data"], model, PERCENT.get(name, name), ours, str(len(figure["values"])), seeds_of(row)]
-    return [*who, published, _verdict(row, figure), row.get("differs") or "", command]
+    told = [_verdict(row, figure), protocol or row.get("protocol") or "", row.get("differs") or ""]
+    return [*who, published, *told, command]
+
+
+def _with_other_protocol(row: Mapping[str, Any]) -> list[str]:
+    """The metric that a row is shown by, and the same under its other protocol where both were tested."""
+    main = main_metric(row)
+    others = (main.replace("/", f"/{protocol}/", 1) for protocol in PROTOCOLS)
+    return [main, *(name for name in others if name in row["metrics"])]
 
 
 def _verdict(row: Mapping[str, Any], figure: Mapping[str, Any]) -> str:
@@ -141,13 +152,14 @@ def _to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     measured = ["mean", "std", "runs", "seeds", "splits", "paper", "paper_std", "verdict", "differs"]
-    writer.writerow([*WHO, "metric", *measured])
+    writer.writerow([*WHO, "metric", *measured, "protocol"])
     for row in rows:
         lists = [ranges(row.get(key) or []) for key in ("seeds", "splits")]
         for metric, figure in row["metrics"].items():
             paper, paper_std = figure.get("paper"), figure.get("paper_std")
             figures = [figure["mean"], figure["std"], len(figure["values"]), *lists, paper, paper_std]
             told = [_verdict(row, figure), row.get("differs") if paper is not None else None]
+            told.append(split_protocol(metric)[1] or row.get("protocol"))
             # a terminal may be what reads it
             who = [visible(row[key]) if row.get(key) else None for key in WHO]
             writer.writerow([*who, metric.removeprefix("test/"), *figures, *told])

@@ -141,17 +141,17 @@ class TrainingSampler(GlobalBatchSampler[Slice]):
 class TrainingBatches(Dataset[TripleBatch]):
     """From a `Slice` to a `TripleBatch`: places with an even number ask forwards, odd ones for the inverse.
 
-    `samplers` make the neighbourhoods of queries, by the epoch from which on they do, from 0 on (none:
-    queries see the whole graph); these leave out what `hides` says of a query's own fact. Batches bring
-    along its known `answers`. Without `hides_batch`, a loader item hides its own facts from a whole graph,
-    not those of all of its global batch.
+    `samplers` make the neighbourhoods of queries, by the epoch from which on they do, from 0 on (None, or
+    none at all: queries see the whole graph); these leave out what `hides` says of a query's own fact.
+    Batches bring along its known `answers`. Without `hides_batch`, a loader item hides its own facts from a
+    whole graph, not those of all of its global batch.
     """
 
     def __init__(
         self,
         triples: Tensor,
         num_relations: int,
-        samplers: Mapping[int, NeighbourhoodSampler] | None = None,
+        samplers: Mapping[int, NeighbourhoodSampler | None] | None = None,
         hides: RemoveFacts = "exact",
         answers: AnswerIndex | None = None,
         hides_batch: bool = True,
@@ -175,8 +175,8 @@ class TrainingBatches(Dataset[TripleBatch]):
             epoch=item.epoch,
             source=item.source,
         )
-        if self.samplers:
-            sampler = self.samplers[max(epoch for epoch in self.samplers if epoch <= item.epoch)]
+        last = max((epoch for epoch in self.samplers if epoch <= item.epoch), default=0)
+        if (sampler := self.samplers.get(last)) is not None:
             graph, kept = sampler(batch.head, batch.relation, batch.tail, hides=self.hides, outside="drop")
             columns = {name: getattr(batch, name)[kept] for name in ("head", "relation", "tail", "index")}
             batch = replace(batch, **columns, graph=graph)

@@ -161,7 +161,7 @@ class KGDataModule(GraphDataModule):
         self._graphs: tuple[KnowledgeGraph, KnowledgeGraph | None] | None = None
         self._answers: dict[str, AnswerIndex] = {}
         self._message_graphs: dict[str, RelationalGraph] = {}
-        self._samplers: dict[int, NeighbourhoodSampler] = {}
+        self._samplers: dict[int, NeighbourhoodSampler | None] = {}
 
     @classmethod
     def from_triples(
@@ -310,8 +310,10 @@ class KGDataModule(GraphDataModule):
             unused = [name for name, value in others.items() if value]
             unused_words = f"; {' and '.join(unused)} {'is' if len(unused) == 1 else 'are'} not used"
             return f"in the whole graph{few}{unused_words if unused else ''}"
+        whole = self.spec.num_nodes
         later = "".join(
-            f", {size:,} from epoch {epoch + 1} on" for epoch, size in self.later_neighbourhoods.items()
+            f", {'the whole graph' if size >= whole else f'{size:,}'} from epoch {epoch + 1} on"
+            for epoch, size in sorted(self.later_neighbourhoods.items())
         )
         trained = f"trained in neighbourhoods of {self.neighbourhood:,} entities{later}"
         return f"{trained}; evaluated {self.protocol_in_words}"
@@ -411,8 +413,8 @@ class KGDataModule(GraphDataModule):
         usual = _EVAL_AUTO if self._asked[0] == "auto" else self.neighbourhood
         return replace(self._spec, num_nodes=self._asked[1] or usual)
 
-    def _training_neighbourhoods(self) -> dict[int, NeighbourhoodSampler]:
-        """Samplers by the epoch from which on they are used; empty without neighbourhoods."""
+    def _training_neighbourhoods(self) -> dict[int, NeighbourhoodSampler | None]:
+        """Samplers by the epoch from which on they are used, None for the whole graph; empty without any."""
         from graphzoo.sampling import NeighbourhoodSampler
 
         if self.neighbourhood is None:
@@ -422,6 +424,8 @@ class KGDataModule(GraphDataModule):
             sizes = {0: self.neighbourhood, **self.later_neighbourhoods}
             self._samplers = {
                 epoch: NeighbourhoodSampler(graph, size, relation_share=share)
+                if size < graph.num_nodes
+                else None
                 for epoch, size in sizes.items()
             }
         return self._samplers
@@ -436,10 +440,14 @@ class KGDataModule(GraphDataModule):
         if len(samplers) < 2:
             return {}
         head, relation, tail = self.triples("train")[:_COUNTED_QUERIES].unbind(1)
+        whole = self.graph("train")
         costs = {}
         for epoch, sampler in samplers.items():
-            near = sampler(head, relation, tail, hides=self.hides)[0]
-            costs[epoch] = near.num_edges + _FACTS_OF_A_STATE * near.nodes.numel()
+            num_edges, num_states = len(head) * whole.num_edges, len(head) * whole.num_nodes
+            if sampler is not None:
+                near = sampler(head, relation, tail, hides=self.hides)[0]
+                num_edges, num_states = near.num_edges, near.nodes.numel()
+            costs[epoch] = num_edges + _FACTS_OF_A_STATE * num_states
         return {epoch: cost / costs[0] for epoch, cost in costs.items()}
 
     def save_artifacts(self, directory: str | os.PathLike[str]) -> None:

@@ -368,14 +368,22 @@ class LinkDataModule(GraphDataModule):
         """Whether to speak of neighbourhoods."""
         return self.neighbourhood is not None and self.batching == "sources"
 
+    @property
+    def protocol_in_words(self) -> str | None:
+        """Where a model that trains in neighbourhoods is evaluated; None for one that does not."""
+        size, num_nodes = self.neighbourhood, self.graph.num_nodes
+        if size is None or size >= num_nodes or not self.asks_near:
+            return None
+        judged = self.eval_neighbourhood or size
+        return "on the whole graph" if judged >= num_nodes else f"in neighbourhoods of {judged:,} nodes"
+
     def describe_queries(self) -> str:
         """Where queries are asked, in words."""
-        size = self.neighbourhood
-        if size is None or size >= self.graph.num_nodes:
+        if (evaluated := self.protocol_in_words) is None:
+            size = self.neighbourhood
             few = "" if size is None else f", which has no more than {size:,} nodes"
             return f"in the whole graph{few}"
-        judged = self.eval_neighbourhood or size
-        return f"trained in neighbourhoods of {size:,} nodes; evaluated in neighbourhoods of {judged:,} nodes"
+        return f"trained in neighbourhoods of {self.neighbourhood:,} nodes; evaluated {evaluated}"
 
     def subgraph_sampler(self, split: str) -> PairSubgraphSampler:
         """Samples subgraphs around pairs from the edges of `edge_index(split)`; many edges are mapped."""

@@ -198,7 +198,7 @@ def _results(place: Path | None, epoch: int | None) -> dict[str, Any]:
         if tested_epoch != epoch:
             return {}
         tested = {name: float(results["metrics"][name]) for name in SHOWN if name in results["metrics"]}
-        kept = ("model", "data", "recipe", "seed", "num_parameters", "config_hash", "split")
+        kept = ("model", "data", "recipe", "seed", "num_parameters", "config_hash", "split", "protocol")
         evaluated = {"checkpoint_epoch": tested_epoch, "selection": selection_of(results)}
         return {"metrics": tested, **{key: results.get(key) for key in kept}, **evaluated}
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -296,8 +296,9 @@ def _results_of_card(results: Mapping[str, Any]) -> str:
     told = _SELECTED.get(results.get("selection") or "", "how the checkpoint was chosen is not known")
     chosen = told + ("" if epoch is None else f", epoch {epoch + 1}")
     rows = "\n".join(f"| {key} | {value:.4f} |" for key, value in metrics.items())
-    seed = results.get("seed")
-    return f"| metric | value |\n|---|---|\n{rows}\n\nTest split, one run (seed {seed}); {chosen}."
+    tested = f"Test split, one run (seed {results.get('seed')})"
+    where = f", evaluated {results['protocol']}" if results.get("protocol") else ""
+    return f"| metric | value |\n|---|---|\n{rows}\n\n{tested}{where}; {chosen}."
 
 
 def _ends_of_card(evaluated: float, exported: float, *, tested: bool) -> str:

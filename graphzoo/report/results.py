@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from graphzoo.catalog.tasks import PERCENT
 from graphzoo.report.content import Block, Note, Section, TableBlock
 from graphzoo.runs.changes import what_differs
-from graphzoo.runs.published import VERDICTS
+from graphzoo.runs.published import VERDICTS, split_protocol
 from graphzoo.runs.record import Group
 from graphzoo.runs.results_file import SELECTED, selection_of
 from graphzoo.runs.tables import spread
@@ -22,8 +22,8 @@ _COMPARED, _FEW_RUNS = 4, 5
 
 def shown_name(metric: str) -> str:
     """A metric as it is called above figures, with or without `test/`."""
-    short = metric.removeprefix("test/")
-    return _NAMES.get(short, short)
+    short, protocol = split_protocol(metric)
+    return ", ".join(filter(None, [_NAMES.get(short, short), protocol]))
 
 
 def common_title(groups: Sequence[Group]) -> str:
@@ -49,9 +49,16 @@ def headline(group: Group) -> str:
         return "None was tested." if several else "It was not tested."
     name = lead_metric(group)
     text = f"Test {shown_name(name)}: {spread(name, *figures[name][:2])}"
+    if protocol := _protocol(group):
+        text += f" {protocol}"
     if name in published:
         text += f"; the paper: {spread(name, *published[name])}"
     return f"{text}."
+
+
+def _protocol(group: Group) -> str:
+    """Where a model that trains in neighbourhoods was evaluated; empty for others."""
+    return str(group.first.result.get("protocol") or "")
 
 
 def lead_metric(group: Group) -> str:
@@ -74,7 +81,8 @@ def results_section(groups: Sequence[Group]) -> Section:
         # tasks have figures of their own, which side by side would leave each other's cells empty
         families: dict[tuple[str, ...], list[Group]] = {}
         for group in finished:
-            families.setdefault(tuple(group.figures()), []).append(group)
+            own = tuple(name for name in group.figures() if not split_protocol(name)[1])
+            families.setdefault(own, []).append(group)
         for family in families.values():
             blocks.append(_comparison(family, single=single, alone=len(families) == 1))
         blocks += [
@@ -112,6 +120,9 @@ def _missing(groups: Sequence[Group]) -> str:
 def _note(groups: Sequence[Group], *, single: bool) -> str:
     """How the figures are to be read."""
     told = _selections(groups)
+    of_groups = {group.label: words for group in groups if (words := _protocol(group))}
+    for label, words in of_groups.items():
+        told.append(f"Evaluated {words}." if len(groups) == 1 else f"{label}: evaluated {words}.")
     if groups and not single:
         told.append("The deviation is that of a sample (n - 1).")
     if any(name in group.figures() for group in groups for name in group.published()):

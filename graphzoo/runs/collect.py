@@ -140,6 +140,7 @@ def _row_of(runs: Sequence[Record], *, commands: bool) -> dict[str, Any]:
         "seeds": sorted({run.seed for run in runs if run.seed is not None}),
         "splits": splits if any(splits) else None,  # data with one split have the first
         "tested": first.result.get("tested"),
+        "protocol": first.result.get("protocol"),
         "metrics": metrics,
     }
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from graphzoo.catalog.presets import Preset, find_preset
 
 __all__ = [
+    "PROTOCOLS",
     "Published",
     "SHOWN",
     "VERDICTS",
@@ -20,10 +21,14 @@ __all__ = [
     "mean_and_deviation",
     "parse_published",
     "published_values",
+    "split_protocol",
 ]
 
 _HITS = [f"hits@{k}" for k in (1, 3, 10, 20, 50, 100)]
-SHOWN = tuple(f"test/{name}" for name in ("mrr", *_HITS, "mr", "acc", "auroc", "ap", "rmse"))
+PROTOCOLS = {"whole_graph": "on the whole graph", "neighbourhood": "in neighbourhoods"}
+"""In words what stands before a metric of the protocol that is not the run's own: test/whole_graph/mrr."""
+_OTHERS = [f"{protocol}/{name}" for protocol in PROTOCOLS for name in ("mrr", *_HITS[:3], "mr")]
+SHOWN = tuple(f"test/{name}" for name in ("mrr", *_HITS, "mr", "acc", "auroc", "ap", "rmse", *_OTHERS))
 
 
 VERDICTS = (
@@ -42,6 +47,17 @@ class Published(NamedTuple):
 
     value: float
     deviation: float | None = None
+
+
+def split_protocol(metric: str) -> tuple[str, str]:
+    """A metric without `test/`, and in words the protocol that its name begins with, if it is not the run's.
+
+    >>> split_protocol("test/whole_graph/mrr"), split_protocol("test/mrr")
+    (('mrr', 'on the whole graph'), ('mrr', ''))
+    """
+    metric = metric.removeprefix("test/")
+    protocol, _, name = metric.partition("/")
+    return (name, PROTOCOLS[protocol]) if protocol in PROTOCOLS else (metric, "")
 
 
 def mean_and_deviation(values: Sequence[float]) -> tuple[float, float | None]:
@@ -162,7 +178,7 @@ def check_names(content: Mapping[str, Any]) -> None:
     for key in ("model", "data", "recipe", "name"):
         if not isinstance(named := content.get(key), str | None) or len(named or "") > _LONGEST_NAME:
             raise ValueError(f"{key} is not a name of at most {_LONGEST_NAME} letters")
-    for key in ("differs", "command"):
+    for key in ("differs", "command", "protocol"):
         if not isinstance(content.get(key), str | None):
             raise ValueError(f"{key} is not text")
     for key in ("seeds", "splits"):

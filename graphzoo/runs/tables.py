@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from graphzoo.catalog.tasks import PERCENT, TaskInfo
+from graphzoo.runs.published import PROTOCOLS, split_protocol
 from graphzoo.runs.row import main_metric
 from graphzoo.system.shown import cell, console
 
@@ -14,7 +15,7 @@ __all__ = ["format_metric", "print_rows", "print_table", "spread"]
 
 def spread(name: str, mean: float, deviation: float | None) -> str:
     """`84.63 ± 0.15`: a mean with its deviation, as tables show a metric, `test/` before its name or not."""
-    name = name.removeprefix("test/")
+    name, _ = split_protocol(name)
     return format_metric(name, mean) + ("" if deviation is None else f" ± {format_metric(name, deviation)}")
 
 
@@ -31,21 +32,20 @@ def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
     for row in rows:
         for metric in [main_metric(row)] if named else row["metrics"]:
             figure = row["metrics"][metric]
-            name, published, difference = metric.removeprefix("test/"), figure["paper"], ""
+            (name, protocol), published, difference = split_protocol(metric), figure["paper"], ""
             if published is not None:
                 sign = "+" if figure["mean"] >= published else "-"
                 difference = sign + format_metric(name, abs(figure["mean"] - published))
             paper = "" if published is None else spread(name, published, figure["paper_std"])
-            cells = [PERCENT.get(name, name), spread(name, figure["mean"], figure["std"]), paper, difference]
+            shown = ", ".join(filter(None, [PERCENT.get(name, name), protocol]))
+            cells = [shown, spread(name, figure["mean"], figure["std"]), paper, difference]
             table.add_row(*map(cell, [*([row["name"] or ""] if named else []), *cells]))
     console().print(table)
+    for protocol in dict.fromkeys(row.get("protocol") for row in rows if row.get("protocol")):
+        console().print(cell(f"evaluated {protocol}"))
     compared = any(figure["paper"] for figure in rows[0]["metrics"].values())
     if not named and compared and rows[0].get("differs"):
         console().print(cell(f"differs from the paper: {rows[0]['differs']}"))
-
-
-# The other protocol of a model that trains in neighbourhoods, in words.
-_PROTOCOLS = {"whole_graph": "on the whole graph", "neighbourhood": "in neighbourhoods"}
 
 
 def print_table(
@@ -83,10 +83,10 @@ def print_table(
             left.remove(row["direction"])
             cells = [format_metric(name, row[name]) if name in row else "" for name in names]
             table.add_row(row["direction"], *cells)
-    for other in _PROTOCOLS:
+    for other, words in PROTOCOLS.items():
         if f"{split}/{other}/mrr" in metrics:
             cells = [format_metric(name, metrics[f"{split}/{other}/{name}"]) for name in names]
-            table.add_row(f"both, {_PROTOCOLS[other]}", *cells)
+            table.add_row(f"both, {words}", *cells)
     console().print(table)
 
 

@@ -176,14 +176,14 @@ class KGCompletion(Task):
         num_triples = min(datamodule.batch_size, len(datamodule.triples("train")))
         share = math.ceil(num_triples / self.trainer.world_size)
         at_once = self._least_at_once(share)
-        num_nodes = datamodule.spec.num_nodes
+        num_nodes = whole = datamodule.spec.num_nodes
         if (near := datamodule.neighbourhood) is not None:
-            num_nodes = min(num_nodes, max(near, *datamodule.later_neighbourhoods.values(), 0))
+            num_nodes = min(whole, max(near, *datamodule.later_neighbourhoods.values(), 0))
         self.check_memory(at_once, num_nodes, option="--data.micro_batch_size")
         for split in ("train", "valid", "test"):  # before training, not after it
             self._check_reversed(split)
         self._removers.clear()
-        if near is None:  # now, not in the first step
+        if num_nodes == whole:  # now, not in the first step
             self._remover(0)
         self.fit_to_memory()
         self.accumulate_micro_batches()

@@ -1,6 +1,7 @@
 """What a run writes, what follows from its seed, and the same run from Python."""
 
 import csv
+import io
 import json
 import signal
 import sys
@@ -16,6 +17,8 @@ from lightning import Callback, Trainer
 from graphzoo.callbacks import MetricsFile, ProgressBar, Throughput
 from graphzoo.datamodules import KGDataModule
 from graphzoo.encoders import KnowFormer
+from graphzoo.report.results import headline, results_section
+from graphzoo.runs.record import find_records, group_records
 from graphzoo.runs.results_file import config_hash
 from graphzoo.tasks import KGCompletion
 
@@ -465,3 +468,21 @@ def test_a_test_in_neighbourhoods_reports_both_protocols_by_name(cli, tmp_path):
     assert {"test/mrr", "test/whole_graph/mrr"} <= set(result["metrics"])
     assert "in neighbourhoods of 30 entities" in done.out.replace("\n", " ")
     assert "both, on the whole graph" in done.out
+    # every table says whose score is which
+    near, whole = (f"{result['metrics'][f'test/{name}']:.4f}" for name in ("mrr", "whole_graph/mrr"))
+    table = cli("results", str(run), "--format", "markdown").out
+    assert f"| mrr | {near} | 1 | 0 | in neighbourhoods of 30 entities |" in table
+    assert f"| mrr | {whole} | 1 | 0 | on the whole graph |" in table
+    lines = csv.DictReader(io.StringIO(cli("results", str(run), "--format", "csv").out))
+    told = {line["metric"]: line["protocol"] for line in lines}
+    assert told["mrr"] == "in neighbourhoods of 30 entities"
+    assert told["whole_graph/mrr"] == "on the whole graph"
+    groups = group_records(find_records([run]))
+    assert headline(groups[0]) == f"Test MRR: {near} in neighbourhoods of 30 entities."
+    page = str(results_section(groups).blocks)
+    assert f"['MRR, on the whole graph', '{whole}'" in page
+    assert "Evaluated in neighbourhoods of 30 entities." in page
+    assert cli("export", str(run), "--out", str(tmp_path / "shared")).status == 0
+    card = (tmp_path / "shared" / "README.md").read_text()
+    assert f"| test/whole_graph/mrr | {whole} |" in card
+    assert "(seed 0), evaluated in neighbourhoods of 30 entities;" in card

@@ -108,6 +108,12 @@ CASES = {
         lambda: KGCompletion(knowformer, loss="bce", num_negatives=4, **RATES),
         lambda folder, workers: kg(folder, workers, neighbourhood=6, eval_neighbourhood=9),
     ),
+    "kg-completion, KnowFormer, neighbourhoods that end as the graph": Case(
+        lambda: KGCompletion(knowformer, loss="bce", num_negatives=4, **RATES),
+        lambda folder, workers: kg(
+            folder, workers, neighbourhood=6, later_neighbourhoods={1: 8, 2: 12}, protocol="whole_graph"
+        ),
+    ),
     "kg-completion, KnowFormer, two validations an epoch": Case(
         lambda: KGCompletion(knowformer, **RATES), kg, trainer={"val_check_interval": 0.5}
     ),

@@ -251,6 +251,35 @@ def test_later_epochs_look_farther(family):
     assert sizes == [4, 4, 9, 9]
 
 
+@pytest.mark.parametrize("loss", ["ce", "bce"])
+def test_a_last_stage_on_the_whole_graph_has_its_batches_and_losses(family, tmp_path, loss):
+    near = {"neighbourhood": 4, "later_neighbourhoods": {2: 10**6, 1: 9}, "protocol": "whole_graph"}
+    task, datamodule, trainer = fit(tmp_path, family, make_task(loss=loss), epochs=3, **near)
+    assert datamodule.describe_queries() == (
+        "trained in neighbourhoods of 4 entities, 9 from epoch 2 on, the whole graph from epoch 3 on; "
+        "evaluated on the whole graph"
+    )
+    plain = KGDataModule(path=family, batch_size=16)
+    plain.knows_answers = datamodule.knows_answers
+    plain.setup()
+    pairs = zip(datamodule.train_dataloader(epoch=2), plain.train_dataloader(epoch=2), strict=True)
+    for one, whole in pairs:
+        for name in ("head", "relation", "tail", "index", "removed", "known_row", "known_entity"):
+            found, expected = getattr(one, name), getattr(whole, name)
+            assert (found is expected is None) or torch.equal(found, expected), name
+        assert one.graph is None and one.num_global == whole.num_global
+        found = task.sample_losses(one)
+        task._trainer.datamodule = plain
+        assert torch.equal(found, task.sample_losses(whole))
+        task._trainer.datamodule = datamodule
+    costs = datamodule.step_costs()
+    assert costs[0] < costs[1] < costs[2]
+    task._trainer = trainer
+    figures = trainer.validate(task, datamodule=datamodule, verbose=False)[0]
+    again = trainer.validate(task, datamodule=plain, verbose=False)[0]
+    assert figures["val/mrr"] == again["val/mrr"]
+
+
 def test_auto_takes_the_whole_of_a_small_graph_and_parts_of_a_large_one(family, tmp_path):
     small = KGDataModule(path=family, neighbourhood="auto")
     small.setup()

@@ -42,6 +42,20 @@ def test_neighbourhoods_of_everything_are_the_whole_graph(directed, monkeypatch)
         torch.testing.assert_close(gradient(near, [link]), gradient(whole, [link]), atol=1e-5, rtol=1e-4)
 
 
+def test_the_protocol_is_named_after_what_is_done():
+    def words(batching="sources", **settings):
+        module = data(**settings)
+        module.setup()
+        module.batching = batching
+        return module.protocol_in_words
+
+    assert words() is None and words(neighbourhood=10**6) is None
+    assert words("subgraphs", neighbourhood=8) is None, "encoders of pairs have no use for them"
+    assert words(neighbourhood=8) == "in neighbourhoods of 8 nodes"
+    assert words(neighbourhood=8, eval_neighbourhood=12) == "in neighbourhoods of 12 nodes"
+    assert words(neighbourhood=8, eval_neighbourhood=10**6) == "on the whole graph"
+
+
 @pytest.mark.parametrize("structured", [False, True])
 def test_no_pair_sees_its_own_link_and_all_see_their_target(structured, monkeypatch):
     datamodule = data(neighbourhood=8, num_negatives=2, structured_negatives=structured)
