@@ -14,7 +14,11 @@ behind the name of a folder where it is not `rows`:
     <!-- results: zero_shot.csv data=graph mrr=MRR -->
     <!-- end of results -->
 
-The last shows columns of a file of results, each under a heading.
+The last shows columns of a file of results, each under a heading. Lines of a paper's tables, each with the
+score of a kept row or the reason why there is none:
+
+    <!-- results: papers.csv GALiT -->
+    <!-- end of results -->
 
 What differs from the paper becomes numbered notes below the table. `--by_model` makes a line per data set and
 metric of it with a column per model, from the default recipes or, where a model has none, from the first one.
@@ -32,7 +36,11 @@ import sys
 from pathlib import Path
 
 from benchmarks.common import RESULTS
+from graphzoo.catalog.tasks import PERCENT
 from graphzoo.cli.results import results_main
+from graphzoo.runs.published import Published, compare, parse_published
+from graphzoo.runs.row import read_row
+from graphzoo.runs.tables import spread
 
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(
@@ -43,9 +51,11 @@ BLOCK = re.compile(
 def table(options: str) -> str:
     """The table that `graphzoo results` prints for these options, notes in place of a column of prose."""
     words = shlex.split(options)
-    if words and words[0].endswith(".csv"):
+    if words[0] == "papers.csv":
+        return published_by(words[1])
+    if words[0].endswith(".csv"):
         return columns_of(RESULTS / words[0], dict(word.split("=", 1) for word in words[1:]))
-    folder = words.pop(0) if words and not words[0].startswith("--") else "rows"
+    folder = words.pop(0) if not words[0].startswith("--") else "rows"
     by_model = "--by_model" in words
     text = io.StringIO()
     with contextlib.redirect_stdout(text):
@@ -70,6 +80,41 @@ def columns_of(path: Path, headings: dict[str, str]) -> str:
         rows = [[row[column] for column in headings] for row in csv.DictReader(file)]
     cells = [list(headings.values()), ["---"] * len(headings), *rows]
     return "".join(f"| {' | '.join(row)} |\n" for row in cells)
+
+
+def published_by(paper: str) -> str:
+    """Every line of a paper's tables about its model: our score, or why there is none and the hours."""
+    with (RESULTS / "papers.csv").open(newline="", encoding="utf-8") as file:
+        lines = [line for line in csv.DictReader(file) if line["paper"] == paper]
+    cells = [["table", "what", "metric", "paper", "ours", "", "why not", "hours"]]
+    cells.append(["---"] * len(cells[0]))
+    for line in lines:
+        metric = line["metric"]
+        figure = (
+            parse_published(f"{metric}={line['published']}")[f"test/{metric}"] if line["published"] else None
+        )
+        shown = "" if figure is None else spread(metric, *figure)
+        who = [line["table"], line["what"], PERCENT.get(metric, metric), shown]
+        cells.append([*who, *ours(line["kept"], metric, figure), line["why"], line["hours"]])
+    return "".join(f"| {' | '.join(row)} |\n" for row in cells)
+
+
+def ours(kept: str, metric: str, figure: Published | None) -> list[str]:
+    """The score of a kept row and how it compares; for several rows, or a file, where they are shown."""
+    if not kept:
+        return ["", ""]
+    if kept.startswith("ablations/"):
+        rows = len(list((RESULTS / kept).glob("*/row.json")))
+        return [f"[{rows} rows](results-ablations.md)", ""]
+    if kept.endswith(".csv"):
+        return [f"`{kept}`", ""]
+    row = read_row(RESULTS / kept / "row.json")
+    found = row["metrics"][f"test/{metric}"]
+    verdict = ""
+    if figure is not None:
+        count = len(found["values"])
+        verdict = compare(found["mean"], *figure, std=found["std"], runs=count, tested=row.get("tested"))
+    return [spread(metric, found["mean"], found["std"]), verdict]
 
 
 def mark(note: str, notes: list[str]) -> str:

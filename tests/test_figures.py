@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from graphzoo.catalog.presets import list_presets
+from graphzoo.runs.published import parse_published
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
@@ -131,6 +132,25 @@ def test_scores_of_recipes_are_those_of_the_kept_rows():
         "knowformer-any/mixture", "knowformer/umls-demo",
         "nodeformer/actor-published", "nodeformer/citeseer-published", "nodeformer/cora-random-published",
     }  # fmt: skip
+
+
+def test_each_line_of_the_papers_tables_has_a_score_or_a_reason():
+    with (RESULTS / "papers.csv").open(encoding="utf-8", newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert {line["paper"] for line in lines} == {"GALiT", "NodeFormer", "KnowFormer", "PENCIL"}
+    for line in lines:
+        assert bool(line["kept"]) != bool(line["why"]), line
+        if line["why"].startswith(("too long", "not run")):
+            assert float(line["hours"]) > 0, line
+        if not line["kept"]:
+            continue
+        assert (RESULTS / line["kept"]).exists(), line
+        row = RESULTS / line["kept"] / "row.json"
+        if line["published"] and row.exists():
+            found = json.loads(row.read_text(encoding="utf-8"))["metrics"][f"test/{line['metric']}"]
+            assert parse_published(f"{line['metric']}={line['published']}") == {
+                f"test/{line['metric']}": (found["paper"], found["paper_std"])
+            }, line
 
 
 def test_what_counts_as_a_figure():

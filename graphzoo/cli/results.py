@@ -14,7 +14,7 @@ from graphzoo.cli.options import Parser
 from graphzoo.errors import UsageError
 from graphzoo.runs.checkpoints import RUNS
 from graphzoo.runs.collect import WHO, collect, ranges, seeds_of
-from graphzoo.runs.published import PROTOCOLS, compare, split_protocol
+from graphzoo.runs.published import PROTOCOLS, VERDICTS, compare, split_protocol
 from graphzoo.runs.row import main_metric
 from graphzoo.runs.tables import spread
 from graphzoo.system.shown import cell, console, tell_damaged, visible
@@ -23,6 +23,7 @@ __all__ = ["results_parser", "results_main", "to_markdown"]
 
 _FORMATS = ("table", "markdown", "csv")
 _COLUMNS = ("data", "model", "metric", "ours", "runs", "seeds", "paper", "", "protocol", "differs", "command")
+_VERDICT = _COLUMNS.index("")
 _DIFFERS = _COLUMNS.index("differs")
 _FILE_WIDTH = 200
 
@@ -130,6 +131,8 @@ def _print(lines: list[list[str]]) -> None:
     screen.print(table)
     for number, note in enumerate(notes, 1):
         screen.print(cell(f"({number}) {note}"))
+    if any(line[_VERDICT] for line in lines):
+        screen.print(cell(f"{VERDICTS} Else met."))
 
 
 def _kept(lines: Sequence[Sequence[str]]) -> list[int]:

@@ -62,7 +62,13 @@ def collect(
         entries.append(_Entry(row, config, file.parent, single=False))
     entries += _averaged(list(records.values()), commands=commands)
     _tell_apart(entries)
-    return sorted((entry.row for entry in entries), key=lambda row: [_in_order(row.get(key)) for key in WHO])
+    return sorted((entry.row for entry in entries), key=_place)
+
+
+def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """By data, model and recipe; the authors' settings before ours."""
+    data, model, recipe, name = (_in_order(row.get(key)) for key in WHO)
+    return data, model, not str(row.get("recipe") or "").endswith("-published"), recipe, name
 
 
 def _in_order(name: Any) -> list[tuple[float, str]]:

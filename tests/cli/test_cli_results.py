@@ -268,3 +268,18 @@ def test_rows_come_in_the_order_of_their_numbers(tmp_path):
         )
     found = [row["name"] for row in collect([tmp_path])]
     assert found == [None, "K = 1", "K = 3", "K = 10", *names[:3], "raw"]
+
+
+def test_the_authors_settings_come_first_and_the_rule_is_told(tmp_path, cli):
+    metrics = {"test/acc": {"mean": 0.5, "std": 0.1, "paper": 0.5, "paper_std": 0.1, "values": [0.4, 0.6]}}
+    for recipe in ("galit/cora", "galit/cora-published", "galit/cora-narrow"):
+        content = {"model": "galit", "data": "cora", "recipe": recipe, "name": None, "seeds": [0, 1]}
+        folder = tmp_path / recipe.replace("/", "-")
+        folder.mkdir()
+        (folder / "row.json").write_text(
+            json.dumps(content | {"splits": None, "metrics": metrics, "runs": []})
+        )
+    recipes = [row["recipe"] for row in collect([tmp_path])]
+    assert recipes == ["galit/cora-published", "galit/cora", "galit/cora-narrow"]
+    told = cli("results", str(tmp_path)).out
+    assert "Above and below: by more than the paper's standard deviation" in " ".join(told.split())
