@@ -11,23 +11,24 @@ __all__ = ["fit_main", "test_main", "validate_main"]
 
 
 def fit_main(argv: list[str]) -> int:
-    """Train a model, then test its best checkpoint."""
+    """Train a model, or go on with a run, then test its best checkpoint."""
     return _run("fit", argv)
 
 
 def validate_main(argv: list[str]) -> int:
     """Evaluate a checkpoint on the validation split; see `fit_main`."""
-    return _run("validate", run_as_option("validate", argv))
+    return _run("validate", argv)
 
 
 def test_main(argv: list[str]) -> int:
     """Evaluate a checkpoint on the test split; see `fit_main`."""
-    return _run("test", run_as_option("test", argv))
+    return _run("test", argv)
 
 
-def _run(command: str, rest: list[str]) -> int:
+def _run(command: str, argv: list[str]) -> int:
     from graphzoo.training.plan import make_plan
 
+    rest = run_as_option(command, argv)
     if "-h" in rest or "--help" in rest:
         return show(_summary(command, rest))
     if "--help-all" in rest:
@@ -75,7 +76,7 @@ def _summary(command: str, rest: list[str]) -> str:
             shown += f"{name}, "
         return f"{kind:7}{shown}{rest}"
 
-    wanted = "--model NAME --data NAME" if command == "fit" else "RUN"
+    wanted = "--model NAME --data NAME | RUN" if command == "fit" else "RUN"
     lines = [f"usage: graphzoo {command} {wanted} [options]"]
     values = {"run_dir": "DIR", "seed": "N"}
     shown = {name: text for name, text in OPTIONS.items() if name not in RARE}

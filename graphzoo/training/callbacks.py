@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.callbacks import LearningRateMonitor, ProgressBar
+from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, ProgressBar
 from lightning.pytorch.strategies.launchers import _SubprocessScriptLauncher
 
 from graphzoo import callbacks as own
@@ -58,13 +58,19 @@ class Began(Callback):
 
 
 class Monitor(Callback):
-    """Tells callbacks that watch the metric "auto" which one the task's data call for."""
+    """Tells callbacks that watch the metric "auto" which one the task's data call for, and which way."""
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """The data are known by now."""
         for callback in trainer.callbacks:  # type: ignore[attr-defined]
-            if getattr(callback, "monitor", None) == "auto" and hasattr(pl_module, "monitor"):
-                callback.monitor = pl_module.monitor
+            watches = getattr(callback, "monitor", None) == "auto" and hasattr(pl_module, "monitor")
+            if not watches or isinstance(callback, own.BestCheckpoint):  # which asks for `checkpoint_by`
+                continue
+            callback.monitor = pl_module.monitor
+            mode = getattr(pl_module, "mode", "max")
+            if isinstance(callback, EarlyStopping) and callback.mode != mode:
+                callback.mode, callback.best_score = mode, -callback.best_score
+                callback.min_delta = -callback.min_delta
 
 
 class Artifacts(Callback):

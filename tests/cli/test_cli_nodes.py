@@ -76,13 +76,15 @@ def test_settings_that_the_data_refuse_leave_nothing_behind(fit_nodes):
     assert not Path("runs").exists()
 
 
-@pytest.mark.parametrize("metric", ["auroc", "acc"])
-def test_the_metric_is_watched_by_everything(cli, results, workplace, metric):
+@pytest.mark.parametrize(
+    ("metric", "early"), [("auroc", "--trainer.callbacks+=EarlyStopping"), ("acc", "--trainer=early")]
+)
+def test_the_metric_is_watched_by_everything(cli, results, workplace, metric, early):
     path = write_npz(workplace / "labels.npz", y=yes_no_labels())
     arguments = ["--model=galit", "--data=nodes", f"--data.path={path}", "--trainer.accelerator=cpu"]
     if metric == "auroc":
         arguments.append("--model.metric=roc_auc")
-    early = ["--trainer.callbacks+=EarlyStopping", "--trainer.callbacks.patience=2", "--logger=csv"]
+    early = [early, "--trainer.callbacks.patience=2", "--logger=csv"]
     result = cli("fit", *arguments, *early, "--trainer.max_epochs=40", "--run_dir=run")
     assert result.status == 0, result.err
     found = results("run")
@@ -91,6 +93,12 @@ def test_the_metric_is_watched_by_everything(cli, results, workplace, metric):
     assert found["validation"][f"best val/{metric}"] == max(validated)
     assert f"test/{metric}" in found["metrics"] and f"val/{metric} " in result.out
     assert found["best_epoch"] == validated.index(max(validated)) == found["epochs"] - 3
+
+
+def test_the_checkpoint_is_chosen_by_the_smallest_loss(fit_nodes, results):
+    fit_nodes("--model.checkpoint_by_loss=true", "--model.lr=0.1", "--run_dir=run", epochs=8)
+    losses = [float(row["val/loss"]) for row in rows("run") if row.get("val/loss")]
+    assert results("run")["validation"]["best val/loss"] == min(losses)
 
 
 def same_training(one, other):

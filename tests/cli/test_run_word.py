@@ -18,16 +18,18 @@ def made(command, run, number):
         "predict": (["--queries", "queries.tsv", "--out", f"{folder}.csv"], Path(f"{folder}.csv")),
         "export": (["--out", str(folder)], folder / "model.safetensors"),
         "plot": (["--out", f"{folder}.html", "--no-model"], Path(f"{folder}.html")),
+        "fit": (["--run_dir", str(folder), "--quiet", "--trainer.max_epochs=3"], folder / "results.json"),
         "test": (["--run_dir", str(folder), "--quiet"], folder / "results.json"),
         "validate": (["--run_dir", str(folder), "--quiet"], folder / "results.json"),
     }
     return words[command]
 
 
-@pytest.mark.parametrize("command", ["predict", "export", "plot", "test", "validate"])
+@pytest.mark.parametrize("command", ["fit", "predict", "export", "plot", "test", "validate"])
 def test_a_run_is_a_word_or_an_option(cli, trained, command):
     Path("queries.tsv").write_text(QUERY)
-    forms = [[trained], ["--ckpt_path", trained], [f"--ckpt_path={trained / 'checkpoints' / 'best.ckpt'}"]]
+    used = trained / "checkpoints" / ("last.ckpt" if command == "fit" else "best.ckpt")
+    forms = [[trained], ["--ckpt_path", trained], [f"--ckpt_path={used}"]]
     files = []
     for number, form in enumerate(forms):
         words, file = made(command, trained, number)

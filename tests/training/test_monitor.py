@@ -1,0 +1,24 @@
+"""The metric "auto" of a callback that watches one: the task's, and its way."""
+
+from types import SimpleNamespace
+
+import pytest
+from lightning.pytorch import Trainer
+from lightning.pytorch.callbacks import EarlyStopping
+
+from graphzoo.training.callbacks import Monitor
+
+
+@pytest.mark.parametrize("mode", ["min", "max"])
+def test_early_stopping_knows_which_way_is_better(mode):
+    early = EarlyStopping("auto", mode="max", patience=1, min_delta=0.1)
+    trainer = Trainer(callbacks=[early], accelerator="cpu", logger=False, enable_checkpointing=False)
+    task = SimpleNamespace(monitor="val/own", mode=mode)
+    for _ in range(2):  # a second fit turns nothing round again
+        Monitor().setup(trainer, task, "fit")
+    sign = 1 if mode == "max" else -1
+    same = EarlyStopping("val/own", mode=mode, patience=1, min_delta=0.1)
+    assert early.monitor == "val/own" and early.best_score == same.best_score
+    for value, stops in ((sign * 1.0, False), (sign * 2.0, False), (sign * 2.05, True)):
+        trainer.callback_metrics["val/own"] = same.best_score.new_tensor(value)
+        assert early._evaluate_stopping_criteria(trainer.callback_metrics["val/own"])[0] is stops
