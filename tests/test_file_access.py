@@ -133,7 +133,7 @@ MAY = {
         runs/series.py::claim read
     """,
     "rich tables and lines of names that `shown.cell` or `shown.visible` has spelt out": """
-        callbacks/progress.py::EpochLines.on_train_epoch_end print
+        callbacks/progress.py::EpochLines._show print
         training/dry_run.py::DryRun.on_train_end print
         cli/results.py::_print print
         runs/tables.py::print_table print

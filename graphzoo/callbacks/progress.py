@@ -1,18 +1,24 @@
-"""What a run shows: a bar with loss and queries/s on a terminal, and one line per epoch everywhere."""
+"""What a run shows: a bar with loss, queries/s and the time left on a terminal, and lines everywhere."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import timedelta
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import RichProgressBar, TQDMProgressBar
+from lightning.pytorch.callbacks.progress.rich_progress import CustomTimeColumn
 from lightning.pytorch.utilities import rank_zero_only
 from rich import get_console
+from rich.progress import Task
+from rich.text import Text
 
 from graphzoo.callbacks.checkpoint import is_last_epoch
+from graphzoo.callbacks.run_length import RunClock, steps_per_epoch
+from graphzoo.callbacks.summary import time_left
 from graphzoo.callbacks.throughput import Throughput
 from graphzoo.system.shown import console
 
@@ -22,7 +28,7 @@ _FEW = 50
 
 
 class ProgressBar(RichProgressBar):
-    """Lightning's Rich bar with the rate of `Throughput` beside loss and validation metric."""
+    """Lightning's Rich bar with the rate of `Throughput`, and the time left of the run, not of the epoch."""
 
     def __init__(self) -> None:
         super().__init__(leave=False, console_kwargs={})
@@ -37,12 +43,34 @@ class ProgressBar(RichProgressBar):
         """Loss, validation metric and rate."""
         return _with_rate(super().get_metrics(trainer, pl_module), trainer, pl_module)
 
+    def configure_columns(self, trainer: Trainer) -> list[Any]:
+        """Lightning's, with the run's time."""
+        clock = _clock(trainer)
+        columns = super().configure_columns(trainer)
+        if clock is None:
+            return columns
+        return [_RunTime(c.style, clock) if isinstance(c, CustomTimeColumn) else c for c in columns]
+
+
+class _RunTime(CustomTimeColumn):
+    """The time of an epoch so far, and that until the end of training."""
+
+    def __init__(self, style: Any, clock: RunClock) -> None:
+        super().__init__(style)
+        self._clock = clock
+
+    def render(self, task: Task) -> Text:
+        left = "-:--:--" if self._clock.left == math.inf else str(timedelta(seconds=int(self._clock.left)))
+        return Text(f"{timedelta(seconds=int(task.elapsed or 0))} • {left}", style=self.style)
+
 
 class NotebookBar(TQDMProgressBar):
     """The same for notebooks: a widget, or without ipywidgets a line of text.
 
     Rich's bar would need ipywidgets, and grow by a line at every change in notebooks that are only printed.
     """
+
+    BAR_FORMAT = TQDMProgressBar.BAR_FORMAT.replace("<{remaining}", "")
 
     def __init__(self) -> None:
         super().__init__(leave=False)
@@ -54,8 +82,9 @@ class NotebookBar(TQDMProgressBar):
         super().on_train_start(trainer, pl_module)
 
     def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
-        """Loss, validation metric and rate."""
-        return _with_rate(super().get_metrics(trainer, pl_module), trainer, pl_module)
+        """Loss, validation metric, rate, and the time left of the run."""
+        shown = _with_rate(super().get_metrics(trainer, pl_module), trainer, pl_module)
+        return shown | ({"left": left} if (left := _time_left(trainer)) else {})
 
 
 def in_notebook() -> bool:
@@ -71,22 +100,58 @@ def _with_rate(metrics: Mapping[str, Any], trainer: Trainer, pl_module: Lightnin
 
 
 class EpochLines(Callback):
-    """Prints one line per epoch: loss, validation metric, rate.
+    """Prints one line per epoch: loss, validation metric, rate, and the time that is left of the run.
 
     Of more than 50 epochs those are shown that end a second after the last one shown, and the first and last.
+
+    Args:
+        seconds: After so many without a line one is printed within an epoch or a validation, too.
+        clock: Gives the time in seconds.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float = math.inf, clock: Callable[[], float] = time.monotonic) -> None:
+        self._seconds, self._clock = seconds, clock
         self._shown_at = -math.inf
+
+    @rank_zero_only
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Start the clock of the first line."""
+        self._shown_at = self._clock() - 1
 
     @rank_zero_only
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Print the line."""
         few = trainer.max_epochs is not None and 0 <= trainer.max_epochs <= _FEW
-        if not (few or time.monotonic() - self._shown_at >= 1 or is_last_epoch(trainer)):
-            return
-        self._shown_at = time.monotonic()
+        if few or self._clock() - self._shown_at >= 1 or is_last_epoch(trainer):
+            self._show(trainer, pl_module, "")
+
+    @rank_zero_only
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Print a line where an epoch takes long."""
+        if self._is_due():
+            step, of = 1 + batch_idx // trainer.accumulate_grad_batches, steps_per_epoch(trainer)
+            self._show(trainer, pl_module, f"step {step:,}" + ("" if of is None else f"/{of:,}"))
+
+    @rank_zero_only
+    def on_validation_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int, *_: Any
+    ) -> None:
+        """Print a line where a validation takes long."""
+        if self._is_due() and not trainer.sanity_checking:
+            self._show(
+                trainer, pl_module, f"validation batch {batch_idx + 1:,}/{sum(trainer.num_val_batches):,}"
+            )
+
+    def _is_due(self) -> bool:
+        return self._clock() - self._shown_at >= self._seconds
+
+    def _show(self, trainer: Trainer, pl_module: LightningModule, where: str) -> None:
+        self._shown_at = self._clock()
         shown = [f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"]
+        if where:
+            shown.append(where)
         logged: dict[str, Any] = dict(trainer.callback_metrics)
         latest = getattr(pl_module, "latest_loss", None)
         if latest is not None:
@@ -96,6 +161,8 @@ class EpochLines(Callback):
                 shown.append(f"{name} {float(logged[name]):.4f}")
         if rate := _rate(trainer):
             shown.append(f"{rate:.0f} {_unit(pl_module)}/s")
+        if left := _time_left(trainer):
+            shown.append(f"{left} to go")
         console().print("  ".join(shown), highlight=False)
 
 
@@ -106,3 +173,12 @@ def _unit(pl_module: LightningModule) -> str:
 def _rate(trainer: Trainer) -> float:
     throughputs = [c for c in trainer.callbacks if isinstance(c, Throughput)]  # type: ignore[attr-defined]
     return throughputs[0].queries_per_s if throughputs else 0.0
+
+
+def _clock(trainer: Trainer) -> RunClock | None:
+    return next((c for c in trainer.callbacks if isinstance(c, RunClock)), None)  # type: ignore[attr-defined]
+
+
+def _time_left(trainer: Trainer) -> str:
+    clock = _clock(trainer)
+    return "" if clock is None else time_left(clock)

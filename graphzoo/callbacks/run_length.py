@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import islice
@@ -16,7 +16,18 @@ from lightning.pytorch.callbacks import Timer
 
 from graphzoo.errors import UsageError
 
-__all__ = ["Place", "Remaining", "ValidationClock", "finish", "seconds_allowed", "steps_per_epoch"]
+__all__ = [
+    "Place",
+    "Remaining",
+    "RunClock",
+    "ValidationClock",
+    "finish",
+    "seconds_allowed",
+    "steps_per_epoch",
+]
+
+# Steps are timed for so many seconds before they count, and then for about so many.
+_TIMED, _KEPT = 5.0, 60.0
 
 
 @dataclass(frozen=True)
@@ -116,23 +127,28 @@ class Remaining:
 
 
 class ValidationClock(Callback):
-    """Times the batches of the check before training, to say what a whole validation takes."""
+    """Times the batches of the check before training, to say what a whole validation takes.
 
-    def __init__(self) -> None:
+    Args:
+        clock: Gives the time in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
         self._batches: list[tuple[float, int]] = []  # seconds and questions
         self._batch_began, self._asked = 0.0, 0
 
     def on_validation_batch_start(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         """Start the clock."""
         self._asked = _questions(pl_module)
-        self._batch_began = time.perf_counter()
+        self._batch_began = self._clock()
 
     def on_validation_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         """Note the time."""
         if trainer.sanity_checking:
             finish(pl_module.device)
             questions = _questions(pl_module) - self._asked
-            self._batches.append((time.perf_counter() - self._batch_began, questions))
+            self._batches.append((self._clock() - self._batch_began, questions))
 
     def whole_validation(self, trainer: Trainer) -> tuple[float, int | None] | None:
         """Seconds of a validation, None if unknown, and its questions if these do not grow with its batches.
@@ -149,6 +165,84 @@ class ValidationClock(Callback):
         if count is None:
             return min(seconds for seconds, _ in self._batches) * batches, None
         return min(seconds / asked for seconds, asked in self._batches) * count, count
+
+
+class RunClock(ValidationClock):
+    """Says at any time how long a run will still take.
+
+    Attributes:
+        left: Seconds until training ends, validations included, as of the last second; infinite if unknown.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        super().__init__(clock)
+        self._place: Place | None = None  # where the last step ended, and when
+        self._at = self._validation_began = 0.0
+        self._steps = self._seconds = 0.0
+        self._validation: float | None = None
+        self._guessed = False
+        self.left, self._left_at = math.inf, -math.inf
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Count a step, and the loading of its data."""
+        if trainer.fit_loop._should_accumulate():
+            return
+        now = self._clock()
+        if self._place is not None:  # the first step compiles
+            self._steps, self._seconds = self._steps + 1, self._seconds + now - self._at
+        if self._seconds > _KEPT and self._steps > 8:  # steps of later epochs may take longer
+            self._steps, self._seconds = self._steps / 2, self._seconds / 2
+        self._place, self._at = Place(trainer.current_epoch, batch_idx + 1, trainer.global_step), now
+        if now - self._left_at >= 1:
+            self._update(trainer)
+
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Start the clock of a whole validation, which is still to come."""
+        self._validation_began = self._clock()
+        if not trainer.sanity_checking:
+            self._update(trainer)
+            self.left = min(self.left + (self._validation or 0.0), seconds_allowed(trainer))
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Note what a whole validation took; no step did."""
+        if not trainer.sanity_checking:
+            self._validation = self._clock() - self._validation_began
+            self._at += self._validation
+            self._update(trainer)
+
+    def _update(self, trainer: Trainer) -> None:
+        if self.is_sure:
+            self.left = min(self.seconds_left(trainer)[0], seconds_allowed(trainer))
+            self._left_at = self._clock()
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether enough steps have been timed."""
+        return self._steps >= 3 and self._seconds >= _TIMED
+
+    def seconds_left(self, trainer: Trainer) -> tuple[float, int | None, bool]:
+        """Seconds and steps of training that are left, and whether validations are counted.
+
+        The seconds are infinite, and the steps None, where nobody can say; `--trainer.max_time` is apart.
+        """
+        if not self.is_sure or self._place is None:
+            return math.inf, None, False
+        remaining = Remaining(trainer, self._place, trainer.check_val_every_n_epoch, _interval(trainer))
+        if (steps := remaining.steps) is None:
+            return math.inf, None, False
+        if self._validation is None and not self._guessed:  # looks at all its questions
+            self._guessed, whole = True, self.whole_validation(trainer)
+            self._validation = None if whole is None else whole[0]
+        seconds = remaining.seconds(self._seconds / self._steps, self._validation or 0.0)
+        return seconds, steps, self._validation is not None
+
+
+def _interval(trainer: Trainer) -> Any:
+    """The Trainer's `val_check_interval` as it was given; a time is kept apart from the number."""
+    seconds: float | None = getattr(trainer, "_val_check_time_interval", None)
+    return trainer.val_check_interval if seconds is None else timedelta(seconds=seconds)
 
 
 def _questions(module: LightningModule) -> int:

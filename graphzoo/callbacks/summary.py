@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator
-from datetime import timedelta
 from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_only
 
-from graphzoo.callbacks.run_length import Place, Remaining, ValidationClock, seconds_allowed
+from graphzoo.callbacks.run_length import RunClock, seconds_allowed
 from graphzoo.system.shown import console
 from graphzoo.system.units import counted, duration
 
-__all__ = ["RunSummary", "describe_run"]
+__all__ = ["RunSummary", "describe_run", "time_left"]
 
-# Seconds for which steps are timed, and a run's length from which on it is told.
-_TIMED, _WORTH_TELLING = 5.0, 60.0
+_WORTH_TELLING = 60.0  # seconds
 
 
-class RunSummary(ValidationClock):
+class RunSummary(RunClock):
     """Prints what `describe_run` says before the first step, and how long the run will take soon after it."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._began: tuple[float, Place] | None = None  # when, and where
-        self._told = False
+    _told = False
 
     @rank_zero_only
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -41,36 +35,27 @@ class RunSummary(ValidationClock):
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Print the time of the whole run once, when steps have been timed for some seconds."""
-        if self._told or trainer.fit_loop._should_accumulate():
-            return
-        now, place = time.perf_counter(), Place(trainer.current_epoch, batch_idx + 1, trainer.global_step)
-        if self._began is None:  # the first step compiles
-            self._began = now, place
-            return
-        steps, seconds = place.step - self._began[1].step, now - self._began[0]
-        if steps < 3 or seconds < _TIMED:
+        super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
+        if self._told or not self.is_sure:
             return
         self._told = True
-        if text := self._remaining(trainer, place, seconds / steps):
+        if text := self._remaining(trainer):
             console().print(f"{'still to go':<12}{text}", highlight=False, soft_wrap=True)
 
-    def _remaining(self, trainer: Trainer, place: Place, step: float) -> str:
-        """The time that is left, validation included, in words; empty where it is short or unknown."""
-        remaining = Remaining(trainer, place, trainer.check_val_every_n_epoch, _interval(trainer))
-        limit, validation = seconds_allowed(trainer), self.whole_validation(trainer)
-        needed = math.inf if remaining.steps is None else remaining.seconds(step, (validation or (0.0,))[0])
-        if min(limit, needed) < _WORTH_TELLING or limit == needed == math.inf:
+    def _remaining(self, trainer: Trainer) -> str:
+        """What is left in words, and what is counted; empty where it is short or unknown."""
+        if not (left := time_left(self)):
             return ""
-        if limit < needed:
-            return f"about {duration(limit)}, when --trainer.max_time ends it"
-        counts = "validation counted" if validation else "validation not counted"
-        return f"about {duration(needed)} for {counted(remaining.steps or 0, 'step')}, {counts}"
+        needed, steps, validates = self.seconds_left(trainer)
+        if self.left < needed:
+            return f"{left}, when --trainer.max_time ends it"
+        counts = "validation counted" if validates else "validation not counted"
+        return f"{left} for {counted(steps or 0, 'step')}, {counts}"
 
 
-def _interval(trainer: Trainer) -> Any:
-    """The Trainer's `val_check_interval` as it was given; a time is kept apart from the number."""
-    seconds: float | None = getattr(trainer, "_val_check_time_interval", None)
-    return trainer.val_check_interval if seconds is None else timedelta(seconds=seconds)
+def time_left(clock: RunClock) -> str:
+    """The time until the end of training in words; empty where it is short or unknown."""
+    return f"about {duration(clock.left)}" if _WORTH_TELLING <= clock.left < math.inf else ""
 
 
 def describe_run(trainer: Trainer, pl_module: LightningModule) -> Iterator[tuple[str, str]]:

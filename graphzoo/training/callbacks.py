@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -117,12 +118,13 @@ def callbacks_of(
         callbacks += [LearningRateMonitor(logging_interval="epoch"), own.Diagnostics()]
     if plan.quiet:
         config["enable_progress_bar"] = False
+    has_bar = in_notebook() or sys.stdout.isatty()
     if config.get("enable_progress_bar") is not False and fits:
-        callbacks += [RunSummary(), own.EpochLines()]
+        callbacks += [RunSummary(), own.EpochLines(math.inf if has_bar else 60)]
     if config.get("enable_progress_bar") is None and not any(isinstance(c, ProgressBar) for c in given):
         if in_notebook():
             callbacks.append(NotebookBar())
-        elif sys.stdout.isatty():
+        elif has_bar:
             callbacks.append(own.ProgressBar())
         else:
             config["enable_progress_bar"] = False

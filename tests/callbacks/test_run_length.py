@@ -1,12 +1,13 @@
 """How long a run takes: steps and validations until its end, and what later epochs cost."""
 
+import math
 from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
 
 from graphzoo.callbacks import run_length, summary
-from graphzoo.callbacks.run_length import Place, Remaining, interval_seconds
+from graphzoo.callbacks.run_length import Place, Remaining, RunClock, interval_seconds
 from graphzoo.errors import UsageError
 
 
@@ -39,7 +40,8 @@ def make_trainer(costs=None, **changes):
     facts = {
         "max_epochs": 10, "max_steps": -1, "num_training_batches": 20, "accumulate_grad_batches": 1,
         "datamodule": datamodule, "callbacks": [], "num_val_batches": [6], "check_val_every_n_epoch": 1,
-        "val_check_interval": 1.0,
+        "val_check_interval": 1.0, "current_epoch": 0, "sanity_checking": False,
+        "fit_loop": SimpleNamespace(_should_accumulate=lambda: False),
     }  # fmt: skip
     return SimpleNamespace(**{**facts, **changes})
 
@@ -75,24 +77,62 @@ def test_a_text_that_is_no_time_is_refused():
         interval_seconds("soon")
 
 
+class Clock:
+    """A time that passes only when told to."""
+
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def timed(clock, trainer, seconds, *, steps=6):
+    """Steps that take so long, the first one counted apart."""
+    clock._clock = time = Clock()
+    for number in range(steps):
+        time.now += seconds
+        trainer.global_step = number + 1
+        RunClock.on_train_batch_end(clock, trainer, None, None, None, number)
+
+
 def told(trainer, step=2.0, validation=None, allowed=float("inf"), monkeypatch=None):
-    monkeypatch.setattr(summary, "seconds_allowed", lambda _: allowed)
+    monkeypatch.setattr(run_length, "seconds_allowed", lambda _: allowed)
     lines = summary.RunSummary()
     monkeypatch.setattr(lines, "whole_validation", lambda _: validation)
-    return lines._remaining(trainer, Place(), step)
+    timed(lines, trainer, step)
+    return lines._remaining(trainer)
 
 
 def test_the_line_counts_validation_and_later_epochs_and_ends_with_max_time(monkeypatch):
     trainer = make_trainer({0: 1.0, 5: 4.0})
-    assert told(trainer, monkeypatch=monkeypatch) == "about 16.7 min for 200 steps, validation not counted"
+    assert told(trainer, monkeypatch=monkeypatch) == "about 16.5 min for 194 steps, validation not counted"
     counted = told(trainer, validation=(60.0, None), monkeypatch=monkeypatch)
-    assert counted == "about 26.7 min for 200 steps, validation counted"
+    assert counted == "about 26.5 min for 194 steps, validation counted"
     limited = told(trainer, allowed=300.0, monkeypatch=monkeypatch)
     assert limited == "about 5.0 min, when --trainer.max_time ends it"
     endless = make_trainer(max_epochs=-1)
     assert told(endless, monkeypatch=monkeypatch) == ""
     assert told(endless, allowed=300.0, monkeypatch=monkeypatch).startswith("about 5.0 min, when")
-    assert told(make_trainer(), step=0.1, monkeypatch=monkeypatch) == ""  # not worth a line
+    assert told(make_trainer(max_epochs=1), monkeypatch=monkeypatch) == ""  # not worth a line
+
+
+def test_what_is_left_follows_the_run():
+    """Validations count for what the last one took, steps for what they took in the last minute."""
+    trainer, early, clock = make_trainer(max_epochs=3), RunClock(), RunClock()
+    timed(early, trainer, 2.0, steps=3)
+    assert early.left == math.inf, "the first step compiles, and two say little"
+    timed(clock, trainer, 2.0, steps=20)
+    assert clock.left == pytest.approx(40 * 2)
+    clock.on_validation_start(trainer, None)
+    clock._clock.now += 100
+    clock.on_validation_end(trainer, None)
+    trainer.current_epoch = 1
+    for number in range(20):  # twice as slow from now on
+        clock._clock.now += 4
+        trainer.global_step = 21 + number
+        clock.on_train_batch_end(trainer, None, None, None, number)
+    # steps alone: at 2 s each it would be 140
+    assert 20 * 3 + 100 < clock.left < 20 * 4 + 100
 
 
 def test_time_allowed_is_that_of_the_shortest_timer():

@@ -1,0 +1,101 @@
+"""Lines between the epochs where there is no terminal, and the bar's time left of the run."""
+
+import io
+from datetime import timedelta
+from types import SimpleNamespace
+
+import pytest
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks.progress.rich_progress import CustomTimeColumn
+from rich.console import Console
+from torch.utils.data import DataLoader, TensorDataset
+
+from graphzoo.callbacks import EpochLines, ProgressBar, progress
+from graphzoo.callbacks.progress import NotebookBar
+from graphzoo.callbacks.run_length import RunClock
+
+
+class Module(LightningModule):
+    """Learns a number; every batch, of training and of validation, takes so many seconds of `clock`."""
+
+    monitor = "val/own"
+
+    def __init__(self, clock, seconds):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(1))
+        self.clock, self.seconds, self.latest_loss = clock, seconds, None
+
+    def training_step(self, batch, batch_idx):
+        self.clock.now += self.seconds
+        loss = (self.weight * 2).sum()
+        self.latest_loss = loss.detach()
+        return loss
+
+    def validation_step(self, batch, batch_idx):
+        self.clock.now += self.seconds
+        self.log("val/own", 0.5)
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.0)
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def lines(monkeypatch, seconds, *, every=60, batches=12, epochs=2):
+    """What a run prints whose batches take so long."""
+    screen = Console(file=io.StringIO(), width=200)
+    monkeypatch.setattr(progress, "console", lambda: screen)
+    clock = Clock()
+    loader = DataLoader(TensorDataset(torch.zeros(batches, 1)))
+    trainer = Trainer(
+        max_epochs=epochs, accelerator="cpu", accumulate_grad_batches=2, enable_progress_bar=False,
+        enable_model_summary=False, enable_checkpointing=False, logger=False,
+        callbacks=[RunClock(clock), EpochLines(every, clock)],
+    )  # fmt: skip
+    trainer.fit(Module(clock, seconds), loader, loader)
+    return screen.file.getvalue().splitlines()
+
+
+def test_a_line_every_minute_within_epochs_and_validations(monkeypatch):
+    told = lines(monkeypatch, 25.0)
+    shown = [line.split("  ")[1] for line in told]
+    within = ["step 2/6", "step 3/6", "step 5/6", "step 6/6"]
+    judged = [f"validation batch {number}/12" for number in (3, 6, 9, 12)]
+    # an epoch's own line follows upon its validation, and the minute begins with every line
+    assert shown == [*within, *judged, "train/loss 2.0000", *within, *judged, "train/loss 2.0000"]
+    assert told[-1].startswith("epoch 2/2  train/loss 2.0000  val/own 0.5000")
+    left = [float(line.partition("about ")[2].partition(" min")[0] or 0) for line in told]
+    steps, validation = 50 / 60, 5  # minutes
+    assert left[1] == 0, "two steps say too little, and the first compiles"
+    assert left[2] == pytest.approx(8 * steps + 2 * validation, abs=0.1), "after 4 of 12 steps"
+    assert left[4:9] == pytest.approx([6 * steps + 2 * validation] * 4 + [6 * steps + validation])
+    assert left[-5:] == [validation] * 4 + [0]
+
+
+@pytest.mark.parametrize(("seconds", "every"), [(25.0, float("inf")), (0.5, 60)])
+def test_epochs_have_a_line_each(monkeypatch, seconds, every):
+    told = lines(monkeypatch, seconds, every=every)
+    assert [line[:9] for line in told] == ["epoch 1/2", "epoch 2/2"]
+
+
+def test_the_bar_shows_the_time_left_of_the_run():
+    clock = RunClock()
+    trainer = SimpleNamespace(callbacks=[clock])
+    bar = ProgressBar()
+    task = SimpleNamespace(elapsed=75.2, time_remaining=3.0, finished=False)
+
+    def shown():
+        columns = bar.configure_columns(trainer)
+        return [column.render(task).plain for column in columns if isinstance(column, CustomTimeColumn)]
+
+    assert shown() == ["0:01:15 • -:--:--"]
+    clock.left = timedelta(hours=2).total_seconds()
+    assert shown() == ["0:01:15 • 2:00:00"]
+    assert progress._time_left(trainer) == "about 2.0 h"
+    assert "{remaining}" not in NotebookBar.BAR_FORMAT
