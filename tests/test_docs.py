@@ -441,6 +441,7 @@ def test_every_preset_is_documented():
         "logger": "command.md",
         "search": "command.md",
         "ablation/galit": "command.md",
+        "ablation/knowformer": "command.md",
         "ablation/nodeformer": "command.md",
     }
     for folder, page in where.items():
