@@ -279,6 +279,8 @@ class PairBatch(_MovableBatch):
         num_global: Pairs of the optimiser step over all ranks and micro-batches.
         epoch: Epoch the batch belongs to.
         number: Position of the batch among the epoch's: names the draw of dropout.
+        source: The distinct u, ascending, of a loader for encoders of queries, [U], int64; else None.
+        source_row: Which of them each pair has, [B], int64; None likewise.
     """
 
     edge_label_index: Tensor
@@ -289,6 +291,8 @@ class PairBatch(_MovableBatch):
     num_global: int
     epoch: int = 0
     number: int = 0
+    source: Tensor | None = None
+    source_row: Tensor | None = None
 
     def __len__(self) -> int:
         return int(self.index.numel())
@@ -309,4 +313,6 @@ class PairBatch(_MovableBatch):
             edge_label=None if self.edge_label is None else self.edge_label[start:stop],
             index=self.index[start:stop],
             subgraphs=None if self.subgraphs is None else self.subgraphs.part(start, stop),
+            source=None,
+            source_row=None,
         )

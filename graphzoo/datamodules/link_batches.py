@@ -57,7 +57,8 @@ class TrainingPairs(Dataset[PairBatch]):
 
     Undirected links are asked in either direction, by a coin that is a function of (seed, epoch, link). Each
     of the links `train`, [n, 2], gets `num_negatives`, which have its source if they are structured (all
-    pairs', where it is linked to all). Encoders of whole graphs need no `subgraphs`.
+    pairs', where it is linked to all). Encoders of whole graphs need no `subgraphs`; `by_source`, a batch
+    names its distinct sources, which a GPU would have to be waited for.
     """
 
     def __init__(
@@ -70,10 +71,11 @@ class TrainingPairs(Dataset[PairBatch]):
         seed: int,
         subgraphs: PairSubgraphSampler | None,
         is_structured: bool = False,
+        by_source: bool = False,
     ) -> None:
         self.train, self.negatives, self.subgraphs = train, negatives, subgraphs
         self.is_directed, self.num_negatives, self.seed = is_directed, num_negatives, seed
-        self.is_structured = is_structured
+        self.is_structured, self.by_source = is_structured, by_source
         self._share: tuple[tuple[int, int], Tensor, Tensor, Tensor, PairSamples | None, Tensor] | None = None
 
     def __getitem__(self, item: PairSlice) -> PairBatch:
@@ -85,6 +87,7 @@ class TrainingPairs(Dataset[PairBatch]):
         unit = 1 + self.num_negatives if self.is_structured and samples is None else 1
         low, high = (unit * end for end in cut(order.numel() // unit, item.num_parts, item.part))
         rows = order[low:high]
+        sources = torch.unique(pairs[0, rows], return_inverse=True) if self.by_source else (None, None)
         return PairBatch(
             edge_label_index=pairs[:, rows],
             edge_label=label[rows],
@@ -94,6 +97,8 @@ class TrainingPairs(Dataset[PairBatch]):
             num_global=item.batch.numel() * (1 + self.num_negatives),
             epoch=item.epoch,
             number=item.begin * (1 + self.num_negatives) + low,
+            source=sources[0],
+            source_row=sources[1],
         )
 
     def _make_share(self, item: PairSlice) -> tuple[Tensor, Tensor, Tensor, PairSamples | None, Tensor]:

@@ -413,6 +413,7 @@ class LinkDataModule(GraphDataModule):
             seed=self.seed,
             subgraphs=self.subgraph_sampler("train") if self.batching == "subgraphs" else None,
             is_structured=self.structured_negatives,
+            by_source=self.batching == "sources",
         )
         return self._training_loader(pairs, self._training_sampler(), epoch, ahead=self._ahead)
 

@@ -104,15 +104,16 @@ class HeuristicEstimation(LinkPrediction):
             pairs = torch.cat([judged.positive, judged.negative.reshape(-1, 2)])
             self._of_split[prefix] = self._targets(pairs)
 
-    def training_step(self, batch: PairBatch, batch_idx: int) -> Tensor:
-        """Squared error of a part of the global batch; see `LinkPrediction.training_step`."""
-        assert batch.edge_label is not None and self._targets is not None
-        # On the host, where the targets are: a GPU is waited for.
-        is_link = batch.edge_label.cpu() == 1
+    def on_before_batch_transfer(self, batch: PairBatch, dataloader_idx: int) -> PairBatch:
+        """Put targets in the place of a training batch's labels, on the host, where both are."""
+        if batch.edge_label is None:
+            return batch
+        assert self._targets is not None
+        is_link = batch.edge_label == 1
         target = torch.empty(len(batch))
-        target[is_link] = self._of_links[batch.index.cpu()[is_link]]
-        target[~is_link] = self._targets(batch.edge_label_index.t().cpu()[~is_link])
-        return super().training_step(replace(batch, edge_label=target.to(self.device)), batch_idx)
+        target[is_link] = self._of_links[batch.index[is_link]]
+        target[~is_link] = self._targets(batch.edge_label_index.t()[~is_link])
+        return replace(batch, edge_label=target)
 
     def losses(self, logits: Tensor, label: Tensor) -> Tensor:
         """Squared error of each pair, [B]."""

@@ -358,7 +358,9 @@ class LinkPrediction(Task):
 
     def _answers(self, encoder: QueryEncoder, batch: PairBatch, split: str, noise_seed: int | None) -> Tensor:
         u, v = batch.edge_label_index
-        head, row = torch.unique(u, return_inverse=True)
+        head, row = batch.source, batch.source_row
+        if head is None or row is None:
+            head, row = torch.unique(u, return_inverse=True)
         near = self._datamodule().neighbourhoods(split, training=noise_seed is not None)
         if near is not None:
             if noise_seed is not None:

@@ -77,7 +77,7 @@ def test_every_pair_is_asked_for_its_own_score(name, hide_link):
     task.losses = lambda logits, label: asked.append(label) or (logits - label).square()
     targets = HeuristicTargets(datamodule.edge_index("train"), NODES, name, hide_link=hide_link)
     for batch in datamodule.train_dataloader(epoch=0):
-        loss = task.training_step(batch, 0)
+        loss = task.training_step(task.on_before_batch_transfer(batch, 0), 0)
         expected = targets(batch.edge_label_index.t())
         torch.testing.assert_close(asked[-1], expected)
         logits = task._logits(batch, "train", None)[0]

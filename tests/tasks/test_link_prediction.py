@@ -172,6 +172,17 @@ def test_sources_stay_together_and_bound_a_batch():
     assert sorted(seen[0]) == sorted(seen[1]) == list(range(300))
 
 
+def test_a_training_batch_names_its_distinct_sources():
+    datamodule = data()
+    task = build("knowformer", datamodule)
+    batch = next(iter(datamodule.train_dataloader(0)))
+    assert torch.equal(batch.source[batch.source_row], batch.edge_label_index[0])
+    assert batch.source.unique().numel() == batch.source.numel() < len(batch)
+    unnamed = dataclasses.replace(batch, source=None, source_row=None)
+    assert torch.equal(task.sample_losses(batch), task.sample_losses(unnamed))
+    assert batch.part(1, 3).source is None, "of another part they would be others"
+
+
 def test_the_first_batches_hold_links_and_negatives():
     for own_negatives in (0, 20):
         datamodule = data(make_link_graph(own_negatives=own_negatives), eval_batch_size=42)
