@@ -40,6 +40,13 @@ def size(x: Tensor) -> int:
     return min(x.numel() * x.element_size(), x.untyped_storage().nbytes())
 
 
+def strided(values: Any) -> list[Tensor]:
+    """The tensors that hold what an operation was given or made; of a sparse matrix its three."""
+    leaves = [x for x in torch.utils._pytree.tree_leaves(values) if isinstance(x, Tensor)]
+    csr = [(x.crow_indices(), x.col_indices(), x.values()) for x in leaves if x.layout is torch.sparse_csr]
+    return [x for x in leaves if x.layout is torch.strided] + [part for parts in csr for part in parts]
+
+
 class Bytes(TorchDispatchMode):
     """Adds up what every operation reads and writes."""
 
@@ -50,8 +57,7 @@ class Bytes(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        given = [x for x in torch.utils._pytree.tree_leaves((args, kwargs or {})) if isinstance(x, Tensor)]
-        made = [x for x in torch.utils._pytree.tree_leaves(out) if isinstance(x, Tensor)]
+        given, made = strided((args, kwargs or {})), strided(out)
         is_new = [x for x in made if all(x.untyped_storage() is not g.untyped_storage() for g in given)]
         is_view = bool(made) and not is_new and not func._schema.is_mutable
         if not is_view and not str(func).startswith(_FREE):

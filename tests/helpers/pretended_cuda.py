@@ -205,19 +205,22 @@ def _guard():
 
 
 @contextmanager
-def autocast_to_bf16():
-    """`torch.autocast("cuda", torch.bfloat16)`, which refuses where there is no GPU."""
-    enabled, dtype = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
+def autocast_to(dtype):
+    """`torch.autocast("cuda", dtype)`, which refuses where there is no GPU; None: as without."""
+    if dtype is None:
+        yield
+        return
+    before = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
     torch.set_autocast_enabled("cuda", True)
-    torch.set_autocast_dtype("cuda", torch.bfloat16)
+    torch.set_autocast_dtype("cuda", dtype)
     torch.autocast_increment_nesting()
     try:
         yield
     finally:
         if torch.autocast_decrement_nesting() == 0:
             torch.clear_autocast_cache()
-        torch.set_autocast_enabled("cuda", enabled)
-        torch.set_autocast_dtype("cuda", dtype)
+        torch.set_autocast_enabled("cuda", before[0])
+        torch.set_autocast_dtype("cuda", before[1])
 
 
 def move_weights(module, device="cuda"):

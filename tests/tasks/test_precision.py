@@ -7,10 +7,14 @@ import torch
 from helpers.resume_cases import CASES, train
 from torch import nn
 
+from graphzoo.datasets import from_triples
 from graphzoo.decoders import EntityDecoder, NodeDecoder, PairDecoder
+from graphzoo.encoders import KnowFormer
 from graphzoo.metrics import Accuracy, LinkMetric
-from graphzoo.tasks import kg_completion
+from graphzoo.ops import RelationalGraph
+from graphzoo.tasks import KGCompletion, kg_completion
 from graphzoo.tasks.base import Task
+from graphzoo.types import GraphSpec
 
 NAMES = [
     "kg-completion, KnowFormer",
@@ -44,7 +48,7 @@ def test_every_task_decodes_in_single_precision(tmp_path, monkeypatch, name):
     assert found == {True: {torch.float32}, False: {torch.float32}}
 
 
-@pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true"])
+@pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true", "16-true", "64-true"])
 @pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith("heuristic")])
 def test_no_judged_score_is_rounded(tmp_path, monkeypatch, name, precision):
     judged = []
@@ -67,8 +71,29 @@ def test_no_judged_score_is_rounded(tmp_path, monkeypatch, name, precision):
     train(case, tmp_path / "run", epochs=1)
     assert judged and {scores.dtype for scores in judged} <= {torch.float32, torch.float64}
     scores = torch.cat([scores.flatten() for scores in judged])
-    rounded = (scores == scores.bfloat16().to(scores.dtype)).double().mean()
-    assert rounded < 0.1, "numbers that bfloat16 could hold"
+    for narrow in (torch.bfloat16, torch.float16):
+        rounded = (scores == scores.to(narrow).to(scores.dtype)).double().mean()
+        assert rounded < 0.1, f"numbers that {narrow} could hold"
+
+
+@pytest.mark.parametrize("weights", [torch.float32, torch.bfloat16])
+def test_what_is_explained_is_a_score_in_single_precision(weights):
+    """Under autocast and with weights as narrow as those of "bf16-true"."""
+    facts = from_triples(
+        [("a", "r", "b"), ("c", "s", "b"), ("c", "s", "d"), ("a", "r", "d"), ("d", "s", "e")]
+    )
+    torch.manual_seed(3)
+    task = KGCompletion(lambda spec: KnowFormer(spec, hidden_channels=8, num_layers=2, num_heads=2))
+    task.build(GraphSpec(facts.num_entities, facts.num_relations))
+    asked = RelationalGraph.from_triples(facts.train, 5, 2), *facts.train[3:4].t().unbind()
+    expected = task.eval().edge_gradients(*asked)
+    task.to(weights)
+    with torch.autocast("cpu", torch.bfloat16, enabled=weights == torch.float32):
+        value, gradient = task.edge_gradients(*asked)
+    assert value.dtype == gradient.dtype == torch.float32
+    assert value != value.bfloat16() and gradient.abs().max() > 0
+    torch.testing.assert_close(value, expected[0], atol=0.05, rtol=0.05)
+    torch.testing.assert_close(gradient, expected[1], atol=0.05, rtol=0.2)
 
 
 DECODERS = {
