@@ -386,6 +386,19 @@ def test_lines_of_prose_fit_a_screen(page):
     assert [line for line in prose if len(line) > 119] == []
 
 
+def test_the_badges_of_readme_are_true_and_its_examples_come_before_the_second_screen_ends():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert re.findall("`([^`]+)`", text.splitlines()[2]) == [
+        f"version {project['version']}",
+        f"Python {project['requires-python']}",
+        project["license"],
+        "typed",
+    ]
+    assert "Typing :: Typed" in project["classifiers"] and (ROOT / "graphzoo" / "py.typed").is_file()
+    assert len(text.partition("## Results")[0].splitlines()) <= 90
+
+
 def anchors(page):
     """GitHub's anchors of a page's headings."""
     headings = re.findall(
