@@ -27,6 +27,8 @@ from graphzoo.training.options import FLAGS, OPTIONS
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
+NOTEBOOKS = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.ipynb"))
+BUILT = [name.rpartition(".")[0] + ".html" for name in PAGES + NOTEBOOKS]
 ENCODERS = ("knowformer", "nodeformer", "galit", "pencil")
 
 pytest.importorskip("material", reason="the extra `docs` is not installed")
@@ -51,7 +53,7 @@ def site(tmp_path_factory):
 
 @pytest.fixture(scope="module", params=["light", "dark"])
 def seen(request, site, tmp_path_factory):
-    """What a browser finds on the pages of the site, at the widths of a phone and of a laptop."""
+    """What a browser finds on all pages of the site, at the widths of a phone and of a laptop."""
     browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if browser is None:
         pytest.skip("no Chromium is installed")
@@ -66,11 +68,11 @@ def seen(request, site, tmp_path_factory):
                     browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic",
                     "--no-first-run",
                     "--disable-background-networking", "--disable-component-update", "--disable-sync",
-                    f"--user-data-dir={tmp_path_factory.mktemp('browser')}", "--virtual-time-budget=60000",
+                    f"--user-data-dir={tmp_path_factory.mktemp('browser')}", "--virtual-time-budget=120000",
                     f"--blink-settings=preferredColorScheme={int(request.param == 'light')}", "--dump-dom",
-                    f"http://127.0.0.1:{server.server_port}/probe.html",
+                    f"http://127.0.0.1:{server.server_port}/probe.html#{','.join(BUILT)}",
                 ],
-                capture_output=True, text=True, timeout=300,
+                capture_output=True, text=True, timeout=800,
             ).stdout  # fmt: skip
         finally:
             server.shutdown()
@@ -89,9 +91,11 @@ class QuietHandler(SimpleHTTPRequestHandler):
 def test_pages_can_be_read_on_a_phone_and_in_the_dark(seen):
     scheme, found = seen
     assert {page["scheme"] for page in found["pages"]} == {{"light": "default", "dark": "slate"}[scheme]}
+    assert [page["url"] for page in found["pages"] if page["width"] == 390] == BUILT
     for page in found["pages"]:
         where = page["url"], page["width"], scheme
         assert page["too_wide"] <= 0, where
+        assert not page["cut_tables"] or page["width"] < 1400, where
         assert not page["without_alt"], where
         assert not page["faint"], where
 
