@@ -9,7 +9,7 @@ from typing import Any
 from graphzoo.catalog.settings import word_of
 from graphzoo.errors import UsageError
 from graphzoo.report.content import Block, Code, Note, Options, Picture, Report, Section, TableBlock
-from graphzoo.report.curve_figures import curve_note, curve_pictures, depth_pictures, on_depth_curve
+from graphzoo.report.curve_figures import curve_blocks, depth_pictures, on_depth_curve
 from graphzoo.report.evaluation_figures import evaluation_blocks
 from graphzoo.report.paper_figures import paper_pictures
 from graphzoo.report.results import common_title, headline, results_section
@@ -40,15 +40,13 @@ def build_report(groups: Sequence[Group], options: Options | None = None) -> Rep
     sections = [_with_pictures(results_section(groups), paper_pictures(groups))]
     if depth := depth_pictures(groups):
         sections.append(Section("Depth", depth))
-    curves: list[Block] = list(curve_pictures(groups))
-    if curves and (note := curve_note(groups)):
-        curves.insert(0, Note(note))
+    curves = curve_blocks(groups)
     # heuristics have nothing to learn, and a test of its own shows no training
     if not curves and any(record.result.get("command", "fit") == "fit" for record in records):
         curves = [Note("No run has written a metrics.csv, so there are no curves.")]
     if curves:
         sections.append(Section("Learning curves", curves))
-    if speed := curve_pictures(groups, speed=True):
+    if speed := curve_blocks(groups, speed=True):
         sections.append(Section("Speed and memory", speed, level=3))
     for number, group in enumerate(groups[:_MOST_DETAILED]):
         prefix = f"g{number + 1}"

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from graphzoo.catalog.tasks import PERCENT
-from graphzoo.report.content import Picture, slug
+from graphzoo.report.content import Block, Note, Picture, slug
 from graphzoo.report.results import lead_metric
 from graphzoo.report.style import FAINT, INK, color, fitted, new_figure, plain_ticks
 from graphzoo.runs.curves import Points, mean_curve, thin
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["curve_note", "curve_pictures", "depth_pictures", "on_depth_curve"]
+__all__ = ["curve_blocks", "depth_pictures", "on_depth_curve"]
 
 _MAIN_METRICS = ("mrr", "acc", "auroc", "rmse")
 _RATE = "train/lr"
@@ -47,14 +47,42 @@ class _Lines(NamedTuple):
     mean: Points
 
 
-def curve_pictures(groups: Sequence[Group], *, speed: bool = False) -> list[Picture]:
-    """Pictures of what the runs logged, validation first: times and memory if `speed`, or everything else."""
-    metrics = {name: title for name, title in _metrics(groups).items() if _is_speed(name) == speed}
-    pictures = [_curve_picture(name, title, groups) for name, title in metrics.items()]
-    return [picture for picture in pictures if picture is not None]
+def curve_blocks(groups: Sequence[Group], *, speed: bool = False) -> list[Block]:
+    """Pictures of what the runs logged, validation first: times and memory if `speed`, or everything else.
+
+    What no run has two values of stands in a sentence.
+    """
+    pictures: list[Block] = []
+    alone = []
+    for name, title in _metrics(groups).items():
+        lines = [(number, _lines(group, name)) for number, group in enumerate(groups)]
+        lines = [(number, line) for number, line in lines if line.runs]
+        values = {y for _, line in lines for run in line.runs for _, y in run}
+        # a constant rate is listed with the settings
+        if _is_speed(name) != speed or not lines or (name == _RATE and len(values) == 1):
+            continue
+        if all(len(run) == 1 for _, line in lines for run in line.runs):
+            alone.append(_tell_alone(title, [line for _, line in lines], several=len(groups) > 1))
+            continue
+        alt = f"{title} over epochs. " + " ".join(_tell(line) for _, line in lines)
+        draw = partial(_draw, lines, name, several=len(groups) > 1)
+        pictures.append(Picture(slug(name), title, alt, draw))
+    note = _curve_note(groups) if pictures and not speed else ""
+    single = f"With one value each there is no curve to draw. {'; '.join(alone)}." if alone else ""
+    return [*([Note(note)] if note else []), *pictures, *([Note(single)] if single else [])]
 
 
-def curve_note(groups: Sequence[Group]) -> str:
+def _tell_alone(title: str, lines: Sequence[_Lines], *, several: bool) -> str:
+    told = []
+    for line in lines:
+        of = [line.label] if several else []
+        of += [f"mean of {len(line.runs)} runs"] if len(line.runs) > 1 else []
+        mean = math.fsum(run[0][1] for run in line.runs) / len(line.runs)
+        told.append(f"{mean:,.4g}" + (f" ({', '.join(of)})" if of else ""))
+    return f"{title}: {', '.join(told)}"
+
+
+def _curve_note(groups: Sequence[Group]) -> str:
     """How the curves are to be read."""
     notes = []
     if any(len(group.records) > 1 for group in groups):
@@ -117,19 +145,6 @@ def _name(metric: str) -> str:
     return {"mrr": "MRR", "rmse": "RMSE"}.get(metric, PERCENT.get(metric, metric))
 
 
-def _curve_picture(metric: str, title: str, groups: Sequence[Group]) -> Picture | None:
-    lines = enumerate(_lines(group, metric) for group in groups)
-    lines_kept = [(number, line) for number, line in lines if line.runs]
-    if not lines_kept:
-        return None
-    alt = f"{title} over epochs. " + " ".join(_tell(line, metric) for _, line in lines_kept)
-    rate = metric == _RATE
-    if rate and len({y for _, line in lines_kept for run in line.runs for _, y in run}) == 1:
-        return None  # a constant, which is listed with the settings
-    draw = partial(_draw, lines_kept, metric, several=len(groups) > 1)
-    return Picture(slug(metric), title, alt, draw)
-
-
 def _lines(group: Group, metric: str) -> _Lines:
     scale = 100 if metric.removeprefix("val/") in PERCENT else 1
     runs: list[Points] = []
@@ -144,7 +159,7 @@ def _lines(group: Group, metric: str) -> _Lines:
     return _Lines(group.short or group.label, runs, best, mean_curve(runs))
 
 
-def _tell(line: _Lines, metric: str) -> str:
+def _tell(line: _Lines) -> str:
     points = line.mean or line.runs[0]
     count = f"{len(line.runs)} runs, mean" if len(line.runs) > 1 else "one run"
     first, last = points[0], points[-1]
@@ -199,8 +214,6 @@ def _finish(axes: Axes, *, log: bool) -> None:
 
     axes.grid(axis="y")
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    if axes.dataLim.width == 0:
-        axes.set_xticks([axes.dataLim.x0])  # one epoch has no fractions
     low, high = axes.dataLim.intervaly
     if log and low > 0 and high / low > 30:
         axes.set_yscale("log")

@@ -4,7 +4,8 @@ import pytest
 import torch
 from helpers.report_runs import write_run
 
-from graphzoo.report.curve_figures import curve_note, curve_pictures
+from graphzoo.report.content import Note, Picture
+from graphzoo.report.curve_figures import curve_blocks
 from graphzoo.report.evaluation_figures import _draw_matrix
 from graphzoo.report.models.attention import _within
 from graphzoo.report.models.galit import _draw
@@ -28,9 +29,16 @@ def write_rows(run, header, rows):
     return run
 
 
+def blocks_of(*runs, speed=False):
+    return curve_blocks(group_records(find_records(list(runs))), speed=speed)
+
+
 def pictures_of(*runs, speed=False):
-    groups = group_records(find_records(list(runs)))
-    return {picture.name: picture for picture in curve_pictures(groups, speed=speed)}
+    return {one.name: one for one in blocks_of(*runs, speed=speed) if isinstance(one, Picture)}
+
+
+def notes_of(*runs, speed=False):
+    return [block.text for block in blocks_of(*runs, speed=speed) if isinstance(block, Note)]
 
 
 def points_of(line):
@@ -98,16 +106,26 @@ def test_a_logarithmic_axis_has_several_ticks(tmp_path, values):
 
 def test_a_dot_is_told_of_where_one_is_drawn(tmp_path):
     run = write_run(tmp_path / "run")
-    assert "A dot marks" in curve_note(group_records(find_records([run])))
+    assert "A dot marks" in "".join(notes_of(run))
     write_rows(run, ["step", "epoch", "train/loss"], [(0, 0, 1.0), (1, 1, 0.5)])
-    assert curve_note(group_records(find_records([run]))) == ""
+    assert notes_of(run) == []
 
 
-def test_one_epoch_has_one_tick(tmp_path):
-    run = write_run(tmp_path / "run")
-    write_rows(run, ["step", "epoch", "val/acc"], [(7, 0, 0.5)])
-    axes = axes_of(pictures_of(run)["val-acc"])
-    assert [text.get_text() for text in axes.get_xticklabels()] == ["1"]
+def test_a_single_value_is_told_and_not_drawn(tmp_path):
+    """A point alone in its picture was nothing to look at."""
+    names = ["step", "epoch", "val/acc", "train/loss", "train/step_seconds", "lr-Adam"]
+    loss = [(step, 0, "", 2.0 - step, "", "") for step in (0, 1)]
+    run = write_rows(write_run(tmp_path / "run"), names, [*loss, (7, 0, 0.5, "", 0.25, 0.1)])
+    assert list(pictures_of(run)) == ["train-loss"] and not pictures_of(run, speed=True)
+    told = "With one value each there is no curve to draw. "
+    assert notes_of(run)[-1] == f"{told}Validation accuracy %: 50."
+    assert notes_of(run, speed=True) == [f"{told}Seconds per step: 0.25."]
+    write_rows(write_run(tmp_path / "seed", seed=1), names, [(7, 0, 0.75, "", "", "")])
+    assert notes_of(tmp_path)[-1].endswith("Validation accuracy %: 62.5 (mean of 2 runs).")
+    other = write_rows(write_run(tmp_path / "gcn", model="gcn", recipe=""), names, [(7, 0, 0.25, "", "", "")])
+    assert "%: 50 (galit on cora), 25 (gcn on cora)." in notes_of(run, other)[-1]
+    write_rows(other, names, [(step, step, 0.5, "", "", "") for step in (0, 1)])
+    assert "val-acc" in pictures_of(run, other), "one point beside a curve"
 
 
 def test_cells_are_coloured_by_their_share_of_the_row():
