@@ -1,8 +1,12 @@
-"""Tables of a link prediction's test: a histogram of scores, and Hits@K over K."""
+"""Tables of a link prediction's test: a histogram of scores, Hits@K over K, links ranked last and first."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
+import torch
 from torch import Tensor
 
 from graphzoo.analysis.bins import steps_up_to
@@ -12,18 +16,24 @@ from graphzoo.metrics.links import link_ranks
 
 __all__ = ["estimate_tables", "link_tables"]
 
-_BINS = 40
+_BINS, _FEW = 40, 20
 # Scores whose histogram would take a copy of hundreds of megabytes.
 _MOST_SCORES = 2**25
 
 
-def link_tables(positive: Tensor, negative: Tensor) -> tuple[Table, ...]:
-    """The tables `scores`, left out for more than 33 million scores, and `hits`; none without a ranked link.
+def link_tables(
+    positive: Tensor, negative: Tensor, links: Tensor | None = None, nodes: Sequence[str] = ()
+) -> tuple[Table, ...]:
+    """The tables `scores`, `hits`, `worst` and `best`; none without a ranked link.
+
+    More than 33 million scores have no table `scores`.
 
     Args:
         positive: Scores of links, [P], NaN where nothing was scored.
         negative: Scores of a pool that all links share, [Q], or of each link's own negatives, [P, K]; NaN
             where nothing was scored.
+        links: Source and target of the links, [P, 2]; None leaves `worst` and `best` out.
+        nodes: Names of all nodes; empty: their numbers.
     """
     seen = ~positive.isnan() & (~negative.isnan()).any(-1)
     if not bool(seen.any()):
@@ -50,6 +60,18 @@ def link_tables(positive: Tensor, negative: Tensor) -> tuple[Table, ...]:
     shares = [float((ranks <= k).double().mean()) for k in places]
     data = {"k": places, "hits": shares}
     tables.append(Table.of("hits", "Share of links among the first K", "curve", data, x="k", y=("hits",)))
+    if links is None:
+        return tuple(tables)
+    ends = links[seen.to(links.device)].tolist()
+
+    def named(place: int) -> dict[str, Any]:
+        source, target = (nodes[end] if nodes else str(end) for end in ends[place])
+        score = float(positive[place])
+        return {"source": source, "target": target, "score": score, "rank": float(ranks[place])}
+
+    for name, title, last in (("worst", "Links ranked last", True), ("best", "Links ranked first", False)):
+        order = torch.argsort(ranks, stable=True, descending=last)[:_FEW].tolist()
+        tables.append(Table.of(name, title, "table", [named(place) for place in order]))
     return tuple(tables)
 
 

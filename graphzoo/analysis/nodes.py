@@ -1,8 +1,9 @@
-"""Tables of a node classification's test: scores per class, confusion, a projection of the states."""
+"""Tables of a node classification's test: scores per class, confusion, states, worst and best nodes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from graphzoo.metrics.classification import roc_auc
 __all__ = ["MOST_POINTS", "node_tables", "project", "sample_nodes"]
 
 MOST_POINTS = 2_000
+_FEW = 20
 # A matrix of more classes is nothing to look at.
 _MOST_CLASSES = 100
 
@@ -53,7 +55,7 @@ def node_tables(
     states: Tensor | None = None,
     sample: Tensor | None = None,
 ) -> tuple[Table, ...]:
-    """The tables `classes`, `confusion` and `embedding`; none without a node.
+    """The tables `classes`, `confusion`, `embedding`, `worst` and `best`; none without a node.
 
     Several yes-no labels per node have `classes` alone, with the area under each label's ROC curve.
 
@@ -61,7 +63,7 @@ def node_tables(
         logits: Of the evaluated nodes, [T, C].
         target: Classes [T], int64, or yes-no labels [T, C], float, NaN where unknown.
         class_names: C names.
-        nodes: Names of the sampled nodes, [S].
+        nodes: Names of the judged nodes, [T]; empty leaves out all that names some.
         states: What the decoder sees of the sampled nodes, [S, D]; None leaves `embedding` out.
         sample: Which of the evaluated nodes the sampled ones are, [S], int64.
     """
@@ -75,8 +77,28 @@ def node_tables(
     tables = [_classes(counts, class_names)]
     if number <= _MOST_CLASSES:
         tables.append(_confusion(counts, class_names))
+    if not nodes:
+        return tuple(tables)
     if states is not None and sample is not None:
-        tables.append(_embedding(states, nodes, class_names, target[sample], predicted[sample]))
+        names = [nodes[place] for place in sample.tolist()]
+        tables.append(_embedding(states, names, class_names, target[sample], predicted[sample]))
+    share = logits.double().softmax(1).gather(1, target[:, None]).squeeze(1)
+
+    def named(order: Tensor) -> list[dict[str, Any]]:
+        return [
+            {
+                "node": nodes[place],
+                "class": class_names[int(target[place])],
+                "predicted": class_names[int(predicted[place])],
+                "probability": float(share[place]),
+            }
+            for place in order[:_FEW].tolist()
+        ]
+
+    worst, best = (torch.argsort(share, stable=True, descending=last) for last in (False, True))
+    title = "Nodes whose class got the {} probability"
+    tables.append(Table.of("worst", title.format("lowest"), "table", named(worst)))
+    tables.append(Table.of("best", title.format("highest"), "table", named(best)))
     return tuple(tables)
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import takewhile
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graphzoo.catalog.settings import word_of
 from graphzoo.errors import UsageError
 from graphzoo.report.content import Block, Code, Note, Options, Picture, Report, Section, TableBlock
 from graphzoo.report.curve_figures import curve_blocks, depth_pictures, on_depth_curve
 from graphzoo.report.evaluation_figures import evaluation_blocks
+from graphzoo.report.learned import learned
 from graphzoo.report.paper_figures import paper_pictures
 from graphzoo.report.results import common_title, headline, results_section
 from graphzoo.runs.changes import changed_settings, repeat_command
@@ -18,10 +19,14 @@ from graphzoo.runs.record import Group, Record
 from graphzoo.system.memory import is_out_of_memory
 from graphzoo.system.paths import typed
 
+if TYPE_CHECKING:
+    from graphzoo.analysis import Evaluation
+
 __all__ = ["build_report"]
 
 # A page with more settings than this shows the results and curves of all, and the rest of these.
 _MOST_DETAILED = 6
+_FEW_ROWS = 8
 
 
 def build_report(groups: Sequence[Group], options: Options | None = None) -> Report:
@@ -37,7 +42,12 @@ def build_report(groups: Sequence[Group], options: Options | None = None) -> Rep
     options = options or Options()
     alone = len(groups) == 1
     records = [record for group in groups for record in group.records]
+    shown = [
+        _detailed(group, groups, options, f"g{n + 1}") for n, group in enumerate(groups[:_MOST_DETAILED])
+    ]
     sections = [_with_pictures(results_section(groups), paper_pictures(groups))]
+    if alone:
+        sections += shown[0].first
     if depth := depth_pictures(groups):
         sections.append(Section("Depth", depth))
     curves = curve_blocks(groups)
@@ -48,25 +58,42 @@ def build_report(groups: Sequence[Group], options: Options | None = None) -> Rep
         sections.append(Section("Learning curves", curves))
     if speed := curve_blocks(groups, speed=True):
         sections.append(Section("Speed and memory", speed, level=3))
-    for number, group in enumerate(groups[:_MOST_DETAILED]):
-        prefix = f"g{number + 1}"
-        found = [Section("Test split in detail", _evaluation(group, prefix))]
-        if inside := _model(group, groups, options, prefix):
-            found.append(Section("Inside the model", inside))
-        found.append(Section("How it was made", _facts(group)))
-        if alone:
-            sections += found
-        else:
-            sections.append(Section(group.label, []))
-            sections += [Section(part.title, part.blocks, level=3) for part in found]
+    if alone:
+        sections += shown[0].last
+    else:
+        for group, one in zip(groups, shown, strict=False):
+            sections.append(Section(group.label, [Note(one.learned)] if one.learned else []))
+            sections += [Section(part.title, part.blocks, level=3) for part in (*one.first, *one.last)]
     if len(groups) > _MOST_DETAILED:
         left = ", ".join(group.label for group in groups[_MOST_DETAILED:])
         text = f"Details are shown of the first {_MOST_DETAILED} settings. Give the others alone: {left}"
         sections.append(Section("Further settings", [Note(text)]))
     runs = len(records)
     title = groups[0].label if alone else common_title(groups)
-    counted = f"{runs} run{'s' * (runs > 1)}" + ("" if alone else f" of {len(groups)} settings")
-    return Report(title, f"{counted}. {headline(groups[0]) if alone else ''}".strip(), sections)
+    told = [shown[0].learned, headline(groups[0])] if alone else []
+    if runs > 1:
+        told.append(f"{runs} runs." if alone else f"{runs} runs of {len(groups)} settings.")
+    return Report(title, " ".join(filter(None, told)), sections)
+
+
+class _Detailed(NamedTuple):
+    """Sections about one setting: what is seen before the curves, and behind them."""
+
+    learned: str
+    first: list[Section]
+    last: list[Section]
+
+
+def _detailed(group: Group, groups: Sequence[Group], options: Options, prefix: str) -> _Detailed:
+    loaded, damaged = _evaluations(group)
+    predictions, rest = _evaluation(group, loaded, prefix)
+    inside = _model(group, groups, options, prefix)
+    model = [Section("Inside the model", inside)] if inside else []
+    is_drawn = any(isinstance(block, Picture) for block in inside)
+    first = [Section("Predictions", predictions)] if predictions else []
+    first += [*(model if is_drawn else []), Section("Test split in detail", [*damaged, *rest])]
+    last = [*([] if is_drawn else model), Section("How it was made", _facts(group))]
+    return _Detailed(learned([evaluation for _, evaluation in loaded]), first, last)
 
 
 def _with_pictures(section: Section, pictures: Sequence[Picture]) -> Section:
@@ -75,41 +102,51 @@ def _with_pictures(section: Section, pictures: Sequence[Picture]) -> Section:
     return Section(section.title, [*tables, *pictures, *section.blocks[len(tables) :]], section.level)
 
 
-def _evaluation(group: Group, prefix: str) -> list[Block]:
+def _evaluations(group: Group) -> tuple[list[tuple[Record, Evaluation]], list[Block]]:
+    """What the tests of the runs have left, the least damaged first, and what is damaged."""
     from graphzoo.analysis import Evaluation
 
-    having = [record for record in group.records if (record.path / "evaluation" / "test").is_dir()]
-    blocks: list[Block] = []
-    evaluations: list[tuple[int, Record, Evaluation]] = []
-    for record in having:
+    found: list[tuple[int, Record, Evaluation]] = []
+    notes: list[Block] = []
+    for record in group.records:
         folder, damaged = record.path / "evaluation" / "test", list[str]()
+        if not folder.is_dir():
+            continue
         try:
             evaluation = Evaluation.load(folder, damaged=damaged)
-            evaluations.append((len(damaged), record, evaluation))
+            found.append((len(damaged), record, evaluation))
         except UsageError as error:
             damaged.append(str(error))
-        blocks += [Note(f"Part of an evaluation cannot be shown: {what}", warning=True) for what in damaged]
-        if not damaged:
-            break
-    if not having:
+        notes += [Note(f"Part of an evaluation cannot be shown: {what}", warning=True) for what in damaged]
+    found.sort(key=lambda one: one[0])
+    return [(record, evaluation) for _, record, evaluation in found], notes
+
+
+def _evaluation(
+    group: Group, loaded: Sequence[tuple[Record, Evaluation]], prefix: str
+) -> tuple[list[Block], list[Block]]:
+    """The best and the worst answers of a test, and everything else about it."""
+    if not any((record.path / "evaluation" / "test").is_dir() for record in group.records):
         command = f"graphzoo test --ckpt_path {typed(group.first.path)}"
         text = (
             "The run has no folder evaluation/test. Testing it again writes one into a folder "
             f"of its own, which can be plotted then: {command}"
         )
-        return [Note(text, warning=True)]
-    if not evaluations:
-        return blocks
-    _, record, evaluation = min(evaluations, key=lambda one: one[0])  # the least damage
+        return [], [Note(text, warning=True)]
+    if not loaded:
+        return [], []
+    record, evaluation = loaded[0]
     folder = record.path / "evaluation" / "test"
-    if len(group.records) > 1:
-        blocks.append(Note(f"Of one of the runs: {record.name}."))
-    blocks += evaluation_blocks(evaluation.tables, folder, prefix)
+    of_run: list[Block] = [Note(f"Of one of the runs: {record.name}.")] if len(group.records) > 1 else []
+    extremes = [table for table in evaluation.tables if table.name in ("worst", "best")]
+    predictions = evaluation_blocks(extremes, folder, prefix, most_rows=_FEW_ROWS)
+    others = [table for table in evaluation.tables if table.name not in ("worst", "best")]
+    rest = evaluation_blocks(others, folder, prefix)
     shown = set(group.figures())
-    if rest := [name for name in evaluation.figures if name not in shown]:
-        rows = [[name, _figure(evaluation.figures[name])] for name in rest]
-        blocks.append(TableBlock("Further figures", ["figure", "value"], rows, frozenset({1})))
-    return blocks
+    if further := [name for name in evaluation.figures if name not in shown]:
+        rows = [[name, _figure(evaluation.figures[name])] for name in further]
+        rest.append(TableBlock("Further figures", ["figure", "value"], rows, frozenset({1})))
+    return [*of_run, *predictions] if predictions else [], [*of_run, *rest]
 
 
 def _figure(value: float) -> str:

@@ -33,7 +33,9 @@ MOST_ROWS, MOST_BARS = 20, 20
 _MOST_WRITTEN_CELLS, _MOST_NAMED, _MOST_COLOURS = 12, 40, 10
 
 
-def evaluation_blocks(tables: Sequence[Table], folder: Path, prefix: str) -> list[Block]:
+def evaluation_blocks(
+    tables: Sequence[Table], folder: Path, prefix: str, *, most_rows: int = MOST_ROWS
+) -> list[Block]:
     """A picture for each table of an evaluation that is meant to be drawn, and its rows; pictures first.
 
     The `folder` holds the tables' CSV files; names of pictures begin with `prefix`.
@@ -47,13 +49,13 @@ def evaluation_blocks(tables: Sequence[Table], folder: Path, prefix: str) -> lis
         if draw is not None and table.x and table.y:
             pictures += draw(table, prefix)
         if table.kind in ("table", "bars") or draw is None:
-            rows.append(_rows(table, folder, folded=table.kind != "table"))
+            rows.append(_rows(table, folder, most_rows, folded=table.kind != "table"))
     return [*pictures, *rows]
 
 
-def _rows(table: Table, folder: Path, *, folded: bool) -> TableBlock:
+def _rows(table: Table, folder: Path, most: int, *, folded: bool) -> TableBlock:
     data = table.shown()
-    shown = data.head(MOST_ROWS)
+    shown = data.head(most)
     kinds = [data[name].dtype.kind for name in data.columns]
     numeric = frozenset(place for place, kind in enumerate(kinds) if kind in "iuf" and place)
     cells = [[_cell(value) for value in row] for row in shown.itertuples(index=False)]

@@ -303,7 +303,8 @@ class LinkPrediction(Task):
             if self.trainer.is_global_zero:
                 from graphzoo.analysis import link_tables  # pandas; only a test needs it
 
-                self.test_tables = link_tables(*scores)
+                graph = self._datamodule().graph
+                self.test_tables = link_tables(*scores, graph.test.positive, graph.node_names)
         metric.reset()
 
     def _metric(self, prefix: str) -> LinkMetric:

@@ -367,14 +367,14 @@ class NodeClassification(Task):
 
         graph = self._datamodule().graph
         sample = sample_nodes(len(batch))
-        nodes = batch.target.cpu()[sample]
+        nodes = batch.target.cpu()
         names = getattr(graph, "node_names", ())
         return node_tables(
             logits,
             batch.y[batch.target],
             graph.class_names,
             nodes=[names[node] if names else str(node) for node in nodes.tolist()],
-            states=states[nodes.to(states.device)],
+            states=states[nodes[sample].to(states.device)],
             sample=sample,
         )
 

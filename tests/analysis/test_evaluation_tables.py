@@ -156,13 +156,27 @@ def test_embedding_shows_the_sampled_nodes():
         logits,
         target,
         "abcd",
-        nodes=["one", "two"],
+        nodes=["no", "one", "two", "three"],
         states=torch.tensor([[0.0, 1.0], [2.0, 1.0]]),
         sample=sample,
     )
     shown = by_name(tables)["embedding"].data
     assert shown[["node", "class", "predicted"]].to_numpy().tolist() == [["one", "b", "b"], ["two", "c", "b"]]
     assert sorted(shown.x) == [-1.0, 1.0] and shown.y.tolist() == [0.0, 0.0]
+
+
+def test_nodes_are_named_whose_class_is_least_and_most_probable():
+    logits = torch.tensor([[0.0, 0.0], [3.0, 0.0], [1.0, 0.0], [0.0, 4.0]])
+    names = ["half", "wrong", "right", "surest"]
+    tables = by_name(node_tables(logits, torch.tensor([0, 1, 0, 1]), ["x", "y"], nodes=names))
+    worst, best = tables["worst"].data, tables["best"].data
+    assert worst.node.tolist() == ["wrong", "half", "right", "surest"] == best.node.tolist()[::-1]
+    assert worst[["class", "predicted"]].to_numpy().tolist()[0] == ["y", "x"]
+    expected = [1 / (1 + math.exp(3)), 0.5, 1 / (1 + math.exp(-1)), 1 / (1 + math.exp(-4))]
+    assert worst.probability.tolist() == pytest.approx(expected)
+    logits = torch.zeros(30, 2)
+    many = by_name(node_tables(logits, torch.zeros(30, dtype=torch.int64), ["x", "y"], nodes=range(30)))
+    assert many["worst"].data.node.tolist() == list(range(20)), "as many as of triples, equal ones in order"
 
 
 def test_yes_no_labels_have_areas_and_nothing_made_up():
@@ -181,8 +195,20 @@ def test_hits_curve_and_scores_are_those_of_the_figures(own):
     negative = torch.randint(0, 9, (50, 120) if own else (120,), generator=generator).double() - 2
     positive[3] = math.nan  # limited batches leave pairs without a score
     negative[..., 7] = math.nan
-    tables = by_name(link_tables(positive, negative))
+    links = torch.stack([torch.arange(50), torch.arange(50) + 100], 1)
+    tables = by_name(link_tables(positive, negative, links, [f"n{number}" for number in range(200)]))
     seen = ~positive.isnan()
+    worst, best = tables["worst"].data, tables["best"].data
+    for row in [*worst.itertuples(), *best.itertuples()]:
+        number = int(row.source[1:])
+        rivals = negative[number] if own else negative
+        above, level = int((rivals > row.score).sum()), int((rivals == row.score).sum())
+        assert (row.target, row.score) == (f"n{number + 100}", float(positive[number]))
+        assert row.rank == 1 + above + (level / 2 if own else level)
+    assert len(worst) == len(best) == 20 and "n3" not in {*worst.source, *best.source}
+    assert worst["rank"].is_monotonic_decreasing and best["rank"].is_monotonic_increasing
+    assert worst["rank"][0] > worst["rank"][19] >= best["rank"][19] > best["rank"][0]
+    assert "worst" not in by_name(link_tables(positive, negative))
     figures = link_figures(positive[seen], negative[seen] if own else negative, (1, 3, 10, 20, 50, 100))
     curve = tables["hits"].data.set_index("k").hits
     assert {f"hits@{k}": curve[k] for k in (1, 3, 10, 20, 50, 100)} == pytest.approx(

@@ -180,10 +180,11 @@ def test_the_run_can_be_repeated(row_page):
 def test_long_tables_are_cut_and_say_where_the_rest_is(row_page):
     _, page = row_page
     assert any(
-        re.search(r"25 more rows are in .*evaluation/test/worst.csv", text) for text in page.texts["p"]
+        re.search(r"37 more rows are in .*evaluation/test/worst.csv", text) for text in page.texts["p"]
     )
     assert any("40 more are in the table" in text for text in page.texts["figcaption"])
-    assert sum(text == "likes" for text in page.texts["td"]) == 20
+    assert sum(text == "likes" for text in page.texts["td"]) == 8
+    assert sum(text.startswith("r") and text[1:].isdecimal() for text in page.texts["th"]) == 20
 
 
 def test_light_and_dark_and_paper(row_page):
