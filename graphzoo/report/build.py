@@ -10,7 +10,7 @@ from graphzoo.catalog.settings import word_of
 from graphzoo.errors import UsageError
 from graphzoo.report.content import Block, Code, Note, Options, Picture, Report, Section, TableBlock
 from graphzoo.report.curve_figures import curve_blocks, depth_pictures, on_depth_curve
-from graphzoo.report.evaluation_figures import evaluation_blocks
+from graphzoo.report.evaluation_figures import evaluation_blocks, prediction_blocks
 from graphzoo.report.learned import learned
 from graphzoo.report.paper_figures import paper_pictures
 from graphzoo.report.results import common_title, headline, results_section
@@ -26,7 +26,6 @@ __all__ = ["build_report"]
 
 # A page with more settings than this shows the results and curves of all, and the rest of these.
 _MOST_DETAILED = 6
-_FEW_ROWS = 8
 
 
 def build_report(groups: Sequence[Group], options: Options | None = None) -> Report:
@@ -138,8 +137,7 @@ def _evaluation(
     record, evaluation = loaded[0]
     folder = record.path / "evaluation" / "test"
     of_run: list[Block] = [Note(f"Of one of the runs: {record.name}.")] if len(group.records) > 1 else []
-    extremes = [table for table in evaluation.tables if table.name in ("worst", "best")]
-    predictions = evaluation_blocks(extremes, folder, prefix, most_rows=_FEW_ROWS)
+    predictions = prediction_blocks(evaluation.tables, folder)
     others = [table for table in evaluation.tables if table.name not in ("worst", "best")]
     rest = evaluation_blocks(others, folder, prefix)
     shown = set(group.figures())

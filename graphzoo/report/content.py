@@ -34,6 +34,7 @@ class TableBlock:
     numeric: frozenset[int] = frozenset()  # positions of columns that are aligned to the right
     note: str = ""  # below the table, such as how many rows are left out
     folded: bool = False  # shown only when asked for
+    beside: bool = False  # stands beside its neighbour of the same kind where there is room
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,15 +28,30 @@ if TYPE_CHECKING:
 
     from graphzoo.analysis import Table
 
-__all__ = ["MOST_BARS", "MOST_ROWS", "evaluation_blocks"]
+__all__ = ["MOST_BARS", "MOST_ROWS", "evaluation_blocks", "prediction_blocks"]
 
-MOST_ROWS, MOST_BARS = 20, 20
+MOST_ROWS, MOST_BARS, _FEW_ROWS = 20, 20, 8
 _MOST_WRITTEN_CELLS, _MOST_NAMED, _MOST_COLOURS = 12, 40, 10
 
 
-def evaluation_blocks(
-    tables: Sequence[Table], folder: Path, prefix: str, *, most_rows: int = MOST_ROWS
-) -> list[Block]:
+def prediction_blocks(tables: Sequence[Table], folder: Path) -> list[Block]:
+    """The first rows of the tables `worst` and `best`; triples as what was asked and what is right."""
+    shown = [_asked(table) for table in tables if table.name in ("worst", "best") and len(table.data)]
+    return [replace(_rows(table, folder, _FEW_ROWS, folded=False), beside=True) for table in shown]
+
+
+def _asked(table: Table) -> Table:
+    data = table.shown()
+    if not {"head", "relation", "tail", "direction", "rank"} <= set(data.columns):
+        return table
+    heads = data["direction"] == "head"
+    head, tail = data["head"].mask(heads, "?"), data["tail"].where(heads, "?")
+    asked = "(" + head + ", " + data["relation"] + ", " + tail + ")"
+    columns = {"asked": asked, "right answer": data["head"].where(heads, data["tail"]), "rank": data["rank"]}
+    return replace(table, data=type(data)(columns))
+
+
+def evaluation_blocks(tables: Sequence[Table], folder: Path, prefix: str) -> list[Block]:
     """A picture for each table of an evaluation that is meant to be drawn, and its rows; pictures first.
 
     The `folder` holds the tables' CSV files; names of pictures begin with `prefix`.
@@ -49,7 +65,7 @@ def evaluation_blocks(
         if draw is not None and table.x and table.y:
             pictures += draw(table, prefix)
         if table.kind in ("table", "bars") or draw is None:
-            rows.append(_rows(table, folder, most_rows, folded=table.kind != "table"))
+            rows.append(_rows(table, folder, MOST_ROWS, folded=table.kind != "table"))
     return [*pictures, *rows]
 
 

@@ -30,11 +30,13 @@ h1,h2,h3,p,figcaption,li,.long{overflow-wrap:anywhere}
 p{max-width:44rem;margin:.5rem 0}
 a{color:var(--link)}
 nav ul{display:flex;flex-wrap:wrap;gap:.25rem 1.25rem;padding:0;margin:1rem 0;list-style:none}
-.lead,.note{color:var(--muted)}
-.note{font-size:.9rem}
+.lead{font-size:1.1rem;max-width:60rem}
+.note{font-size:.9rem;color:var(--muted)}
 .warning{border-left:4px solid var(--warn);padding-left:.75rem}
 .pictures{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,21rem),1fr));gap:1.5rem;
 margin:1rem 0}
+.tables{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,30rem),1fr));gap:0 2rem}
+.tables>div{min-width:0}
 figure{margin:0;min-width:0}
 .wide{grid-column:1/-1}
 figure svg{display:block;width:100%;max-width:30rem;height:auto}
@@ -96,14 +98,14 @@ def _page(report: Report, drawn: Callable[[], None]) -> str:
         body.append(
             f'<section aria-labelledby="{anchor}"><h{level} id="{anchor}">{escape(section.title)}</h{level}>'
         )
-        for is_picture, blocks in groupby(section.blocks, key=lambda block: isinstance(block, Picture)):
+        for row, blocks in groupby(section.blocks, key=_row):
             parts = []
             for block in blocks:
                 number += 1
                 parts.append(_block(block, number))
-                if is_picture:
+                if isinstance(block, Picture):
                     drawn()
-            body.append(f'<div class="pictures">{"".join(parts)}</div>' if is_picture else "".join(parts))
+            body.append(f'<div class="{row}">{"".join(parts)}</div>' if row else "".join(parts))
         body.append("</section>")
     links = [
         f'<li><a href="#{anchor}">{escape(section.title)}</a></li>'
@@ -148,6 +150,13 @@ def _anchors(report: Report) -> list[str]:
             number += 1
         anchors.append(anchor)
     return anchors
+
+
+def _row(block: Block) -> str:
+    """The class of the row in which a block stands beside its neighbours."""
+    if isinstance(block, Picture):
+        return "pictures"
+    return "tables" if isinstance(block, TableBlock) and block.beside else ""
 
 
 def _block(block: Block, number: int) -> str:
@@ -195,12 +204,14 @@ def _table(table: TableBlock) -> str:
         f'<div class="table" tabindex="0" role="region" aria-label="{escape(table.caption)}"><table>'
         f"<caption>{escape(table.caption)}</caption><thead>{head}</thead><tbody>{rows}</tbody></table></div>{note}"
     )
+    if table.beside:
+        return f"<div>{shown}</div>"
     if not table.folded:
         return shown
     return f"<details><summary>Table: {escape(table.caption)}</summary>{shown}</details>"
 
 
 def _cell(text: str) -> str:
-    """Text that may break where names and paths have their joints, and not before a unit."""
-    shown = escape(text).replace(" %", "\N{NO-BREAK SPACE}%")
+    """Text that may break where names and paths have their joints, not before a unit or a "?"."""
+    shown = escape(text).replace(" %", "\N{NO-BREAK SPACE}%").replace(", ?)", ",\N{NO-BREAK SPACE}?)")
     return shown.replace("_", "_<wbr>").replace("/", "/<wbr>")

@@ -4,11 +4,15 @@ import pytest
 from helpers.report_runs import write_evaluation, write_run
 
 from graphzoo.analysis import Evaluation, Table
-from graphzoo.report import Options, build_report, find_records, group_records
+from graphzoo.report import Options, build_report, find_records, group_records, to_html
 from graphzoo.report.learned import learned
 
 ASKED = {"from": [0, 1, 10], "to": [1, 10, 20]}
-TRIPLES = {"head": ["Q1"], "relation": ["P1"], "tail": ["Q2"], "rank": [3.0]}
+TRIPLES = {
+    "head": ["Q1", "Q2"], "relation": ["P1", "P2"], "tail": ["Q2", "Q3"],
+    "direction": ["tail", "head"], "rank": [3.0, 1.5],
+    "head_label": ["Earth", ""], "tail_label": ["", "Mars"], "relation_label": ["near to", ""],
+}  # fmt: skip
 
 
 def outcome(name, **columns):
@@ -92,7 +96,11 @@ def test_a_report_begins_with_what_was_learned_and_its_predictions(tmp_path):
     titles = [section.title for section in report.sections]
     early = ["Results", "Predictions", "Test split in detail", "Learning curves", "Speed and memory"]
     assert titles == [*early, "How it was made"]
-    assert [block.caption for block in report.sections[1].blocks] == ["Triples worst", "Triples best"]
+    worst, best = report.sections[1].blocks
+    assert (worst.caption, best.caption) == ("Triples worst", "Triples best")
+    assert worst.columns == ["asked", "right answer", "rank"]
+    assert worst.rows == [["(Earth, near to, ?)", "Q2", "3"], ["(?, P2, Mars)", "Q2", "1.5"]]
+    assert to_html(report).count('<div class="tables"><div>') == 1
     other = write_run(tmp_path / "other", model="gcn", recipe="", test=0.7)
     both = build_report(group_records(find_records([run, other])), Options(models=False))
     own = next(section for section in both.sections if section.title == "galit on cora")

@@ -10,9 +10,9 @@ import pytest
 from helpers.report_runs import write_evaluation, write_row, write_run
 
 from graphzoo.report import build_report, find_records, group_records, to_html
-from graphzoo.report.style import COLORS
+from graphzoo.report.style import THEME
 
-WIDTHS, HEIGHT = (390, 1280), 1900
+WIDTHS, HEIGHT = (390, 1280), 2400
 # Runs inside the page that is measured: what a reader would see, as numbers.
 MEASURE = """
 <script>addEventListener("load", () => {
@@ -97,7 +97,8 @@ def reports(real_runs, tmp_path_factory):
     return folder, list(wanted)
 
 
-def test_the_console_is_silent_and_something_is_drawn(chromium, reports, tmp_path):
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_the_console_is_silent_and_something_is_drawn(chromium, reports, tmp_path, dark):
     folder, names = reports
     frames = "".join(f'<iframe src="{name}.html"></iframe>' for name in names)
     style = f"<style>body{{margin:0}}iframe{{border:0;display:block;width:1280px;height:{HEIGHT}px}}</style>"
@@ -105,18 +106,19 @@ def test_the_console_is_silent_and_something_is_drawn(chromium, reports, tmp_pat
     page.write_text(f"<!doctype html>{style}{frames}")
     picture = tmp_path / "page.png"
     size = f"--window-size=1280,{HEIGHT * len(names)}"
-    done = open_page(chromium, tmp_path, page, size, f"--screenshot={picture}")
+    wanted = f"--blink-settings=preferredColorScheme={0 if dark else 1}"
+    done = open_page(chromium, tmp_path, page, size, wanted, f"--screenshot={picture}")
     assert picture.is_file(), done.stderr[-2000:]
     assert console(done) == []
     from PIL import Image
 
     pixels = np.asarray(Image.open(picture).convert("RGB")).astype(int)
-    curve = [int(COLORS[0][at : at + 2], 16) for at in (1, 3, 5)]
-    # each report has dark letters, and curves in their own blue
+    curve = [int(THEME["c0"][dark][at : at + 2], 16) for at in (1, 3, 5)]
+    # each report has letters that differ from their paper, and curves in their own blue
     for part in np.split(pixels[: HEIGHT * len(names)], len(names)):
-        dark = (part.max(2) < 90).mean()
+        letters = (part.min(2) > 165).mean() if dark else (part.max(2) < 90).mean()
         drawn = (np.abs(part - curve).max(2) <= 5).sum()
-        assert 0.002 < dark < 0.5 and drawn > 300, (dark, drawn)
+        assert 0.002 < letters < 0.5 and drawn > 300, (letters, drawn)
 
 
 def test_an_error_would_be_seen_in_the_console(chromium, tmp_path):
