@@ -1,4 +1,7 @@
-"""Weights that are part of the package, by name. Importing this needs the standard library only."""
+"""Weights by name that are part of the package, and what `graphzoo export` makes of others.
+
+Importing this needs the standard library only.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,16 @@ from pathlib import Path
 from graphzoo.errors import UsageError
 from graphzoo.system.regular_files import open_regular
 
-__all__ = ["WEIGHTS", "brought_along"]
+__all__ = ["FORMATS", "PROGRAMS", "WEIGHTS", "brought_along", "refuse_program"]
 
 _FOLDER = Path(__file__).parents[1] / "weights"
 WEIGHTS = {
     "knowformer-any": "9b9998ad3353d99552716ab49850ebbaf092f95d408e1559804bac8dd01755bb",
 }
 """sha256 of `model.safetensors` in the folder of each name."""
+PROGRAMS = {"torch.export": "model.pt2", "onnx": "model.onnx"}
+"""The file that each kind of program is written to."""
+FORMATS = ("safetensors", *PROGRAMS)
 
 
 def brought_along(name: str) -> Path | None:
@@ -28,6 +34,15 @@ def brought_along(name: str) -> Path | None:
         return None
     _check(name)
     return _FOLDER / name
+
+
+def refuse_program(folder: Path) -> None:
+    """Say that an exported program is no model to load, if there is one in the folder."""
+    if any((folder / file).is_file() for file in PROGRAMS.values()):
+        raise UsageError(
+            f"{folder} holds a program, which runs without graphzoo\n"
+            "graphzoo reads what graphzoo export --to safetensors writes"
+        )
 
 
 @cache

@@ -37,6 +37,7 @@ _OPTIONAL = {
     "tensorboard": "`--logger tensorboard`: pip install tensorboard",
     "wandb": "`--logger wandb`: pip install wandb",
     "mlflow-skinny": "`--logger mlflow`: pip install mlflow-skinny",
+    "onnxscript": "`export --to onnx`: pip install 'graphzoo[onnx]'",
 }
 
 

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from graphzoo.catalog.weights import FORMATS, PROGRAMS
 from graphzoo.cli.options import Parser, at_least
 from graphzoo.cli.run_word import add_run, run_of
 from graphzoo.runs.checkpoints import locate
 from graphzoo.system.shown import tell
 
 __all__ = ["export_main", "export_parser"]
+
+_USE = {
+    "safetensors": "graphzoo.load({!r})",
+    "torch.export": "torch.export.load({!r}).module()",
+    "onnx": "onnxruntime.InferenceSession({!r})",
+}
 
 
 def export_parser() -> Parser:
@@ -19,12 +26,13 @@ def export_parser() -> Parser:
         "RUN --out DIR [options]",
         "Write a trained model into a folder to share: weights, settings as JSON, a model card.",
         "safetensors    weights and settings, for graphzoo.load and Encoder.from_pretrained\n"
-        "torch.export   a program that runs with torch alone, for torch.export.load",
+        "torch.export   a program that runs with torch alone, for torch.export.load\n"
+        "onnx           a program for onnxruntime; needs the extra `onnx`",
     )
     add = parser.add_argument
     add_run(parser, "run directory, checkpoint, `best` or `last`")
     add("--out", metavar="DIR", help="the folder, a new one")
-    add("--to", default="safetensors", choices=("safetensors", "torch.export"), help="what is written")
+    add("--to", default="safetensors", choices=FORMATS, help="what is written")
     add("--license", default="", metavar="NAME", help="of the weights, for the model card")
     add("--reverse-weight", type=at_least(0), metavar="W", help="that the model answers with")
     add("--trust", action="store_true", help="import unregistered classes")
@@ -52,8 +60,7 @@ def export_main(argv: list[str]) -> int:
     )
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     size = sum(path.stat().st_size for path in files)
-    use = f"graphzoo.load({str(folder)!r})"
-    if wanted.to == "torch.export":
-        use = f"torch.export.load({str(folder / 'model.pt2')!r}).module()"
+    place = str(folder / PROGRAMS.get(wanted.to, ""))
+    use = _USE[wanted.to].format(place)
     tell(f"{folder}: {len(files)} files, {size / 2**20:.1f} MiB; {use}\n")
     return 0

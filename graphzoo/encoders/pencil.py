@@ -372,10 +372,10 @@ def _senders(operator: Tensor, most: int | None = None) -> Tensor:
     `most` is the largest count, if the host knows it: else it waits for the device.
     """
     sends = (operator[:, -2:] != 0).any(1)
-    order = torch.argsort(sends, dim=1, descending=True, stable=True)
-    # Compiled code cannot wait for the number: it takes all nodes.
+    # Compiled code cannot wait for the number: it takes all nodes, as they come.
     if torch.compiler.is_compiling() or not sends.numel():
-        return order
+        return torch.arange(sends.shape[1], device=sends.device).expand_as(sends)
+    order = torch.argsort(sends, dim=1, descending=True, stable=True)
     return order[:, : int(sends.sum(1).max()) if most is None else most]
 
 

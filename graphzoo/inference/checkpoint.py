@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from graphzoo.catalog.classes import load_class
-from graphzoo.catalog.weights import brought_along
+from graphzoo.catalog.weights import brought_along, refuse_program
 from graphzoo.checkpoints import read
 from graphzoo.checkpoints.checks import MisfitError, TooLargeError, build_bounded, outlined
 from graphzoo.encoders.pretrained import WEIGHTS, read_pretrained
@@ -69,11 +69,7 @@ def find_checkpoint(path: str | PathLike[str]) -> tuple[Path, Path | None]:
     if path.is_dir():
         if (path / WEIGHTS).is_file():
             return path / WEIGHTS, path if (path / "graph" / "meta.json").is_file() else None
-        if (path / "model.pt2").is_file():
-            raise UsageError(
-                f"{path} holds a program, for torch.export.load({str(path / 'model.pt2')!r})\n"
-                "graphzoo reads what graphzoo export --to safetensors writes"
-            )
+        refuse_program(path)
         run = path.parent if path.name == "checkpoints" else path
         files = [run / "checkpoints" / name for name in ("best.ckpt", "last.ckpt")]
         path = next((file for file in files if file.is_file()), path)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphzoo.catalog.tasks import task_of
+from graphzoo.catalog.weights import FORMATS, PROGRAMS
 from graphzoo.encoders.pretrained import (
     CARD,
     WEIGHTS,
@@ -32,9 +33,8 @@ from graphzoo.system.regular_files import copy_regular
 if TYPE_CHECKING:
     from graphzoo.tasks import Task
 
-__all__ = ["FORMATS", "export_run"]
+__all__ = ["export_run"]
 
-FORMATS = ("safetensors", "torch.export")
 # What the settings of a task must not carry to others.
 _PRIVATE = ("root", "path")
 # What `save_artifacts` of the data modules writes beside meta.json; nothing else is copied.
@@ -64,7 +64,7 @@ def export_run(
         run: A run directory or a checkpoint in one. Of a run directory, the best checkpoint is taken.
         folder: Must not exist yet, or be empty.
         to: "safetensors": for `graphzoo.load` and `Encoder.from_pretrained`. "torch.export": a program for
-            `torch.export.load`, with its inputs described in `inputs.json`.
+            `torch.export.load`, with its inputs described in `inputs.json`. "onnx": the same for onnxruntime.
         licence: Of the weights, for the model card.
         reverse_weight: For knowledge graphs, instead of the run's; 0: forward queries only, as a program.
         trust: Import classes that the checkpoint names even if they are neither registered nor imported.
@@ -76,6 +76,8 @@ def export_run(
     # here, not above: help and mistakes are answered before anything heavy is imported
     from graphzoo.inference.checkpoint import build_task, find_checkpoint, read_checkpoint
 
+    if to not in FORMATS:
+        raise UsageError(f"to must be one of {', '.join(FORMATS)}, got {to!r}")
     file, place = find_checkpoint(run)
     if file.name == WEIGHTS and to == "safetensors":
         raise UsageError(f"{run} is exported already\nCopy the folder")
@@ -94,8 +96,8 @@ def export_run(
         graph = None if place is None else _copy_graph(place / "graph", Path(scratch) / "graph")
         name = Path(folder).absolute().name
         card = partial(_card, described, results, ends, type(task).__name__, licence)
-        if to == "torch.export":
-            _export_program(task, Path(folder), graph, described, card)
+        if to in PROGRAMS:
+            _export_program(task, Path(folder), to, graph, described, card)
             return Path(folder)
         module, _, encoder = described["encoder"]["class_path"].rpartition(".")
         info = task_of(task)
@@ -105,17 +107,22 @@ def export_run(
 
 
 def _export_program(
-    task: Task, folder: Path, graph: Path | None, described: Mapping[str, Any], card: Callable[[str], str]
+    task: Task,
+    folder: Path,
+    to: str,
+    graph: Path | None,
+    described: Mapping[str, Any],
+    card: Callable[[str], str],
 ) -> None:
-    """Write a program for torch alone, its inputs described beside it."""
+    """Write a program that runs without graphzoo, its inputs described beside it."""
     from graphzoo.inference.program import write_program
 
     with new_folder(folder) as part:
-        write_program(task, part)
+        write_program(task, part, to)
         with writing(folder):
             if graph is not None:
                 copy_folder(graph, part / "graph")
-            use = _describe_program(part, folder.absolute().name, described)
+            use = _describe_program(part, folder.absolute().name, to, described)
             (part / CARD).write_text(card(use), encoding="utf-8")
 
 
@@ -132,27 +139,29 @@ def _set_reverse_weight(task: Task, weight: float) -> None:
         raise UsageError(str(error)) from None
 
 
-def _describe_program(part: Path, name: str, described: Mapping[str, Any]) -> str:
+def _describe_program(part: Path, name: str, to: str, described: Mapping[str, Any]) -> str:
     """Write the names that the program's numbers stand for, and how to use both; the same for the card."""
     from graphzoo.inference.plain_names import write_names
-    from graphzoo.inference.program import DESCRIPTION, PROGRAM
+    from graphzoo.inference.program import DESCRIPTION
 
     multi = bool(described["spec"].get("is_multi_label"))
-    described_inputs = json.loads((part / DESCRIPTION).read_text(encoding="utf-8"))
-    compared = "heads" in described_inputs["inputs"]
-    classes = described.get("classes", ())
-    names = write_names(part / "graph", name, classes, is_multi_label=multi, compared=compared)
-    example = ["import torch", f"program = torch.export.load({f'{name}/{PROGRAM}'!r}).module()"]
-    call = f"scores = program({', '.join(described_inputs['inputs'])})"
-    if names is None:
-        example.append(call)
+    found = json.loads((part / DESCRIPTION).read_text(encoding="utf-8"))
+    inputs, classes = found["inputs"], described.get("classes", ())
+    names = write_names(part / "graph", name, classes, is_multi_label=multi, compared="heads" in inputs)
+    place = f"{name}/{PROGRAMS[to]}"
+    if to == "onnx":
+        module, opened = "onnxruntime", f"program = onnxruntime.InferenceSession({place!r})"
+        call = f"(scores,) = program.run(None, {{{', '.join(f'{key!r}: {key}' for key in inputs)}}})"
     else:
-        described_inputs["files"] = names.described
-        modules = [module for module in ("json", "numpy") if any(f"{module}.load" in x for x in names.before)]
-        example = [*(f"import {module}" for module in modules), *example, *names.before, call, *names.after]
-    (part / DESCRIPTION).write_text(
-        json.dumps({**described_inputs, "example": example}, indent=1) + "\n", encoding="utf-8"
-    )
+        module, opened = "torch", f"program = torch.export.load({place!r}).module()"
+        call = f"scores = program(*map(torch.from_numpy, ({', '.join(inputs)}))).detach().numpy()"
+    before, after = ([], []) if names is None else (names.before, names.after)
+    lines = [opened, *before, call, *after]
+    needed = [kind for kind in ("json", "numpy", module) if any(f"{kind}." in line for line in lines)]
+    example = [*(f"import {kind}" for kind in needed), *lines]
+    files = {} if names is None else {"files": names.described}
+    text = json.dumps({**found, **files, "example": example}, indent=1)
+    (part / DESCRIPTION).write_text(text + "\n", encoding="utf-8")
     told = "" if names is None else "".join(f" `{file}`: {what}." for file, what in names.described.items())
     return _PROGRAM_USE.format(example="\n".join(example), names=told)
 
@@ -252,7 +261,7 @@ _PROGRAM_USE = """```python
 {example}
 ```
 
-`inputs.json` says what the tensors are.{names}"""
+`inputs.json` says what the arrays are.{names}"""
 
 
 def _card(

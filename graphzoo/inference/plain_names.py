@@ -49,14 +49,14 @@ def write_names(
         return None
     before, after = [opened], []
     if classes and is_multi_label:
-        after.append("labels = [[names['classes'][i] for i in row.nonzero()] for row in scores > 0]")
+        after.append("labels = [[names['classes'][i] for i in row.nonzero()[0]] for row in scores > 0]")
     elif classes:
         after.append("labels = [names['classes'][i] for i in scores.argmax(1)]")
     if nodes and classes:
         after.append(f"label = labels[names['nodes'].index({nodes[0]!r})]")
     elif nodes:
         before += [
-            f"{end} = torch.tensor([names['nodes'].index({name!r})])"
+            f"{end} = numpy.array([names['nodes'].index({name!r})])"
             for end, name in (("source", nodes[0]), ("target", nodes[-1]))
         ]
     return PlainNames({f"graph/{NAMES}": _write(folder, names)}, before, after)
@@ -79,22 +79,22 @@ def _of_facts(folder: Path, place: str, opened: str, compared: bool) -> PlainNam
     }
     before = [
         opened,
-        f"head, relation, tail = torch.from_numpy(numpy.load({f'{place}/graph/{file}'!r})['train']).long().T",
-        "edge_index = torch.stack([torch.cat([head, tail]), torch.cat([tail, head])])",
-        "edge_type = torch.cat([relation, relation + len(names['relations'])])",
-        f"nodes = torch.arange(len(names[{kind!r}]))",
-        f"head = torch.tensor([names[{kind!r}].index({asked!r})])",
-        f"relation = torch.tensor([names['relations'].index({by!r})])",
+        f"head, relation, tail = numpy.load({f'{place}/graph/{file}'!r})['train'].T.astype('int64')",
+        "edge_index = numpy.stack([numpy.append(head, tail), numpy.append(tail, head)])",
+        "edge_type = numpy.append(relation, relation + len(names['relations']))",
+        f"nodes = numpy.arange(len(names[{kind!r}]))",
+        f"head = numpy.array([names[{kind!r}].index({asked!r})])",
+        f"relation = numpy.array([names['relations'].index({by!r})])",
     ]
     if compared:
         described[f"graph/{_COSINES}"] = "numpy.load(file)['heads'] and ['pairs'], [2R, 2R], float32"
         _write_cosines(folder / _COSINES, graph)
         before += [
             f"cosines = numpy.load({f'{place}/graph/{_COSINES}'!r})",
-            "heads, pairs = torch.from_numpy(cosines['heads']), torch.from_numpy(cosines['pairs'])",
+            "heads, pairs = cosines['heads'], cosines['pairs']",
         ]
     return PlainNames(
-        described, before, [f"answers = [names[{kind!r}][i] for i in scores[0].topk(3).indices]"]
+        described, before, [f"answers = [names[{kind!r}][i] for i in scores[0].argsort()[:-4:-1]]"]
     )
 
 

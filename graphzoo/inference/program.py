@@ -1,19 +1,22 @@
-"""`graphzoo export --to torch.export`: a trained model as a program that runs with torch alone.
+"""`graphzoo export --to torch.export` or `onnx`: a trained model as a program that runs without graphzoo.
 
-The program holds weights and torch's own operations; sizes of graph and batch are free. Its scores are those
-of the model on the whole graph, a little slower, for the fused kernels stay behind.
+The program holds weights and operations of torch or ONNX; sizes of graph and batch are free. Its scores are
+those of the model on the whole graph, a little slower, for the fused kernels stay behind.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import warnings
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from graphzoo.catalog.weights import PROGRAMS
 from graphzoo.encoders.base import NodeEncoder, PairEncoder, QueryEncoder
 from graphzoo.errors import UsageError
 from graphzoo.layers.relation_graph import set_relations
@@ -24,13 +27,14 @@ from graphzoo.tasks.base import Task
 from graphzoo.tasks.draws import mean_of_draws
 from graphzoo.types import PairSubgraphs
 
-__all__ = ["DESCRIPTION", "PROGRAM", "Program", "make_program", "write_program"]
+__all__ = ["DESCRIPTION", "Program", "make_program", "write_program"]
 
-PROGRAM, DESCRIPTION = "model.pt2", "inputs.json"
+DESCRIPTION = "inputs.json"
 # Of the example that is traced; the program's sizes are free.
 _NODES, _EDGES, _QUERIES, _RELATIONS = 7, 11, 3, 5
 _TOLERANCE = 1e-4
 _EDGES_GIVEN = "edge_index"
+_ONNX = ("onnx", "onnxscript", "onnxruntime")
 _PAIR_OUTPUT = (
     "[B]: logit of each pair as it is given; where the run averages both directions or several relabelings, "
     "predict gives the mean"
@@ -244,37 +248,71 @@ def _graph_inputs(encoder: NodeEncoder, scale: int) -> dict[str, tuple[Tensor, s
     return inputs
 
 
-def write_program(task: Task, folder: Path) -> Path:
+def write_program(task: Task, folder: Path, to: str = "torch.export") -> Path:
     """Trace the scores of a task on the CPU; write the program and a description of its inputs to a folder.
 
     Raises:
-        UsageError: if the encoder cannot be traced, or the program's scores are not the model's.
+        UsageError: if the encoder cannot be traced, the program's scores are not the model's, or packages for
+            ONNX are missing.
     """
+    if to == "onnx" and not all(map(find_spec, _ONNX)):
+        raise UsageError("ONNX needs more packages\npip install 'graphzoo[onnx]'")
     task = task.eval()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         program, larger = make_program(task), make_program(task, scale=2)
     traced, scores = _trace(task.encoder, program, larger)
+    for part in traced.graph_module.modules():
+        for node in getattr(getattr(part, "graph", None), "nodes", ()):
+            node.meta.pop("stack_trace", None)  # places on this machine, thousands of them
+    examples = [example for example, _ in larger.inputs.values()]
+    if to == "onnx":
+        converted = _convert(task.encoder, traced, list(program.inputs))
+        (scores,) = converted(*examples)
     with torch.no_grad():
-        expected = larger.module(*(example for example, _ in larger.inputs.values()))
+        expected = larger.module(*examples)
     if not torch.allclose(scores, expected, atol=_TOLERANCE, rtol=_TOLERANCE):
         off = float((scores - expected).abs().max())
         raise UsageError(
             f"the program's scores differ from the model's by {off:.2g}: it is not written\n"
             "Export it with --to safetensors"
         )
-    for part in traced.graph_module.modules():
-        for node in getattr(getattr(part, "graph", None), "nodes", ()):
-            node.meta.pop("stack_trace", None)  # places on this machine, thousands of them
     folder.mkdir(parents=True, exist_ok=True)
-    torch.export.save(traced, folder / PROGRAM)
+    file = folder / PROGRAMS[to]
+    if to == "onnx":
+        converted.save(file)
+    else:
+        torch.export.save(traced, file)
     described = {
         "inputs": {name: text for name, (_, text) in program.inputs.items()},
         "output": program.output,
         "torch": torch.__version__,
     }
     (folder / DESCRIPTION).write_text(json.dumps(described, indent=1) + "\n", encoding="utf-8")
-    return folder / PROGRAM
+    return file
+
+
+def _convert(encoder: Any, traced: Any, inputs: list[str]) -> Any:
+    """A traced program in operations of ONNX, its inputs named; onnxruntime runs it when it is called."""
+    log = logging.getLogger("torch.onnx._internal.exporter._registration")
+    level = log.level
+    log.setLevel(logging.ERROR)  # it warns of operations of packages that are not installed
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return torch.onnx.export(
+                traced, (), dynamo=True, verbose=False, input_names=inputs, output_names=["scores"]
+            )
+    except torch.onnx.OnnxExporterError as error:
+        first: BaseException = error
+        while first.__cause__ is not None:
+            first = first.__cause__
+        line = str(first).strip().partition("\n")[0]
+        raise UsageError(
+            f"{type(encoder).__name__} cannot be written as ONNX: {line}\nExport it with --to torch.export"
+        ) from error
+    finally:
+        log.setLevel(level)
 
 
 def _trace(encoder: Any, program: Program, larger: Program) -> tuple[Any, Tensor]:

@@ -130,7 +130,7 @@ class TrainedModel:
 
         Args:
             folder: Must not exist yet, or be empty.
-            to: "safetensors", for `graphzoo.load`; or "torch.export", a program for torch alone.
+            to: "safetensors", for `graphzoo.load`; "torch.export" or "onnx", a program without graphzoo.
             licence: Of the weights, for the model card.
 
         Returns:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from graphzoo.catalog.presets import read_header
-from graphzoo.catalog.weights import brought_along
+from graphzoo.catalog.weights import brought_along, refuse_program
 from graphzoo.errors import UsageError, suggestion
 from graphzoo.system.memory import raise_if_not_the_file
 from graphzoo.system.paths import typed
@@ -59,11 +59,7 @@ def locate(
         return Path(value), _run_of(Path(value))
     else:
         raise UsageError(_not_there(shown, Path(value)))
-    if (run / "model.pt2").is_file():
-        raise UsageError(
-            f"{run} holds a program, for torch.export.load\n"
-            "graphzoo reads what graphzoo export --to safetensors writes"
-        )
+    refuse_program(run)
     for name in names:
         if (path := run / "checkpoints" / f"{name}.ckpt").is_file():
             return path, _run_of(path)

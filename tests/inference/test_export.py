@@ -374,7 +374,7 @@ def test_a_program_of_both_ends_asks_from_one(both_ends, umls, tmp_path, monkeyp
         table = run.predict(head=names[head], relation=relations[relation], k=len(names))
         scores = dict(zip(table["tail"], table["score"], strict=True))
         expected = torch.tensor([scores[name] for name in names])
-        assert torch.allclose(found["scores"][0], expected, atol=1e-4) is same
+        assert torch.allclose(torch.from_numpy(found["scores"][0]), expected, atol=1e-4) is same
 
 
 @pytest.mark.parametrize(
@@ -385,6 +385,11 @@ def test_a_weight_that_is_none_is_refused(both_ends, tmp_path, capsys, weight, t
     assert main(["export", str(both_ends), "--out", str(tmp_path / "out"), "--reverse-weight", weight]) == 2
     assert told in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_format_that_is_none_is_refused(umls_run, tmp_path):
+    with pytest.raises(UsageError, match="safetensors, torch.export, onnx, got 'pickle'"):
+        export_run(umls_run.path, tmp_path / "out", to="pickle")
 
 
 def test_only_questions_about_facts_have_two_ends(link_runs, tmp_path):

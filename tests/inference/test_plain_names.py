@@ -1,4 +1,4 @@
-"""Names beside an exported program, read with json and torch alone."""
+"""Names beside an exported program, read with json and numpy alone."""
 
 import json
 import shutil
@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy
 import pytest
-import torch
 from helpers.link_graphs import NODES, make_link_graph
 from helpers.node_graphs import write_npz
 
@@ -17,7 +16,7 @@ from graphzoo.inference.plain_names import write_names
 
 def used(names, **given):
     """What the lines make, with scores in between."""
-    space = {"json": json, "torch": torch, **given}
+    space = {"json": json, "numpy": numpy, **given}
     exec("\n".join([*names.before, *names.after]), space)
     return space
 
@@ -32,13 +31,13 @@ def test_names_are_in_the_order_of_their_numbers(inductive_run, tmp_path):
         "relations": list(first.relations),
         "inference_entities": list(second.entities),
     }
-    scores = torch.eye(second.num_entities)[2:3]
-    made = used(names, numpy=numpy, scores=scores)
+    scores = numpy.eye(second.num_entities)[2:3]
+    made = used(names, scores=scores)
     head, relation, tail = second.train.T
     assert made["edge_index"].tolist() == [[*head.tolist(), *tail.tolist()], [*tail.tolist(), *head.tolist()]]
     assert made["edge_type"].tolist() == [*relation.tolist(), *(relation + first.num_relations).tolist()]
     assert made["nodes"].tolist() == list(range(second.num_entities))
-    assert (made["head"], made["relation"]) == (head[:1], relation[:1])
+    assert (made["head"], made["relation"]) == (head[:1].numpy(), relation[:1].numpy())
     assert made["answers"][0] == second.entities[2]
     assert {*names.described} == {"graph/names.json", "graph/inference_graph.npz"}
 
@@ -55,8 +54,8 @@ def test_classes_and_nodes_by_name(tmp_path, is_multi_label):
     classes = ("rain", "snow", "sun")
     names = write_names(tmp_path / "graph", str(tmp_path), classes, is_multi_label=is_multi_label)
     assert json.loads((tmp_path / "graph" / "names.json").read_text())["nodes"] == list(named)
-    scores = torch.full((graph.num_nodes, 3), -1.0)
-    scores[0] = torch.tensor([-1.0, 3.0, 2.0])
+    scores = numpy.full((graph.num_nodes, 3), -1.0)
+    scores[0] = [-1.0, 3.0, 2.0]
     made = used(names, scores=scores)
     assert made["label"] == (["snow", "sun"] if is_multi_label else "snow")
     assert len(names.before) + len(names.after) == 3

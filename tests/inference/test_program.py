@@ -244,14 +244,12 @@ def test_tasks_without_a_program_are_told():
         make_program(task)
 
 
-def test_a_program_is_no_model_to_load(tmp_path, capsys):
-    (tmp_path / "model.pt2").touch()
-    with pytest.raises(UsageError, match="holds a program, for torch.export.load"):
+@pytest.mark.parametrize("file", ["model.pt2", "model.onnx"])
+def test_a_program_is_no_model_to_load(tmp_path, capsys, file):
+    (tmp_path / file).touch()
+    with pytest.raises(UsageError, match="holds a program, which runs without graphzoo"):
         graphzoo.load(tmp_path)
-    assert (
-        graphzoo_main(["predict", "--ckpt_path", str(tmp_path), "--queries", str(tmp_path / "model.pt2")])
-        == 2
-    )
+    assert graphzoo_main(["predict", "--ckpt_path", str(tmp_path), "--queries", str(tmp_path / file)]) == 2
     assert "holds a program" in capsys.readouterr().err
 
 
