@@ -23,7 +23,7 @@ from graphzoo.encoders.pretrained import (
     write_pretrained,
     writing,
 )
-from graphzoo.errors import UsageError
+from graphzoo.errors import UsageError, check_choice
 from graphzoo.runs.published import SHOWN
 from graphzoo.runs.results_file import SELECTED, selection_of
 from graphzoo.system.json_file import read_json
@@ -76,8 +76,7 @@ def export_run(
     # here, not above: help and mistakes are answered before anything heavy is imported
     from graphzoo.inference.checkpoint import build_task, find_checkpoint, read_checkpoint
 
-    if to not in FORMATS:
-        raise UsageError(f"to must be one of {', '.join(FORMATS)}, got {to!r}")
+    check_choice("to", to, FORMATS)
     file, place = find_checkpoint(run)
     if file.name == WEIGHTS and to == "safetensors":
         raise UsageError(f"{run} is exported already\nCopy the folder")
