@@ -7,7 +7,7 @@ import logging
 import math
 import platform
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -31,6 +31,7 @@ from graphzoo.checkpoints.checks import (
 )
 from graphzoo.checkpoints.paths import forget_foreign_paths
 from graphzoo.encoders.base import Encoder
+from graphzoo.encoders.pretrained import read_pretrained
 from graphzoo.errors import NonFiniteError, UsageError
 from graphzoo.ops.eager import full_float32
 from graphzoo.system.memory import refuse_what_cannot_fit
@@ -87,9 +88,11 @@ class Task(LightningModule):
     unit: ClassVar[str] = "queries"
     questions_asked: int = 0
 
-    def __init__(self, encoder: Callable[[GraphSpec], Encoder] | None = None) -> None:
+    def __init__(
+        self, encoder: Callable[[GraphSpec], Encoder] | None = None, start_from: str | None = None
+    ) -> None:
         super().__init__()
-        self._factory = encoder
+        self._factory, self.start_from = encoder, start_from
         self._loaded_data: dict[str, Any] = {}
         self._micro_batches = 1
         # samples of a micro-batch, where nobody gave them, and what gives back what was set for a fit
@@ -176,7 +179,10 @@ class Task(LightningModule):
                 callback._average_model = None  # the next fit makes another
 
     def configure_model(self) -> None:
-        """Build the modules once the data is known; Lightning also calls this before the data is there."""
+        """Build the modules once the data is known; Lightning also calls this before the data is there.
+
+        Without a checkpoint of their own they take the weights of `start_from`.
+        """
         self._latest_loss = None
         self._sums, self._step_loss = {}, None  # an earlier fit may have ended in the middle of an epoch
         if self._trainer is not None and self._trainer.world_size > 1:
@@ -185,6 +191,19 @@ class Task(LightningModule):
             return
         if self._trainer is not None:  # Lightning's own attribute: `self.trainer` raises where there is none
             self.build(self._datamodule().spec)
+            if self.start_from and self.trainer.ckpt_path is None:
+                self._begin_with(self.start_from)
+
+    def _begin_with(self, name: str) -> None:
+        saved = read_pretrained(name)
+        self.check_start(saved["graphzoo"], name)
+        check_loaded_weights(self, saved, name)
+        self.load_state_dict(saved["state_dict"])
+
+    def check_start(self, described: Mapping[str, Any], name: str) -> None:
+        """Refuse exported weights of this description where a checkpoint would be refused."""
+        if self.trainer.state.fn != "fit":
+            self.check_data(dict(described), self._datamodule())
 
     def outline(self) -> Encoder | None:
         """The encoder for the trainer's data without memory for its weights, to count them.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -11,10 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from graphzoo.checkpoints.checks import check_loaded_weights
 from graphzoo.decoders import EntityDecoder
 from graphzoo.encoders.base import Encoder, QueryEncoder
-from graphzoo.encoders.pretrained import read_pretrained
 from graphzoo.errors import NonFiniteError, UsageError, check_choice, check_range
 from graphzoo.metrics import RankingMetric, rank_targets, summarize_ranks, tie_share
 from graphzoo.metrics.ranks import Ties
@@ -98,7 +96,7 @@ class KGCompletion(Task):
         seed: int = 0,
         start_from: str | None = None,
     ) -> None:
-        super().__init__(encoder)
+        super().__init__(encoder, start_from)
         check_choice("loss", loss, ("ce", "filtered_ce", "bce"))
         check_choice("remove_facts", remove_facts, ("exact", "one_hop", "none"))
         check_range(
@@ -107,7 +105,6 @@ class KGCompletion(Task):
         check_range(above=0, adversarial_temperature=adversarial_temperature, loss_scale=loss_scale, lr=lr)
         check_range(at_least=0, weight_decay=weight_decay)
         self.save_hyperparameters(ignore=["encoder", "start_from"])
-        self.start_from = start_from
         self.loss, self.loss_scale, self.remove_facts, self.seed = loss, loss_scale, remove_facts, seed
         self.num_negatives, self.adversarial_temperature = num_negatives, adversarial_temperature
         self.lr, self.weight_decay, self.lr_gamma = lr, weight_decay, lr_gamma
@@ -148,23 +145,14 @@ class KGCompletion(Task):
 
     # Training
 
-    def configure_model(self) -> None:
-        """Build the modules; without a checkpoint of its own they take the weights of `start_from`."""
-        is_new = self.encoder is None
-        super().configure_model()
-        if is_new and self.start_from and self.encoder is not None and self.trainer.ckpt_path is None:
-            self._begin_with(self.start_from)
-
-    def _begin_with(self, name: str) -> None:
-        saved = read_pretrained(name)
-        relations = saved["graphzoo"].get("relations")
+    def check_start(self, described: Mapping[str, Any], name: str) -> None:
+        """Refuse weights of other relations."""
+        relations = described.get("relations")
         if not self.query_encoder.any_relations and relations != list(self._datamodule().relations):
             raise UsageError(
                 f"{name} was trained with other relations than those of {self._datamodule().title}\n"
                 "Only --model knowformer-any can be fine-tuned on other relations"
             )
-        check_loaded_weights(self, saved, name)
-        self.load_state_dict(saved["state_dict"])
 
     def on_fit_start(self) -> None:
         """Fit micro-batches to Lightning's accumulation, and index the facts that batches hide."""

@@ -61,6 +61,7 @@ class LinkPrediction(Task):
         lr_gamma: See `lr_milestones`.
         num_draws: As for `KGCompletion`; for encoders of queries.
         seed: Seed of noise and dropout.
+        start_from: Weights to begin with: a folder that `graphzoo export` wrote.
 
     Raises:
         ValueError: for settings that make no sense.
@@ -83,15 +84,16 @@ class LinkPrediction(Task):
         lr_gamma: float = 0.5,
         num_draws: int = 1,
         seed: int = 0,
+        start_from: str | None = None,
     ) -> None:
-        super().__init__(encoder)
+        super().__init__(encoder, start_from)
         check_range(above=0, lr=lr)
         check_range(at_least=0, weight_decay=weight_decay)
         check_range(at_least=1, num_draws=num_draws)
         check_range(at_least=0, below=1, dropout=dropout)
         if metric is not None:
             check_name(metric)
-        self.save_hyperparameters(ignore=["encoder"])
+        self.save_hyperparameters(ignore=["encoder", "start_from"])
         self.decoder_kind, self.dropout, self.seed = decoder, dropout, seed
         self.hide_positives, self.num_draws = hide_positives, num_draws
         self.metric: str | None = metric

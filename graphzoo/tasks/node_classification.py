@@ -57,6 +57,7 @@ class NodeClassification(Task):
         lr_gamma: See `lr_milestones`.
         checkpoint_by_loss: Whether the checkpoint is chosen by val/loss instead of the metric.
         seed: Seed of noise and dropout.
+        start_from: Weights to begin with: a folder that `graphzoo export` wrote.
 
     Raises:
         ValueError: for settings that make no sense.
@@ -80,8 +81,9 @@ class NodeClassification(Task):
         lr_gamma: float = 0.5,
         checkpoint_by_loss: bool = False,
         seed: int = 0,
+        start_from: str | None = None,
     ) -> None:
-        super().__init__(encoder)
+        super().__init__(encoder, start_from)
         if metric is not None:
             check_choice("metric", metric, _LOGGED)
         check_range(above=0, lr=lr)
@@ -93,7 +95,7 @@ class NodeClassification(Task):
             all(0 <= weight < math.inf for weight in class_weights) and any(class_weights)
         ):
             raise UsageError(f"class_weights must be at least 0, finite and not all 0, got {class_weights}")
-        self.save_hyperparameters(ignore=["encoder"])
+        self.save_hyperparameters(ignore=["encoder", "start_from"])
         self.metric: str | None = metric
         self.class_weights = class_weights
         self.decoder_kind, self.dropout, self.seed = decoder, dropout, seed

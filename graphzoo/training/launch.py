@@ -219,7 +219,13 @@ def _take_encoder(state: RunState) -> None:
     if not state.plan.trust:
         check_class(encoder, "the encoder", str(checkpoint))
     state.model = state.model or encoder["class_path"].rpartition(".")[2].lower()
-    state.arguments.append(f"--model.init_args.encoder={json.dumps(encoder)}")
+    settings = {}
+    if state.plan.weights and state.plan.command != "fit":  # evaluated as it was trained
+        settings = content.get("hyper_parameters", {})
+    for name, value in {**settings, "encoder": encoder}.items():
+        if name != "start_from" and not state.plan.names(f"model.{name}"):
+            text = value if isinstance(value, str) else json.dumps(value)
+            state.arguments.append(f"--model.init_args.{name}={text}")
 
 
 def show_help(command: str) -> int:

@@ -247,10 +247,11 @@ def _begin_with(plan: Plan, value: str, weights: Path, data: Preset | str | None
         raise UsageError(
             f"{value} holds weights without data\nAdd --data NAME, or --data kg --data.path FOLDER"
         )
-    if isinstance(data, Preset) and data.header.get("task") != "kg-completion":
+    other = isinstance(data, Preset) and data.header.get("task") != "kg-completion"
+    if other and plan.command == "fit":
         raise UsageError(
-            f"{value} holds weights without a run: {plan.command} takes those of knowledge graphs only\n"
-            "Use it with graphzoo predict or graphzoo.load, or give the run it came from"
+            f"{value} holds weights without a run: fit begins with those of knowledge graphs only\n"
+            "Use it with graphzoo test, predict or graphzoo.load, or continue the run it came from"
         )
     name = value if value in WEIGHTS else str(weights.parent)
     return replace(plan, weights=name, used=(*plan.used, f"the weights of {name}"))

@@ -1,0 +1,61 @@
+"""Exported folders are evaluated as the runs that they come from, and their evaluation is a run to plot."""
+
+import json
+from pathlib import Path
+
+import pytest
+from helpers.link_graphs import make_link_graph
+from helpers.node_graphs import small_parts, write_npz
+
+from graphzoo.cli import main
+
+CPU = ["--trainer.accelerator=cpu", "--logger=csv"]
+SMALL = ["--model.encoder.hidden_channels=8", "--trainer.max_epochs=2", *CPU]
+
+
+def files(folder, task):
+    """Of a graph of the task, and the decoder that is not the usual one."""
+    if task == "nodes":
+        return write_npz(folder / "small.npz"), "mlp"
+    make_link_graph().save(folder / "small.npz")
+    return str(folder / "small.npz"), "concat"
+
+
+@pytest.fixture(params=["nodes", "links"])
+def exported(request, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path, decoder = files(tmp_path, request.param)
+    data = [f"--data={request.param}", f"--data.path={path}"]
+    model = ["--model=galit", f"--model.decoder={decoder}", "--model.dropout=0.25"]
+    assert main(["fit", *model, *data, *SMALL, "--run_dir=run"]) == 0
+    assert main(["export", "run", "--out", "shared"]) == 0
+    return data
+
+
+def metrics(run):
+    return json.loads(Path(run, "results.json").read_text())["metrics"]
+
+
+def test_a_folder_is_tested_like_its_run(exported, capsys):
+    assert main(["test", "--ckpt_path=shared", *exported, *CPU, "--run_dir=tested"]) == 0
+    assert "the weights of shared" in capsys.readouterr().err
+    found, expected = metrics("tested"), metrics("run")
+    names = [name for name in expected if name.startswith("test/") and "second" not in name]
+    assert len(names) > 1 and {name: found[name] for name in names} == {k: expected[k] for k in names}
+    assert main(["plot", "tested", "--no-model", "--out", "page.html"]) == 0
+    assert "galit" in Path("page.html").read_text()
+
+    # a training begins with its own weights
+    assert main(["fit", "--ckpt_path=shared", *exported, "--run_dir=refused"]) == 2
+    assert "fit begins with those of knowledge graphs only" in capsys.readouterr().err
+    assert not Path("refused").exists()
+
+
+@pytest.mark.parametrize("exported", ["nodes"], indirect=True)
+def test_other_classes_are_refused(exported, capsys):
+    """By what the folder says of its data, as of a checkpoint."""
+    path = write_npz(Path("other.npz"), y=small_parts()["y"] % 2)
+    refused = ["test", "--ckpt_path=shared", "--data=nodes", f"--data.path={path}", *CPU, "--run_dir=none"]
+    assert main(refused) == 2
+    assert "the model's classes are" in capsys.readouterr().err
+    assert not Path("none").exists()
