@@ -11,10 +11,10 @@ from graphzoo.callbacks import EvaluationFiles
 
 TABLES = {
     "kg": ["relations", "ranks", "worst", "best"],
-    "nodes": ["classes", "confusion", "embedding"],
+    "nodes": ["classes", "confusion", "embedding", "worst", "best"],
     "nodes-auroc": ["classes"],
-    "links-pool": ["scores", "hits"],
-    "links-own": ["scores", "hits"],
+    "links-pool": ["scores", "hits", "worst", "best"],
+    "links-own": ["scores", "hits", "worst", "best"],
     "links-rmse": ["estimates"],
 }
 
@@ -58,6 +58,9 @@ def test_every_task_leaves_its_tables(data, tmp_path, job):
     if job.startswith("links-p"):
         curve = found.table("hits").data.set_index("k").hits
         assert curve[10] == figures["test/hits@10"]
+        ends = found.table("best").data[["source", "target"]].to_numpy().tolist()
+        links = [[str(end) for end in link] for link in datamodule.graph.test.positive.tolist()]
+        assert all(link in links for link in ends)
     if job == "links-rmse":
         rows = found.table("estimates").data
         assert ((rows.predicted - rows.target) ** 2).mean() ** 0.5 == pytest.approx(figures["test/rmse"])
