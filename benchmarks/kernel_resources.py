@@ -5,7 +5,8 @@
 Runs every op forward and backward on small tensors; each kernel that it would launch is compiled for the
 given architectures by Triton and its ptxas instead, in the variants that the launchers choose. Writes
 results/kernel_resources.csv, a line per kernel, variant and architecture: registers of a thread, bytes that
-it spills, shared memory of a program, instructions of the whole kernel, and those that load 8 or 16 bytes.
+it spills, shared memory of a program, instructions of the whole kernel, those that load 8 or 16 bytes and
+those that load 16; of the loop over edges the instructions of a warp per edge and 128 features.
 """
 
 import argparse
@@ -19,6 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import torch
 
@@ -36,31 +38,43 @@ from graphzoo.ops.message_update import message_update
 from graphzoo.ops.message_update import triton as _update_kernels  # noqa: F401 - before TRITON_INTERPRET is set
 from graphzoo.ops.prototype_layer import RowDropout, prototype_layer
 from graphzoo.ops.prototype_layer import triton as _layer_kernels  # noqa: F401
-from graphzoo.ops.relational_spmm import triton as _spmm_kernels  # noqa: F401
+from graphzoo.ops.relational_spmm import triton as _spmm_kernels
 from graphzoo.ops.state_mlp import state_mlp
 from graphzoo.ops.state_mlp import triton as _mlp_kernels  # noqa: F401
 
 TABLE = RESULTS / "kernel_resources.csv"
-COLUMNS = ("op", "kernel", "variant", "arch", "registers", "spills", "shared", "instructions", "wide_loads")
+COLUMNS = ("op", "kernel", "variant", "arch", "registers", "spills", "shared", "instructions", "wide_loads",
+           "loads_of_16", "per_edge")  # fmt: skip
 ARCHITECTURES = (80, 90, 100)
 NODES, QUERIES, RELATIONS, EDGES = 48, 16, 6, 2000
+INSTRUCTION = re.compile(r"\s+/\*[0-9a-f]{4,}\*/\s+\S")
 Case = tuple[str, str, Callable[[], None]]
 
 
-def rows(dtype: torch.dtype, channels: int, nodes: int = NODES) -> torch.Tensor:
-    return torch.randn(nodes, QUERIES, channels, dtype=dtype, requires_grad=True)
+def rows(dtype: torch.dtype, channels: int, nodes: int = NODES, queries: int = QUERIES) -> torch.Tensor:
+    return torch.randn(nodes, queries, channels, dtype=dtype, requires_grad=True)
 
 
-def spmm(dtype: torch.dtype, channels: int, mask: bool) -> Callable[[], None]:
+def spmm(
+    dtype: torch.dtype,
+    channels: int,
+    mask: bool = False,
+    *,
+    queries: int = QUERIES,
+    edges: int = EDGES,
+    narrowest: int = 1 << 31,
+) -> Callable[[], None]:
+    """A block is as wide as a row of few queries; with few edges segments are short."""
+
     def run() -> None:
-        edges, kinds = torch.randint(NODES, (2, EDGES)), torch.randint(RELATIONS, (EDGES,))
-        edges[1, : EDGES // 2] = 3  # a hub, whose segment is cut
-        graph = RelationalGraph(edges, kinds, NODES, RELATIONS)
-        kept = torch.rand(EDGES) < 0.5 if mask else None
-        relation = torch.randn(RELATIONS, QUERIES, channels, dtype=dtype, requires_grad=True)
-        relational_spmm(
-            rows(dtype, channels), relation, graph, edge_mask=kept, backend="triton"
-        ).sum().backward()
+        ends, kinds = torch.randint(NODES, (2, edges)), torch.randint(RELATIONS, (edges,))
+        ends[1, : edges // 2] = 3  # a hub, whose segment is cut
+        graph = RelationalGraph(ends, kinds, NODES, RELATIONS)
+        kept = torch.rand(edges) < 0.5 if mask else None
+        relation = torch.randn(RELATIONS, queries, channels, dtype=dtype, requires_grad=True)
+        x = rows(dtype, channels, queries=queries)
+        with mock.patch.object(_spmm_kernels, "WIDE_ELEMENTS", narrowest):
+            relational_spmm(x, relation, graph, edge_mask=kept, backend="triton").sum().backward()
 
     return run
 
@@ -104,7 +118,10 @@ def layer(
 
 
 def cases() -> Iterator[Case]:
-    """What the encoders ask for: float32 (exact and as TF32), bf16; padded widths and the widest."""
+    """What the encoders ask for: float32 (exact and as TF32), bf16; padded widths and the widest.
+
+    Of float16, which runs as bf16 does, the usual width alone.
+    """
     half, full = torch.bfloat16, torch.float32
     for dtype, name in ((full, "float32"), (half, "bfloat16")):
         for channels in (32, 64, 8):
@@ -116,11 +133,27 @@ def cases() -> Iterator[Case]:
             for channels, heads in ((32, 4), (64, 4), (16, 1)):
                 variant = f"{name} D={channels} H={heads} skip={skip} dropout={drops}"
                 yield "prototype_layer", variant, layer(dtype, channels, heads, skip, drops)
+        for channels, heads in ((32, 1), (32, 8), (64, 1)):
+            variant = f"{name} D={channels} H={heads}"
+            yield "prototype_layer", variant, layer(dtype, channels, heads, True, True)
         # Triton compiles a number that is 1 as a constant
         yield "prototype_layer", f"{name} D=32 H=4 nodes=1", layer(dtype, 32, 4, False, False, nodes=1)
         for mask in (True, False):
             yield "relational_spmm", f"{name} D=32 mask={mask}", spmm(dtype, 32, mask)
-    yield "relational_spmm", "float64 D=32 mask=False", spmm(torch.float64, 32, False)
+    for dtype, name in ((full, "float32"), (half, "bfloat16"), (torch.float16, "float16")):
+        yield "relational_spmm", f"{name} D=32 short segments", spmm(dtype, 32, edges=100)
+        yield "relational_spmm", f"{name} D=30 uneven", spmm(dtype, 30)
+        yield "relational_spmm", f"{name} D=30 uneven, short segments", spmm(dtype, 30, edges=100)
+        yield "relational_spmm", f"{name} D=32 past 2^31", spmm(dtype, 32, narrowest=1)
+        yield "relational_spmm", f"{name} D=30 BLOCK=32", spmm(dtype, 30, queries=1)
+        for queries in (1, 2):
+            yield "relational_spmm", f"{name} D=32 BLOCK={32 * queries}", spmm(dtype, 32, queries=queries)
+    half = torch.float16
+    yield "message_update", "float16 D=32", update(half, 32)
+    yield "state_mlp", "float16 D=32 x=True extra=True", mlp(half, 32, True, True)
+    yield "prototype_layer", "float16 D=32 H=4 skip=True dropout=True", layer(half, 32, 4, True, True)
+    yield "relational_spmm", "float16 D=32 mask=True", spmm(half, 32, True)
+    yield "relational_spmm", "float64 D=32 mask=False", spmm(torch.float64, 32)
 
 
 class Compiler:
@@ -152,7 +185,30 @@ class Compiler:
         JITFunction.run = self._run
 
 
-def resources(made: Any) -> dict[str, int]:
+def per_edge(code: str) -> float | None:
+    """Instructions of a warp per edge and 128 features, in the loop that multiplies and adds most.
+
+    A multiply and add is 32 of the 128 features of an edge (on sm_100 a packed one 64), so that four are an
+    edge.
+    """
+    places: dict[str, int] = {}
+    lines: list[str] = []
+    loops: list[list[str]] = []
+    for line in code.splitlines():
+        if label := re.match(r"(\.L_\w+):", line):
+            places[label[1]] = len(lines)
+        elif INSTRUCTION.match(line):
+            lines.append(line)
+            if (to := re.search(r"BRA.*\(\.?(\.L_\w+)\)", line)) and to[1] in places:
+                loops.append(lines[places[to[1]] :])
+    counted = [
+        (sum(1 + ("FFMA2" in x) for x in loop if re.search(r" [FD]FMA", x)), len(loop)) for loop in loops
+    ]
+    most, length = max(counted, default=(0, 0))
+    return 4 * length / most if most else None
+
+
+def resources(made: Any) -> dict[str, Any]:
     """What ptxas says of a compiled kernel."""
     tools = Path(triton.__file__).parent / "backends/nvidia/bin"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
@@ -163,13 +219,15 @@ def resources(made: Any) -> dict[str, int]:
         ).stdout
         code = subprocess.run([tools / "nvdisasm", "-c", file.name], capture_output=True, text=True).stdout
     found = {key: int(value) for key, value in re.findall(r"(REG|STACK|LOCAL):(\d+)", said)}
-    instructions = [line for line in code.splitlines() if re.match(r"\s+/\*[0-9a-f]{4,}\*/\s+\S", line)]
+    instructions = [line for line in code.splitlines() if INSTRUCTION.match(line)]
     return {
         "registers": found["REG"],
         "spills": found["STACK"] + found["LOCAL"],
         "shared": int(made.metadata.shared),
         "instructions": len(instructions),
         "wide_loads": sum("LDG.E.128" in line or "LDG.E.64" in line for line in instructions),
+        "loads_of_16": sum("LDG.E.128" in line for line in instructions),
+        "per_edge": per_edge(code) if "sum_products" in made.name else None,
     }
 
 

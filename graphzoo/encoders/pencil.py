@@ -49,9 +49,12 @@ class PENCILLayer(nn.Module):
         self.propagation = nn.Linear(channels, channels) if residual else None
 
     def forward(
-        self, h: Tensor, mask: Tensor, operator: Tensor | None, generator: torch.Generator | None
+        self, h: Tensor, mask: Tensor | None, operator: Tensor | None, generator: torch.Generator | None
     ) -> Tensor:
-        """States [B, T, D], True where no padding is [B, T], operator [B, T, S] or None -> [B, T, D]."""
+        """States [B, T, D], True where no padding is [B, T], operator [B, T, S] or None -> [B, T, D].
+
+        The mask is None where nothing is padding: with one, no flash kernel takes the attention.
+        """
         query, key, value = self._heads(self.query_key_value(h), 3)
         z = self._transform(h, query, key, value, mask, generator)
         return z if self.propagation is None else z + self._propagate(operator, z[:, :-2])
@@ -59,7 +62,7 @@ class PENCILLayer(nn.Module):
     def read_pair(
         self,
         h: Tensor,
-        mask: Tensor,
+        mask: Tensor | None,
         operator: Tensor | None,
         generator: torch.Generator | None,
         senders: Tensor | None,
@@ -100,7 +103,7 @@ class PENCILLayer(nn.Module):
         query: Tensor,
         key: Tensor,
         value: Tensor,
-        mask: Tensor,
+        mask: Tensor | None,
         generator: torch.Generator | None,
     ) -> Tensor:
         """The BERT layer without its first three maps."""
@@ -215,13 +218,15 @@ class PENCIL(PairEncoder):
         groups = _groups_of_size(subgraphs)
         if groups is None:
             near = max(subgraphs.near, default=None) if subgraphs.near is not None else None
-            return self._encode(adjacency, subgraphs.num_nodes, mapped, rows, generator, near)
+            num_nodes = None if _fills(subgraphs) else subgraphs.num_nodes
+            return self._encode(adjacency, num_nodes, mapped, rows, generator, near)
         states = []
-        for pairs, size, near in groups:
+        for pairs, size, smallest, near in groups:
             group = adjacency[pairs, :size, :size]
             part = rows[pairs, :size]
-            states.append(self._encode(group, subgraphs.num_nodes[pairs], mapped, part, generator, near))
-        order = torch.cat([pairs for pairs, _, _ in groups])
+            num_nodes = None if smallest == size else subgraphs.num_nodes[pairs]
+            states.append(self._encode(group, num_nodes, mapped, part, generator, near))
+        order = torch.cat([pairs for pairs, *_ in groups])
         return torch.cat(states)[torch.argsort(order)]
 
     @torch.no_grad()
@@ -237,6 +242,7 @@ class PENCIL(PairEncoder):
         self._check(subgraphs, x)
         mapped, rows = self._mapped(subgraphs, x)
         h, mask, operator = self._start(subgraphs.adjacency, subgraphs.num_nodes, mapped, rows)
+        assert mask is not None
         training, maps = self.training, []
         self.eval()
         try:
@@ -265,7 +271,7 @@ class PENCIL(PairEncoder):
     def _encode(
         self,
         links: Tensor,
-        num_nodes: Tensor,
+        num_nodes: Tensor | None,
         mapped: Tensor | None,
         rows: Tensor,
         generator: torch.Generator | None,
@@ -273,7 +279,8 @@ class PENCIL(PairEncoder):
     ) -> Tensor:
         """Links [B, S, S], sizes [B], mapped features [U, D] and the row of each node [B, S] -> [B, 2 D].
 
-        `near` is the largest of `PairSubgraphs.near`; None where nobody counted.
+        Sizes are None where the host knows that all are S. `near` is the largest of `PairSubgraphs.near`,
+        None where nobody counted.
         """
         h, mask, operator = self._start(links, num_nodes, mapped, rows)
         for layer in self.layers[:-1]:
@@ -288,12 +295,14 @@ class PENCIL(PairEncoder):
         return (None, rows) if self.features is None or x is None else self.features(x, rows)
 
     def _start(
-        self, links: Tensor, num_nodes: Tensor, mapped: Tensor | None, rows: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """States before the first layer [B, T, D], True where no padding is [B, T], and the operator."""
+        self, links: Tensor, num_nodes: Tensor | None, mapped: Tensor | None, rows: Tensor
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """States before the first layer [B, T, D], the mask of `PENCILLayer`, and the operator."""
         adjacency = links.to(self.projection.dtype)
-        valid = torch.arange(adjacency.shape[1], device=adjacency.device) < num_nodes[:, None]
-        mask = F.pad(valid, (0, 2), value=True)
+        valid, mask = torch.ones_like(links[:, 0], dtype=torch.bool), None
+        if num_nodes is not None:
+            valid = torch.arange(adjacency.shape[1], device=adjacency.device) < num_nodes[:, None]
+            mask = F.pad(valid, (0, 2), value=True)
         operator = _operator(adjacency, valid, self.residual_norm) if self.multiplicative_residual else None
         return self._embed(adjacency, None if mapped is None else F.embedding(rows, mapped)), mask, operator
 
@@ -321,12 +330,19 @@ class PENCIL(PairEncoder):
             require_features(x, self.spec)
 
 
-def _groups_of_size(subgraphs: PairSubgraphs) -> list[tuple[Tensor, int, int | None]] | None:
+def _fills(subgraphs: PairSubgraphs) -> bool:
+    """Whether the host knows that nothing is padded."""
+    if torch.compiler.is_compiling() or subgraphs.sizes is None:
+        return False
+    return min(subgraphs.sizes, default=0) == subgraphs.adjacency.shape[1]
+
+
+def _groups_of_size(subgraphs: PairSubgraphs) -> list[tuple[Tensor, int, int, int | None]] | None:
     """Pairs of similar size where one group after the other is faster than all at once.
 
-    Each comes with its largest size and its largest `PairSubgraphs.near`. A group continues with the next
-    smaller subgraph while its padding stays below a tenth, or until it has tokens enough to occupy the
-    device.
+    Each comes with its largest size, its smallest and its largest `PairSubgraphs.near`. A group continues
+    with the next smaller subgraph while its padding stays below a tenth, or until it has tokens enough to
+    occupy the device.
     """
     num_nodes, padded = subgraphs.num_nodes, subgraphs.adjacency.shape[1]
     # Compiled code cannot wait for the sizes.
@@ -347,8 +363,8 @@ def _groups_of_size(subgraphs: PairSubgraphs) -> list[tuple[Tensor, int, int | N
         return None
     ends = [*starts[1:], len(sizes)]
     return [
-        (order[start:end], sizes[start], None if near is None else max(near[i] for i in places[start:end]))
-        for start, end in zip(starts, ends, strict=True)
+        (order[i:j], sizes[i], sizes[j - 1], None if near is None else max(near[p] for p in places[i:j]))
+        for i, j in zip(starts, ends, strict=True)
     ]
 
 

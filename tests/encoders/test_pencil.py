@@ -198,6 +198,30 @@ def test_large_batches_are_worked_through_in_groups_of_similar_size(monkeypatch)
     assert tokens[4:] == [(56, 22)]
 
 
+@pytest.mark.parametrize("dropout", [0.0, 0.2])
+def test_no_mask_keeps_flash_away_where_the_host_knows_that_nothing_is_padded(monkeypatch, dropout):
+    masks, attend = [], module.masked_attention
+    monkeypatch.setattr(
+        module, "masked_attention", lambda *given, **more: masks.append(given[3]) or attend(*given, **more)
+    )
+    encoder = build(dropout=dropout, dtype=torch.float32).train(dropout > 0)
+
+    def states(sizes, known):
+        subgraphs = make_subgraphs(sizes)
+        subgraphs.sizes = tuple(sizes) if known else None
+        masks.clear()
+        return encoder(subgraphs, noise_seed=5), [mask is None for mask in masks]
+
+    (known, without), (unknown, masked) = states([6, 6, 6], True), states([6, 6, 6], False)
+    assert torch.equal(known, unknown) and all(without) and not any(masked)
+    assert not any(states([6, 5, 6], True)[1])
+    monkeypatch.setattr(module, "_MIN_TOKENS", (10, 10))  # groups of 9, 9 and of 6, 5
+    assert (
+        states([6, 9, 9, 6], True)[1] == [True] * 4
+        and states([6, 9, 9, 5], True)[1] == [True] * 2 + [False] * 2
+    )
+
+
 def test_initial_weights_are_berts():
     torch.manual_seed(0)
     encoder = PENCIL(GraphSpec(40, in_channels=50, max_subgraph_nodes=30), position_embedding=True)

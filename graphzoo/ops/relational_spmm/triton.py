@@ -36,6 +36,8 @@ MAX_BLOCK, MIN_BLOCK = 128, 32
 # Below this mean length of a segment a program is one warp, which reads four edges at a time; else four warps
 # and eight edges, whose loads hide the latency.
 SHORT = 8
+# Elements of an operand from which on 32 bits do not number them.
+WIDE_ELEMENTS = 1 << 31
 
 
 class _Edges(NamedTuple):
@@ -184,7 +186,7 @@ def segment_products(
     num_blocks = triton.cdiv(size, settings["BLOCK"])
     tl_acc = tl.float64 if acc == torch.float64 else tl.float32
     num_pieces, num_cut = pieces.segment.numel(), pieces.cut_segment.numel()
-    is_wide = max(a.numel(), b.numel()) >= 1 << 31
+    is_wide = max(a.numel(), b.numel()) >= WIDE_ELEMENTS
     with torch.cuda.device(a.device) if a.is_cuda else nullcontext():
         _sum_products_kernel[(num_pieces * num_blocks,)](
             out, partial, a, b, *edges, *pieces[:3], num_pieces, size,
