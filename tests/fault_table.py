@@ -1,10 +1,11 @@
-"""The table of faults in docs/reliability.md, made from the tests that carry `@pytest.mark.fault`.
+"""The list of faults in docs/reliability.md, made from the tests that carry `@pytest.mark.fault`.
 
-    python -m tests.fault_table            write the table into the page
+    python -m tests.fault_table            write the list into the page
     python -m tests.fault_table --check    say whether the page is up to date
+    python -m tests.fault_table --tests    print each fault with its test
 
 A mark names the fault and what happens: `@pytest.mark.fault("a checkpoint cut short", "named, and a whole one
-beside it")`. The test that carries it is the third column, so the table can claim nothing that no test shows.
+beside it")`. So the list can claim nothing that no test shows.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import contextlib
 import difflib
 import io
 import sys
+import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -22,7 +24,6 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "reliability.md"
 BEGIN, END = "<!-- faults: begin -->", "<!-- faults: end -->"
-HEAD = ("| fault | what happens | test |", "|---|---|---|")
 # The folder of a test says what kind of input the fault is in.
 AREAS = {
     "cli": "The command line, presets and runs",
@@ -54,25 +55,27 @@ def rows_of(items: Iterable[pytest.Item]) -> list[tuple[str, str, str]]:
             if same[1] != happens or (same[2] and _function(same[2][0]) != _function(item)):
                 raise ValueError(f"{item.nodeid}: {fault!r} is named already by {same[2][0].nodeid}")
             same[2].append(item)
-    # By file and line: the order of collection puts long tests first.
-    ordered = sorted(found.values(), key=lambda row: row[2][0].location[:2])
+    # By file and line, then by name: the order of collection puts long tests first.
+    ordered = sorted(
+        found.values(), key=lambda row: min((*test.location[:2], test.nodeid) for test in row[2])
+    )
     return [(fault, happens, _test(tests)) for fault, happens, tests in ordered]
 
 
 def table(rows: list[tuple[str, str, str]]) -> str:
-    """The rows as Markdown, one table for each kind of input."""
+    """The rows as Markdown, one list for each kind of input."""
     parts = [f"{len(rows)} faults."]
     areas = list(dict.fromkeys([*AREAS.values(), "Elsewhere"]))
     for area in areas:
         own = [row for row in rows if AREAS.get(row[2].split("/")[1], "Elsewhere") == area]
         if own:
-            lines = [f"| {fault} | {happens} | `{test}` |" for fault, happens, test in own]
-            parts.append("\n".join([f"### {area}", "", *HEAD, *lines]))
+            lines = [line for fault, happens, _ in own for line in _wrapped(f"- **{fault}**: {happens}")]
+            parts.append("\n".join([f"### {area}", "", *lines]))
     return "\n\n".join(parts)
 
 
 def page_with(rows: list[tuple[str, str, str]], text: str) -> str:
-    """The page's text with the table of these rows between the two comments."""
+    """The page's text with the list of these rows between the two comments."""
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
@@ -103,6 +106,10 @@ def _is_cell(text: object) -> bool:
     return isinstance(text, str) and bool(text.strip()) and "\n" not in text and "|" not in text
 
 
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, 119, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+
+
 def _function(item: pytest.Item) -> str:
     return item.nodeid.partition("[")[0]
 
@@ -113,14 +120,18 @@ def _test(items: list[pytest.Item]) -> str:
 
 
 def main(words: list[str] | None = None) -> int:
-    """Write the table, or compare it."""
+    """Write the list, compare it, or name its tests."""
     parser = argparse.ArgumentParser(prog="python -m tests.fault_table", description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="compare only; status 1 when the page is old")
-    check = parser.parse_args(words).check
+    parser.add_argument("--tests", action="store_true", help="print each fault with its test")
+    wanted = parser.parse_args(words)
     rows = rows_of(collect())
+    if wanted.tests:
+        print("\n".join(f"{fault}: {test}" for fault, _, test in rows))
+        return 0
     old = PAGE.read_text(encoding="utf-8")
     new = page_with(rows, old)
-    if not check:
+    if not wanted.check:
         PAGE.write_text(new, encoding="utf-8")
         print(f"{len(rows)} faults in {PAGE.relative_to(ROOT)}")
     elif new != old:

@@ -38,9 +38,10 @@ class Item:
 
 def test_rows_are_ordered_by_file_and_one_fault_is_one_row():
     items = [
-        Item("tests/tasks/test_b.py::test_c", ("killed", "goes on")),
+        Item("tests/tasks/test_b.py::test_c", ("killed", "resumed")),
         # A long test is collected before the ones above it in the file.
         Item("tests/cli/test_a.py::test_b[z]", ("cut short", "refused"), line=8),
+        Item("tests/cli/test_a.py::test_b[a]", ("too long", "refused"), line=8),
         Item("tests/cli/test_a.py::test_a[x]", ("no file", "named"), line=4),
         Item("tests/cli/test_a.py::test_a[y]", ("no file", "named"), line=4),
         Item("tests/cli/test_a.py::test_d"),
@@ -48,12 +49,14 @@ def test_rows_are_ordered_by_file_and_one_fault_is_one_row():
     rows = rows_of(items)
     assert rows == [
         ("no file", "named", "tests/cli/test_a.py::test_a"),
+        ("too long", "refused", "tests/cli/test_a.py::test_b[a]"),
         ("cut short", "refused", "tests/cli/test_a.py::test_b[z]"),
-        ("killed", "goes on", "tests/tasks/test_b.py::test_c"),
+        ("killed", "resumed", "tests/tasks/test_b.py::test_c"),
     ]
     written = page_with(rows, f"# Page\n{BEGIN}\nold\n{END}\nafter\n")
     assert written == f"# Page\n{BEGIN}\n{table(rows)}\n{END}\nafter\n"
-    assert "3 faults." in written and "| killed | goes on | `tests/tasks/test_b.py::test_c` |" in written
+    assert "4 faults." in written and "- **killed**: resumed" in written
+    assert rows_of(items[::-1]) == rows, "the order of collection does not matter"
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
 
 from graphzoo.catalog.classes import encoder_plugins
 from graphzoo.catalog.presets import Preset, list_presets
@@ -15,20 +17,26 @@ __all__ = [
     "TASKS",
     "TaskInfo",
     "check_task",
+    "function_of",
     "inference_task",
     "model_names",
     "task_of",
+    "usual_task",
 ]
 
 
 RANKING = {"mrr": "MRR", "hits@1": "Hits@1", "hits@3": "Hits@3", "hits@10": "Hits@10", "mr": "MR"}
+_PREDICT = "graphzoo.cli.predict_tables"
 # The field gives these in per cent; results.json has them as they are.
 PERCENT = {"acc": "accuracy %", "auroc": "ROC-AUC %", "ap": "AP %"}
 
 
 @dataclass(frozen=True)
 class TaskInfo:
-    """All that is known of a kind of task before it is imported; a new task is a class and a row here."""
+    """All that is known of a kind of task before it is imported; a new task is a class and a row here.
+
+    Functions are named by import path, see `function_of`.
+    """
 
     kind: str  # its short name, in files beside a run and for `graphzoo dashboard`
     title: str  # its name in the field
@@ -41,6 +49,14 @@ class TaskInfo:
     mode: str = "max"  # or "min" of it
     inference: str = ""  # class of `graphzoo.inference` that answers with such a model, if there is one
     example: str = "model.predict(...)"  # how that class is asked, for the model card
+    options: tuple[str, ...] = ()  # those of `graphzoo predict` that are for it, questions first
+    needed: str = ""  # what predict says without a question; "" where none is needed
+    tables: tuple[str, str] = ("", "")  # of (model, arguments): what answers, what scores what is given
+    pictures: str = ""  # of (model, record, options, prefix, depth_drawn): what a report draws of a model
+    compared: tuple[str, ...] = ()  # models that `graphzoo compare` tries, easy ones first
+    facts: str = ""  # of a datamodule: what of its graph tells which model does well
+    has_splits: bool = True  # whether its data can have several
+    takes_weights: bool = False  # whether a run may begin with exported weights
 
 
 TASKS = {
@@ -66,6 +82,17 @@ TASKS = {
         monitor="val/mrr",
         inference="KGModel",
         example='model.predict(head="...", relation="...", k=10)',
+        options=(
+            *("queries", "score", "batch_size", "explain", "reverse_weight"),
+            *("top_k", "known", "candidates"),
+        ),
+        needed="give either --queries FILE (top answers) or --score FILE (scores of given facts)",
+        tables=(f"{_PREDICT}.answer_tables", f"{_PREDICT}.score_tables"),
+        pictures="graphzoo.report.models.choose.of_facts",
+        compared=("knowformer-any", "knowformer-any, fine-tuned", "knowformer"),
+        facts="graphzoo.search.facts.of_triples",
+        has_splits=False,
+        takes_weights=True,
     ),
     "link-prediction": TaskInfo(
         kind="links",
@@ -77,6 +104,16 @@ TASKS = {
         columns=RANKING | {f"hits@{k}": f"Hits@{k}" for k in (20, 50, 100)} | PERCENT,
         inference="LinkModel",
         example='model.predict(["..."], k=10)',
+        options=("nodes", "score", "batch_size", "top_k", "known", "candidates"),
+        needed="give either --nodes FILE (best partners of these nodes) or --score FILE (scores of pairs)\n"
+        "For the best partners of every node list all of them in the file",
+        tables=(f"{_PREDICT}.partner_tables", f"{_PREDICT}.pair_tables"),
+        pictures="graphzoo.report.models.choose.of_pairs",
+        compared=(
+            *("heuristic.cn", "heuristic.aa", "heuristic.ra", "heuristic.katz"),
+            *("gcn", "sage", "pencil", "knowformer"),
+        ),
+        facts="graphzoo.search.facts.of_links",
     ),
     "node-classification": TaskInfo(
         kind="nodes",
@@ -88,6 +125,11 @@ TASKS = {
         columns=PERCENT | {"loss": "loss"},
         inference="NodeModel",
         example="model.predict()",
+        options=("nodes", "probabilities", "embeddings"),
+        tables=(f"{_PREDICT}.label_tables", f"{_PREDICT}.label_tables"),
+        pictures="graphzoo.report.models.choose.of_nodes",
+        compared=("mlp", "sgc", "gcn", "sage", "gat", "galit", "sgformer", "nodeformer", "polynormer"),
+        facts="graphzoo.search.facts.of_nodes",
     ),
 }
 
@@ -100,6 +142,18 @@ def task_of(value: object) -> TaskInfo | None:
         classes = (value if isinstance(value, type) else type(value)).__mro__
         names = [f"{'.'.join(each.__module__.split('.')[:2])}.{each.__name__}" for each in classes]
     return next((row for name in names for row in TASKS.values() if row.class_path == name), None)
+
+
+def function_of(path: str) -> Callable[..., Any]:
+    """What a row names by its import path."""
+    module, _, name = path.rpartition(".")
+    function: Callable[..., Any] = getattr(import_module(module), name)
+    return function
+
+
+def usual_task(kind: str) -> str | None:
+    """The task that a kind of encoder was made for."""
+    return next((name for name, row in TASKS.items() if row.inference and row.accepts[0] == kind), None)
 
 
 def inference_task(model: object) -> TaskInfo:

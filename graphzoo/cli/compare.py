@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphzoo.catalog.presets import find_preset
+from graphzoo.catalog.presets import find_preset, list_presets
 from graphzoo.catalog.settings import word_of
-from graphzoo.catalog.tasks import PERCENT, TASKS
+from graphzoo.catalog.tasks import PERCENT, TASKS, function_of
 from graphzoo.cli.options import Parser, at_least, lasting_words, refuse_options
 from graphzoo.errors import UsageError, suggestion
 from graphzoo.runs.checkpoints import RUNS
@@ -166,14 +166,14 @@ def _run(argv: list[str]) -> tuple[int, dict[str, Any]]:
 def _open(wanted: argparse.Namespace, task: str, rest: list[str]) -> tuple[Comparison, str, list[Fact]]:
     """The comparison in its folder, and what the graph's facts are and say."""
     from graphzoo.catalog.classes import load_class
-    from graphzoo.search.compare import MODELS, Comparison
-    from graphzoo.search.facts import facts_of
+    from graphzoo.search.compare import Comparison
 
-    if task not in MODELS:
+    row = TASKS.get(task)
+    if row is None or not row.compared:
         raise UsageError(f"{wanted.data} is no data to compare models on: its task is {task or 'unknown'}")
-    models = _models(wanted.models, MODELS[task])
+    models = _models(wanted.models, row.compared)
     data = ["--data", wanted.data, *one_device(rest)]
-    plan = make_plan("fit", ["--model", _first_fitted(MODELS[task]), *data])
+    plan = make_plan("fit", ["--model", _first_fitted(row.compared), *data])
     settings = settings_of("fit", ["--model", plan.model, *data])
     chosen = settings["data"]
     datamodule = load_class(chosen["class_path"], "the data preset")(**chosen.get("init_args", {}))
@@ -188,12 +188,15 @@ def _open(wanted: argparse.Namespace, task: str, rest: list[str]) -> tuple[Compa
         raise UsageError(f"{folder} holds other files\nGive an empty or new folder with --out DIR")
     record = {"options": lasting_words(data), "models": models}
     claim(folder, record, data, begun=(folder / "trials.jsonl").is_file(), what="trials")
-    monitor = _monitor(datamodule, task, settings)
+    monitor = row.monitor
+    if monitor == "auto":  # the data have a metric of their own
+        metric = settings["model"].get("init_args", {}).get("metric")
+        monitor = function_of(row.class_path).monitor_of(metric, datamodule.graph)  # type: ignore[attr-defined]
     comparison = Comparison(
-        folder, data, models, monitor=monitor, mode=TASKS[task].mode, num_valid=_num_valid(datamodule),
+        folder, data, models, monitor=monitor, mode=row.mode, num_valid=datamodule.num_valid,
         in_process=wanted.in_process,
     )  # fmt: skip
-    facts, told = facts_of(datamodule)
+    facts, told = function_of(row.facts)(datamodule)
     return comparison, told, facts
 
 
@@ -215,27 +218,6 @@ def _first_fitted(models: tuple[str, ...]) -> str:
     from graphzoo.search.compare import command_of
 
     return next(name for name in models if "--model" in (words := command_of(name, [])) and words[0] == "fit")
-
-
-def _monitor(datamodule: Any, task: str, settings: dict[str, Any]) -> str:
-    """The metric that chooses checkpoints, which for nodes and links depends on the data."""
-    if task == "node-classification":
-        asked = settings["model"].get("init_args", {}).get("metric") or datamodule.graph.metric
-        return "val/auroc" if asked == "roc_auc" else "val/acc"
-    if task == "link-prediction":
-        return f"val/{datamodule.graph.metric}"
-    return TASKS[task].monitor
-
-
-def _num_valid(datamodule: Any) -> int:
-    own = datamodule.kind.own
-    if own == "nodes":
-        return int(datamodule.split.valid.numel())
-    if own == "links":
-        return len(datamodule.graph.valid.positive)
-    most = datamodule.max_valid_triples
-    count = 2 * len(datamodule.triples("valid"))
-    return min(count, 2 * most) if most else count
 
 
 def _announce(what: str, left: float) -> None:
@@ -291,7 +273,7 @@ def _finish(
     comparison: Comparison, rows: list[Row], told: str, facts: list[Fact], tested: dict[str, float]
 ) -> dict[str, Any]:
     """Say what to do, and write the table, the picture and what was found."""
-    from graphzoo.search.compare import TRANSFORMERS, command_of, draw
+    from graphzoo.search.compare import command_of, draw
     from graphzoo.search.facts import sentence
 
     found = [
@@ -302,7 +284,8 @@ def _finish(
         }
         for row in rows
     ]  # fmt: skip
-    advice = sentence([row for row in found if row["score"] is not None], told, TRANSFORMERS)
+    transformers = [each.name for each in list_presets("model") if each.header.get("family") == "transformer"]
+    advice = sentence([row for row in found if row["score"] is not None], told, transformers)
     say(f"{advice}\n")
     winner = rows[0]
     has_run = command_of(winner.model, [])[0] == "fit"

@@ -14,7 +14,7 @@ from typing import Any
 from graphzoo.catalog.classes import find_plugin
 from graphzoo.catalog.presets import find_preset
 from graphzoo.catalog.settings import merge, read_settings, word_of
-from graphzoo.catalog.tasks import TASKS
+from graphzoo.catalog.tasks import TASKS, usual_task
 from graphzoo.system.regular_files import read_regular_text
 
 __all__ = ["ClassOption", "class_options", "named_options"]
@@ -22,8 +22,6 @@ __all__ = ["ClassOption", "class_options", "named_options"]
 _COLUMNS = 80
 _LISTED = re.compile(r"^    from ([\w.]+) import (\w+) as \2$", re.MULTILINE)  # of packages that load lazily
 _BROUGHT = {"spec", "encoder", "name"}  # by the data, by --model, by --data
-# What a model is for where --data does not say it: the task that its kind of encoder was made for.
-_USUAL_TASK = {"query": "kg-completion", "node": "node-classification", "pair": "link-prediction"}
 
 
 @dataclass(frozen=True)
@@ -124,8 +122,8 @@ def _usual_task(values: Mapping[str, str]) -> str | None:
     """Class path of the task that a model's kind was made for."""
     if "model" not in values or find_plugin(values["model"]) is not None:
         return None
-    kind = find_preset("model", values["model"]).header.get("kind", "")
-    return TASKS[_USUAL_TASK[kind]].class_path if kind in _USUAL_TASK else None
+    task = usual_task(find_preset("model", values["model"]).header.get("kind", ""))
+    return None if task is None else TASKS[task].class_path
 
 
 def _source_of(module: str) -> str | None:

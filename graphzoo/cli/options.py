@@ -10,6 +10,7 @@ from textwrap import fill
 from typing import Any, NoReturn
 
 from graphzoo.catalog.presets import list_presets
+from graphzoo.catalog.tasks import TASKS
 from graphzoo.errors import UsageError, suggestion
 from graphzoo.runs.series import whole_numbers
 from graphzoo.training.start import settings_of
@@ -158,7 +159,8 @@ def check_splits(command: str, data: str, splits: str, options: list[str]) -> No
     if not splits:
         return
     presets = {preset.name: preset for preset in list_presets("data")}
-    if data in presets and presets[data].header.get("task") == "kg-completion":
+    task = TASKS.get(presets[data].header.get("task", "")) if data in presets else None
+    if task is not None and not task.has_splits:
         raise UsageError(
             f"{data} has one split: leave --splits {splits} out; --seeds 0,1,2 makes several runs"
         )

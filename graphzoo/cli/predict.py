@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from graphzoo.catalog.tasks import TASKS, inference_task
+from graphzoo.catalog.tasks import TASKS, function_of, inference_task
 from graphzoo.catalog.weights import WEIGHTS
 from graphzoo.cli.options import Parser, at_least
-from graphzoo.cli.predict_tables import answer_tables, label_tables, pair_tables, partner_tables, score_tables
 from graphzoo.cli.run_word import add_run, run_of
 from graphzoo.cli.terminal import fail
 from graphzoo.errors import OutOfMemoryError, UsageError, of_system
@@ -18,12 +16,8 @@ from graphzoo.system.json_file import read_json
 from graphzoo.system.memory import is_out_of_memory
 from graphzoo.system.shown import tell, visible
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 __all__ = ["predict_parser", "predict_main"]
 
-Tables = Callable[[Any, argparse.Namespace], Iterator["pd.DataFrame"]]
 _EPILOG = """\
 A run of knowledge-graph completion takes --queries or --score:
 queries   one per line: head TAB relation TAB ?  or  ? TAB relation TAB tail  or  head TAB relation
@@ -44,25 +38,10 @@ graphzoo predict runs/galit-cora/RUN --out labels.parquet
 """
 _OF_DATA = ("train", "valid", "test", "valid_neg", "test_neg", "nodes", "edges")
 """What files of a folder of data are called, without their endings."""
+_OF_DATA = ("train", "valid", "test", "valid_neg", "test_neg", "nodes", "edges")
+"""What files of a folder of data are called, without their endings."""
 _RANKING = ("top_k", "known", "candidates")
-_OPTIONS = {
-    "kg": ("queries", "score", "batch_size", "explain", "reverse_weight", *_RANKING),
-    "links": ("nodes", "score", "batch_size", *_RANKING),
-    "nodes": ("nodes", "probabilities", "embeddings"),
-}
-"""What is for runs of one kind of task alone, the questions first."""
-_TABLES: dict[str, tuple[Tables, Tables]] = {
-    "kg": (answer_tables, score_tables),
-    "links": (partner_tables, pair_tables),
-    "nodes": (label_tables, label_tables),
-}
-"""What answers, and what scores what is given."""
-_TITLES = {task.kind: task.title for task in TASKS.values()}
-_NEEDED = {
-    "kg": "give either --queries FILE (top answers) or --score FILE (scores of given facts)",
-    "links": "give either --nodes FILE (best partners of these nodes) or --score FILE (scores of pairs)\n"
-    "For the best partners of every node list all of them in the file",
-}
+_TASKS = {task.kind: task for task in TASKS.values() if task.inference}
 
 
 def predict_main(argv: Sequence[str]) -> int:
@@ -151,9 +130,9 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     arguments.ckpt_path = run or arguments.model
     if arguments.score is not None:
         if arguments.queries is not None:
-            raise UsageError(_NEEDED["kg"])
+            raise UsageError(_TASKS["kg"].needed)
         if arguments.nodes is not None:
-            raise UsageError(_NEEDED["links"])
+            raise UsageError(_TASKS["links"].needed)
         for name in _RANKING:
             if getattr(arguments, name) is not None:
                 other = "--score takes facts and pairs as they are"
@@ -172,15 +151,15 @@ def _option(name: str) -> str:
 
 def _check_kind(arguments: argparse.Namespace, kind: str) -> None:
     """Refuse options that belong to other kinds of run, and a run that needs a question without one."""
-    own = _OPTIONS[kind]
-    for name in (name for names in _OPTIONS.values() for name in names if name not in own):
+    own = _TASKS[kind]
+    for name in (name for task in _TASKS.values() for name in task.options if name not in own.options):
         if getattr(arguments, name) not in (None, False):
-            belongs = " or ".join(_TITLES[other] for other, names in _OPTIONS.items() if name in names)
+            belongs = " or ".join(task.title for task in _TASKS.values() if name in task.options)
             raise UsageError(
-                f"{_option(name)} is for runs of {belongs}; {arguments.ckpt_path} is one of {_TITLES[kind]}"
+                f"{_option(name)} is for runs of {belongs}; {arguments.ckpt_path} is one of {own.title}"
             )
-    if kind in _NEEDED and all(getattr(arguments, name) is None for name in own[:2]):
-        raise UsageError(_NEEDED[kind])
+    if own.needed and all(getattr(arguments, name) is None for name in own.options[:2]):
+        raise UsageError(own.needed)
 
 
 def _kind_beside(checkpoint: Path) -> str | None:
@@ -195,7 +174,7 @@ def _kind_beside(checkpoint: Path) -> str | None:
         except (OSError, ValueError):
             return None  # loading the model tells what is wrong with it
         kind = described.get("kind") if isinstance(described, dict) else None
-        return kind if kind in _OPTIONS else None
+        return kind if kind in _TASKS else None
     return None
 
 
@@ -222,12 +201,12 @@ def _run(arguments: argparse.Namespace) -> int:
     from graphzoo.inference import load
 
     model = load(checkpoint, arguments.data, device=arguments.device, trust=arguments.trust)
-    kind = inference_task(model).kind
-    _check_kind(arguments, kind)
+    task = inference_task(model)
+    _check_kind(arguments, task.kind)
     if arguments.reverse_weight is not None:
         model.task.reverse_weight = arguments.reverse_weight
-    answered, scored = _TABLES[kind]
-    tables = (answered if arguments.score is None else scored)(model, arguments)
+    answered, scored = task.tables
+    tables = function_of(answered if arguments.score is None else scored)(model, arguments)
     count = write_tables(tables, arguments.out, spreadsheet=arguments.spreadsheet)
     if arguments.out != STANDARD_OUTPUT:
         tell(f"graphzoo predict: {count:,} rows in {arguments.out}\n")

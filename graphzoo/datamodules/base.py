@@ -121,6 +121,11 @@ class GraphDataModule(LightningDataModule):
         raise NotImplementedError
 
     @property
+    def num_valid(self) -> int:
+        """Samples of a validation."""
+        raise NotImplementedError
+
+    @property
     def _fetches(self) -> bool | None:
         """Whether `setup` may download: without a trainer nobody has called `prepare_data`."""
         return self.download if self.trainer is None else False

@@ -307,6 +307,11 @@ class LinkDataModule(GraphDataModule):
         """Loader items of an optimiser step: the value for `accumulate_grad_batches`."""
         return self._training_sampler().num_in_step
 
+    @property
+    def num_valid(self) -> int:
+        """Links of a validation, without its negatives."""
+        return len(self.judged("valid").positive)
+
     def judged(self, split: str) -> LinkSplit:
         """The pairs that are evaluated; for "valid" those of `max_valid_pairs`."""
         if split == "test":

@@ -190,6 +190,11 @@ class NodeDataModule(GraphDataModule):
         return loaded(self._graph)
 
     @property
+    def num_valid(self) -> int:
+        """Nodes of a validation."""
+        return int(self.split.valid.numel())
+
+    @property
     def split(self) -> NodeSplit:
         """The training, validation and test nodes."""
         return loaded(self._split)

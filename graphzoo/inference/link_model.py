@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -14,7 +15,7 @@ from graphzoo.errors import UsageError, check_range
 from graphzoo.inference.link_pairs import NamedPairs, encode_pairs, pairs_from_table
 from graphzoo.inference.link_scoring import LinkPlace, best_partners
 from graphzoo.inference.scoring import Columns, FilterKnown, check_known
-from graphzoo.inference.sources import LinkGraphSource, load_link_source
+from graphzoo.inference.sources import LinkGraphSource, load_link_source, refuse_others, stored_link_graph
 from graphzoo.inference.trained import TrainedModel
 from graphzoo.tasks import LinkPrediction
 
@@ -56,6 +57,20 @@ class LinkModel(TrainedModel):
         self._has_probability = type(task).losses is LinkPrediction.losses
         self._default = LinkPlace(self.task, graph, transform, self.settings)
         self._last: LinkPlace | None = None
+
+    @classmethod
+    def of_checkpoint(
+        cls, described: dict[str, Any], task: LinkPrediction, run: Path | None, data: Any
+    ) -> LinkModel:
+        """The task with the graph of its run, or with `data`."""
+        refuse_others(data, LinkGraph, "the model predicts links")
+        features, settings = described.get("features"), described["data"]["settings"]
+        seen = None if features is None else FeatureTransform.load(features, None)
+        if data is None and run is not None:
+            links = stored_link_graph(run)
+        else:
+            links = load_link_source(data, directed=settings.get("is_directed", False))
+        return cls(task, links, seen, settings)
 
     def __repr__(self) -> str:
         return f"LinkModel({type(self.task.encoder).__name__}, {self.graph!r})"

@@ -2,42 +2,32 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from os import PathLike
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from graphzoo.datamodules.features import FeatureTransform
-from graphzoo.datasets import KnowledgeGraph, LinkGraph, NodeGraph
+from graphzoo.catalog.tasks import task_of
 from graphzoo.errors import UsageError
 from graphzoo.inference.checkpoint import build_task, find_checkpoint, read_checkpoint
-from graphzoo.inference.graphs import GraphSource, load_graph, stored_graph
-from graphzoo.inference.link_model import LinkModel
-from graphzoo.inference.model import KGModel
-from graphzoo.inference.node_model import NodeModel
-from graphzoo.inference.sources import (
-    LinkGraphSource,
-    NodeGraphSource,
-    load_link_source,
-    load_node_source,
-    stored_link_graph,
-    stored_node_graph,
-)
-from graphzoo.tasks import LinkPrediction, NodeClassification
+
+if TYPE_CHECKING:
+    from graphzoo.inference.graphs import GraphSource
+    from graphzoo.inference.link_model import LinkModel
+    from graphzoo.inference.model import KGModel
+    from graphzoo.inference.node_model import NodeModel
+    from graphzoo.inference.sources import LinkGraphSource, NodeGraphSource
 
 __all__ = ["load"]
 
-_Source = GraphSource | LinkGraphSource | NodeGraphSource
-_GRAPHS = {
-    KnowledgeGraph: "a knowledge graph",
-    LinkGraph: "a graph of links",
-    NodeGraph: "a graph of nodes with features",
-}
-
 
 def load(
-    path: str | PathLike[str], data: _Source | None = None, *, device: str = "cpu", trust: bool = False
+    path: str | PathLike[str],
+    data: GraphSource | LinkGraphSource | NodeGraphSource | None = None,
+    *,
+    device: str = "cpu",
+    trust: bool = False,
 ) -> KGModel | LinkModel | NodeModel:
     """Load a trained model.
 
@@ -71,44 +61,16 @@ def load(
         )
     checkpoint = read_checkpoint(file)
     task = build_task(checkpoint, file, trust=trust).to(_device(device))
-    model = _model(checkpoint["graphzoo"], task, run, data)
+    rows = filter(None, map(task_of, type(task).__mro__))
+    answers = next((row.inference for row in rows if row.inference), None)
+    if answers is None:
+        raise UsageError(f"{path}: graphzoo.inference has no model that answers with {type(task).__name__}")
+    cls: Any = getattr(import_module("graphzoo.inference"), answers)
+    # without `data` the run has the graph that is answered on
+    model: KGModel | LinkModel | NodeModel = cls.of_checkpoint(checkpoint["graphzoo"], task, run, data)
     model.checkpoint, model.run_dir = file.absolute(), None if run is None else run.absolute()
     model._epoch = checkpoint.get("epoch")
     return model
-
-
-def _model(
-    described: dict[str, Any], task: Any, run: Path | None, data: _Source | None
-) -> KGModel | LinkModel | NodeModel:
-    """The task with the graph that it answers on."""
-    kept = run if data is None else None  # has the graph that is answered on
-    given: Any = data  # of another kind it is refused
-    if isinstance(task, NodeClassification):
-        _refuse_others(data, NodeGraph, "the model labels nodes with features")
-        projection = None if run is None else run / "graph" / "projection.npy"
-        transform = FeatureTransform.load(described["features"], projection)
-        nodes = load_node_source(given) if kept is None else stored_node_graph(kept)
-        return NodeModel(task, nodes, transform, described["classes"])
-    if isinstance(task, LinkPrediction):
-        _refuse_others(data, LinkGraph, "the model predicts links")
-        features, settings = described.get("features"), described["data"]["settings"]
-        seen = None if features is None else FeatureTransform.load(features, None)
-        if kept is None:
-            links = load_link_source(given, directed=settings.get("is_directed", False))
-        else:
-            links = stored_link_graph(kept)
-        return LinkModel(task, links, seen, settings)
-    _refuse_others(data, KnowledgeGraph, "the model completes knowledge graphs")
-    relations = None if task.query_encoder.any_relations else tuple(described["relations"])
-    facts = given if kept is None else stored_graph(kept)
-    return KGModel(task, load_graph(facts, relations))
-
-
-def _refuse_others(data: _Source | None, wanted: type, what: str) -> None:
-    """Refuse graphs of another kind than the model's."""
-    kind = _GRAPHS.get(type(data))
-    if kind is not None and not isinstance(data, wanted):
-        raise UsageError(f"{what}, and data= is {kind}")
 
 
 def _device(name: str) -> torch.device:

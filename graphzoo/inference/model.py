@@ -16,10 +16,11 @@ from graphzoo.datasets import KnowledgeGraph, read_triples
 from graphzoo.datasets.kg.triples import triples_from_table
 from graphzoo.errors import UsageError, check_choice, check_range
 from graphzoo.inference.explain import Direction, Explanation, explain_fact
-from graphzoo.inference.graphs import GraphSource, PredictionGraph, load_graph
+from graphzoo.inference.graphs import GraphSource, PredictionGraph, load_graph, stored_graph
 from graphzoo.inference.names import Vocabulary
 from graphzoo.inference.queries import encode_facts
 from graphzoo.inference.scoring import FilterKnown, Queries, batches_of, check_known, judge_facts, top_answers
+from graphzoo.inference.sources import refuse_others
 from graphzoo.inference.trained import TrainedModel
 from graphzoo.tasks import KGCompletion
 
@@ -54,6 +55,16 @@ class KGModel(TrainedModel):
         self._default = PredictionGraph(graph, task.device)
         self._last: tuple[Any, PredictionGraph] | None = None
         self._own_relations = None if free else graph.relations
+
+    @classmethod
+    def of_checkpoint(
+        cls, described: dict[str, Any], task: KGCompletion, run: Path | None, data: Any
+    ) -> KGModel:
+        """The task with the graph of its run, or with `data`."""
+        refuse_others(data, KnowledgeGraph, "the model completes knowledge graphs")
+        relations = None if task.query_encoder.any_relations else tuple(described["relations"])
+        facts = stored_graph(run) if data is None and run is not None else data
+        return cls(task, load_graph(facts, relations))
 
     def __repr__(self) -> str:
         return f"KGModel({type(self.task.encoder).__name__}, {self.graph!r})"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from graphzoo.datasets import NodeGraph
 from graphzoo.datasets.files.roots import cache_root
 from graphzoo.errors import UsageError
 from graphzoo.inference.names import NodeNames
-from graphzoo.inference.sources import NodeGraphSource, load_node_source
+from graphzoo.inference.sources import NodeGraphSource, load_node_source, refuse_others, stored_node_graph
 from graphzoo.inference.trained import TrainedModel
 from graphzoo.system.memory import explain_out_of_memory
 from graphzoo.tasks import NodeClassification
@@ -54,6 +55,17 @@ class NodeModel(TrainedModel):
         self.class_names = tuple(class_names)
         self._default = _Place(self, graph)
         self._last: _Place | None = None
+
+    @classmethod
+    def of_checkpoint(
+        cls, described: dict[str, Any], task: NodeClassification, run: Path | None, data: Any
+    ) -> NodeModel:
+        """The task with the graph of its run, or with `data`."""
+        refuse_others(data, NodeGraph, "the model labels nodes with features")
+        projection = None if run is None else run / "graph" / "projection.npy"
+        transform = FeatureTransform.load(described["features"], projection)
+        nodes = stored_node_graph(run) if data is None and run is not None else load_node_source(data)
+        return cls(task, nodes, transform, described["classes"])
 
     def __repr__(self) -> str:
         return f"NodeModel({type(self.task.encoder).__name__}, {self.graph!r})"

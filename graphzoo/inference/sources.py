@@ -34,6 +34,7 @@ __all__ = [
     "from_source",
     "load_link_source",
     "load_node_source",
+    "refuse_others",
     "stored_link_graph",
     "stored_node_graph",
 ]
@@ -189,6 +190,18 @@ def _damaged(path: Path, problem: str) -> UsageError:
         f"{path} is damaged ({problem[:200]})\n"
         "Give the graph itself: data= or --data.path, or copy the run again"
     )
+
+
+def refuse_others(data: object, wanted: type, what: str) -> None:
+    """Refuse graphs of another kind than the model's, `what` it does."""
+    kinds = {
+        KnowledgeGraph: "a knowledge graph",
+        LinkGraph: "a graph of links",
+        NodeGraph: "a graph of nodes with features",
+    }
+    kind = kinds.get(type(data))
+    if kind is not None and not isinstance(data, wanted):
+        raise UsageError(f"{what}, and data= is {kind}")
 
 
 def from_source(

@@ -30,23 +30,8 @@ from graphzoo.system.files import write_text_atomically
 from graphzoo.system.json_file import read_json
 from graphzoo.system.regular_files import read_regular_text
 
-__all__ = ["MODELS", "TRANSFORMERS", "Comparison", "Row", "Trial"]
+__all__ = ["Comparison", "Row", "Trial"]
 
-MODELS = {
-    "node-classification": (
-        "mlp", "sgc", "gcn", "sage", "gat", "galit", "sgformer", "nodeformer", "polynormer",
-    ),
-    "link-prediction": (
-        "heuristic.cn", "heuristic.aa", "heuristic.ra", "heuristic.katz", "gcn", "sage", "pencil",
-        "knowformer",
-    ),
-    "kg-completion": ("knowformer-any", "knowformer-any, fine-tuned", "knowformer"),
-}  # fmt: skip
-"""What is compared on each task, easy ones first."""
-TRANSFORMERS = (
-    "galit", "nodeformer", "sgformer", "polynormer", "pencil", "knowformer", "knowformer-any",
-    "knowformer-any, fine-tuned",
-)  # fmt: skip
 _FIRST, _SEARCHED = 0.6, 0.8  # shares of the budget until which models are begun, and settings drawn
 _LEAST, _PATIENCE = 15.0, 60.0  # seconds that are worth a run; seconds past its share before it is ended
 _FINALISTS, _SEEDS, _CHANGED = (
@@ -63,7 +48,7 @@ class Trial:
     """One run of a comparison.
 
     Args:
-        model: Name of the model, as in `MODELS`.
+        model: Name of the model, as in `TaskInfo.compared`.
         seed: Of the run.
         settings: Options with the values that differ from the model's own.
         metrics: Validation metrics at the best epoch.

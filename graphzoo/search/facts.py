@@ -7,24 +7,15 @@ from typing import Any
 
 import torch
 
-__all__ = ["Fact", "facts_of", "sentence"]
+__all__ = ["Fact", "of_links", "of_nodes", "of_triples", "sentence"]
 
 Fact = tuple[str, str]
 """Its name and its value, for a table."""
 _ASKED, _NEAR = 200, 300  # validation triples, and entities of a neighbourhood
 
 
-def facts_of(datamodule: Any) -> tuple[list[Fact], str]:
-    """Facts of a graph, and what they say of it in words; empty where they say nothing.
-
-    Args:
-        datamodule: Of one of the three kinds, set up.
-    """
-    own = {"nodes": _nodes, "links": _links, "kg": _triples}
-    return own[datamodule.kind.own](datamodule)
-
-
-def _nodes(datamodule: Any) -> tuple[list[Fact], str]:
+def of_nodes(datamodule: Any) -> tuple[list[Fact], str]:
+    """Facts of a graph, and what they say of it in words; empty where they say nothing."""
     graph = datamodule.graph
     count, edges = graph.num_nodes, graph.edge_index.shape[1]
     facts = [("nodes", f"{count:,}"), ("edges a node", f"{edges / count:.1f}"),
@@ -51,7 +42,8 @@ def _nodes(datamodule: Any) -> tuple[list[Fact], str]:
     return facts, f"{told}: labels of neighbours say {'much' if informative else 'little'}"
 
 
-def _links(datamodule: Any) -> tuple[list[Fact], str]:
+def of_links(datamodule: Any) -> tuple[list[Fact], str]:
+    """Facts of a graph, and what they say of it in words; empty where they say nothing."""
     graph = datamodule.graph
     facts = [("nodes", f"{graph.num_nodes:,}"), ("training links", f"{len(graph.train):,}"),
              ("links a node", f"{2 * len(graph.train) / graph.num_nodes:.1f}"),
@@ -69,7 +61,8 @@ def _links(datamodule: Any) -> tuple[list[Fact], str]:
     return facts, told + ("little" if shared < 0.3 else "much")
 
 
-def _triples(datamodule: Any) -> tuple[list[Fact], str]:
+def of_triples(datamodule: Any) -> tuple[list[Fact], str]:
+    """Facts of a graph, and what they say of it in words; empty where they say nothing."""
     from graphzoo.sampling import NeighbourhoodSampler
 
     graph = datamodule.knowledge_graph
@@ -114,7 +107,7 @@ def sentence(rows: Sequence[dict[str, Any]], told: str, transformers: Sequence[s
                 said.append(f"{fast['model']} is the fastest of them ({fast['seconds']:.0f} s).")
     if told:
         said.append(told[0].upper() + told[1:] + ".")
-    best = next((row for row in rows if row["model"] in transformers), None)
+    best = next((row for row in rows if row["model"].partition(",")[0] in transformers), None)
     if best is not None and best is not first:
         behind = abs(first["score"] - best["score"])
         if behind > max(first["margin"], best["margin"]):

@@ -29,6 +29,7 @@ from graphzoo.types import GraphSpec, PairBatch
 
 if TYPE_CHECKING:
     from graphzoo.datamodules.links import Batching
+    from graphzoo.datasets import LinkGraph
     from graphzoo.ops import QueryGraph
     from graphzoo.sampling import NeighbourhoodSampler
 
@@ -143,6 +144,11 @@ class LinkPrediction(Task):
         if isinstance(self.encoder, GraphPairScorer):
             return "whole"
         return "sources" if isinstance(self.encoder, QueryEncoder) else "pairs"
+
+    @staticmethod
+    def monitor_of(metric: str | None, graph: LinkGraph) -> str:
+        """`monitor` for a setting of `metric` on a graph."""
+        return f"val/{metric or graph.metric}"
 
     @property
     def monitor(self) -> str:

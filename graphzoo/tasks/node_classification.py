@@ -24,6 +24,7 @@ from graphzoo.types import GraphSpec, NodeBatch
 
 if TYPE_CHECKING:
     from graphzoo.analysis import Table
+    from graphzoo.datasets import NodeGraph
 
 __all__ = ["NodeClassification", "NodeMetric"]
 
@@ -131,6 +132,11 @@ class NodeClassification(Task):
         if self.metric is None and self._trainer is not None:
             self.metric = getattr(self._datamodule().graph, "metric", "accuracy")
         return self.metric or "accuracy"
+
+    @staticmethod
+    def monitor_of(metric: str | None, graph: NodeGraph) -> str:
+        """`monitor` for a setting of `metric` on a graph."""
+        return f"val/{_LOGGED[metric or graph.metric]}"
 
     @property
     def monitor(self) -> str:

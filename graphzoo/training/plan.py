@@ -247,10 +247,12 @@ def _begin_with(plan: Plan, value: str, weights: Path, data: Preset | str | None
         raise UsageError(
             f"{value} holds weights without data\nAdd --data NAME, or --data kg --data.path FOLDER"
         )
-    other = isinstance(data, Preset) and data.header.get("task") != "kg-completion"
+    task = TASKS.get(data.header.get("task", "")) if isinstance(data, Preset) else None
+    other = isinstance(data, Preset) and (task is None or not task.takes_weights)
     if other and plan.command == "fit":
+        taken = " and ".join(each.title for each in TASKS.values() if each.takes_weights)
         raise UsageError(
-            f"{value} holds weights without a run: fit begins with those of knowledge graphs only\n"
+            f"{value} holds weights without a run: fit begins with those of {taken} only\n"
             "Use it with graphzoo test, predict or graphzoo.load, or continue the run it came from"
         )
     name = value if value in WEIGHTS else str(weights.parent)

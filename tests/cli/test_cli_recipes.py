@@ -232,6 +232,7 @@ def test_doctor_sees_gradients_that_are_nan():
 
 def test_doctor_says_which_op_fails(cli, monkeypatch):
     from graphzoo.ops import message_update as module
+    from graphzoo.ops import state_mlp as mlp_module
 
     def wrong(z, aggregated, parameters, *, backend=None):
         return z + aggregated + (0 if backend else 1) + 0 * sum(p.sum() for p in parameters)
@@ -240,7 +241,7 @@ def test_doctor_says_which_op_fails(cli, monkeypatch):
         raise RuntimeError("no kernel image")
 
     monkeypatch.setattr(module, "message_update", wrong)
-    monkeypatch.setattr("graphzoo.ops.state_mlp.state_mlp", broken)
+    monkeypatch.setattr(mlp_module, "state_mlp", broken)
     monkeypatch.setattr(doctor_gpu, "step_checks", lambda *a, **k: [])
     monkeypatch.setattr(doctor_gpu, "process_checks", lambda devices: [])
     report = cli("doctor", "--gpu", "--device", "cpu", "--quick", "--out", "found.json")

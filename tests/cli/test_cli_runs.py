@@ -21,6 +21,7 @@ from graphzoo.report.results import headline, results_section
 from graphzoo.runs.record import find_records, group_records
 from graphzoo.runs.results_file import config_hash
 from graphzoo.tasks import KGCompletion
+from graphzoo.training import loggers
 
 
 def load(path):
@@ -359,7 +360,7 @@ def test_mlflow_keeps_settings_and_scores(cli, tiny_kg, monkeypatch):
 
 
 def test_without_mlflow_the_remedy_is_named(cli, tiny_kg, monkeypatch):
-    monkeypatch.setattr("graphzoo.training.loggers.find_spec", lambda name: None)
+    monkeypatch.setattr(loggers, "find_spec", lambda name: None)
     refused = cli("fit", "--model=knowformer", "--data=kg", "--data.path", tiny_kg, "--logger=mlflow")
     assert refused.status == 2 and "pip install mlflow-skinny" in refused.err
 

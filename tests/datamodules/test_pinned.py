@@ -7,6 +7,7 @@ import pytest
 import torch
 from helpers.resume_cases import CASES
 
+from graphzoo.datamodules import base, batches
 from graphzoo.datamodules.batches import pins_memory
 from graphzoo.ops import QueryGraph
 
@@ -79,6 +80,6 @@ def test_only_a_gpu_wants_pinned_memory(device, pins):
 @pytest.mark.filterwarnings("ignore")  # nothing is pinned where there is no GPU
 @pytest.mark.parametrize("name", NAMES)
 def test_loaders_pin_for_a_gpu(tmp_path, monkeypatch, name):
-    for module in ("base", "batches"):
-        monkeypatch.setattr(f"graphzoo.datamodules.{module}.pins_memory", lambda trainer: True)
+    for module in (base, batches):
+        monkeypatch.setattr(module, "pins_memory", lambda trainer: True)
     assert first_batch(name, tmp_path)[1].pin_memory

@@ -5,7 +5,7 @@ import torch
 from helpers.link_graphs import make_link_graph
 
 from graphzoo.datamodules import KGDataModule, LinkDataModule, NodeDataModule
-from graphzoo.search.facts import facts_of, sentence
+from graphzoo.search.facts import of_links, of_nodes, of_triples, sentence
 
 
 def row(model, score, *, margin=0.01, seconds=10.0):
@@ -54,7 +54,7 @@ def test_edges_inside_a_class_are_counted_without_the_test_labels(same, told):
             data = {**data, "y": torch.where(masks["test_mask"], 1 - y, y)}
         module = NodeDataModule.from_data(data)
         module.setup()
-        found, said = facts_of(module)
+        found, said = of_nodes(module)
         facts[wrong] = dict(found)["edges inside a class"]
         words.append(said)
     assert words[0].startswith(told[0]) and words[0].endswith(told[1]) and facts[True] == facts[False], (
@@ -62,12 +62,12 @@ def test_edges_inside_a_class_are_counted_without_the_test_labels(same, told):
     )
 
 
-def test_facts_of_links_and_triples():
+def test_links_and_triples_have_facts():
     links = LinkDataModule.from_edge_index(make_link_graph().train.t())
     links.setup()
-    found, told = facts_of(links)
+    found, told = of_links(links)
     shared = dict(found)["validation links with a common neighbour"]
     assert told.startswith(f"{shared} of the links join nodes with a common neighbour")
     triples = KGDataModule("umls")
     triples.setup()
-    assert dict(facts_of(triples)[0])["entities"] == "135"
+    assert dict(of_triples(triples)[0])["entities"] == "135"

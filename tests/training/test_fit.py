@@ -17,6 +17,7 @@ from torch_geometric.data import Data, HeteroData
 
 import graphzoo
 from graphzoo.cli import main
+from graphzoo.datamodules import base
 from graphzoo.errors import DataError, UsageError
 
 QUICK = {"max_epochs": 2, "logger": "csv", "trainer.accelerator": "cpu", "quiet": True}
@@ -246,7 +247,7 @@ def test_a_failure_is_raised_as_it_is(folder):
 
 
 def test_a_graph_too_large_to_copy_is_found_in_its_run(folder, monkeypatch):
-    monkeypatch.setattr("graphzoo.datamodules.nodes._KEPT_BYTES", 0)
+    monkeypatch.setattr(base, "_KEPT_BYTES", 0)
     model = graphzoo.fit("galit", labelled_data(), **QUICK)
     assert not (model.run_dir / "graph" / "node_graph.npz").exists()
     assert graphzoo.load(model.run_dir).graph.fingerprint == model.graph.fingerprint

@@ -2,6 +2,7 @@
 
 import argparse
 import inspect
+from datetime import timedelta
 
 import pytest
 import torch
@@ -12,6 +13,9 @@ from lightning.pytorch.cli import LightningCLI
 from lightning.pytorch.loggers import WandbLogger
 from lightning.pytorch.loops.fit_loop import _FitLoop
 from lightning.pytorch.strategies import DDPStrategy
+from optuna import Study, Trial
+from rich.console import Console
+from torch_geometric.nn.models import Polynormer
 
 USED = {
     "training/lightning_cli.py": [
@@ -33,6 +37,9 @@ WRITTEN = {  # by a method of theirs
     "training/settings.py": [(DDPStrategy, "_start_method")],
     "checkpoints/checks.py": [(LightningModule, "_trainer"), (WeightAveraging, "_average_model")],
     "callbacks/checkpoint.py": [(Trainer, "_checkpoint_connector")],
+    "search/study.py": [(Study, "_storage"), (Trial, "_trial_id")],
+    "system/progress.py": [(Console, "_live_stack")],
+    "encoders/pyg_transformers.py": [(Polynormer, "_global")],
     "callbacks/wandb_run.py": [(WandbLogger, "_project"), (WandbLogger, "_wandb_init")],
 }
 
@@ -45,6 +52,16 @@ def test_a_private_function_is_still_there(owner, name):
 @pytest.mark.parametrize(("owner", "name"), [row for rows in WRITTEN.values() for row in rows])
 def test_a_private_attribute_is_still_written(owner, name):
     assert f"self.{name}" in inspect.getsource(owner), f"{owner.__name__}.{name} is gone: see {WRITTEN}"
+
+
+def test_the_trainer_keeps_the_time_between_validations_apart():
+    trainer = Trainer(val_check_interval=timedelta(minutes=2), logger=False, barebones=True)
+    assert trainer._val_check_time_interval == 120.0
+
+
+def test_the_loop_still_saves_how_many_batches_stepped():
+    loop = Trainer(logger=False, barebones=True).fit_loop.epoch_loop
+    assert loop.on_save_checkpoint() == {"_batches_that_stepped": 0}
 
 
 def test_the_launcher_of_processes_is_still_called_so():

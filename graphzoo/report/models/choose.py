@@ -6,14 +6,17 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from graphzoo.catalog.tasks import function_of, inference_task
 from graphzoo.errors import UsageError
 from graphzoo.report.content import Block, Code, Note
 
 if TYPE_CHECKING:
+    from graphzoo.inference import KGModel, LinkModel, NodeModel
+    from graphzoo.inference.trained import TrainedModel
     from graphzoo.report.content import Options
     from graphzoo.runs.record import Record
 
-__all__ = ["model_blocks"]
+__all__ = ["model_blocks", "of_facts", "of_nodes", "of_pairs"]
 
 
 def model_blocks(record: Record, options: Options, prefix: str, *, depth_drawn: bool = False) -> list[Block]:
@@ -32,33 +35,60 @@ def model_blocks(record: Record, options: Options, prefix: str, *, depth_drawn: 
 
 def _look(record: Record, run: Path, options: Options, prefix: str, *, depth_drawn: bool) -> list[Block]:
     import graphzoo
-    from graphzoo.encoders import PENCIL, GALiT
-    from graphzoo.encoders.base import NodeEncoder
-    from graphzoo.inference import KGModel, LinkModel, NodeModel
 
     model = graphzoo.load(run, device=options.device)
+    return function_of(inference_task(model).pictures)(model, record, options, prefix, depth_drawn)
+
+
+def of_facts(model: KGModel, _: Record, options: Options, prefix: str, depth_drawn: bool) -> list[Block]:
+    """What carried the answers of facts."""
+    from graphzoo.report.models.knowformer import attended_blocks
+
+    return attended_blocks(model, options.facts, prefix)
+
+
+def of_nodes(
+    model: NodeModel, record: Record, options: Options, prefix: str, depth_drawn: bool
+) -> list[Block]:
+    """Attention among nodes."""
+    from graphzoo.encoders import GALiT
+    from graphzoo.encoders.base import NodeEncoder
+    from graphzoo.report.models.attention import attention_blocks
+    from graphzoo.report.models.galit import rank_blocks
+
+    _check_facts(record, options)
+    if not isinstance(model.task.encoder, NodeEncoder):
+        return _no_picture(model)
+    graph = model.graph
+    # the pictures compare nodes, which takes no device
+    encoder = model.task.encoder.cpu()
+    x = model.transform(graph.x, graph.feature_names)
+    blocks = rank_blocks(encoder, x, graph, prefix) if isinstance(encoder, GALiT) else []
+    if isinstance(encoder, GALiT) and not len(encoder.layers):
+        return blocks
+    return [*blocks, *attention_blocks(encoder, x, graph, prefix)]
+
+
+def of_pairs(
+    model: LinkModel, record: Record, options: Options, prefix: str, depth_drawn: bool
+) -> list[Block]:
+    """How the depth curve of PENCIL is made."""
+    from graphzoo.encoders import PENCIL
+
+    _check_facts(record, options)
     encoder = model.task.encoder
-    if options.facts and not isinstance(model, KGModel):
+    if not isinstance(encoder, PENCIL):
+        return _no_picture(model)
+    return [] if depth_drawn else _depth_hint(record, int(encoder.init_args["num_layers"]))
+
+
+def _check_facts(record: Record, options: Options) -> None:
+    if options.facts:
         raise UsageError(f"{record.path} is not a model of facts (head, relation, tail)\nLeave out --fact")
-    if isinstance(model, KGModel):
-        from graphzoo.report.models.knowformer import attended_blocks
 
-        return attended_blocks(model, options.facts, prefix)
-    if isinstance(model, NodeModel) and isinstance(encoder, NodeEncoder):
-        from graphzoo.report.models.attention import attention_blocks
-        from graphzoo.report.models.galit import rank_blocks
 
-        graph = model.graph
-        # the pictures compare nodes, which takes no device
-        encoder = encoder.cpu()
-        x = model.transform(graph.x, graph.feature_names)
-        blocks = rank_blocks(encoder, x, graph, prefix) if isinstance(encoder, GALiT) else []
-        if isinstance(encoder, GALiT) and not len(encoder.layers):
-            return blocks
-        return [*blocks, *attention_blocks(encoder, x, graph, prefix)]
-    if isinstance(model, LinkModel) and isinstance(encoder, PENCIL):
-        return [] if depth_drawn else _depth_hint(record, int(encoder.init_args["num_layers"]))
-    return [Note(f"There is no picture of {type(encoder).__name__}.")]
+def _no_picture(model: TrainedModel) -> list[Block]:
+    return [Note(f"There is no picture of {type(model.task.encoder).__name__}.")]
 
 
 def _depth_hint(record: Record, num_layers: int) -> list[Block]:
