@@ -116,41 +116,19 @@ class KGDataModule(GraphDataModule):
         num_workers: int = 0,
     ) -> None:
         super().__init__(
-            name,
-            path,
-            root,
-            download,
-            batch_size=batch_size,
-            micro_batch_size=micro_batch_size,
-            eval_batch_size=eval_batch_size,
-            seed=seed,
-            num_workers=num_workers,
-        )
+            name, path, root, download, batch_size=batch_size, micro_batch_size=micro_batch_size,
+            eval_batch_size=eval_batch_size, seed=seed, num_workers=num_workers,
+        )  # fmt: skip
         self.eval_batch_size = eval_batch_size or micro_batch_size or batch_size
         if path is None:
             self.name = find_source(self.name).name
         check_range(at_least=1, max_valid_triples=max_valid_triples)
-        check_choice("hide", hide, ("batch", "micro_batch"))
-        if hide == "micro_batch" and micro_batch_size is None:
-            raise UsageError(
-                "hide micro_batch needs micro-batches of a given size: give --data.micro_batch_size too"
-            )
-        if hide == "micro_batch" and neighbourhood is not None:
-            raise UsageError(
-                "in neighbourhoods every query hides its own fact: leave out --data.hide or "
-                "--data.neighbourhood"
-            )
+        _check_hide(hide, micro_batch_size, neighbourhood)
         self.hide = hide
         self.max_valid_triples = max_valid_triples
         check_neighbourhoods(neighbourhood, eval_neighbourhood)
         self.later_neighbourhoods = dict(later_neighbourhoods or {})
-        for epoch, size in self.later_neighbourhoods.items():
-            if epoch < 1 or size < 2:
-                raise UsageError(
-                    f"later_neighbourhoods take epochs from 1 on and sizes from 2 on, got {epoch}: {size}"
-                )
-        if self.later_neighbourhoods and neighbourhood is None:
-            raise UsageError("later_neighbourhoods follow a first one: give --data.neighbourhood too")
+        _check_later(self.later_neighbourhoods, neighbourhood)
         self.test_both = test_both
         self.leave_out = _names_to_leave_out(leave_out or "")
         self._asked = neighbourhood, eval_neighbourhood
@@ -511,6 +489,28 @@ def _split(name: str) -> str:
     if name not in _STAGES:
         raise UsageError(f"unknown split {name!r}; the splits are {', '.join(_STAGES)}")
     return "test" if name == "predict" else name
+
+
+def _check_hide(hide: str, micro_batch_size: int | None, neighbourhood: int | str | None) -> None:
+    check_choice("hide", hide, ("batch", "micro_batch"))
+    if hide == "micro_batch" and micro_batch_size is None:
+        raise UsageError(
+            "hide micro_batch needs micro-batches of a given size: give --data.micro_batch_size too"
+        )
+    if hide == "micro_batch" and neighbourhood is not None:
+        raise UsageError(
+            "in neighbourhoods every query hides its own fact: leave out --data.hide or --data.neighbourhood"
+        )
+
+
+def _check_later(sizes: dict[int, int], neighbourhood: int | str | None) -> None:
+    for epoch, size in sizes.items():
+        if epoch < 1 or size < 2:
+            raise UsageError(
+                f"later_neighbourhoods take epochs from 1 on and sizes from 2 on, got {epoch}: {size}"
+            )
+    if sizes and neighbourhood is None:
+        raise UsageError("later_neighbourhoods follow a first one: give --data.neighbourhood too")
 
 
 def _names_to_leave_out(names: str) -> list[str]:

@@ -129,18 +129,13 @@ class LinkDataModule(GraphDataModule):
         num_workers: int = 0,
     ) -> None:
         super().__init__(
-            name,
-            path,
-            root,
-            download,
-            batch_size=batch_size,
-            micro_batch_size=micro_batch_size,
-            eval_batch_size=eval_batch_size,
-            seed=seed,
-            num_workers=num_workers,
-        )
-        check_range(at_least=1, num_negatives=num_negatives, max_valid_pairs=max_valid_pairs)
-        check_range(at_least=1, depth=depth, num_neighbors=num_neighbors, num_relabelings=num_relabelings)
+            name, path, root, download, batch_size=batch_size, micro_batch_size=micro_batch_size,
+            eval_batch_size=eval_batch_size, seed=seed, num_workers=num_workers,
+        )  # fmt: skip
+        check_range(
+            at_least=1, num_negatives=num_negatives, max_valid_pairs=max_valid_pairs, depth=depth,
+            num_neighbors=num_neighbors, num_relabelings=num_relabelings,
+        )  # fmt: skip
         check_range(at_least=0, split_index=split_index)
         check_range(at_least=2, max_nodes=max_nodes)  # the pair itself
         check_neighbourhoods(neighbourhood, eval_neighbourhood)
