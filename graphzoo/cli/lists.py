@@ -7,7 +7,7 @@ import re
 import sys
 
 from graphzoo.catalog.classes import encoder_plugins
-from graphzoo.catalog.presets import KINDS, find_preset, list_presets
+from graphzoo.catalog.presets import KINDS, Preset, find_preset, list_presets
 from graphzoo.cli.options import Parser
 from graphzoo.errors import UsageError, suggestion
 from graphzoo.system.shown import say
@@ -35,7 +35,8 @@ def list_main(argv: list[str]) -> int:
     for kind in named:
         if kind not in KINDS:
             parser.refuse(f"unknown kind {kind!r}", suggestion(kind, KINDS))
-    tables = {kind: _rows(kind) for kind in named or _ORDER}
+    recipes = list_presets("recipe") if {*(named or _ORDER)} & {"model", "data", "recipe"} else []
+    tables = {kind: _rows(kind, recipes) for kind in named or _ORDER}
     if wanted.json:
         sys.stdout.write(json.dumps(tables, indent=2, ensure_ascii=False) + "\n")
         return 0
@@ -51,23 +52,23 @@ def list_main(argv: list[str]) -> int:
     return 0
 
 
-def _rows(kind: str) -> list[dict[str, str]]:
-    best = _best(kind) if kind in ("model", "data") else {}
+def _rows(kind: str, recipes: list[Preset]) -> list[dict[str, str]]:
+    best = _best(kind, recipes) if kind in ("model", "data") else {}
     rows = [
         {"name": preset.name, **preset.header} | ({"best": best[preset.name]} if preset.name in best else {})
-        for preset in list_presets(kind)
+        for preset in (recipes if kind == "recipe" else list_presets(kind))
     ]
     plugins = encoder_plugins().items() if kind == "model" else ()
     return rows + [{"name": name, "title": f"plug-in {entry.value}"} for name, entry in plugins]
 
 
-def _best(kind: str) -> dict[str, str]:
+def _best(kind: str, recipes: list[Preset]) -> dict[str, str]:
     """A line for each model or data set on its best test score, of recipes with the data's own protocol.
 
     For a model that is the score nearest to the paper's; for data sets the metric that most recipes have.
     """
     found: dict[str, list[tuple[str, float, str]]] = {}
-    for recipe in list_presets("recipe"):
+    for recipe in recipes:
         model, _, name = recipe.name.partition("/")
         data = recipe.header.get("data", name)
         measured, paper = (_first(recipe.header.get(key, "")) for key in ("measured", "paper"))
