@@ -37,7 +37,9 @@ def _look(record: Record, run: Path, options: Options, prefix: str, *, depth_dra
     import graphzoo
 
     model = graphzoo.load(run, device=options.device)
-    return function_of(inference_task(model).pictures)(model, record, options, prefix, depth_drawn)
+    draw = function_of(inference_task(model).pictures)
+    blocks: list[Block] = draw(model, record, options, prefix, depth_drawn)
+    return blocks
 
 
 def of_facts(model: KGModel, _: Record, options: Options, prefix: str, depth_drawn: bool) -> list[Block]:
