@@ -96,9 +96,6 @@ def read_queue(
         options: Of `graphzoo fit`, for every row; a line's own come first.
         runs: Where rows go that are given no folder of their own.
         in_process: Whether all runs share this process.
-
-    Raises:
-        UsageError: naming the line.
     """
     try:
         lines = read_regular_text(path).split("\n")

@@ -105,9 +105,6 @@ def plan_row(wanted: argparse.Namespace, rest: Sequence[str], runs: Path = RUNS)
         wanted: What `reproduce_parser` reads.
         rest: The words that it leaves for `graphzoo fit`.
         runs: Where rows go that are given no folder of their own.
-
-    Raises:
-        UsageError: for unknown names, and for options that a row sets itself.
     """
     more = [*rest] if wanted.recipe is None else [*rest, "--recipe", wanted.recipe]
     command = "test" if _is_heuristic(wanted.model) else "fit"
@@ -141,11 +138,7 @@ def _usual_folder(plan: Plan, ablation: str, runs: Path) -> Path:
 
 
 def _read_ablation(name: str, plan: Plan) -> tuple[str, list[Variant]]:
-    """Title and rows of an ablation, by name or from a file.
-
-    Raises:
-        UsageError: for an unknown name, or a file that does not say rows, naming the row.
-    """
+    """Title and rows of an ablation, by name or from a file."""
     if name.endswith((".yaml", ".yml")):
         path = Path(name)
         if not path.is_file():

@@ -27,11 +27,7 @@ def add_run(parser: Parser, what: str, *, several: bool = False) -> None:
 
 
 def run_of(command: str, arguments: argparse.Namespace) -> str | None:
-    """The run that the words of a command name; None where they name none.
-
-    Raises:
-        UsageError: if they name two.
-    """
+    """The run that the words of a command name; None where they name none."""
     given: list[str] = [word for word in (arguments.run, arguments.ckpt_path) if word is not None]
     if len(given) > 1:
         raise _twice(command, *given)
@@ -44,11 +40,7 @@ def runs_of(arguments: argparse.Namespace) -> list[str]:
 
 
 def run_as_option(command: str, words: Sequence[str]) -> list[str]:
-    """The words of a command that Lightning reads, a run in front of them behind `--ckpt_path`.
-
-    Raises:
-        UsageError: if `--ckpt_path` is there, too.
-    """
+    """The words of a command that Lightning reads, a run in front of them behind `--ckpt_path`."""
     first = words[0] if words else "-"
     if first.startswith("-") or not (first in _BY_NAME or Path(first).exists()):
         return list(words)
@@ -59,11 +51,7 @@ def run_as_option(command: str, words: Sequence[str]) -> list[str]:
 
 
 def folder_of_run(word: str) -> Path:
-    """The run directory that a word means; of anything but a checkpoint the path itself.
-
-    Raises:
-        UsageError: for a checkpoint outside of a run directory.
-    """
+    """The run directory that a word means; of anything but a checkpoint the path itself."""
     path = Path(word)
     if word not in ("best", "last") and path.suffix != ".ckpt" and path.name != "checkpoints":
         return path

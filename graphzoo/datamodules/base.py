@@ -64,9 +64,6 @@ class GraphDataModule(LightningDataModule):
     """A graph by name or path; see `NodeDataModule` for the arguments.
 
     Subclasses set `kind` and read their graph in `_load`.
-
-    Raises:
-        UsageError: for arguments that make no sense, with the remedy.
     """
 
     kind: ClassVar[Kind]

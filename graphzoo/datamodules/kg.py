@@ -85,9 +85,6 @@ class KGDataModule(GraphDataModule):
             of every split, compared by name.
         seed: Seed of the training order.
         num_workers: Loader processes; 0 is best unless the encoder waits for batches.
-
-    Raises:
-        ValueError: for arguments that make no sense, with the remedy.
     """
 
     batch_size: int

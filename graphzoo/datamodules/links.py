@@ -90,9 +90,6 @@ class LinkDataModule(GraphDataModule):
         seed: Seed of training order, negatives and training subgraphs.
         num_workers: Loader processes; 0 samples the next batch in a thread.
 
-    Raises:
-        UsageError: for arguments that make no sense, with the remedy.
-
     Attributes:
         batching: What the encoder at hand needs, set by the task: bare "pairs", pairs ordered by "sources",
             pairs with "subgraphs", or as many pairs at once as there are, "whole".

@@ -130,9 +130,6 @@ class MixtureDataModule(LightningDataModule):
         leave_out: Data sets whose triples no graph of the mixture keeps, see `KGDataModule`.
         seed: Seed of the training order.
         num_workers: Loader processes.
-
-    Raises:
-        UsageError: for arguments that make no sense, with the remedy.
     """
 
     later_neighbourhoods: dict[int, int] = {}

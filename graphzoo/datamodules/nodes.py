@@ -69,9 +69,6 @@ class NodeDataModule(GraphDataModule):
         reduce_channels: Project the features onto so many leading singular vectors; None keeps them.
         seed: Seed of the partitions.
         num_workers: Loader processes; they only help with `batch_size`.
-
-    Raises:
-        UsageError: for arguments that make no sense, with the remedy.
     """
 
     kind = Kind("nodes", "cora", "graph", "FILE", "nodes")

@@ -27,9 +27,6 @@ class NodeDecoder(nn.Module):
         kind: "linear" or "mlp".
         dropout: Share of each layer's input that is dropped in training.
         seed: Seed of dropout where a call names no noise.
-
-    Raises:
-        ValueError: for settings that make no sense.
     """
 
     def __init__(

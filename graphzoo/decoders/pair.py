@@ -31,9 +31,6 @@ class PairDecoder(nn.Module):
         kind: See above.
         dropout: Share of each layer's input that is dropped in training.
         seed: Seed of dropout where a call names no noise.
-
-    Raises:
-        ValueError: for an unknown kind.
     """
 
     def __init__(

@@ -123,9 +123,6 @@ class GALiT(DenoisedEncoder):
         bias: The constant c of Eq. 18.
         eps: Lower bound of the attention weights before they are normalised (Theorem 2).
         seed: Names the stream of dropout masks.
-
-    Raises:
-        ValueError: for settings that make no sense, naming the setting.
     """
 
     def __init__(
@@ -186,9 +183,6 @@ class GALiT(DenoisedEncoder):
         """Encode features [N, F], dense or sparse CSR: [N, D].
 
         Edges are only looked at where `denoised`, from `precompute` or its rows of these nodes, is not given.
-
-        Raises:
-            ValueError: if both `edge_index` and `denoised` are missing, or shapes do not fit.
         """
         check_features(x, self.spec)
         denoised = self._denoised(x, edge_index, denoised)

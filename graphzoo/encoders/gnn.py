@@ -86,9 +86,6 @@ class GNN(NodeEncoder):
         dropout: After every layer.
         input_dropout: Of the features.
         seed: Of the noise stream.
-
-    Raises:
-        ValueError: for sizes that cannot be built, naming the setting.
     """
 
     def __init__(
@@ -114,11 +111,7 @@ class GNN(NodeEncoder):
         self.noise = NoiseStream(seed)
 
     def forward(self, x: Tensor, edge_index: Tensor, *, noise_seed: int | None = None) -> Tensor:
-        """Encode a graph, whose messages pass from the first node of an edge to the second: [N, F] -> [N, D].
-
-        Raises:
-            ValueError: if the features have another width than the spec's.
-        """
+        """Encode a graph; messages pass from the first node of an edge to its second: [N, F] -> [N, D]."""
         check_features(x, self.spec)
         generator = self.noise.generator(noise_seed, x.device) if self.training else None
         states: Tensor = self.layers(self._drop_features(x, generator), edge_index, generator)

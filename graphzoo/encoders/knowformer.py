@@ -431,9 +431,6 @@ class KnowFormer(RelationConditioned):
         tie_initialization: Start all layers, and the message-passing layers inside each net, as copies of
             one, as the published code does.
         num_random_features: M of the "random_features" attention.
-
-    Raises:
-        ValueError: for sizes that cannot be built, naming the setting.
     """
 
     def __init__(

@@ -79,9 +79,6 @@ class KnowFormerAny(RelationConditioned):
         query_net: False: queries and keys from a linear map of the layer input.
         attention: "prototype" (the paper's) or "none" (out = value).
         noise_std: Standard deviation of the query net's noise.
-
-    Raises:
-        ValueError: for sizes that cannot be built, naming the setting.
     """
 
     any_relations: ClassVar[bool] = True

@@ -31,9 +31,6 @@ class MLP(DenoisedEncoder):
         dropout: After every layer.
         input_dropout: Of the features.
         seed: Of the noise stream.
-
-    Raises:
-        ValueError: for settings that make no sense, naming the setting.
     """
 
     def __init__(
@@ -80,9 +77,6 @@ class MLP(DenoisedEncoder):
         """Encode features [N, F], dense or sparse CSR: [N, D].
 
         Edges are only looked at to denoise, where what `precompute` returned is not given.
-
-        Raises:
-            ValueError: if edges are needed and missing, or shapes do not fit.
         """
         check_features(x, self.spec)
         if self.denoise:

@@ -119,9 +119,6 @@ class NodeFormer(NodeEncoder):
         activation: ELU after every layer; the input map always has it.
         jumping_knowledge: Return the states of all layers side by side, so that D = hidden_channels (L + 1).
         seed: Of the noise stream.
-
-    Raises:
-        ValueError: for sizes that cannot be built, naming the setting.
     """
 
     needs_edges = False
@@ -207,9 +204,6 @@ class NodeFormer(NodeEncoder):
 
         Edges may be None without relational bias, or where `adjacency` is given (with `features`, both from
         `precompute`). What is made of them is kept until other tensors come.
-
-        Raises:
-            ValueError: if edges are needed and missing, or the features have another width than the spec's.
         """
         return self._encode(x, *self._graph(x, edge_index, adjacency, features), noise_seed)
 

@@ -33,9 +33,6 @@ class PairGNN(PairEncoder):
         dropout: After every layer.
         use_features: Whether node features are used where the data has any.
         seed: Of the noise stream.
-
-    Raises:
-        ValueError: for sizes that cannot be built, naming the setting.
     """
 
     def __init__(
@@ -66,11 +63,7 @@ class PairGNN(PairEncoder):
     def forward(
         self, subgraphs: PairSubgraphs, x: Tensor | None = None, *, noise_seed: int | None = None
     ) -> Tensor:
-        """Encode a batch of pair subgraphs: [B, 2 D]; `x` is not looked at without features.
-
-        Raises:
-            ValueError: if features are missing or of another width.
-        """
+        """Encode a batch of pair subgraphs: [B, 2 D]; `x` is not looked at without features."""
         nodes, edge_index, pair = _joined(subgraphs)
         inputs = self._inputs(nodes, pair, x)
         generator = self.noise.generator(noise_seed, nodes.device) if self.training else None

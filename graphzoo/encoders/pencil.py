@@ -149,9 +149,6 @@ class PENCIL(PairEncoder):
         position_embedding: Add a learned vector per position; a task token's does not depend on padding.
         use_features: Whether node features are used where the data has any.
         seed: Of the noise stream.
-
-    Raises:
-        ValueError: for sizes that cannot be built, naming the setting.
     """
 
     projection: Tensor

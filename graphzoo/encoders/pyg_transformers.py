@@ -47,11 +47,7 @@ class PyGTransformer(NodeEncoder):
 
     @run_eagerly
     def forward(self, x: Tensor, edge_index: Tensor, *, noise_seed: int | None = None) -> Tensor:
-        """Encode a graph, whose messages pass from the first node of an edge to the second: [N, F] -> [N, D].
-
-        Raises:
-            ValueError: if the features have another width than the spec's.
-        """
+        """Encode a graph; messages pass from the first node of an edge to its second: [N, F] -> [N, D]."""
         check_features(x, self.spec)
         dense = x if x.layout is torch.strided else self._dense.get((x,), x.to_dense)
         batch = torch.zeros(dense.shape[0], dtype=torch.int64, device=dense.device)
@@ -77,9 +73,6 @@ class SGFormerPyG(PyGTransformer):
         graph_weight: Share of the GCN branch in the sum, in [0, 1].
         aggregate: "add" or "cat".
         seed: Of the noise stream.
-
-    Raises:
-        ValueError: for settings that make no sense, naming the setting.
     """
 
     def __init__(
@@ -149,9 +142,6 @@ class Polynormer(PyGTransformer):
         post_norm: BatchNorm behind the convolution of every local layer.
         local_passes: Passes in training mode that are local; counted in the state dict.
         seed: Of the noise stream.
-
-    Raises:
-        ValueError: for settings that make no sense, naming the setting.
     """
 
     passes: Tensor

@@ -66,9 +66,6 @@ class SGC(DenoisedEncoder):
         spec: Facts of the graph; `in_channels` is the width of the features.
         num_steps: K, steps of propagation, 0 to 10,000.
         hidden_channels: Width of a linear map of the propagated features; 0: the features themselves, F wide.
-
-    Raises:
-        ValueError: for sizes that cannot be built, naming the setting.
     """
 
     prepared = "propagated"
@@ -87,9 +84,6 @@ class SGC(DenoisedEncoder):
         """Encode features [N, F], dense or sparse CSR: [N, D].
 
         Edges are only looked at where what `precompute` returned, or its rows of these nodes, is not given.
-
-        Raises:
-            ValueError: if both `edge_index` and `propagated` are missing, or shapes do not fit.
         """
         check_features(x, self.spec)
         propagated = self._denoised(x, edge_index, propagated)

@@ -63,9 +63,6 @@ class SGFormer(NodeEncoder):
         graph_weight: Share of the GCN branch in the sum, in [0, 1].
         aggregate: "add" or "cat".
         seed: Of the noise stream.
-
-    Raises:
-        ValueError: for settings that make no sense, naming the setting.
     """
 
     def __init__(
@@ -123,9 +120,6 @@ class SGFormer(NodeEncoder):
 
         Returns:
             States [N, D].
-
-        Raises:
-            ValueError: if the features have another width than the spec's.
         """
         check_features(x, self.spec)
         generator = self.noise.generator(noise_seed, x.device) if self.training else None

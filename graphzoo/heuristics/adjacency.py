@@ -38,9 +38,6 @@ def adjacency_matrix(edge_index: Any, num_nodes: int, *, symmetric: bool = True)
 
     Returns:
         `scipy.sparse.csr_array` [N, N] of ones, float64, indices sorted; row u holds the edges that leave u.
-
-    Raises:
-        ValueError: if `edge_index` is no [2, E] or names a node outside 0..N-1.
     """
     edges = np.asarray(edge_index)
     if edges.ndim != 2 or edges.shape[0] != 2:

@@ -58,9 +58,6 @@ class LinkHeuristic(GraphPairScorer):
         alpha: Of both PageRanks, the probability of following an edge.
         symmetric: Of personalised PageRank: add both directions, else the walk is that of the first node.
         max_bytes: Working memory.
-
-    Raises:
-        ValueError: for settings that make no sense.
     """
 
     def __init__(

@@ -29,9 +29,6 @@ def summarize_ranks(
         pessimistic: Worst one, [T].
         ties: Which of the ranks, or their mean.
         hits: The k of Hits@k.
-
-    Raises:
-        ValueError: if there is no rank, or the two tensors differ in shape.
     """
     if optimistic.shape != pessimistic.shape:
         raise ValueError(
@@ -75,9 +72,6 @@ def group_table(
         Rows with `relation` ("all" first, then those that occur, in the order of `relations`), `direction`
         ("both", "tail": the tail is asked for, "head"), `count`, `mr`, `mrr`, `hits@<k>`, `tie_share`. Groups
         without ranks are left out.
-
-    Raises:
-        ValueError: if shapes do not fit or an index lies outside 0..2n-1.
     """
     num_triples = triples.shape[0]
     index = index.cpu()

@@ -93,9 +93,6 @@ def normalized_adjacency(
 
     Returns:
         [N, N]; row v holds the edges u -> v.
-
-    Raises:
-        ValueError: for a wrong shape or dtype, or a node out of range.
     """
     row, col = _pattern(edge_index, num_nodes, self_loops=self_loops)
     return SparseAdjacency.from_pattern(row, col, num_nodes, dtype=dtype)
@@ -114,9 +111,6 @@ def adjacency_orders(
 
     Returns:
         R matrices [N, N], each normalised by its own degrees; a warning is logged before they become large.
-
-    Raises:
-        ValueError: as for `normalized_adjacency`, or for a negative `num_orders`.
     """
     check_range(at_least=0, num_orders=num_orders)
     orders: list[SparseAdjacency] = []

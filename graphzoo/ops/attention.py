@@ -100,9 +100,6 @@ def prototype_attention(query: Tensor, key: Tensor, value: Tensor, *, norm: Atte
 
     Returns:
         [N, B, H, D].
-
-    Raises:
-        ValueError: for an unknown norm or tensors of different shape.
     """
     _check(query, key, value)
     check_choice("norm", norm, ("l2", "fro"))
@@ -130,9 +127,6 @@ def prototype_attention_weights(
     Returns:
         Weights of all N nodes, [N, B, H]; those of a query and head sum to 1. A node's own value has N more
         than its kernel (the term N v_u of Eq. 10).
-
-    Raises:
-        ValueError: for tensors of different shape.
     """
     _check(query, key, key)
     num_nodes = query.shape[0]

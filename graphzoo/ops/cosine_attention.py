@@ -53,9 +53,6 @@ def cosine_linear_attention(
 
     Returns:
         [N, H, D], in the dtype of `value`; sums are float32 or wider.
-
-    Raises:
-        ValueError: for tensors of other shapes, an unknown norm, or eps outside (0, bias).
     """
     if query.dim() != 3 or query.shape != key.shape or value.shape[:2] != query.shape[:2] or value.dim() != 3:
         raise ValueError(

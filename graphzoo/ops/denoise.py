@@ -63,9 +63,6 @@ def denoise_features(
 
     Returns:
         Dense [N, F]; float64 for float64 `x`, else float32.
-
-    Raises:
-        ValueError: for gamma or num_iterations out of range, or an `out` that the result does not fit.
     """
     _check(x, gamma, num_iterations)
     dtype = _result_dtype(x)
@@ -119,9 +116,6 @@ def cached_denoise(
 
     Returns:
         As `denoise_features`, on the device of `x`.
-
-    Raises:
-        ValueError: as `denoise_features`.
     """
 
     def compute(out: Tensor | None = None) -> Tensor:

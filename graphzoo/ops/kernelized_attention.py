@@ -55,9 +55,6 @@ def kernelized_softmax(
     Returns:
         [N, H, D], in the dtype of `value`. Computed in float32 at least; the largest block of perturbed
         features in memory has a fixed size.
-
-    Raises:
-        ValueError: if the shapes do not fit or `tau` is not positive.
     """
     if query.dim() != 3 or query.shape != key.shape or value.dim() != 3 or query.shape[:2] != value.shape[:2]:
         raise ValueError(
@@ -253,9 +250,6 @@ def kernelized_edge_weights(
         edge_index: Pairs (u, v), [2, E], int64, repetitions welcome: v is the query, u the key. Over all u,
             the weights of one v sum to 1.
         tau: Temperature, above 0.
-
-    Raises:
-        ValueError: for wrong shapes or a node out of range.
     """
     query_features = random_features_at(query, projection, tau=tau, is_query=True)
     key_features = random_features_at(key, projection, tau=tau, is_query=False)

@@ -73,9 +73,6 @@ def positive_random_features(
 
     Returns:
         [N, H, M]; float32 for input of half precision.
-
-    Raises:
-        ValueError: if the shapes do not fit.
     """
     return _features(x, projection, 1.0, is_query, stabilize, eps)
 

@@ -60,11 +60,7 @@ class SparseMatrix:
 
     @classmethod
     def from_pairs(cls, edge_index: Tensor, num_nodes: int) -> tuple[SparseMatrix, Tensor]:
-        """The pattern of pairs (u, v), [2, E], with row v and column u, and the entry of each pair, [E].
-
-        Raises:
-            ValueError: for a wrong shape or dtype, or a node out of range.
-        """
+        """The pattern of pairs (u, v), [2, E], with row v and column u, and the entry of each pair, [E]."""
         source, target = check_edges(edge_index, num_nodes)
         place, position = torch.unique(target * num_nodes + source, return_inverse=True)
         row, col = place // max(num_nodes, 1), place % max(num_nodes, 1)
@@ -140,9 +136,6 @@ class SparseMatrix:
         """`self @ x` for dense `x` [columns, F] of any float dtype -> [rows, F] of that dtype.
 
         Sums are made in float32 at least. Differentiable in `x`, any number of times.
-
-        Raises:
-            ValueError: if the shapes do not fit.
         """
         if x.dim() != 2 or x.shape[0] != self.shape[1]:
             raise ValueError(

@@ -32,11 +32,7 @@ _EARLY = ("tensorboard", "wandb", "lightning_logs", LOCK, GIVEN_DATA)
 
 
 def choose_run_directory(model: str, data: str, *, wanted: Path | None = None, resume: bool = False) -> Path:
-    """The directory of a new run, or the one `wanted`; nothing is made yet.
-
-    Raises:
-        UsageError: when `wanted` is a file, or holds another run and is not to be resumed.
-    """
+    """The directory of a new run, or the one `wanted`; nothing is made yet."""
     # Processes that Lightning starts for DDP inherit the choice of the first.
     if is_child():
         return Path(os.environ[_VARIABLE])

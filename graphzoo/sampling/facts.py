@@ -47,9 +47,6 @@ class FactRemover:
         num_entities: N.
         mode: "exact" hides the batch's facts and their inverses; "one_hop" hides every edge, of any relation
             and in both directions, that joins the two entities of a batch fact; "none" hides nothing.
-
-    Raises:
-        ValueError: for an unknown mode.
     """
 
     def __init__(self, triples: Tensor, num_entities: int, mode: RemoveFacts = "exact") -> None:

@@ -29,9 +29,6 @@ def partition(nodes: int | Tensor, batch_size: int, *, seed: int, epoch: int) ->
     Returns:
         Node numbers of each part, sorted, int64, on the device of `nodes`; every node is in exactly one.
 
-    Raises:
-        ValueError: if `batch_size` is less than 1.
-
     >>> [len(part) for part in partition(10, 4, seed=0, epoch=0)]
     [4, 3, 3]
     """

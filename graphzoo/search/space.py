@@ -95,9 +95,6 @@ class Space:
 
         Args:
             names: Options without their dashes, with or without `init_args`.
-
-        Raises:
-            UsageError: if nothing is left.
         """
         given = {".".join(_parts(name)) for name in names if name.partition(".")[0] in _GROUPS}
         left = {name: choice for name, choice in self.choices.items() if ".".join(_parts(name)) not in given}
@@ -131,9 +128,6 @@ def read_space(path: Path) -> Space:
         path: A YAML file with `space:`, a mapping of options to lists of values or to
             `{low, high, log, step}`, and perhaps `options:`, a mapping of options to the value they have in
             every trial.
-
-    Raises:
-        UsageError: naming file, option, value and remedy.
     """
     content = read_settings(path)
     if not isinstance(content, dict) or not isinstance(content.get("space"), dict) or not content["space"]:

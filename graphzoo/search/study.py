@@ -98,11 +98,7 @@ class TrialStudy:
             self.study.enqueue_trial(settings, skip_if_exists=True)
 
     def propose_all(self) -> int:
-        """Let the next trials be every combination of the space's values; how many those are.
-
-        Raises:
-            UsageError: if the space holds a range.
-        """
+        """Let the next trials be every combination of the space's values; how many those are."""
         values: list[tuple[Any, ...]] = []
         for name, choice in self.space.choices.items():
             if isinstance(choice, Range):

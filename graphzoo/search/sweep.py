@@ -36,9 +36,6 @@ def sweep_of(
         mode: "max" or "min" of the validation metric.
         sampler: "tpe", "random" or "grid".
         trials: Most runs; None for no bound.
-
-    Raises:
-        UsageError: for a grid over a range, which has no end.
     """
     parameters = {option: _parameter(choice) for option, choice in space.choices.items()}
     if sampler == "grid" and (endless := [o for o, p in parameters.items() if "values" not in p]):
@@ -58,11 +55,7 @@ def sweep_of(
 
 
 def write_sweep(path: Path, sweep: Mapping[str, Any]) -> None:
-    """Write a sweep to a new YAML file.
-
-    Raises:
-        UsageError: if there is such a file, or it cannot be written.
-    """
+    """Write a sweep to a new YAML file."""
     text = yaml.safe_dump(dict(sweep), sort_keys=False, allow_unicode=True)
     try:
         if path.exists():

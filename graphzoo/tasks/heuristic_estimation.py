@@ -40,9 +40,6 @@ class HeuristicEstimation(LinkPrediction):
         lr_milestones: Epochs after which the learning rate is multiplied by `lr_gamma`; None: never.
         lr_gamma: See `lr_milestones`.
         seed: Seed of noise and dropout.
-
-    Raises:
-        ValueError: for settings that make no sense.
     """
 
     accepts: ClassVar[tuple[type[Encoder], ...]] = (PairEncoder,)

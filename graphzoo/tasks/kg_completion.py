@@ -68,9 +68,6 @@ class KGCompletion(Task):
         seed: Seed of noise, dropout and negatives.
         start_from: Weights to begin with: a folder that `graphzoo export` wrote, or the name of weights that
             graphzoo brings along. A run that is resumed has its own.
-
-    Raises:
-        ValueError: for settings that make no sense.
     """
 
     accepts: ClassVar[tuple[type[Encoder], ...]] = (QueryEncoder,)

@@ -63,9 +63,6 @@ class LinkPrediction(Task):
         num_draws: As for `KGCompletion`; for encoders of queries.
         seed: Seed of noise and dropout.
         start_from: Weights to begin with: a folder that `graphzoo export` wrote.
-
-    Raises:
-        ValueError: for settings that make no sense.
     """
 
     accepts: ClassVar[tuple[type[Encoder], ...]] = (PairEncoder, NodeEncoder, QueryEncoder, GraphPairScorer)

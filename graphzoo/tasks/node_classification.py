@@ -59,9 +59,6 @@ class NodeClassification(Task):
         checkpoint_by_loss: Whether the checkpoint is chosen by val/loss instead of the metric.
         seed: Seed of noise and dropout.
         start_from: Weights to begin with: a folder that `graphzoo export` wrote.
-
-    Raises:
-        ValueError: for settings that make no sense.
     """
 
     accepts: ClassVar[tuple[type[Encoder], ...]] = (NodeEncoder,)

@@ -31,9 +31,6 @@ class ReversedQueries:
         is_binary: Whether scores are logits of a yes or no each (the joint score is one too); else logits of
             one answer among all entities (the joint score is a log-probability, not normalised).
         max_bytes: Bound on what is kept.
-
-    Raises:
-        ValueError: for a weight below 0 or without end.
     """
 
     def __init__(self, weight: float, *, is_binary: bool, max_bytes: int) -> None:

@@ -47,7 +47,7 @@ def test_a_folder_is_tested_like_its_run(exported, capsys):
 
     # a training begins with its own weights
     assert main(["fit", "--ckpt_path=shared", *exported, "--run_dir=refused"]) == 2
-    assert "fit begins with those of knowledge graphs only" in capsys.readouterr().err
+    assert "fit begins with those of knowledge-graph completion only" in capsys.readouterr().err
     assert not Path("refused").exists()
 
 

@@ -68,11 +68,7 @@ class KnowledgeGraph(StoredGraph):
         return len(self.relations)
 
     def split(self, name: str) -> Tensor:
-        """The triples of a split, [n, 3].
-
-        Raises:
-            ValueError: if the name is not train, valid or test.
-        """
+        """The triples of a split, [n, 3]."""
         if name not in SPLITS:
             raise ValueError(f"unknown split {name!r}; the splits are {', '.join(SPLITS)}")
         triples: Tensor = getattr(self, name)

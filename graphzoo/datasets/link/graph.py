@@ -114,11 +114,7 @@ class LinkGraph(StoredGraph):
         )
 
     def positive(self, split: str) -> Tensor:
-        """Links of "train", "valid" or "test", [n, 2], int64.
-
-        Raises:
-            ValueError: for another name.
-        """
+        """Links of "train", "valid" or "test", [n, 2], int64."""
         if split not in SPLITS:
             raise UsageError(f"unknown split {split!r}; the splits are {', '.join(SPLITS)}")
         return self.train if split == "train" else getattr(self, split).positive
@@ -131,9 +127,6 @@ class LinkGraph(StoredGraph):
 
         Returns:
             [2, E], int64, distinct, without self-loops, sorted by (source, target).
-
-        Raises:
-            ValueError: for another split.
         """
         links = torch.cat(self.message_links(split))
         return tidy_edges(links.t(), self.num_nodes, undirected=not self.is_directed)[0]

@@ -27,9 +27,6 @@ def knn_graph(x: Tensor, k: int, metric: str = "cosine") -> Tensor:
         edge_index [2, N k], int64: from each point to its neighbours, both sorted by number; of equally near
         ones those with the lower number are taken.
 
-    Raises:
-        ValueError: for another metric or a `k` outside 1..N.
-
     >>> knn_graph(torch.tensor([[0.0], [1.0], [5.0]]), 2, "euclidean").tolist()
     [[0, 0, 1, 1, 2, 2], [0, 1, 0, 1, 1, 2]]
     """

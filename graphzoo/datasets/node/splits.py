@@ -65,11 +65,7 @@ class NodeSplit:
         return f"NodeSplit({self.name!r}, {self.index}, {sizes} nodes, {self.fingerprint[:12]})"
 
     def nodes(self, part: str) -> Tensor:
-        """The nodes of "train", "valid" or "test", [n], int64.
-
-        Raises:
-            ValueError: for another name.
-        """
+        """The nodes of "train", "valid" or "test", [n], int64."""
         if part not in PARTS:
             raise UsageError(f"unknown part of a split {part!r}; the parts are {', '.join(PARTS)}")
         nodes: Tensor = getattr(self, part)

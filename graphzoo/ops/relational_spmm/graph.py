@@ -94,9 +94,6 @@ class RelationalGraph:
             num_nodes: N.
             num_relations: R, without inverses; the graph has 2R edge types.
 
-        Raises:
-            ValueError: as the constructor, and for another shape.
-
         >>> RelationalGraph.from_triples(torch.tensor([[0, 0, 1], [1, 1, 2]]), num_nodes=3, num_relations=2)
         RelationalGraph(num_nodes=3, num_relations=4, num_edges=4, device='cpu')
         """
@@ -229,11 +226,7 @@ def graph_of(edge_index: Tensor, edge_type: Tensor, num_nodes: int, num_relation
 
 
 def check_edges(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
-    """Source and target of every edge, int64, [E] each.
-
-    Raises:
-        ValueError: for a wrong shape or dtype, or a node out of range.
-    """
+    """Source and target of every edge, int64, [E] each."""
     _check_index_tensor("edge_index", edge_index)
     if edge_index.dim() != 2 or edge_index.shape[0] != 2:
         raise ValueError(

@@ -64,9 +64,6 @@ class PairGraph:
             edge_index: Edges, [2, E], int64 or int32. Of an undirected graph each in one or both directions.
             num_nodes: N.
             directed: Whether edges keep their direction.
-
-        Raises:
-            ValueError: for a wrong shape or dtype, a node out of range, or too many nodes.
         """
         from scipy.sparse import coo_array
 

@@ -48,9 +48,6 @@ class PairSubgraphSampler:
             `min(N, 2 (1 + n + ... + n^depth), max_nodes)` with n the most neighbours drawn of any node.
         directed: Whether edges have a direction.
 
-    Raises:
-        ValueError: for a wrong shape or dtype, a node out of range, or a setting out of range.
-
     >>> edge_index = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
     >>> sampler = PairSubgraphSampler(edge_index, 5, depth=1, num_neighbors=4)
     >>> subgraphs = sampler(torch.tensor([[0, 1], [4, 2]]), seed=0)

@@ -48,9 +48,6 @@ class PairSamples:
 
         Args:
             rows: Which ones and in which order, [b], int64; None is all.
-
-        Raises:
-            IndexError: for a row that is not in 0..B-1.
         """
         rows = torch.arange(len(self)) if rows is None else rows.cpu().contiguous()
         if rows.dtype != torch.int64 or rows.dim() != 1:
