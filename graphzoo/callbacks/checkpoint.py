@@ -74,7 +74,6 @@ class BestCheckpoint(ModelCheckpoint):
         self._written_at = -math.inf
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Learn the task's metric."""
         super().setup(trainer, pl_module, stage)
         use_checkpoint_file(trainer)
         if self.monitor == "auto":
@@ -90,7 +89,6 @@ class BestCheckpoint(ModelCheckpoint):
             self.flush(trainer)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Write what has waited."""
         super().on_train_end(trainer, pl_module)
         self.flush(trainer)
 
@@ -184,7 +182,6 @@ class LastCheckpoint(Checkpoint):
         self._handlers: dict[int, Any] = {}
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Let the trainer replace files as a whole."""
         use_checkpoint_file(trainer)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -206,7 +203,6 @@ class LastCheckpoint(Checkpoint):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Save between two steps when it is time."""
         if (batch_idx + 1) % trainer.accumulate_grad_batches or batch_idx + 1 >= trainer.num_training_batches:
             return  # inside a step, or at the end of the epoch, which is saved after its validation
         if _validates_after(trainer, batch_idx):
@@ -233,7 +229,6 @@ class LastCheckpoint(Checkpoint):
     # The step or epoch that was saved is logged after its hook, so a run stops when the next one begins.
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
-        """Stop if told to."""
         self._postponed = False  # the epoch had no validation
         self.on_train_end(trainer, pl_module)
 
@@ -245,7 +240,6 @@ class LastCheckpoint(Checkpoint):
     on_train_epoch_start = on_train_end
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Give the signals back."""
         while self._handlers:
             signum, handler = self._handlers.popitem()
             # After a run that went well Lightning has put back what was there before. Its own handler, which

@@ -90,12 +90,10 @@ class Diagnostics(Callback):
             self._timer = trainer.profiler = FetchTimer()  # type: ignore[attr-defined]
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Begin to count anew."""
         self._reset()
         self._measures = True
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
-        """Note when the batch begins."""
         self._began = time.perf_counter()
 
     def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
@@ -112,7 +110,6 @@ class Diagnostics(Callback):
             self._grad_norm = float(torch.linalg.vector_norm(norms.float()))
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
-        """Count the batch; log with the step's row."""
         self._seconds += time.perf_counter() - self._began
         if not self._stepped:  # a micro-batch
             return
@@ -122,21 +119,18 @@ class Diagnostics(Callback):
             self._log(trainer, pl_module)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Log with the epoch's row."""
         if is_milestone(trainer.current_epoch) and not self._is_row(trainer, trainer.global_step):
             self._log(trainer, pl_module)
 
     def on_validation_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int, *_: Any
     ) -> None:
-        """Ask for the entropy of the attention, with the first batch."""
         training = trainer.state.fn == "fit" and not trainer.sanity_checking
         due = is_milestone(trainer.current_epoch) or trainer.num_training_batches >= _MANY_BATCHES
         if training and due and not batch_idx:
             self._entropy = self._measure(pl_module, batch)
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Log it with the figures of the validation."""
         entropy, self._entropy = self._entropy, None
         if entropy is not None:
             pl_module.log("train/attention_entropy", entropy, sync_dist=False)
@@ -146,7 +140,6 @@ class Diagnostics(Callback):
         return {"grad_norm": self._grad_norm}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore it."""
         self._grad_norm = state_dict["grad_norm"]
 
     def _measure(self, pl_module: LightningModule, batch: Any) -> float | None:

@@ -28,7 +28,6 @@ class EvaluationFiles(Callback):
         self.evaluation: Evaluation | None = None
 
     def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """The figures are logged by now."""
         if not trainer.is_global_zero:
             return
         logged = {name: float(value) for name, value in trainer.callback_metrics.items()}

@@ -120,7 +120,6 @@ class EpochLines(Callback):
 
     @rank_zero_only
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Print the line."""
         few = trainer.max_epochs is not None and 0 <= trainer.max_epochs <= _FEW
         if few or self._clock() - self._shown_at >= 1 or is_last_epoch(trainer):
             self._show(trainer, pl_module, "")

@@ -139,12 +139,10 @@ class ValidationClock(Callback):
         self._batch_began, self._asked = 0.0, 0
 
     def on_validation_batch_start(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
-        """Start the clock."""
         self._asked = _questions(pl_module)
         self._batch_began = self._clock()
 
     def on_validation_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
-        """Note the time."""
         if trainer.sanity_checking:
             finish(pl_module.device)
             questions = _questions(pl_module) - self._asked

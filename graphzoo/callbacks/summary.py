@@ -26,7 +26,6 @@ class RunSummary(RunClock):
 
     @rank_zero_only
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Print the lines."""
         for name, value in describe_run(trainer, pl_module):
             console().print(f"{name:<12}{value}", highlight=False, soft_wrap=True)
 

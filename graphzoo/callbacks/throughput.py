@@ -30,32 +30,26 @@ class Throughput(Callback):
         self._stage = ""
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Note what is done; see `load_state_dict`."""
         self._stage = stage
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Start the clock of the whole run."""
         self._fit_began = time.perf_counter() - self.fit_seconds
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Begin to count anew."""
         self._queries, self._seconds = 0, 0.0
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
-        """Note when the batch begins."""
         self._batch_began = time.perf_counter()
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, *_: Any
     ) -> None:
-        """Count the batch."""
         self._seconds += time.perf_counter() - self._batch_began
         self._queries += len(batch) if hasattr(batch, "__len__") else 1
         self.queries_per_s = self._queries * trainer.world_size / max(self._seconds, 1e-9)
         self.fit_seconds = time.perf_counter() - self._fit_began
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Log the epoch's rate."""
         self.fit_seconds = time.perf_counter() - self._fit_began
         unit = getattr(pl_module, "unit", "queries")
         pl_module.log(f"train/{unit}_per_s", self.queries_per_s, sync_dist=False)

@@ -79,7 +79,6 @@ class WandbRun(Callback):
         self.paper = {f"paper/{name.removeprefix('test/')}": value for name, value in (paper or {}).items()}
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Say which values are the best ones."""
         for logger, run in self._runs(trainer):
             monitor = getattr(pl_module, "monitor", None)
             watched = {monitor: getattr(pl_module, "mode", "max")} if monitor else {}
@@ -96,12 +95,10 @@ class WandbRun(Callback):
                 )
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """The facts are known by now; the line of the paper begins."""
         self._describe(trainer, pl_module)
         self._draw_paper(trainer)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """The line of the paper continues; a best value is noted."""
         if trainer.state.fn != "fit" or trainer.sanity_checking:
             return
         if is_milestone(trainer.current_epoch):
@@ -119,19 +116,15 @@ class WandbRun(Callback):
                 run.log({BEST_VALIDATION: self._best, STEP: trainer.global_step})
 
     def state_dict(self) -> dict[str, Any]:
-        """The best value so far of a resumed run."""
         return {"best": self._best}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore it."""
         self._best = state_dict["best"]
 
     def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """A test by itself has its facts too."""
         self._describe(trainer, pl_module)
 
     def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Figures into the summary, tables and pictures beside them."""
         callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
         evaluation = next((c.evaluation for c in callbacks if isinstance(c, EvaluationFiles)), None)
         if evaluation is None:

@@ -245,7 +245,6 @@ class Task(LightningModule):
         """
 
     def on_validation_start(self) -> None:
-        """See `check_data`."""
         self._check_loaded()
 
     on_test_start = on_validation_start
@@ -518,7 +517,6 @@ class Task(LightningModule):
         return self._latest_loss if total is None else total / count
 
     def on_train_epoch_end(self) -> None:
-        """Log the means of the epoch; see `log_training`."""
         sums, self._sums = self._sums, {}
         for name, (total, count) in sums.items():
             self.log(name, total / count, prog_bar=name == "train/loss", batch_size=1, sync_dist=False)

@@ -260,11 +260,9 @@ class KGCompletion(Task):
         self._reversed.clear()
 
     def on_validation_end(self) -> None:
-        """Free what was kept of the reversed questions."""
         self._reversed.clear()
 
     def on_test_start(self) -> None:
-        """See `on_validation_start`."""
         super().on_test_start()
         self._check_reversed("test")
         self._reversed.clear()
@@ -316,7 +314,6 @@ class KGCompletion(Task):
         return "whole_graph" if spec.protocol == "neighbourhood" else "neighbourhood"
 
     def on_validation_epoch_end(self) -> None:
-        """Log val/mrr, val/mr and val/hits@k."""
         self._report("val")
 
     def on_test_epoch_end(self) -> None:

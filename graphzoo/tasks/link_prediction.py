@@ -160,7 +160,6 @@ class LinkPrediction(Task):
         return [int(k)] if name == "hits" else []
 
     def setup(self, stage: str) -> None:
-        """Make the metrics once the data are known."""
         super().setup(stage)
         datamodule = self._datamodule()
         for prefix, split in (("val", "valid"), ("test", "test")):
@@ -283,7 +282,6 @@ class LinkPrediction(Task):
         self._report("val")
 
     def on_test_epoch_end(self) -> None:
-        """Log the same for test."""
         self._report("test")
 
     def _evaluate(self, prefix: str, split: str, batch: PairBatch) -> None:

@@ -267,11 +267,9 @@ class NodeClassification(Task):
     # Evaluation
 
     def validation_step(self, batch: NodeBatch, batch_idx: int) -> None:
-        """Evaluate the validation nodes."""
         self._evaluate("val", batch)
 
     def test_step(self, batch: NodeBatch, batch_idx: int) -> None:
-        """Evaluate the test nodes."""
         self._evaluate("test", batch)
 
     def attention_entropy(self, batch: NodeBatch) -> Tensor | None:
@@ -283,11 +281,9 @@ class NodeClassification(Task):
         return self.node_encoder.attention_entropy(x, edge_index, few, **precomputed)
 
     def on_validation_epoch_end(self) -> None:
-        """Log val/loss and val/acc or val/auroc."""
         self._report("val")
 
     def on_test_epoch_end(self) -> None:
-        """Log test/loss and test/acc or test/auroc."""
         self._report("test")
 
     def check_data(self, trained: dict[str, Any], datamodule: Any) -> None:

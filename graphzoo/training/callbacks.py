@@ -41,7 +41,6 @@ class Began(Callback):
             refuse_untrainable(trainer, pl_module)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Training begins, a validation, the check before training, or a test."""
         self.state.began = True
 
     on_validation_start = on_test_start = on_train_start
@@ -62,7 +61,6 @@ class Monitor(Callback):
     """Tells callbacks that watch the metric "auto" which one the task's data call for, and which way."""
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """The data are known by now."""
         for callback in trainer.callbacks:  # type: ignore[attr-defined]
             watches = getattr(callback, "monitor", None) == "auto" and hasattr(pl_module, "monitor")
             if not watches or isinstance(callback, own.BestCheckpoint):  # which asks for `checkpoint_by`
@@ -84,7 +82,6 @@ class Artifacts(Callback):
         self.directory = directory
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Let the DataModule write its files."""
         datamodule = trainer.datamodule  # type: ignore[attr-defined]
         if trainer.is_global_zero and hasattr(datamodule, "save_artifacts"):
             datamodule.save_artifacts(self.directory)

@@ -88,7 +88,6 @@ class DryRun(ValidationClock):
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """Note how far a resumed run is."""
         if self._place is None:
             self._place = Place(trainer.current_epoch, batch_idx, trainer.global_step)
 
@@ -107,7 +106,6 @@ class DryRun(ValidationClock):
             trainer.should_stop = True
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Say what was found."""
         if not self._steps:
             return
         rows = [*describe_run(trainer, pl_module), *self._times(trainer), *_memory(pl_module.device)]
@@ -118,7 +116,6 @@ class DryRun(ValidationClock):
             console().print(table)
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Refuse settings with which nothing is trained."""
         if self._steps:
             return
         self._state.began = False

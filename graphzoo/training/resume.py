@@ -178,7 +178,6 @@ class ResumeGuard(Callback):
             )
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Put the new values where the restored optimiser and schedule have the old ones."""
         for group in (group for optimizer in trainer.optimizers for group in optimizer.param_groups):
             group |= {key: group[key] * self.lr_factor for key in ("lr", "initial_lr") if key in group}
             if self.weight_decay is not None and group.get("weight_decay"):
