@@ -13,7 +13,7 @@ from graphzoo.catalog.presets import KINDS, list_presets
 from graphzoo.catalog.tasks import model_names
 from graphzoo.cli.options import Parser
 from graphzoo.runs.checkpoints import RUNS
-from graphzoo.training.options import FLAGS, LIGHTNING, OPTIONS
+from graphzoo.training.options import FLAGS, LIGHTNING, OPTIONS, value_of
 
 __all__ = ["candidates", "complete_main", "completion_main", "completion_parser"]
 
@@ -111,7 +111,7 @@ def _values(option: str, words: Sequence[str]) -> list[str]:
         return [preset.name for preset in list_presets(option)]
     if option == "space":
         return [preset.name for preset in list_presets("search")]
-    model = _value_of("--model", words)
+    model = value_of("--model", words)
     if option in ("recipe", "ablation"):
         if words[0] in _PAIRS and len(words) > 1:
             model = words[1]
@@ -164,12 +164,3 @@ def _options(command: str, actions: Sequence[argparse.Action]) -> list[str]:
     flags = [name.replace("_", "-") for name, text in FLAGS.items() if command == "fit" or text[:4] != "fit:"]
     ours = [f"--{name}" for name in (*OPTIONS, *flags, *LIGHTNING)]
     return [*own, *(name for name in ours if command in (*_TRAINING, *_PAIRS) and name not in own)]
-
-
-def _value_of(option: str, words: Sequence[str]) -> str:
-    for position, word in enumerate(words[:-1]):
-        if word == option:
-            return words[position + 1]
-        if word.startswith(option + "="):
-            return word.partition("=")[2]
-    return ""

@@ -22,6 +22,7 @@ __all__ = [
     "join_lines",
     "passes_through",
     "split_options",
+    "value_of",
     "watch_metric",
     "whole_option",
     "without_configs",
@@ -189,6 +190,19 @@ def config_files(command_line: Sequence[Any]) -> list[str]:
         elif word.startswith("-c"):
             files.append(word[2:].removeprefix("="))
     return files
+
+
+def value_of(option: str, words: Sequence[str]) -> str:
+    """The value that an option has, the last one counts; "" without it.
+
+    >>> value_of("--data", ["--data", "umls", "--data=cora", "--seed", "1"])
+    'cora'
+    """
+    for position in reversed(range(len(words))):
+        name, equals, value = words[position].partition("=")
+        if name.rstrip("+") == option:
+            return value if equals else "".join(words[position + 1 : position + 2])
+    return ""
 
 
 def without_configs(rest: list[str]) -> list[str]:

@@ -13,7 +13,7 @@ from lightning.pytorch.cli import LightningArgumentParser
 
 from graphzoo.catalog.settings import merge, read_settings
 from graphzoo.errors import UsageError, nearest, suggestion
-from graphzoo.training.options import GROUPS, config_files, join_lines
+from graphzoo.training.options import GROUPS, config_files, join_lines, value_of
 
 __all__ = ["GraphzooParser", "explain", "innermost", "merged_settings"]
 
@@ -95,7 +95,7 @@ def explain(
         return message
     key = _KEY.findall(keyed[-1])[-1]
     option = _find_option(key, command_line) or key
-    value = _value_of(option, command_line)
+    value = value_of(option, command_line)
     if option == "--config" or "File does not exist" in keyed[-1]:
         return f"{option}: {keyed[-1][_KEY.search(keyed[-1]).end() :].strip()}"  # type: ignore[union-attr]
     several = _types(keyed[-1])
@@ -180,14 +180,6 @@ def _find_option(key: str, command_line: list[str]) -> str:
     return ""
 
 
-def _value_of(option: str, command_line: list[str]) -> str:
-    for position in reversed(range(len(command_line))):
-        name, equals, value = command_line[position].partition("=")
-        if name.rstrip("+") == option:
-            return value if equals else " ".join(command_line[position + 1 : position + 2])
-    return ""
-
-
 def _import_problem(value: str) -> str:
     """Why a class path leads nowhere."""
     if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", value):
@@ -222,7 +214,7 @@ def _siblings(option: str, command_line: list[str]) -> list[str]:
         "--data": (settings.get("data") or {}).get("class_path"),
     }
     for named in ("--trainer.callbacks", "--trainer.logger", "--optimizer", "--lr_scheduler"):
-        classes[named] = _named_class(named, _value_of(named, command_line))
+        classes[named] = _named_class(named, value_of(named, command_line))
     group = option.rpartition(".")[0].replace(".init_args", "")
     first = sorted(classes, key=lambda other: other != group)
     names = [(other, each.name) for other in first for each in _parameters(classes[other])]
