@@ -32,7 +32,7 @@ OPTIONS = {
     "model": "a model by name, or a class path",
     "data": "a data set by name, or a class path",
     "recipe": "another recipe of the model, or `none`",
-    "trainer": "settings of the Trainer: bf16, cpu, ddp, early, gpu, smoke",
+    "trainer": "Trainer settings: bf16, cpu, ddp, early, gpu, smoke",
     "logger": "csv, tensorboard, wandb, mlflow; several with commas",
     "run_dir": "where this run is written",
     "seed": "the seed of everything",
