@@ -61,6 +61,28 @@ class GraphSpec:
                     f"GraphSpec.{field.name} must be a whole number of at least 0, got {value!r}"
                 )
 
+    @classmethod
+    def from_data(cls, data: Any) -> GraphSpec:
+        """The facts of a PyG `Data`: nodes, features, and what `edge_type` and `y` count.
+
+        Args:
+            data: With labels `y` [N] of integers, the classes from 0 on and -1 where unknown; or [N, C], C
+                yes-no labels; with `edge_type` [E], forward relations from 0 on.
+
+        >>> from torch_geometric.data import Data
+        >>> GraphSpec.from_data(Data(x=torch.zeros(4, 8), y=torch.tensor([0, 2, 1, -1]))).num_classes
+        3
+        """
+        x, y, edge_type = (data.get(name) for name in ("x", "y", "edge_type"))
+        is_multi_label = y is not None and y.dim() == 2 and y.shape[1] > 1
+        return cls(
+            num_nodes=int(data.num_nodes),
+            num_relations=_count(edge_type),
+            in_channels=0 if x is None else x.shape[1],
+            num_classes=y.shape[1] if is_multi_label else _count(y),
+            is_multi_label=is_multi_label,
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """The fields as plain values, for checkpoints."""
         return asdict(self)
@@ -74,6 +96,18 @@ class GraphSpec:
                 f"unknown GraphSpec fields {sorted(unknown)}; this version knows {sorted(known)}"
             )
         return cls(**values)
+
+
+def _count(ids: Tensor | None) -> int:
+    """How many ids from 0 on there are, 0 for none."""
+    if ids is None or not ids.numel():
+        return 0
+    if ids.is_floating_point():
+        raise UsageError(
+            f"labels and types of edges are whole numbers, got {str(ids.dtype).removeprefix('torch.')}: "
+            "give .long(), or of several yes-no labels a y [N, C]"
+        )
+    return int(ids.max()) + 1
 
 
 @dataclass(frozen=True)

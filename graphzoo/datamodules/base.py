@@ -17,6 +17,7 @@ from graphzoo.datamodules.batches import (
     rank_and_world_size,
 )
 from graphzoo.datasets.files.arrays import StoredGraph
+from graphzoo.encoders.pyg_form import PyGForm
 from graphzoo.errors import UsageError, check_range
 from graphzoo.system.files import write_text_atomically
 
@@ -37,6 +38,7 @@ class Kind(NamedTuple):
     holds: str  # what own files hold: "triples", "graph"
     files: str  # what `path` may be: "FILE", "FOLDER_OR_FILES"
     trained: str  # what a batch is counted in
+    given: str  # argument that holds a graph in memory, for the class method `from_<given>`
 
     def name_of(self, name: str | None, path: str | list[str] | None) -> str:
         """`own` with a path, else the name of the data set as it was given.
@@ -44,7 +46,7 @@ class Kind(NamedTuple):
         Raises:
             UsageError: if both a data set and own files are given, or `own` without files.
 
-        >>> Kind("nodes", "cora", "graph", "FILE", "nodes").name_of(None, None)
+        >>> Kind("nodes", "cora", "graph", "FILE", "nodes", "data").name_of(None, None)
         'cora'
         """
         own, holds, files = self.own, self.holds, self.files
@@ -60,7 +62,25 @@ class Kind(NamedTuple):
         return own if path is not None else name or self.default
 
 
-class GraphDataModule(LightningDataModule):
+class _TakesGraph(type):
+    """The class of DataModules: `NodeDataModule(data=...)` is `NodeDataModule.from_data(...)`.
+
+    The command line and files of settings, which read what `__init__` takes, do not know the argument.
+    """
+
+    __signature__ = PyGForm.__signature__
+
+    def __call__(cls, *args: Any, **settings: Any) -> Any:
+        given = cls.kind.given  # type: ignore[attr-defined]
+        graph = settings.pop(given, None)
+        return (
+            super().__call__(*args, **settings)
+            if graph is None
+            else getattr(cls, f"from_{given}")(graph, *args, **settings)
+        )
+
+
+class GraphDataModule(LightningDataModule, metaclass=_TakesGraph):
     """A graph by name or path; see `NodeDataModule` for the arguments.
 
     Subclasses set `kind` and read their graph in `_load`.

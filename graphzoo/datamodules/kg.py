@@ -89,7 +89,7 @@ class KGDataModule(GraphDataModule):
 
     batch_size: int
     eval_batch_size: int
-    kind = Kind("kg", "umls", "triples", "FOLDER_OR_FILES", "queries")
+    kind = Kind("kg", "umls", "triples", "FOLDER_OR_FILES", "queries", "triples")
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class KGDataModule(GraphDataModule):
     def from_triples(
         cls, triples: Any, valid: Any = None, test: Any = None, *, name: str = "kg", **settings: Any
     ) -> Self:
-        """A module of triples in memory.
+        """A module of triples in memory; `KGDataModule(triples=...)` is the same.
 
         Args:
             triples: Training triples, or with neither `valid` nor `test` all of them: a DataFrame with the

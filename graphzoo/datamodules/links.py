@@ -32,6 +32,7 @@ from graphzoo.datasets import (
     load_link_graph,
 )
 from graphzoo.datasets.link.table import find_link_source
+from graphzoo.encoders.pyg_form import as_edge_index
 from graphzoo.errors import UsageError, check_range
 from graphzoo.sampling import NegativePairs, PairSubgraphSampler
 from graphzoo.types import GraphSpec
@@ -96,7 +97,7 @@ class LinkDataModule(GraphDataModule):
     """
 
     batch_size: int
-    kind = Kind("links", "citeseer-link", "links", "FILE_OR_FOLDER", "links")
+    kind = Kind("links", "citeseer-link", "links", "FILE_OR_FOLDER", "links", "edge_index")
 
     def __init__(
         self,
@@ -158,18 +159,18 @@ class LinkDataModule(GraphDataModule):
     @classmethod
     def from_edge_index(
         cls,
-        edge_index: Tensor | LinkGraph,
+        edge_index: Any,
         x: Tensor | None = None,
         *,
         name: str = "links",
         directed: bool = False,
         **settings: Any,
     ) -> Self:
-        """A module of links in memory.
+        """A module of links in memory; `LinkDataModule(edge_index=...)` is the same.
 
         Args:
             edge_index: Links as PyG has them, [2, E], int64, see `graphzoo.datasets.link_graph_from_edges`;
-                or a `LinkGraph`.
+                an adjacency [N, N] of ones, sparse as in PyG or torch; or a `LinkGraph`.
             x: Features of the nodes, [N, F].
             name: For logs and results.
             directed: Whether (u, v) and (v, u) are two links.
@@ -177,12 +178,21 @@ class LinkDataModule(GraphDataModule):
 
         Raises:
             DataError: for links that cannot be used.
+            UsageError: for an adjacency with weights, and what is no edge_index.
         """
         module = cls(**settings)
         graph = edge_index
         if not isinstance(graph, LinkGraph):
-            index = module.split_index
-            graph = link_graph_from_edges(graph, x, name=name, split_index=index, directed=directed)
+            edges, index = as_edge_index(graph), module.split_index
+            is_sparse = not isinstance(graph, Tensor) or graph.layout is not torch.strided
+            graph = link_graph_from_edges(
+                edges,
+                x,
+                num_nodes=graph.size(0) if is_sparse else None,
+                name=name,
+                split_index=index,
+                directed=directed,
+            )
         module._given, module.name, module.directed = graph, graph.name, graph.is_directed
         module.in_memory = True
         return module

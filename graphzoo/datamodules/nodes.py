@@ -71,7 +71,7 @@ class NodeDataModule(GraphDataModule):
         num_workers: Loader processes; they only help with `batch_size`.
     """
 
-    kind = Kind("nodes", "cora", "graph", "FILE", "nodes")
+    kind = Kind("nodes", "cora", "graph", "FILE", "nodes", "data")
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class NodeDataModule(GraphDataModule):
 
     @classmethod
     def from_data(cls, data: Any, *, name: str = "nodes", directed: bool = False, **settings: Any) -> Self:
-        """A module of a graph in memory.
+        """A module of a graph in memory; `NodeDataModule(data=...)` is the same.
 
         Args:
             data: A PyG `Data` object with `x`, `edge_index`, `y` and, if there are fixed splits, masks; or a

@@ -82,8 +82,9 @@ def test_graphs_in_memory_of_one_name_are_not_taken_for_one_graph(tmp_path):
 def test_a_data_object_is_a_graph_of_nodes(recwarn):
     mask = torch.arange(60)
     data = NodeDataModule.from_data(
-        nodes(train_mask=mask < 30, val_mask=(mask >= 30) & (mask < 45), test_mask=mask >= 45), name="mine"
-    )
+        nodes(train_mask=mask < 30, val_mask=(mask >= 30) & (mask < 45), test_mask=mask >= 45), name="mine",
+        standardize_features=False,
+    )  # fmt: skip
     data.prepare_data()
     data.setup()
     assert data.split.name == "given" and data.split.train.tolist() == list(range(30))
@@ -94,6 +95,80 @@ def test_a_data_object_is_a_graph_of_nodes(recwarn):
     as_given.setup()
     assert {tuple(edge) for edge in as_given.graph.edge_index.t().tolist()} == edges
     assert NodeDataModule.from_data(as_given.graph)._load(None) is as_given.graph
+
+
+def test_the_class_takes_what_its_class_method_takes(capsys):
+    import inspect
+
+    from graphzoo.cli import main
+
+    rows, links = named_triples(), make_link_graph().train.t()
+    kg = KGDataModule(triples=rows[:-20], valid=rows[-20:-10], test=rows[-10:], batch_size=32)
+    kg.setup()
+    same = KGDataModule.from_triples(rows[:-20], rows[-20:-10], rows[-10:])
+    assert kg.fingerprint == same.fingerprint and kg.batch_size == 32 and kg.in_memory
+    of_nodes = NodeDataModule(data=nodes(), directed=True)
+    assert of_nodes.in_memory and of_nodes._raw.num_nodes == 60
+    of_links = LinkDataModule(edge_index=links, x=torch.randn(int(links.max()) + 1, 3), split_index=1)
+    assert of_links._given.x.shape[1] == 3 and of_links.split_index == 1
+    assert NodeDataModule(data=None, name="cora").is_named
+    for cls in (
+        KGDataModule,
+        NodeDataModule,
+        LinkDataModule,
+    ):  # no option of the command, no setting of a file
+        assert cls.kind.given not in inspect.signature(cls).parameters
+        assert "name" in inspect.signature(cls).parameters
+    command = ["fit", "--model=galit", "--data=cora"]
+    assert main([*command, "--data.data=1"]) == 2 and "--data.data" in capsys.readouterr().err
+    assert main([*command, "--print_config"]) == 0 and "    data:" not in capsys.readouterr().out
+
+
+def test_a_sparse_adjacency_is_taken_or_refused_by_name():
+    links = make_link_graph().train.t()
+    count = int(links.max()) + 3  # the last two nodes have no link
+    adjacency = torch.sparse_coo_tensor(links.flip(0), torch.ones(links.shape[1]), (count, count))
+    given = [LinkDataModule(edge_index=form) for form in (adjacency, adjacency.coalesce().to_sparse_csr())]
+    for data in given:
+        found = torch.cat([data._given.train, data._given.valid.positive, data._given.test.positive])
+        assert data._given.num_nodes == count
+        assert set(map(frozenset, found.tolist())) == set(map(frozenset, links.t().tolist()))
+    for form, said in (
+        (adjacency * 2, "adjacency has weights"),
+        (torch.eye(5), r"a dense adjacency: give adjacency.nonzero\(\).t\(\)"),
+        (links.t(), "transpose it"),
+        (links.tolist(), "edges are a list"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            LinkDataModule(edge_index=form)
+
+
+def test_facts_of_a_data_object_are_those_of_its_graph():
+    from graphzoo.ops import RelationalGraph
+    from graphzoo.types import GraphSpec
+
+    data = nodes(edge_type=torch.arange(200) % 4)
+    module = NodeDataModule(data=nodes())
+    module.setup()
+    assert GraphSpec.from_data(nodes()) == module.spec
+    assert GraphSpec.from_data(data).num_relations == 4
+    data.y = torch.randint(2, (60, 5)).float()
+    spec = GraphSpec.from_data(data)
+    assert spec.is_multi_label and spec.num_classes == 5
+    bare = GraphSpec.from_data(Data(edge_index=torch.tensor([[0], [1]]), num_nodes=4))
+    assert bare == GraphSpec(num_nodes=4)
+    data.y = torch.rand(60)
+    with pytest.raises(UsageError, match=r"whole numbers, got float32: give .long\(\)"):
+        GraphSpec.from_data(data)
+    graph = RelationalGraph.from_data(data)
+    same = RelationalGraph.from_triples(
+        torch.stack([data.edge_index[0], data.edge_type, data.edge_index[1]], 1), 60, spec.num_relations
+    )
+    assert torch.equal(graph.edge_index, same.edge_index) and torch.equal(graph.edge_type, same.edge_type)
+    assert graph.num_relations == 8 and RelationalGraph.from_data(nodes()).num_relations == 2
+    assert RelationalGraph.from_data(data, num_relations=6).num_relations == 12
+    with pytest.raises(ValueError, match="edge_index"):
+        RelationalGraph.from_data(Data(edge_index=torch.tensor([[0], [7]]), num_nodes=4))
 
 
 def test_what_is_no_graph_is_refused():

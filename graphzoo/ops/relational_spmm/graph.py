@@ -104,6 +104,31 @@ class RelationalGraph:
         return cls(edge_index, torch.cat([relation, relation + num_relations]), num_nodes, 2 * num_relations)
 
     @classmethod
+    def from_data(cls, data: Any, num_relations: int | None = None) -> RelationalGraph:
+        """The edges of a PyG `Data` and their inverses, as `from_triples` has them.
+
+        Args:
+            data: With `edge_index`, and `edge_type` [E] unless all edges are of one kind.
+            num_relations: R, without inverses; None: as many as `edge_type` names.
+
+        Raises:
+            ValueError: as the constructor.
+
+        >>> from torch_geometric.data import Data
+        >>> RelationalGraph.from_data(Data(edge_index=torch.tensor([[0, 1], [1, 2]]), num_nodes=3))
+        RelationalGraph(num_nodes=3, num_relations=2, num_edges=4, device='cpu')
+        """
+        edge_index, edge_type = data.edge_index, data.get("edge_type")
+        check_edges(edge_index, data.num_nodes)
+        if edge_type is None:
+            edge_type = edge_index.new_zeros(edge_index.shape[1])
+        if num_relations is None:
+            num_relations = int(edge_type.max()) + 1 if edge_type.numel() else 1
+        source, target = edge_index
+        triples = torch.stack([source, edge_type, target], dim=1)
+        return cls.from_triples(triples, data.num_nodes, num_relations)
+
+    @classmethod
     def unchecked(
         cls, edge_index: Tensor, edge_type: Tensor, num_nodes: int, num_relations: int
     ) -> RelationalGraph:
