@@ -107,15 +107,34 @@ def test_triton_sees_a_mask_that_was_changed():
             assert_close(got, wanted, backward=True)
 
 
+def test_triton_gathers_kept_edges_once_a_step_and_ordering(monkeypatch):
+    """By target, by source and by relation, however many layers there are."""
+    pytest.importorskip("triton", reason="Triton is not installed")
+    from graphzoo.ops.relational_spmm import triton
+
+    gathered, gather = [], triton._gather
+    monkeypatch.setattr(triton, "_gather", lambda *given: gathered.append(given[1]) or gather(*given))
+    graph = random_graph(5, 12, 2)
+    x, relation = torch.randn(5, 4, requires_grad=True), torch.randn(2, 4, requires_grad=True)
+    for step in range(2):
+        mask, z = torch.rand(12) < 0.8, x
+        for _ in range(3):
+            z = relational_spmm(z, relation, graph, edge_mask=mask, backend="triton")
+        assert len(gathered) == 3 * step + 1
+        z.sum().backward()
+        assert len(gathered) == 3 * step + 3 and all(used is mask for used in gathered[-3:])
+
+
 @pytest.mark.parametrize("num_edges", [20, 2000])
 @pytest.mark.parametrize("channels", [40, 64, 130])
 @pytest.mark.parametrize("half_of_l2", [1, 1 << 30])
 def test_triton_in_blocks_of_any_width(num_edges, channels, half_of_l2, monkeypatch):
-    """Short and long segments, widths of whole blocks and others, a cache that holds all rows or none."""
+    """Short and long segments, whole blocks and others, a cache for all rows or for none, 64-bit offsets."""
     pytest.importorskip("triton", reason="Triton is not installed")
     from graphzoo.ops.relational_spmm import triton
 
     monkeypatch.setattr(triton, "_half_of_l2", lambda device: half_of_l2)
+    monkeypatch.setattr(triton, "WIDE_ELEMENTS", half_of_l2)
     graph = random_graph(12, num_edges, 3)
     x, relation = torch.randn(12, channels), torch.randn(3, channels)
     expected = relational_spmm(x, relation, graph, backend="naive")
