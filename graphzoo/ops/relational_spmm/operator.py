@@ -1,7 +1,7 @@
 """The fast backends as one operator of tensors, for `torch.compile`, `torch.export` and fake tensors.
 
-A `custom_op`, not a `triton_op`: into that one the compiler looks, where the host sorts edges, keeps them from
-call to call, and on a CPU runs numba. There is nothing in it that a compiler could fuse with its neighbours.
+A `custom_op`, not a `triton_op`: into that one the compiler looks, where the host sorts edges, keeps them
+from call to call, and on a CPU runs numba. Nothing in it could be fused with its neighbours.
 """
 
 from __future__ import annotations
