@@ -243,7 +243,8 @@ def _show(comparison: Comparison, rows: list[Row]) -> None:
     for row in rows:
         score = "" if row.score is None else spread(short, row.score, row.deviation)
         said = row.note if row.score is None else _settings(row)
-        table.add_row(*map(cell, [row.model, score, row.tried, f"{row.seconds:.0f}", f"{row.gib:.1f}", said]))
+        gib = f"{row.gib:.1f}" if row.gib else ""
+        table.add_row(*map(cell, [row.model, score, row.tried, f"{row.seconds:.0f}", gib, said]))
     console().print(table)
 
 

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import asdict, dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ class Trial:
         settings: Options with the values that differ from the model's own.
         metrics: Validation metrics at the best epoch.
         seconds: Wall time.
-        gib: Peak memory of its process.
+        gib: Peak memory of its process, 0 where it is unknown.
         note: Why there is no score, or what is to be known of it.
     """
 
@@ -301,26 +302,38 @@ def _apart(words: list[str], log: Path, limit: float) -> tuple[int, float]:
         process = subprocess.Popen(
             [sys.executable, "-m", "graphzoo.cli", *words], stdout=file, stderr=subprocess.STDOUT
         )
-        began, is_told, pid = time.monotonic(), False, 0
-        while not pid:  # not Popen.wait, which does not say what memory the process took
-            pid, ended, usage = os.wait4(process.pid, os.WNOHANG)
-            if not pid:
-                time.sleep(0.05)
+        began, is_told = time.monotonic(), False
+        while (ended := _ended(process)) is None:
+            time.sleep(0.05)
             if not is_told and time.monotonic() - began > limit:
                 process.terminate()
                 is_told = True
-        process.returncode = status = os.waitstatus_to_exitcode(ended)
-    return (128 - status if status < 0 else status), usage.ru_maxrss / _PEAK_UNITS
+    status, peak = ended
+    return (128 - status if status < 0 else status), peak
+
+
+def _ended(process: subprocess.Popen[bytes]) -> tuple[int, float] | None:
+    """Exit status and peak GiB, None while it runs; Windows does not say how much memory it took: 0."""
+    if not hasattr(os, "wait4"):
+        status = process.poll()
+        return None if status is None else (status, 0.0)
+    pid, ended, usage = os.wait4(process.pid, os.WNOHANG)
+    if not pid:
+        return None
+    process.returncode = os.waitstatus_to_exitcode(ended)
+    return process.returncode, usage.ru_maxrss / _PEAK_UNITS
 
 
 def _here(words: list[str], log: Path, limit: float) -> tuple[int, float]:
     """The same in this process, whose peak is that of all runs."""
-    import resource
-
     from graphzoo.training.start import run_here
 
     with log.open("w", encoding="utf-8") as file, redirect_stdout(file), redirect_stderr(file):
         status = run_here(words)
+    if find_spec("resource") is None:  # on Windows
+        return status, 0.0
+    import resource
+
     return status, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _PEAK_UNITS
 
 
