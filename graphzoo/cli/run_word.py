@@ -10,6 +10,7 @@ from graphzoo.catalog.weights import WEIGHTS
 from graphzoo.cli.options import Parser
 from graphzoo.errors import UsageError
 from graphzoo.runs.checkpoints import locate
+from graphzoo.system.paths import typed
 
 __all__ = ["add_run", "folder_of_run", "run_as_option", "run_of", "runs_of"]
 
@@ -53,6 +54,11 @@ def run_as_option(command: str, words: Sequence[str]) -> list[str]:
 def folder_of_run(word: str) -> Path:
     """The run directory that a word means; of anything but a checkpoint the path itself."""
     path = Path(word)
+    if (word in WEIGHTS and not path.exists()) or (path / "model.safetensors").is_file():
+        raise UsageError(
+            f"{word} holds weights without a run: there are no curves to draw\n"
+            f"Evaluate it: graphzoo test --ckpt_path {typed(path)} --data NAME, then plot the run of this test"
+        )
     if word not in ("best", "last") and path.suffix != ".ckpt" and path.name != "checkpoints":
         return path
     checkpoint, run = locate("plot", word)

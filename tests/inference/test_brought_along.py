@@ -162,6 +162,15 @@ def test_weights_for_other_data_or_without_any_are_refused(capsys):
     assert "knowledge graphs" in capsys.readouterr().err
 
 
+def test_a_test_of_the_weights_is_a_run_to_plot(family, capsys):
+    assert main(["plot", NAME]) == 2
+    assert f"Evaluate it: graphzoo test --ckpt_path {NAME} --data NAME" in capsys.readouterr().err
+    words = ["--data=kg", "--data.path=family", "--trainer.accelerator=cpu", "--logger=csv", "--run_dir=run"]
+    assert main(["test", "--ckpt_path", NAME, *words]) == 0
+    assert main(["plot", "run", "--no-model"]) == 0
+    assert NAME in Path("report.html").read_text()
+
+
 def test_vectors_of_relations_go_with_their_relations(family, tmp_path):
     """Weights of KnowFormer itself: only a graph with the same relations can go on with them."""
     data = KGDataModule(path=str(family))

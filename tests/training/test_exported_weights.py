@@ -44,6 +44,8 @@ def test_a_folder_is_tested_like_its_run(exported, capsys):
     assert len(names) > 1 and {name: found[name] for name in names} == {k: expected[k] for k in names}
     assert main(["plot", "tested", "--no-model", "--out", "page.html"]) == 0
     assert "galit" in Path("page.html").read_text()
+    assert main(["plot", "shared", "--out", "refused.html"]) == 2
+    assert "Evaluate it: graphzoo test --ckpt_path shared --data NAME" in capsys.readouterr().err
 
     # a training begins with its own weights
     assert main(["fit", "--ckpt_path=shared", *exported, "--run_dir=refused"]) == 2
