@@ -57,7 +57,7 @@ def folder_of_run(word: str) -> Path:
     if (word in WEIGHTS and not path.exists()) or (path / "model.safetensors").is_file():
         raise UsageError(
             f"{word} holds weights without a run: there are no curves to draw\n"
-            f"Evaluate it: graphzoo test --ckpt_path {typed(path)} --data NAME, then plot the run of this test"
+            f"Evaluate it: graphzoo test --ckpt_path {typed(path)} --data NAME, and plot that run"
         )
     if word not in ("best", "last") and path.suffix != ".ckpt" and path.name != "checkpoints":
         return path

@@ -90,13 +90,20 @@ def export_run(
         _set_reverse_weight(task, reverse_weight)
         settings["reverse_weight"] = reverse_weight
     ends = _ends_of_card(evaluated, settings.get("reverse_weight") or 0.0, tested=bool(results))
+    near = _asked_near(task, described) if to in PROGRAMS else None
+    if near is not None:
+        own = any("/whole_graph/" in name for name in results.get("metrics", ()))
+        ends += f" The program asks the whole graph, where the run asks neighbourhoods of {near:,} nodes"
+        ends += (
+            (": `whole_graph` are its figures." if own else "; they are not its figures.") if results else "."
+        )
     content = {"graphzoo": described, "hyper_parameters": settings, "results": results}
     with tempfile.TemporaryDirectory() as scratch:
         graph = None if place is None else _copy_graph(place / "graph", Path(scratch) / "graph")
         name = Path(folder).absolute().name
         card = partial(_card, described, results, ends, type(task).__name__, licence)
         if to in PROGRAMS:
-            _export_program(task, Path(folder), to, graph, described, card)
+            _export_program(task, Path(folder), to, graph, described, near, card)
             return Path(folder)
         module, _, encoder = described["encoder"]["class_path"].rpartition(".")
         info = task_of(task)
@@ -111,6 +118,7 @@ def _export_program(
     to: str,
     graph: Path | None,
     described: Mapping[str, Any],
+    near: int | None,
     card: Callable[[str], str],
 ) -> None:
     """Write a program that runs without graphzoo, its inputs described beside it."""
@@ -121,8 +129,21 @@ def _export_program(
         with writing(folder):
             if graph is not None:
                 copy_folder(graph, part / "graph")
-            use = _describe_program(part, folder.absolute().name, to, described)
+            use = _describe_program(part, folder.absolute().name, to, described, near)
             (part / CARD).write_text(card(use), encoding="utf-8")
+
+
+def _asked_near(task: Task, described: Mapping[str, Any]) -> int | None:
+    """Nodes of the neighbourhoods that a run's queries see in evaluation; None where they see all nodes."""
+    from graphzoo.encoders.base import QueryEncoder
+
+    if not isinstance(task.encoder, QueryEncoder):
+        return None
+    data = described.get("data") or {}
+    spec, settings = data.get("neighbourhoods") or {}, data.get("settings") or {}
+    size = spec.get("num_nodes") or settings.get("eval_neighbourhood") or settings.get("neighbourhood")
+    whole = spec.get("protocol") == "whole_graph"
+    return size if isinstance(size, int) and not whole and size < described["spec"]["num_nodes"] else None
 
 
 def _set_reverse_weight(task: Task, weight: float) -> None:
@@ -138,13 +159,15 @@ def _set_reverse_weight(task: Task, weight: float) -> None:
         raise UsageError(str(error)) from None
 
 
-def _describe_program(part: Path, name: str, to: str, described: Mapping[str, Any]) -> str:
+def _describe_program(part: Path, name: str, to: str, described: Mapping[str, Any], near: int | None) -> str:
     """Write the names that the program's numbers stand for, and how to use both; the same for the card."""
     from graphzoo.inference.plain_names import write_names
     from graphzoo.inference.program import DESCRIPTION
 
     multi = bool(described["spec"].get("is_multi_label"))
     found = json.loads((part / DESCRIPTION).read_text(encoding="utf-8"))
+    if near is not None:
+        found["output"] += f", asked on the whole graph; the run asks neighbourhoods of {near:,} nodes"
     inputs, classes = found["inputs"], described.get("classes", ())
     names = write_names(part / "graph", name, classes, is_multi_label=multi, compared="heads" in inputs)
     place = f"{name}/{PROGRAMS[to]}"

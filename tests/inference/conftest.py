@@ -53,6 +53,15 @@ def umls_run(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def near_run(tmp_path_factory):
+    """Whose queries see 40 of the 135 entities."""
+    from graphzoo.datamodules import KGDataModule
+
+    data = KGDataModule(name="umls", batch_size=32, neighbourhood=40, test_both=False)
+    return train(tmp_path_factory.mktemp("runs") / "near", data)
+
+
+@pytest.fixture(scope="session")
 def umls(umls_run):
     import graphzoo
 

@@ -43,6 +43,31 @@ def test_a_knowledge_graph_model_answers_as_its_run(umls_run, exported, monkeypa
     assert model.score(facts).tolist() == run.score(facts).tolist()
 
 
+def test_a_model_of_neighbourhoods_answers_as_its_run(near_run, tmp_path, monkeypatch):
+    """In neighbourhoods, too; a program on the whole graph, which its card and inputs.json say."""
+    run, question = graphzoo.load(near_run.path), {"head": "virus", "relation": "isa", "k": 5}
+    epoch = torch.load(near_run.path / "checkpoints" / "best.ckpt", weights_only=True)["epoch"]
+    protocol = "in neighbourhoods of 40 entities"
+    found = {"metrics": near_run.metrics, "checkpoint_epoch": epoch, "protocol": protocol}
+    (near_run.path / "results.json").write_text(json.dumps(found))
+    model = graphzoo.load(export_run(near_run.path, tmp_path / "model"))
+    assert model.task.neighbourhoods.num_nodes == 40
+    pd.testing.assert_frame_equal(model.predict(**question), run.predict(**question))
+    assert "The program" not in (tmp_path / "model" / "README.md").read_text()
+
+    folder = export_run(near_run.path, tmp_path / "program", to="torch.export")
+    card, told = (folder / "README.md").read_text(), "the run asks neighbourhoods of 40 nodes"
+    assert f"asks the whole graph, where {told}; they are not its figures." in card
+    assert f"evaluated {protocol}" in card
+    assert told in json.loads((folder / "inputs.json").read_text())["output"]
+    monkeypatch.chdir(tmp_path)
+    exec(card.split("```python\n")[1].split("```")[0], made := {})
+    asked = [torch.from_numpy(made[name]) for name in ("head", "relation")]
+    for protocol, same in (("whole_graph", True), ("neighbourhood", False)):
+        expected = run.task.score_queries(run._default.messages, *asked, protocol=protocol)
+        assert torch.allclose(torch.from_numpy(made["scores"]), expected, atol=1e-4) is same
+
+
 @pytest.mark.parametrize("name", ["pencil", "galit", "knowformer"])
 def test_a_link_model_scores_as_its_run(link_runs, tmp_path, name):
     run = link_runs[name]
