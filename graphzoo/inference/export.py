@@ -93,10 +93,9 @@ def export_run(
     near = _asked_near(task, described) if to in PROGRAMS else None
     if near is not None:
         own = any("/whole_graph/" in name for name in results.get("metrics", ()))
+        scores = ": scores of `whole_graph` are its own" if own else "; these scores are not its own"
         ends += f" The program asks the whole graph, where the run asks neighbourhoods of {near:,} nodes"
-        ends += (
-            (": `whole_graph` are its figures." if own else "; they are not its figures.") if results else "."
-        )
+        ends += f"{scores if results else ''}."
     content = {"graphzoo": described, "hyper_parameters": settings, "results": results}
     with tempfile.TemporaryDirectory() as scratch:
         graph = None if place is None else _copy_graph(place / "graph", Path(scratch) / "graph")

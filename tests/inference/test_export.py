@@ -57,7 +57,7 @@ def test_a_model_of_neighbourhoods_answers_as_its_run(near_run, tmp_path, monkey
 
     folder = export_run(near_run.path, tmp_path / "program", to="torch.export")
     card, told = (folder / "README.md").read_text(), "the run asks neighbourhoods of 40 nodes"
-    assert f"asks the whole graph, where {told}; they are not its figures." in card
+    assert f"asks the whole graph, where {told}; these scores are not its own." in card
     assert f"evaluated {protocol}" in card
     assert told in json.loads((folder / "inputs.json").read_text())["output"]
     monkeypatch.chdir(tmp_path)
