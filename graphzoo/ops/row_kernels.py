@@ -6,6 +6,7 @@ between two products runs while the rows are still in cache. Arrays are C-contig
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ __all__ = [
     "add_rows",
     "block_rows",
     "gather_rows",
+    "helper",
     "jit",
     "linear_relu",
     "normalize_rows",
@@ -57,6 +59,10 @@ def jit(function: Any, **changes: Any) -> Any:
         return njit(**options)(function)
 
 
+helper = partial(jit, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+"""The same for what only kernels call: its way in from Python would be compiled for nothing."""
+
+
 def block_rows(channels: int) -> int:
     """Rows of a block whose product with a [D, D] matrix stays on the calling thread."""
     return max(1, min(_MAX_BLOCK, _BLAS_SERIAL // (channels * channels)))
@@ -69,7 +75,7 @@ def piece_bounds(num_rows: int, block: int) -> list[int]:
     return [min(num_rows, num_blocks * i // num_pieces * block) for i in range(num_pieces + 1)]
 
 
-@jit
+@helper
 def gather_rows(x: Any, grid: Any, start: int, num_rows: int, query: int, out: Any) -> None:
     """`out[r] = x[start + r, query]`: the rows of one query of [N, B, D], which comes as rows [N B, D].
 
@@ -81,7 +87,7 @@ def gather_rows(x: Any, grid: Any, start: int, num_rows: int, query: int, out: A
             out[r, c] = x[row, c]
 
 
-@jit
+@helper
 def add_rows(x: Any, row: Any, num_rows: int) -> None:
     """Add one row to all rows, in place."""
     for r in range(num_rows):
@@ -89,7 +95,7 @@ def add_rows(x: Any, row: Any, num_rows: int) -> None:
             x[r, c] += row[c]
 
 
-@jit
+@helper
 def linear_relu(x: Any, weight_t: Any, bias: Any, out: Any, num_rows: int) -> None:
     """`out = relu(x @ weight_t + bias)`."""
     np.dot(x[:num_rows], weight_t, out[:num_rows])
@@ -99,7 +105,7 @@ def linear_relu(x: Any, weight_t: Any, bias: Any, out: Any, num_rows: int) -> No
             out[r, c] = bias.dtype.type(0) if value <= 0 else value  # a NaN stays one
 
 
-@jit
+@helper
 def normalize_rows(x: Any, unit: Any, inverse_std: Any, num_rows: int) -> None:
     """Layer normalisation without weight and bias, into `unit`; 1 / std of each row into `inverse_std`."""
     dtype = x.dtype.type
@@ -120,7 +126,7 @@ def normalize_rows(x: Any, unit: Any, inverse_std: Any, num_rows: int) -> None:
             unit[r, c] *= inverse
 
 
-@jit
+@helper
 def normalize_rows_gradient(
     grad: Any,
     unit: Any,

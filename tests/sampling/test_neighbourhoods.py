@@ -13,6 +13,7 @@ from graphzoo.encoders import KnowFormer
 from graphzoo.errors import UsageError
 from graphzoo.ops import RelationalGraph, relational_spmm
 from graphzoo.sampling import FactRemover, NeighbourhoodSampler
+from graphzoo.sampling.neighbourhoods import kernels
 from graphzoo.types import GraphSpec
 
 
@@ -193,6 +194,35 @@ def test_levels_order_all_that_is_outside(graph):
         assert sorted(reached, key=lambda v: (int(levels[b, v]), order.index(v))) == order
         rest = levels[b][(near == 0) & ~inside]
         assert not reached or int(rest.min()) > max(int(levels[b, v]) for v in reached)
+
+
+def test_levels_are_equal_where_nothing_tells(graph, triples):
+    """Of what was not reached: how often it answers the relation, then its number of facts."""
+    head, relation = torch.tensor([39]), torch.tensor([1])  # entity 39 has no facts: nothing is reached
+    found, levels = NeighbourhoodSampler(graph, 4).with_levels(head, relation)
+    answers = torch.bincount(triples[triples[:, 1] == 1, 2], minlength=40).tolist()
+    degree = torch.bincount(graph.edge_index[0], minlength=40).tolist()
+    outside = sorted(set(range(40)) - set(found.nodes[0].tolist()))
+    counts = sorted({answers[v] for v in outside if answers[v]}, reverse=True)
+    falling = sorted(set(degree), reverse=True)
+    for v in outside:
+        place = counts.index(answers[v]) if answers[v] else len(counts) + falling.index(degree[v])
+        assert int(levels[0, v]) == place + 1
+    assert len(set(levels[0].tolist())) < len(outside)
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data(), scores=st.lists(st.sampled_from([0.0, 0.1, 0.25, 1e-300, 3.0]), max_size=40))
+def test_the_best_come_first_and_of_equal_ones_those_of_lowest_number(data, scores):
+    score = np.array(scores)
+    nodes = np.array(data.draw(st.permutations(range(len(scores)))), np.int32)
+    count = data.draw(st.integers(0, len(scores)))
+    kernels.best_first(nodes, score, count)
+    assert sorted(nodes) == list(range(len(scores)))
+    if 0 < count < len(scores):
+        bound = np.partition(score, -count)[-count]
+        above, level = np.flatnonzero(score > bound), np.flatnonzero(score == bound)
+        assert set(nodes[:count]) == {*above, *level[: count - len(above)]}
 
 
 def test_messages_are_those_of_each_querys_own_graph(graph, triples):

@@ -12,6 +12,7 @@ from torch.autograd.function import Function, once_differentiable
 from graphzoo.ops.row_kernels import (
     add_rows,
     block_rows,
+    helper,
     jit,
     linear_relu,
     normalize_rows,
@@ -84,7 +85,7 @@ def gradient(grad: Tensor, z: Tensor, aggregated: Tensor, *parameters: Tensor) -
     return (grad_z, grad_aggregated, *(torch.from_numpy(part.sum(0)) for part in partial))
 
 
-@jit
+@helper
 def _hidden(
     z: Any, sums: Any, alpha: Any, w1_t: Any, b1: Any, w2_t: Any, b2: Any, start: int, n: int, work: Any
 ) -> None:

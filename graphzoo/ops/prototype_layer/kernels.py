@@ -14,6 +14,7 @@ import numpy as np
 from graphzoo.ops.row_kernels import (
     add_rows,
     gather_rows,
+    helper,
     jit,
     linear_relu,
     normalize_rows,
@@ -28,7 +29,7 @@ _MIX_2 = np.uint64(0x94D049BB133111EB)
 _S30, _S27, _S31 = np.uint64(30), np.uint64(27), np.uint64(31)
 
 
-@jit
+@helper
 def _mix(x: Any) -> Any:
     """The mixer of `graphzoo.ops.random`."""
     x = (x ^ (x >> _S30)) * _MIX_1
@@ -36,7 +37,7 @@ def _mix(x: Any) -> Any:
     return x ^ (x >> _S31)
 
 
-@jit
+@helper
 def _drop(hidden: Any, words: Any, entities: Any, threshold: Any, scale: Any, bits: Any, n: int) -> None:
     """`RowDropout.mask`, applied in place; `bits` is scratch for the words of a row."""
     halves = bits.view(np.int16)
@@ -48,7 +49,7 @@ def _drop(hidden: Any, words: Any, entities: Any, threshold: Any, scale: Any, bi
             hidden[r, c] *= scale if halves[c] >= threshold else hidden.dtype.type(0)
 
 
-@jit
+@helper
 def _head_sums(x: Any, y: Any, blocks: Any, product: Any, out: Any, n: int) -> None:
     """`out[r, h]` = sum over the head of x times y; `product` is scratch."""
     for r in range(n):
@@ -57,7 +58,7 @@ def _head_sums(x: Any, y: Any, blocks: Any, product: Any, out: Any, n: int) -> N
     np.dot(product[:n], blocks, out[:n])
 
 
-@jit
+@helper
 def _unit_heads(x: Any, blocks: Any, blocks_t: Any, inverse: Any, spread: Any, n: int) -> None:
     """Divide each head of each row by its norm in place; 1 / norm, per channel, into `spread`."""
     _head_sums(x, x, blocks, spread, inverse, n)
@@ -70,7 +71,7 @@ def _unit_heads(x: Any, blocks: Any, blocks_t: Any, inverse: Any, spread: Any, n
             x[r, c] *= spread[r, c]
 
 
-@jit
+@helper
 def _unit_heads_gradient(
     grad: Any, unit: Any, spread: Any, blocks: Any, blocks_t: Any, along: Any, scratch: Any, n: int
 ) -> None:
@@ -85,14 +86,14 @@ def _unit_heads_gradient(
             grad[r, c] = (grad[r, c] - turned) * spread[r, c]
 
 
-@jit
+@helper
 def _four(states: Any, block: int) -> Any:
     """Scratch: four times the rows of a block."""
     shape, dtype = (block, states.shape[1]), states.dtype
     return np.empty(shape, dtype), np.empty(shape, dtype), np.empty(shape, dtype), np.empty(shape, dtype)
 
 
-@jit
+@helper
 def _unit_rows(
     states: Any, grid: Any, weight_t: Any, bias: Any, blocks: Any, blocks_t: Any, start: int, n: int, b: int,
     s: Any, out: Any, heads: Any, spread: Any,
@@ -165,7 +166,7 @@ def sums_gradient(
                     grad_states[(start + r) * grid[1] + b * grid[2], c] = out[r, c]
 
 
-@jit
+@helper
 def _attention(
     states: Any, value: Any, grid: Any, arrays: Any, blocks: Any, blocks_t: Any, start: int, n: int, b: int,
     s: Any, q: Any, attended: Any, spread: Any, spread_total: Any, heads: Any,
@@ -191,7 +192,7 @@ def _attention(
             attended[r, c] = numerator * spread_total[r, c]
 
 
-@jit
+@helper
 def _feed_forward(
     arrays: Any, masks: Any, start: int, n: int, b: int, x: Any, hidden: Any, out: Any, unit: Any,
     inverse_std: Any, bits: Any,
@@ -212,7 +213,7 @@ def _feed_forward(
             out[r, c] += x[r, c] + b2[c]
 
 
-@jit
+@helper
 def _add_skip(attended: Any, skip: Any, grid: Any, start: int, n: int, b: int, out: Any) -> None:
     if skip.shape[0]:
         for r in range(n):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import Function, once_differentiable
 
-from graphzoo.ops.row_kernels import add_rows, block_rows, jit, piece_bounds
+from graphzoo.ops.row_kernels import add_rows, block_rows, helper, jit, piece_bounds
 from graphzoo.ops.threads import run_pieces
 
 __all__ = ["forward", "gradient", "state_mlp"]
@@ -100,7 +100,7 @@ def _arrays(x: Tensor | None, extra: Tensor | None, *parameters: Tensor | None) 
     )  # fmt: skip
 
 
-@jit
+@helper
 def _hidden(
     x: Any, extra: Any, weight_t: Any, extra_weight: Any, b1: Any, start: int, n: int, hidden: Any
 ) -> None:

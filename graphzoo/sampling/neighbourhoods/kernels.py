@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from graphzoo.ops.row_kernels import jit
+from graphzoo.ops.row_kernels import helper, jit
 
-__all__ = ["assemble", "choose", "induce", "order_outside", "push", "undo"]
+__all__ = ["assemble", "best_first", "choose", "induce", "push", "undo"]
 
 
-@jit
+@helper
 def _is_hidden(u: int, kind: int, v: int, hidden: Any) -> Any:
     """Whether the edge u -kind-> v is the query's own fact, or its inverse; `hidden`: see `push`."""
     head, tail, own, inverse = hidden[0], hidden[1], hidden[2], hidden[3]
@@ -26,7 +26,7 @@ def _is_hidden(u: int, kind: int, v: int, hidden: Any) -> Any:
     return u == tail and v == head and (own < 0 or kind == inverse)
 
 
-@jit
+@helper
 def _degree(offsets: Any, neighbour: Any, kind: Any, u: int, hidden: Any) -> Any:
     degree = offsets[u + 1] - offsets[u]
     if hidden[1] >= 0 and (u == hidden[0] or u == hidden[1]):
@@ -122,41 +122,44 @@ def undo(score: Any, rest: Any, touched: Any, count: int) -> None:
 
 
 @jit
-def _best(candidates: Any, score: Any, count: int, inside: Any, chosen: Any, filled: int) -> Any:
-    """Add the `count` candidates of highest score, among equal ones those of lowest number; see `choose`."""
-    if count == 0:
-        return filled
-    if candidates.shape[0] > count:
-        values = np.empty(candidates.shape[0], np.float64)
-        for i in range(candidates.shape[0]):
-            values[i] = score[candidates[i]]
-        bound = np.partition(values, candidates.shape[0] - count)[candidates.shape[0] - count]
-        above = 0
-        for i in range(candidates.shape[0]):
-            above += values[i] > bound
-        level = np.empty(candidates.shape[0] - above, candidates.dtype)
-        equal = 0
-        for i in range(candidates.shape[0]):
-            if values[i] == bound:
-                level[equal] = candidates[i]
-                equal += 1
-        level = np.sort(level[:equal])
-    else:
-        bound, above, level = -1.0, candidates.shape[0], candidates[:0].copy()
-    for i in range(candidates.shape[0]):
-        v = candidates[i]
-        if score[v] > bound:
-            inside[v] = 0
-            chosen[filled] = v
-            filled += 1
-    for i in range(min(count - above, level.shape[0])):
-        inside[level[i]] = 0
-        chosen[filled] = level[i]
-        filled += 1
-    return filled
+def best_first(nodes: Any, score: Any, count: int) -> None:
+    """Bring the `count` nodes of highest score to the front, of equal ones those of lowest number; in place.
+
+    Hoare's selection. `np.partition` does the same, and takes longer to compile than all of `choose`.
+    """
+    low, high = 0, nodes.shape[0]
+    while low < count < high:
+        middle = nodes[(low + high - 1) // 2]
+        bound = score[middle]
+        i, j = low, high - 1
+        while True:
+            while score[nodes[i]] > bound or (score[nodes[i]] == bound and nodes[i] < middle):
+                i += 1
+            while score[nodes[j]] < bound or (score[nodes[j]] == bound and nodes[j] > middle):
+                j -= 1
+            if i >= j:
+                break
+            nodes[i], nodes[j] = nodes[j], nodes[i]
+            i += 1
+            j -= 1
+        if count <= j + 1:
+            high = j + 1
+        else:
+            low = j + 1
 
 
-@jit
+@helper
+def _nearest(nodes: Any, score: Any, count: int, inside: Any, chosen: Any, filled: int) -> Any:
+    """Add the `count` nodes of highest score, or all that there are; see `choose`."""
+    count = min(count, nodes.shape[0])
+    best_first(nodes, score, count)
+    for i in range(count):
+        inside[nodes[i]] = 0
+        chosen[filled + i] = nodes[i]
+    return filled + count
+
+
+@helper
 def _answers(members: Any, counts: Any, begin: int, end: int, v: int) -> Any:
     """How often `v` answers the relation whose answers are `members[begin:end]`, ascending."""
     stop = end
@@ -169,7 +172,7 @@ def _answers(members: Any, counts: Any, begin: int, end: int, v: int) -> Any:
     return counts[begin] if begin < end and members[begin] == v else 0
 
 
-@jit
+@helper
 def _fill(
     entities: Any, counts: Any, begin: int, end: int, own: int, less: int, inside: Any, chosen: Any,
     filled: int, wanted: int, least: int,
@@ -226,7 +229,7 @@ def choose(
         inside: Scratch [N], -1.
 
     Returns:
-        K distinct entities, ascending; `inside` is -1 again.
+        K distinct entities; `inside` is -1 again.
     """
     starts, members, member_counts, frequent, frequent_counts = answers
     begin, end = starts[relation], starts[relation + 1]
@@ -243,7 +246,7 @@ def choose(
             if inside[v] < 0 and _answers(members, member_counts, begin, end, v) > (v == own):
                 near[found] = v
                 found += 1
-        filled = _best(near[:found], score, min(wanted, found), inside, chosen, filled)
+        filled = _nearest(near[:found], score, wanted, inside, chosen, filled)
         filled = _fill(frequent, frequent_counts, begin, end, own, 1, inside, chosen, filled, wanted + 1, 1)
     near = np.empty(num_touched, np.int32)
     found = 0
@@ -251,14 +254,14 @@ def choose(
         if inside[touched[i]] < 0:
             near[found] = touched[i]
             found += 1
-    filled = _best(near[:found], score, min(num_nodes - filled, found), inside, chosen, filled)
+    filled = _nearest(near[:found], score, num_nodes - filled, inside, chosen, filled)
     entities, degrees = popular
     filled = _fill(
         entities, degrees, 0, entities.shape[0], own, hidden_edges, inside, chosen, filled, num_nodes, 0
     )
     for i in range(num_nodes):
         inside[chosen[i]] = -1
-    return np.sort(chosen)
+    return chosen
 
 
 @jit
@@ -286,9 +289,7 @@ def induce(
     size = nodes.shape[0]
     for k in range(size):
         inside[nodes[k]] = k
-    room = 16 * size
-    low, high, types = np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room, np.int32)
-    numbers = np.empty(room, np.int64)
+    met = np.empty(48 * size, np.int64)  # place of one end, of the other, edge; and so on
     found = 0
     starts = np.zeros(size + 1, np.int64)
     for k in range(size):
@@ -302,43 +303,37 @@ def induce(
             place = inside[w]
             if place < 0 or _is_hidden(v, kind[e], w, hidden):
                 continue
-            if found == room:
-                room *= 2
-                low, high = _grown(low, room), _grown(high, room)
-                types, numbers = _grown(types, room), _grown(numbers, room)
-            low[found], high[found], types[found], numbers[found] = k, place, kind[e], edge[e]
-            found += 1
+            if found == met.shape[0]:
+                grown = np.empty(2 * found, np.int64)
+                for i in range(found):
+                    grown[i] = met[i]
+                met = grown
+            met[found], met[found + 1], met[found + 2] = k, place, e
+            found += 3
             starts[place + 1] += 1  # v -kind-> w
             if place != k:
                 starts[k + 1] += 1  # w -inverse-> v
     for k in range(size):
         inside[nodes[k]] = -1
-    starts = np.cumsum(starts)
+    free = np.empty(size, np.int64)
+    for k in range(size):
+        free[k] = starts[k]
+        starts[k + 1] += starts[k]
     total = starts[size]
     source, second = np.empty(total, np.int32), np.empty(total, np.int32)
     number = np.empty(total, np.int64)
     facts = edge.shape[0] // 2
-    free = starts[:size].copy()
-    for i in range(found):
-        target = high[i]
-        e = free[target]
-        free[target] = e + 1
-        source[e], second[e], number[e] = low[i], types[i], numbers[i]
-        if low[i] != target:
-            target = low[i]
-            e = free[target]
-            free[target] = e + 1
-            source[e] = high[i]
-            second[e] = (types[i] + shift) % num_kinds
-            number[e] = numbers[i] + facts if numbers[i] < facts else numbers[i] - facts
+    for i in range(0, found, 3):
+        low, high, e = met[i], met[i + 1], met[i + 2]
+        at = free[high]
+        free[high] = at + 1
+        source[at], second[at], number[at] = low, kind[e], edge[e]
+        if low != high:
+            at = free[low]
+            free[low] = at + 1
+            source[at], second[at] = high, (kind[e] + shift) % num_kinds
+            number[at] = edge[e] + facts if edge[e] < facts else edge[e] - facts
     return starts, source, second, number
-
-
-@jit
-def _grown(array: Any, room: int) -> Any:
-    grown = np.empty(room, array.dtype)
-    grown[: array.shape[0]] = array
-    return grown
 
 
 @jit
@@ -378,53 +373,3 @@ def assemble(
             free[second[e]] += 1
             kind_sources[place] = node + source[e]
             kind_targets[place] = node + k
-
-
-@jit
-def order_outside(
-    relation: int, answers: Any, popularity: Any, score: Any, touched: Any, num_touched: int, nodes: Any,
-    level: Any,
-) -> None:  # fmt: skip
-    """How far behind the neighbourhood every entity is, 1 for the nearest, equal where nothing tells.
-
-    First those that were reached, by falling score, then the relation's other answers, by falling count, then
-    the rest, by falling degree.
-
-    Given:
-        relation: Of the query, 0..2R-1.
-        answers: As for `choose`.
-        popularity: Place of every entity by degree, 0 for the most frequent, equal for equal degrees, [N].
-        score, touched, num_touched: From `push`.
-        nodes: The neighbourhood; its own places are left 0.
-        level: Written, [N].
-    """
-    starts, _, _, frequent, frequent_counts = answers
-    for v in range(level.shape[0]):
-        level[v] = -1
-    for k in range(nodes.shape[0]):
-        level[nodes[k]] = 0
-    reached = np.empty(num_touched, np.float64)
-    number = np.empty(num_touched, np.int32)
-    found = 0
-    for i in range(num_touched):
-        if level[touched[i]] < 0:
-            reached[found] = -score[touched[i]]
-            number[found] = touched[i]
-            found += 1
-    place = 0
-    order = np.argsort(reached[:found])
-    for i in range(found):
-        if i == 0 or reached[order[i]] != reached[order[i - 1]]:
-            place += 1
-        level[number[order[i]]] = place
-    before = -1
-    for i in range(starts[relation], starts[relation + 1]):
-        v = frequent[i]
-        if level[v] < 0:
-            if frequent_counts[i] != before:
-                place += 1
-                before = frequent_counts[i]
-            level[v] = place
-    for v in range(level.shape[0]):
-        if level[v] < 0:
-            level[v] = place + 1 + popularity[v]

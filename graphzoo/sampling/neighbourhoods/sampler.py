@@ -159,13 +159,11 @@ class NeighbourhoodSampler:
                         hidden, hidden[1], own_edges, relations[b], self._answers, self._popular,
                         self.num_nodes, self.relation_share, score, touched, reached, inside,
                     )  # fmt: skip
+                    nodes.sort()
                     if outside == "bring":
                         _bring(nodes, heads[b], wanted[b], score)
                     if levels is not None:
-                        kernels.order_outside(
-                            relations[b], self._answers, self._popularity, score, touched, reached, nodes,
-                            levels[b],
-                        )  # fmt: skip
+                        self._order_outside(relations[b], score, touched[:reached], nodes, levels[b])
                     kernels.undo(score, scratch[1], touched, reached)
                     if outside == "drop" and not _holds(nodes, wanted[b]):
                         continue
@@ -216,6 +214,19 @@ class NeighbourhoodSampler:
         if hides == "one_hop":
             return np.array([head, tail, -1, -1], np.int64)
         return np.array([head, tail, relation, (relation + self._shift) % self.num_kinds], np.int64)
+
+    def _order_outside(
+        self, relation: int, score: _Array, reached: _Array, nodes: _Array, level: _Array
+    ) -> None:
+        """Write the levels of `with_levels` for one query, [N]."""
+        starts, _, _, frequent, counts = self._answers
+        of_relation = slice(*starts[relation : relation + 2])
+        level[:] = -1
+        level[nodes] = 0
+        last = _rank(level, reached, score[reached], 0)
+        last = _rank(level, frequent[of_relation], counts[of_relation], last)
+        rest = level < 0
+        level[rest] = last + 1 + self._popularity[rest]
 
     def _join(self, parts: list[Any], with_edges: bool) -> QueryGraph:
         """The neighbourhoods of several queries as one batch."""
@@ -290,6 +301,14 @@ def _holds(nodes: _Array, node: int) -> bool:
     return place < nodes.shape[0] and int(nodes[place]) == node
 
 
+def _rank(level: _Array, nodes: _Array, worth: _Array, last: int) -> int:
+    """Levels after `last` by falling worth for those of the nodes that have none; the last of these."""
+    left = level[nodes] < 0
+    distinct, place = np.unique(-worth[left], return_inverse=True)
+    level[nodes[left]] = last + 1 + place
+    return last + distinct.shape[0]
+
+
 def _bring(nodes: _Array, head: int, node: int, score: _Array) -> None:
     """Put a node in the place of the one of lowest score that is not the head, in place."""
     if not _holds(nodes, node):
@@ -309,7 +328,7 @@ def _index_of(graph: RelationalGraph) -> _Index:
     level[popular[1:]] = np.cumsum(falling[1:] != falling[:-1])
     edges = _by_source(source, target, kind, degree)
     answers = _answers_by_relation(target, kind, graph.num_relations)
-    return edges, answers, (popular, falling), level, shift, deque()
+    return edges, answers, (popular, falling.astype(np.int32)), level, shift, deque()
 
 
 def _inverse_shift(source: _Array, target: _Array, kind: _Array, num_kinds: int) -> int:
