@@ -30,10 +30,12 @@ class RelationNet(nn.Module):
         channels: Width D.
         num_layers: Layers of message passing.
         shared_pairs: False: relations meet at entities only, not in the pairs that they join.
+        weighted: False: relations that meet do so with weight 1.
     """
 
-    def __init__(self, channels: int, num_layers: int, shared_pairs: bool) -> None:
+    def __init__(self, channels: int, num_layers: int, shared_pairs: bool, weighted: bool) -> None:
         super().__init__()
+        self.weighted = weighted
         self.num_ways = NUM_WAYS if shared_pairs else NUM_WAYS - 2
         self.lin1 = nn.Linear(2, channels)
         self.lin2 = nn.Linear(channels, channels)
@@ -44,6 +46,7 @@ class RelationNet(nn.Module):
 
     def forward(self, graph: RelationGraph, query: Tensor) -> Tensor:
         """Graph of relations and query relations [Q] -> states of all relations, [2R, Q, D]."""
+        graph = graph if self.weighted else graph.unweighted()
         num_types, count = graph.inverse.numel(), query.numel()
         marks = torch.zeros(num_types, count, 2, device=query.device, dtype=self.lin1.weight.dtype)
         column = torch.arange(count, device=query.device)
@@ -73,6 +76,7 @@ class KnowFormerAny(RelationConditioned):
         num_value_layers: Message-passing layers of each value net.
         num_relation_layers: Layers of message passing over the graph of relations.
         shared_pairs: Whether relations that join the same pairs of entities meet; False is ULTRA's four ways.
+        weighted_relations: Whether two relations meet by how much they share; False is ULTRA's 0 and 1.
         num_heads: Attention heads H.
         dropout: Inside the feed-forward network.
         norm: Normalisation of queries and keys, see `graphzoo.ops.prototype_attention`.
@@ -93,6 +97,7 @@ class KnowFormerAny(RelationConditioned):
         num_value_layers: int = 3,
         num_relation_layers: int = 3,
         shared_pairs: bool = True,
+        weighted_relations: bool = True,
         num_heads: int = 4,
         dropout: float = 0.1,
         norm: AttentionNorm = "l2",
@@ -106,7 +111,9 @@ class KnowFormerAny(RelationConditioned):
         check_range(at_least=1, num_relation_layers=num_relation_layers)
         settings |= {"value_net": True, "num_random_features": 1}
         super().__init__(spec, settings)
-        self.relation_net = RelationNet(hidden_channels, num_relation_layers, shared_pairs)
+        self.relation_net = RelationNet(
+            hidden_channels, num_relation_layers, shared_pairs, weighted_relations
+        )
         self.layers = self.make_layers(settings, 1)
 
     def relation_inputs(self, graph: AnyGraph, relation: Tensor) -> Tensor:

@@ -44,6 +44,14 @@ class RelationGraph(NamedTuple):
         heads, pairs = (m if isinstance(m, Tensor) else m.to_dense() for m in (self.heads, self.pairs))
         return RelationGraph(heads, pairs, self.inverse)
 
+    def unweighted(self) -> RelationGraph:
+        """The same with 1 wherever two relations meet."""
+        heads, pairs = (
+            (m != 0).to(m.dtype) if isinstance(m, Tensor) else m.with_values(torch.ones_like(m.values))
+            for m in (self.heads, self.pairs)
+        )
+        return RelationGraph(heads, pairs, self.inverse)
+
     def propagate(self, states: Tensor) -> Tensor:
         """States of the relations that each relation meets, weighted by the cosines, way by way.
 

@@ -161,6 +161,40 @@ def test_one_model_learns_from_all_graphs_and_is_tested_on_them(folders, tmp_pat
     assert losses[-1] < losses[0] or fit.callback_metrics["val/mrr"] > before
 
 
+@pytest.mark.parametrize("remove_facts", ["exact", "none"])
+def test_no_query_sees_its_own_fact(folders, tmp_path, remove_facts):
+    """Neither in a neighbourhood nor in a graph that is taken whole; if nothing is hidden, every one does."""
+    model = task(remove_facts=remove_facts)
+    losses, logits, batches, sees = model.sample_losses, model._logits, [], {}
+
+    def remember(batch):
+        batches.append(batch)
+        return losses(batch)
+
+    def look(graph, head, relation, mask, seed):
+        if not model.training:
+            return logits(graph, head, relation, mask, seed)
+        batch, kinds = batches[-1], graph.num_relations
+        (source, target), kind = graph.edge_index.long(), graph.edge_type.long() % kinds
+        row = torch.zeros_like(kind)
+        if batch.graph is not None:
+            nodes = graph.nodes.flatten()
+            row, source, target = target // graph.num_nodes, nodes[source], nodes[target]
+        shown = torch.stack([row, source, kind, target], dim=1)[slice(None) if mask is None else mask]
+        edges = set(map(tuple, shown.tolist()))
+        place = torch.arange(len(batch)) if batch.graph is not None else torch.zeros_like(batch.head)
+        inverse = (batch.relation + kinds // 2) % kinds
+        for fact in ((batch.head, batch.relation, batch.tail), (batch.tail, inverse, batch.head)):
+            own = map(tuple, torch.stack([place, *fact], dim=1).tolist())
+            sees.setdefault(batch.source, set()).update(edge in edges for edge in own)
+        return logits(graph, head, relation, mask, seed)
+
+    model.sample_losses, model._logits = remember, look
+    data = MixtureDataModule(names=folders, batch_size=4, epoch_queries=80, neighbourhood=8)
+    trainer(tmp_path, max_epochs=1).fit(model, data)
+    assert sees == {source: {remove_facts == "none"} for source in range(3)}
+
+
 def test_an_encoder_of_one_vocabulary_cannot_learn_from_several(folders, tmp_path):
     with pytest.raises(UsageError, match="knowformer-any"):
         trainer(tmp_path, max_epochs=1).fit(task(KnowFormer), MixtureDataModule(names=folders))

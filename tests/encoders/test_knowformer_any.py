@@ -2,6 +2,8 @@
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from graphzoo.decoders import EntityDecoder
 from graphzoo.encoders import KnowFormer, KnowFormerAny, QueryEncoder, knowformer
@@ -42,8 +44,12 @@ def queries():
     return torch.randint(N, (B,)), torch.randint(2 * R, (B,))
 
 
-def test_other_numbers_for_entities_and_relations_give_the_same_states():
-    encoder, triples, (head, relation) = make_encoder(), facts(), queries()
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 10**6), num_facts=st.integers(1, 60), weighted=st.booleans())
+def test_other_numbers_for_entities_and_relations_give_the_same_states(seed, num_facts, weighted):
+    torch.manual_seed(seed)
+    encoder, triples = make_encoder(weighted_relations=weighted), facts(num_facts)
+    head, relation = queries()
     states = encoder(graph_of(triples), head, relation)
     entity, kind = torch.randperm(N), torch.randperm(R)
     renamed = torch.stack([entity[triples[:, 0]], kind[triples[:, 1]], entity[triples[:, 2]]], dim=1)
@@ -51,6 +57,19 @@ def test_other_numbers_for_entities_and_relations_give_the_same_states():
     asked = kind[relation % R] + R * (relation >= R)
     again = encoder(graph_of(renamed), entity[head], asked)
     torch.testing.assert_close(again[entity], states)
+
+
+def test_without_weights_relations_meet_or_do_not():
+    """One more shared head changes how much two relations share, and not whether."""
+    rows = torch.tensor([[0, 0, 3], [0, 1, 4], [1, 0, 5], [2, 1, 5]])
+    more = torch.cat([rows, torch.tensor([[1, 1, 4]])])
+    query = torch.tensor([0])
+    for weighted in (True, False):
+        net = make_encoder(weighted_relations=weighted).relation_net.float()
+        graphs = [compare_relations(graph_of(part, 6, 2)) for part in (rows, more)]
+        one, other = (net(graph, query) for graph in graphs)
+        assert torch.allclose(one, other) != weighted
+        torch.testing.assert_close(net(graphs[0].to_dense(), query), one)
 
 
 def test_a_relation_that_is_told_the_other_way_round_gives_the_same_states():

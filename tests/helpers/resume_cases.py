@@ -14,8 +14,8 @@ from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import EMAWeightAveraging
 
 from graphzoo.callbacks import BestCheckpoint, LastCheckpoint, MetricsFile, WarmupEMAWeightAveraging
-from graphzoo.datamodules import KGDataModule, LinkDataModule, NodeDataModule
-from graphzoo.encoders import PENCIL, GALiT, KnowFormer, NodeFormer
+from graphzoo.datamodules import KGDataModule, LinkDataModule, MixtureDataModule, NodeDataModule
+from graphzoo.encoders import PENCIL, GALiT, KnowFormer, KnowFormerAny, NodeFormer
 from graphzoo.ops import QueryGraph
 from graphzoo.tasks import HeuristicEstimation, KGCompletion, LinkPrediction, NodeClassification
 from helpers.link_graphs import make_link_graph
@@ -44,18 +44,33 @@ class Case:
     callbacks: Callable[[], list[Callback]] = list
 
 
-def kg(folder, workers, **settings):
-    """60 training triples in steps of 16, each of two micro-batches."""
-    path = folder / "kg"
+def triples_in(path, entities=12):
+    """A folder with 84 triples, of which 60 are for training; as it is if it is there."""
     if not path.is_dir():
         path.mkdir(parents=True)
         source = random.Random(0)
-        names = [f"e{number}" for number in range(12)]
+        names = [f"e{number}" for number in range(entities)]
         every = [(h, r, t) for h in names for r in ("r0", "r1") for t in names]
         drawn = source.sample(every, 84)
         for split, part in {"train": drawn[:60], "valid": drawn[60:72], "test": drawn[72:]}.items():
             (path / f"{split}.txt").write_text("".join("\t".join(triple) + "\n" for triple in part))
-    return KGDataModule(path=str(path), batch_size=16, micro_batch_size=8, num_workers=workers, **settings)
+    return str(path)
+
+
+STEPS = {"batch_size": 16, "micro_batch_size": 8}
+
+
+def kg(folder, workers, **settings):
+    """60 training triples in steps of 16, each of two micro-batches."""
+    return KGDataModule(path=triples_in(folder / "kg"), num_workers=workers, **STEPS, **settings)
+
+
+def mixture(folder, workers):
+    """As many queries an epoch, about two graphs: one is asked in neighbourhoods, one is taken whole."""
+    paths = [triples_in(folder / "kg"), triples_in(folder / "small", entities=8)]
+    return MixtureDataModule(
+        names=paths, epoch_queries=60, neighbourhood=8, num_workers=workers, max_valid_triples=12, **STEPS
+    )
 
 
 def nodes(folder, workers, **settings):
@@ -87,6 +102,10 @@ def knowformer(spec):
     return KnowFormer(spec, hidden_channels=8, num_heads=2, num_layers=1, dropout=0.2)
 
 
+def knowformer_any(spec):
+    return KnowFormerAny(spec, hidden_channels=8, num_heads=2, num_layers=1, dropout=0.2)
+
+
 def galit(spec):
     return GALiT(spec, hidden_channels=8, dropout=0.2)
 
@@ -113,6 +132,9 @@ CASES = {
         lambda folder, workers: kg(
             folder, workers, neighbourhood=6, later_neighbourhoods={1: 8, 2: 12}, protocol="whole_graph"
         ),
+    ),
+    "kg-completion, KnowFormerAny, mixture of graphs": Case(
+        lambda: KGCompletion(knowformer_any, loss="filtered_ce", **RATES), mixture
     ),
     "kg-completion, KnowFormer, two validations an epoch": Case(
         lambda: KGCompletion(knowformer, **RATES), kg, trainer={"val_check_interval": 0.5}
