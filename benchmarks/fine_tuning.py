@@ -18,11 +18,14 @@ import argparse
 import csv
 from pathlib import Path
 
+import numpy as np
+
 from benchmarks.common import RESULTS, machine
 from benchmarks.neighbourhood_curves import read_curve
 from benchmarks.training_curves import FIGURES
 from graphzoo.system.json_file import read_json
 
+MARKS = (0, 1, 5, 10, 30)
 TABLE = RESULTS / "fine_tuning.csv"
 SCORES = RESULTS / "fine_tuned.csv"
 COLUMNS = ("data", "run", "minutes", "val/mrr", "machine")
@@ -115,6 +118,11 @@ def draw(rows: list[Line]) -> None:
             ]
             label = "knowformer-any, fine-tuned" if name == "tuned" else "knowformer, from scratch"
             axes.plot(*zip(*points, strict=True), style, label=label, markersize=4)
+        longest = max(row["minutes"] for row in rows if row["data"] == data)
+        axes.set_xscale("function", functions=(np.log1p, np.expm1))
+        axes.set_xticks([minutes for minutes in MARKS if minutes <= 1.1 * longest], minor=False)
+        axes.set_xlim(left=-0.05)
+        axes.grid(axis="x", alpha=0.4)
         axes.set(title=data, xlabel="minutes", ylabel="validation MRR")
     places[0][0].legend(loc="lower right")
     figure.savefig(FIGURES / "fine-tuning.png", dpi=130)

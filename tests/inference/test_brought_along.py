@@ -1,5 +1,6 @@
 """Weights that graphzoo brings along: they answer on any graph, and a training may begin with them."""
 
+import csv
 import json
 import re
 import subprocess
@@ -94,6 +95,23 @@ def test_the_weights_have_the_recorded_scores(tmp_path, monkeypatch):
     metrics = json.loads((tmp_path / "tested" / "results.json").read_text())["metrics"]
     assert metrics["test/mrr"] == pytest.approx(RECORDED["mrr"], abs=2e-3)
     assert metrics["test/hits@10"] == pytest.approx(RECORDED["hits@10"], abs=4e-3)
+
+
+def test_the_card_has_the_kept_scores():
+    root = Path(__file__).resolve().parents[2]
+    with (root / "benchmarks" / "results" / "zero_shot.csv").open(encoding="utf-8") as file:
+        kept = {row["data"]: row for row in csv.DictReader(file)}
+    card = (root / "graphzoo" / "weights" / NAME / "README.md").read_text(encoding="utf-8")
+    lines = card.partition("| graph | MRR |")[2].partition("\n\n")[0].splitlines()[2:]
+    shown = {line.split(" | ")[0].strip("| "): line.strip("| ").split(" | ")[1:] for line in lines}
+    inductive = [row for name, row in kept.items() if re.search(r"-v\d$", name)]
+    means = [f"{sum(float(row[key]) for row in inductive) / 12:.4f}" for key in ("mrr", "hits@10")]
+    assert len(inductive) == 12 and shown.pop("mean of the twelve inductive graphs") == means
+    anchors = {name: row for name, row in kept.items() if row["ultra_mrr"]}
+    assert (
+        shown == {name: [row["mrr"], row["hits@10"], row["ultra_mrr"]] for name, row in anchors.items()}
+        and len(shown) == 6
+    )
 
 
 def test_a_damaged_file_is_refused(tmp_path, monkeypatch):

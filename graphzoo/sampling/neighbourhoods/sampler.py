@@ -221,12 +221,12 @@ class NeighbourhoodSampler:
         """Write the levels of `with_levels` for one query, [N]."""
         starts, _, _, frequent, counts = self._answers
         of_relation = slice(*starts[relation : relation + 2])
-        level[:] = -1
+        np.subtract(-1, self._popularity, out=level)  # negative for what has no level yet
         level[nodes] = 0
+        reached = reached[np.argsort(-score[reached])]
         last = _rank(level, reached, score[reached], 0)
         last = _rank(level, frequent[of_relation], counts[of_relation], last)
-        rest = level < 0
-        level[rest] = last + 1 + self._popularity[rest]
+        np.subtract(last, level, out=level, where=level < 0)
 
     def _join(self, parts: list[Any], with_edges: bool) -> QueryGraph:
         """The neighbourhoods of several queries as one batch."""
@@ -302,11 +302,11 @@ def _holds(nodes: _Array, node: int) -> bool:
 
 
 def _rank(level: _Array, nodes: _Array, worth: _Array, last: int) -> int:
-    """Levels after `last` by falling worth for those of the nodes that have none; the last of these."""
+    """Levels after `last` for those of the nodes, by falling worth, that have none; the last of these."""
     left = level[nodes] < 0
-    distinct, place = np.unique(-worth[left], return_inverse=True)
-    level[nodes[left]] = last + 1 + place
-    return last + distinct.shape[0]
+    place = last + np.cumsum(np.diff(worth[left], prepend=np.inf) != 0)
+    level[nodes[left]] = place
+    return int(place.max(initial=last))
 
 
 def _bring(nodes: _Array, head: int, node: int, score: _Array) -> None:
