@@ -124,7 +124,7 @@ def draw(rows: list[Line]) -> None:
         axes.set_xlim(left=-0.05)
         axes.grid(axis="x", alpha=0.4)
         axes.set(title=data, xlabel="minutes", ylabel="validation MRR")
-    places[0][0].legend(loc="lower right")
+    places[0][-1].legend(loc="lower right")
     figure.savefig(FIGURES / "fine-tuning.png", dpi=130)
 
 
