@@ -8,6 +8,7 @@ import sys
 
 from graphzoo.catalog.classes import encoder_plugins
 from graphzoo.catalog.presets import KINDS, Preset, find_preset, list_presets
+from graphzoo.catalog.tasks import TASKS
 from graphzoo.cli.options import Parser
 from graphzoo.errors import UsageError, suggestion
 from graphzoo.system.shown import say
@@ -111,7 +112,7 @@ def download_main(argv: list[str]) -> int:
     """Fetch data sets by name into the data root."""
     wanted = download_parser().read(argv)
     names = [find_preset("data", name).name for name in wanted.name]
-    for own in ("kg", "nodes"):
+    for own in (task.kind for task in TASKS.values()):
         if own in names:
             raise UsageError(f"data {own} means your own files: there is nothing to download")
     from graphzoo.datasets import download

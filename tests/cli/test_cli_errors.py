@@ -24,6 +24,7 @@ WRONG = {
     "download fb15k": "Did you mean: fb15k237",
     "download kg": "your own files",
     "download nodes": "your own files",
+    "download umls links": "your own files",
     "fit --model galit --data nodes": "--data.path",
     "fit --model galit --data coar": "Did you mean: cora",
     "fit --model galit --data umls": "Models for it: knowformer",
