@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import (
+    Callback,
     Checkpoint,
     DeviceStatsMonitor,
     EarlyStopping,
@@ -285,7 +286,8 @@ class GraphzooCLI(LightningCLI):
             report_results(
                 self.trainer, self.state, self.run_dir, config, split, evaluated, began=self._began
             )
-            for callback in self.trainer.callbacks if split == "test" else ():
+            callbacks: list[Callback] = self.trainer.callbacks  # type: ignore[attr-defined]
+            for callback in callbacks if split == "test" else ():
                 if isinstance(callback, own.WandbRun):
                     callback.keep_artifact(self.trainer, chosen)
 
