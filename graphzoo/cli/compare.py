@@ -7,7 +7,8 @@ import hashlib
 import json
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from graphzoo.runs.series import claim
 from graphzoo.runs.tables import spread
 from graphzoo.system.files import write_text_atomically
 from graphzoo.system.json_file import read_json
+from graphzoo.system.progress import is_watched, progress
 from graphzoo.system.regular_files import read_regular
 from graphzoo.system.shown import cell, console, say, tell
 from graphzoo.training.plan import make_plan
@@ -147,7 +149,9 @@ def _run(argv: list[str]) -> tuple[int, dict[str, Any]]:
     comparison, told, facts = _open(wanted, preset.header.get("task", ""), rest)
     began = time.monotonic()
     _show_facts(comparison, facts)
-    status = comparison.work(60 * wanted.minutes, _announce)
+    budget = 60 * wanted.minutes
+    with progress("comparing", max(1.0, budget - comparison.seconds)) as passed:
+        status = comparison.work(budget, partial(_announce, passed), passed)
     rows = comparison.rows()
     if status:
         tell("stopped. Run the same command to continue.\n")
@@ -220,10 +224,14 @@ def _first_fitted(models: tuple[str, ...]) -> str:
     return next(name for name in models if "--model" in (words := command_of(name, [])) and words[0] == "fit")
 
 
-def _announce(what: str, left: float) -> None:
-    tell(
-        f"{what} ({left / 60:.1f} minutes left)\n" if left >= 60 else f"{what} ({max(0, left):.0f} s left)\n"
-    )
+def _announce(passed: Callable[..., None], what: str, left: float) -> None:
+    """Name the next trial: in the one bar where somebody looks, else in a line."""
+    if is_watched():
+        passed(0, what)
+    elif left >= 60:
+        tell(f"{what} ({left / 60:.1f} minutes left)\n")
+    else:
+        tell(f"{what} ({max(0, left):.0f} s left)\n")
 
 
 def _show_facts(comparison: Comparison, facts: list[Fact]) -> None:

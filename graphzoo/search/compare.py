@@ -40,6 +40,7 @@ _FINALISTS, _SEEDS, _CHANGED = (
     3,
     3,
 )  # models that are left; seeds of the last two; settings that a draw changes
+_GLANCE = 0.5  # seconds between two looks at the clock
 _PEAK_UNITS = 2**30 if sys.platform == "darwin" else 2**20  # of `ru_maxrss` in a GiB
 _RATES = Choice((0.0003, 0.001, 0.003, 0.01))  # where a model has no space of its own
 
@@ -121,12 +122,13 @@ class Comparison:
         """What the trials have taken."""
         return sum(trial.seconds for trial in self.trials)
 
-    def work(self, budget: float, tell: Callable[[str, float], None]) -> int:
+    def work(self, budget: float, tell: Callable[[str, float], None], passed: Callable[[float], None]) -> int:
         """Run trials until the budget is spent.
 
         Args:
             budget: Seconds of all trials together, those of earlier calls included.
             tell: Is told what begins, and the seconds that are left.
+            passed: Is told now and then, and at the end of a trial, how many seconds went by.
 
         Returns:
             0, or the exit status of a trial that somebody stopped.
@@ -134,7 +136,7 @@ class Comparison:
         for model, seed, settings, share in self._plan(budget):
             tell(f"{model}" + (f", seed {seed}" if seed else "") + (", other settings" if settings else ""),
                  budget - self.seconds)  # fmt: skip
-            trial, status = self._run(model, seed, settings, share)
+            trial, status = self._run(model, seed, settings, share, passed)
             if status in (130, 143) and not trial.note.startswith("its share"):
                 return status
             self.trials.append(trial)
@@ -222,7 +224,9 @@ class Comparison:
         """Standard error of a mean of figures between 0 and 1 over the validation samples."""
         return float((max(0.0, mean * (1 - mean)) / max(1, self.num_valid)) ** 0.5)
 
-    def _run(self, model: str, seed: int, settings: dict[str, Any], share: float) -> tuple[Trial, int]:
+    def _run(
+        self, model: str, seed: int, settings: dict[str, Any], share: float, passed: Callable[[float], None]
+    ) -> tuple[Trial, int]:
         folder = self.folder / "runs" / f"{len(self.trials):03d}-{_slug(model)}"
         shutil.rmtree(folder, ignore_errors=True)  # of a trial that was stopped
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -232,8 +236,11 @@ class Comparison:
             words += [f"--{name}={word_of(value)}" for name, value in settings.items()]
         words += ["--run_dir", str(folder), "--trainer.enable_progress_bar=false", "--logger=csv"]
         began, log = time.monotonic(), folder.with_suffix(".log")
-        status, gib = (_here if self._in_process else _apart)(words, log, share + _PATIENCE)
+        limit = share + _PATIENCE
+        status, gib = _here(words, log, limit) if self._in_process else _apart(words, log, limit, passed)
         seconds = time.monotonic() - began
+        if self._in_process:
+            passed(seconds)
         metrics, note = self._read(folder, log, status)
         if not metrics and (seconds > share + _PATIENCE if status else seconds > share):
             note = f"its share, {share:.0f} s, was over before a validation: give it more --minutes"
@@ -296,16 +303,21 @@ def _clock(seconds: float) -> str:
     return f"{hours // 24:02d}:{hours % 24:02d}:{minutes:02d}:{rest:02d}"
 
 
-def _apart(words: list[str], log: Path, limit: float) -> tuple[int, float]:
+def _apart(words: list[str], log: Path, limit: float, passed: Callable[[float], None]) -> tuple[int, float]:
     """Exit status and peak GiB of a run in a process of its own."""
     with log.open("w", encoding="utf-8") as file:
         process = subprocess.Popen(
             [sys.executable, "-m", "graphzoo.cli", *words], stdout=file, stderr=subprocess.STDOUT
         )
-        began, is_told = time.monotonic(), False
+        began = seen = time.monotonic()
+        is_told = False
         while (ended := _ended(process)) is None:
             time.sleep(0.05)
-            if not is_told and time.monotonic() - began > limit:
+            now = time.monotonic()
+            if now - seen > _GLANCE:
+                passed(now - seen)
+                seen = now
+            if not is_told and now - began > limit:
                 process.terminate()
                 is_told = True
     status, peak = ended

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from typing import Literal
 
-__all__ = ["progress", "set_quiet"]
+__all__ = ["is_watched", "progress", "set_quiet"]
 
 DELAY = 2.0
 """Seconds of work before a bar appears."""
@@ -30,15 +30,15 @@ def set_quiet(quiet: bool) -> bool:
 @contextmanager
 def progress(
     what: str, total: float | None = None, *, unit: Literal["", "bytes"] = ""
-) -> Iterator[Callable[[float], None]]:
+) -> Iterator[Callable[..., None]]:
     """Show how far the work inside has come, once it has taken `DELAY` seconds; the bar vanishes at its end.
 
     The total is of steps or bytes; None where nobody knows: then a moving bar and the time passed. With the
     unit "bytes" sizes and a rate are shown. What it yields is told how many more steps are done, which costs
-    next to nothing where no bar is shown.
+    next to nothing where no bar is shown, and as a second argument what is being done from now on.
     """
-    if not _is_watched() or not _one.acquire(blocking=False):  # two bars would write over each other
-        yield lambda steps: None
+    if not is_watched() or not _one.acquire(blocking=False):  # two bars would write over each other
+        yield lambda steps, what="": None
         return
     try:
         with closing(_LateBar(what, total, unit)) as bar:
@@ -47,7 +47,8 @@ def progress(
         _one.release()
 
 
-def _is_watched() -> bool:
+def is_watched() -> bool:
+    """Whether a bar would be seen."""
     if _quiet.is_set() or os.environ.get("GRAPHZOO_QUIET", "0") not in ("", "0"):
         return False
     rank = os.environ.get("RANK") or os.environ.get("LOCAL_RANK") or "0"
@@ -71,9 +72,10 @@ class _LateBar:
         with suppress(RuntimeError):  # no room for another thread: the work continues without a bar
             self._timer.start()
 
-    def advance(self, steps: float) -> None:
-        """Count steps."""
+    def advance(self, steps: float, what: str = "") -> None:
+        """Count steps; say what comes next."""
         self._done += steps
+        self._what = what or self._what
         self._draw(self._done)
 
     def close(self) -> None:
@@ -106,7 +108,7 @@ class _LateBar:
             shown = bars.Progress(*columns, console=Console(file=sys.stderr), transient=True)
             task = shown.add_task(self._what, total=self._total)
             # before it is seen, or steps in between would be lost
-            self._draw = lambda done: shown.update(task, completed=done)
+            self._draw = lambda done: shown.update(task, completed=done, description=self._what)
             self._draw(self._done)
             shown.start()
             self._stop = shown.stop

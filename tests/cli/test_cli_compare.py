@@ -96,6 +96,42 @@ def test_a_model_that_fails_is_a_line_of_the_table(cli, nodes, monkeypatch):
     assert last["model"] == "gcn" and last["score"] is None and last["note"] == "it cannot be"
 
 
+def test_a_terminal_shows_one_bar_and_others_a_line_a_trial(cli, nodes, monkeypatch):
+    from contextlib import contextmanager
+
+    from graphzoo.cli import compare as command
+
+    shown = []
+
+    @contextmanager
+    def bar(what, total):
+        shown.append((what, total))
+        yield lambda *told: shown.append(told)
+
+    def trial(words, log, limit):
+        log.write_text("graphzoo: too large\n")
+        return 1, 0.0
+
+    monkeypatch.setattr(module, "_here", trial)
+    monkeypatch.setattr(command, "progress", bar)
+    words = ["compare", *nodes, "--models", "mlp,gcn", "--minutes", 0.5, *SHORT, "--out"]
+    lines = cli(*words, "one").err
+    assert "mlp (30 s left)" in lines and lines.count("s left)") == 2
+    assert [told for told in shown if told[0] == 0 or isinstance(told[0], str)] == [("comparing", 30.0)]
+    shown.clear()
+    monkeypatch.setattr(command, "is_watched", lambda: True)
+    assert "left)" not in cli(*words, "two").err
+    assert [told for told in shown if told[0] == 0] == [(0, "mlp"), (0, "gcn")]
+    assert sum(told[0] for told in shown[1:]) >= 0 and len(shown) == 5, "and the seconds of each trial"
+
+
+def test_what_runs_apart_tells_of_the_time_that_passes(tmp_path, monkeypatch):
+    told = []
+    monkeypatch.setattr(module, "_GLANCE", 0.05)
+    status, _ = module._apart(["list", "--help"], tmp_path / "log", 100, told.append)
+    assert status == 0 and len(told) > 1 and all(seconds > 0 for seconds in told)
+
+
 def test_what_does_not_fit_into_the_time_is_said(cli, nodes, monkeypatch):
     clock = count(step=100)
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))

@@ -49,6 +49,14 @@ def test_long_work_gets_a_bar_with_its_count_and_the_time_left(terminal):
     assert "left" in terminal.getvalue() and not bars()
 
 
+def test_what_is_being_done_may_change(terminal):
+    with progress("comparing", 40) as advance:
+        wait_for(terminal, "comparing")
+        advance(0, "galit, seed 1")
+        wait_for(terminal, "galit, seed 1")
+        assert "0/40" in terminal.getvalue()
+
+
 def test_bytes_are_shown_as_such(terminal):
     with progress("fb15k237.zip", 40e6, unit="bytes") as advance:
         advance(20e6)
