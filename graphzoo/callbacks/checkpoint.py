@@ -19,6 +19,7 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
+from lightning.pytorch.utilities.exceptions import SIGTERMException
 from torch import Tensor
 
 from graphzoo.callbacks.checkpoint_file import use_checkpoint_file
@@ -161,8 +162,9 @@ class LastCheckpoint(Checkpoint):
     upon a step, it is written after that. It is not written when something fails: no run can resume from the
     middle of a step; nor with weights that are NaN or infinite.
 
-    SIGINT and SIGTERM are answered by saving at the next such place and raising `Interrupted`; a second
-    SIGINT stops at once.
+    SIGINT and SIGTERM are answered by saving at the next such place and raising `Interrupted`. A second one
+    ends the run at once, and so does one before the end of the first step, where there is nothing to save;
+    of several processes that train together all finish that step.
 
     Args:
         directory: Folder of the checkpoints.
@@ -178,31 +180,46 @@ class LastCheckpoint(Checkpoint):
         self.minutes, self.seconds = minutes, seconds
         self._signum: int | None = None
         self._stopping = self._postponed = self._has_saved = False
+        self._has_stepped = self._at_once = False
         self._saved_at = time.monotonic()
         self._handlers: dict[int, Any] = {}
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         use_checkpoint_file(trainer)
 
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_sanity_check_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Listen for signals, in the place of Lightning, which would stop in the middle of a validation."""
-        self._saved_at = time.monotonic()
-        if trainer.received_sigterm:
-            self._signum = signal.SIGTERM
         requeued = os.environ.get("SLURM_JOB_ID") and signal.getsignal(signal.SIGUSR1) != signal.SIG_DFL
-        if threading.current_thread() is not threading.main_thread() or requeued:
+        if threading.current_thread() is not threading.main_thread() or requeued or self._handlers:
             return
+        self._at_once = trainer.world_size == 1  # of several the others would wait for this one
         for signum in (signal.SIGINT, signal.SIGTERM):
             self._handlers[signum] = signal.signal(signum, self._note)
 
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Listen where there was no check before training, too."""
+        self._saved_at, self._has_stepped = time.monotonic(), False
+        self.on_sanity_check_start(trainer, pl_module)
+        if trainer.received_sigterm:
+            self._note(signal.SIGTERM, None)
+
+    def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Listen again; a test leaves nothing to save."""
+        self._has_stepped = False
+        self.on_sanity_check_start(trainer, pl_module)
+
     def _note(self, signum: int, frame: FrameType | None) -> None:
-        if self._signum is not None and signum == signal.SIGINT:
-            raise KeyboardInterrupt
+        at_once = self._signum is not None or (self._at_once and not self._has_stepped)
         self._signum = signum
+        if signum == signal.SIGTERM:
+            signal.signal(signum, signal.SIG_DFL)  # with the next one the system ends the process
+        if at_once:
+            raise KeyboardInterrupt if signum == signal.SIGINT else SIGTERMException
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
+        self._has_stepped = self._has_stepped or not trainer.fit_loop._should_accumulate()
         if (batch_idx + 1) % trainer.accumulate_grad_batches or batch_idx + 1 >= trainer.num_training_batches:
             return  # inside a step, or at the end of the epoch, which is saved after its validation
         if _validates_after(trainer, batch_idx):

@@ -83,7 +83,7 @@ def test_reproduce_judges_a_heuristic_once(cli, links, monkeypatch):
 
 
 @pytest.mark.parametrize("model", SMALL_LINKS)
-@pytest.mark.parametrize("epoch, batch", [(0, 1), (1, 4)])
+@pytest.mark.parametrize("epoch, batch", [(0, 5), (1, 4)])
 def test_resumed_is_uninterrupted(fit_links, cli, results, model, epoch, batch):
     """Stops in the middle of a step of micro-batches, and at the end of one."""
     settings = ["--data.batch_size=32", "--data.micro_batch_size=8", "--data.seed=3"]

@@ -3,12 +3,14 @@
 import os
 import pickle
 import shutil
+import signal
 import sys
 from pathlib import Path
 
 import pytest
 import torch
 import yaml
+from helpers.own import SendSignal
 from helpers.same_runs import figures, load, same_training
 
 from graphzoo.errors import UsageError
@@ -25,7 +27,7 @@ MICRO = ["--data.batch_size=16", "--data.micro_batch_size=4"]
 )
 @pytest.mark.parametrize(
     "name, status, epoch, batch",
-    [("SIGTERM", 143, 0, 1), ("SIGINT", 130, 1, 2), ("SIGTERM", 143, 1, 14), ("SIGTERM", 143, 2, 0)],
+    [("SIGTERM", 143, 0, 5), ("SIGINT", 130, 1, 2), ("SIGTERM", 143, 1, 14), ("SIGTERM", 143, 2, 0)],
 )
 def test_resumed_is_uninterrupted(fit, cli, results, name, status, epoch, batch):
     """Stops in the middle of a step of four micro-batches, and in the first and last of an epoch."""
@@ -36,12 +38,32 @@ def test_resumed_is_uninterrupted(fit, cli, results, name, status, epoch, batch)
     stopped = fit("--run_dir=parts", *settings, *stop, epochs=4, status=status)
     assert "graphzoo fit --ckpt_path parts --trust" in stopped.err and len(stopped.err.splitlines()) <= 6
     assert not Path("parts/results.json").exists()
+    if name == "SIGTERM":
+        assert SendSignal.then == signal.SIG_DFL, "a second one ends the process"
     resumed = cli("fit", "--ckpt_path", "parts", "--trust")
     assert resumed.status == 0, resumed.err
     same_training("whole/checkpoints/last.ckpt", "parts/checkpoints/last.ckpt")
     assert results("whole")["metrics"] == results("parts")["metrics"]
     assert results("whole")["best_epoch"] == results("parts")["best_epoch"]
     assert figures("whole") == figures("parts")
+
+
+@pytest.mark.fault(
+    "SIGTERM or Ctrl-C before the end of the first step, or in the test",
+    "status 143 or 130 at once; the message says how to start again or resume",
+)
+@pytest.mark.parametrize(("name", "status"), [("SIGTERM", 143), ("SIGINT", 130)])
+@pytest.mark.parametrize(("epoch", "batch"), [(-1, 0), (0, 1), (-2, 0)])
+def test_where_nothing_can_be_saved_a_signal_stops_at_once(fit, name, status, epoch, batch):
+    SendSignal.then = None
+    stop = ["--trainer.callbacks+=helpers.own.SendSignal", f"--trainer.callbacks.name={name}"]
+    stop += [f"--trainer.callbacks.epoch={epoch}", f"--trainer.callbacks.batch={batch}"]
+    stop += [f"--trainer.num_sanity_val_steps={int(epoch == -1)}"]
+    stopped = fit("--run_dir=parts", *MICRO, *stop, epochs=1, status=status)
+    assert SendSignal.then is None, "not a word further"
+    assert ("Resume with" if epoch == -2 else "Start again") in stopped.err
+    assert len(list(Path("parts").glob("checkpoints/*"))) == (2 if epoch == -2 else 0)
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
 def test_a_finished_run_can_go_on_longer(fit, cli):

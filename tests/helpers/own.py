@@ -43,14 +43,30 @@ QUIET_CPU = ["--trainer.accelerator=cpu", "--logger=csv"]
 
 
 class SendSignal(Callback):
-    """Sends a signal to this process when one batch of one epoch begins."""
+    """Sends a signal to this process when one batch of one epoch begins.
+
+    Epoch -1 is the check before training, -2 the test. `then` is who answers the next signal.
+    """
 
     def __init__(self, epoch: int, batch: int, name: str = "SIGTERM"):
         self.epoch, self.batch, self.name = epoch, batch, name
 
     def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
         if trainer.current_epoch == self.epoch and batch_idx == self.batch:
-            os.kill(os.getpid(), getattr(signal, self.name))
+            self.send()
+
+    def on_validation_batch_start(self, trainer, pl_module, batch, batch_idx, dataloader_idx=0):
+        if trainer.sanity_checking and self.epoch == -1:
+            self.send()
+
+    def on_test_batch_start(self, trainer, pl_module, batch, batch_idx, dataloader_idx=0):
+        if self.epoch == -2:
+            self.send()
+
+    def send(self):
+        signum = getattr(signal, self.name)
+        os.kill(os.getpid(), signum)
+        SendSignal.then = signal.getsignal(signum)
 
 
 class InterruptTest(Callback):
