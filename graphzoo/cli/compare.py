@@ -18,7 +18,7 @@ from graphzoo.catalog.tasks import PERCENT, TASKS, function_of
 from graphzoo.cli.options import Parser, at_least, lasting_words, refuse_options
 from graphzoo.errors import UsageError, suggestion
 from graphzoo.runs.checkpoints import RUNS
-from graphzoo.runs.directory import several_processes
+from graphzoo.runs.directory import name_of_data, several_processes
 from graphzoo.runs.series import claim
 from graphzoo.runs.tables import spread
 from graphzoo.system.files import write_text_atomically
@@ -183,8 +183,7 @@ def _open(wanted: argparse.Namespace, task: str, rest: list[str]) -> tuple[Compa
     datamodule = load_class(chosen["class_path"], "the data preset")(**chosen.get("init_args", {}))
     datamodule.prepare_data()
     datamodule.setup("fit")
-    path = getattr(datamodule, "path", None)
-    name = Path(path if isinstance(path, str) else path[0]).stem if path else plan.data
+    name = name_of_data(plan.data, getattr(datamodule, "path", None))
     folder = wanted.out or RUNS / "compare" / name
     folder.mkdir(parents=True, exist_ok=True)
     others = {each.name for each in folder.iterdir() if not each.match("data-*.npz")} - {"command.json"}

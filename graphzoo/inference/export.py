@@ -228,9 +228,9 @@ def _results(place: Path | None, epoch: int | None) -> dict[str, Any]:
         if tested_epoch != epoch:
             return {}
         tested = {name: float(results["metrics"][name]) for name in SHOWN if name in results["metrics"]}
-        kept = ("model", "data", "recipe", "seed", "num_parameters", "config_hash", "split", "protocol")
+        kept = ("model", "data", "data_name", "recipe", "seed", "num_parameters", "config_hash", "split")
         evaluated = {"checkpoint_epoch": tested_epoch, "selection": selection_of(results)}
-        return {"metrics": tested, **{key: results.get(key) for key in kept}, **evaluated}
+        return {"metrics": tested, **{key: results.get(key) for key in (*kept, "protocol")}, **evaluated}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise_if_not_the_file(error, path)
         raise UsageError(f"{path} is damaged ({error})\nMove it away, or test the run again") from error
@@ -294,7 +294,7 @@ def _card(
     encoder = described["encoder"]["class_path"].rpartition(".")[2]
     trained = described.get("data") or {}
     spec = described["spec"]
-    data = trained.get("name") or results.get("data") or "own data"
+    data = results.get("data_name") or trained.get("name") or results.get("data") or "own data"
     facts = {
         "data": data,
         "data fingerprint": trained.get("fingerprint"),

@@ -186,7 +186,7 @@ def _facts(group: Group) -> list[Block]:
             rows.append([name, str(value)])
 
     add("model", record.model)
-    add("data", record.data)
+    add("data", record.data_name)
     add("recipe", record.recipe)
     add("claim", group.row.get("claim"))
     if result.get("num_parameters") is not None:

@@ -250,7 +250,7 @@ def depth_pictures(groups: Sequence[Group]) -> list[Picture]:
             means = {depth: group.figures().get(metric) for depth, group in family.items()}
             at = [f"{depth}: {mean[0]:.4g}" for depth, mean in means.items() if mean]
             record = next(iter(family.values())).first
-            told.append(f"{record.model} on {record.data}, layers and {name}: {', '.join(at)}.")
+            told.append(f"{record.model} on {record.data_name}, layers and {name}: {', '.join(at)}.")
         caption = "Settings that differ in nothing but the number of layers."
         if any(len(group.records) > 1 for family in curves for group in family.values()):
             caption += " Points are means over the runs of a depth, bars are one standard deviation."
@@ -294,7 +294,7 @@ def _without_depth(group: Group) -> tuple[str, int | None]:
         and not name.endswith((".seed", ".root", ".num_workers", ".split_index"))
     }
     record = group.first
-    key = f"{record.model} on {record.data} {sorted(kept.items(), key=lambda item: item[0])}"
+    key = f"{record.model} on {record.data_name} {sorted(kept.items(), key=lambda item: item[0])}"
     return key, depth if isinstance(depth, int) and group.figures() else None
 
 
@@ -309,7 +309,7 @@ def _draw_depth(curves: Sequence[dict[int, Group]], metric: str) -> Figure:
         depths, means, spreads = zip(*points, strict=True)
         axes.errorbar(depths, means, yerr=spreads, color=color(number), marker="o", capsize=3)
         record = next(iter(family.values())).first
-        entries.append((color(number), f"{record.model} on {record.data}"))
+        entries.append((color(number), f"{record.model} on {record.data_name}"))
     axes.grid(axis="y")
     axes.set_xlabel("layers")
     axes.set_ylabel(_name(metric.removeprefix("test/")))

@@ -55,8 +55,8 @@ def paper_pictures(groups: Sequence[Group]) -> list[Picture]:
         panels: dict[str, list[_Row]] = {}
         for number, group in finished:
             if _can_be_drawn(group, name):
-                label = group.short or group.label.replace(f" on {group.first.data}", "", 1)
-                panels.setdefault(group.first.data, []).append(_row(group, name, label, color(number)))
+                label = group.short or group.label.replace(f" on {group.first.data_name}", "", 1)
+                panels.setdefault(group.first.data_name, []).append(_row(group, name, label, color(number)))
         kept = {data: rows for data, rows in panels.items() if any(row.paper for row in rows)}
         pictures.append(_picture(name.removeprefix("test/"), kept))
     return pictures
@@ -72,7 +72,7 @@ def _of_one(group: Group) -> list[Picture]:
     for names in units.values():
         rows = [_row(group, name, shown_name(name), color(0)) for name in names]
         short = names[0].removeprefix("test/")
-        pictures.append(_picture(short, {group.first.data: rows}, several=False, alone=len(units) == 1))
+        pictures.append(_picture(short, {group.first.data_name: rows}, several=False, alone=len(units) == 1))
     return pictures
 
 

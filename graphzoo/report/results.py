@@ -29,7 +29,7 @@ def shown_name(metric: str) -> str:
 def common_title(groups: Sequence[Group]) -> str:
     """Which models on which data."""
     models = list(dict.fromkeys(group.first.model for group in groups))
-    datas = list(dict.fromkeys(group.first.data for group in groups))
+    datas = list(dict.fromkeys(group.first.data_name for group in groups))
     return f"{_listed(models)} on {_listed(datas)}"
 
 

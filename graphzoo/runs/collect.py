@@ -137,7 +137,7 @@ def _row_of(runs: Sequence[Record], *, commands: bool) -> dict[str, Any]:
     splits = sorted({run.split for run in runs if run.split is not None})
     return {
         "model": first.model,
-        "data": first.data,
+        "data": first.data_name,
         "recipe": first.recipe or None,
         "name": None,
         # runs of earlier versions do not say it themselves, and reading their classes takes seconds

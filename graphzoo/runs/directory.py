@@ -19,6 +19,7 @@ __all__ = [
     "choose_run_directory",
     "is_child",
     "missing_folders",
+    "name_of_data",
     "own_rank",
     "several_processes",
     "write_config",
@@ -71,6 +72,23 @@ def missing_folders(run: Path) -> list[Path]:
     """The run directory and the folders above it that do not exist yet, the innermost first."""
     run = run.absolute()
     return [folder for folder in (run, *run.parents) if not folder.exists()]
+
+
+def name_of_data(preset: str, path: object) -> str:
+    """How data are called: of own data that of their folder or file; several files lie in a folder.
+
+    >>> name_of_data("umls", None), name_of_data("kg", "mine/family"), name_of_data("kg", ["mine/a.tsv", "b"])
+    ('umls', 'family', 'mine')
+    """
+    several = path if isinstance(path, list) else [path]
+    paths = [one for one in several if isinstance(one, str | os.PathLike)]
+    if not paths:
+        return preset
+    first = Path(os.path.abspath(paths[0]))
+    if len(paths) > 1:
+        first = first.parent
+    name = first.name if len(paths) > 1 or first.is_dir() else first.stem
+    return preset if first.name == GIVEN_DATA else name or preset
 
 
 def write_config(run: Path, text: str) -> Path | None:

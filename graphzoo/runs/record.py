@@ -13,6 +13,7 @@ from graphzoo.catalog.settings import read_settings
 from graphzoo.errors import UsageError, suggestion
 from graphzoo.runs.checkpoints import RUNS
 from graphzoo.runs.curves import Curves, read_curves
+from graphzoo.runs.directory import name_of_data
 from graphzoo.runs.published import (
     SHOWN,
     Published,
@@ -59,8 +60,14 @@ class Record:
 
     @property
     def data(self) -> str:
-        """Name of the data."""
+        """Name of the data on the command line."""
         return str(self.result.get("data") or self.header.get("data") or "data")
+
+    @property
+    def data_name(self) -> str:
+        """Name of the data for people."""
+        path = flatten(self.config.get("data"), "data").get("data.path")
+        return str(self.result.get("data_name") or name_of_data(self.data, path))
 
     @property
     def recipe(self) -> str:
@@ -316,7 +323,7 @@ def group_records(records: Sequence[Record], damaged: list[UsageError] | None = 
 def _plain_label(group: Group) -> str:
     record = group.first
     recipe = record.recipe.rpartition("/")[2]
-    label = f"{record.model} on {record.data}"
+    label = f"{record.model} on {record.data_name}"
     if recipe and recipe != record.data:
         label += f" ({recipe})"
     name = group.row.get("name")

@@ -26,7 +26,14 @@ from graphzoo import callbacks as own
 from graphzoo.callbacks.averaging import WarmupEMAWeightAveraging  # noqa: F401  named by --trainer.callbacks
 from graphzoo.callbacks.wandb_run import without_folders
 from graphzoo.errors import UsageError
-from graphzoo.runs.directory import choose_run_directory, is_child, missing_folders, own_rank, write_config
+from graphzoo.runs.directory import (
+    choose_run_directory,
+    is_child,
+    missing_folders,
+    name_of_data,
+    own_rank,
+    write_config,
+)
 from graphzoo.runs.lock import RunLock
 from graphzoo.system.paths import relative
 from graphzoo.system.shown import tell
@@ -142,7 +149,9 @@ class GraphzooCLI(LightningCLI):
         task = str((config.get("model") or {}).get("class_path") or "").rpartition(".")[2]
         self.state.model = self.state.model or _model_name(config)
         self.state.data = self.state.data or _data_name(config)
-        self._names = {**self.state.names, "task": task}
+        path = ((config.get("data") or {}).get("init_args") or {}).get("path")
+        self.state.data_name = name_of_data(self.state.data, path)
+        self._names = {**self.state.names, "data": self.state.data_name, "task": task}
         # A configuration that is used again must neither resume nor claim the same directory.
         parser = self._parser(self.plan.command)
         parser.dump_header = _header(self.state)

@@ -59,7 +59,7 @@ def _place_mlflow(
             os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{Path.cwd() / 'mlflow.db'}"
         )
     if arguments.get("run_name") is None:
-        arguments["run_name"] = f"{state.model}-{state.data}-{run_dir.name}"
+        arguments["run_name"] = f"{state.model}-{state.data_name}-{run_dir.name}"
     if arguments.get("tags") is None:
         arguments["tags"] = {
             **{key: name for key, name in names.items() if name},
@@ -71,7 +71,7 @@ def _place_wandb(
     arguments: jsonargparse.Namespace, run_dir: Path, state: RunState, names: Mapping[str, str]
 ) -> None:
     """Name, group and tags of the run at Weights & Biases; a resumed run continues its own."""
-    group = f"{state.model}-{state.data}"
+    group = f"{state.model}-{state.data_name}"
     ours = {
         "group": group,
         "tags": [f"{key}:{name}" for key, name in names.items() if name],

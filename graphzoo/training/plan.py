@@ -84,6 +84,7 @@ class RunState:
     arguments: list[str]  # what LightningCLI gets: the plan's, files that may hold too much replaced
     model: str  # its name, which the configuration or the checkpoint may bring
     data: str
+    data_name: str = ""  # how the data are shown: of own data that of their folder or file
     run_dir: Path | None = None  # where the run is written, once it is chosen
     device: str = "cpu"  # kind of device that the run took
     missing: list[Path] = field(default_factory=list)  # folders that the run makes, the innermost first

@@ -80,6 +80,7 @@ def _content(
         "metrics": metrics,
         "validation": validation,
         **state.names,
+        "data_name": state.data_name,
         "recipe": plan.recipe or None,
         "seed": config.get("seed_everything"),
         "best_epoch": epoch if selection == SELECTED[0] else None,
@@ -103,7 +104,7 @@ def _content(
 
 def _title(state: RunState, split: str, results: Mapping[str, Any]) -> str:
     """What was evaluated: model, data, split, checkpoint, protocol."""
-    title = f"{state.model} on {state.data}: {_WORDS[split]}"
+    title = f"{state.model} on {state.data_name}: {_WORDS[split]}"
     if results["checkpoint"] is not None:
         title += f", {Path(results['checkpoint']).name}"
     if results["checkpoint_epoch"] is not None:

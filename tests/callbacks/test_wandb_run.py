@@ -68,11 +68,16 @@ def test_settings_facts_tags_and_figures_are_those_of_the_run(wandb_runs):
         assert re.fullmatch(r"[0-9a-f]{40}(-dirty)?", run.config["commit"])
     else:  # an unpacked archive
         assert run.config["commit"] is None
-    assert set(run.run.tags) == {"model:galit", "data:nodes", "recipe:galit/nodes", "task:NodeClassification"}
+    assert set(run.run.tags) == {
+        "model:galit",
+        "data:classes",
+        "recipe:galit/nodes",
+        "task:NodeClassification",
+    }
     assert (run.run.project, run.run.run_group, run.run.display_name) == (
         "graphzoo",
-        "galit-nodes",
-        "galit-nodes-nodes",
+        "galit-classes",
+        "galit-classes-nodes",
     )
     assert run.summary["test/acc"] == results["metrics"]["test/acc"]
     sizes = {part: run.summary[f"data/{part}"] for part in ("train", "valid", "test")}

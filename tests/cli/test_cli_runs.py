@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import shutil
 import signal
 import sys
 import time
@@ -73,6 +74,23 @@ def test_results_are_the_test_figures_of_the_best_epoch_in_full_precision(fit, c
     (other,) = workplace.glob("runs/knowformer-kg/*")
     assert results(other)["metrics"] == found["metrics"]
     assert results(other)["best_epoch"] == found["best_epoch"]
+
+
+def test_own_data_carry_the_name_of_their_folder(cli, fit, results, tiny_kg):
+    """The preset's name stays where recipes are looked up, and in commands."""
+    shutil.copytree(tiny_kg, "my-triples")
+    told = fit("--data.path=my-triples", "--run_dir=run").out
+    assert "knowformer on my-triples: test" in told
+    found = results("run")
+    assert (found["data"], found["data_name"], found["recipe"]) == ("kg", "my-triples", "knowformer/kg")
+    (group,) = group_records(find_records([Path("run")]))
+    assert group.label == "knowformer on my-triples"
+    shown = cli("results", "run", "--commands")
+    assert "my-triples" in shown.out and "--data kg" in shown.out, shown.out
+    # a run of before results.json had the name
+    found.pop("data_name")
+    Path("run/results.json").write_text(json.dumps(found))
+    assert find_records([Path("run")])[0].data_name == "my-triples"
 
 
 def test_validate_gives_the_figures_of_training(fit, cli, results, workplace):
@@ -353,7 +371,7 @@ def test_mlflow_keeps_settings_and_scores(cli, tiny_kg, monkeypatch):
     experiment = client.get_experiment_by_name("graphzoo")
     (run,) = client.search_runs([experiment.experiment_id])
     scores = json.loads(Path("run/results.json").read_text())["metrics"]
-    assert run.info.run_name == "knowformer-kg-run" and run.info.status == "FINISHED"
+    assert run.info.run_name == f"knowformer-{tiny_kg.name}-run" and run.info.status == "FINISHED"
     assert run.data.metrics["test/mrr"] == pytest.approx(scores["test/mrr"])
     assert run.data.params["loss"] == "ce" and run.data.tags["model"] == "knowformer"
     assert (Path("run") / "metrics.csv").is_file()
@@ -382,7 +400,8 @@ def test_wandb_works_without_a_network(cli, tiny_kg, monkeypatch, logger):
         if b"test/mrr" in content:
             break
         time.sleep(0.1)
-    for word in (b"val/mrr", b"test/mrr", b"train/loss", b"knowformer-kg-run", b"hidden_channels"):
+    named = f"knowformer-{tiny_kg.name}-run".encode()
+    for word in (b"val/mrr", b"test/mrr", b"train/loss", named, b"hidden_channels"):
         assert word in content
     assert (Path("run") / "metrics.csv").is_file()
 

@@ -156,7 +156,7 @@ def test_pencils_depth_curve(real_runs):
     groups = group_records([shallow, deep])
     [picture] = depth_pictures(groups)
     first, second = (record.tested["test/mrr"] for record in (shallow, deep))
-    assert f"pencil on links, layers and mrr: 1: {first:.4g}, 2: {second:.4g}." in picture.alt
+    assert f"pencil on {shallow.data_name}, layers and mrr: 1: {first:.4g}, 2: {second:.4g}." in picture.alt
     assert depth_pictures(groups[:1]) == []
     note, code = model_blocks(shallow, Options(), "g1")
     assert "has 1 layer. " in note.text
