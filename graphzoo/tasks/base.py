@@ -387,8 +387,24 @@ class Task(LightningModule):
             self._fitting = size_that_fits(self, self.trainer, datamodule, share)
         if self._fitting < share:
             self._lend(datamodule, "micro_batch_size", self._fitting)
+            limit = self.trainer.limit_train_batches
+            if isinstance(limit, int):  # of whole batches, as far as anybody knew
+                self._lend(self.trainer, "limit_train_batches", limit * datamodule.num_micro_batches)
             told = "batches of %d go through the encoder in parts of %d, to save memory"
             log.info(told, share, self._fitting)
+
+    def halve_micro_batches(self) -> int:
+        """Let the next fit begin where this one did, in smaller parts, of so many samples at most.
+
+        0 where somebody gave their size, or none is smaller. For a fit that failed before its first step.
+        """
+        size = self._micro_batch_size()
+        if self._fitting is None or self._fitted or size == 1:
+            return 0
+        self.on_fit_end()
+        self._fitting, self._fitted = 2 ** ((size - 1).bit_length() - 1), False
+        self.encoder = None  # built anew, with the random numbers of the first time
+        return self._fitting
 
     def accumulate_micro_batches(self) -> None:
         """Let Lightning take a step after as many loader items as the data make of a batch."""

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from jsonargparse._common import get_parsing_setting
 
-__all__ = ["unchanged_process"]
+__all__ = ["random_states", "unchanged_process"]
 
 # Set by Lightning's seeding, by its determinism, and by the run directory's choice.
 _VARIABLES = ("GRAPHZOO_RUN_DIR", "PL_GLOBAL_SEED", "PL_SEED_WORKERS", "CUBLAS_WORKSPACE_CONFIG")
@@ -25,7 +25,7 @@ _SETTING = "omegaconf_absolute_to_relative_paths"
 def unchanged_process() -> Iterator[None]:
     """Put back random states, signal handlers, environment and switches of torch when the block ends."""
     with contextlib.ExitStack() as after:
-        after.enter_context(_random_states())
+        after.enter_context(random_states())
         after.enter_context(_environment())
         after.enter_context(_signal_handlers())
         parses = get_parsing_setting(_SETTING)
@@ -38,7 +38,8 @@ def unchanged_process() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _random_states() -> Iterator[None]:
+def random_states() -> Iterator[None]:
+    """Put back the states of all random numbers when the block ends."""
     python, numbers = random.getstate(), np.random.get_state()
     try:
         # named, or torch would warn of many of them

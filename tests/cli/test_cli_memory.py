@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers.same_runs import figures, same_training
 
 MICRO = "Take a smaller --data.micro_batch_size, which does not change the result"
 SMALLER = "ake a smaller --model.encoder.hidden_channels, or a device with more memory"
@@ -39,6 +40,28 @@ def test_a_training_step_runs_out_of_memory(request, cli, task):
     assert done.status == 0, done.err
     assert torch.load("run/checkpoints/last.ckpt", weights_only=True)["global_step"] > step
     assert Path("run/results.json").is_file()
+
+
+@pytest.mark.fault(
+    "the first step of a training runs out of memory, in parts that nobody asked for",
+    "it begins again in halves, with the result of a run that is given their size",
+)
+@pytest.mark.parametrize(("fixture", "size", "given"), [("fit", 16, 8), ("fit_links", 60, 32)])
+def test_the_first_step_is_repeated_in_halves(request, fixture, size, given):
+    fit = request.getfixturevalue(fixture)
+    averages = ["--trainer.callbacks+=WarmupEMAWeightAveraging", f"--data.batch_size={size}"]
+    breaks = ["--trainer.callbacks+=helpers.own.RunOut", "--trainer.callbacks.step=0"]
+    told = fit("--run_dir=run", *averages, *breaks).err
+    assert told.count("out of memory; again in parts of") == 1 and f"in parts of {given}, which" in told
+    fit("--run_dir=small", *averages, f"--data.micro_batch_size={given}")
+    same_training("run/checkpoints/last.ckpt", "small/checkpoints/last.ckpt")
+    assert figures("run") == figures("small")
+
+
+def test_parts_that_were_asked_for_are_not_halved(fit):
+    breaks = ["--trainer.callbacks+=helpers.own.RunOut", "--trainer.callbacks.step=0"]
+    result = fit("--run_dir=run", *breaks, "--data.micro_batch_size=8", status=1)
+    assert MICRO in result.err and "again" not in result.err.partition("Start")[0]
 
 
 def test_before_the_first_checkpoint_the_run_begins_anew(fit):

@@ -102,6 +102,17 @@ def test_another_fit_chooses_for_itself(make, tmp_path, monkeypatch):
     assert sizes.micro_batch_size is None and sizes.accumulated == 1 and trainer.global_step == 4
 
 
+def test_a_limit_counts_whole_batches(tmp_path, monkeypatch):
+    """As if memory had room for them."""
+    monkeypatch.setattr(micro_batches, "_BUDGET", 1)
+    task, data = queries()
+    limited = Trainer(
+        limit_train_batches=2, max_epochs=1, default_root_dir=tmp_path, enable_checkpointing=False, **QUIET
+    )
+    limited.fit(task, data)
+    assert limited.global_step == 2 == limited.limit_train_batches
+
+
 def test_a_sample_that_takes_too_much_goes_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(micro_batches, "_BUDGET", 1)
     _, sizes, _ = fit(links, tmp_path, max_steps=1)
