@@ -16,13 +16,10 @@ from graphzoo.inference.link_pairs import NamedPairs, encode_pairs, pairs_from_t
 from graphzoo.inference.link_scoring import LinkPlace, best_partners
 from graphzoo.inference.scoring import Columns, FilterKnown, check_known
 from graphzoo.inference.sources import LinkGraphSource, load_link_source, refuse_others, stored_link_graph
-from graphzoo.inference.trained import TrainedModel
+from graphzoo.inference.trained import TrainedModel, table_parts
 from graphzoo.tasks import LinkPrediction
 
 __all__ = ["LinkModel"]
-
-# Rows of a table of scored pairs that is handed on at a time.
-_TABLE_ROWS = 100_000
 
 
 class LinkModel(TrainedModel):
@@ -56,7 +53,6 @@ class LinkModel(TrainedModel):
         # What a sigmoid makes of scores is a probability where they were learnt by binary cross-entropy.
         self._has_probability = type(task).losses is LinkPrediction.losses
         self._default = LinkPlace(self.task, graph, transform, self.settings)
-        self._last: LinkPlace | None = None
 
     @classmethod
     def of_checkpoint(
@@ -71,9 +67,6 @@ class LinkModel(TrainedModel):
         else:
             links = load_link_source(data, directed=settings.get("is_directed", False))
         return cls(task, links, seen, settings)
-
-    def __repr__(self) -> str:
-        return f"LinkModel({type(self.task.encoder).__name__}, {self.graph!r})"
 
     @property
     def graph(self) -> LinkGraph:
@@ -187,7 +180,7 @@ class LinkModel(TrainedModel):
         index = encode_pairs(pairs, place.names)
 
         def tables() -> Iterator[pd.DataFrame]:
-            for part in torch.split(index, _TABLE_ROWS):
+            for part in (index[part] for part in table_parts(len(index))):
                 score = place.score(part, batch_size)
                 source, target = part.unbind(1)
                 columns = {
@@ -204,11 +197,10 @@ class LinkModel(TrainedModel):
     def _place(self, data: LinkGraphSource | None) -> LinkPlace:
         if data is None:
             return self._default
-        # Asking the same graph again must not encode it again; a file may hold another one by now.
         graph = load_link_source(data, directed=self.graph.is_directed)
-        if self._last is None or self._last.graph.fingerprint != graph.fingerprint:
-            self._last = LinkPlace(self.task, graph, self.transform, self.settings)
-        return self._last
+        return self._kept(
+            graph.fingerprint, lambda: LinkPlace(self.task, graph, self.transform, self.settings)
+        )
 
     def _table(self, place: LinkPlace, columns: Columns, nodes: tuple[str, str]) -> pd.DataFrame:
         """Numbers of nodes become names, where there are any."""

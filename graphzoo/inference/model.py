@@ -21,13 +21,10 @@ from graphzoo.inference.names import Vocabulary
 from graphzoo.inference.queries import encode_facts
 from graphzoo.inference.scoring import FilterKnown, Queries, batches_of, check_known, judge_facts, top_answers
 from graphzoo.inference.sources import refuse_others
-from graphzoo.inference.trained import TrainedModel
+from graphzoo.inference.trained import TrainedModel, table_parts
 from graphzoo.tasks import KGCompletion
 
 __all__ = ["KGModel"]
-
-# Rows of a table of scored facts that is handed on at a time.
-_TABLE_ROWS = 100_000
 
 
 class KGModel(TrainedModel):
@@ -53,7 +50,6 @@ class KGModel(TrainedModel):
             )
         self.task = task.eval()
         self._default = PredictionGraph(graph, task.device)
-        self._last: tuple[Any, PredictionGraph] | None = None
         self._own_relations = None if free else graph.relations
 
     @classmethod
@@ -65,9 +61,6 @@ class KGModel(TrainedModel):
         relations = None if task.query_encoder.any_relations else tuple(described["relations"])
         facts = stored_graph(run) if data is None and run is not None else data
         return cls(task, load_graph(facts, relations))
-
-    def __repr__(self) -> str:
-        return f"KGModel({type(self.task.encoder).__name__}, {self.graph!r})"
 
     @property
     def graph(self) -> KnowledgeGraph:
@@ -211,8 +204,7 @@ class KGModel(TrainedModel):
         graph = place.knowledge_graph
         columns = judge_facts(self.task, place, triples, batch_size=batch_size)
         entities, relations = _name_array(graph.entities), _name_array(graph.relations)
-        for start in range(0, max(1, triples.shape[1]), _TABLE_ROWS):
-            part = slice(start, start + _TABLE_ROWS)
+        for part in table_parts(triples.shape[1]):
             head, relation, tail = triples[:, part].numpy()
             names = {"head": entities[head], "relation": relations[relation], "tail": entities[tail]}
             table = pd.DataFrame({**names, **{name: value[part] for name, value in columns.items()}})
@@ -279,10 +271,12 @@ class KGModel(TrainedModel):
     def _place(self, graph: GraphSource | None) -> PredictionGraph:
         if graph is None:
             return self._default
-        # Asking the same graph again must not read and sort it again.
-        if self._last is None or self._last[0] is not graph:
-            self._last = (graph, PredictionGraph(load_graph(graph, self._own_relations), self.task.device))
-        return self._last[1]
+
+        def read() -> tuple[GraphSource, PredictionGraph]:
+            return graph, PredictionGraph(load_graph(graph, self._own_relations), self.task.device)
+
+        # kept with what was given, whose id is another's no sooner: the same is not even read again
+        return self._kept(id(graph), read)[1]
 
     def _encode(self, place: PredictionGraph, head: Any, relation: Any, tail: Any) -> Queries:
         """Names to directed queries; a single value stands for every query."""

@@ -18,14 +18,12 @@ from graphzoo.datasets.files.roots import cache_root
 from graphzoo.errors import UsageError
 from graphzoo.inference.names import NodeNames
 from graphzoo.inference.sources import NodeGraphSource, load_node_source, refuse_others, stored_node_graph
-from graphzoo.inference.trained import TrainedModel
+from graphzoo.inference.trained import TrainedModel, table_parts
 from graphzoo.system.memory import explain_out_of_memory
 from graphzoo.tasks import NodeClassification
 from graphzoo.tasks.prepared_graph import PreparedGraph
 
 __all__ = ["NodeModel"]
-
-_TABLE_ROWS = 100_000
 
 
 class NodeModel(TrainedModel):
@@ -54,7 +52,6 @@ class NodeModel(TrainedModel):
         self.transform = transform
         self.class_names = tuple(class_names)
         self._default = _Place(self, graph)
-        self._last: _Place | None = None
 
     @classmethod
     def of_checkpoint(
@@ -66,9 +63,6 @@ class NodeModel(TrainedModel):
         transform = FeatureTransform.load(described["features"], projection)
         nodes = stored_node_graph(run) if data is None and run is not None else load_node_source(data)
         return cls(task, nodes, transform, described["classes"])
-
-    def __repr__(self) -> str:
-        return f"NodeModel({type(self.task.encoder).__name__}, {self.graph!r})"
 
     @property
     def graph(self) -> NodeGraph:
@@ -119,9 +113,8 @@ class NodeModel(TrainedModel):
         index = place.find(nodes)
 
         def tables() -> Iterator[pd.DataFrame]:
-            for start in range(0, max(1, index.numel()), _TABLE_ROWS):
-                part = index[start : start + _TABLE_ROWS]
-                yield self._table(place, part, probabilities=probabilities, embeddings=embeddings)
+            for part in table_parts(index.numel()):
+                yield self._table(place, index[part], probabilities=probabilities, embeddings=embeddings)
 
         return tables()
 
@@ -136,12 +129,8 @@ class NodeModel(TrainedModel):
     def _place(self, data: NodeGraphSource | None) -> _Place:
         if data is None:
             return self._default
-        # Asking the same graph again must not encode it again; a file may hold another one by now.
         graph = load_node_source(data)
-        key, last = (graph.fingerprint, graph.feature_names), self._last
-        if last is None or (last.graph.fingerprint, last.graph.feature_names) != key:
-            last = self._last = _Place(self, graph)
-        return last
+        return self._kept((graph.fingerprint, graph.feature_names), lambda: _Place(self, graph))
 
     def _table(self, place: _Place, index: Tensor, *, probabilities: bool, embeddings: bool) -> pd.DataFrame:
         assert self.task.spec is not None

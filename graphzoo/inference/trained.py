@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from html import escape
 from importlib import import_module
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from graphzoo.catalog.tasks import RANKING, inference_task
 from graphzoo.errors import UsageError
@@ -18,9 +18,17 @@ from graphzoo.system.memory import raise_if_not_the_file
 from graphzoo.system.paths import relative
 from graphzoo.system.shown import visible
 
-__all__ = ["Metrics", "Page", "TrainedModel", "table_html"]
+__all__ = ["Metrics", "Page", "TrainedModel", "table_html", "table_parts"]
 
 _FRAME_HEIGHT = 600
+# Rows of a table that is handed on at a time.
+_TABLE_ROWS = 100_000
+T = TypeVar("T")
+
+
+def table_parts(num_rows: int) -> list[slice]:
+    """Rows that are handed on together; one part without rows if there are none."""
+    return [slice(start, start + _TABLE_ROWS) for start in range(0, max(1, num_rows), _TABLE_ROWS)]
 
 
 class Metrics(dict[str, float]):
@@ -66,6 +74,10 @@ class TrainedModel:
     checkpoint: Path | None = None
     run_dir: Path | None = None
     _epoch: int | None = None
+    _last: tuple[Any, Any] = (None, None)  # of another graph than its own: what it is known by, what was made
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({type(self.task.encoder).__name__}, {self.graph!r})"
 
     @property
     def graph(self) -> Any:
@@ -144,6 +156,16 @@ class TrainedModel:
         from graphzoo.inference.export import export_run
 
         return export_run(self.checkpoint, folder, to=to, licence=licence)
+
+    def _kept(self, key: Any, make: Callable[[], T]) -> T:
+        """What was made of a graph, kept until another one is asked about.
+
+        Asking the same graph again must not encode it again; a file may hold another one by now.
+        """
+        if self._last[0] != key:
+            self._last = (key, make())
+        made: T = self._last[1]
+        return made
 
     def _results_file(self) -> Path | None:
         if self.run_dir is None:

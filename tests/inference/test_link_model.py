@@ -16,8 +16,7 @@ import graphzoo
 from graphzoo.datamodules import base
 from graphzoo.datasets import LinkGraph, LinkSplit, link_graph_from_files
 from graphzoo.errors import UsageError
-from graphzoo.inference import link_model as link_model_module
-from graphzoo.inference import link_scoring
+from graphzoo.inference import link_scoring, trained
 from graphzoo.inference import sources as sources_module
 from graphzoo.metrics import link_figures
 from graphzoo.tasks import LinkPrediction
@@ -105,7 +104,7 @@ def test_a_gpu_gives_the_same_scores(load, encoder):
 def test_tables_come_in_pieces(model, monkeypatch):
     pairs = [(u, u + 1) for u in range(30)]
     whole = model.score(pairs)
-    monkeypatch.setattr(link_model_module, "_TABLE_ROWS", 13)
+    monkeypatch.setattr(trained, "_TABLE_ROWS", 13)
     from graphzoo.inference.link_pairs import pairs_from_table
 
     pieces = list(model.score_batches(pairs_from_table(pairs)))

@@ -7,8 +7,7 @@ import torch
 
 import graphzoo
 from graphzoo.datasets import from_triples
-from graphzoo.inference import KGModel, scoring
-from graphzoo.inference import model as model_module
+from graphzoo.inference import KGModel, scoring, trained
 from graphzoo.metrics import summarize_ranks
 
 COLUMNS = ["head", "relation", "tail", "direction", "rank", "score", "probability", "known"]
@@ -279,7 +278,7 @@ def test_memory_of_a_batch_is_bounded():
 
 
 def test_long_tables_of_facts_come_in_pieces(umls, monkeypatch):
-    monkeypatch.setattr(model_module, "_TABLE_ROWS", 2)
+    monkeypatch.setattr(trained, "_TABLE_ROWS", 2)
     triples = [("virus", "causes", name) for name in umls.graph.entities[:5]]
     table = umls.score_table(triples)
     assert table["tail"].tolist() == list(umls.graph.entities[:5])

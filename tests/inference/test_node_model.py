@@ -17,8 +17,8 @@ from graphzoo.datamodules import NodeDataModule, base
 from graphzoo.datamodules import nodes as nodes_module
 from graphzoo.datasets import NodeGraph, node_graph_from_files
 from graphzoo.errors import UsageError
-from graphzoo.inference import node_model as node_model_module
 from graphzoo.inference import sources as sources_module
+from graphzoo.inference import trained as trained_module
 
 
 def train(run, datamodule, **settings):
@@ -91,7 +91,7 @@ def test_some_nodes_in_any_order(model):
 
 def test_tables_come_in_pieces(model, monkeypatch):
     whole = model.predict()
-    monkeypatch.setattr(node_model_module, "_TABLE_ROWS", 25)
+    monkeypatch.setattr(trained_module, "_TABLE_ROWS", 25)
     pieces = list(model.predict_batches())
     assert [len(piece) for piece in pieces] == [25, 25, 10]
     assert pd.concat(pieces, ignore_index=True).equals(whole)
