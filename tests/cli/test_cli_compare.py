@@ -202,9 +202,9 @@ def test_a_damaged_list_of_trials_is_named(cli, nodes):
 def test_where_the_system_counts_no_memory_there_is_none(tmp_path, monkeypatch):
     """On Windows, which has neither `os.wait4` nor `resource`."""
     words = ["list", "--nonsense"]
-    status, peak = module._apart(words, tmp_path / "log", 60)
+    status, peak = module._apart(words, tmp_path / "log", 60, lambda seconds: None)
     assert status == 2 and peak > 0.005 and "--nonsense" in (tmp_path / "log").read_text()
     monkeypatch.delattr(module.os, "wait4")
-    assert module._apart(words, tmp_path / "log", 60) == (2, 0.0)
+    assert module._apart(words, tmp_path / "log", 60, lambda seconds: None) == (2, 0.0)
     monkeypatch.setattr(module, "find_spec", lambda name: None)
     assert module._here(words, tmp_path / "log", 60) == (2, 0.0)
