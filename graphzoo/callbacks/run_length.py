@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import Timer
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from graphzoo.errors import UsageError
 
@@ -153,11 +154,34 @@ class ValidationClock(Callback):
 
         Questions asked in reverse are asked when their relation is first met: the first batches ask most.
         """
-        batches = sum(trainer.num_val_batches)
+        loaders = trainer.val_dataloaders
+        loader = loaders[0] if isinstance(loaders, list) else loaders or ()
+        return self._whole(trainer, loader, sum(trainer.num_val_batches))
+
+    def whole_test(self, trainer: Trainer) -> tuple[float, int] | None:
+        """Seconds of the test that ends a run, under both protocols if both are tested, and its batches.
+
+        None where they are not known: of a DataModule that has several loaders or does not say their length.
+        """
+        datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
+        try:
+            loader = datamodule.test_dataloader()
+            batches, limit = len(loader), trainer.limit_test_batches
+        except (TypeError, MisconfigurationException):
+            return None
+        if isinstance(loader, list | tuple | dict):
+            return None
+        batches = min(batches, limit) if isinstance(limit, int) else int(batches * limit)
+        found = self._whole(trainer, loader, batches)
+        return None if found is None else (found[0] * getattr(datamodule, "test_cost", 1.0), batches)
+
+    def _whole(
+        self, trainer: Trainer, loader: Iterable[Any], batches: float
+    ) -> tuple[float, int | None] | None:
+        """Seconds of so many batches, and their questions, see `whole_validation`."""
         if not self._batches or batches == math.inf:
             return None
-        module, loaders = trainer.lightning_module, trainer.val_dataloaders
-        loader: Iterable[Any] = loaders[0] if isinstance(loaders, list) else loaders or ()
+        module = trainer.lightning_module
         count_questions: Any = getattr(module, "num_questions", None)  # of graphzoo's tasks
         count = count_questions(islice(loader, int(batches))) if count_questions else None
         if count is None:

@@ -20,9 +20,14 @@ _WORTH_TELLING = 60.0  # seconds
 
 
 class RunSummary(RunClock):
-    """Prints what `describe_run` says before the first step, and how long the run will take soon after it."""
+    """Prints what `describe_run` says before the first step, and how long the run will take soon after it.
 
-    _told = False
+    `tests` says whether the run ends with the test split.
+    """
+
+    def __init__(self, tests: bool = False) -> None:
+        super().__init__()
+        self._tests, self._told = tests, False
 
     @rank_zero_only
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -43,13 +48,16 @@ class RunSummary(RunClock):
 
     def _remaining(self, trainer: Trainer) -> str:
         """What is left in words, and what is counted; empty where it is short or unknown."""
-        if not (left := time_left(self)):
+        test = self.whole_test(trainer) if self._tests else None
+        tested = test[0] if test else 0.0
+        if not _WORTH_TELLING <= self.left + tested < math.inf:
             return ""
         needed, steps, validates = self.seconds_left(trainer)
         if self.left < needed:
-            return f"{left}, when --trainer.max_time ends it"
-        counts = "validation counted" if validates else "validation not counted"
-        return f"{left} for {counted(steps or 0, 'step')}, {counts}"
+            after = f", then {duration(tested)} of test" if tested else ""
+            return f"about {duration(self.left)}, when --trainer.max_time ends it{after}"
+        counts = f"validation {'and test ' if tested else ''}{'' if validates else 'not '}counted"
+        return f"about {duration(self.left + tested)} for {counted(steps or 0, 'step')}, {counts}"
 
 
 def time_left(clock: RunClock) -> str:

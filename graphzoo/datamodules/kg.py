@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 # "auto": of training, and of evaluation, which is also where graphs begin to be large
 _AUTO, _EVAL_AUTO, _AUTO_VALID = 300, 1000, 250
 # of `step_costs`
-_COUNTED_QUERIES, _FACTS_OF_A_STATE = 32, 20
+_COUNTED_QUERIES, _FACTS_OF_A_STATE, _COST_NEAR = 32, 20, 2
 _STAGES = ("train", "valid", "test", "predict")
 
 
@@ -408,22 +408,36 @@ class KGDataModule(GraphDataModule):
     def step_costs(self) -> dict[int, float]:
         """What a training step costs from an epoch on, as a multiple of one in the first epoch.
 
-        Counted for a few training queries: message passing over a fact, and about twenty times as much for
-        the state of an entity. Empty where all epochs cost the same.
+        Counted for a few training queries: message passing over a fact, about twenty times as much for the
+        state of an entity, and in a neighbourhood, which is chosen and is small, twice as much for all of
+        it. Empty where all epochs cost the same.
         """
         samplers = self._training_neighbourhoods()
         if len(samplers) < 2:
             return {}
-        head, relation, tail = self.triples("train")[:_COUNTED_QUERIES].unbind(1)
-        whole = self.graph("train")
-        costs = {}
-        for epoch, sampler in samplers.items():
-            num_edges, num_states = len(head) * whole.num_edges, len(head) * whole.num_nodes
-            if sampler is not None:
-                near = sampler(head, relation, tail, hides=self.hides)[0]
-                num_edges, num_states = near.num_edges, near.nodes.numel()
-            costs[epoch] = num_edges + _FACTS_OF_A_STATE * num_states
+        costs = {epoch: self._cost("train", sampler) for epoch, sampler in samplers.items()}
         return {epoch: cost / costs[0] for epoch, cost in costs.items()}
+
+    @property
+    def test_cost(self) -> float:
+        """What a test query costs as a multiple of one under the run's own protocol: the other one's, too."""
+        from graphzoo.sampling import NeighbourhoodSampler
+
+        spec, graph = self.neighbourhoods, self.graph("test")
+        if spec is None or not self.test_both or spec.num_nodes >= graph.num_nodes or not self.num_tested:
+            return 1.0
+        near = NeighbourhoodSampler(graph, spec.num_nodes, relation_share=spec.relation_share)
+        ratio = self._cost("test", None) / self._cost("test", near)
+        return 1 + (ratio if spec.protocol == "neighbourhood" else 1 / ratio)
+
+    def _cost(self, split: str, sampler: NeighbourhoodSampler | None) -> float:
+        """What a few queries of a split cost, counted in facts that messages pass along."""
+        head, relation, _ = self.triples(split)[:_COUNTED_QUERIES].unbind(1)
+        if sampler is None:
+            graph = self.graph(split)
+            return len(head) * (graph.num_edges + _FACTS_OF_A_STATE * graph.num_nodes)
+        near = sampler(head, relation)[0]
+        return _COST_NEAR * (near.num_edges + _FACTS_OF_A_STATE * near.nodes.numel())
 
     def save_artifacts(self, directory: str | os.PathLike[str]) -> None:
         """Write what prediction needs: knowledge_graph.npz, for a pair inference_graph.npz, and meta.json."""

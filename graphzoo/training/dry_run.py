@@ -61,7 +61,6 @@ class DryRun(ValidationClock):
     def __init__(self, asked: dict[str, Any], state: RunState) -> None:
         super().__init__()
         self._state = state
-        self._after = ", then the test" if state.plan.tests else ""
         self._every: int | None = asked.get("check_val_every_n_epoch", 1)
         self._interval = asked.get("val_check_interval")
         interval_seconds(self._interval)  # refused before anything is timed
@@ -99,7 +98,6 @@ class DryRun(ValidationClock):
         now = time.perf_counter()
         self._steps.append(now - self._began)
         self._began = now
-        # later epochs may ask in larger neighbourhoods, which is counted apart
         enough = now - self._first > _SECONDS or trainer.is_last_batch
         done = len(self._steps) >= _STEPS or (enough and len(self._steps) >= 3)
         if trainer.strategy.broadcast(done):  # the first process's clock decides
@@ -108,6 +106,7 @@ class DryRun(ValidationClock):
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not self._steps:
             return
+        _ask_largest(trainer, pl_module)
         rows = [*describe_run(trainer, pl_module), *self._times(trainer), *_memory(pl_module.device)]
         if trainer.is_global_zero:
             table = Table(title=_TITLE, show_header=False, title_justify="left")
@@ -141,16 +140,22 @@ class DryRun(ValidationClock):
             yield "validation", f"{duration(validation)} in {batches}{asked}"
         elif self._batches:
             yield "validation", "nobody can say: its number of batches is not known"
-        yield "still to go" if self._place else "the whole run", self._whole(trainer, step, validation)
+        test = self.whole_test(trainer) if self._state.plan.tests else None
+        if test is not None:
+            yield "test", f"{duration(test[0])} in {counted(test[1], 'batch', 'batches')}"
+        tested = test[0] if test else 0.0
+        name = "still to go" if self._place else "the whole run"
+        yield name, self._in_all(trainer, step, validation, tested)
 
-    def _whole(self, trainer: Trainer, step: float, validation: float) -> str:
-        """The time of all that is left: training and validation, within the time that the run is given."""
-        limit = self._most_seconds
+    def _in_all(self, trainer: Trainer, step: float, validation: float, test: float) -> str:
+        """The time of all that is left, training within the time that the run is given."""
+        limit, tests = self._most_seconds, self._state.plan.tests
+        after = ", then the test" if tests else ""
         remaining = Remaining(trainer, self._place or Place(), self._every, self._interval)
         left, per_epoch = remaining.steps, steps_per_epoch(trainer)
         if left is None:
             if limit < math.inf:
-                return f"{duration(limit)}, when --trainer.max_time ends it{self._after}"
+                return f"{duration(limit)}, when --trainer.max_time ends it{after}"
             if per_epoch is None and (trainer.max_epochs or 0) >= 0:
                 return "nobody can say: the length of an epoch is not known"
             return "as long as it is let: --trainer.max_epochs is not set"
@@ -159,8 +164,21 @@ class DryRun(ValidationClock):
         amount = counted(left // per_epoch, "epoch") if per_epoch and whole_epochs else counted(left, "step")
         if limit < seconds:
             other = f"without it {duration(seconds)} for {amount}"
-            return f"{duration(limit)}, when --trainer.max_time ends it ({other}){self._after}"
-        return f"{duration(seconds)} for {amount}{self._after}"
+            return f"{duration(limit)}, when --trainer.max_time ends it ({other}){after}"
+        return f"{duration(seconds + test)} for {amount}" + (" and the test" if test else after)
+
+
+def _ask_largest(trainer: Trainer, module: Any) -> None:
+    """Take a part of a step in larger neighbourhoods of later epochs, which takes most memory."""
+    datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
+    epoch = getattr(datamodule, "largest_epoch", 0)
+    if epoch <= trainer.current_epoch:
+        return
+    batch = trainer.strategy.batch_to_device(next(iter(datamodule.train_dataloader(epoch))))
+    with trainer.precision_plugin.forward_context():
+        loss = module.sample_losses(batch).sum()
+    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    torch.autograd.grad(loss, trained, allow_unused=True)
 
 
 def _memory(device: torch.device) -> Iterator[tuple[str, str]]:

@@ -95,9 +95,10 @@ def timed(clock, trainer, seconds, *, steps=6):
         RunClock.on_train_batch_end(clock, trainer, None, None, None, number)
 
 
-def told(trainer, step=2.0, validation=None, allowed=float("inf"), monkeypatch=None):
+def told(trainer, step=2.0, validation=None, allowed=float("inf"), test=None, monkeypatch=None):
     monkeypatch.setattr(run_length, "seconds_allowed", lambda _: allowed)
-    lines = summary.RunSummary()
+    lines = summary.RunSummary(tests=test is not None)
+    monkeypatch.setattr(lines, "whole_test", lambda _: test)
     monkeypatch.setattr(lines, "whole_validation", lambda _: validation)
     timed(lines, trainer, step)
     return lines._remaining(trainer)
@@ -110,6 +111,10 @@ def test_the_line_counts_validation_and_later_epochs_and_ends_with_max_time(monk
     assert counted == "about 26.5 min for 194 steps, validation counted"
     limited = told(trainer, allowed=300.0, monkeypatch=monkeypatch)
     assert limited == "about 5.0 min, when --trainer.max_time ends it"
+    tested = told(trainer, validation=(60.0, None), test=(120.0, 8), monkeypatch=monkeypatch)
+    assert tested == "about 28.5 min for 194 steps, validation and test counted"
+    limited = told(trainer, allowed=300.0, test=(120.0, 8), monkeypatch=monkeypatch)
+    assert limited == "about 5.0 min, when --trainer.max_time ends it, then 2.0 min of test"
     endless = make_trainer(max_epochs=-1)
     assert told(endless, monkeypatch=monkeypatch) == ""
     assert told(endless, allowed=300.0, monkeypatch=monkeypatch).startswith("about 5.0 min, when")
@@ -133,6 +138,21 @@ def test_what_is_left_follows_the_run():
         clock.on_train_batch_end(trainer, None, None, None, number)
     # steps alone: at 2 s each it would be 140
     assert 20 * 3 + 100 < clock.left < 20 * 4 + 100
+
+
+@pytest.mark.parametrize(
+    ("limit", "cost", "expected"), [(1.0, None, (24.0, 8)), (0.5, None, (12.0, 4)), (3, 5.0, (45.0, 3))]
+)
+def test_a_test_costs_what_its_batches_cost_under_each_protocol(limit, cost, expected):
+    facts = {"test_dataloader": lambda: range(8)} | ({} if cost is None else {"test_cost": cost})
+    clock = run_length.ValidationClock()
+    trainer = make_trainer(limit_test_batches=limit, lightning_module=None)
+    trainer.datamodule = SimpleNamespace(**facts)
+    assert clock.whole_test(trainer) is None, "nothing was timed"
+    clock._batches = [(5.0, 1), (3.0, 1)]
+    assert clock.whole_test(trainer) == expected
+    trainer.datamodule = SimpleNamespace(test_dataloader=lambda: iter(range(8)))
+    assert clock.whole_test(trainer) is None, "nobody knows how many"
 
 
 def test_time_allowed_is_that_of_the_shortest_timer():

@@ -41,11 +41,11 @@ def test_sizes_times_and_memory_and_no_run_written(request, workplace, task):
     found = shown(result)
     assert list(found) == [
         "device", "graph", "model", "training", "first step", "a step", "training, an epoch", "validation",
-        "the whole run", "peak memory",
+        "test", "the whole run", "peak memory",
     ]  # fmt: skip
     assert found["device"] == "cpu, precision 32-true"
     assert "parameters" in found["model"] and "at most 3 epochs" in found["training"]
-    assert "for 3 epochs, then the test" in found["the whole run"]
+    assert "for 3 epochs and the test" in found["the whole run"]
     assert " that the process can have, so far" in found["peak memory"]
     assert "writes no run; downloads and caches are kept" in result.out and "epoch 1/" not in result.out
 
@@ -77,6 +77,7 @@ def test_the_estimate_is_steps_times_time(fit, monkeypatch):
     assert float(validation.split(" ")[0]) % int(batches.split()[0]) == 0
     whole = found["the whole run"]
     expected = 6 * step * int(steps.split()[0]) + 2 * float(validation.split(" ")[0])
+    expected += float(found["test"].split(" ")[0])
     assert whole.startswith(duration(expected)), (whole, found)
 
 
@@ -97,6 +98,22 @@ def test_questions_in_reverse_are_counted_once_a_relation(fit, monkeypatch, limi
     monkeypatch.setattr(dry_run.time, "perf_counter", lambda: float(sum(asked)))
     told = shown(dry(fit, *options))["validation"]
     assert told.endswith(f", {really:,} questions") and told.startswith(duration(really)), (told, really)
+
+
+def test_its_memory_is_that_of_the_largest_neighbourhoods_of_later_epochs(fit, monkeypatch):
+    seen = []
+    ask = KGCompletion.sample_losses
+
+    def noting(self, batch):
+        seen.append(1 if batch.graph is None else batch.graph.num_nodes)
+        return ask(self, batch)
+
+    monkeypatch.setattr(KGCompletion, "sample_losses", noting)
+    monkeypatch.setattr(dry_run, "peak_memory_gib", lambda device: float(max(seen)))
+    near = ["--data.micro_batch_size=4", "--data.neighbourhood=4", "--data.later_neighbourhoods={1: 7, 2: 5}"]
+    found = shown(dry(fit, *near))
+    assert found["peak memory"].startswith("7.0 GiB") and set(seen) == {4, 7} and seen[-1] == 7
+    assert found["queries"].startswith("trained in neighbourhoods of 4 entities, 7 from epoch 2 on, 5 from")
 
 
 def test_what_cannot_fit_is_refused(fit, workplace, monkeypatch):
@@ -237,7 +254,7 @@ def test_a_resumed_run_says_what_is_left(fit, cli, workplace):
         result = cli("fit", "--ckpt_path", "run", "--dry-run", *options)
         found = shown(result)
         assert result.status == 0, result.err
-        assert f" for {left}, then the test" in found["still to go"] and "the whole run" not in found
+        assert f" for {left} and the test" in found["still to go"] and "the whole run" not in found
         assert "validation" in found
     assert sorted(workplace.rglob("*")) == before
 
@@ -249,7 +266,7 @@ def test_a_run_stopped_within_an_epoch_says_the_steps_left(fit, cli):
     assert result.status == 0, result.err
     found = shown(result)
     per_epoch = int(found["training, an epoch"].split(" in ")[1].split()[0])
-    assert f" for {2 * per_epoch - 2} steps, then the test" in found["still to go"], found
+    assert f" for {2 * per_epoch - 2} steps and the test" in found["still to go"], found
 
 
 def test_a_time_that_ends_the_run_is_the_estimate(fit, cli):
@@ -354,7 +371,7 @@ def test_one_batch_is_one_batch(fit):
     found = shown(dry(fit, "--data.eval_batch_size=1000", "--trainer.limit_train_batches=2", epochs=1))
     assert found["validation"].endswith(" in 1 batch") and " for 1 epoch, " in found["the whole run"]
     half = shown(dry(fit, "--trainer.max_steps=1"))
-    assert " for 1 step, then the test" in half["the whole run"] and "median" not in half["a step"]
+    assert " for 1 step and the test" in half["the whole run"] and "median" not in half["a step"]
     assert counted(1000, "epoch") == "1,000 epochs"
 
 

@@ -274,6 +274,11 @@ def test_a_last_stage_on_the_whole_graph_has_its_batches_and_losses(family, tmp_
         task._trainer.datamodule = datamodule
     costs = datamodule.step_costs()
     assert costs[0] < costs[1] < costs[2]
+    # a test of the graph asks in neighbourhoods, too, which costs less than as much again
+    assert 1 < datamodule.test_cost < 1.5 and plain.test_cost == 1
+    other = KGDataModule(path=family, neighbourhood=4)
+    other.setup()
+    assert other.test_cost == pytest.approx(1 + 1 / (datamodule.test_cost - 1))
     task._trainer = trainer
     figures = trainer.validate(task, datamodule=datamodule, verbose=False)[0]
     again = trainer.validate(task, datamodule=plain, verbose=False)[0]
