@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -81,6 +82,11 @@ def describe_run(trainer: Trainer, pl_module: LightningModule) -> Iterator[tuple
     encoder = type(getattr(pl_module, "encoder", pl_module)).__name__
     trained = sum(p.numel() for p in pl_module.parameters() if p.requires_grad)
     yield "model", f"{encoder}, {trained:,} parameters"
+    yield "training", _training(trainer, datamodule)
+
+
+def _training(trainer: Trainer, datamodule: Any) -> str:
+    """Steps and epochs, of how many samples, and what else ends the run."""
     batches = trainer.num_training_batches
     parts = trainer.accumulate_grad_batches
     steps = "" if batches == math.inf else f"{counted(math.ceil(batches / parts), 'step')} an epoch"
@@ -93,5 +99,15 @@ def describe_run(trainer: Trainer, pl_module: LightningModule) -> Iterator[tuple
     most = f"at most {' or '.join(limits)}" if limits else ""
     if not limits and seconds_allowed(trainer) == math.inf and not trainer.early_stopping_callbacks:
         most = "without an end: set --trainer.max_epochs or --trainer.max_time"
-    lengths = [steps or "epochs of unknown length", cut if parts > 1 else "", most]
-    yield "training", ", ".join(part for part in lengths if part)
+    size = getattr(datamodule, "batch_size", None)
+    batch = f"batches of {size:,} {datamodule.kind.trained}" if size and hasattr(datamodule, "kind") else ""
+    loader = getattr(trainer, "train_dataloader", None)
+    whole = len(loader) if batches != math.inf and hasattr(loader, "__len__") else 0
+    part = f"an epoch has {100 * batches / whole:.2g} % of the training data" if batches < whole else ""
+    ends = [
+        f"ends after {counted(one.patience, 'validation')} without a better {one.monitor}"
+        for one in trainer.early_stopping_callbacks
+        if one.patience < sys.maxsize
+    ]
+    lengths = [steps or "epochs of unknown length", cut if parts > 1 else "", batch, part, most, *ends]
+    return ", ".join(words for words in lengths if words)

@@ -123,6 +123,8 @@ class KGDataModule(GraphDataModule):
         _check_hide(hide, micro_batch_size, neighbourhood)
         self.hide = hide
         self.max_valid_triples = max_valid_triples
+        if isinstance(neighbourhood, str) and neighbourhood != "auto":
+            raise UsageError(f"neighbourhood must be a number of entities or 'auto', got {neighbourhood!r}")
         check_neighbourhoods(neighbourhood, eval_neighbourhood)
         self.later_neighbourhoods = dict(later_neighbourhoods or {})
         _check_later(self.later_neighbourhoods, neighbourhood)
@@ -291,7 +293,17 @@ class KGDataModule(GraphDataModule):
             for epoch, size in sorted(self.later_neighbourhoods.items())
         )
         trained = f"trained in neighbourhoods of {self.neighbourhood:,} entities{later}"
-        return f"{trained}; evaluated {self.protocol_in_words}"
+        most, num_valid = self._max_valid(), len(self.triples("valid"))
+        some = most is not None and most < num_valid
+        validated = f", validated on {most:,} of {num_valid:,} triples" if some else ""
+        sized = " (by the size of the graph)" if self._asked[0] == "auto" else ""
+        return f"{trained}; evaluated {self.protocol_in_words}{validated}{sized}"
+
+    def _max_valid(self) -> int | None:
+        """Most validation triples that are asked."""
+        if self.max_valid_triples is None and self._asked[0] == "auto" and self.neighbourhood is not None:
+            return _AUTO_VALID
+        return self.max_valid_triples
 
     @property
     def largest_epoch(self) -> int:
@@ -466,11 +478,7 @@ class KGDataModule(GraphDataModule):
 
     def evaluation_batches(self, split: str, *, source: int = 0, first: int = 0) -> EvaluationBatches:
         """The queries of "valid" (those of `max_valid_triples`) or "test"; see `EvaluationBatches`."""
-        triples, max_triples = self.triples(split), None
-        if split == "valid":
-            max_triples = self.max_valid_triples
-            if max_triples is None and self._asked[0] == "auto" and self.neighbourhood is not None:
-                max_triples = _AUTO_VALID
+        triples, max_triples = self.triples(split), self._max_valid() if split == "valid" else None
         if not triples.numel():
             _log.warning("%s: the %s split is empty, nothing is evaluated", self._graph_of(split).name, split)
         chosen = None

@@ -383,3 +383,10 @@ def test_own_triples_are_told_the_time_of_the_whole_run(cli, tiny_kg):
     )  # fmt: skip
     assert done.status == 0, done.err
     assert "for 20 epochs" in done.out and "as long as it is let" not in done.out
+    training = "batches of 64 queries, at most 20 epochs, ends after 4 validations without a better val/mrr"
+    assert shown(done)["training"].endswith(training)
+
+
+def test_a_part_of_the_triples_is_told_and_a_length_of_the_users_is_not_ended_early(fit):
+    told = shown(dry(fit, "--data.batch_size=16", "--trainer.limit_train_batches=2"))["training"]
+    assert told.endswith("batches of 16 queries, an epoch has 50 % of the training data, at most 3 epochs")

@@ -221,6 +221,7 @@ def test_a_batch_whose_answers_all_lie_outside_is_a_step_all_the_same(family, tm
     ("wrong", "told"),
     [
         ({"neighbourhood": 1}, "neighbourhood must be at least 2, got 1"),
+        ({"neighbourhood": "many"}, "a number of entities or 'auto', got 'many'"),
         ({"neighbourhood": 5, "eval_neighbourhood": 0}, "eval_neighbourhood must be at least 2"),
         ({"neighbourhood": 5, "later_neighbourhoods": {0: 9}}, "epochs from 1 on"),
         ({"neighbourhood": 5, "later_neighbourhoods": {3: 1}}, "sizes from 2 on, got 3: 1"),
@@ -298,7 +299,10 @@ def test_auto_takes_the_whole_of_a_small_graph_and_parts_of_a_large_one(family, 
     large = KGDataModule(path=str(folder), neighbourhood="auto", eval_batch_size=1)
     large.setup()
     assert large.neighbourhood == 300 and large.neighbourhoods == NeighbourhoodSpec(1000)
-    assert "300 entities" in large.describe_queries() and "1,000" in large.describe_queries()
+    assert large.describe_queries() == (
+        "trained in neighbourhoods of 300 entities; evaluated in neighbourhoods of 1,000 entities, "
+        "validated on 250 of 600 triples (by the size of the graph)"
+    )
     asked = sum(batch.target.numel() for batch in large.val_dataloader())
     assert asked == 2 * 250
 
