@@ -33,6 +33,7 @@ SOURCES = {
         "fine_tun*",
         "knowformer_any*",
         "pretrained.csv",
+        "neighbourhood_tests.csv",
         "rows/knowformer*",
     ],
     "docs/knowformer.md": ["neighbourhood*", "rows/knowformer*"],
@@ -151,6 +152,24 @@ def test_each_line_of_the_papers_tables_has_a_score_or_a_reason():
             assert parse_published(f"{line['metric']}={line['published']}") == {
                 f"test/{line['metric']}": (found["paper"], found["paper_std"])
             }, line
+
+
+def test_scores_in_neighbourhoods_say_whose_they_are():
+    """Once for every seed and protocol, and the kept rows are among them."""
+    with (RESULTS / "neighbourhood_tests.csv").open(encoding="utf-8", newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert len({(line["data"], line["protocol"], line["seed"]) for line in lines}) == len(lines)
+    assert {line["protocol"] for line in lines} == {"neighbourhood", "whole graph"}
+    assert all(
+        re.fullmatch(r"\d?", line["seed"]) and re.fullmatch(r"[0-9a-f]{7}", line["commit"]) for line in lines
+    )
+    scores = {(line["data"], line["protocol"]): float(line["mrr"]) for line in lines}
+    for file in (RESULTS / "rows").glob("knowformer-*-local/row.json"):
+        row = json.loads(file.read_text(encoding="utf-8"))
+        for metric, protocol in (("test/mrr", "neighbourhood"), ("test/whole_graph/mrr", "whole graph")):
+            if metric in row["metrics"]:
+                mean = row["metrics"][metric]["mean"]
+                assert scores[row["data"], protocol] == pytest.approx(mean, abs=6e-5)
 
 
 def test_what_counts_as_a_figure():
