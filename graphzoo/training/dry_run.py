@@ -106,7 +106,7 @@ class DryRun(ValidationClock):
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not self._steps:
             return
-        _ask_largest(trainer, pl_module)
+        _ask_largest(trainer, pl_module, (self._place or Place()).epoch)
         rows = [*describe_run(trainer, pl_module), *self._times(trainer), *_memory(pl_module.device)]
         if trainer.is_global_zero:
             table = Table(title=_TITLE, show_header=False, title_justify="left")
@@ -168,11 +168,11 @@ class DryRun(ValidationClock):
         return f"{duration(seconds + test)} for {amount}" + (" and the test" if test else after)
 
 
-def _ask_largest(trainer: Trainer, module: Any) -> None:
-    """Take a part of a step in larger neighbourhoods of later epochs, which takes most memory."""
+def _ask_largest(trainer: Trainer, module: Any, begun: int) -> None:
+    """Take a part of a step in larger neighbourhoods of epochs later than `begun`, for their memory."""
     datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
     epoch = getattr(datamodule, "largest_epoch", 0)
-    if epoch <= trainer.current_epoch:
+    if epoch <= begun:
         return
     batch = trainer.strategy.batch_to_device(next(iter(datamodule.train_dataloader(epoch))))
     with trainer.precision_plugin.forward_context():
