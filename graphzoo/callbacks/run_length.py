@@ -154,6 +154,8 @@ class ValidationClock(Callback):
 
         Questions asked in reverse are asked when their relation is first met: the first batches ask most.
         """
+        if not self._batches:
+            return None
         loaders = trainer.val_dataloaders
         loader = loaders[0] if isinstance(loaders, list) else loaders or ()
         return self._whole(trainer, loader, sum(trainer.num_val_batches))
@@ -163,6 +165,8 @@ class ValidationClock(Callback):
 
         None where they are not known: of a DataModule that has several loaders or does not say their length.
         """
+        if not self._batches:
+            return None
         datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
         try:
             loader = datamodule.test_dataloader()
@@ -179,7 +183,7 @@ class ValidationClock(Callback):
         self, trainer: Trainer, loader: Iterable[Any], batches: float
     ) -> tuple[float, int | None] | None:
         """Seconds of so many batches, and their questions, see `whole_validation`."""
-        if not self._batches or batches == math.inf:
+        if batches == math.inf:
             return None
         module = trainer.lightning_module
         count_questions: Any = getattr(module, "num_questions", None)  # of graphzoo's tasks

@@ -56,7 +56,8 @@ def test_it_counts_what_the_run_then_does(fit, results, monkeypatch):
     real = results("run")
     steps = real["steps"] // 3
     assert found["training, an epoch"].endswith(f" in {steps} steps")
-    assert " for 3 epochs and" in found["the whole run"], "micro-batches before the first step are not progress"
+    whole = found["the whole run"]
+    assert " for 3 epochs and" in whole, "micro-batches before the first step are not progress"
     assert f"{steps} steps an epoch, each in 4 parts" in found["training"]
     assert found["model"] == f"KnowFormer, {real['num_parameters']:,} parameters"
 
