@@ -59,7 +59,7 @@ class DryRun(ValidationClock):
     """
 
     def __init__(self, asked: dict[str, Any], state: RunState) -> None:
-        super().__init__()
+        super().__init__(time.perf_counter)
         self._state = state
         self._every: int | None = asked.get("check_val_every_n_epoch", 1)
         self._interval = asked.get("val_check_interval")
