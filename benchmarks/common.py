@@ -74,7 +74,7 @@ def read_rows(path: Path) -> list[Row]:
         return []
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
-    return [Row(**row | {name: float(row[name]) for name in ("p50", "p20", "p80")}) for row in rows]  # type: ignore[arg-type]
+    return [Row(**row | {name: float(row[name]) for name in ("p50", "p20", "p80")}) for row in rows]
 
 
 def append_row(path: Path, row: Row) -> None:
