@@ -11,9 +11,9 @@ from itertools import islice
 from typing import Any
 
 import torch
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import Timer
-from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from graphzoo.errors import UsageError
 

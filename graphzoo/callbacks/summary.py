@@ -101,7 +101,7 @@ def _training(trainer: Trainer, datamodule: Any) -> str:
         most = "without an end: set --trainer.max_epochs or --trainer.max_time"
     size = getattr(datamodule, "batch_size", None)
     batch = f"batches of {size:,} {datamodule.kind.trained}" if size and hasattr(datamodule, "kind") else ""
-    loader = getattr(trainer, "train_dataloader", None)
+    loader: Any = getattr(trainer, "train_dataloader", None)
     whole = len(loader) if batches != math.inf and hasattr(loader, "__len__") else 0
     part = f"an epoch has {100 * batches / whole:.2g} % of the training data" if batches < whole else ""
     ends = [
