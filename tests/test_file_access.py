@@ -91,6 +91,9 @@ MAY = {
         callbacks/checkpoint_file.py::CheckpointFile.save_checkpoint remove write
         callbacks/metrics_file.py::MetricsFile.log_metrics write
         callbacks/wandb_run.py::WandbRun.setup write
+        callbacks/wandb_run.py::WandbRun.keep_artifact remove
+        callbacks/wandb_run.py::_link read write
+        callbacks/wandb_run.py::_write_report write
         cli/dashboard.py::dashboard_main write
         datamodules/features.py::FeatureTransform.save write
         datasets/files/arrays.py::write_arrays.write write
