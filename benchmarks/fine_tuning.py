@@ -30,8 +30,8 @@ TABLE = RESULTS / "fine_tuning.csv"
 SCORES = RESULTS / "fine_tuned.csv"
 COLUMNS = ("data", "run", "minutes", "val/mrr", "machine")
 SCORE_COLUMNS = ("data", "start_mrr", "start_hits@10", "tuned_mrr", "tuned_hits@10", "tuned_minutes",
-                 "scratch_mrr", "scratch_hits@10", "scratch_minutes", "scratch_seeds", "paper_mrr", "ultra_mrr",
-                 "machine")  # fmt: skip
+                 "scratch_mrr", "scratch_hits@10", "scratch_minutes", "scratch_seeds", "paper_mrr",
+                 "ultra_mrr", "machine")  # fmt: skip
 Line = dict[str, str | float]
 
 

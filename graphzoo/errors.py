@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import unicodedata
 from collections.abc import Iterable
@@ -99,7 +100,11 @@ def check_range(
     >>> check_range(above=0, at_most=1, gamma=0.5, alpha=None)
     """
     bounds = [("above", above), ("at least", at_least), ("below", below), ("at most", at_most)]
-    told = " and ".join(f"{word} {bound:,}" for word, bound in bounds if bound is not None)
+    told = " and ".join(
+        f"{word} {bound:,}" if math.isfinite(bound) else "finite"
+        for word, bound in bounds
+        if bound is not None
+    )
     for name, value in values.items():
         if value is None:
             continue

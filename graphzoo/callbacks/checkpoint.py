@@ -204,9 +204,12 @@ class LastCheckpoint(Checkpoint):
             self._note(signal.SIGTERM, None)
 
     def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Listen again; a test leaves nothing to save."""
+        """Stop if told to since the last save. Listen again in one process; a test leaves nothing to save."""
+        if self._signum is not None:
+            raise Interrupted(self._signum, self.path)
         self._has_stepped = False
-        self.on_sanity_check_start(trainer, pl_module)
+        if trainer.world_size == 1:  # of several, each stops as Python and Lightning do
+            self.on_sanity_check_start(trainer, pl_module)
 
     def _note(self, signum: int, frame: FrameType | None) -> None:
         at_once = self._signum is not None or (self._at_once and not self._has_stepped)

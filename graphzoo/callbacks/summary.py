@@ -103,7 +103,7 @@ def _training(trainer: Trainer, datamodule: Any) -> str:
     batch = f"batches of {size:,} {datamodule.kind.trained}" if size and hasattr(datamodule, "kind") else ""
     loader: Any = getattr(trainer, "train_dataloader", None)
     whole = len(loader) if batches != math.inf and hasattr(loader, "__len__") else 0
-    part = f"an epoch has {100 * batches / whole:.2g} % of the training data" if batches < whole else ""
+    part = f"an epoch has {100 * batches / whole:.3g} % of the training data" if batches < whole else ""
     ends = [
         f"ends after {counted(one.patience, 'validation')} without a better {one.monitor}"
         for one in trainer.early_stopping_callbacks

@@ -150,10 +150,14 @@ class WandbRun(Callback):
                 _write_report(self.directory, folder)
             except (OSError, UsageError) as error:  # the results are written; a picture is not worth them
                 tell(f"Weights & Biases gets no whole report: {error}\n")
-            if folder.is_dir():
+            if not folder.is_dir():
+                continue
+            try:
                 artifact = wandb.Artifact(f"run-{run.id}", "model", metadata=dict(self.names))
                 artifact.add_dir(str(folder), skip_cache=True, policy="immutable")
                 run.log_artifact(artifact)
+            except (OSError, wandb.Error) as error:
+                tell(f"Weights & Biases gets no files: {error}\n")
 
     def _tell(self, run: Run) -> None:
         if self._told:

@@ -72,12 +72,12 @@ class _TakesGraph(type):
 
     def __call__(cls, *args: Any, **settings: Any) -> Any:
         given = cls.kind.given  # type: ignore[attr-defined]
-        graph = settings.pop(given, None)
-        return (
-            super().__call__(*args, **settings)
-            if graph is None
-            else getattr(cls, f"from_{given}")(graph, *args, **settings)
-        )
+        is_given, graph = given in settings, settings.pop(given, None)
+        if graph is not None:
+            return getattr(cls, f"from_{given}")(graph, *args, **settings)
+        if is_given and not (args or settings.get("name") or settings.get("path")):
+            raise UsageError(f"{given}=None is no graph\nLeave it out to take the default data, or name some")
+        return super().__call__(*args, **settings)
 
 
 class GraphDataModule(LightningDataModule, metaclass=_TakesGraph):

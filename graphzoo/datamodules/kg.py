@@ -473,8 +473,8 @@ class KGDataModule(GraphDataModule):
     @property
     def num_valid(self) -> int:
         """Queries of a validation, two for a triple."""
-        count = len(self.triples("valid"))
-        return 2 * (count if self.max_valid_triples is None else min(count, self.max_valid_triples))
+        count, most = len(self.triples("valid")), self._max_valid()
+        return 2 * (count if most is None else min(count, most))
 
     def evaluation_batches(self, split: str, *, source: int = 0, first: int = 0) -> EvaluationBatches:
         """The queries of "valid" (those of `max_valid_triples`) or "test"; see `EvaluationBatches`."""

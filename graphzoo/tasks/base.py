@@ -387,9 +387,10 @@ class Task(LightningModule):
             self._fitting = size_that_fits(self, self.trainer, datamodule, share)
         if self._fitting < share:
             self._lend(datamodule, "micro_batch_size", self._fitting)
-            limit = self.trainer.limit_train_batches
-            if isinstance(limit, int):  # of whole batches, as far as anybody knew
-                self._lend(self.trainer, "limit_train_batches", limit * datamodule.num_micro_batches)
+            for name in ("limit_train_batches", "val_check_interval"):
+                count = getattr(self.trainer, name)
+                if isinstance(count, int):  # of whole batches, as far as anybody knew
+                    self._lend(self.trainer, name, count * datamodule.num_micro_batches)
             told = "batches of %d go through the encoder in parts of %d, to save memory"
             log.info(told, share, self._fitting)
 
@@ -470,7 +471,7 @@ class Task(LightningModule):
     @property
     def less_memory(self) -> str:
         """What to do when a training step runs out of memory, a line."""
-        smaller = "Take a smaller --data.micro_batch_size, which does not change the result"
+        smaller = "Take a smaller --data.micro_batch_size; batch and loss stay what they are"
         return smaller if self._micro_batch_size() > 1 else SMALLER
 
     def _micro_batch_size(self) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MethodType
 from typing import Any, cast
 
+import torch
 import yaml
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import (
@@ -253,12 +254,13 @@ class GraphzooCLI(LightningCLI):
                         raise
             self.state.can_repeat = False
             gc.collect()  # what the failed step held
+            if torch.cuda.is_initialized():
+                torch.cuda.empty_cache()
             for logger in self.trainer.loggers:
                 if isinstance(logger, own.MetricsFile):
                     logger.forget_after(-1)
             if not self.plan.quiet:
-                told = f"out of memory; again in parts of {size}, which does not change the result"
-                tell(f"graphzoo fit: {told}\n")
+                tell(f"graphzoo fit: out of memory; again as with --data.micro_batch_size {size}\n")
 
     def before_validate(self) -> None:
         """Begin the run directory; say so where the evaluated weights are untrained."""

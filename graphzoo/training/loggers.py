@@ -17,6 +17,10 @@ from graphzoo.training.plan import RunState
 
 __all__ = ["loggers_of", "place_loggers"]
 
+# What Weights & Biases takes at most, in letters.
+_LONGEST_TAG = 64
+_LONGEST_NAME = 128
+
 
 def loggers_of(given: Any, run_dir: Path) -> Any:
     """The Trainer's loggers: graphzoo's own, then the user's, or TensorBoard where it is installed."""
@@ -71,10 +75,10 @@ def _place_wandb(
     arguments: jsonargparse.Namespace, run_dir: Path, state: RunState, names: Mapping[str, str]
 ) -> None:
     """Name, group and tags of the run at Weights & Biases; a resumed run continues its own."""
-    group = f"{state.model}-{state.data_name}"
+    group = f"{state.model}-{state.data_name}"[:_LONGEST_NAME]
     ours = {
         "group": group,
-        "tags": [f"{key}:{name}" for key, name in names.items() if name],
+        "tags": [f"{key}:{name}"[:_LONGEST_TAG] for key, name in names.items() if name],
         "job_type": state.plan.command,
     }
     for name, value in ours.items():
@@ -84,6 +88,6 @@ def _place_wandb(
         # W&B's own process may have begun in another folder.
         arguments["save_dir"] = str(Path(arguments["save_dir"]).absolute())
     if arguments.get("name") is None:
-        arguments["name"] = f"{group}-{run_dir.name}"
+        arguments["name"] = f"{group}-{run_dir.name}"[:_LONGEST_NAME]
     if state.plan.resume and arguments.get("id") is None and arguments.get("version") is None:
         arguments["id"] = remembered_id(run_dir, arguments.get("project"), arguments.get("entity"))

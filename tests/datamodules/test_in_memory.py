@@ -138,6 +138,7 @@ def test_a_sparse_adjacency_is_taken_or_refused_by_name():
         (torch.eye(5), r"a dense adjacency: give adjacency.nonzero\(\).t\(\)"),
         (links.t(), "transpose it"),
         (links.tolist(), "edges are a list"),
+        (None, "edge_index=None is no graph"),
     ):
         with pytest.raises(UsageError, match=said):
             LinkDataModule(edge_index=form)

@@ -111,6 +111,13 @@ def test_a_limit_counts_whole_batches(tmp_path, monkeypatch):
     )
     limited.fit(task, data)
     assert limited.global_step == 2 == limited.limit_train_batches
+    task, data = queries()
+    settings = {**QUIET, "limit_val_batches": 1, "enable_checkpointing": False, "default_root_dir": tmp_path}
+    validating = Trainer(max_steps=4, val_check_interval=2, **settings)
+    steps = []
+    monkeypatch.setattr(task, "on_validation_start", lambda: steps.append(validating.global_step))
+    validating.fit(task, data)
+    assert steps == [2, 4]
 
 
 def test_a_sample_that_takes_too_much_goes_alone(tmp_path, monkeypatch):

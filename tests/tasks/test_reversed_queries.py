@@ -185,5 +185,5 @@ def test_a_program_of_such_a_model_is_refused(data):
 
 @pytest.mark.parametrize("weight", [-1.0, float("inf"), float("nan")])
 def test_a_weight_that_is_none_is_refused(weight):
-    with pytest.raises(ValueError, match=f"reverse_weight must be at least 0 and below inf, got {weight}"):
+    with pytest.raises(ValueError, match=f"reverse_weight must be at least 0 and finite, got {weight}"):
         make_task(reverse_weight=weight)
