@@ -254,8 +254,7 @@ class GraphzooCLI(LightningCLI):
                         raise
             self.state.can_repeat = False
             gc.collect()  # what the failed step held
-            if torch.cuda.is_initialized():
-                torch.cuda.empty_cache()
+            torch.cuda.empty_cache()  # does nothing where there is no GPU
             for logger in self.trainer.loggers:
                 if isinstance(logger, own.MetricsFile):
                     logger.forget_after(-1)
