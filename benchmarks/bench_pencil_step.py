@@ -206,7 +206,7 @@ def computed_tokens(batches: list[tuple[PairSubgraphs, Tensor]], grouped: bool) 
     for batch, _ in batches:
         width = batch.nodes.shape[1]
         groups = module._groups_of_size(batch) if grouped else None
-        total += sum(len(pairs) * (size + 2) for pairs, size, _ in groups or [(batch.num_nodes, width, 0)])
+        total += sum(len(pairs) * (size + 2) for pairs, size, *_ in groups or [(batch.num_nodes, width)])
     return total
 
 

@@ -103,7 +103,7 @@ def test_projection_comes_from_its_generator_alone():
     assert torch.equal(first, again) and first.shape == (7, 3) and first.dtype == torch.float32
     assert torch.equal(torch.get_rng_state(), state)
     assert orthogonal_projection(7, 3, generator(5), dtype=torch.bfloat16).dtype == torch.bfloat16
-    with pytest.raises(ValueError, match="at least 1, got 0 and 3"):
+    with pytest.raises(ValueError, match="num_features must be at least 1, got 0"):
         orthogonal_projection(0, 3)
 
 
