@@ -74,17 +74,8 @@ def measure(model: str, data: str, seeds: list[int], halvings: int) -> tuple[obj
     for seed in seeds:
         kept = Kept()
         with tempfile.TemporaryDirectory() as folder:
-            words = [
-                "--model",
-                model,
-                "--data",
-                data,
-                "--seed",
-                str(seed),
-                "--quiet",
-                "--run_dir",
-                f"{folder}/run",
-            ]
+            words = ["--quiet", f"--model={model}", f"--data={data}", f"--seed={seed}"]
+            words += [f"--run_dir={folder}/run"]
             plan = replace(make_plan("fit", words), tests=False, leaves_graph=False, callbacks=(kept,))
             if run_plan(plan):
                 raise SystemExit(f"{model} on {data}, seed {seed}: failed")

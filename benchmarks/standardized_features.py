@@ -25,18 +25,8 @@ KINDS = {"as they are": "false", "standardised": "true"}
 def measure(data: str, model: str, features: str, epochs: int) -> tuple[object, ...]:
     best = BestValue()
     with tempfile.TemporaryDirectory() as folder:
-        words = [
-            "--model",
-            model,
-            "--data",
-            data,
-            "--recipe",
-            "none",
-            "--quiet",
-            "--run_dir",
-            f"{folder}/run",
-        ]
-        words += ["--data.standardize_features", KINDS[features], "--trainer.max_epochs", str(epochs)]
+        words = ["--quiet", f"--model={model}", f"--data={data}", "--recipe=none", f"--run_dir={folder}/run"]
+        words += [f"--data.standardize_features={KINDS[features]}", f"--trainer.max_epochs={epochs}"]
         plan = replace(make_plan("fit", words), tests=False, leaves_graph=False, callbacks=(best,))
         if run_plan(plan) or best.value is None:
             raise SystemExit(f"{model} on {data}: failed")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from graphzoo.catalog.presets import list_presets
@@ -119,8 +118,10 @@ def split_options(argv: list[str]) -> tuple[dict[str, str], set[str], list[str]]
 def check_options(command: str, rest: list[str]) -> None:
     """Refuse what is wrong at first sight, before Lightning is imported."""
     if rest and not rest[0].startswith("-"):
-        meant = f"--ckpt_path {rest[0]}" if Path(rest[0]).exists() else "--model knowformer --data umls"
-        raise UsageError(f"{command} takes options only, got {rest[0]!r}\nWrite: graphzoo {command} {meant}")
+        raise UsageError(
+            f"{command} takes options or a run, and there is no run {rest[0]!r}\n"
+            f"Write: graphzoo {command} --model knowformer --data umls"
+        )
     known = [*OPTIONS, *FLAGS, *LIGHTNING]
     for before, token in zip(["", *rest], rest, strict=False):
         if not token and before.startswith("--data."):

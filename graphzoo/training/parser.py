@@ -103,7 +103,8 @@ def explain(
         return f"{option}: {value!r} does not fit\n{_class_hint(option, value) or several}"
     for text in reversed(texts):
         if (expected := _EXPECTED.search(text)) and "\n" not in expected.group(2):
-            return f"{option}: expected {_plain_type(expected.group(1))}, got {expected.group(2)!r}"
+            kind = several.removeprefix("Expected ") if " or " in several else _plain_type(expected.group(1))
+            return f"{option}: expected {kind}, got {expected.group(2)!r}"
     nested = _NESTED.search(message)
     if nested and nested.group(1) != "init_args":
         option, value = _find_option(nested.group(1), command_line) or option, nested.group(2).strip("'")

@@ -131,6 +131,9 @@ WRONG = {
     f"{RUN} --data.batch_size 0": "batch_size must be at least 1",
     f"{RUN} --trainer.devices 0": "devices",
     f"{RUN} --trainer.check_val_every_n_epoch 0": "check_val_every_n_epoch must be at least 1",
+    "fit --model knowformer --data umls --data.neighbourhood many": (
+        "--data.neighbourhood: expected int or one of 'auto', got 'many'"
+    ),
     f"{RUN} --model.lr null": "--model.lr: expected float, got null",
     f"{RUN} --data.batch_size null": "--data.batch_size: expected int, got null",
     f"{RUN} --model.encoder.num_layers null": "--model.encoder.num_layers: expected int",

@@ -55,7 +55,7 @@ def test_a_run_is_a_word_or_an_option(cli, trained, command):
         ("plot", "plot needs a run: graphzoo plot RUN"),
         ("predict --queries q.tsv", "give either RUN, a trained model, or --model NAME"),
         ("predict nowhere --queries q.tsv", "nowhere: there is no such file"),
-        ("test nowhere", "test takes options only, got 'nowhere'"),
+        ("test nowhere", "test takes options or a run, and there is no run 'nowhere'"),
     ],
 )
 def test_a_missing_run_is_asked_for(cli, command, message):
