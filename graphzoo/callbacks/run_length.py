@@ -176,8 +176,8 @@ class ValidationClock(Callback):
         if isinstance(loader, list | tuple | dict):
             return None
         batches = min(batches, limit) if isinstance(limit, int) else int(batches * limit)
-        found = self._whole(trainer, loader, batches)
-        return None if found is None else (found[0] * getattr(datamodule, "test_cost", 1.0), batches)
+        needed = self._whole(trainer, loader, batches)
+        return None if needed is None else (needed[0] * getattr(datamodule, "test_cost", 1.0), batches)
 
     def _whole(
         self, trainer: Trainer, loader: Iterable[Any], batches: float

@@ -43,8 +43,8 @@ def encoder_plugins() -> dict[str, EntryPoint]:
 
 def find_plugin(name: str) -> EntryPoint | None:
     """The plug-in encoder of that name, compared like preset names."""
-    found = (entry for plugin, entry in encoder_plugins().items() if normalise(plugin) == normalise(name))
-    return next(found, None)
+    matching = (entry for plugin, entry in encoder_plugins().items() if normalise(plugin) == normalise(name))
+    return next(matching, None)
 
 
 def is_trusted(class_path: str) -> bool:

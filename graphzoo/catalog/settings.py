@@ -82,10 +82,10 @@ def _size(node: yaml.Node, known: dict[int, tuple[int, float] | None], depth: in
     if depth > _MOST_DEPTH:
         raise _Refused(f"nested more than {_MOST_DEPTH} deep")
     if id(node) in known:
-        found = known[id(node)]
-        if found is None:
+        size = known[id(node)]
+        if size is None:
             raise _Refused("an anchor holds itself")
-        return found
+        return size
     known[id(node)] = None
     children: list[yaml.Node] = []
     growth = 0.0

@@ -50,8 +50,8 @@ def _check(name: str) -> None:
     file = _FOLDER / name / "model.safetensors"
     try:
         with open_regular(file) as content:
-            found = hashlib.file_digest(content, "sha256").hexdigest()
+            digest = hashlib.file_digest(content, "sha256").hexdigest()
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror}\nInstall graphzoo again") from error
-    if found != WEIGHTS[name]:
+    if digest != WEIGHTS[name]:
         raise UsageError(f"{file} is not the file that graphzoo came with\nInstall graphzoo again")

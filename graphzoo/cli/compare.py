@@ -114,11 +114,11 @@ def compare(
     else:
         words += _kept(data, None if out is None else Path(out))
     words += [] if models is None else ["--models", ";".join(models) + ";"]
-    status, found = _run([*words, *options])
+    status, outcome = _run([*words, *options])
     if status:
         raise RuntimeError("no model could be evaluated, or the comparison was stopped: see what was printed")
-    table = pd.DataFrame(found.pop("models"))
-    table.attrs.update(found)
+    table = pd.DataFrame(outcome.pop("models"))
+    table.attrs.update(outcome)
     return table
 
 
@@ -162,9 +162,9 @@ def _run(argv: list[str]) -> tuple[int, dict[str, Any]]:
         return 1, {}
     tested = {} if wanted.no_test else _test(comparison, rows[0])
     _show(comparison, rows)
-    found = _finish(comparison, rows, told, facts, tested)
+    outcome = _finish(comparison, rows, told, facts, tested)
     tell(f"{time.monotonic() - began:.0f} s; table, picture and runs: {comparison.folder}\n")
-    return 0, found
+    return 0, outcome
 
 
 def _open(wanted: argparse.Namespace, task: str, rest: list[str]) -> tuple[Comparison, str, list[Fact]]:
@@ -284,7 +284,7 @@ def _finish(
     from graphzoo.search.compare import command_of, draw
     from graphzoo.search.facts import sentence
 
-    found = [
+    models = [
         {
             "model": row.model, "score": row.score, "deviation": row.deviation, "margin": row.margin,
             "runs": row.tried, "seconds": row.seconds, "gib": row.gib, "note": row.note,
@@ -293,7 +293,7 @@ def _finish(
         for row in rows
     ]  # fmt: skip
     transformers = [each.name for each in list_presets("model") if each.header.get("family") == "transformer"]
-    advice = sentence([row for row in found if row["score"] is not None], told, transformers)
+    advice = sentence([row for row in models if row["score"] is not None], told, transformers)
     say(f"{advice}\n")
     winner = rows[0]
     has_run = command_of(winner.model, [])[0] == "fit"
@@ -307,7 +307,7 @@ def _finish(
         say(f"graphzoo predict --ckpt_path {run} --help\n")
     described = {
         "data": comparison.data, "monitor": comparison.monitor, "facts": dict(facts), "advice": advice,
-        "winner": run, "test": tested, "models": found,
+        "winner": run, "test": tested, "models": models,
     }  # fmt: skip
     write_text_atomically(comparison.folder / "compare.json", json.dumps(described, indent=1) + "\n")
     draw(comparison, comparison.folder / "compare.png")

@@ -58,24 +58,23 @@ def check_gpus(out: Path, device: str | None, versions: Mapping[str, str | None]
         )
     gpus = [torch.device("cuda", i) for i in range(torch.cuda.device_count())]
     devices = [torch.device("cpu")] if device == "cpu" else gpus
-    found: list[Check] = []
+    checks: list[Check] = []
     for place in devices:
-        found.append(_run("copy", place, partial(_copy, place, 1 << (20 if quick else 28))))
-        _show(found[-1])
-        speed = found[-1].get("gb_per_s", math.nan)
-        checks = [*op_checks(place, speed, quick=quick), *step_checks(place, quick=quick)]
-        for name, run in checks:
-            found.append(_run(name, place, run))
-            _show(found[-1])
-    found += process_checks(devices)
+        checks.append(_run("copy", place, partial(_copy, place, 1 << (20 if quick else 28))))
+        _show(checks[-1])
+        speed = checks[-1].get("gb_per_s", math.nan)
+        for name, run in (*op_checks(place, speed, quick=quick), *step_checks(place, quick=quick)):
+            checks.append(_run(name, place, run))
+            _show(checks[-1])
+    checks += process_checks(devices)
     described = {
         "versions": {**versions, "cuda": torch.version.cuda},
         "devices": [_describe(place) for place in devices],
-        "checks": found,
+        "checks": checks,
     }
     write_text_atomically(out, json.dumps(described, indent=1) + "\n")
-    failed = [check for check in found if not check["ok"]]
-    say(f"{len(found) - len(failed)} of {len(found)} checks passed; {out}\n")
+    failed = [check for check in checks if not check["ok"]]
+    say(f"{len(checks) - len(failed)} of {len(checks)} checks passed; {out}\n")
     return int(bool(failed))
 
 
@@ -143,7 +142,7 @@ def _compare(
         # as under autocast: rows in bf16, parameters in float32; the CPU's operations take one type only
         given = [x.to(dtype) if x.dim() == 3 or place.type == "cpu" else x for x in tensors]
         expected = _with_gradients(run, "naive", [x.float() for x in given])
-        found = _with_gradients(run, None, given)
+        actual = _with_gradients(run, None, given)
         seconds = seconds_of(lambda: _with_gradients(run, None, given), place)
     finally:
         torch.set_float32_matmul_precision(before)
@@ -152,12 +151,12 @@ def _compare(
         torch.stack(
             [
                 (one.float() - other).norm() / other.norm().clamp_min(1e-6)
-                for one, other in zip(found, expected, strict=True)
+                for one, other in zip(actual, expected, strict=True)
             ]
         ).max()
     )
     # forward and backward read, one writes
-    moved = sum(2 * x.numel() * x.element_size() for x in (*given, *found))
+    moved = sum(2 * x.numel() * x.element_size() for x in (*given, *actual))
     backend = row_backend(_WIDTH, *given)
     return {
         # torch's own operations compared with themselves would say nothing of a GPU's kernels
@@ -246,19 +245,19 @@ def step_checks(place: torch.device, *, quick: bool) -> Iterator[tuple[str, Call
 
 
 def _step(make: Callable[[], Any], place: torch.device, precision: str) -> Check:
-    expected, norm, _ = _train(make, torch.device("cpu"), "32-true")
+    expected, expected_norm, _ = _train(make, torch.device("cpu"), "32-true")
     if place.type == "cuda":
         torch.cuda.reset_peak_memory_stats(place)
-    found, found_norm, seconds = _train(make, place, precision)
-    off = abs(found - expected) / max(abs(expected), 1e-6)
-    norm_off = abs(found_norm - norm) / max(norm, 1e-6)
+    loss, norm, seconds = _train(make, place, precision)
+    off = abs(loss - expected) / max(abs(expected), 1e-6)
+    norm_off = abs(norm - expected_norm) / max(expected_norm, 1e-6)
     peak = torch.cuda.max_memory_allocated(place) / 2**30 if place.type == "cuda" else None
     return {
         "ok": off <= _LARGEST_LOSS[precision] and norm_off <= _LARGEST_NORM[precision],
-        "loss": round(found, 6),
+        "loss": round(loss, 6),
         "on_cpu": round(expected, 6),
-        "gradient": round(found_norm, 6),
-        "gradient_on_cpu": round(norm, 6),
+        "gradient": round(norm, 6),
+        "gradient_on_cpu": round(expected_norm, 6),
         "ms": round(1000 * seconds, 1),
         "gib": None if peak is None else round(peak, 2),
     }
@@ -369,7 +368,7 @@ def _tasks(*, quick: bool) -> dict[str, Callable[[], Any]]:
 
 def process_checks(devices: list[torch.device]) -> list[Check]:
     """Two processes that add up a tensor, and pairs of which one ends: the other must not wait for ever."""
-    found = []
+    checks = []
     on_gpus = devices[0].type == "cuda" and len(devices) >= _PROCESSES
     backend = "nccl" if on_gpus else "gloo"
     for name in _PAIRS:
@@ -392,14 +391,14 @@ def process_checks(devices: list[torch.device]) -> list[Check]:
                 process.kill()
                 statuses.append(None)
         expected = statuses == [0, 0] if name == "add up" else None not in statuses and statuses[1] == _ENDED
-        found.append({
+        checks.append({
             "check": f"{_PROCESSES} processes, {name}", "device": backend, "ok": bool(expected),
             "seconds": round(time.perf_counter() - began, 1), "statuses": str(statuses),
         })  # fmt: skip
-        _show(found[-1])
+        _show(checks[-1])
     if devices[0].type == "cuda" and not on_gpus:
         tell("NCCL was not tried: it takes two GPUs\n")
-    return found
+    return checks
 
 
 def work(backend: str, what: str) -> None:

@@ -68,9 +68,9 @@ def _summary(command: str, rest: list[str]) -> str:
 
     def names(kind: str) -> str:
         """As many as fit into the line."""
-        found = [preset.name for preset in list_presets(kind)]
-        shown, rest = "", f"... ({len(found)}: graphzoo list {kind})"
-        for name in found:
+        known = [preset.name for preset in list_presets(kind)]
+        shown, rest = "", f"... ({len(known)}: graphzoo list {kind})"
+        for name in known:
             if len(f"{kind:7}{shown}{name}, {rest}") > _COLUMNS:
                 break
             shown += f"{name}, "

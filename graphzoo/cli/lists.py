@@ -68,7 +68,7 @@ def _best(kind: str, recipes: list[Preset]) -> dict[str, str]:
 
     For a model that is the score nearest to the paper's; for data sets the metric that most recipes have.
     """
-    found: dict[str, list[tuple[str, float, str]]] = {}
+    by_name: dict[str, list[tuple[str, float, str]]] = {}
     for recipe in recipes:
         model, _, name = recipe.name.partition("/")
         data = recipe.header.get("data", name)
@@ -83,9 +83,9 @@ def _best(kind: str, recipes: list[Preset]) -> dict[str, str]:
             told += f" (paper {paper[2].partition('=')[2]})"
             value = value / paper[1] if kind == "model" else value
         told += f"; {recipe.header['measured'].partition('; ')[2]}"
-        found.setdefault(model if kind == "model" else data, []).append((metric, value, told))
+        by_name.setdefault(model if kind == "model" else data, []).append((metric, value, told))
     best = {}
-    for key, rows in found.items():
+    for key, rows in by_name.items():
         metrics = [metric for metric, _, _ in rows]
         common = max(metrics, key=metrics.count)
         best[key] = max(row[1:] for row in rows if kind == "model" or row[0] == common)[1]

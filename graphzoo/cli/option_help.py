@@ -46,12 +46,16 @@ def class_options(class_path: str) -> list[ClassOption]:
         class_path: Dotted path, also by a package's public names.
     """
     module, _, name = class_path.rpartition(".")
-    found = _source_of(module)
-    if found is not None and (homes := {cls: home for home, cls in _LISTED.findall(found)}) and name in homes:
-        found = _source_of(homes[name])
-    if found is None:
+    source = _source_of(module)
+    if (
+        source is not None
+        and (homes := {cls: home for home, cls in _LISTED.findall(source)})
+        and name in homes
+    ):
+        source = _source_of(homes[name])
+    if source is None:
         return []
-    classes = {node.name: node for node in ast.parse(found).body if isinstance(node, ast.ClassDef)}
+    classes = {node.name: node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)}
     if name not in classes:
         return []
     node = classes[name]

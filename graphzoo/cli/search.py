@@ -249,7 +249,7 @@ def _work(
         _tell(study, trial, budget, values, sum(seconds), note)
         with study.gate:
             study.write_table()
-        states = [found.state for found in study.trials]
+        states = [trial.state for trial in study.trials]
         if len(states) >= _FAILURES and set(states) == {TrialState.FAIL}:
             tell(f"The first {len(states)} trials failed; see {study.place(trial.number)}\n")
             return 1
@@ -261,7 +261,7 @@ def _tell(
 ) -> None:
     from graphzoo.runs.published import mean_and_deviation
 
-    done = sum(found.state.is_finished() for found in study.trials)
+    done = sum(trial.state.is_finished() for trial in study.trials)
     line = f"trial {trial.number} ({done} of {budget})"
     if values:
         mean, deviation = mean_and_deviation(values)

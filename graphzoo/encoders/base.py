@@ -170,8 +170,8 @@ def _map_states(encoder: Any, states: Tensor) -> Tensor:
     return output
 
 
-def _map_first(encoder: Any, found: tuple[Tensor, Any]) -> tuple[Tensor, Any]:
-    return encoder.output(found[0]), found[1]
+def _map_first(encoder: Any, pair: tuple[Tensor, Any]) -> tuple[Tensor, Any]:
+    return encoder.output(pair[0]), pair[1]
 
 
 # Methods that take `x, edge_index, ...`, and what an output layer makes of their results.

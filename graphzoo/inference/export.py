@@ -164,10 +164,10 @@ def _describe_program(part: Path, name: str, to: str, described: Mapping[str, An
     from graphzoo.inference.program import DESCRIPTION
 
     multi = bool(described["spec"].get("is_multi_label"))
-    found = json.loads((part / DESCRIPTION).read_text(encoding="utf-8"))
+    description = json.loads((part / DESCRIPTION).read_text(encoding="utf-8"))
     if near is not None:
-        found["output"] += f", asked on the whole graph; the run asks neighbourhoods of {near:,} nodes"
-    inputs, classes = found["inputs"], described.get("classes", ())
+        description["output"] += f", asked on the whole graph; the run asks neighbourhoods of {near:,} nodes"
+    inputs, classes = description["inputs"], described.get("classes", ())
     names = write_names(part / "graph", name, classes, is_multi_label=multi, compared="heads" in inputs)
     place = f"{name}/{PROGRAMS[to]}"
     if to == "onnx":
@@ -181,7 +181,7 @@ def _describe_program(part: Path, name: str, to: str, described: Mapping[str, An
     needed = [kind for kind in ("json", "numpy", module) if any(f"{kind}." in line for line in lines)]
     example = [*(f"import {kind}" for kind in needed), *lines]
     files = {} if names is None else {"files": names.described}
-    text = json.dumps({**found, **files, "example": example}, indent=1)
+    text = json.dumps({**description, **files, "example": example}, indent=1)
     (part / DESCRIPTION).write_text(text + "\n", encoding="utf-8")
     told = "" if names is None else "".join(f" `{file}`: {what}." for file, what in names.described.items())
     return _PROGRAM_USE.format(example="\n".join(example), names=told)
@@ -193,15 +193,15 @@ def _copy_graph(source: Path, target: Path) -> Path | None:
     None for a large graph from own files, of which a run keeps no copy: who loads the model gives it.
     """
     try:
-        found = read_json(source / "meta.json")
-        if found.get("graph", "") is None and found.get("path") is not None:
+        meta = read_json(source / "meta.json")
+        if meta.get("graph", "") is None and meta.get("path") is not None:
             return None
-        found |= {key: None for key in _PRIVATE if key in found}
+        meta |= {key: None for key in _PRIVATE if key in meta}
         target.mkdir()
         for name in GRAPH_FILES:
             if os.path.lexists(source / name):
                 copy_regular(source / name, target / name, most=_MOST_GRAPH)
-        (target / "meta.json").write_text(json.dumps(found, indent=1), encoding="utf-8")
+        (target / "meta.json").write_text(json.dumps(meta, indent=1), encoding="utf-8")
     except (OSError, ValueError, AttributeError) as error:
         raise_if_not_the_file(error, source / "meta.json")
         if isinstance(error, OSError) and error.filename not in (None, str(source / "meta.json")):

@@ -77,8 +77,8 @@ def _from_files(paths: Sequence[str | PathLike[str]], relations: tuple[str, ...]
     if folder.is_dir():
         if len(paths) > 1:
             raise UsageError(f"{folder}: a graph is one folder, or one to three files (train, valid, test)")
-        found = {split: find_split(folder, split) for split in SPLITS}
-        files = {split: path for split, path in found.items() if path is not None}
+        present = {split: find_split(folder, split) for split in SPLITS}
+        files = {split: path for split, path in present.items() if path is not None}
         if "train" not in files:
             raise UsageError(f"{folder}: holds no train.txt, .tsv or .csv (also .gz)")
     columns = {

@@ -212,15 +212,15 @@ def best_partners(
         for piece in torch.split(candidates, limit):
             shape = (group.numel(), piece.numel())
             pairs = torch.stack([group[:, None].expand(shape), piece.expand(shape)], dim=-1)
-            found = torch.zeros(shape, dtype=torch.bool) if known == "keep" else place.is_known(pairs)
+            are_known = torch.zeros(shape, dtype=torch.bool) if known == "keep" else place.is_known(pairs)
             shown = pairs[..., 0] != pairs[..., 1]
             if known == "drop":
-                shown &= ~found
+                shown &= ~are_known
             scores = torch.full(shape, -torch.inf)
             scores[shown] = place.score(pairs[shown], batch_size)
             # The best so far come first, and candidates ascend: a stable sort keeps equal ones in order.
             score, partner = torch.cat([score, scores], 1), torch.cat([partner, pairs[..., 1]], 1)
-            is_known = torch.cat([is_known, found], 1)
+            is_known = torch.cat([is_known, are_known], 1)
             order = score.sort(dim=1, descending=True, stable=True).indices[:, :k]
             score, partner, is_known = (table.gather(1, order) for table in (score, partner, is_known))
         kept = score > -torch.inf

@@ -139,10 +139,10 @@ def _write_parquet(tables: Iterable[pd.DataFrame], file: BinaryIO) -> int:
             schema = None if writer is None else writer.schema
             if schema is None:
                 # before pandas 3 a column of names has no type of its own: an empty one would become "null"
-                found = pyarrow.Schema.from_pandas(table, preserve_index=False)
+                inferred = pyarrow.Schema.from_pandas(table, preserve_index=False)
                 schema = pyarrow.schema(
                     field.with_type(pyarrow.string()) if pyarrow.types.is_null(field.type) else field
-                    for field in found
+                    for field in inferred
                 )
                 writer = pyarrow.parquet.ParquetWriter(file, schema)
             writer.write_table(pyarrow.Table.from_pandas(table, schema=schema, preserve_index=False))

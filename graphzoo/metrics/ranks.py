@@ -142,8 +142,8 @@ def _count_known(scores: Tensor, batch: QueryBatch, own: Tensor, max_bytes: int)
         entity = known_entity[first[owner] + within]
         score, value, other = scores[row[owner], entity], own[owner], entity != target[owner]
         for result, hit in ((above, score > value), (level, score == value)):
-            found = torch.zeros(stop - start, dtype=torch.int64, device=row.device)
-            result[start:stop] = found.index_add_(0, owner - start, (hit & other).to(torch.int64))
+            hits = torch.zeros(stop - start, dtype=torch.int64, device=row.device)
+            result[start:stop] = hits.index_add_(0, owner - start, (hit & other).to(torch.int64))
 
     # A dozen int64 temporaries per (target, known answer) pair.
     bytes_per_target = 96 * (int(counts.max()) if counts.numel() else 0)

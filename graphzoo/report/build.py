@@ -105,7 +105,7 @@ def _evaluations(group: Group) -> tuple[list[tuple[Record, Evaluation]], list[Bl
     """What the tests of the runs have left, the least damaged first, and what is damaged."""
     from graphzoo.analysis import Evaluation
 
-    found: list[tuple[int, Record, Evaluation]] = []
+    ranked: list[tuple[int, Record, Evaluation]] = []
     notes: list[Block] = []
     for record in group.records:
         folder, damaged = record.path / "evaluation" / "test", list[str]()
@@ -113,12 +113,12 @@ def _evaluations(group: Group) -> tuple[list[tuple[Record, Evaluation]], list[Bl
             continue
         try:
             evaluation = Evaluation.load(folder, damaged=damaged)
-            found.append((len(damaged), record, evaluation))
+            ranked.append((len(damaged), record, evaluation))
         except UsageError as error:
             damaged.append(str(error))
         notes += [Note(f"Part of an evaluation cannot be shown: {what}", warning=True) for what in damaged]
-    found.sort(key=lambda one: one[0])
-    return [(record, evaluation) for _, record, evaluation in found], notes
+    ranked.sort(key=lambda one: one[0])
+    return [(record, evaluation) for _, record, evaluation in ranked], notes
 
 
 def _evaluation(

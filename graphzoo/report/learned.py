@@ -91,12 +91,12 @@ _TOLD: tuple[tuple[str, set[str], Callable[[Sequence[DataFrame]], str]], ...] = 
 
 def _by_class(tables: Sequence[DataFrame], column: str) -> dict[str, float]:
     """The mean figure of each class that any node has."""
-    found: dict[str, list[float]] = {}
+    by_class: dict[str, list[float]] = {}
     for data in tables:
         for name, support, value in zip(data["class"], data["support"], data[column], strict=True):
             if support > 0 and not math.isnan(value):
-                found.setdefault(str(name), []).append(float(value))
-    return {name: _mean(values) for name, values in found.items()}
+                by_class.setdefault(str(name), []).append(float(value))
+    return {name: _mean(values) for name, values in by_class.items()}
 
 
 def _hardest(by_class: dict[str, float], overall: float, what: str) -> str:

@@ -296,14 +296,14 @@ def group_records(records: Sequence[Record], damaged: list[UsageError] | None = 
     Raises:
         UsageError: for a damaged row.json beside a run.
     """
-    found: dict[tuple[str, ...], Group] = {}
+    by_key: dict[tuple[str, ...], Group] = {}
     refused: set[Path] = set()
     for record in records:
         row_file = record.path.absolute().parent / "row.json"
         is_row = (row_file.parent / "command.json").is_file()
         place = str(row_file.parent) if is_row else ""
         key = (place, record.model, record.data, record.recipe, record.hash, "" if place else _graph(record))
-        group = found.setdefault(key, Group([]))
+        group = by_key.setdefault(key, Group([]))
         group.records.append(record)
         if is_row and row_file.is_file() and not group.row and row_file not in refused:
             try:
@@ -313,7 +313,7 @@ def group_records(records: Sequence[Record], damaged: list[UsageError] | None = 
                     raise
                 damaged.append(error)
                 refused.add(row_file)
-    groups = list(found.values())
+    groups = list(by_key.values())
     for group in groups:
         group.label = _plain_label(group)
     _tell_apart(groups)

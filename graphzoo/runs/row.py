@@ -39,9 +39,9 @@ def read_row(path: Path) -> dict[str, Any]:
         content: dict[str, Any] = read_json(path)
         if not content["metrics"]:
             raise ValueError("no metrics")
-        for found in content["metrics"].values():
-            others = [found["std"], found.get("paper"), found.get("paper_std")]
-            figures = [found["mean"], *found["values"], *others]
+        for metric in content["metrics"].values():
+            others = [metric["std"], metric.get("paper"), metric.get("paper_std")]
+            figures = [metric["mean"], *metric["values"], *others]
             if not all(isinstance(figure, int | float | None) for figure in figures):
                 raise TypeError("a figure that is not a number")
             check_figures(figure for figure in figures if figure is not None)

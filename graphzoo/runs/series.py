@@ -97,8 +97,8 @@ def whole_numbers(text: str, option: str) -> list[int]:
         first, dash, last = part.partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()):
             raise UsageError(f"{option} takes numbers such as 0,1,2 or 0-4, got {text!r}")
-        found = range(int(first), int(last if dash else first) + 1)
-        if not found:
+        span = range(int(first), int(last if dash else first) + 1)
+        if not span:
             raise UsageError(f"{option} {text}: {part} is empty; write {last}-{first}")
-        numbers += found
+        numbers += span
     return list(dict.fromkeys(numbers))

@@ -22,10 +22,10 @@ def claimed_seconds(measured: str) -> float | None:
     660.0
     """
     # before it are the score and its seeds
-    found = _TIME.search(measured.rpartition(";")[2])
-    if found is None:
+    match = _TIME.search(measured.rpartition(";")[2])
+    if match is None:
         return None
-    low, high, unit = found.groups()
+    low, high, unit = match.groups()
     return (float(low) + float(high or low)) / 2 * _UNITS[unit]
 
 

@@ -258,11 +258,11 @@ class Comparison:
             return {}, "out of memory" if status == 137 else said
         results = folder / "results.json"  # of a model that is not trained
         if results.is_file():
-            found = [read_json(results)["metrics"]]
+            epochs = [read_json(results)["metrics"]]
         else:
-            found = [values for _, _, values in read_rows(folder / "metrics.csv")]
+            epochs = [values for _, _, values in read_rows(folder / "metrics.csv")]
         sign = 1 if self.mode == "max" else -1
-        scored = [values for values in found if math.isfinite(values.get(self.monitor, math.nan))]
+        scored = [values for values in epochs if math.isfinite(values.get(self.monitor, math.nan))]
         if not scored:
             return {}, "no validation took place"
         best = max(scored, key=lambda values: sign * values[self.monitor])

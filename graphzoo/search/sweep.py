@@ -98,5 +98,5 @@ def _steps(choice: Range) -> list[Any]:
     count = int((choice.high - choice.low) / choice.step + 1e-9) + 1
     if count > _MOST_STEPS:
         raise UsageError(f"{choice} has {count:,} values; a sweep file takes up to {_MOST_STEPS:,}")
-    found = [choice.low + number * choice.step for number in range(count)]
-    return found if choice.whole else [float(f"{value:.12g}") for value in found]
+    steps = [choice.low + number * choice.step for number in range(count)]
+    return steps if choice.whole else [float(f"{step:.12g}") for step in steps]

@@ -100,10 +100,10 @@ def _usual_values(class_path: str | None) -> dict[str, Any]:
     return usual
 
 
-def check_resume(found: dict[str, tuple[Any, Any]], path: Path, *, override: bool) -> None:
+def check_resume(differing: dict[str, tuple[Any, Any]], path: Path, *, override: bool) -> None:
     """Stop a resume whose settings differ from the checkpoint's, unless `--override` was given and helps."""
-    fixed = {name for name in found if "--model.encoder" in name or name.rpartition(".")[2] in _FROZEN}
-    blocking = {name: pair for name, pair in found.items() if not override or name in fixed}
+    fixed = {name for name in differing if "--model.encoder" in name or name.rpartition(".")[2] in _FROZEN}
+    blocking = {name: pair for name, pair in differing.items() if not override or name in fixed}
     if not blocking:
         return
     lines = [f"{name}: {old} there, {new} here" for name, (old, new) in list(blocking.items())[:3]]
@@ -122,10 +122,10 @@ def check_resume(found: dict[str, tuple[Any, Any]], path: Path, *, override: boo
     raise UsageError("\n".join([f"{path} was trained with other settings", *lines, remedy]))
 
 
-def check_shape(found: dict[str, tuple[Any, Any]], path: Path) -> None:
+def check_shape(differing: dict[str, tuple[Any, Any]], path: Path) -> None:
     """Stop before weights are loaded into an encoder of another shape."""
     parts = ("--model.encoder", "--model.decoder")
-    shape = {name: pair for name, pair in found.items() if name.startswith(parts)}
+    shape = {name: pair for name, pair in differing.items() if name.startswith(parts)}
     if shape:
         lines = [f"{name}: {old} there, {new} here" for name, (old, new) in list(shape.items())[:3]]
         remedy = "Leave these settings out, or give those of the checkpoint"
@@ -160,10 +160,10 @@ class ResumeGuard(Callback):
             check_training_state(trainer, self._checkpoint)
         self._checkpoint = None
         datamodule = trainer.datamodule  # type: ignore[attr-defined]
-        found, trained = getattr(datamodule, "fingerprint", None), self.data.get("fingerprint")
-        if trained is not None and found is not None and found != trained:
+        given, trained = getattr(datamodule, "fingerprint", None), self.data.get("fingerprint")
+        if trained is not None and given is not None and given != trained:
             raise UsageError(
-                f"the data differ from those the checkpoint was trained on (fingerprint {found[:12]}, there "
+                f"the data differ from those the checkpoint was trained on (fingerprint {given[:12]}, there "
                 f"{trained[:12]})\nGive the same files, or add --override"
             )
         split = self.data.get("split")

@@ -116,8 +116,8 @@ def find_files(places: Sequence[Path], wanted: Sequence[RemoteFile]) -> dict[str
     for file in wanted:
         stem = file.path.removesuffix(Path(file.path).suffix)
         names = [file.path, *(stem + suffix for suffix in file.alternatives)]
-        if found := [path for place in places for name in names if (path := place / name).is_file()]:
-            paths[file.path] = found[0]
+        if present := [path for place in places for name in names if (path := place / name).is_file()]:
+            paths[file.path] = present[0]
     return paths
 
 

@@ -53,10 +53,10 @@ def check_hashes(source: FileSource, files: Mapping[str, Path]) -> None:
         if sha256 is None or file.path not in files:
             continue
         path = files[file.path]
-        found = _content_sha256(path, file)
-        if found != sha256:
+        digest = _content_sha256(path, file)
+        if digest != sha256:
             raise DataError(
-                f"{path}: content differs from {source.name} (sha256 {found[:16]}..., expected "
+                f"{path}: content differs from {source.name} (sha256 {digest[:16]}..., expected "
                 f"{sha256[:16]}...)\n  delete it to fetch it again"
             )
 

@@ -137,8 +137,8 @@ def csv_fields(line: str, source: Path | str, number: int = 1) -> list[str]:
 def header_order(fields: Sequence[str], headers: Iterable[Sequence[str]]) -> list[int] | None:
     """Positions of the names of the first header that all occur among the fields; None without any."""
     names = [field.strip().lower() for field in fields]
-    found = (header for header in headers if all(name in names for name in header))
-    return next(([names.index(name) for name in header] for header in found), None)
+    matching = (header for header in headers if all(name in names for name in header))
+    return next(([names.index(name) for name in header] for header in matching), None)
 
 
 def parse_columns(

@@ -37,10 +37,10 @@ def verify_sha256(part: Path, sha256: str | None) -> None:
     if sha256 is None:
         return
     with part.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != sha256:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != sha256:
         part.unlink()
-        raise Broken(f"wrong content (sha256 {found[:16]}..., expected {sha256[:16]}...)")
+        raise Broken(f"wrong content (sha256 {digest[:16]}..., expected {sha256[:16]}...)")
 
 
 def verify_zip(part: Path, members: Sequence[str]) -> None:

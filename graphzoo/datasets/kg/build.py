@@ -115,11 +115,11 @@ def build(
 
 def label_files(folder: Path) -> dict[str, Path]:
     """The files with readable texts of entities and relations that lie beside the triples."""
-    found = {
+    present = {
         kind: [path for stem in stems if (path := find_split(folder, stem, (".txt", ".txt.gz"))) is not None]
         for kind, stems in _LABELS.items()
     }
-    return {kind: paths[0] for kind, paths in found.items() if paths}
+    return {kind: paths[0] for kind, paths in present.items() if paths}
 
 
 def with_labels(graph: KnowledgeGraph, files: Mapping[str, Path]) -> KnowledgeGraph:

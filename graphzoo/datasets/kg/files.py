@@ -48,7 +48,7 @@ def verify_triples(part: Path, facts: FileFacts, source: KGSource, split: str) -
             note = source.note or "no hash is known, only the count was checked"
             log.warning("%s %s: %s", source.name, split, note)
         return
-    found = content_hash(data)
-    if found != facts.sha256 and split not in source.provisional:
+    digest = content_hash(data)
+    if digest != facts.sha256 and split not in source.provisional:
         part.unlink()
-        raise Broken(f"wrong content (sha256 {found[:16]}..., expected {facts.sha256[:16]}...)")
+        raise Broken(f"wrong content (sha256 {digest[:16]}..., expected {facts.sha256[:16]}...)")

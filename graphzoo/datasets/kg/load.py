@@ -107,10 +107,10 @@ def _parse_known(
     num_entities, own_relations = source.counts(folder)
     num_relations = own_relations if relations is None else len(relations)
     expected = [num_entities, num_relations, *(source.file(split, folder).num_triples for split in SPLITS)]
-    found = [graph.num_entities, graph.num_relations, *(len(graph.split(split)) for split in SPLITS)]
-    if found != expected:
+    counts = [graph.num_entities, graph.num_relations, *(len(graph.split(split)) for split in SPLITS)]
+    if counts != expected:
         raise DataError(
-            f"{folder_path}: entities, relations, train, valid, test are {found}, "
+            f"{folder_path}: entities, relations, train, valid, test are {counts}, "
             f"{source.name} has {expected}; {other}"
         )
     return graph

@@ -99,11 +99,13 @@ def number_nodes(
     The order is that of `names` in the table `nodes`, which no link may leave. Without a table the nodes are
     those that have a link: whole numbers by value, others by code points.
     """
-    found = set().union(*(column.names for part in lists.values() for column in (part.source, part.target)))
+    mentioned = set().union(
+        *(column.names for part in lists.values() for column in (part.source, part.target))
+    )
     if names is None:
-        names = _ordered(found)
+        names = _ordered(mentioned)
     numbers = {name: number for number, name in enumerate(names)}
-    if unknown := found.difference(numbers):
+    if unknown := mentioned.difference(numbers):
         raise _unknown(lists, unknown, names, nodes)
     pairs = {}
     for part, links in lists.items():

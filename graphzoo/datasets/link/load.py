@@ -71,7 +71,7 @@ def load_link_graph(
         valid, test = _own_negatives(graph, source, protocol, root, download)
         graph = replace(graph, valid=valid, test=test, metric="mrr", protocol=protocol, fingerprint="")
     counts = source.counts
-    found = {
+    counted = {
         "nodes": (graph.num_nodes, counts.nodes),
         "features": (0 if graph.x is None else graph.x.size(1), counts.features),
         "validation links": (graph.valid.positive.size(0), counts.valid),
@@ -79,8 +79,8 @@ def load_link_graph(
     }
     if not source.may_recur:
         # elsewhere repeats are dropped after counting
-        found["training links"] = (graph.train.size(0), counts.train)
-    refuse_counts(source.folder, source.name, found, own="links")
+        counted["training links"] = (graph.train.size(0), counts.train)
+    refuse_counts(source.folder, source.name, counted, own="links")
     return graph
 
 

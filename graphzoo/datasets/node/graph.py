@@ -165,9 +165,9 @@ class NodeGraph(StoredGraph):
             )
         highest = int(self.y.max()) + 1 if self.y.ndim == 1 and self.y.numel() else 0
         if highest > len(self.class_names) or (self.y.ndim == 2 and self.y.size(1) != len(self.class_names)):
-            found = highest or self.y.size(-1)
+            num_classes = highest or self.y.size(-1)
             raise DataError(
-                f"{self.name}: y has {found} classes or labels, class_names has {len(self.class_names)}"
+                f"{self.name}: y has {num_classes} classes or labels, class_names has {len(self.class_names)}"
             )
         if self.node_names and len(self.node_names) != num_nodes:
             raise DataError(f"{self.name}: {len(self.node_names)} node names for {num_nodes} nodes")

@@ -77,7 +77,7 @@ def _parse(source: NodeSource, files: Mapping[str, Path], num_neighbors: int, me
         # oddities of published data are part of it: logged, not warned of
         _log.info("%s: %s", source.name, notice)
     counts = source.counts
-    found = {
+    counted = {
         "nodes": (graph.num_nodes, counts.nodes),
         "features": (graph.x.size(1), counts.features),
         "classes": (graph.num_classes, counts.classes),
@@ -85,5 +85,5 @@ def _parse(source: NodeSource, files: Mapping[str, Path], num_neighbors: int, me
         "edges": (graph.num_edges, counts.edges),
     }
     folder = next((str(path.parent) for path in files.values()), source.name)
-    refuse_counts(folder, source.name, found, own="nodes")
+    refuse_counts(folder, source.name, counted, own="nodes")
     return graph

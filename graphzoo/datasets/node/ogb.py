@@ -117,7 +117,7 @@ def read_table(path: Path, kind: type[np.generic]) -> _Table:
         with gzip.open(path, "rt", encoding="ascii") as lines:
             width = lines.readline().count(",") + 1
         names = [str(column) for column in range(width)]
-        found = arrow_csv.read_csv(
+        content = arrow_csv.read_csv(
             path,
             read_options=arrow_csv.ReadOptions(column_names=names, block_size=1 << 24),
             convert_options=arrow_csv.ConvertOptions(
@@ -128,9 +128,9 @@ def read_table(path: Path, kind: type[np.generic]) -> _Table:
     except (OSError, EOFError, ValueError, pyarrow.ArrowException) as error:
         raise_if_not_the_file(error, path)
         raise DataError(f"{path}: not a readable table ({str(error)[:200]}); fetch it again") from error
-    table: _Table = np.empty((found.num_rows, width), dtype=kind)
+    table: _Table = np.empty((content.num_rows, width), dtype=kind)
     for column in range(width):
-        values = found.column(column)
+        values = content.column(column)
         if values.null_count and not np.issubdtype(kind, np.floating):
             raise DataError(f"{path}: {values.null_count:,} values are missing; fetch it again")
         table[:, column] = values.to_numpy()

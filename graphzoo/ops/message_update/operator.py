@@ -46,8 +46,8 @@ def _(z: Tensor, *others: Any) -> Tensor:
 def _backward(grad: Tensor, z: Tensor, aggregated: Tensor, *settings: Any) -> tuple[Tensor, ...]:
     *parameters, backend = settings
     rows = grad.contiguous(), z.contiguous(), aggregated.contiguous()
-    found: tuple[Tensor, ...] = _kernels(backend).gradient(*rows, *parameters)
-    return found
+    gradients: tuple[Tensor, ...] = _kernels(backend).gradient(*rows, *parameters)
+    return gradients
 
 
 @_backward.register_fake
@@ -61,8 +61,8 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _gradient(ctx: Any, grad: Tensor) -> Any:
-    found = torch.ops.graphzoo.message_update_gradient(grad, *ctx.saved_tensors, ctx.backend)
-    return *found, None
+    gradients = torch.ops.graphzoo.message_update_gradient(grad, *ctx.saved_tensors, ctx.backend)
+    return *gradients, None
 
 
 _forward.register_autograd(_gradient, setup_context=_keep)

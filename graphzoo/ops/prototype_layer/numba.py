@@ -102,20 +102,20 @@ class _Attend(Function):
 def sums(states: Tensor, value: Tensor, weight: Tensor, bias: Tensor, num_heads: int) -> tuple[Tensor, ...]:
     """See `_Sums`."""
     _, num_queries, channels = states.shape
-    found = (
+    results = (
         states.new_zeros(num_queries, channels),
         states.new_zeros(num_queries, channels, channels),
         states.new_zeros(num_queries, channels),
     )
     rows, settings = _rows(states, value), _settings(states, num_heads)
     w, b = _arrays(weight, bias)
-    w_t, outputs = _transposed(w), _arrays(*found)
+    w_t, outputs = _transposed(w), _arrays(*results)
 
     def work(first: int, last: int, piece: int) -> None:
         kernels.sums(*rows, w_t, b, *outputs, *settings, first, last)
 
     _share_out(work, num_queries)
-    return found
+    return results
 
 
 def sums_gradient(

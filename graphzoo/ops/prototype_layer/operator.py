@@ -52,8 +52,8 @@ def _kernels(backend: str) -> Any:
 def _sums(states: Tensor, value: Tensor, *settings: Any) -> tuple[Tensor, ...]:
     *others, backend = settings
     rows = arranged(states, states), arranged(value, states)
-    found: tuple[Tensor, ...] = _kernels(backend).sums(*rows, *others)
-    return found
+    sums: tuple[Tensor, ...] = _kernels(backend).sums(*rows, *others)
+    return sums
 
 
 @_sums.register_fake
@@ -75,8 +75,8 @@ def _sums_backward(
 ) -> tuple[Tensor, ...]:
     *others, backend = settings
     grads, rows = (by_key, by_product, by_value), (arranged(states, states), arranged(value, states))
-    found: tuple[Tensor, ...] = _kernels(backend).sums_gradient(grads, *rows, *others)
-    return found
+    gradients: tuple[Tensor, ...] = _kernels(backend).sums_gradient(grads, *rows, *others)
+    return gradients
 
 
 @_sums_backward.register_fake
@@ -93,8 +93,8 @@ def _keep_sums(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) ->
 
 
 def _sums_gradient(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-    found = torch.ops.graphzoo.prototype_sums_gradient(*grads, *ctx.saved_tensors, *ctx.settings)
-    return *found, None, None
+    gradients = torch.ops.graphzoo.prototype_sums_gradient(*grads, *ctx.saved_tensors, *ctx.settings)
+    return *gradients, None, None
 
 
 _sums.register_autograd(_sums_gradient, setup_context=_keep_sums)
@@ -146,8 +146,8 @@ def _attend_backward(
     grad = arranged(grad, states)
     skip = None if skip is None else arranged(skip, states)
     drawn = kernels.masks(None if keys is None else RowDropout(p, keys), states)
-    found = kernels.attend_gradient(grad, states, value, skip, shared, num_heads, drawn)
-    return tuple(grad.new_empty(0) if part is None else part for part in found)
+    gradients = kernels.attend_gradient(grad, states, value, skip, shared, num_heads, drawn)
+    return tuple(grad.new_empty(0) if part is None else part for part in gradients)
 
 
 @_attend_backward.register_fake
@@ -172,8 +172,8 @@ def _keep_attend(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _attend_gradient(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-    found = torch.ops.graphzoo.prototype_attend_gradient(grad, *ctx.settings, *ctx.saved_tensors)
-    by_states, by_value, by_skip, *by_shared = found
+    gradients = torch.ops.graphzoo.prototype_attend_gradient(grad, *ctx.settings, *ctx.saved_tensors)
+    by_states, by_value, by_skip, *by_shared = gradients
     by_skip = None if ctx.saved_tensors[3] is None else by_skip
     return None, None, None, None, by_states, by_value, by_skip, *by_shared
 

@@ -350,8 +350,8 @@ def attend_gradient(
     by_key, by_product, by_value = _by_query(partial[:, :own], num_queries, of_query)
     by_product = by_product * _inside_heads(product, num_heads)
     by_weight, by_bias, *rest = (
-        found.to(given.dtype)
-        for found, given in zip(cut(partial[:, own:], of_all), (weight, bias, *parameters), strict=True)
+        gradient.to(given.dtype)
+        for gradient, given in zip(cut(partial[:, own:], of_all), (weight, bias, *parameters), strict=True)
     )
     by_sums = (by_key.to(key_sum.dtype), by_product.to(product.dtype), by_value.to(value_sum.dtype))
     return (grad_states, grad_value, grad_skip, by_weight, by_bias, *by_sums, *rest)

@@ -238,9 +238,9 @@ def graph_of(edge_index: Tensor, edge_type: Tensor, num_nodes: int, num_relation
     """
     tensors, sizes = (edge_index, edge_type), (num_nodes, num_relations)
     versions = tuple(0 if x.is_inference() else int(x._version) for x in tensors)
-    found = _alive.get((id(edge_index), id(edge_type), *sizes))
-    if found is not None and not any(found is graph for graph, _ in _made):
-        return found
+    living = _alive.get((id(edge_index), id(edge_type), *sizes))
+    if living is not None and not any(living is graph for graph, _ in _made):
+        return living
     for graph, then in _made:
         same = graph.edge_index is edge_index and graph.edge_type is edge_type and then == versions
         if same and (graph.num_nodes, graph.num_relations) == sizes:

@@ -240,21 +240,21 @@ def choose(
     wanted = min(int(share * num_nodes), num_nodes - 1)
     if wanted and end > begin:
         near = np.empty(num_touched, np.int32)
-        found = 0
+        num_near = 0
         for i in range(num_touched):
             v = touched[i]
             if inside[v] < 0 and _answers(members, member_counts, begin, end, v) > (v == own):
-                near[found] = v
-                found += 1
-        filled = _nearest(near[:found], score, wanted, inside, chosen, filled)
+                near[num_near] = v
+                num_near += 1
+        filled = _nearest(near[:num_near], score, wanted, inside, chosen, filled)
         filled = _fill(frequent, frequent_counts, begin, end, own, 1, inside, chosen, filled, wanted + 1, 1)
     near = np.empty(num_touched, np.int32)
-    found = 0
+    num_near = 0
     for i in range(num_touched):
         if inside[touched[i]] < 0:
-            near[found] = touched[i]
-            found += 1
-    filled = _nearest(near[:found], score, num_nodes - filled, inside, chosen, filled)
+            near[num_near] = touched[i]
+            num_near += 1
+    filled = _nearest(near[:num_near], score, num_nodes - filled, inside, chosen, filled)
     entities, degrees = popular
     filled = _fill(
         entities, degrees, 0, entities.shape[0], own, hidden_edges, inside, chosen, filled, num_nodes, 0
@@ -290,7 +290,7 @@ def induce(
     for k in range(size):
         inside[nodes[k]] = k
     met = np.empty(48 * size, np.int64)  # place of one end, of the other, edge; and so on
-    found = 0
+    used = 0
     starts = np.zeros(size + 1, np.int64)
     for k in range(size):
         v = nodes[k]
@@ -303,13 +303,13 @@ def induce(
             place = inside[w]
             if place < 0 or _is_hidden(v, kind[e], w, hidden):
                 continue
-            if found == met.shape[0]:
-                grown = np.empty(2 * found, np.int64)
-                for i in range(found):
+            if used == met.shape[0]:
+                grown = np.empty(2 * used, np.int64)
+                for i in range(used):
                     grown[i] = met[i]
                 met = grown
-            met[found], met[found + 1], met[found + 2] = k, place, e
-            found += 3
+            met[used], met[used + 1], met[used + 2] = k, place, e
+            used += 3
             starts[place + 1] += 1  # v -kind-> w
             if place != k:
                 starts[k + 1] += 1  # w -inverse-> v
@@ -323,7 +323,7 @@ def induce(
     source, second = np.empty(total, np.int32), np.empty(total, np.int32)
     number = np.empty(total, np.int64)
     facts = edge.shape[0] // 2
-    for i in range(0, found, 3):
+    for i in range(0, used, 3):
         low, high, e = met[i], met[i + 1], met[i + 2]
         at = free[high]
         free[high] = at + 1
