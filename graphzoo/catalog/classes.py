@@ -5,10 +5,11 @@ Standard library only. Encoders of other packages register under the entry-point
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from graphzoo.errors import UsageError, normalise
 
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ENCODER_GROUP",
+    "arguments_of",
     "class_path",
+    "defaults_of",
     "encoder_plugins",
     "find_plugin",
     "is_trusted",
@@ -79,6 +82,16 @@ def public_path(path: str) -> str:
     elif path.startswith("lightning.pytorch.callbacks."):
         package = package[:3]
     return ".".join([*package, name])
+
+
+def arguments_of(cls: type) -> list[inspect.Parameter]:
+    """What a class takes when it is built, in its order."""
+    return list(inspect.signature(cls).parameters.values())
+
+
+def defaults_of(cls: type) -> dict[str, Any]:
+    """The values of the arguments of a class that need not be given."""
+    return {each.name: each.default for each in arguments_of(cls) if each.default is not each.empty}
 
 
 def load_class(path: str, source: str | os.PathLike[str], *, trust: bool = False) -> type:

@@ -47,20 +47,13 @@ def class_options(class_path: str) -> list[ClassOption]:
     """
     module, _, name = class_path.rpartition(".")
     source = _source_of(module)
-    if (
-        source is not None
-        and (homes := {cls: home for home, cls in _LISTED.findall(source)})
-        and name in homes
-    ):
+    homes = {cls: home for home, cls in _LISTED.findall(source)}
+    if name in homes:
         source = _source_of(homes[name])
-    if source is None:
-        return []
-    classes = {node.name: node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)}
-    if name not in classes:
-        return []
-    node = classes[name]
-    made = next((f for f in node.body if isinstance(f, ast.FunctionDef) and f.name == "__init__"), None)
-    if made is None:
+    node = next((n for n in ast.parse(source).body if isinstance(n, ast.ClassDef) and n.name == name), None)
+    parts = [] if node is None else node.body
+    made = next((f for f in parts if isinstance(f, ast.FunctionDef) and f.name == "__init__"), None)
+    if node is None or made is None:
         return []
     meanings = _meanings(ast.get_docstring(node) or "") | _meanings(ast.get_docstring(made) or "")
     given = [*made.args.posonlyargs, *made.args.args]
@@ -130,13 +123,13 @@ def _usual_task(values: Mapping[str, str]) -> str | None:
     return None if task is None else TASKS[task].class_path
 
 
-def _source_of(module: str) -> str | None:
+def _source_of(module: str) -> str:
     try:
         spec = find_spec(module)
     except (ImportError, ValueError):
-        return None
+        return ""
     if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
-        return None
+        return ""
     return read_regular_text(spec.origin)
 
 

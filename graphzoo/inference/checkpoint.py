@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Mapping
 from functools import partial
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from graphzoo.catalog.classes import load_class
+from graphzoo.catalog.classes import defaults_of, load_class
 from graphzoo.catalog.weights import brought_along, refuse_program
 from graphzoo.checkpoints import read
 from graphzoo.checkpoints.checks import MisfitError, TooLargeError, build_bounded, outlined
@@ -259,14 +258,14 @@ def _fits(encoder_class: Any, spec: GraphSpec, settings: dict[str, Any], weights
 
 def _of_another_kind(task_class: Any, checkpoint: dict[str, Any]) -> str:
     """The settings whose values are of another kind than those that the task has by default."""
-    usual = inspect.signature(task_class).parameters
+    usual = defaults_of(task_class)
     settings = checkpoint.get("hyper_parameters")
     odd = [
         f"{name}={value!r}"[:100]
         for name, value in (settings.items() if isinstance(settings, dict) else ())
         if name in usual
-        and isinstance(usual[name].default, int | float | str)
-        and isinstance(value, str | int | float) != isinstance(value, type(usual[name].default) | int)
+        and isinstance(usual[name], int | float | str)
+        and isinstance(value, str | int | float) != isinstance(value, type(usual[name]) | int)
     ]
     return f"a value is of another kind than the task takes ({', '.join(odd) or 'which, nobody knows'})"
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import inspect
 import json
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from graphzoo.catalog.classes import load_class
+from graphzoo.catalog.classes import defaults_of, load_class
 from graphzoo.catalog.presets import Preset, find_preset, list_presets
 from graphzoo.catalog.settings import read_settings, word_of
 from graphzoo.errors import UsageError
@@ -239,13 +238,15 @@ def _defaults(config: Mapping[str, Any]) -> dict[str, Any]:
 def _defaults_of(classes: tuple[tuple[str, str], ...]) -> Mapping[str, Any]:
     """The same of prefixes and class paths; a report asks twice for each of its settings."""
     trainer = load_class("lightning.pytorch.Trainer", "config.yaml")
-    usual = _signature(trainer, "trainer") | {"trainer.use_distributed_sampler": False}
+    usual = {f"trainer.{name}": value for name, value in defaults_of(trainer).items()}
+    usual["trainer.use_distributed_sampler"] = False
     for prefix, path in classes:
         try:
             # a class that nobody registered is not imported for a picture
-            usual |= _signature(load_class(path, "config.yaml"), prefix)
+            arguments = defaults_of(load_class(path, "config.yaml"))
         except UsageError:
             continue
+        usual |= {f"{prefix}.{name}": value for name, value in arguments.items()}
     return usual
 
 
@@ -255,19 +256,13 @@ def _plain_callbacks(config: Mapping[str, Any]) -> list[dict[str, Any]] | None:
     for entry in shaping_callbacks(config):
         path = entry["class_path"]
         try:
-            usual = _signature(load_class(path, "config.yaml"), path)
+            usual = defaults_of(load_class(path, "config.yaml"))
         except UsageError:
             usual = {}  # a class that nobody registered is not imported for a picture
         given = entry["init_args"].items()
-        arguments = {name: value for name, value in given if usual.get(f"{path}.{name}") != value}
+        arguments = {name: value for name, value in given if usual.get(name) != value}
         plain.append({"class_path": path, **({"init_args": arguments} if arguments else {})})
     return plain or None
-
-
-def _signature(cls: type, prefix: str) -> dict[str, Any]:
-    parameters = inspect.signature(cls).parameters.values()
-    defaults = {f"{prefix}.{parameter.name}": parameter.default for parameter in parameters}
-    return {name: value for name, value in defaults.items() if value is not inspect.Parameter.empty}
 
 
 def _same(one: Any, other: Any) -> bool:

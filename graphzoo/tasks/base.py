@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import math
 import platform
@@ -20,7 +19,7 @@ from torch.func import functional_call
 from torch.optim import Optimizer
 from torch.random import fork_rng
 
-from graphzoo.catalog.classes import class_path
+from graphzoo.catalog.classes import arguments_of, class_path
 from graphzoo.checkpoints.checks import (
     OPTIMIZER_ENTRIES,
     build_bounded,
@@ -334,7 +333,7 @@ class Task(LightningModule):
 
         The caller decides which class paths it trusts.
         """
-        known = set(inspect.signature(cls.__init__).parameters) - {"self", "encoder"}
+        known = {each.name for each in arguments_of(cls)} - {"encoder"}
         settings = {k: v for k, v in checkpoint.get("hyper_parameters", {}).items() if k in known}
         task = cls(encoder, **settings)
         task.on_load_checkpoint(checkpoint)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import re
 from importlib import import_module
+from inspect import Parameter
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
 from lightning.pytorch.cli import LightningArgumentParser
 
+from graphzoo.catalog.classes import arguments_of
 from graphzoo.catalog.settings import merge, read_settings
 from graphzoo.errors import UsageError, nearest, suggestion
 from graphzoo.training.options import GROUPS, config_files, join_lines, value_of
@@ -228,11 +229,11 @@ def _named_class(option: str, value: str) -> str:
     return value if "." in value or not value else f"{_BY_NAME[key]}.{value}"
 
 
-def _parameters(class_path: str | None) -> list[inspect.Parameter]:
+def _parameters(class_path: str | None) -> list[Parameter]:
     """What a class takes; nothing is known of one that cannot be imported."""
     module, _, name = (class_path or "").rpartition(".")
     try:
-        return list(inspect.signature(getattr(import_module(module), name)).parameters.values())
+        return arguments_of(getattr(import_module(module), name))
     except (ImportError, AttributeError, ValueError, TypeError):
         return []
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
 from collections.abc import Collection
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from graphzoo.catalog.classes import public_path
+from graphzoo.catalog.classes import defaults_of, public_path
 from graphzoo.catalog.settings import read_settings
 from graphzoo.checkpoints.checks import (
     check_description,
@@ -93,11 +92,8 @@ def _usual_values(class_path: str | None) -> dict[str, Any]:
     cls = getattr(sys.modules.get(module), name, None)
     if not isinstance(cls, type):
         return {}
-    usual = {}
-    for parameter in inspect.signature(cls).parameters.values():
-        value = None if parameter.default is parameter.empty else parameter.default
-        usual[parameter.name] = list(value) if isinstance(value, tuple) else value
-    return usual
+    values = defaults_of(cls).items()
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values}
 
 
 def check_resume(differing: dict[str, tuple[Any, Any]], path: Path, *, override: bool) -> None:

@@ -158,8 +158,8 @@ def test_the_spectrum_goes_on_below_its_threshold():
 
 def test_defaults_are_read_once_for_all_runs_of_the_same_classes(tmp_path, monkeypatch):
     asked = []
-    signature = settings._signature
-    monkeypatch.setattr(settings, "_signature", lambda *words: asked.append(words) or signature(*words))
+    defaults_of = settings.defaults_of
+    monkeypatch.setattr(settings, "defaults_of", lambda cls: asked.append(cls) or defaults_of(cls))
     settings._defaults_of.cache_clear()
     first, second = find_records([write_run(tmp_path / name) for name in "ab"])
     assert settings.changed_settings(first) == settings.changed_settings(second)
