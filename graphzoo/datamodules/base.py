@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from lightning.pytorch import LightningDataModule
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
 
 from graphzoo.datamodules.batches import (
@@ -142,6 +143,17 @@ class GraphDataModule(LightningDataModule, metaclass=_TakesGraph):
         """Samples of a validation."""
         raise NotImplementedError
 
+    def val_dataloader(self) -> DataLoader[Any]:
+        """Loader of one rank's validation batches."""
+        return self._evaluation_loader("valid")
+
+    def test_dataloader(self) -> DataLoader[Any]:
+        """Loader of one rank's test batches."""
+        return self._evaluation_loader("test")
+
+    def _evaluation_loader(self, split: Literal["valid", "test"]) -> DataLoader[Any]:
+        raise NotImplementedError
+
     @property
     def _fetches(self) -> bool | None:
         """Whether `setup` may download: without a trainer nobody has called `prepare_data`."""
@@ -156,7 +168,7 @@ class GraphDataModule(LightningDataModule, metaclass=_TakesGraph):
                 f"{self.kind.trained} of all processes together, raise it"
             )
 
-    def _sampler(self, kind: type[_Sampler], size: int) -> _Sampler:
+    def _sampler(self, kind: Callable[..., _Sampler], size: int) -> _Sampler:
         """The order of a training split of so many samples."""
         assert self.batch_size is not None
         share = self.micro_batch_size or self.batch_size

@@ -376,14 +376,6 @@ class KGDataModule(GraphDataModule):
             graph.train, graph.num_relations, near, self.hides, answers, self.hide == "batch"
         )
 
-    def val_dataloader(self) -> DataLoader[QueryBatch]:
-        """Loader of the validation `QueryBatch`es of one rank, as many as every other rank has."""
-        return self._evaluation_loader("valid")
-
-    def test_dataloader(self) -> DataLoader[QueryBatch]:
-        """Loader of the test `QueryBatch`es of one rank, as many as every other rank has."""
-        return self._evaluation_loader("test")
-
     @property
     def neighbourhood(self) -> int | None:
         """Entities of a training query's neighbourhood, below their number; None: the whole graph."""

@@ -424,14 +424,6 @@ class LinkDataModule(GraphDataModule):
         )
         return self._training_loader(pairs, self._training_sampler(), epoch, ahead=self._ahead)
 
-    def val_dataloader(self) -> ResumableLoader:
-        """Loader of one rank's validation `PairBatch`es, as many as every other rank has."""
-        return self._evaluation_loader("valid")
-
-    def test_dataloader(self) -> ResumableLoader:
-        """Loader of one rank's test `PairBatch`es, as many as every other rank has."""
-        return self._evaluation_loader("test")
-
     def scoring_batches(
         self, pairs: Tensor, split: str = "test", *, order: Tensor | None = None
     ) -> EvaluationPairs:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from lightning.pytorch import LightningDataModule
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from graphzoo.datamodules.base import GraphDataModule, Kind
 from graphzoo.datamodules.batches import (
     EvaluationBatches,
     ResumableLoader,
@@ -21,8 +22,6 @@ from graphzoo.datamodules.batches import (
     TrainingSampler,
     evaluation_loader,
     permute,
-    pins_memory,
-    rank_and_world_size,
 )
 from graphzoo.datamodules.kg import KGDataModule
 from graphzoo.errors import UsageError, check_range
@@ -43,10 +42,10 @@ class MixtureSampler(TrainingSampler):
     The `sizes` are the training triples of each graph.
     """
 
-    def __init__(self, sizes: list[int], num_batches: int, batch_size: int, *others: int) -> None:
-        super().__init__(num_batches * batch_size, batch_size, *others)
+    def __init__(self, sizes: list[int], size: int, batch_size: int, *others: int) -> None:
+        super().__init__(size, batch_size, *others)
         self.sizes = sizes
-        self.shares = _shares(sizes, num_batches)
+        self.shares = _shares(sizes, size // batch_size)
 
     def __iter__(self) -> Iterator[Slice]:
         epoch = self.epoch
@@ -107,7 +106,7 @@ class ConcatenatedBatches(Dataset[QueryBatch]):
         return self.parts[-1][number]
 
 
-class MixtureDataModule(LightningDataModule):
+class MixtureDataModule(GraphDataModule):
     """Knowledge graphs to train one model on that runs on any relations.
 
     Every step asks about one graph, in query neighbourhoods, so that it costs about the same on all of them.
@@ -132,6 +131,9 @@ class MixtureDataModule(LightningDataModule):
         num_workers: Loader processes.
     """
 
+    batch_size: int
+    # of names alone: neither files nor a graph in memory
+    kind = Kind("", "mixture", "", "", "queries", "")
     later_neighbourhoods: dict[int, int] = {}
     test_both = False
     asks_near = True
@@ -154,7 +156,10 @@ class MixtureDataModule(LightningDataModule):
         seed: int = 0,
         num_workers: int = 0,
     ) -> None:
-        super().__init__()
+        super().__init__(
+            name, None, root, download, batch_size=batch_size, micro_batch_size=micro_batch_size,
+            eval_batch_size=eval_batch_size, seed=seed, num_workers=num_workers,
+        )  # fmt: skip
         chosen = [part.strip() for part in names.split(",")] if isinstance(names, str) else list(names)
         if len(chosen) < 2 or len(set(chosen)) < len(chosen) or not all(chosen):
             raise UsageError(
@@ -182,10 +187,8 @@ class MixtureDataModule(LightningDataModule):
             for part in chosen
         ]
         folders = [Path(part).resolve().name if Path(part).is_dir() else part for part in chosen]
-        self.name, self.names = name, folders if len(set(folders)) == len(chosen) else chosen
-        self.batch_size, self.micro_batch_size = batch_size, micro_batch_size
+        self.names = folders if len(set(folders)) == len(chosen) else chosen
         self.epoch_queries, self.neighbourhood = epoch_queries, neighbourhood
-        self.seed, self.num_workers = seed, num_workers
         self._spec = NeighbourhoodSpec(eval_neighbourhood or neighbourhood, relation_share)
         self.hides: RemoveFacts = "exact"  # see `KGDataModule`, as for the next
         self.knows_answers = True
@@ -245,6 +248,11 @@ class MixtureDataModule(LightningDataModule):
         return f"{trained}; evaluated {self.protocol_in_words}"
 
     @property
+    def num_valid(self) -> int:
+        """Validation queries of all graphs."""
+        return sum(part.num_valid for part in self.parts)
+
+    @property
     def num_tested(self) -> int:
         """Test queries of all graphs."""
         return sum(part.num_tested for part in self.parts)
@@ -279,23 +287,10 @@ class MixtureDataModule(LightningDataModule):
 
     def train_dataloader(self, epoch: int | None = None) -> ResumableLoader:
         """Loader of `TripleBatch`es of one rank, every step from one graph."""
-        sampler = self._training_sampler()
-        current = self.trainer.current_epoch if self.trainer is not None else 0
-        sampler.set_epoch(current if epoch is None else epoch)
         for part in self.parts:
             part.hides, part.knows_answers = self.hides, self.knows_answers
         batches = MixtureBatches([part.training_batches() for part in self.parts])
-        return ResumableLoader(
-            batches, sampler, self.num_workers, ahead=1, pin_memory=pins_memory(self.trainer)
-        )
-
-    def val_dataloader(self) -> DataLoader[QueryBatch]:
-        """Loader of the validation `QueryBatch`es of one rank."""
-        return self._evaluation_loader("valid")
-
-    def test_dataloader(self) -> DataLoader[QueryBatch]:
-        """Loader of the test `QueryBatch`es of one rank."""
-        return self._evaluation_loader("test")
+        return self._training_loader(batches, self._training_sampler(), epoch, ahead=1)
 
     def _named(self) -> Iterator[tuple[str, KGDataModule]]:
         return zip(self.names, self.parts, strict=True)
@@ -309,11 +304,6 @@ class MixtureDataModule(LightningDataModule):
         return evaluation_loader(ConcatenatedBatches(parts), self.trainer, self.num_workers)
 
     def _training_sampler(self) -> MixtureSampler:
-        return MixtureSampler(
-            [len(part.triples("train")) for part in self.parts],
-            max(len(self.parts), self.epoch_queries // self.batch_size),
-            self.batch_size,
-            self.micro_batch_size or self.batch_size,
-            self.seed,
-            *rank_and_world_size(self.trainer),
-        )
+        sizes = [len(part.triples("train")) for part in self.parts]
+        num_batches = max(len(sizes), self.epoch_queries // self.batch_size)
+        return self._sampler(partial(MixtureSampler, sizes), num_batches * self.batch_size)

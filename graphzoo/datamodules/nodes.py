@@ -269,14 +269,6 @@ class NodeDataModule(GraphDataModule):
             sampler = PartSampler(self._parts, num_parts, is_target, accumulate, rank, world_size)
         return self._training_loader(NodeBatches(self.graph, with_edges=not self.skip_edges), sampler, epoch)
 
-    def val_dataloader(self) -> DataLoader[NodeBatch]:
-        """The whole graph with the validation nodes as targets, in every rank."""
-        return self._evaluation_loader("valid")
-
-    def test_dataloader(self) -> DataLoader[NodeBatch]:
-        """The whole graph with the test nodes as targets, in every rank."""
-        return self._evaluation_loader("test")
-
     def save_artifacts(self, directory: str | os.PathLike[str]) -> None:
         """Write what prediction needs: meta.json, the graph unless it is large, the features' projection."""
         raw, directory = loaded(self._raw), Path(directory)
@@ -289,14 +281,15 @@ class NodeDataModule(GraphDataModule):
         }
         self._save_graph(directory, raw, "node_graph.npz", _size(raw), facts)
 
-    def _evaluation_loader(self, part: Literal["valid", "test"]) -> DataLoader[NodeBatch]:
-        if part not in self._evaluation:
-            graph, target = self.graph, getattr(self.split, part)
-            self._evaluation[part] = WholeGraphBatch(
+    def _evaluation_loader(self, split: Literal["valid", "test"]) -> DataLoader[NodeBatch]:
+        """The whole graph with the nodes of a part as targets, in every rank."""
+        if split not in self._evaluation:
+            graph, target = self.graph, getattr(self.split, split)
+            self._evaluation[split] = WholeGraphBatch(
                 graph.x, graph.edge_index, graph.y, target, index=None, num_global=int(target.numel())
             )
         # its own generator, or each pass would draw a seed for the workers from the global one
-        return DataLoader([self._evaluation[part]], batch_size=None, generator=torch.Generator())  # type: ignore[arg-type]
+        return DataLoader([self._evaluation[split]], batch_size=None, generator=torch.Generator())  # type: ignore[arg-type]
 
     def _parts(self, epoch: int) -> list[Tensor]:
         assert self.batch_size is not None
