@@ -1,4 +1,4 @@
-"""Which tasks there are, which encoders they take, and whose classes may be imported on the word of a file.
+"""Which classes other packages bring, and whose classes may be imported on the word of a file.
 
 Standard library only. Encoders of other packages register under the entry-point group `graphzoo.encoders`.
 """

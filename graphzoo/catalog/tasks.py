@@ -45,7 +45,7 @@ class TaskInfo:
     reason: str  # why it takes no other
     unit: str  # what is evaluated: nodes, links, queries or pairs
     columns: Mapping[str, str]  # its metrics and how tables call them, the main one first
-    monitor: str = "auto"  # selects checkpoints and stops early; "auto": the task knows, from its data
+    monitor: str = "auto"  # stops early and, by default, selects checkpoints; "auto": the task knows
     mode: str = "max"  # or "min" of it
     inference: str = ""  # class of `graphzoo.inference` that answers with such a model, if there is one
     example: str = "model.predict(...)"  # how that class is asked, for the model card

@@ -25,7 +25,7 @@ from graphzoo.types import QueryBatch, TripleBatch
 
 if TYPE_CHECKING:
     from graphzoo.sampling import NeighbourhoodSampler
-    from graphzoo.sampling.facts import RemoveFacts
+    from graphzoo.sampling.hidden_facts import RemoveFacts
 
 __all__ = [
     "EvaluationBatches",

@@ -34,7 +34,7 @@ from graphzoo.types import GraphSpec, NeighbourhoodSpec, Protocol, QueryBatch
 if TYPE_CHECKING:
     from graphzoo.ops import RelationalGraph
     from graphzoo.sampling import NeighbourhoodSampler
-    from graphzoo.sampling.facts import RemoveFacts
+    from graphzoo.sampling.hidden_facts import RemoveFacts
 
 __all__ = ["KGDataModule"]
 

@@ -29,7 +29,7 @@ from graphzoo.types import GraphSpec, NeighbourhoodSpec, QueryBatch, TripleBatch
 
 if TYPE_CHECKING:
     from graphzoo.ops import RelationalGraph
-    from graphzoo.sampling.facts import RemoveFacts
+    from graphzoo.sampling.hidden_facts import RemoveFacts
 
 __all__ = ["MixtureDataModule"]
 

@@ -1,7 +1,7 @@
-"""Random choices of training: pure functions of seed, step and purpose, not of batch layout or rank."""
+"""What a step draws and hides: pure functions of seed, step and purpose, not of batch layout or rank."""
 
 from graphzoo.ops.random import hash_integers, hash_numbers, normal_from_hash, uniform_from_hash
-from graphzoo.sampling.facts import FactRemover, edges_of_fact
+from graphzoo.sampling.hidden_facts import FactRemover, edges_of_fact
 from graphzoo.sampling.hidden_links import LinkHider
 from graphzoo.sampling.negative_pairs import NegativePairs
 from graphzoo.sampling.negatives import sample_negatives

@@ -116,7 +116,7 @@ class KGCompletion(Task):
 
     @property
     def monitor(self) -> str:
-        """Validation metric that selects the checkpoint."""
+        """Validation metric that stops early and, by default, selects the checkpoint."""
         return "val/mrr"
 
     def build_decoder(self, encoder: Encoder) -> nn.Module:

@@ -131,7 +131,7 @@ def callbacks_of(
 
 
 def checkpoints_of(model: object, run_dir: Path, config: Mapping[str, Any]) -> list[Callback]:
-    """The best (by `model.monitor` and `mode`) and the last checkpoint, unless the settings want none."""
+    """The best (by `model.checkpoint_by`) and the last checkpoint, unless the settings want none."""
     if config.get("enable_checkpointing") is False or config.get("fast_dev_run"):
         return []
     directory = run_dir.absolute() / "checkpoints"

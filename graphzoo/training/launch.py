@@ -30,7 +30,7 @@ from graphzoo.training.dry_run import limited_memory
 from graphzoo.training.failures import explain_error, how_to_resume, needs_trust, tell_error, tell_lines
 from graphzoo.training.lightning_cli import GraphzooCLI
 from graphzoo.training.own_code import own_code
-from graphzoo.training.parser import innermost
+from graphzoo.training.parser_errors import innermost
 from graphzoo.training.plan import Plan, RunState
 from graphzoo.training.quiet import quiet
 from graphzoo.training.trust import check_class, plain_settings

@@ -45,7 +45,7 @@ from graphzoo.training import resume
 from graphzoo.training.callbacks import Began, Monitor, callbacks_of, checkpoints_of
 from graphzoo.training.dry_run import DRY_SETTINGS, DryRun
 from graphzoo.training.loggers import loggers_of, place_loggers
-from graphzoo.training.parser import GraphzooParser
+from graphzoo.training.parser_errors import GraphzooParser
 from graphzoo.training.plan import RunState, draw_seed
 from graphzoo.training.precision import set_matmul_precision
 from graphzoo.training.results import Evaluated, report_results
