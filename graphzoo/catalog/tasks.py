@@ -27,6 +27,7 @@ __all__ = [
 
 RANKING = {"mrr": "MRR", "hits@1": "Hits@1", "hits@3": "Hits@3", "hits@10": "Hits@10", "mr": "MR"}
 _PREDICT = "graphzoo.cli.predict_tables"
+_PROGRAM = "graphzoo.inference.program"
 # The field gives these in per cent; results.json has them as they are.
 PERCENT = {"acc": "accuracy %", "auroc": "ROC-AUC %", "ap": "AP %"}
 
@@ -53,6 +54,7 @@ class TaskInfo:
     needed: str = ""  # what predict says without a question; "" where none is needed
     tables: tuple[str, str] = ("", "")  # of (model, arguments): what answers, what scores what is given
     pictures: str = ""  # of (model, record, options, prefix, depth_drawn): what a report draws of a model
+    program: str = ""  # of (task, scale): what `graphzoo export --to torch.export` traces
     compared: tuple[str, ...] = ()  # models that `graphzoo compare` tries, easy ones first
     facts: str = ""  # of a datamodule: what of its graph tells which model does well
     has_splits: bool = True  # whether its data can have several
@@ -89,6 +91,7 @@ TASKS = {
         needed="give either --queries FILE (top answers) or --score FILE (scores of given facts)",
         tables=(f"{_PREDICT}.answer_tables", f"{_PREDICT}.score_tables"),
         pictures="graphzoo.report.models.choose.of_facts",
+        program=f"{_PROGRAM}.of_facts",
         compared=("knowformer-any", "knowformer-any, fine-tuned", "knowformer"),
         facts="graphzoo.search.facts.of_triples",
         has_splits=False,
@@ -109,6 +112,7 @@ TASKS = {
         "For the best partners of every node list all of them in the file",
         tables=(f"{_PREDICT}.partner_tables", f"{_PREDICT}.pair_tables"),
         pictures="graphzoo.report.models.choose.of_pairs",
+        program=f"{_PROGRAM}.of_links",
         compared=(
             *("heuristic.cn", "heuristic.aa", "heuristic.ra", "heuristic.katz"),
             *("gcn", "sage", "pencil", "knowformer"),
@@ -128,6 +132,7 @@ TASKS = {
         options=("nodes", "probabilities", "embeddings"),
         tables=(f"{_PREDICT}.label_tables", f"{_PREDICT}.label_tables"),
         pictures="graphzoo.report.models.choose.of_nodes",
+        program=f"{_PROGRAM}.of_nodes",
         compared=("mlp", "sgc", "gcn", "sage", "gat", "galit", "sgformer", "nodeformer", "polynormer"),
         facts="graphzoo.search.facts.of_nodes",
     ),

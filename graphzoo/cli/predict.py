@@ -38,8 +38,6 @@ graphzoo predict runs/galit-cora/RUN --out labels.parquet
 """
 _OF_DATA = ("train", "valid", "test", "valid_neg", "test_neg", "nodes", "edges")
 """What files of a folder of data are called, without their endings."""
-_OF_DATA = ("train", "valid", "test", "valid_neg", "test_neg", "nodes", "edges")
-"""What files of a folder of data are called, without their endings."""
 _RANKING = ("top_k", "known", "candidates")
 _TASKS = {task.kind: task for task in TASKS.values() if task.inference}
 
@@ -129,10 +127,9 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         )
     arguments.ckpt_path = run or arguments.model
     if arguments.score is not None:
-        if arguments.queries is not None:
-            raise UsageError(_TASKS["kg"].needed)
-        if arguments.nodes is not None:
-            raise UsageError(_TASKS["links"].needed)
+        for question, other, needed in ((*task.options[:2], task.needed) for task in _TASKS.values()):
+            if other == "score" and getattr(arguments, question) is not None:
+                raise UsageError(needed)
         for name in _RANKING:
             if getattr(arguments, name) is not None:
                 other = "--score takes facts and pairs as they are"

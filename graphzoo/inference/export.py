@@ -83,6 +83,7 @@ def export_run(
     checkpoint = read_checkpoint(file)
     task = build_task(checkpoint, file, trust=trust)  # what does not load here would load nowhere
     described = {key: _shareable(value) for key, value in checkpoint["graphzoo"].items()}
+    info = task_of(task)
     settings = {k: v for k, v in (checkpoint.get("hyper_parameters") or {}).items() if k != "encoder"}
     results = _results(place, checkpoint.get("epoch"))
     evaluated = settings.get("reverse_weight") or 0.0
@@ -100,12 +101,11 @@ def export_run(
     with tempfile.TemporaryDirectory() as scratch:
         graph = None if place is None else _copy_graph(place / "graph", Path(scratch) / "graph")
         name = Path(folder).absolute().name
-        card = partial(_card, described, results, ends, type(task).__name__, licence)
+        card = partial(_card, described, results, ends, info.title if info else type(task).__name__, licence)
         if to in PROGRAMS:
             _export_program(task, Path(folder), to, graph, described, near, card)
             return Path(folder)
         module, _, encoder = described["encoder"]["class_path"].rpartition(".")
-        info = task_of(task)
         call = info.example if info else "model.predict(...)"
         use = _USE.format(name=name, call=call, module=module, encoder=encoder)
         return write_pretrained(folder, checkpoint["state_dict"], content, card=card(use), graph=graph)
@@ -146,9 +146,7 @@ def _asked_near(task: Task, described: Mapping[str, Any]) -> int | None:
 
 
 def _set_reverse_weight(task: Task, weight: float) -> None:
-    from graphzoo.tasks import KGCompletion
-
-    if not isinstance(task, KGCompletion):
+    if not hasattr(task, "reverse_weight"):
         raise UsageError(
             f"--reverse-weight is for knowledge graphs; this is a {type(task).__name__}\nLeave it out"
         )
@@ -286,11 +284,9 @@ _PROGRAM_USE = """```python
 
 
 def _card(
-    described: Mapping[str, Any], results: Mapping[str, Any], ends: str, task: str, licence: str, use: str
+    described: Mapping[str, Any], results: Mapping[str, Any], ends: str, title: str, licence: str, use: str
 ) -> str:
     """A model card: what it is, how it was made and evaluated, how to use it."""
-    info = task_of(f"graphzoo.tasks.{task}")
-    kind = info.title.replace(" ", "-") if info else task
     encoder = described["encoder"]["class_path"].rpartition(".")[2]
     trained = described.get("data") or {}
     spec = described["spec"]
@@ -307,8 +303,8 @@ def _card(
         **{f"`{key}`": value for key, value in described["encoder"]["init_args"].items()},
     }
     return _CARD.format(
-        header=card_header([encoder.lower(), kind], licence),
-        words=kind.replace("-", " "),
+        header=card_header([encoder.lower(), title.replace(" ", "-")], licence),
+        words=title.replace("-", " "),
         encoder=encoder,
         data=data,
         use=use,

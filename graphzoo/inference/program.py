@@ -11,21 +11,23 @@ import logging
 import warnings
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from graphzoo.catalog.tasks import function_of, task_of
 from graphzoo.catalog.weights import PROGRAMS
 from graphzoo.encoders.base import NodeEncoder, PairEncoder, QueryEncoder
 from graphzoo.errors import UsageError
 from graphzoo.layers.relation_graph import set_relations
 from graphzoo.ops import RelationalGraph
 from graphzoo.ops.adjacency import AdjacencyOrders, PlainAdjacency
-from graphzoo.tasks import KGCompletion, LinkPrediction, NodeClassification
-from graphzoo.tasks.base import Task
 from graphzoo.tasks.draws import mean_of_draws
 from graphzoo.types import PairSubgraphs
+
+if TYPE_CHECKING:
+    from graphzoo.tasks import KGCompletion, LinkPrediction, NodeClassification, Task
 
 __all__ = ["DESCRIPTION", "Program", "make_program", "write_program"]
 
@@ -139,38 +141,52 @@ def make_program(task: Task, scale: int = 1) -> Program:
 
     The example is `scale` times larger than necessary. What makes no scores of tensors alone is refused.
     """
+    row = task_of(task)
+    program: Program | None = function_of(row.program)(task, scale) if row and row.program else None
+    if program is None:
+        raise UsageError(
+            f"a {type(task).__name__} of a {type(task.encoder).__name__} cannot be exported as a program\n"
+            "Export it with --to safetensors"
+        )
+    return program
+
+
+def of_facts(task: KGCompletion, scale: int) -> Program:
+    """Every entity's score as an answer to forward queries."""
+    if task.reverse_weight:
+        raise UsageError(
+            f"a program scores forward queries only; this model combines both directions, reverse_weight "
+            f"{task.reverse_weight:g}\n"
+            "Export it with --to safetensors, or for forward queries with --reverse-weight 0"
+        )
+    return _of_queries(task.query_encoder, task.decoder, task.num_draws, scale)
+
+
+def of_nodes(task: NodeClassification, scale: int) -> Program:
+    """Every node's logits."""
+    inputs = _graph_inputs(task.node_encoder, scale)
+    module = _Nodes(_States(task.node_encoder, list(inputs)[1]), task.decoder)
+    return Program(module, inputs, "[N, C]: logit of every class")
+
+
+def of_links(task: LinkPrediction, scale: int) -> Program | None:
+    """Logits of pairs, however the encoder makes them; None of a heuristic."""
     encoder = task.encoder
-    if isinstance(task, KGCompletion):
-        if task.reverse_weight:
-            raise UsageError(
-                f"a program scores forward queries only; this model combines both directions, reverse_weight "
-                f"{task.reverse_weight:g}\n"
-                "Export it with --to safetensors, or for forward queries with --reverse-weight 0"
-            )
-        return _of_queries(task.query_encoder, task.decoder, task.num_draws, scale)
-    if isinstance(task, LinkPrediction) and isinstance(encoder, QueryEncoder):
+    if isinstance(encoder, QueryEncoder):
         program = _of_queries(encoder, task.decoder, task.num_draws, scale)
         text = "[B, N]: logit of the pair (head, v) for every node v, with relation 0"
         return program._replace(output=text)
-    if isinstance(task, NodeClassification) and isinstance(encoder, NodeEncoder):
-        inputs = _graph_inputs(encoder, scale)
-        module = _Nodes(_States(encoder, list(inputs)[1]), task.decoder)
-        return Program(module, inputs, "[N, C]: logit of every class")
-    if isinstance(task, LinkPrediction) and isinstance(encoder, PairEncoder):
+    if isinstance(encoder, PairEncoder):
         return _of_subgraphs(encoder, task.decoder, scale)
-    if isinstance(task, LinkPrediction) and isinstance(encoder, NodeEncoder):
-        pairs = torch.randint(_NODES, (2, scale * _QUERIES))
-        ends = {
-            "source": (pairs[0], "[B], int64: one node of each pair"),
-            "target": (pairs[1], "[B], int64: the other"),
-        }
-        inputs = _graph_inputs(encoder, scale)
-        pair_module = _NodePairs(_States(encoder, list(inputs)[1]), task.decoder)
-        return Program(pair_module, inputs | ends, _PAIR_OUTPUT)
-    raise UsageError(
-        f"a {type(task).__name__} of a {type(encoder).__name__} cannot be exported as a program\n"
-        "Export it with --to safetensors"
-    )
+    if not isinstance(encoder, NodeEncoder):
+        return None
+    pairs = torch.randint(_NODES, (2, scale * _QUERIES))
+    ends = {
+        "source": (pairs[0], "[B], int64: one node of each pair"),
+        "target": (pairs[1], "[B], int64: the other"),
+    }
+    inputs = _graph_inputs(encoder, scale)
+    return Program(_NodePairs(_States(encoder, list(inputs)[1]), task.decoder), inputs | ends, _PAIR_OUTPUT)
 
 
 def _of_queries(encoder: QueryEncoder, decoder: nn.Module, num_draws: int, scale: int) -> Program:

@@ -11,7 +11,7 @@ from graphzoo.cli.predict import predict_parser
 @pytest.mark.parametrize("row", TASKS.values(), ids=list(TASKS))
 def test_what_a_row_names_is_there(row):
     assert isinstance(function_of(row.class_path), type)
-    for path in filter(None, (*row.tables, row.pictures, row.facts)):
+    for path in filter(None, (*row.tables, row.pictures, row.program, row.facts)):
         assert callable(function_of(path))
     if row.inference:
         assert callable(getattr(inference, row.inference).of_checkpoint)
