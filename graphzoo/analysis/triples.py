@@ -103,10 +103,7 @@ def triple_tables(
 
 
 def _relation_rows(
-    groups: list[dict[str, Any]],
-    facts: Tensor,
-    relations: Sequence[str],
-    labels: Mapping[str, str] | None,
+    groups: list[dict[str, Any]], facts: Tensor, relations: Sequence[str], labels: Mapping[str, str] | None
 ) -> list[dict[str, Any]]:
     """Figures of each relation and direction, with the relation's category."""
     category = dict(zip(relations, categories(facts, len(relations)), strict=True))

@@ -15,9 +15,7 @@ from graphzoo.system.regular_files import open_regular
 __all__ = ["FORMATS", "PROGRAMS", "WEIGHTS", "brought_along", "refuse_program"]
 
 _FOLDER = Path(__file__).parents[1] / "weights"
-WEIGHTS = {
-    "knowformer-any": "9b9998ad3353d99552716ab49850ebbaf092f95d408e1559804bac8dd01755bb",
-}
+WEIGHTS = {"knowformer-any": "9b9998ad3353d99552716ab49850ebbaf092f95d408e1559804bac8dd01755bb"}
 """sha256 of `model.safetensors` in the folder of each name."""
 PROGRAMS = {"torch.export": "model.pt2", "onnx": "model.onnx"}
 """The file that each kind of program is written to."""

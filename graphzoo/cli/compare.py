@@ -49,12 +49,7 @@ def compare_parser() -> Parser:
     add = parser.add_argument
     add("--data", metavar="DATA", required=True, help="graphzoo list data")
     add("--minutes", type=at_least(0.01), default=10.0, metavar="M", help="of all trials together (10)")
-    add(
-        "--models",
-        default="",
-        metavar="A,B",
-        help="only these; with `;` between names that have a comma",
-    )
+    add("--models", default="", metavar="A,B", help="only these; with `;` between names that have a comma")
     add("--in-process", action="store_true", help="all in this process: short runs start faster")
     add("--no-test", action="store_true", help="leave the test split alone")
     add("--out", type=Path, metavar="DIR", help="where the runs, the table and the picture go")

@@ -59,9 +59,7 @@ def class_options(class_path: str) -> list[ClassOption]:
     given = [*made.args.posonlyargs, *made.args.args]
     defaults: list[ast.expr | None] = [None] * (len(given) - len(made.args.defaults))
     rows = zip(
-        [*given, *made.args.kwonlyargs],
-        [*defaults, *made.args.defaults, *made.args.kw_defaults],
-        strict=True,
+        [*given, *made.args.kwonlyargs], [*defaults, *made.args.defaults, *made.args.kw_defaults], strict=True
     )
     return [
         ClassOption(arg.arg, "" if default is None else _default(default), meanings.get(arg.arg, ""))

@@ -15,14 +15,7 @@ import yaml
 from graphzoo.catalog.presets import find_preset, list_presets
 from graphzoo.catalog.settings import read_settings, word_of
 from graphzoo.catalog.tasks import TASKS
-from graphzoo.cli.options import (
-    Parser,
-    at_least,
-    check_splits,
-    lasting_words,
-    pair_first,
-    refuse_options,
-)
+from graphzoo.cli.options import Parser, at_least, check_splits, lasting_words, pair_first, refuse_options
 from graphzoo.errors import UsageError
 from graphzoo.runs.checkpoints import RUNS
 from graphzoo.runs.directory import several_processes

@@ -11,12 +11,7 @@ from lightning.pytorch import LightningDataModule
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
 
-from graphzoo.datamodules.batches import (
-    GlobalBatchSampler,
-    ResumableLoader,
-    pins_memory,
-    rank_and_world_size,
-)
+from graphzoo.datamodules.batches import GlobalBatchSampler, ResumableLoader, pins_memory, rank_and_world_size
 from graphzoo.datasets.files.arrays import StoredGraph
 from graphzoo.encoders.pyg_form import PyGForm
 from graphzoo.errors import UsageError, check_range

@@ -215,11 +215,7 @@ class LinkDataModule(GraphDataModule):
         if self.path is not None:
             return link_graph_from_files(self.path, split_index=self.split_index, directed=self.directed)
         return load_link_graph(
-            self.name,
-            protocol=self.protocol,
-            split_index=self.split_index,
-            root=self.root,
-            download=download,
+            self.name, protocol=self.protocol, split_index=self.split_index, root=self.root, download=download
         )
 
     @property

@@ -17,12 +17,7 @@ from torch.utils.data import DataLoader
 from graphzoo.datamodules.base import GraphDataModule, Kind, loaded
 from graphzoo.datamodules.batches import ResumableLoader, rank_and_world_size
 from graphzoo.datamodules.features import FeatureTransform
-from graphzoo.datamodules.node_batches import (
-    NodeBatches,
-    PartSampler,
-    WholeGraphBatch,
-    WholeGraphSampler,
-)
+from graphzoo.datamodules.node_batches import NodeBatches, PartSampler, WholeGraphBatch, WholeGraphSampler
 from graphzoo.datasets import (
     NodeGraph,
     NodeSplit,

@@ -242,12 +242,7 @@ class NodeEncoder(Encoder, metaclass=PyGForm):
         """
 
     def forward_with_auxiliary(
-        self,
-        x: Tensor,
-        edge_index: Tensor | None,
-        *,
-        noise_seed: int | None = None,
-        **precomputed: Any,
+        self, x: Tensor, edge_index: Tensor | None, *, noise_seed: int | None = None, **precomputed: Any
     ) -> tuple[Tensor, Tensor | None]:
         """`forward`, and a term that is added to the task's loss as it is, or None."""
         if "noise_seed" in inspect.signature(self.forward).parameters:

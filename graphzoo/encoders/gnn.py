@@ -11,13 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from graphzoo.encoders.base import NodeEncoder
-from graphzoo.encoders.checks import (
-    check_features,
-    check_heads,
-    check_rates,
-    check_sizes,
-    check_spec,
-)
+from graphzoo.encoders.checks import check_features, check_heads, check_rates, check_sizes, check_spec
 from graphzoo.errors import check_choice
 from graphzoo.layers import NoiseStream, SparseLinear, dropout
 from graphzoo.ops.sparse import without_beta_warning

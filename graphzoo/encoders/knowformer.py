@@ -88,12 +88,7 @@ class QueryNet(nn.Module):
         self.layers = nn.ModuleList(MessageUpdate(channels) for _ in range(num_layers))
 
     def forward(
-        self,
-        x: Tensor | None,
-        noise: Tensor,
-        query: Tensor,
-        graph: AnyGraph,
-        edge_mask: Tensor | None,
+        self, x: Tensor | None, noise: Tensor, query: Tensor, graph: AnyGraph, edge_mask: Tensor | None
     ) -> Tensor:
         """Layer input [N, B, D] (None for zeros), noise [N, B, 1], query embedding [B, D] -> [N, B, D]."""
         w1 = self.lin1.weight
@@ -116,12 +111,7 @@ class ValueNet(nn.Module):
         self.layers = nn.ModuleList(MessageUpdate(channels) for _ in range(num_layers))
 
     def forward(
-        self,
-        x: Tensor | None,
-        head: Tensor,
-        query: Tensor,
-        graph: AnyGraph,
-        edge_mask: Tensor | None,
+        self, x: Tensor | None, head: Tensor, query: Tensor, graph: AnyGraph, edge_mask: Tensor | None
     ) -> Tensor:
         """Layer input [N, B, D] (None for zeros), heads [B], query embedding [B, D] -> [N, B, D]."""
         z = self._mark_head(x, head, graph)
@@ -488,13 +478,9 @@ def _check_settings(settings: dict[str, Any]) -> None:
             "KnowFormer needs a graph with relations; the data has none (GraphSpec.num_relations is 0)"
         )
     check_range(
-        at_least=1,
-        **chosen(settings, "hidden_channels", "num_layers", "num_heads", "num_random_features"),
+        at_least=1, **chosen(settings, "hidden_channels", "num_layers", "num_heads", "num_random_features")
     )
-    check_range(
-        at_least=0,
-        **chosen(settings, "num_query_layers", "num_value_layers", "noise_std"),
-    )
+    check_range(at_least=0, **chosen(settings, "num_query_layers", "num_value_layers", "noise_std"))
     check_heads(**chosen(settings, "hidden_channels", "num_heads"))
     check_range(at_least=0, below=1, dropout=float(settings["dropout"]))
     check_choice("norm", settings["norm"], ("l2", "fro"))

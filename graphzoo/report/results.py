@@ -208,10 +208,7 @@ def _run_table(group: Group, *, alone: bool) -> TableBlock:
         best = record.best_epoch
         epochs, seconds = record.result.get("epochs"), record.result.get("fit_seconds")
         tested = [(name, record.tested.get(name)) for name in metrics]
-        cells = [
-            record.name,
-            *("" if value is None else spread(name, value, None) for name, value in tested),
-        ]
+        cells = [record.name, *("" if value is None else spread(name, value, None) for name, value in tested)]
         cells += [
             "" if best is None else f"{best + 1}",
             str(record.curves.num_epochs if epochs is None else epochs),

@@ -43,13 +43,7 @@ class NegativePairs:
         self._free_below = taken - torch.arange(taken.numel(), device=taken.device)
 
     def sample(
-        self,
-        index: Tensor,
-        *,
-        source: Tensor | None = None,
-        num_negatives: int = 1,
-        seed: int,
-        epoch: int,
+        self, index: Tensor, *, source: Tensor | None = None, num_negatives: int = 1, seed: int, epoch: int
     ) -> Tensor:
         """Draw for each training link, with replacement.
 

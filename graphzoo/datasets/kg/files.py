@@ -17,11 +17,7 @@ _SPLITS = ("train", "valid", "test")
 
 
 def provide(
-    source: KGSource,
-    folder: str,
-    *,
-    root: str | os.PathLike[str] | None = None,
-    download: bool | None = None,
+    source: KGSource, folder: str, *, root: str | os.PathLike[str] | None = None, download: bool | None = None
 ) -> dict[str, Path]:
     """Files of a row's folder or of its inductive one, by split; fetched if need be (see `provide_files`)."""
     urls = source.inductive_urls if folder == source.inductive else source.urls

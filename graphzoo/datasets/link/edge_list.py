@@ -13,14 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphzoo.datasets.files.tables import (
-    Column,
-    clean,
-    csv_fields,
-    header_order,
-    parse_columns,
-    read_bytes,
-)
+from graphzoo.datasets.files.tables import Column, clean, csv_fields, header_order, parse_columns, read_bytes
 from graphzoo.errors import DataError, suggestion
 
 __all__ = ["EdgeList", "number_nodes", "read_edge_list"]

@@ -128,12 +128,7 @@ def random_split(
 
 
 def per_class_split(
-    y: NodeGraph | Tensor,
-    *,
-    per_class: int = 20,
-    num_valid: int = 500,
-    num_test: int = 1000,
-    index: int = 0,
+    y: NodeGraph | Tensor, *, per_class: int = 20, num_valid: int = 500, num_test: int = 1000, index: int = 0
 ) -> NodeSplit:
     """Draw the same number of training nodes of every class, then validation and test nodes from the rest.
 

@@ -5,17 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graphzoo.ops.row_triton import (
-    cut,
-    dot,
-    launch,
-    on_device,
-    relu,
-    store_sum,
-    times,
-    tl,
-    triton,
-)
+from graphzoo.ops.row_triton import cut, dot, launch, on_device, relu, store_sum, times, tl, triton
 
 __all__ = ["forward", "gradient"]
 
