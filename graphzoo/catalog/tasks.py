@@ -61,6 +61,10 @@ class TaskInfo:
     takes_weights: bool = False  # whether a run may begin with exported weights
 
 
+def _percent(*names: str) -> dict[str, str]:
+    return {name: PERCENT[name] for name in names}
+
+
 TASKS = {
     "heuristic-estimation": TaskInfo(
         kind="pairs",
@@ -104,7 +108,7 @@ TASKS = {
         accepts=("pair", "node", "query", "heuristic"),
         reason="it needs an encoder that turns node pairs, nodes or queries into states",
         unit="links",
-        columns=RANKING | {f"hits@{k}": f"Hits@{k}" for k in (20, 50, 100)} | PERCENT,
+        columns=RANKING | {f"hits@{k}": f"Hits@{k}" for k in (20, 50, 100)} | _percent("auroc", "ap"),
         inference="LinkModel",
         example='model.predict(["..."], k=10)',
         options=("nodes", "score", "batch_size", "top_k", "known", "candidates"),
@@ -126,7 +130,7 @@ TASKS = {
         accepts=("node",),
         reason="it needs an encoder that turns node features into a state for every node, whatever is asked",
         unit="nodes",
-        columns=PERCENT | {"loss": "loss"},
+        columns=_percent("acc", "auroc") | {"loss": "loss"},
         inference="NodeModel",
         example="model.predict()",
         options=("nodes", "probabilities", "embeddings"),

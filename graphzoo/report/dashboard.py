@@ -41,20 +41,23 @@ class Panel:
 
 
 _Row = tuple[str, Kind, str, tuple[str, ...]]  # title, kind, metrics and tasks
-_KG, _NODES, _LINKS, _RANKED, _JUDGED = ("kg",), ("nodes",), ("links",), ("kg", "links"), ("nodes", "links")
-# metric -> its words, and the tasks that have it
-_COMPARED = {"mrr": ("MRR", _RANKED), "acc": ("accuracy", _NODES), "auroc": ("ROC-AUC", _JUDGED)}
-_SCORES = _COMPARED | {"ap": ("average precision", _LINKS)}
-_HITS = {f"hits@{k}": (f"Hits@{k}", _LINKS) for k in (20, 50, 100)}
+_KG, _NODES, _LINKS = ("kg",), ("nodes",), ("links",)
+_COMPARED = {"mrr": "MRR", "acc": "accuracy", "auroc": "ROC-AUC"}
+_SCORES = _COMPARED | {"ap": "average precision"}
+_HITS = {f"hits@{k}": f"Hits@{k}" for k in (20, 50, 100)}
 
 
-def _each(
-    scores: Mapping[str, tuple[str, tuple[str, ...]]], title: str, kind: Kind, metrics: str
-) -> list[_Row]:
-    """A row per score, whose words stand for WORDS in the title and whose metric for METRIC."""
+def _each(scores: Mapping[str, str], title: str, kind: Kind, metrics: str) -> list[_Row]:
+    """A row per score for the tasks that have it; its words replace WORDS in the title, its name METRIC."""
+    rows = [task for task in TASKS.values() if task.inference]
     return [
-        (title.replace("WORDS", words), kind, metrics.replace("METRIC", name), tasks)
-        for name, (words, tasks) in scores.items()
+        (
+            title.replace("WORDS", words),
+            kind,
+            metrics.replace("METRIC", name),
+            tuple(task.kind for task in rows if name in task.columns),
+        )
+        for name, words in scores.items()
     ]
 
 
@@ -94,7 +97,7 @@ _ROWS: dict[str, list[_Row]] = {
         ("Learning rate", "line", "train/lr", KINDS),
         ("Norm of the gradient", "line", "train/grad_norm", KINDS),
         ("Entropy of the attention", "line", "train/attention_entropy", KINDS),
-        ("Loss of the edges (NodeFormer), weighted", "line", "train/auxiliary_loss", _JUDGED),
+        ("Loss of the edges (NodeFormer), weighted", "line", "train/auxiliary_loss", _NODES + _LINKS),
     ],
     "Speed": [
         ("Queries per second", "line", "train/queries_per_s", _KG),
