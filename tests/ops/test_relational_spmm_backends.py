@@ -2,12 +2,12 @@
 
 import os
 import subprocess
-import sys
 
 import pytest
 import torch
 from helpers.spmm_cases import random_graph, reference, run
 from helpers.tolerances import assert_close
+from helpers.warm_python import python
 
 from graphzoo.ops import relational_spmm
 
@@ -28,9 +28,7 @@ try:
 except ImportError as error:
     print(error)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
-    )
+    done = subprocess.run([python(), "-c", code], capture_output=True, text=True, timeout=120, check=True)
     assert f"backend '{backend}' needs" in done.stdout and remedy in done.stdout
 
 
@@ -46,7 +44,7 @@ except ValueError as error:
     print(error)
 """
     done = subprocess.run(
-        [sys.executable, "-c", code],
+        [python(), "-c", code],
         capture_output=True,
         text=True,
         timeout=120,
