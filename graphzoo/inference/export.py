@@ -145,7 +145,7 @@ def _asked_near(task: Task, described: Mapping[str, Any]) -> int | None:
     return size if isinstance(size, int) and not whole and size < described["spec"]["num_nodes"] else None
 
 
-def _set_reverse_weight(task: Task, weight: float) -> None:
+def _set_reverse_weight(task: Any, weight: float) -> None:
     if not hasattr(task, "reverse_weight"):
         raise UsageError(
             f"--reverse-weight is for knowledge graphs; this is a {type(task).__name__}\nLeave it out"
