@@ -137,8 +137,11 @@ class WandbRun(Callback):
     def keep_artifact(self, trainer: Trainer, checkpoint: Path | None) -> None:
         """One artifact of a tested run: its report, the report's pictures, and the tested checkpoint.
 
-        They lie beside the run's own files, so that a run without a network can be sent later.
+        They lie beside the run's own files, so that a run without a network can be sent later. There is none
+        with `WANDB_LOG_MODEL=false`, which other libraries know.
         """
+        if os.environ.get("WANDB_LOG_MODEL", "").lower() in ("false", "0", "no", "off"):
+            return
         import wandb
 
         for _, run in self._runs(trainer):

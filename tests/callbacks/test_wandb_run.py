@@ -228,6 +228,20 @@ def test_a_report_that_fails_costs_nothing_else(tmp_path, monkeypatch, capsys):
     assert "metrics.csv is damaged" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("said", "kept"), [("false", 0), ("end", 1)])
+def test_nothing_is_kept_where_the_environment_says_so(said, kept, tmp_path, monkeypatch):
+    from graphzoo.callbacks import WandbRun
+
+    monkeypatch.setenv("WANDB_LOG_MODEL", said)
+    logged = []
+    run = SimpleNamespace(dir=str(tmp_path / "wandb" / "files"), id="abc", log_artifact=logged.append)
+    callback = WandbRun(tmp_path)
+    callback._runs = lambda trainer: [(None, run)]
+    (tmp_path / "best.ckpt").write_text("weights")
+    callback.keep_artifact(None, tmp_path / "best.ckpt")
+    assert len(logged) == kept == len([*tmp_path.rglob("artifact")])
+
+
 def test_tables_are_those_of_the_run_directory(wandb_runs):
     from graphzoo.analysis import Evaluation
 
