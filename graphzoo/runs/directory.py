@@ -29,6 +29,7 @@ _VARIABLE = "GRAPHZOO_RUN_DIR"
 # What lies there before a run does: of loggers, which begin to write before it, and of one that was killed.
 GIVEN_DATA = "data.npz"
 """Data of `graphzoo.fit` that were in memory: a file beside the run, from which it can be repeated."""
+_ENDINGS = (".gz", ".csv", ".npz", ".pt", ".pth", ".tsv", ".txt")  # of files with data
 _EARLY = ("tensorboard", "wandb", "lightning_logs", LOCK, GIVEN_DATA)
 
 
@@ -77,18 +78,26 @@ def missing_folders(run: Path) -> list[Path]:
 def name_of_data(preset: str, path: object) -> str:
     """How data are called: of own data that of their folder or file; several files lie in a folder.
 
-    >>> name_of_data("umls", None), name_of_data("kg", "mine/family"), name_of_data("kg", ["mine/a.tsv", "b"])
-    ('umls', 'family', 'mine')
+    Paths alone say it, so that a run has the same name where its data are not.
+
+    >>> name_of_data("umls", None), name_of_data("kg", "mine/v1.2"), name_of_data("kg", ["mine/a.tsv", "b"])
+    ('umls', 'v1.2', 'mine')
+    >>> name_of_data("links", "friends.csv.gz")
+    'friends'
     """
     several = path if isinstance(path, list) else [path]
     paths = [one for one in several if isinstance(one, str | os.PathLike)]
     if not paths:
         return preset
     first = Path(os.path.abspath(paths[0]))
+    if first.name == GIVEN_DATA:
+        return preset
     if len(paths) > 1:
-        first = first.parent
-    name = first.name if len(paths) > 1 or first.is_dir() else first.stem
-    return preset if first.name == GIVEN_DATA else name or preset
+        return first.parent.name or preset
+    name = first.name
+    for ending in _ENDINGS:
+        name = name.removesuffix(ending)
+    return name or first.name or preset
 
 
 def write_config(run: Path, text: str) -> Path | None:
