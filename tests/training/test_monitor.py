@@ -3,9 +3,12 @@
 from types import SimpleNamespace
 
 import pytest
+import torch
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import EarlyStopping
 
+from graphzoo.catalog.presets import find_preset
+from graphzoo.catalog.settings import read_settings
 from graphzoo.training.callbacks import Monitor
 
 
@@ -22,3 +25,12 @@ def test_early_stopping_knows_which_way_is_better(mode):
     for value, stops in ((sign * 1.0, False), (sign * 2.0, False), (sign * 2.05, True)):
         trainer.callback_metrics["val/own"] = same.best_score.new_tensor(value)
         assert early._evaluate_stopping_criteria(trainer.callback_metrics["val/own"])[0] is stops
+
+
+def test_the_preset_waits_as_long_as_its_title_says():
+    preset = find_preset("trainer", "early")
+    (given,) = read_settings(preset.path)["trainer"]["callbacks+"]
+    early = EarlyStopping(**{**given["init_args"], "monitor": "val/acc"}, mode="max")
+    stops = [early._evaluate_stopping_criteria(torch.tensor(0.5))[0] for _ in range(12)]
+    waited = stops.index(True)  # the first validation is the best
+    assert waited == 10 and f"after {waited} validations without a better one" in preset.header["title"]
