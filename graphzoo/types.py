@@ -204,6 +204,17 @@ class TripleBatch(_MovableBatch):
     def __len__(self) -> int:
         return int(self.head.numel())
 
+    def part(self, start: int, stop: int) -> TripleBatch:
+        """The queries from `start` to `stop` of the same global batch."""
+        rows = slice(start, stop)
+        columns = {name: getattr(self, name)[rows] for name in ("head", "relation", "tail", "index")}
+        graph = None if self.graph is None else self.graph.part(start, stop)
+        part = replace(self, **columns, graph=graph)
+        if self.known_row is not None and self.known_entity is not None:
+            kept = (self.known_row >= start) & (self.known_row < stop)
+            part.known_row, part.known_entity = self.known_row[kept] - start, self.known_entity[kept]
+        return part
+
 
 @dataclass
 class QueryBatch(_MovableBatch):

@@ -176,19 +176,26 @@ class Halves:
                 start = stop
                 continue
             except (MemoryError, RuntimeError, OSError) as error:
-                if not is_out_of_memory(error):
-                    raise
-                if stop - start == 1:
-                    what = f"{self.what}, with one of {total:,} {self.units} at a time"
-                    raise _explained(what, self.remedy, error) from error
-            # Here, behind the error, which holds on to the tensors of what failed.
-            self.most = (stop - start) // 2
-            going_on = "out of memory while %s: continuing with %d %s at a time"
-            log.warning(going_on, self.what, self.most, self.units)
-            torch = sys.modules.get("torch")
-            if torch is not None and torch.cuda.is_initialized():
-                torch.cuda.empty_cache()  # lets freed blocks, which are too small each, be joined
+                self.refuse(error, stop - start, total)
+            self.halve(stop - start)  # here, behind the error, which holds on to the tensors of what failed
         return results
+
+    def refuse(self, error: BaseException, count: int, total: int) -> None:
+        """Raise an error of work on `count` of `total` units that halves do not help with."""
+        if not is_out_of_memory(error):
+            raise error
+        if count <= 1:
+            what = f"{self.what}, with one of {total:,} {self.units} at a time"
+            raise _explained(what, self.remedy, error) from error
+
+    def halve(self, count: int) -> None:
+        """From now on no more than half of `count`."""
+        self.most = count // 2
+        going_on = "out of memory while %s: continuing with %d %s at a time"
+        log.warning(going_on, self.what, self.most, self.units)
+        torch = sys.modules.get("torch")
+        if torch is not None and torch.cuda.is_initialized():
+            torch.cuda.empty_cache()  # lets freed blocks, which are too small each, be joined
 
 
 def _explained(what: str, remedy: str, error: BaseException) -> OutOfMemoryError:

@@ -36,6 +36,7 @@ from graphzoo.ops.eager import full_float32
 from graphzoo.system.memory import refuse_what_cannot_fit
 from graphzoo.system.processes import part_at_exit
 from graphzoo.tasks.finite import describe_weights, stopped, texts_of_processes
+from graphzoo.tasks.halved_steps import HalvedSteps
 from graphzoo.tasks.micro_batches import PROBED, size_that_fits
 from graphzoo.types import GraphSpec
 
@@ -98,7 +99,8 @@ class Task(LightningModule):
         self._fitting: int | None = None
         self._fitted = False
         self._give_back: list[Callable[[], None]] = []
-        self._step_loss: Tensor | None = None
+        self.step_loss: Tensor | None = None
+        self._halved: HalvedSteps | None = None
         self._sums: dict[str, tuple[Tensor, int]] = {}
         self._latest_loss: Tensor | None = None
         self._bad_scores = ""
@@ -183,7 +185,7 @@ class Task(LightningModule):
         Without a checkpoint of their own they take the weights of `start_from`.
         """
         self._latest_loss = None
-        self._sums, self._step_loss = {}, None  # an earlier fit may have ended in the middle of an epoch
+        self._sums, self.step_loss = {}, None  # an earlier fit may have ended in the middle of an epoch
         if self._trainer is not None and self._trainer.world_size > 1:
             part_at_exit()
         if self.encoder is not None:
@@ -366,6 +368,23 @@ class Task(LightningModule):
         if bad := next(filter(None, texts_of_processes(self.trainer, mine)), ""):
             raise stopped(self.trainer, bad)
 
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        """Loss of a part of the global batch, scaled so that gradients add up to the global mean's."""
+        return self.part_loss(batch) if self._halved is None else self._halved.loss(batch)
+
+    def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
+        """Gradients of a part of the global batch; in halves where memory runs out."""
+        run = partial(super().backward, *args, **kwargs)
+        run(loss) if self._halved is None else self._halved.backward(loss, run)
+
+    def part_loss(self, batch: Any) -> Tensor:
+        """Loss of any part of the global batch, see `training_step`."""
+        raise AttributeError(f"{type(self).__name__} must define part_loss")
+
+    def places_to_cut(self, batch: Any) -> list[int]:
+        """Where parts of a batch may begin and end."""
+        return list(range(len(batch) + 1))
+
     def sample_losses(self, batch: Any) -> Tensor:
         """Loss of each sample of a part of the global batch, [B]; for `fit_to_memory`."""
         raise AttributeError(f"{type(self).__name__} must define sample_losses")
@@ -373,8 +392,9 @@ class Task(LightningModule):
     def fit_to_memory(self) -> None:
         """Choose the size of micro-batches where a batch takes too much memory and nobody gave a size.
 
-        A checkpoint has what its run chose.
+        A checkpoint has what its run chose. Where memory runs out all the same, steps go on in halves.
         """
+        self._halved = HalvedSteps(self, SMALLER)
         datamodule = self._datamodule()
         share = self._micro_batch_size()
         if datamodule.micro_batch_size is not None or share <= PROBED:
@@ -392,19 +412,6 @@ class Task(LightningModule):
                     self._lend(self.trainer, name, count * datamodule.num_micro_batches)
             told = "batches of %d go through the encoder in parts of %d, to save memory"
             log.info(told, share, self._fitting)
-
-    def halve_micro_batches(self) -> int:
-        """Let the next fit begin where this one did, in smaller parts, of so many samples at most.
-
-        0 where somebody gave their size, or none is smaller. For a fit that failed before its first step.
-        """
-        size = self._micro_batch_size()
-        if self._fitting is None or self._fitted or size == 1:
-            return 0
-        self.on_fit_end()
-        self._fitting, self._fitted = 2 ** ((size - 1).bit_length() - 1), False
-        self.encoder = None  # built anew, with the random numbers of the first time
-        return self._fitting
 
     def accumulate_micro_batches(self) -> None:
         """Let Lightning take a step after as many loader items as the data make of a batch."""
@@ -439,6 +446,7 @@ class Task(LightningModule):
         """Trainer and data as they were before the fit."""
         while self._give_back:
             self._give_back.pop()()
+        self._halved = None
         self._fitted = True  # a checkpoint that is saved now still has the size, another fit chooses its own
 
     @property
@@ -484,7 +492,7 @@ class Task(LightningModule):
         size = max(num_global, 1)
         total = losses.detach().float().sum()
         part = torch.stack([total, total.new_full((), losses.numel())]) / size
-        self._step_loss = part if self._step_loss is None else self._step_loss + part
+        self.step_loss = part if self.step_loss is None else self.step_loss + part
 
     def batch_loss(self, losses: Tensor, num_global: int, auxiliary: Tensor | None) -> Tensor:
         """Loss of a part of the global batch, scaled so that gradients add up to the global mean's."""
@@ -502,10 +510,10 @@ class Task(LightningModule):
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
         """Log the mean loss of the step's global batch as `train/loss`, the same in every process."""
-        if self._step_loss is None:
+        if self.step_loss is None:
             return
-        total, share = self.trainer.strategy.reduce(self._step_loss, reduce_op="sum")
-        self._step_loss = None
+        total, share = self.trainer.strategy.reduce(self.step_loss, reduce_op="sum")
+        self.step_loss = None
         self.log_training("train/loss", total / share.clamp(min=1e-12))
 
     def log_training(self, name: str, value: Tensor) -> None:

@@ -183,7 +183,7 @@ class KGCompletion(Task):
         if self.reverse_weight:
             raise UsageError("reverse_weight is for one graph at a time: take 0")
 
-    def training_step(self, batch: TripleBatch, batch_idx: int) -> Tensor:
+    def part_loss(self, batch: TripleBatch) -> Tensor:
         """Loss of a part of the global batch, scaled so that gradients add up to the global mean's."""
         losses = self.sample_losses(batch)
         self.collect_loss(losses, batch.num_global)

@@ -200,7 +200,11 @@ class LinkPrediction(Task):
             self.fit_to_memory()
         self.accumulate_micro_batches()
 
-    def training_step(self, batch: PairBatch, batch_idx: int) -> Tensor:
+    def places_to_cut(self, batch: PairBatch) -> list[int]:
+        """Behind every pair; for encoders of queries, behind all pairs of a source."""
+        return batch.places_to_cut(by_source=self.batching == "sources")
+
+    def part_loss(self, batch: PairBatch) -> Tensor:
         """Loss of a part of the global batch, see `batch_loss`."""
         losses, auxiliary = self._losses_and_auxiliary(batch)
         return self.batch_loss(losses, batch.num_global, auxiliary)
@@ -332,7 +336,7 @@ class LinkPrediction(Task):
         if isinstance(self.encoder, NodeEncoder) and self._states is None:
             with explain_out_of_memory("encoding the whole graph", SMALLER):
                 self._states = self._encode(self.encoder, split)
-        ends = batch.places_to_cut(by_source=self.batching == "sources")
+        ends = self.places_to_cut(batch)
         scores = self._halves(
             lambda first, last: self._logits(batch.part(ends[first], ends[last]), split, None)[0],
             len(ends) - 1,

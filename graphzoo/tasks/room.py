@@ -13,7 +13,7 @@ from torch.nn.parameter import is_lazy
 from graphzoo.system.memory import available_bytes, refuse_what_cannot_fit
 from graphzoo.tasks.base import Task
 
-__all__ = ["SMALLER_MODEL", "came_from_optimizer", "refuse_untrainable", "what_takes_less"]
+__all__ = ["SMALLER_MODEL", "refuse_untrainable", "what_takes_less"]
 
 SMALLER_MODEL = "Take a smaller --model.encoder.hidden_channels or --model.encoder.num_layers"
 """What to do when memory ends with the weights and the optimiser: no smaller batch helps."""
@@ -46,7 +46,7 @@ def refuse_untrainable(trainer: Trainer, module: LightningModule) -> None:
 
 def what_takes_less(task: Task, error: BaseException) -> str:
     """What to do when memory ran out, a line: the task's `less_memory`, unless no smaller batch can help."""
-    if task.encoder is None or came_from_optimizer(error):
+    if task.encoder is None or _came_from_optimizer(error):
         return SMALLER_MODEL
     available = available_bytes(task.device)
     if available is not None and task.device.type == "cuda":
@@ -65,7 +65,7 @@ def _bytes(weights: Sequence[nn.Parameter]) -> int:
     return sum(p.numel() * p.element_size() for p in weights)
 
 
-def came_from_optimizer(error: BaseException) -> bool:
+def _came_from_optimizer(error: BaseException) -> bool:
     """Whether an error was raised by the optimiser's own step, not by the model inside of it."""
     frames = list(traceback.walk_tb(error.__traceback__))
     module = frames[-1][0].f_globals.get("__name__", "") if frames else ""

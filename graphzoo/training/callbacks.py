@@ -23,7 +23,7 @@ from graphzoo.runs.published import published_values
 from graphzoo.system.memory import is_out_of_memory
 from graphzoo.system.processes import abort_group, lost_a_process
 from graphzoo.tasks.base import Task
-from graphzoo.tasks.room import came_from_optimizer, refuse_untrainable, what_takes_less
+from graphzoo.tasks.room import refuse_untrainable, what_takes_less
 from graphzoo.training.plan import RunState
 
 __all__ = ["Artifacts", "Began", "Monitor", "callbacks_of", "checkpoints_of"]
@@ -41,7 +41,7 @@ class Began(Callback):
             refuse_untrainable(trainer, pl_module)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self.state.began, self.state.can_repeat = True, False
+        self.state.began = True
 
     on_validation_start = on_test_start = on_train_start
 
@@ -49,8 +49,6 @@ class Began(Callback):
         """Say what takes less memory, and end the processes that would wait for this one."""
         if is_out_of_memory(exception) and trainer.training and isinstance(pl_module, Task):
             exception.add_note(what_takes_less(pl_module, exception))
-            is_first = trainer.global_step == 0 and trainer.world_size == 1 and trainer.ckpt_path is None
-            self.state.can_repeat = is_first and not came_from_optimizer(exception)
         launcher = trainer.strategy.launcher
         failed = isinstance(exception, Exception) and not isinstance(exception, Interrupted)
         if failed:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import time
 import warnings
 from pathlib import Path
 from types import MethodType
-from typing import Any, cast
+from typing import Any
 
-import torch
 import yaml
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import (
@@ -37,7 +35,6 @@ from graphzoo.runs.directory import (
     write_config,
 )
 from graphzoo.runs.lock import RunLock
-from graphzoo.system.memory import is_out_of_memory
 from graphzoo.system.paths import relative
 from graphzoo.system.shown import tell
 from graphzoo.tasks.base import Task
@@ -50,7 +47,6 @@ from graphzoo.training.plan import RunState, draw_seed
 from graphzoo.training.precision import set_matmul_precision
 from graphzoo.training.results import Evaluated, report_results
 from graphzoo.training.settings import check_trainer, refuse_nulls, refuse_spawned
-from graphzoo.training.unchanged import random_states
 
 __all__ = ["GraphzooCLI"]
 
@@ -240,26 +236,6 @@ class GraphzooCLI(LightningCLI):
         if not self.plan.quiet:
             used = ", ".join(self.plan.used) or "your configuration"
             tell(f"graphzoo {self.plan.command}: {used}; writes {relative(self.run_dir)}\n")
-
-    def fit(self, **arguments: Any) -> None:
-        """Train; again from the beginning, in smaller parts, where memory ran out before the first step."""
-        while True:
-            with random_states():
-                try:
-                    return self.trainer.fit(**arguments)
-                except Exception as error:
-                    if not (is_out_of_memory(error) and self.state.can_repeat):
-                        raise
-                    if not (size := cast(Task, self.model).halve_micro_batches()):
-                        raise
-            self.state.can_repeat = False
-            gc.collect()  # what the failed step held
-            torch.cuda.empty_cache()  # does nothing where there is no GPU
-            for logger in self.trainer.loggers:
-                if isinstance(logger, own.MetricsFile):
-                    logger.forget_after(-1)
-            if not self.plan.quiet:
-                tell(f"graphzoo fit: out of memory; again as with --data.micro_batch_size {size}\n")
 
     def before_validate(self) -> None:
         """Begin the run directory; say so where the evaluated weights are untrained."""

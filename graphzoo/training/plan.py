@@ -93,7 +93,6 @@ class RunState:
     lock: RunLock | None = None  # makes this process the one writer of the run directory
     # training or evaluation has begun: what fails then is not a wrong setting, unless it says so
     began: bool = False
-    can_repeat: bool = False  # memory ran out before the first step: nothing is lost by beginning again
 
     @classmethod
     def of(cls, plan: Plan) -> RunState:

@@ -200,8 +200,27 @@ class LazyNodeEncoder(OwnNodeEncoder):
         self.lin = nn.LazyLinear(hidden_channels)
 
 
+class RunOutInside(Callback):
+    """The encoder asks for more memory than there can be, at one step, once."""
+
+    def __init__(self, step: int):
+        self.step = step
+
+    def on_train_start(self, trainer, pl_module):
+        def check(*_):
+            mark = Path("there-is-memory-now")
+            if trainer.training and trainer.global_step == self.step and not mark.exists():
+                mark.touch()
+                torch.empty(1 << 60, dtype=torch.uint8)
+
+        pl_module.encoder.register_forward_hook(check)
+
+
 class RunOut(Callback):
-    """Asks for more memory than there can be, at one step, once: the error is that of torch's allocator."""
+    """Asks for more memory than there can be, at one step, once: the error is that of torch's allocator.
+
+    Between the loss and its backward pass, where no step goes on in halves.
+    """
 
     def __init__(self, step: int):
         self.step = step

@@ -92,6 +92,19 @@ class QueryGraph:
         pinned = self.nodes.pin_memory(), self.flat.pin_memory()
         return QueryGraph(*pinned, self.num_relations, edge, self.whole)
 
+    def part(self, start: int, stop: int) -> QueryGraph:
+        """The graphs of the queries from `start` to `stop`."""
+        first, last = start * self.num_nodes, stop * self.num_nodes
+        kept = ((self.edge_index[1] >= first) & (self.edge_index[1] < last)).nonzero().squeeze(1)
+        flat = RelationalGraph.unchecked(
+            self.edge_index[:, kept] - first,
+            self.edge_type[kept] - start * self.num_relations,
+            last - first,
+            (stop - start) * self.num_relations,
+        )
+        edge = None if self.edge is None else self.edge[kept]
+        return QueryGraph(self.nodes[start:stop], flat, self.num_relations, edge, self.whole)
+
     def find(self, entity: Tensor, query: Tensor | None = None) -> Tensor:
         """Where entities [n] of the whole graph are among the nodes of their query: 0..K-1, or -1.
 

@@ -1,0 +1,135 @@
+"""Training steps in halves, from where memory runs out in one, with the gradients of whole ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from lightning.pytorch.strategies import SingleDeviceStrategy
+from torch import Tensor
+
+from graphzoo.system.memory import Halves
+
+if TYPE_CHECKING:
+    from graphzoo.tasks.base import Task
+
+__all__ = ["HalvedSteps"]
+
+
+class HalvedSteps:
+    """Losses and gradients of loader items; where memory runs out, of their halves, added up.
+
+    A step goes on where it is: gradients of the micro-batches before stay, those of half a backward pass are
+    dropped. Several processes end instead, as half a backward pass has met the others already; and so does
+    float16, whose scaled loss cannot be let go of.
+
+    Args:
+        task: Has `part_loss` and `places_to_cut`.
+        remedy: The line that says what to do where one sample alone is too much.
+    """
+
+    def __init__(self, task: Task, remedy: str) -> None:
+        self._task, self._halves = task, Halves("training", task.unit, remedy)
+        self._item: Any = None
+        self._before: Tensor | None = None  # what the task had collected before this item
+
+    @property
+    def _is_able(self) -> bool:
+        trainer = self._task.trainer
+        scales = getattr(trainer.precision_plugin, "scaler", None) is not None
+        return isinstance(trainer.strategy, SingleDeviceStrategy) and not scales
+
+    def loss(self, item: Any) -> Tensor:
+        """The task's `part_loss` of a loader item."""
+        task = self._task
+        self._item, self._before = item, task.step_loss
+        # the first asks no device for anything
+        if len(item) <= self._halves.most or self._count() <= self._halves.most:
+            try:
+                return task.part_loss(item)
+            except (MemoryError, RuntimeError, OSError) as error:
+                if not self._is_able:
+                    raise
+                self._halves.refuse(error, count := self._count(), count)
+            self._halves.halve(count)  # here, behind the error, which holds what failed
+        return self._loss_of_halves()
+
+    def backward(self, loss: Tensor, run: Callable[[Tensor], None]) -> None:
+        """Let `run` add the gradients of the item's loss to those that are there."""
+        if self._item is None or not self._is_able:
+            run(loss)
+            return
+        weights = self._weights()
+        held = [weight.grad for weight in weights]
+        for weight in weights:
+            weight.grad = None
+        try:
+            run(loss)
+        except (MemoryError, RuntimeError, OSError) as error:
+            self._put_back(weights, held)
+            self._halves.refuse(error, count := self._count(), count)
+        else:
+            self._put_back(weights, held, add=True)
+            self._item = self._before = None
+            return
+        loss.detach_()  # from what the step has kept, for which there is no room
+        self._halves.halve(count)
+        trainer = self._task.trainer
+        with trainer.precision_plugin.forward_context():
+            again = self._loss_of_halves()
+        run(again / trainer.accumulate_grad_batches)
+        self._item = self._before = None
+
+    def _weights(self) -> list[torch.nn.Parameter]:
+        return [weight for weight in self._task.parameters() if weight.requires_grad]
+
+    def _count(self) -> int:
+        return len(self._task.places_to_cut(self._item)) - 1
+
+    @staticmethod
+    def _put_back(weights: list[torch.nn.Parameter], held: list[Tensor | None], *, add: bool = False) -> None:
+        for weight, before in zip(weights, held, strict=True):
+            if not add:
+                weight.grad = before
+            elif before is not None:
+                weight.grad = before if weight.grad is None else before.add_(weight.grad)
+
+    def _loss_of_halves(self) -> Tensor:
+        """The loss, whose gradients are known when it is."""
+        task, item, weights = self._task, self._item, self._weights()
+        places = task.places_to_cut(item)
+        sums: list[Tensor | None] = [None] * len(weights)
+        task.step_loss = self._before
+
+        def work(start: int, stop: int) -> Tensor:
+            before = task.step_loss
+            try:
+                loss = task.part_loss(item.part(places[start], places[stop]))
+                found = torch.autograd.grad(loss, weights, allow_unused=True)
+            except BaseException:
+                task.step_loss = before
+                raise
+            for number, gradient in enumerate(found):
+                if gradient is not None:
+                    known = sums[number]
+                    sums[number] = gradient if known is None else known + gradient
+            return loss.detach()
+
+        value = torch.stack(self._halves(work, len(places) - 1)).sum()
+        result: Tensor = _Known.apply(value, sums, *weights)
+        return result
+
+
+class _Known(torch.autograd.Function):
+    """A value with gradients that are known."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, gradients: list[Tensor | None], *weights: Tensor) -> Tensor:
+        ctx.gradients = gradients
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, scale: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        gradients = (None if gradient is None else gradient * scale for gradient in ctx.gradients)
+        return None, None, *gradients
