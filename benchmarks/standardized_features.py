@@ -22,15 +22,21 @@ COLUMNS = ("data", "model", "features", "epochs", "metric", "best_validation")
 KINDS = {"as they are": "false", "standardised": "true"}
 
 
-def measure(data: str, model: str, features: str, epochs: int) -> tuple[object, ...]:
+def best_on_validation(words: list[str]) -> tuple[str, float]:
+    """The metric, and its best value on validation, of a fit with these options."""
     best = BestValue()
     with tempfile.TemporaryDirectory() as folder:
-        words = ["--quiet", f"--model={model}", f"--data={data}", "--recipe=none", f"--run_dir={folder}/run"]
-        words += [f"--data.standardize_features={KINDS[features]}", f"--trainer.max_epochs={epochs}"]
+        words = ["--quiet", "--recipe=none", f"--run_dir={folder}/run", *words]
         plan = replace(make_plan("fit", words), tests=False, leaves_graph=False, callbacks=(best,))
         if run_plan(plan) or best.value is None:
-            raise SystemExit(f"{model} on {data}: failed")
-    return data, model, features, epochs, best.monitor.removeprefix("val/"), f"{best.value:.4f}"
+            raise SystemExit(f"{' '.join(words)}: failed")
+    return best.monitor.removeprefix("val/"), best.value
+
+
+def measure(data: str, model: str, features: str, epochs: int) -> tuple[object, ...]:
+    words = [f"--model={model}", f"--data={data}", f"--data.standardize_features={KINDS[features]}"]
+    metric, value = best_on_validation([*words, f"--trainer.max_epochs={epochs}"])
+    return data, model, features, epochs, metric, f"{value:.4f}"
 
 
 def main() -> None:
