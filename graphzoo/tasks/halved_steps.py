@@ -117,7 +117,7 @@ class HalvedSteps:
             return loss.detach()
 
         value = torch.stack(self._halves(work, len(places) - 1)).sum()
-        result: Tensor = _Known.apply(value, sums, *weights)
+        result: Tensor = _Known.apply(value, sums, *weights)  # type: ignore[no-untyped-call]
         return result
 
 
@@ -130,6 +130,6 @@ class _Known(torch.autograd.Function):
         return value.clone()
 
     @staticmethod
-    def backward(ctx: Any, scale: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, scale: Tensor) -> tuple[Tensor | None, ...]:
         gradients = (None if gradient is None else gradient * scale for gradient in ctx.gradients)
         return None, None, *gradients
