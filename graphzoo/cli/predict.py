@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 from graphzoo.catalog.tasks import TASKS, function_of, inference_task
 from graphzoo.catalog.weights import WEIGHTS
+from graphzoo.cli.compile_ahead import compiling_ahead
 from graphzoo.cli.options import Parser, at_least
 from graphzoo.cli.run_word import add_run, run_of
 from graphzoo.cli.terminal import fail
@@ -50,7 +52,9 @@ def predict_main(argv: Sequence[str]) -> int:
     name.
     """
     try:
-        return _run(_parse(argv))
+        arguments = _parse(argv)
+        with compiling_ahead(arguments.device) if arguments.model else nullcontext():
+            return _run(arguments)
     except BrokenPipeError:
         raise  # the reader of `graphzoo predict ... | head` has left, which is not a failure
     except (UsageError, OSError, MemoryError, RuntimeError, KeyboardInterrupt) as error:

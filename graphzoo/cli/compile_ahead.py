@@ -1,0 +1,85 @@
+"""KnowFormer's kernels, compiled in a second process while the first imports torch and reads the data.
+
+The first time after installation numba compiles for longer than everything else takes. It starts with the
+kernels of the neighbourhoods, the second process with the encoder's, which are needed last; each finds in
+numba's cache what the other has made. Standard library only, until a process compiles.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from graphzoo.system.paths import existing_parent
+
+__all__ = ["compile_kernels", "compiling_ahead", "is_worthwhile"]
+
+_PLACE = Path("ops", "prototype_layer", "__pycache__")
+# numba's index of the kernel that takes longest to compile
+_COMPILED = f"kernels.attend-*.py{sys.version_info[0]}{sys.version_info[1]}*.nbi"
+
+
+def is_worthwhile(device: str) -> bool:
+    """Whether nothing is compiled yet that a CPU needs, and a second core may be used.
+
+    Where a kernel was compiled by an older version, numba would replace it file by file, and the other
+    process might read between two of them: then this process works alone.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if device not in ("auto", "cpu") or cores == 1 or os.environ.get("OMP_NUM_THREADS") == "1":
+        return False
+    chosen = os.environ.get("NUMBA_CACHE_DIR")
+    folder = Path(chosen) if chosen else Path(__file__).parents[1] / _PLACE
+    found = folder.glob(f"{_PLACE.parts[1]}_*/{_COMPILED}" if chosen else _COMPILED)
+    return os.access(existing_parent(folder), os.W_OK) and not any(found)
+
+
+@contextmanager
+def compiling_ahead(device: str) -> Iterator[None]:
+    """Compile in a second process, which ends with the block, or with this process, however it ends."""
+    if not is_worthwhile(device):
+        yield
+        return
+    code = f"import sys; sys.path[:] = {sys.path!r}; import {__name__} as it; it.compile_kernels({device!r})"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    with process:
+        try:
+            yield
+        finally:
+            process.kill()
+
+
+def compile_kernels(device: str) -> None:
+    """What runs in the second process: one call of each op of the encoder, the last and longest first."""
+    threading.Thread(target=_leave_with_the_first, daemon=True).start()
+    import torch
+
+    from graphzoo.ops import RelationalGraph, relational_spmm
+    from graphzoo.ops.message_update import message_update
+    from graphzoo.ops.prototype_layer import prototype_layer
+    from graphzoo.ops.state_mlp import state_mlp
+
+    if device == "auto" and torch.cuda.is_available():
+        return
+    states, row, square, edge = torch.zeros(2, 2, 4), torch.zeros(4), torch.zeros(4, 4), torch.arange(2)
+    maps = (row, square, row, square, row, row, row)
+    with torch.no_grad():
+        twice = (torch.zeros(8, 4), torch.zeros(8))
+        prototype_layer(states, states, states, twice, (row, *maps), num_heads=1)
+        state_mlp(states, states[..., :1].contiguous(), square, row, (row, square, row))
+        relational_spmm(states, states, RelationalGraph(torch.stack([edge, edge]), edge, 2, 2))
+        message_update(states, states, maps)
+
+
+def _leave_with_the_first() -> None:
+    """Its end closes the pipe, also where no handler of a signal can run."""
+    os.read(0, 1)
+    os._exit(0)
