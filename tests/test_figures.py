@@ -27,6 +27,7 @@ SOURCES = {
         "fine_tun*",
         "zero_shot.csv",
         "first_steps/*",
+        "path_lengths.csv",
     ],
     "docs/knowformer-any.md": [
         "zero_shot.csv",
