@@ -46,10 +46,14 @@ def compiling_ahead(device: str) -> Iterator[None]:
         yield
         return
     code = f"import sys; sys.path[:] = {sys.path!r}; import {__name__} as it; it.compile_kernels({device!r})"
-    process = subprocess.Popen(
-        [sys.executable, "-c", code],
-        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+    except OSError:  # no process or no memory left for one: this one compiles what it needs
+        yield
+        return
     with process:
         try:
             yield

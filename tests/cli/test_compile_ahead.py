@@ -120,6 +120,12 @@ def test_it_ends_with_the_first_process(cold, started):
         assert started[0].wait(timeout=120) == 0
 
 
+def test_the_command_goes_on_where_no_process_can_start(cold, monkeypatch):
+    monkeypatch.setattr(sys, "executable", str(cold / "no-python"))
+    with pytest.raises(UsageError, match="of the block"), compile_ahead.compiling_ahead("cpu"):
+        raise UsageError("of the block")
+
+
 def test_a_warm_cache_starts_nothing(cold, started):
     cold.mkdir(parents=True)
     (cold / f"kernels.attend-1.py{sys.version_info[0]}{sys.version_info[1]}.nbi").touch()
