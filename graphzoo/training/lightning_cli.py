@@ -50,7 +50,6 @@ from graphzoo.training.settings import check_trainer, refuse_nulls, refuse_spawn
 
 __all__ = ["GraphzooCLI"]
 
-COMMANDS = ("fit", "validate", "test")
 TRAINER_DEFAULTS = {
     # The DataModule deals the batches to the ranks itself, without repeats.
     "use_distributed_sampler": False,
@@ -77,8 +76,8 @@ class GraphzooCLI(LightningCLI):
         super().__init__(
             # With this command line's words: a class of its own, as two runs do not share them.
             parser_class=type("GraphzooParser", (GraphzooParser,), words),
-            # The parsers of the subcommands do not inherit the main one's settings.
-            parser_kwargs={**settings, **{command: dict(settings) for command in COMMANDS}},
+            # The parser of the subcommand does not inherit the main one's settings.
+            parser_kwargs={**settings, plan.command: dict(settings)},
             trainer_defaults=dict(TRAINER_DEFAULTS),
             save_config_callback=None,
             seed_everything_default=0,
@@ -87,11 +86,13 @@ class GraphzooCLI(LightningCLI):
             args=[plan.command, *state.arguments],
         )
 
-    @staticmethod
-    def subcommands() -> dict[str, set[str]]:
-        """Commands and the Trainer arguments they do not offer: checkpoints are read as plain values."""
+    def subcommands(self) -> dict[str, set[str]]:  # type: ignore[override]
+        """The command at hand, as a parser takes time, and the Trainer arguments that it does not offer.
+
+        Checkpoints are read as plain values.
+        """
         loaders = {"dataloaders", "train_dataloaders", "val_dataloaders"}
-        return dict.fromkeys(COMMANDS, {"model", "datamodule", "weights_only", "verbose"} | loaders)
+        return {self.plan.command: {"model", "datamodule", "weights_only", "verbose"} | loaders}
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         """Parse what the pre-pass made, whatever `sys.argv` says; then everything follows the one seed."""
