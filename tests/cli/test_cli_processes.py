@@ -13,6 +13,8 @@ from helpers.warm_python import python
 
 from graphzoo.cli import commands as cli
 
+TESTS = str(Path(__file__).parents[1])
+
 
 def start(command, **environment):
     return subprocess.run(
@@ -68,6 +70,25 @@ def test_a_strategy_that_no_command_can_have(few, strategy, capsys):
     command = THREE.replace("strategy ddp", f"strategy {strategy}")
     assert cli.main(command.split()) == 2
     assert "--trainer.strategy=ddp" in capsys.readouterr().err and not Path("run").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.fault(
+    "one of several processes that train runs out of memory",
+    "all end, and the option that needs less is named",
+)
+def test_memory_runs_out_in_one_process(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    process_jobs.write_families(tmp_path / "families")
+    done = start(
+        "fit --model knowformer --data kg --data.path families --data.batch_size 8 --trainer.accelerator cpu "
+        "--trainer.devices 2 --trainer.strategy ddp --model.encoder.hidden_channels 8 --run_dir run "
+        "--trainer.callbacks+ helpers.own.RunOutInside --trainer.callbacks.step 2",
+        PYTHONPATH=os.pathsep.join([TESTS, os.environ.get("PYTHONPATH", "")]),
+    )  # the first process to come there is the one; the other waits for its gradients
+    assert done.returncode == 1, done.stderr
+    assert "Take a smaller --data.micro_batch_size" in done.stderr and "Traceback" not in done.stderr
+    assert "continuing with" not in done.stderr
 
 
 @pytest.mark.slow
