@@ -264,6 +264,17 @@ class NodeEncoder(Encoder, metaclass=PyGForm):
         """
         return {}
 
+    def precompute_masked(
+        self, x: Tensor, edge_index: Tensor, edge_mask: Tensor
+    ) -> tuple[Tensor | None, dict[str, Any]]:
+        """Of the edges whose mask [E] is True, which are others in each step: themselves, and `precompute`.
+
+        Returns:
+            The edges are None where `forward` does not read them.
+        """
+        kept = edge_index[:, edge_mask]
+        return kept if self.needs_edges else None, self.precompute(x, kept)
+
     def attention(self, x: Tensor, edge_index: Tensor | None, queries: Tensor, **precomputed: Any) -> Tensor:
         """Noise-free weights [L, H, Q, N] with which some nodes [Q] attend to all nodes.
 

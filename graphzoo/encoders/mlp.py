@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from os import PathLike
-from typing import Any
-
 from torch import Tensor, nn
 
 from graphzoo.encoders.checks import check_features, check_rates, check_sizes, check_spec
@@ -51,20 +48,14 @@ class MLP(DenoisedEncoder):
         check_rates(dropout=dropout, input_dropout=input_dropout)
         check_range(above=0, at_most=1, gamma=gamma)
         check_range(at_least=0, at_most=10_000, num_iterations=num_iterations)
-        super().__init__(spec, gamma=gamma, num_iterations=num_iterations)
-        self.out_channels, self.denoise = hidden_channels, denoise
+        super().__init__(spec, gamma=gamma, num_iterations=num_iterations, denoise=denoise)
+        self.out_channels = hidden_channels
         self.dropout, self.input_dropout = dropout, input_dropout
         self.layers = nn.ModuleList(
             SparseLinear(spec.in_channels if layer == 0 else hidden_channels, hidden_channels)
             for layer in range(num_layers)
         )
         self.noise = NoiseStream(seed)
-
-    def precompute(
-        self, x: Tensor, edge_index: Tensor, *, cache: str | PathLike[str] | None = None
-    ) -> dict[str, Any]:
-        """The denoised features; without denoising nothing."""
-        return super().precompute(x, edge_index, cache=cache) if self.denoise else {}
 
     def forward(
         self,

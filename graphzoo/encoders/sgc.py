@@ -8,13 +8,15 @@ from __future__ import annotations
 from os import PathLike
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from graphzoo.encoders.base import NodeEncoder
 from graphzoo.encoders.checks import check_features, check_rows, check_spec
 from graphzoo.errors import UsageError, check_range
 from graphzoo.layers import LastResult, SparseLinear
-from graphzoo.ops import cached_denoise
+from graphzoo.ops import cached_denoise, denoise_features
+from graphzoo.ops.adjacency import EdgePattern
 from graphzoo.ops.eager import run_eagerly
 from graphzoo.types import GraphSpec
 
@@ -22,23 +24,49 @@ __all__ = ["SGC", "DenoisedEncoder"]
 
 
 class DenoisedEncoder(NodeEncoder):
-    """What meets the graph once, in features denoised along its edges (see `graphzoo.ops.cached_denoise`)."""
+    """What meets the graph once, in features denoised along its edges (see `graphzoo.ops.cached_denoise`).
+
+    Args:
+        spec: See `NodeEncoder`.
+        gamma: Weight of a node's own features.
+        num_iterations: Steps of denoising.
+        denoise: False for an encoder without a graph.
+    """
 
     needs_edges = False
     prepared: ClassVar[str] = "denoised"
     """What the denoised features are called in `precompute` and `forward`."""
 
-    def __init__(self, spec: GraphSpec, *, gamma: float, num_iterations: int) -> None:
+    def __init__(self, spec: GraphSpec, *, gamma: float, num_iterations: int, denoise: bool = True) -> None:
         super().__init__()
-        self.spec, self.gamma, self.num_iterations = spec, gamma, num_iterations
+        self.spec, self.gamma, self.num_iterations, self.denoise = spec, gamma, num_iterations, denoise
         self._last: LastResult[Tensor] = LastResult()
+        self._pattern: LastResult[EdgePattern] = LastResult()
 
     def precompute(
         self, x: Tensor, edge_index: Tensor, *, cache: str | PathLike[str] | None = None
     ) -> dict[str, Any]:
         """The denoised features by their name, dense [N, F]; row i belongs to node i."""
+        if not self.denoise:
+            return {}
         settings: dict[str, Any] = {"gamma": self.gamma, "num_iterations": self.num_iterations}
         return {self.prepared: cached_denoise(x, edge_index, cache=cache, **settings)}
+
+    def precompute_masked(
+        self, x: Tensor, edge_index: Tensor, edge_mask: Tensor
+    ) -> tuple[Tensor | None, dict[str, Any]]:
+        """The edges are sorted once, not for each mask, and nothing waits for a device."""
+        if not self.denoise:
+            return None, {}
+        both = self._pattern.get(
+            (x, edge_index), lambda: EdgePattern(torch.cat([edge_index, edge_index.flip(0)], 1), x.shape[0])
+        )
+        adjacency = both.masked(edge_mask.repeat(2), dtype=torch.promote_types(x.dtype, torch.float32))
+        return None, {
+            self.prepared: denoise_features(
+                x, adjacency, gamma=self.gamma, num_iterations=self.num_iterations
+            )
+        }
 
     def _denoised(self, x: Tensor, edge_index: Tensor | None, given: Tensor | None) -> Tensor:
         """As given, or made of the edges and kept while calls bring the same tensors."""

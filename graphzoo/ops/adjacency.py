@@ -11,7 +11,14 @@ from graphzoo.errors import check_range
 from graphzoo.ops.relational_spmm.graph import check_edges
 from graphzoo.ops.sparse import SparseMatrix, row_pointers, without_beta_warning
 
-__all__ = ["AdjacencyOrders", "PlainAdjacency", "SparseAdjacency", "adjacency_orders", "normalized_adjacency"]
+__all__ = [
+    "AdjacencyOrders",
+    "EdgePattern",
+    "PlainAdjacency",
+    "SparseAdjacency",
+    "adjacency_orders",
+    "normalized_adjacency",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -44,6 +51,43 @@ class SparseAdjacency(SparseMatrix):
     def in_degree(self) -> Tensor:
         """Edges that arrive at each node, [N], int64."""
         return self.rowptr.diff().long()
+
+
+class EdgePattern:
+    """The distinct edges of a graph and a loop at every node, sorted once: its adjacency without some edges.
+
+    Args:
+        edge_index: Source and target of every edge, [2, E], int64 or int32.
+        num_nodes: N.
+    """
+
+    def __init__(self, edge_index: Tensor, num_nodes: int) -> None:
+        place, self._entry = torch.unique(
+            _places(edge_index, num_nodes, self_loops=True), return_inverse=True
+        )
+        self._row, self._col = place // max(num_nodes, 1), place % max(num_nodes, 1)
+        self._num_nodes = num_nodes
+
+    def masked(self, edge_mask: Tensor, *, dtype: torch.dtype = torch.float32) -> SparseAdjacency:
+        """`normalized_adjacency` of the edges [E] whose mask is True; nothing waits for a device.
+
+        There the others stay as entries that are 0 and count in no degree; on the CPU they are left out.
+        """
+        last = self._row.numel()
+        mask = torch.cat([edge_mask, edge_mask.new_ones(self._num_nodes)])
+        stays = torch.zeros(last + 1, dtype=torch.bool, device=mask.device)
+        stays = stays.index_fill_(0, torch.where(mask, self._entry, last), True)[:-1]
+        if mask.device.type != "cpu":
+            return self._with_zeros(stays, dtype)
+        row, col = self._row[stays], self._col[stays]
+        return SparseAdjacency.from_pattern(row, col, self._num_nodes, dtype=dtype)
+
+    def _with_zeros(self, stays: Tensor, dtype: torch.dtype) -> SparseAdjacency:
+        degree = torch.zeros(self._num_nodes, dtype=dtype, device=stays.device)
+        scale = degree.index_add_(0, self._row, stays.to(dtype)).rsqrt()
+        values = scale[self._row] * scale[self._col] * stays
+        rowptr = row_pointers(self._row, self._num_nodes)
+        return SparseAdjacency(rowptr, self._col, values, (self._num_nodes, self._num_nodes))
 
 
 class PlainAdjacency(SparseAdjacency):
@@ -130,12 +174,17 @@ def adjacency_orders(
 
 def _pattern(edge_index: Tensor, num_nodes: int, *, self_loops: bool) -> tuple[Tensor, Tensor]:
     """Targets and sources of the distinct edges, sorted."""
+    place = torch.unique(_places(edge_index, num_nodes, self_loops=self_loops))
+    return place // max(num_nodes, 1), place % max(num_nodes, 1)
+
+
+def _places(edge_index: Tensor, num_nodes: int, *, self_loops: bool) -> Tensor:
+    """N target + source of every edge, then those of the loops."""
     source, target = check_edges(edge_index, num_nodes)
     place = target * num_nodes + source
-    if self_loops:
-        place = torch.cat([place, torch.arange(num_nodes, device=place.device) * (num_nodes + 1)])
-    place = torch.unique(place)
-    return place // max(num_nodes, 1), place % max(num_nodes, 1)
+    if not self_loops:
+        return place
+    return torch.cat([place, torch.arange(num_nodes, device=place.device) * (num_nodes + 1)])
 
 
 def _most_pairs(row: Tensor, col: Tensor, num_nodes: int) -> int:

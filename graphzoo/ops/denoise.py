@@ -40,7 +40,7 @@ MEMORY_MAP_BYTES = 1 << 30
 
 def denoise_features(
     x: Tensor,
-    edge_index: Tensor,
+    edge_index: Tensor | SparseAdjacency,
     *,
     gamma: float = 0.1,
     num_iterations: int = 10,
@@ -54,7 +54,7 @@ def denoise_features(
 
     Args:
         x: Features [N, F], dense or sparse; the work is done on its device.
-        edge_index: [2, E], int64.
+        edge_index: [2, E], int64; or A itself.
         gamma: Weight of the node's own features, in [0, 1]; 0 is plain propagation, A^K X, as in SGC.
         num_iterations: K, at least 0.
         self_loops: Whether A has them, as the paper's. Without, a node without edges keeps gamma of its
@@ -74,7 +74,10 @@ def denoise_features(
             "make it like the features"
         )
     with torch.no_grad():
-        adjacency = _adjacency(edge_index.to(x.device), x.shape[0], self_loops, dtype)
+        if isinstance(edge_index, SparseAdjacency):
+            adjacency = edge_index
+        else:
+            adjacency = _adjacency(edge_index.to(x.device), x.shape[0], self_loops, dtype)
         with progress("denoising features", x.shape[1] * num_iterations) as advance:
             for columns, chunk in _column_chunks(x, dtype):
                 parts = []
@@ -165,6 +168,8 @@ def _column_chunks(x: Tensor, dtype: torch.dtype) -> Iterator[tuple[slice, Tenso
     """Dense chunks of columns, [N, c] each."""
     num_nodes, num_columns = x.shape
     width = max(1, CHUNK_BYTES // max(1, num_nodes * dtype.itemsize))
+    if x.layout is not torch.strided and width >= num_columns:  # no look at how many entries there are
+        x = SparseMatrix.from_tensor(x.detach()).to_dense()
     by_column = None if x.layout is torch.strided else SparseMatrix.from_tensor(x.detach()).transpose()
     for start in range(0, num_columns, width):
         stop = min(start + width, num_columns)

@@ -436,12 +436,13 @@ class LinkPrediction(Task):
         """States over the training graph without the links of the global batch."""
         x, edge_index = self._features(), self._edges("train")
         assert x is not None
-        if self._hider is not None:
-            edge_index = edge_index[:, self._hider.keep(batch.removed)]
-        # What depends on the edges depends on the hidden ones too.
+        kept: Tensor | None
         with torch.no_grad():
-            precomputed = encoder.precompute(x, edge_index)
-        kept = edge_index if encoder.needs_edges else None
+            if self._hider is None:
+                kept, precomputed = edge_index, encoder.precompute(x, edge_index)
+            else:  # what depends on the edges depends on the hidden ones too
+                mask = self._hider.keep(batch.removed)
+                kept, precomputed = encoder.precompute_masked(x, edge_index, mask)
         return encoder.forward_with_auxiliary(x, kept, noise_seed=noise_seed, **precomputed)
 
     def _features(self) -> Tensor | None:

@@ -59,6 +59,17 @@ def test_what_is_precomputed_takes_the_place_of_the_edges(encoder):
     assert torch.equal(encoder(x, kept, **once), encoder(x, edge_index))
 
 
+def test_hidden_edges_are_as_if_they_were_not_there(encoder):
+    """Bit for bit, as links of a batch are hidden in every step; with and without a kept pattern."""
+    x, edge_index = graph()
+    encoder.eval()
+    for seed in range(3):
+        kept = torch.rand(edge_index.shape[1], generator=torch.Generator().manual_seed(seed)) < 0.8
+        edges, once = encoder.precompute_masked(x, edge_index, kept)
+        assert (edges is None) != encoder.needs_edges
+        assert torch.equal(encoder(x, edges, **once), encoder(x, edge_index[:, kept]))
+
+
 def test_sparse_features_give_the_same_states(encoder):
     x, edge_index = graph()
     encoder.eval()

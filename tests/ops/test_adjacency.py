@@ -8,6 +8,7 @@ import torch
 
 from graphzoo.ops import SparseMatrix, adjacency_orders, normalized_adjacency
 from graphzoo.ops import adjacency as adjacency_module
+from graphzoo.ops.adjacency import EdgePattern
 from tests.conftest import TINY_GRAPHS
 
 # name -> (edges, nodes)
@@ -59,6 +60,24 @@ def test_normalised_adjacency_equals_the_dense_formula(name, self_loops):
     assert matrix.in_degree.tolist() == pattern.sum(1).tolist()
     torch.testing.assert_close(matrix.row_sums(), dense_normalized(pattern).sum(1))
     assert matrix.nnz == int(pattern.sum())
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_a_graph_without_some_edges_is_that_of_the_others(name):
+    """Bit for bit on the CPU; an edge given twice goes where both do. On a device, entries of 0 stay."""
+    edge_index, num_nodes = edges(name)
+    pattern = EdgePattern(edge_index, num_nodes)
+    for kept in (0.0, 0.5, 1.0):
+        mask = torch.rand(edge_index.shape[1]) < kept
+        expected = normalized_adjacency(edge_index[:, mask], num_nodes, dtype=torch.float64)
+        found = pattern.masked(mask, dtype=torch.float64)
+        for part in ("rowptr", "col", "values"):
+            assert torch.equal(getattr(found, part), getattr(expected, part))
+        place = expected.row_of_entry() * num_nodes + expected.col
+        stays = torch.isin(pattern._row * num_nodes + pattern._col, place)
+        marked = pattern._with_zeros(stays, torch.float64)
+        assert marked.nnz == pattern._row.numel() and torch.equal(marked.values[stays], expected.values)
+        torch.testing.assert_close(to_dense(marked), to_dense(expected))
 
 
 @pytest.mark.parametrize("name", GRAPHS)

@@ -9,9 +9,10 @@ import scipy.sparse
 import scipy.sparse.linalg
 import torch
 from helpers.memory import MemoryRecorder
+from helpers.pretended_cuda import Waits
 from helpers.warm_python import python
 
-from graphzoo.ops import cached_denoise, denoise_features
+from graphzoo.ops import cached_denoise, denoise_features, normalized_adjacency
 
 denoise = importlib.import_module("graphzoo.ops.denoise")
 
@@ -109,6 +110,16 @@ def test_chunks_of_columns_change_nothing(columns, is_sparse, monkeypatch):
     chunked = denoise_features(features, edges)
     torch.testing.assert_close(chunked, expected)
     torch.testing.assert_close(chunked, whole)
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_a_matrix_in_place_of_the_edges_needs_no_look_at_numbers(is_sparse):
+    x, edges = graph(dtype=torch.float32)
+    x = (x * (x > 0)).to_sparse_csr() if is_sparse else x
+    adjacency = normalized_adjacency(torch.cat([edges, edges.flip(0)], 1), 30)
+    with Waits("cpu") as waits:
+        found = denoise_features(x, adjacency)
+    assert torch.equal(found, denoise_features(x, edges)) and not waits.found
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool])

@@ -32,9 +32,7 @@ WAITS = {
     "node-classification, GALiT, parts": ONCE,
     "link-prediction, PENCIL": ONCE,
     "heuristic-estimation, PENCIL": ONCE,
-    # The links of each batch are hidden, so each step has a graph of its own: its size ("mask"), whether its
-    # numbers are in range ("item", twice), and its distinct edges ("unique") have to be known to make it.
-    "link-prediction, GALiT": {"item": 3, "mask": 1, "unique": 1},
+    "link-prediction, GALiT": ONCE,
     "link-prediction, KnowFormer": ONCE,
 }
 # Operations of a step on these small graphs, and KiB that they read and write: the most of all precisions;
