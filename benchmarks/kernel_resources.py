@@ -1,6 +1,6 @@
 """Registers, spills and shared memory of every CUDA kernel, compiled ahead of time: no GPU is needed.
 
-    python -m benchmarks.kernel_resources [--arch 80,90,100] [--out FILE]
+    python -m benchmarks.kernel_resources [--arch 80,90,100] [--missing] [--out FILE]
 
 Runs every op forward and backward on small tensors; each kernel that it would launch is compiled for the
 given architectures by Triton and its ptxas instead, in the variants that the launchers choose. Writes
@@ -17,7 +17,8 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -48,6 +49,7 @@ COLUMNS = ("op", "kernel", "variant", "arch", "registers", "spills", "shared", "
            "loads_of_16", "per_edge")  # fmt: skip
 ARCHITECTURES = (80, 90, 100)
 NODES, QUERIES, RELATIONS, EDGES = 48, 16, 6, 2000
+SIZE = NODES, QUERIES
 INSTRUCTION = re.compile(r"\s+/\*[0-9a-f]{4,}\*/\s+\S")
 Case = tuple[str, str, Callable[[], None]]
 
@@ -63,54 +65,74 @@ def spmm(
     *,
     queries: int = QUERIES,
     edges: int = EDGES,
+    nodes: int = NODES,
+    relations: int = RELATIONS,
     narrowest: int = 1 << 31,
 ) -> Callable[[], None]:
     """A block is as wide as a row of few queries; with few edges segments are short."""
 
     def run() -> None:
-        ends, kinds = torch.randint(NODES, (2, edges)), torch.randint(RELATIONS, (edges,))
-        ends[1, : edges // 2] = 3  # a hub, whose segment is cut
-        graph = RelationalGraph(ends, kinds, NODES, RELATIONS)
+        ends, kinds = torch.randint(nodes, (2, edges)), torch.randint(relations, (edges,))
+        ends[1, : edges // 2] = min(3, nodes - 1)  # a hub, whose segment is cut
+        graph = RelationalGraph(ends, kinds, nodes, relations)
         kept = torch.rand(edges) < 0.5 if mask else None
-        relation = torch.randn(RELATIONS, queries, channels, dtype=dtype, requires_grad=True)
-        x = rows(dtype, channels, queries=queries)
+        relation = torch.randn(relations, queries, channels, dtype=dtype, requires_grad=True)
+        x = rows(dtype, channels, nodes, queries)
         with mock.patch.object(_spmm_kernels, "WIDE_ELEMENTS", narrowest):
             relational_spmm(x, relation, graph, edge_mask=kept, backend="triton").sum().backward()
 
     return run
 
 
-def update(dtype: torch.dtype, channels: int) -> Callable[[], None]:
+def update(
+    dtype: torch.dtype, channels: int, weights: torch.dtype = torch.float32, size: tuple[int, int] = SIZE
+) -> Callable[[], None]:
     def run() -> None:
         d = channels
-        parameters = tuple(torch.randn(*s) for s in ((d,), (d, d), (d,), (d, d), (d,), (d,), (d,)))
-        message_update(rows(dtype, d), rows(dtype, d), parameters, backend="triton").sum().backward()
+        sizes = ((d,), (d, d), (d,), (d, d), (d,), (d,), (d,))
+        parameters = tuple(torch.randn(*s, dtype=weights) for s in sizes)
+        z, sums = rows(dtype, d, *size), rows(dtype, d, *size)
+        message_update(z, sums, parameters, backend="triton").sum().backward()
 
     return run
 
 
-def mlp(dtype: torch.dtype, channels: int, has_x: bool, has_extra: bool) -> Callable[[], None]:
+def mlp(
+    dtype: torch.dtype,
+    channels: int,
+    has_x: bool,
+    has_extra: bool,
+    weights: torch.dtype = torch.float32,
+    size: tuple[int, int] = SIZE,
+) -> Callable[[], None]:
     def run() -> None:
         d = channels
-        x = rows(dtype, d) if has_x else None
-        extra = torch.randn(NODES, QUERIES, 1, dtype=dtype) if has_extra else None
-        w, e, b1, w2, b2 = (torch.randn(*s, requires_grad=True) for s in ((d, d), (d,), (d,), (d, d), (d,)))
+        x = rows(dtype, d, *size) if has_x else None
+        extra = torch.randn(*size, 1, dtype=dtype) if has_extra else None
+        sizes = ((d, d), (d,), (d,), (d, d), (d,))
+        w, e, b1, w2, b2 = (torch.randn(*s, dtype=weights, requires_grad=True) for s in sizes)
         state_mlp(x, extra, w, e if has_extra else None, (b1, w2, b2), backend="triton").sum().backward()
 
     return run
 
 
 def layer(
-    dtype: torch.dtype, channels: int, heads: int, skip: bool, drops: bool, nodes: int = NODES
+    dtype: torch.dtype,
+    channels: int,
+    heads: int,
+    skip: bool,
+    drops: bool,
+    nodes: int = NODES,
+    weights: torch.dtype = torch.float32,
 ) -> Callable[[], None]:
     def run() -> None:
         d = channels
         sizes = ((d,), (d,), (d, d), (d,), (d, d), (d,), (d,), (d,))
-        parameters = tuple(torch.randn(*s) for s in sizes)
+        parameters = tuple(torch.randn(*s, dtype=weights) for s in sizes)
         dropout = RowDropout(0.1, torch.arange(QUERIES)) if drops else None
-        states, value = rows(dtype, d), rows(dtype, d)
-        given = rows(dtype, d) if skip else None
-        query_key = torch.randn(2 * d, d), torch.randn(2 * d)
+        states, value = rows(dtype, d, nodes), rows(dtype, d, nodes)
+        given = rows(dtype, d, nodes) if skip else None
+        query_key = torch.randn(2 * d, d, dtype=weights), torch.randn(2 * d, dtype=weights)
         prototype_layer(
             states, value, given, query_key, parameters, num_heads=heads, dropout=dropout, backend="triton"
         ).sum().backward()
@@ -119,8 +141,8 @@ def layer(
 
 
 def cases() -> Iterator[Case]:
-    """What the encoders ask for: float32 (exact and as TF32), bf16; padded widths and the widest."""
-    half, full = torch.bfloat16, torch.float32
+    """What the launchers choose between: types, widths, heads, what is there; some sizes of each kind."""
+    full, half = torch.float32, torch.bfloat16
     for dtype, name in ((full, "float32"), (half, "bfloat16")):
         for channels in (32, 64, 8):
             yield "message_update", f"{name} D={channels}", update(dtype, channels)
@@ -131,8 +153,6 @@ def cases() -> Iterator[Case]:
             for channels, heads in ((32, 4), (64, 4), (16, 1)):
                 variant = f"{name} D={channels} H={heads} skip={skip} dropout={drops}"
                 yield "prototype_layer", variant, layer(dtype, channels, heads, skip, drops)
-        # Triton compiles a number that is 1 as a constant
-        yield "prototype_layer", f"{name} D=32 H=4 nodes=1", layer(dtype, 32, 4, False, False, nodes=1)
         for mask in (True, False):
             yield "relational_spmm", f"{name} D=32 mask={mask}", spmm(dtype, 32, mask)
     for dtype, name in ((full, "float32"), (half, "bfloat16"), (torch.float16, "float16")):
@@ -145,6 +165,37 @@ def cases() -> Iterator[Case]:
             yield "relational_spmm", f"{name} BLOCK={32 * queries}", spmm(dtype, 32, queries=queries)
     yield "relational_spmm", "float16 D=32 mask=True", spmm(torch.float16, 32, True)
     yield "relational_spmm", "float64 D=32 mask=False", spmm(torch.float64, 32)
+    yield from rare_cases()
+
+
+def rare_cases() -> Iterator[Case]:
+    """Float16, other numbers of heads, padded widths, weights as narrow as the rows, and numbers that are 1.
+
+    Triton compiles a 1 as a constant. No branch of a kernel depends on the type and on one of the others, so
+    that each is tried in one type.
+    """
+    half, single, full = torch.bfloat16, torch.float16, torch.float32
+    yield "message_update", "float16 D=32", update(single, 32)
+    yield "state_mlp", "float16 D=32 x=True extra=True", mlp(single, 32, True, True)
+    for channels in (32, 64):
+        variant = f"float16 D={channels} H=4 skip=True dropout=True"
+        yield "prototype_layer", variant, layer(single, channels, 4, True, True)
+    for channels in (16, 64):
+        variant = f"bfloat16 D={channels} H={channels} skip=True dropout=True"
+        yield "prototype_layer", variant, layer(half, channels, channels, True, True)
+    yield "message_update", "bfloat16 D=48", update(half, 48)
+    yield "state_mlp", "bfloat16 D=24 x=True extra=True", mlp(half, 24, True, True)
+    yield "message_update", "bfloat16 weights=bfloat16 D=32", update(half, 32, half)
+    yield "state_mlp", "bfloat16 weights=bfloat16 D=32", mlp(half, 32, True, True, half)
+    yield "prototype_layer", "bfloat16 weights=bfloat16 D=32", layer(half, 32, 4, True, True, weights=half)
+    yield "message_update", "bfloat16 rows=1 D=32", update(half, 32, size=(1, 1))
+    yield "state_mlp", "bfloat16 rows=1 D=32", mlp(half, 32, True, True, size=(1, 1))
+    yield "prototype_layer", "bfloat16 D=32 H=4 nodes=1", layer(half, 32, 4, False, False, nodes=1)
+    yield "relational_spmm", "float32 short segments BLOCK=64", spmm(full, 32, edges=100, queries=2)
+    yield "relational_spmm", "float32 uneven BLOCK=64", spmm(full, 30, queries=2)
+    for edges in (10, 600):
+        one = spmm(full, 1, edges=edges, queries=1, nodes=1, relations=1)
+        yield "relational_spmm", f"float32 BLOCK=1 edges={edges}", one
 
 
 class Compiler:
@@ -222,9 +273,15 @@ def resources(made: Any) -> dict[str, Any]:
     }
 
 
-def measure(architectures: tuple[int, ...], wanted: str = "") -> list[dict[str, str | int]]:
-    """A line per kernel, variant and architecture."""
-    lines: dict[tuple[str, ...], dict[str, str | int]] = {}
+def measure(
+    architectures: tuple[int, ...], wanted: str = "", kept: Iterable[dict[str, Any]] = ()
+) -> list[dict[str, Any]]:
+    """A line per kernel, variant and architecture; `kept` ones of these are not made again."""
+    lines: dict[tuple[str, ...], dict[str, Any]] = {}
+    made_before = defaultdict(list)
+    for line in kept:
+        made_before[line["op"], line["variant"], line["arch"]].append(line)
+    known: dict[str, dict[str, Any]] = {}  # several variants have some of their kernels in common
     os.environ["TRITON_INTERPRET"] = "1"  # the launchers take tensors of the CPU
     for arch in architectures:
         for precision in ("highest", "high"):
@@ -234,14 +291,18 @@ def measure(architectures: tuple[int, ...], wanted: str = "") -> list[dict[str, 
                     continue
                 if precision == "high" and op == "relational_spmm":
                     continue  # no products of matrices
+                kind = variant.replace("float32", "tf32") if precision == "high" else variant
+                if found := made_before.get((op, kind, f"sm_{arch}")):
+                    lines |= {tuple(line[name] for name in COLUMNS[:4]): line for line in found}
+                    continue
                 torch.manual_seed(0)
                 with Compiler(arch) as compiler:
                     run()
-                kind = variant.replace("float32", "tf32") if precision == "high" else variant
                 for kernel, made in compiler.compiled:
                     key = (op, kernel.strip("_"), kind, f"sm_{arch}")
-                    if key not in lines:
-                        lines[key] = {**dict(zip(COLUMNS, key, strict=False)), **resources(made)}
+                    if made.hash not in known:
+                        known[made.hash] = resources(made)
+                    lines.setdefault(key, {**dict(zip(COLUMNS, key, strict=False)), **known[made.hash]})
     torch.set_float32_matmul_precision("highest")
     return list(lines.values())
 
@@ -253,9 +314,14 @@ def main() -> None:
     )
     parser.add_argument("--arch", default=",".join(map(str, ARCHITECTURES)))
     parser.add_argument("--wanted", default="", help="only cases whose name holds this")
+    parser.add_argument("--missing", action="store_true", help="keep the variants that the file holds")
     parser.add_argument("--out", type=Path, default=TABLE)
     args = parser.parse_args()
-    lines = measure(tuple(map(int, args.arch.split(","))), args.wanted)
+    kept: list[dict[str, Any]] = []
+    if args.missing:
+        with args.out.open(newline="", encoding="utf-8") as file:
+            kept += csv.DictReader(file)
+    lines = measure(tuple(map(int, args.arch.split(","))), args.wanted, kept)
     with args.out.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()

@@ -52,17 +52,19 @@ def test_kernels_compile_and_keep_to_their_registers(arch, wanted, kernels, tmp_
         assert int(row["registers"]) <= min(255, 1.3 * int(known["registers"]) + 8), key
         assert int(row["spills"]) <= int(known["spills"]) + 64, key
         assert int(row["shared"]) <= 1.5 * int(known["shared"]) + 4096, key
-        if key[2].startswith(("bfloat16", "tf32")):
+        if key[2].startswith(("bfloat16", "float16", "tf32")):
             assert int(row["spills"]) <= 32, f"{key} spills"
         if key[1] == "sum_products_kernel":
             assert float(row["per_edge"]) <= 1.2 * float(known["per_edge"]), key
-            # a thread's share of 64 half numbers is 8 bytes, and rows of 30 begin anywhere
-            is_narrow = "uneven BLOCK" in key[2] or ("float16" in key[2] and "BLOCK=64" in key[2])
+            # a thread's share of 64 half numbers is 8 bytes, and rows of 30 or of 1 begin anywhere
+            is_narrow = key[2].count("uneven BLOCK") + key[2].count("BLOCK=1 ") > 0
+            is_narrow |= "float16" in key[2] and "BLOCK=64" in key[2]
             assert (int(row["loads_of_16"]) > 0) != is_narrow, f"{key}: 16 bytes of a row are read at once"
 
 
 def test_the_loop_over_edges_takes_few_instructions():
     """As many as docs/speed.md says; of rows that begin at multiples of 16 bytes."""
-    rows = [row for row in lines(KEPT).values() if row["per_edge"] and "uneven BLOCK" not in row["variant"]]
+    rows = [row for row in lines(KEPT).values() if row["per_edge"]]
+    rows = [row for row in rows if not any(x in row["variant"] for x in ("uneven BLOCK", "BLOCK=1 "))]
     usual = [float(row["per_edge"]) for row in rows if row["variant"].startswith(("float32", "bfloat16"))]
-    assert len(usual) == 3 * 2 * 8 and max(usual) <= 30.25 and min(usual) == 15.25
+    assert len(usual) == 3 * (2 * 8 + 1) and max(usual) <= 30.25 and min(usual) == 15.25

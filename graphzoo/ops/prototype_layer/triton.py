@@ -242,7 +242,7 @@ def _attend_gradient_kernel(
 
         of_denominator = -head_sums(of_a * attended, ROWS, D, HEADS) * total
         of_numerator = of_a * total
-        tl.store(grad_value_ptr + at, (num_nodes.to(tl.float32) * of_numerator).to(TYPE), mask=there)
+        tl.store(grad_value_ptr + at, (tl.cast(num_nodes, tl.float32) * of_numerator).to(TYPE), mask=there)
         by_value += tl.sum(of_numerator, 0)
         by_product += dot(tl.trans(q.to(TYPE)), of_numerator.to(TYPE), PRECISION)
         by_key += tl.sum(of_denominator * q, 0)
