@@ -4,7 +4,8 @@ import dataclasses
 
 import pytest
 import torch
-from helpers.resume_cases import CASES, train
+from helpers.resume_cases import CASES, galit, train
+from lightning.pytorch.plugins import MixedPrecision
 from torch import nn
 
 from graphzoo.datasets import from_triples
@@ -12,7 +13,7 @@ from graphzoo.decoders import EntityDecoder, NodeDecoder, PairDecoder
 from graphzoo.encoders import KnowFormer
 from graphzoo.metrics import Accuracy, LinkMetric
 from graphzoo.ops import RelationalGraph
-from graphzoo.tasks import KGCompletion, kg_completion
+from graphzoo.tasks import KGCompletion, LinkPrediction, kg_completion
 from graphzoo.tasks.base import Task
 from graphzoo.types import GraphSpec
 
@@ -26,13 +27,42 @@ NAMES = [
 ]
 
 
+DECODED = {
+    **{name: CASES[name] for name in NAMES},
+    "node-classification, NodeFormer, mlp": CASES["node-classification, NodeFormer, whole graph"],
+    **{
+        f"link-prediction, GALiT, {kind}": dataclasses.replace(
+            CASES["link-prediction, GALiT"], task=lambda kind=kind: LinkPrediction(galit, decoder=kind)
+        )
+        for kind in ("dot", "concat")
+    },
+}
+PRECISIONS = {"32-true": torch.float32, "bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
+
+
+def in_precision(case, precision):
+    """The case with a Trainer of this precision; on a CPU the name "16-mixed" alone means "bf16-mixed"."""
+    given = {"precision": precision}
+    if precision == "16-mixed":
+        given = {"plugins": [MixedPrecision(precision, "cpu", torch.amp.GradScaler("cpu"))]}
+    return dataclasses.replace(case, trainer={**case.trainer, **given})
+
+
 @pytest.mark.fault(
-    "a run in bf16-mixed, whose scores would be rounded until most of them tie",
+    "a run in bf16-mixed or 16-mixed, whose scores would be rounded until most of them tie",
     "scores are decoded in float32, in training and in evaluation",
 )
-@pytest.mark.parametrize("name", NAMES)
-def test_every_task_decodes_in_single_precision(tmp_path, monkeypatch, name):
-    found = {True: set(), False: set()}
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("name", DECODED)
+def test_every_task_decodes_in_single_precision(tmp_path, monkeypatch, name, precision):
+    """With every decoder that it has."""
+    found, around, decode = {True: set(), False: set()}, set(), Task.decode
+
+    def look(self, *states, **more):
+        around.add(torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else torch.float32)
+        return decode(self, *states, **more)
+
+    monkeypatch.setattr(Task, "decode", look)
     for kind in (EntityDecoder, NodeDecoder, PairDecoder):
         forward = kind.forward
 
@@ -42,10 +72,9 @@ def test_every_task_decodes_in_single_precision(tmp_path, monkeypatch, name):
             return logits
 
         monkeypatch.setattr(kind, "forward", note)
-    case = CASES[name]
-    case = dataclasses.replace(case, trainer={**case.trainer, "precision": "bf16-mixed"})
-    train(case, tmp_path / "run", epochs=1)
+    train(in_precision(DECODED[name], precision), tmp_path / "run", epochs=1)
     assert found == {True: {torch.float32}, False: {torch.float32}}
+    assert around == {PRECISIONS[precision]}
 
 
 @pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true", "16-true", "64-true"])
@@ -76,9 +105,18 @@ def test_no_judged_score_is_rounded(tmp_path, monkeypatch, name, precision):
         assert rounded < 0.1, f"numbers that {narrow} could hold"
 
 
-@pytest.mark.parametrize("weights", [torch.float32, torch.bfloat16])
-def test_what_is_explained_is_a_score_in_single_precision(weights):
-    """Under autocast and with weights as narrow as those of "bf16-true"."""
+@pytest.mark.parametrize(
+    ("weights", "autocast"),
+    [
+        (torch.float32, None),
+        (torch.float32, torch.bfloat16),
+        (torch.float32, torch.float16),
+        (torch.bfloat16, None),
+        (torch.float16, None),
+    ],
+)
+def test_what_is_explained_is_a_score_in_single_precision(weights, autocast):
+    """In every precision: as it is, under autocast, and with weights as narrow as those of "bf16-true"."""
     facts = from_triples(
         [("a", "r", "b"), ("c", "s", "b"), ("c", "s", "d"), ("a", "r", "d"), ("d", "s", "e")]
     )
@@ -88,10 +126,12 @@ def test_what_is_explained_is_a_score_in_single_precision(weights):
     asked = RelationalGraph.from_triples(facts.train, 5, 2), *facts.train[3:4].t().unbind()
     expected = task.eval().edge_gradients(*asked)
     task.to(weights)
-    with torch.autocast("cpu", torch.bfloat16, enabled=weights == torch.float32):
+    decoded = []
+    task.decoder.register_forward_hook(lambda _, given, made: decoded.extend((given[0].dtype, made.dtype)))
+    with torch.autocast("cpu", autocast or torch.bfloat16, enabled=autocast is not None):
         value, gradient = task.edge_gradients(*asked)
-    assert value.dtype == gradient.dtype == torch.float32
-    assert value != value.bfloat16() and gradient.abs().max() > 0
+    assert {*decoded, value.dtype, gradient.dtype} == {torch.float32}
+    assert value != value.bfloat16() and value != value.half() and gradient.abs().max() > 0
     torch.testing.assert_close(value, expected[0], atol=0.05, rtol=0.05)
     torch.testing.assert_close(gradient, expected[1], atol=0.05, rtol=0.2)
 
@@ -107,16 +147,17 @@ DECODERS = {
 }
 
 
+@pytest.mark.parametrize("narrow", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("weights", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
 @pytest.mark.parametrize("name", DECODERS)
-def test_every_decoder_in_every_precision(name, weights):
-    """States in bfloat16 under autocast; the weights of "bf16-true" are as narrow as the states."""
+def test_every_decoder_in_every_precision(name, weights, narrow):
+    """Narrow states under autocast; the weights of "bf16-true" are as narrow as the states."""
     torch.manual_seed(0)
     task: Task = Task()
     task.decoder = DECODERS[name]().to(weights)
     shape = (5000, 2, 8) if name == "entity" else (5000, 8)
-    states = [torch.randn(shape).bfloat16() for _ in range(2 if name.startswith("pairs") else 1)]
-    with torch.autocast("cpu", torch.bfloat16):
+    states = [torch.randn(shape).to(narrow) for _ in range(2 if name.startswith("pairs") else 1)]
+    with torch.autocast("cpu", narrow):
         logits = task.decode(*states)
     has_weights = bool(list(task.decoder.parameters()))
     wide = torch.promote_types(torch.float32, weights) if has_weights else torch.float32
