@@ -28,6 +28,7 @@ KNOWFORMER = {
     "model.encoder.num_layers": 1,
     "data.batch_size": 16,
 }
+UMLS = {**KNOWFORMER, "trainer.limit_train_batches": 4}
 PENCIL = {**QUICK, "data.num_neighbors": 3}
 PENCIL |= {word.removeprefix("--").split("=")[0]: int(word.split("=")[1]) for word in SMALL_LINKS["pencil"]}
 TRIPLES = [
@@ -79,8 +80,8 @@ def process_state():
 
 def test_a_name_is_trained_as_the_command_does_it(folder):
     """The same words, the same run: settings, figures and weights."""
-    model = graphzoo.fit("knowformer", "umls", seed=3, run_dir="mine", **KNOWFORMER, **{"model.lr": 1e-3})
-    words = [f"--{name}={value}" for name, value in KNOWFORMER.items() if "." in name]
+    model = graphzoo.fit("knowformer", "umls", seed=3, run_dir="mine", **UMLS, **{"model.lr": 1e-3})
+    words = [f"--{name}={value}" for name, value in UMLS.items() if "." in name]
     words += ["--trainer.max_epochs=2", "--logger=csv", "--quiet", "--seed=3", "--model.lr=0.001"]
     words += ["--trainer.devices=1"]
     assert main(["fit", "--model=knowformer", "--data=umls", "--run_dir=theirs", *words]) == 0
@@ -225,7 +226,7 @@ def test_repeated_calls_leave_the_process_as_it_was(folder):
 
 
 def test_ctrl_c_saves_and_says_how_to_go_on(folder):
-    settings = {**KNOWFORMER, "max_epochs": 3, "run_dir": "mine"}
+    settings = {**UMLS, "max_epochs": 3, "run_dir": "mine"}
     before = process_state()
     with pytest.raises(KeyboardInterrupt, match="graphzoo fit --ckpt_path"):
         graphzoo.fit("knowformer", "umls", callbacks=[SendSignal(1, 0, "SIGINT")], **settings)
