@@ -52,15 +52,19 @@ def jit(function: Any, **changes: Any) -> Any:
         function: What to compile.
         **changes: Options of numba that differ from the usual ones.
     """
-    options = {**_JIT_OPTIONS, **changes}
+    options = {"cache": True, **_JIT_OPTIONS, **changes}
     try:
-        return njit(cache=True, **options)(function)
-    except RuntimeError:  # numba: "no locator available", i.e. nowhere to write to
         return njit(**options)(function)
+    except RuntimeError:  # numba: "no locator available", i.e. nowhere to write to
+        return njit(**{**options, "cache": False})(function)
 
 
-helper = partial(jit, no_cpython_wrapper=True, no_cfunc_wrapper=True)
-"""The same for what only kernels call: its way in from Python would be compiled for nothing."""
+helper = partial(jit, cache=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+"""The same for what only kernels call: its way in from Python would be compiled for nothing.
+
+Kernels on disk hold their helpers. Those have several signatures, and numba gives two processes that compile
+different ones at a time the same file for both.
+"""
 
 
 def block_rows(channels: int) -> int:
