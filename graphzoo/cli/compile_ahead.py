@@ -31,6 +31,8 @@ def is_worthwhile(device: str) -> bool:
     process might read between two of them: then this process works alone.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if device == "auto" and Path("/dev/nvidiactl").exists() and os.environ.get("CUDA_VISIBLE_DEVICES") != "":
+        return False  # a GPU, for which nothing here is needed
     if device not in ("auto", "cpu") or cores == 1 or os.environ.get("OMP_NUM_THREADS") == "1":
         return False
     chosen = os.environ.get("NUMBA_CACHE_DIR")
@@ -66,13 +68,14 @@ def compile_kernels(device: str) -> None:
     threading.Thread(target=_leave_with_the_first, daemon=True).start()
     import torch
 
+    if device == "auto" and torch.cuda.is_available():
+        return
+
     from graphzoo.ops import RelationalGraph, relational_spmm
     from graphzoo.ops.message_update import message_update
     from graphzoo.ops.prototype_layer import prototype_layer
     from graphzoo.ops.state_mlp import state_mlp
 
-    if device == "auto" and torch.cuda.is_available():
-        return
     states, row, square, edge = torch.zeros(2, 2, 4), torch.zeros(4), torch.zeros(4, 4), torch.arange(2)
     maps = (row, square, row, square, row, row, row)
     with torch.no_grad():

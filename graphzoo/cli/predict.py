@@ -131,9 +131,9 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         )
     arguments.ckpt_path = run or arguments.model
     if arguments.score is not None:
-        for question, other, needed in ((*task.options[:2], task.needed) for task in _TASKS.values()):
-            if other == "score" and getattr(arguments, question) is not None:
-                raise UsageError(needed)
+        for task in _TASKS.values():
+            if "score" in task.options and getattr(arguments, task.options[0]) is not None:
+                raise UsageError(task.needed)
         for name in _RANKING:
             if getattr(arguments, name) is not None:
                 other = "--score takes facts and pairs as they are"

@@ -56,6 +56,8 @@ class DenoisedEncoder(NodeEncoder):
         self, x: Tensor, edge_index: Tensor, edge_mask: Tensor
     ) -> tuple[Tensor | None, dict[str, Any]]:
         """The edges are sorted once, not for each mask, and nothing waits for a device."""
+        if type(self).precompute is not DenoisedEncoder.precompute:
+            return super().precompute_masked(x, edge_index, edge_mask)
         if not self.denoise:
             return None, {}
         both = self._pattern.get(

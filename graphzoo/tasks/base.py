@@ -394,7 +394,8 @@ class Task(LightningModule):
 
         A checkpoint has what its run chose. Where memory runs out all the same, steps go on in halves.
         """
-        self._halved = HalvedSteps(self, SMALLER)
+        can_repeat = type(self).training_step is Task.training_step
+        self._halved = HalvedSteps(self, SMALLER, can_repeat=can_repeat)
         datamodule = self._datamodule()
         share = self._micro_batch_size()
         if datamodule.micro_batch_size is not None or share <= PROBED:

@@ -22,15 +22,16 @@ class HalvedSteps:
 
     A step goes on where it is: gradients of the micro-batches before stay, those of half a backward pass are
     dropped. Several processes end instead, as half a backward pass has met the others already; and so does
-    float16, whose scaled loss cannot be let go of.
+    float16, whose scaled loss cannot be let go of. Hooks on weights see the gradients of the parts, too.
 
     Args:
         task: Has `part_loss` and `places_to_cut`.
         remedy: The line that says what to do where one sample alone is too much.
+        can_repeat: Whether `part_loss` is all that a training step computes; else its loss is not made anew.
     """
 
-    def __init__(self, task: Task, remedy: str) -> None:
-        self._task, self._halves = task, Halves("training", task.unit, remedy)
+    def __init__(self, task: Task, remedy: str, *, can_repeat: bool) -> None:
+        self._task, self._halves, self._can_repeat = task, Halves("training", task.unit, remedy), can_repeat
         self._item: Any = None
         self._before: Tensor | None = None  # what the task had collected before this item
 
@@ -57,7 +58,7 @@ class HalvedSteps:
 
     def backward(self, loss: Tensor, run: Callable[[Tensor], None]) -> None:
         """Let `run` add the gradients of the item's loss to those that are there."""
-        if self._item is None or not self._is_able:
+        if self._item is None or not self._can_repeat or not self._is_able:
             run(loss)
             return
         weights = self._weights()
@@ -106,11 +107,12 @@ class HalvedSteps:
             before = task.step_loss
             try:
                 loss = task.part_loss(item.part(places[start], places[stop]))
-                found = torch.autograd.grad(loss, weights, allow_unused=True)
+                with torch.autocast(task.device.type, enabled=False):  # as outside of a step
+                    gradients = torch.autograd.grad(loss, weights, allow_unused=True)
             except BaseException:
                 task.step_loss = before
                 raise
-            for number, gradient in enumerate(found):
+            for number, gradient in enumerate(gradients):
                 if gradient is not None:
                     known = sums[number]
                     sums[number] = gradient if known is None else known + gradient
@@ -131,5 +133,5 @@ class _Known(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, scale: Tensor) -> tuple[Tensor | None, ...]:
-        gradients = (None if gradient is None else gradient * scale for gradient in ctx.gradients)
-        return None, None, *gradients
+        gradients, ctx.gradients = ctx.gradients, []
+        return None, None, *(None if gradient is None else gradient * scale for gradient in gradients)

@@ -59,6 +59,7 @@ def cold(monkeypatch, tmp_path):
     """Two cores and an empty cache; torch, for a second process, takes longer than any test."""
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1}, raising=False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
     (tmp_path / "torch.py").write_text("import time; time.sleep(600)\n")
     monkeypatch.syspath_prepend(tmp_path)
@@ -96,6 +97,12 @@ def test_it_starts_where_nothing_is_compiled_and_a_core_is_free(cold, monkeypatc
     with monkeypatch.context() as one_core:
         one_core.setattr(os, "sched_getaffinity", lambda process: {1}, raising=False)
         assert not compile_ahead.is_worthwhile("cpu")
+    with monkeypatch.context() as gpu:
+        exists = Path.exists
+        gpu.setattr(Path, "exists", lambda path: str(path) == "/dev/nvidiactl" or exists(path))
+        assert compile_ahead.is_worthwhile("auto"), "no device is visible"
+        gpu.delenv("CUDA_VISIBLE_DEVICES")
+        assert not compile_ahead.is_worthwhile("auto") and compile_ahead.is_worthwhile("cpu")
     monkeypatch.setattr(os, "access", lambda folder, mode: False)
     assert not compile_ahead.is_worthwhile("cpu")
 

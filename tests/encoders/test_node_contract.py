@@ -8,7 +8,7 @@ import torch
 from helpers.node_cases import CASES, graph
 
 from graphzoo import encoders
-from graphzoo.encoders import NodeEncoder
+from graphzoo.encoders import GALiT, NodeEncoder
 from graphzoo.types import GraphSpec
 
 
@@ -68,6 +68,20 @@ def test_hidden_edges_are_as_if_they_were_not_there(encoder):
         edges, once = encoder.precompute_masked(x, edge_index, kept)
         assert (edges is None) != encoder.needs_edges
         assert torch.equal(encoder(x, edges, **once), encoder(x, edge_index[:, kept]))
+
+
+class Tenfold(GALiT):
+    """Prepares features of its own."""
+
+    def precompute(self, x, edge_index, *, cache=None):
+        return {name: 10 * value for name, value in super().precompute(x, edge_index, cache=cache).items()}
+
+
+def test_hidden_edges_leave_what_a_subclass_prepares():
+    x, edge_index = graph()
+    encoder, kept = Tenfold(x.shape[1], 12, 3), torch.arange(edge_index.shape[1]) % 5 > 0
+    _, once = encoder.precompute_masked(x, edge_index, kept)
+    assert torch.equal(once["denoised"], encoder.precompute(x, edge_index[:, kept])["denoised"])
 
 
 def test_sparse_features_give_the_same_states(encoder):

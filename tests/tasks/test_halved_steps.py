@@ -57,15 +57,15 @@ class Gate(torch.autograd.Function):
         return grad, None, None, None
 
 
-def fit(make, folder, where="", most=0, **settings):
-    """A training of four steps; from the third on there is room for `most` samples at once."""
+def fit(make, folder, where="", most=0, since=2, precision="32-true", **settings):
+    """A training of four steps; after the first `since` there is room for `most` samples at once."""
     seed_everything(0, verbose=False)
     task, data = make(**settings)
-    trainer = Trainer(max_steps=4, default_root_dir=folder, **QUIET)
+    trainer = Trainer(max_steps=4, precision=precision, default_root_dir=folder, **QUIET)
     refused = []
 
     def refuse(place, count):
-        if place == where and trainer.global_step >= 2 and count > most:
+        if place == where and trainer.global_step >= since and count > most:
             refused.append(count)
             raise ERRORS[where]
 
@@ -105,6 +105,39 @@ def test_a_step_goes_on_in_halves_and_learns_the_same(name, where, parts, tmp_pa
     assert same == pytest.approx(losses, rel=3e-6) and len(losses) == 4
     for key, value in whole.state_dict().items():
         torch.testing.assert_close(halved.state_dict()[key], value, atol=2e-4, rtol=1e-3, msg=key)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("where", ERRORS)
+def test_halves_have_the_gradients_of_micro_batches_in_bf16(where, tmp_path):
+    parts, _, _ = fit(queries, tmp_path, precision="bf16-mixed", micro_batch_size=6)
+    halved, refused, _ = fit(
+        queries, tmp_path, where, most=7, since=0, precision="bf16-mixed", micro_batch_size=24
+    )
+    assert refused
+    for key, value in parts.state_dict().items():
+        torch.testing.assert_close(halved.state_dict()[key], value, atol=2e-4, rtol=1e-3, msg=key)
+
+
+class Doubled(KGCompletion):
+    """Has a training step of its own, which only Lightning's call repeats."""
+
+    def training_step(self, batch, batch_idx):
+        return 2 * super().training_step(batch, batch_idx)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_step_of_ones_own_is_not_made_anew_without_its_own_part(tmp_path):
+    def make(**settings):
+        return Doubled(KNOWFORMER, loss="bce", lr=0.01), KGDataModule("umls", batch_size=24, **settings)
+
+    whole, _, _ = fit(make, tmp_path)
+    halved, refused, _ = fit(make, tmp_path, "forward", most=7)
+    assert refused
+    for key, value in whole.state_dict().items():
+        torch.testing.assert_close(halved.state_dict()[key], value, atol=2e-4, rtol=1e-3, msg=key)
+    with pytest.raises(torch.OutOfMemoryError):
+        fit(make, tmp_path, "backward", most=7)
 
 
 @pytest.mark.filterwarnings("ignore")
