@@ -210,35 +210,36 @@ def test_a_run_keeps_its_report_pictures_and_checkpoint(wandb_runs, name):
     assert files["checkpoints/best.ckpt"].read_bytes() == kept
 
 
+def artifacts_of(folder):
+    """What a run logs whose best checkpoint lies in the folder."""
+    from graphzoo.callbacks import WandbRun
+
+    (folder / "best.ckpt").write_text("weights")
+    logged = []
+    run = SimpleNamespace(dir=str(folder / "wandb" / "files"), id="abc", log_artifact=logged.append)
+    callback = WandbRun(folder)
+    callback._runs = lambda trainer: [(None, run)]
+    callback.keep_artifact(None, folder / "best.ckpt")
+    return logged
+
+
 def test_a_report_that_fails_costs_nothing_else(tmp_path, monkeypatch, capsys):
-    from graphzoo.callbacks import WandbRun, wandb_run
+    from graphzoo.callbacks import wandb_run
     from graphzoo.errors import UsageError
 
     def fail(*_):
         raise UsageError("metrics.csv is damaged")
 
     monkeypatch.setattr(wandb_run, "_write_report", fail)
-    logged = []
-    run = SimpleNamespace(dir=str(tmp_path / "wandb" / "files"), id="abc", log_artifact=logged.append)
-    callback = WandbRun(tmp_path)
-    callback._runs = lambda trainer: [(None, run)]
-    (tmp_path / "best.ckpt").write_text("weights")
-    callback.keep_artifact(None, tmp_path / "best.ckpt")
+    logged = artifacts_of(tmp_path)
     assert [list(one.manifest.entries) for one in logged] == [["checkpoints/best.ckpt"]]
     assert "metrics.csv is damaged" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("said", "kept"), [("false", 0), ("end", 1)])
 def test_nothing_is_kept_where_the_environment_says_so(said, kept, tmp_path, monkeypatch):
-    from graphzoo.callbacks import WandbRun
-
     monkeypatch.setenv("WANDB_LOG_MODEL", said)
-    logged = []
-    run = SimpleNamespace(dir=str(tmp_path / "wandb" / "files"), id="abc", log_artifact=logged.append)
-    callback = WandbRun(tmp_path)
-    callback._runs = lambda trainer: [(None, run)]
-    (tmp_path / "best.ckpt").write_text("weights")
-    callback.keep_artifact(None, tmp_path / "best.ckpt")
+    logged = artifacts_of(tmp_path)
     assert len(logged) == kept == len([*tmp_path.rglob("artifact")])
 
 
