@@ -129,10 +129,16 @@ def main() -> None:
     parser.add_argument("--triples", type=int, default=250, help="size of the sample")
     parser.add_argument("--dropped", default="0.1,0.3,0.5", help="shares of facts to hide")
     arguments = parser.parse_args()
-    model = graphzoo.load(arguments.run)
+    try:
+        dropped = [float(share) for share in arguments.dropped.split(",")]
+        model = graphzoo.load(arguments.run)
+    except ValueError as error:  # of a user, too: no such run
+        parser.error(str(error))
     if not isinstance(model, KGModel):
         parser.error(f"{arguments.run} is no run on a knowledge graph")
-    new = list(measure(model, arguments.triples, [float(share) for share in arguments.dropped.split(",")]))
+    if arguments.triples < 1 or not all(0 <= share < 1 for share in dropped):
+        parser.error("--triples is at least 1, and each of --dropped a share from 0 to below 1")
+    new = list(measure(model, arguments.triples, dropped))
     lines = [*others(TABLE, model.graph.name), *new]
     write(TABLE, COLUMNS, lines)
     draw(lines)
