@@ -68,6 +68,7 @@ class GraphzooCLI(LightningCLI):
         self.checkpoint: dict[str, Any] | None = None
         self._guard: resume.ResumeGuard | None = None
         self._config_text = ""
+        self._plain: dict[str, Any] = {}
         self._names: dict[str, str] = {}
         self._began = time.perf_counter()
         self._wrote = False
@@ -109,12 +110,13 @@ class GraphzooCLI(LightningCLI):
             arguments = (config.get(section) or {}).get("init_args") or {}
             if self.plan.seed is not None and "seed" in arguments and not self.plan.names(f"{section}.seed"):
                 arguments["seed"] = seed
+        self._plain = self._plain_config()
 
     def _parse_ckpt_path(self) -> None:
         """Compare with the checkpoint instead of letting its settings win without a word."""
         if self.plan.checkpoint is None:
             return
-        self.checkpoint, self._guard = resume.compare(self.plan, self.plan.checkpoint, self.plain_config())
+        self.checkpoint, self._guard = resume.compare(self.plan, self.plan.checkpoint, self._plain)
 
     def _add_configure_optimizers_method_to_model(self, subcommand: str | None) -> None:
         """Make the optimiser of `--optimizer` when the Trainer asks: a task has no weights before."""
@@ -136,16 +138,16 @@ class GraphzooCLI(LightningCLI):
 
         self.model.configure_optimizers = MethodType(configure_optimizers, self.model)
 
-    def plain_config(self) -> dict[str, Any]:
-        """The configuration of this command as plain values."""
-        parser = self._parser(self.plan.command)
-        text = parser.dump(self.config[self.plan.command], skip_unset=False, skip_link_targets=False)
+    def _plain_config(self) -> dict[str, Any]:
+        """The configuration of this command as plain values; it was found valid when it was parsed."""
+        parser, config = self._parser(self.plan.command), self.config[self.plan.command]
+        text = parser.dump(config, skip_unset=False, skip_validation=True, skip_link_targets=False)
         loaded: dict[str, Any] = yaml.safe_load(text)
         return loaded
 
     def before_instantiate_classes(self) -> None:
         """Choose the run directory and point loggers to it."""
-        config = self.plain_config()
+        config = self._plain
         refuse_nulls(config)
         task = str((config.get("model") or {}).get("class_path") or "").rpartition(".")[2]
         self.state.model = self.state.model or _model_name(config)
@@ -158,7 +160,7 @@ class GraphzooCLI(LightningCLI):
         parser.dump_header = _header(self.state)
         saved = self.config[self.plan.command].clone()
         saved["ckpt_path"] = None
-        self._config_text = parser.dump(saved, skip_unset=False)
+        self._config_text = parser.dump(saved, skip_unset=False, skip_validation=True)
         wanted = self.plan.run_dir
         if self.plan.command != "fit" and wanted is not None and wanted == self.plan.source_run:
             wanted = None  # it said where the checkpoint is
@@ -174,6 +176,7 @@ class GraphzooCLI(LightningCLI):
                 self._lock()
             loggers = self.config[self.plan.command].trainer.get("logger")
             place_loggers(loggers, self.run_dir, self.state, self._names)
+            self._plain = self._plain_config() if loggers else self._plain
 
     def _lock(self) -> None:
         """Become the one writer of the run directory; the first process does so for all of them."""
@@ -258,7 +261,7 @@ class GraphzooCLI(LightningCLI):
         self._wrote = True
         self.state.wrote = write_config(self.run_dir, self._config_text)
         for logger in self.trainer.loggers:
-            logger.log_hyperparams({**self.state.names, "config": without_folders(self.plain_config())})
+            logger.log_hyperparams({**self.state.names, "config": without_folders(self._plain)})
             if self.plan.resume and self.checkpoint is not None and isinstance(logger, own.MetricsFile):
                 logger.forget_after(int(self.checkpoint.get("global_step", 0)) - 1)
 
@@ -292,9 +295,8 @@ class GraphzooCLI(LightningCLI):
         if self.trainer.is_global_zero:
             # without a checkpoint of its own a resumed training still holds the one that it began with
             evaluated = Evaluated(chosen, self.checkpoint if chosen is not None else None, validated)
-            config = self.plain_config()
             report_results(
-                self.trainer, self.state, self.run_dir, config, split, evaluated, began=self._began
+                self.trainer, self.state, self.run_dir, self._plain, split, evaluated, began=self._began
             )
             callbacks: list[Callback] = self.trainer.callbacks  # type: ignore[attr-defined]
             for callback in callbacks if split == "test" else ():
