@@ -103,7 +103,8 @@ def load_class(path: str, source: str | os.PathLike[str], *, trust: bool = False
     module, _, name = path.rpartition(".")
     if not module:
         raise UsageError(f"{source}: {path!r} is not a dotted class path")
-    for entry in encoder_plugins().values():
+    is_ours = module.partition(".")[0] in _OURS
+    for entry in [] if is_ours else list(encoder_plugins().values()):
         # A plug-in may be registered by a shorter path than that of the module which defines its class.
         if entry.value.partition(":")[0].partition(".")[0] == module.partition(".")[0]:
             plugin: type = entry.load()

@@ -7,7 +7,7 @@ import math
 import platform
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -52,6 +52,7 @@ CHECKPOINT_FORMAT = 1
 SMALLER = "Take a smaller --model.encoder.hidden_channels, or a device with more memory"
 # Samples on which the entropy of the attention is measured; of nodes no more than make so many weights.
 FEW_QUERIES, FEW_PAIRS, FEW_NODES, FEW_WEIGHTS = 4, 8, 16, 2**24
+_version = cache(version)
 
 
 def versions() -> dict[str, str]:
@@ -59,7 +60,7 @@ def versions() -> dict[str, str]:
     versions_of = {"python": platform.python_version()}
     for name in ("graphzoo", "torch", "lightning", "torch-geometric", "numba", "numpy"):
         try:
-            versions_of[name] = version(name)
+            versions_of[name] = _version(name)
         except PackageNotFoundError:
             continue
     return versions_of

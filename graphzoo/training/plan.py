@@ -210,7 +210,8 @@ def _data(value: str | None) -> Preset | str | None:
 def _model(value: str | None) -> Preset | str | None:
     if value is None or passes_through("model", value):
         return value
-    if (plugin := find_plugin(value)) and not any(preset.name == value for preset in list_presets("model")):
+    is_preset = any(preset.name == value for preset in list_presets("model"))
+    if not is_preset and (plugin := find_plugin(value)):
         return "plugin:" + plugin.name
     try:
         return find_preset("model", value)
