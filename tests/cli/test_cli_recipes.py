@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers import warm_python
 
 from graphzoo.catalog.presets import list_presets
 from graphzoo.cli import doctor_gpu, main
@@ -197,8 +198,9 @@ def test_doctor_says_what_the_cache_holds(cli, monkeypatch, tmp_path):
     assert line.split() == "cache, pair-graphs 3.5 MiB in 2 files; graphzoo clean removes them".split()
 
 
-def test_doctor_checks_a_gpu_s_ops_steps_and_processes(cli):
+def test_doctor_checks_a_gpu_s_ops_steps_and_processes(cli, monkeypatch):
     """The same checks on the CPU: what they do is tested here, what a GPU answers is not."""
+    monkeypatch.setattr(sys, "executable", warm_python.python())
     report = cli("doctor", "--gpu", "--device", "cpu", "--quick", "--out", "found.json")
     assert report.status == 0, report.out
     found = json.loads(Path("found.json").read_text())
