@@ -7,18 +7,19 @@ given architectures by Triton and its ptxas instead, in the variants that the la
 results/kernel_resources.csv, a line per kernel, variant and architecture: registers of a thread, bytes that
 it spills, shared memory of a program, instructions of the whole kernel, those that load 8 or 16 bytes and
 those that load 16 (empty: not counted yet); of the loop over edges the instructions of a warp per edge and
-128 features.
+128 features; and a digest of the kernel's source, its arguments and the compiler. With --missing no kernel
+is compiled whose digest the file holds.
 """
 
 import argparse
 import csv
+import hashlib
 import os
 import re
 import subprocess
 import sys
 import tempfile
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -31,7 +32,9 @@ os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
 
 import triton
 from triton.backends.compiler import GPUTarget
+from triton.compiler import compiler
 from triton.runtime import driver
+from triton.runtime.cache import get_cache_key
 from triton.runtime.jit import JITFunction
 
 from benchmarks.common import RESULTS
@@ -46,7 +49,9 @@ from graphzoo.ops.state_mlp import triton as _mlp_kernels  # noqa: F401
 
 TABLE = RESULTS / "kernel_resources.csv"
 COLUMNS = ("op", "kernel", "variant", "arch", "registers", "spills", "shared", "instructions", "wide_loads",
-           "loads_of_16", "per_edge")  # fmt: skip
+           "loads_of_16", "per_edge", "digest")  # fmt: skip
+KEY = COLUMNS[:4]
+DIGITS = 16  # of a digest
 ARCHITECTURES = (80, 90, 100)
 NODES, QUERIES, RELATIONS, EDGES = 48, 16, 6, 2000
 SIZE = NODES, QUERIES
@@ -199,10 +204,11 @@ def rare_cases() -> Iterator[Case]:
 
 
 class Compiler:
-    """Stands where Triton's driver is, and compiles what would be launched."""
+    """Stands where Triton's driver is, and compiles what would be launched, but for known digests."""
 
-    def __init__(self, arch: int) -> None:
+    def __init__(self, arch: int, known: Collection[str] = ()) -> None:
         self.target = GPUTarget("cuda", arch, 32)
+        self.known = known
         self.compiled: list[tuple[str, Any]] = []
 
     def __enter__(self) -> "Compiler":
@@ -215,7 +221,22 @@ class Compiler:
         )
         driver.set_active(active)
 
+        def compile_unknown(src: Any, target: Any, options: Any) -> Any:
+            backend = compiler.make_backend(target)
+            parsed = backend.parse_options({**options, **src.parse_options()})
+            key = get_cache_key(src, backend, parsed, compiler.get_cache_invalidating_env_vars())
+            digest = hashlib.sha256(key.encode()).hexdigest()
+            # of several in a case the table has the first
+            if digest[:DIGITS] in self.known or (self.known and src.name in dict(self.compiled)):
+                return SimpleNamespace(hash=digest)
+            made = compiler.compile(src, target, options)
+            assert made.hash == digest
+            return made
+
         def compile_only(kernel: Any, *arguments: Any, grid: Any, warmup: bool, **options: Any) -> Any:
+            kernel.device_caches.clear()  # what was not compiled there may have to be here
+            kernel.device_caches[active.get_current_device()]  # noqa: B018 - sets what is replaced here
+            kernel.compile = compile_unknown
             made = run(kernel, *arguments, grid=grid, warmup=True, **options)
             self.compiled.append((kernel.__name__, made))
             return made
@@ -270,18 +291,17 @@ def resources(made: Any) -> dict[str, Any]:
         "wide_loads": sum("LDG.E.128" in line or "LDG.E.64" in line for line in instructions),
         "loads_of_16": sum("LDG.E.128" in line for line in instructions),
         "per_edge": per_edge(code) if "sum_products" in made.name else None,
+        "digest": made.hash[:DIGITS],
     }
 
 
 def measure(
     architectures: tuple[int, ...], wanted: str = "", kept: Iterable[dict[str, Any]] = ()
 ) -> list[dict[str, Any]]:
-    """A line per kernel, variant and architecture; `kept` ones of these are not made again."""
+    """A line per kernel, variant and architecture; figures of `kept` lines hold for their digests."""
     lines: dict[tuple[str, ...], dict[str, Any]] = {}
-    made_before = defaultdict(list)
-    for line in kept:
-        made_before[line["op"], line["variant"], line["arch"]].append(line)
-    known: dict[str, dict[str, Any]] = {}  # several variants have some of their kernels in common
+    # several variants have some of their kernels in common
+    known = {line["digest"]: {name: line[name] for name in COLUMNS[len(KEY) :]} for line in kept}
     os.environ["TRITON_INTERPRET"] = "1"  # the launchers take tensors of the CPU
     for arch in architectures:
         for precision in ("highest", "high"):
@@ -292,17 +312,16 @@ def measure(
                 if precision == "high" and op == "relational_spmm":
                     continue  # no products of matrices
                 kind = variant.replace("float32", "tf32") if precision == "high" else variant
-                if found := made_before.get((op, kind, f"sm_{arch}")):
-                    lines |= {tuple(line[name] for name in COLUMNS[:4]): line for line in found}
-                    continue
                 torch.manual_seed(0)
-                with Compiler(arch) as compiler:
+                with Compiler(arch, known) as launched:
                     run()
-                for kernel, made in compiler.compiled:
+                for kernel, made in launched.compiled:
                     key = (op, kernel.strip("_"), kind, f"sm_{arch}")
-                    if made.hash not in known:
-                        known[made.hash] = resources(made)
-                    lines.setdefault(key, {**dict(zip(COLUMNS, key, strict=False)), **known[made.hash]})
+                    if key in lines:
+                        continue
+                    if (digest := made.hash[:DIGITS]) not in known:
+                        known[digest] = resources(made)
+                    lines[key] = {**dict(zip(KEY, key, strict=True)), **known[digest]}
     torch.set_float32_matmul_precision("highest")
     return list(lines.values())
 
@@ -314,7 +333,7 @@ def main() -> None:
     )
     parser.add_argument("--arch", default=",".join(map(str, ARCHITECTURES)))
     parser.add_argument("--wanted", default="", help="only cases whose name holds this")
-    parser.add_argument("--missing", action="store_true", help="keep the variants that the file holds")
+    parser.add_argument("--missing", action="store_true", help="compile what the file does not hold")
     parser.add_argument("--out", type=Path, default=TABLE)
     args = parser.parse_args()
     kept: list[dict[str, Any]] = []
