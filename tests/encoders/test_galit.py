@@ -309,8 +309,10 @@ def test_bfloat16_autocast_is_near_float32(norm, similarity):
         assert (a - parameter.grad).norm() <= 0.05 * parameter.grad.norm() + 1e-3
 
 
-@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("similarity", ["cos", "qkcos"])
+@pytest.mark.parametrize(
+    ("backend", "similarity"),
+    [("aot_eager", "cos"), pytest.param("inductor", "qkcos", marks=pytest.mark.slow)],
+)
 def test_compiled_equals_eager(backend, similarity):
     torch._dynamo.reset()
     x, edge_index = graph()
