@@ -285,6 +285,7 @@ class PairSubgraphs(_MovableBatch):
         sizes: The same as numbers of the host, which would otherwise have to wait for a device to know them;
             None where nobody counted.
         near: How many nodes u or v is linked with in each subgraph, both of them included; None likewise.
+        links: Entries of each adjacency that are True, none of them on its diagonal; None likewise.
     """
 
     nodes: Tensor
@@ -292,6 +293,7 @@ class PairSubgraphs(_MovableBatch):
     num_nodes: Tensor
     sizes: tuple[int, ...] | None = None
     near: tuple[int, ...] | None = None
+    links: tuple[int, ...] | None = None
 
     def __len__(self) -> int:
         return int(self.num_nodes.numel())
@@ -305,6 +307,7 @@ class PairSubgraphs(_MovableBatch):
             self.num_nodes[rows],
             None if self.sizes is None else self.sizes[rows],
             None if self.near is None else self.near[rows],
+            None if self.links is None else self.links[rows],
         )
 
 
@@ -326,6 +329,8 @@ class PairBatch(_MovableBatch):
         number: Position of the batch among the epoch's: names the draw of dropout.
         source: The distinct u, ascending, of a loader for encoders of queries, [U], int64; else None.
         source_row: Which of them each pair has, [B], int64; None likewise.
+        graph: Neighbourhoods of the sources, one for each pair, in which its other node lies; None: the whole
+            graph is looked at, or subgraphs are.
     """
 
     edge_label_index: Tensor
@@ -338,6 +343,7 @@ class PairBatch(_MovableBatch):
     number: int = 0
     source: Tensor | None = None
     source_row: Tensor | None = None
+    graph: QueryGraph | None = None
 
     def __len__(self) -> int:
         return int(self.index.numel())
@@ -358,6 +364,7 @@ class PairBatch(_MovableBatch):
             edge_label=None if self.edge_label is None else self.edge_label[start:stop],
             index=self.index[start:stop],
             subgraphs=None if self.subgraphs is None else self.subgraphs.part(start, stop),
+            graph=None if self.graph is None else self.graph.part(start, stop),
             source=None,
             source_row=None,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,7 +15,8 @@ from graphzoo.sampling import hash_integers, hash_numbers
 from graphzoo.types import PairBatch
 
 if TYPE_CHECKING:
-    from graphzoo.sampling import NegativePairs, PairSubgraphSampler
+    from graphzoo.ops import QueryGraph
+    from graphzoo.sampling import NegativePairs, NeighbourhoodSampler, PairSubgraphSampler
     from graphzoo.sampling.pair_subgraphs import PairSamples
     from graphzoo.types import PairSubgraphs
 
@@ -58,7 +59,8 @@ class TrainingPairs(Dataset[PairBatch]):
     Undirected links are asked in either direction, by a coin that is a function of (seed, epoch, link). Each
     of the links `train`, [n, 2], gets `num_negatives`, which have its source if they are structured (all
     pairs', where it is linked to all). Encoders of whole graphs need no `subgraphs`; `by_source`, a batch
-    names its distinct sources, which a GPU would have to be waited for.
+    names its distinct sources, which a GPU would have to be waited for. `near` makes the neighbourhood of
+    each pair's source, where `hides_links` leaves out the pair's own link.
     """
 
     def __init__(
@@ -72,8 +74,11 @@ class TrainingPairs(Dataset[PairBatch]):
         subgraphs: PairSubgraphSampler | None,
         is_structured: bool = False,
         by_source: bool = False,
+        near: NeighbourhoodSampler | None = None,
+        hides_links: bool = True,
     ) -> None:
         self.train, self.negatives, self.subgraphs = train, negatives, subgraphs
+        self.near, self.hides_links = near, hides_links
         self.is_directed, self.num_negatives, self.seed = is_directed, num_negatives, seed
         self.is_structured, self.by_source = is_structured, by_source
         self._share: tuple[tuple[int, int], Tensor, Tensor, Tensor, PairSamples | None, Tensor] | None = None
@@ -99,7 +104,19 @@ class TrainingPairs(Dataset[PairBatch]):
             number=item.begin * (1 + self.num_negatives) + low,
             source=sources[0],
             source_row=sources[1],
+            graph=None if self.near is None else self._neighbourhoods(self.near, pairs[:, rows], label[rows]),
         )
+
+    def _neighbourhoods(self, near: NeighbourhoodSampler, pairs: Tensor, label: Tensor) -> QueryGraph:
+        """Of the pairs' sources; links and negatives alike have their target in them."""
+        u, v = pairs
+        hidden = v
+        if self.is_structured:
+            # a negative follows the link of its source, which is hidden from it as from that link itself
+            is_link = label > 0
+            hidden = v[is_link][is_link.cumsum(0) - 1]
+        hides: Literal["exact", "none"] = "exact" if self.hides_links else "none"
+        return near(u, torch.zeros_like(u), hidden, hides=hides, outside="bring", target=v)[0]
 
     def _make_share(self, item: PairSlice) -> tuple[Tensor, Tensor, Tensor, PairSamples | None, Tensor]:
         """Pairs [2, B], labels, positions, sampled subgraphs, and the order in which parts take them."""

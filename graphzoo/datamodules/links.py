@@ -146,6 +146,7 @@ class LinkDataModule(GraphDataModule):
         self.depth, self.num_neighbors, self.max_nodes = depth, num_neighbors, max_nodes
         self.num_relabelings, self.both_directions = num_relabelings, both_directions
         self.batching: Batching = "pairs"
+        self.hides_links = True  # from the neighbourhood of a training pair; the task says
         self._graph: LinkGraph | None = None
         self._given: LinkGraph | None = None
         self._transform: FeatureTransform | None = None
@@ -408,6 +409,8 @@ class LinkDataModule(GraphDataModule):
         Args:
             epoch: Epoch to begin with; None: the trainer's, or 0 without one (then call `loader.set_epoch`).
         """
+        by_source = self.batching == "sources"
+        near = self.neighbourhoods("train", training=True) if by_source else None
         pairs = TrainingPairs(
             self.graph.train,
             NegativePairs(self.edge_index("train"), self.graph.num_nodes),
@@ -416,9 +419,13 @@ class LinkDataModule(GraphDataModule):
             seed=self.seed,
             subgraphs=self.subgraph_sampler("train") if self.batching == "subgraphs" else None,
             is_structured=self.structured_negatives,
-            by_source=self.batching == "sources",
+            by_source=by_source,
+            near=near,
+            hides_links=self.hides_links,
         )
-        return self._training_loader(pairs, self._training_sampler(), epoch, ahead=self._ahead)
+        return self._training_loader(
+            pairs, self._training_sampler(), epoch, ahead=self._ahead if near is None else 1
+        )
 
     def scoring_batches(
         self, pairs: Tensor, split: str = "test", *, order: Tensor | None = None

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from graphzoo.encoders.base import NodeEncoder
 from graphzoo.encoders.checks import check_features, check_heads, check_rates, check_sizes, check_spec
 from graphzoo.errors import check_choice
-from graphzoo.layers import NoiseStream, SparseLinear, dropout
+from graphzoo.layers import LastResult, NoiseStream, SparseLinear, dropout
+from graphzoo.ops.eager import run_eagerly
 from graphzoo.ops.sparse import without_beta_warning
 from graphzoo.types import GraphSpec
 
@@ -40,7 +41,8 @@ class GNNStack(nn.Module):
         last_is_linear: bool = False,
     ) -> None:
         super().__init__()
-        self.dropout, self.last_is_linear = dropout, last_is_linear
+        self.dropout, self.last_is_linear, self.kind = dropout, last_is_linear, kind
+        self._edges: LastResult[dict[Any, tuple[Tensor, ...]]] = LastResult()
         self.convs = nn.ModuleList(
             _conv(kind, in_channels if layer == 0 else hidden_channels, hidden_channels, num_heads)
             for layer in range(num_layers)
@@ -57,15 +59,44 @@ class GNNStack(nn.Module):
             first.lin = SparseLinear(in_channels, hidden_channels, bias=False)
             nn.init.xavier_uniform_(first.lin.weight)
 
-    def forward(self, x: Tensor, edge_index: Tensor, generator: torch.Generator | None) -> Tensor:
-        """Inputs [N, F], dense or sparse CSR, and edges [2, E] -> states [N, D]."""
+    def forward(
+        self, x: Tensor, edge_index: Tensor, generator: torch.Generator | None, *, has_loops: bool = True
+    ) -> Tensor:
+        """Inputs [N, F], dense or sparse CSR, and edges [2, E] -> states [N, D].
+
+        Without `has_loops` no edge is a loop, and none is looked for, which waits for a device.
+        """
+        edges = self._prepared(edge_index, x.shape[0], x.dtype, has_loops)
         h: Any = x if self.before is None else (self.before(x), x)
         for number, conv in enumerate(self.convs, 1):
-            h = conv(h, edge_index)
+            h = conv(h, *edges)
             if number < len(self.convs) or not self.last_is_linear:
                 h = dropout(h.relu(), self.dropout, generator, self.training)
         states: Tensor = h
         return states
+
+    @run_eagerly
+    def _prepared(
+        self, edge_index: Tensor, num_nodes: int, dtype: torch.dtype, has_loops: bool
+    ) -> tuple[Tensor, ...]:
+        """What all layers take of the edges, kept: with a loop at every node, and for "gcn" their weights."""
+        from torch_geometric.nn.conv.gcn_conv import gcn_norm
+        from torch_geometric.utils import add_self_loops, remove_self_loops
+
+        if self.kind == "sage":
+            return (edge_index,)
+        known = self._edges.get((edge_index,), dict)
+        if (num_nodes, dtype) not in known:
+            with (
+                torch.inference_mode(False),
+                torch.no_grad(),
+            ):  # for training, though a validation may be first
+                edges = remove_self_loops(edge_index)[0] if has_loops else edge_index
+                made = add_self_loops(edges, num_nodes=num_nodes)[:1]
+                if self.kind == "gcn":
+                    made = gcn_norm(*made, None, num_nodes, add_self_loops=False, dtype=dtype)
+            known[num_nodes, dtype] = made
+        return known[num_nodes, dtype]
 
 
 class GNN(NodeEncoder):
@@ -139,7 +170,7 @@ def _conv(kind: str, in_channels: int, out_channels: int, num_heads: int) -> Any
     from torch_geometric.nn import GATConv, GCNConv, SAGEConv
 
     if kind == "gcn":
-        return GCNConv(in_channels, out_channels)
+        return GCNConv(in_channels, out_channels, normalize=False)
     if kind == "sage":
         return SAGEConv(in_channels, out_channels)
-    return GATConv(in_channels, out_channels // num_heads, heads=num_heads)
+    return GATConv(in_channels, out_channels // num_heads, heads=num_heads, add_self_loops=False)

@@ -50,8 +50,9 @@ class RelationNet(nn.Module):
         num_types, count = graph.inverse.numel(), query.numel()
         marks = torch.zeros(num_types, count, 2, device=query.device, dtype=self.lin1.weight.dtype)
         column = torch.arange(count, device=query.device)
-        marks[query, column, 0] = 1
-        marks[graph.inverse[query], column, 1] = 1
+        one = marks.new_ones(())  # a number would be copied to the device
+        marks[query, column, 0] = one
+        marks[graph.inverse[query], column, 1] = one
         z: Tensor = self.lin2(F.relu(self.lin1(marks)))
         for ways, layer in zip(self.ways, self.layers, strict=True):
             assert isinstance(layer, MessageUpdate)
@@ -120,7 +121,10 @@ class KnowFormerAny(RelationConditioned):
         """States of all relations as each query sees them, [2R, B, D]."""
         if torch.compiler.is_exporting():  # of how many distinct relations is not known
             return self.relation_net(compare_relations(graph), relation)  # type: ignore[no-any-return]
-        distinct, row = torch.unique(relation, return_inverse=True)
+        if relation.is_cuda and self.training:  # to learn which are distinct, the host would wait
+            distinct, row = relation, torch.arange(relation.numel(), device=relation.device)
+        else:
+            distinct, row = torch.unique(relation, return_inverse=True)
         states: Tensor = self.relation_net(compare_relations(graph), distinct)  # [2R, Q, D]
         if isinstance(graph, QueryGraph):  # query by query, as its messages are
             return states.transpose(0, 1)[row].transpose(0, 1)

@@ -67,7 +67,7 @@ class PairGNN(PairEncoder):
         nodes, edge_index, pair = _joined(subgraphs)
         inputs = self._inputs(nodes, pair, x)
         generator = self.noise.generator(noise_seed, nodes.device) if self.training else None
-        states = self.layers(inputs, edge_index, generator)
+        states = self.layers(inputs, edge_index, generator, has_loops=subgraphs.links is None)
         pair_states: Tensor = states[pair].flatten(1)
         return pair_states
 
@@ -76,8 +76,8 @@ class PairGNN(PairEncoder):
         marks = torch.ones(len(nodes), 1 + 2 * self.identity_aware, dtype=dtype, device=nodes.device)
         if self.identity_aware:
             marks[:, 1:] = 0
-            marks[pair[:, 0], 1] = 1
-            marks[pair[:, 1], 2] = 1
+            for column, places in enumerate(pair.t(), 1):
+                marks[:, column].index_fill_(0, places, 1)
         parts = [marks]
         if self.features is not None:
             mapped, rows = self.features(require_features(x, self.spec), nodes)
@@ -91,6 +91,14 @@ def _joined(subgraphs: PairSubgraphs) -> tuple[Tensor, Tensor, Tensor]:
     size = subgraphs.nodes.shape[1]
     valid = torch.arange(size, device=subgraphs.nodes.device) < subgraphs.num_nodes[:, None]
     place = (valid.flatten().cumsum(0) - 1).view_as(valid)
-    part, source, target = subgraphs.adjacency.nonzero(as_tuple=True)
-    edge_index = torch.stack([place[part, source], place[part, target]])
-    return subgraphs.nodes[valid], edge_index, place[:, :2]
+    node, link = _places(valid, subgraphs.sizes), _places(subgraphs.adjacency, subgraphs.links)
+    edge_index = torch.stack([place.flatten()[link // size], place[link // size**2, link % size]])
+    return subgraphs.nodes.flatten()[node], edge_index, place[:, :2]
+
+
+def _places(mask: Tensor, counts: tuple[int, ...] | None) -> Tensor:
+    """Where a mask is True, of all its entries in order; of so many, nothing waits for a device."""
+    mask = mask.flatten()
+    if counts is None or not mask.is_cuda:
+        return mask.nonzero()[:, 0]
+    return torch.searchsorted(mask.cumsum(0), torch.arange(1, sum(counts) + 1, device=mask.device))

@@ -104,7 +104,8 @@ def compare_relations(graph: RelationalGraph | QueryGraph) -> RelationGraph:
     if device not in known:
         # in training, though the first call may be in evaluation
         with torch.inference_mode(False):
-            known[device] = _count_relations(graph).to(device)
+            counted = next(iter(known.values()), None)  # on another device
+            known[device] = (_count_relations(graph) if counted is None else counted).to(device)
     return known[device]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -126,7 +126,8 @@ class LinkPrediction(Task):
         """Build, and tell the DataModule what the encoder needs of a batch."""
         super().configure_model()
         if self.encoder is not None and self._has_data():
-            self._datamodule().batching = self.batching
+            datamodule = self._datamodule()
+            datamodule.batching, datamodule.hides_links = self.batching, self.hide_positives
             if isinstance(self.encoder, GraphPairScorer) and self.trainer.state.fn == "fit":
                 raise UsageError(
                     "a heuristic has nothing to train\n"
@@ -372,7 +373,13 @@ class LinkPrediction(Task):
         near = self._datamodule().neighbourhoods(split, training=noise_seed is not None)
         if near is not None:
             if noise_seed is not None:
-                return self._answers_near(encoder, near, batch, noise_seed)
+                assert batch.graph is not None, "the DataModule was not asked for neighbourhoods"
+                graph, relation = batch.graph, torch.zeros_like(u)
+                if graph.whole is None:  # it came from a worker
+                    graph.whole = near.graph
+                states = encoder(graph, graph.find(u), relation, noise_seed=noise_seed)
+                place = torch.arange(u.numel(), device=u.device)
+                return self.decode(states[graph.find(v), place][:, None]).squeeze(0)
             parts = [self.score_near(near, part) for part in head.split(NEAR_QUERIES)]
             return torch.cat(parts)[row, v] if parts else torch.empty(0, device=self.device)
         graph = self.to_device_once(f"graph/{split}", self._datamodule().relational_graph(split))
@@ -388,24 +395,6 @@ class LinkPrediction(Task):
             return self.decode(states[v, row][:, None]).squeeze(0)
 
         return mean_of_draws(score, self.num_draws) if noise_seed is None else score(noise_seed)
-
-    def _answers_near(
-        self, encoder: QueryEncoder, sampler: NeighbourhoodSampler, batch: PairBatch, noise_seed: int
-    ) -> Tensor:
-        """Logits of training pairs, [B]: links and negatives alike have their target in the neighbourhood."""
-        u, v = batch.edge_label_index
-        hidden = v
-        if self._datamodule().structured_negatives:
-            # a negative follows the link of its source, which is hidden from it as from that link itself
-            assert batch.edge_label is not None
-            is_link = batch.edge_label > 0
-            hidden = v[is_link][is_link.cumsum(0) - 1]
-        relation = torch.zeros_like(u)
-        hides: Literal["exact", "none"] = "exact" if self.hide_positives else "none"
-        graph = sampler(u, relation, hidden, hides=hides, outside="bring", target=v)[0].to(u.device)
-        states = encoder(graph, graph.find(u), relation, noise_seed=noise_seed)
-        place = torch.arange(u.numel(), device=u.device)
-        return self.decode(states[graph.find(v), place][:, None]).squeeze(0)
 
     def score_near(self, sampler: NeighbourhoodSampler, head: Tensor) -> Tensor:
         """Logits of all nodes as partners of each head, [B, N]; see `graphzoo.tasks.near.score_near`."""

@@ -65,11 +65,16 @@ def kg(folder, workers, **settings):
     return KGDataModule(path=triples_in(folder / "kg"), num_workers=workers, **STEPS, **settings)
 
 
-def mixture(folder, workers):
-    """As many queries an epoch, about two graphs: one is asked in neighbourhoods, one is taken whole."""
+def mixture(folder, workers, neighbourhood=8):
+    """As many queries an epoch, about two graphs, one of which has no more than 8 entities."""
     paths = [triples_in(folder / "kg"), triples_in(folder / "small", entities=8)]
     return MixtureDataModule(
-        names=paths, epoch_queries=60, neighbourhood=8, num_workers=workers, max_valid_triples=12, **STEPS
+        names=paths,
+        epoch_queries=60,
+        neighbourhood=neighbourhood,
+        num_workers=workers,
+        max_valid_triples=12,
+        **STEPS,
     )
 
 

@@ -71,14 +71,14 @@ class NeighbourhoodSampler:
         self.relation_share, self.teleport = relation_share, teleport
         self.tolerance = 0.005 / self.num_nodes if tolerance is None else tolerance
         self.num_entities, self.num_kinds = graph.num_nodes, graph.num_relations
-        self._graph: RelationalGraph | None = graph
+        self.graph: RelationalGraph | None = graph
         index = _indices.get(graph)  # samplers of several sizes share it
         if index is None:
             index = _indices[graph] = _index_of(graph)
         self._edges, self._answers, self._popular, self._popularity, self._shift, self._free = index
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_free": deque(), "_graph": None}  # another process makes its own
+        return {**vars(self), "_free": deque(), "graph": None}  # another process makes its own
 
     def __call__(
         self,
@@ -269,7 +269,7 @@ class NeighbourhoodSampler:
             torch.from_numpy(offsets),
             (torch.from_numpy(by_kind), torch.from_numpy(kind_sources), torch.from_numpy(kind_targets)),
         )
-        return QueryGraph(torch.from_numpy(nodes.astype(np.int64)), flat, self.num_kinds, edge, self._graph)
+        return QueryGraph(torch.from_numpy(nodes.astype(np.int64)), flat, self.num_kinds, edge, self.graph)
 
     @contextmanager
     def _scratch(self) -> Iterator[tuple[_Array, ...]]:

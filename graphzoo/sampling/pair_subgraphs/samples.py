@@ -75,8 +75,8 @@ class PairSamples:
         links = adjacency.view(torch.bool)
         near = links[:, 0] | links[:, 1]
         near[:, :2] = True
-        counts = tuple(near.sum(1).tolist())
-        return PairSubgraphs(nodes, links, num_nodes, tuple(num_nodes.tolist()), counts)
+        counts = (num_nodes, near.sum(1), links.flatten(1).sum(1))
+        return PairSubgraphs(nodes, links, num_nodes, *(tuple(count.tolist()) for count in counts))
 
 
 def share_out(work: Callable[[int, int], Any], num_pairs: int) -> list[Any]:
