@@ -80,23 +80,30 @@ class GNNStack(nn.Module):
         self, edge_index: Tensor, num_nodes: int, dtype: torch.dtype, has_loops: bool
     ) -> tuple[Tensor, ...]:
         """What all layers take of the edges, kept: with a loop at every node, and for "gcn" their weights."""
-        from torch_geometric.nn.conv.gcn_conv import gcn_norm
-        from torch_geometric.utils import add_self_loops, remove_self_loops
-
-        if self.kind == "sage":
-            return (edge_index,)
+        if torch.compiler.is_exporting():  # the number of nodes is none that can be looked up
+            return self._prepare(edge_index, num_nodes, dtype, has_loops)
         known = self._edges.get((edge_index,), dict)
         if (num_nodes, dtype) not in known:
             with (
                 torch.inference_mode(False),
                 torch.no_grad(),
             ):  # for training, though a validation may be first
-                edges = remove_self_loops(edge_index)[0] if has_loops else edge_index
-                made = add_self_loops(edges, num_nodes=num_nodes)[:1]
-                if self.kind == "gcn":
-                    made = gcn_norm(*made, None, num_nodes, add_self_loops=False, dtype=dtype)
-            known[num_nodes, dtype] = made
+                known[num_nodes, dtype] = self._prepare(edge_index, num_nodes, dtype, has_loops)
         return known[num_nodes, dtype]
+
+    def _prepare(
+        self, edge_index: Tensor, num_nodes: int, dtype: torch.dtype, has_loops: bool
+    ) -> tuple[Tensor, ...]:
+        from torch_geometric.nn.conv.gcn_conv import gcn_norm
+        from torch_geometric.utils import add_self_loops, remove_self_loops
+
+        if self.kind == "sage":
+            return (edge_index,)
+        edges = remove_self_loops(edge_index)[0] if has_loops else edge_index
+        made: tuple[Tensor, ...] = add_self_loops(edges, num_nodes=num_nodes)[:1]
+        if self.kind == "gcn":
+            made = gcn_norm(*made, None, num_nodes, add_self_loops=False, dtype=dtype)
+        return made
 
 
 class GNN(NodeEncoder):
