@@ -92,7 +92,8 @@ class TrainingPairs(Dataset[PairBatch]):
         unit = 1 + self.num_negatives if self.is_structured and samples is None else 1
         low, high = (unit * end for end in cut(order.numel() // unit, item.num_parts, item.part))
         rows = order[low:high]
-        sources = torch.unique(pairs[0, rows], return_inverse=True) if self.by_source else (None, None)
+        shares = self.by_source and self.near is None  # pairs the states of their source
+        sources = torch.unique(pairs[0, rows], return_inverse=True) if shares else (None, None)
         return PairBatch(
             edge_label_index=pairs[:, rows],
             edge_label=label[rows],

@@ -80,16 +80,17 @@ class GNNStack(nn.Module):
         self, edge_index: Tensor, num_nodes: int, dtype: torch.dtype, has_loops: bool
     ) -> tuple[Tensor, ...]:
         """What all layers take of the edges, kept: with a loop at every node, and for "gcn" their weights."""
+        if self.kind == "sage":
+            return (edge_index,)
+        key = (num_nodes, dtype, has_loops)
         if torch.compiler.is_exporting():  # the number of nodes is none that can be looked up
-            return self._prepare(edge_index, num_nodes, dtype, has_loops)
+            return self._prepare(edge_index, *key)
         known = self._edges.get((edge_index,), dict)
-        if (num_nodes, dtype) not in known:
-            with (
-                torch.inference_mode(False),
-                torch.no_grad(),
-            ):  # for training, though a validation may be first
-                known[num_nodes, dtype] = self._prepare(edge_index, num_nodes, dtype, has_loops)
-        return known[num_nodes, dtype]
+        if key not in known:
+            # for training, though a validation may be first
+            with torch.inference_mode(False), torch.no_grad():
+                known[key] = self._prepare(edge_index, *key)
+        return known[key]
 
     def _prepare(
         self, edge_index: Tensor, num_nodes: int, dtype: torch.dtype, has_loops: bool
@@ -97,8 +98,6 @@ class GNNStack(nn.Module):
         from torch_geometric.nn.conv.gcn_conv import gcn_norm
         from torch_geometric.utils import add_self_loops, remove_self_loops
 
-        if self.kind == "sage":
-            return (edge_index,)
         edges = remove_self_loops(edge_index)[0] if has_loops else edge_index
         made: tuple[Tensor, ...] = add_self_loops(edges, num_nodes=num_nodes)[:1]
         if self.kind == "gcn":

@@ -119,13 +119,11 @@ class KnowFormerAny(RelationConditioned):
 
     def relation_inputs(self, graph: AnyGraph, relation: Tensor) -> Tensor:
         """States of all relations as each query sees them, [2R, B, D]."""
-        if torch.compiler.is_exporting():  # of how many distinct relations is not known
-            return self.relation_net(compare_relations(graph), relation)  # type: ignore[no-any-return]
-        if relation.is_cuda and self.training:  # to learn which are distinct, the host would wait
-            distinct, row = relation, torch.arange(relation.numel(), device=relation.device)
-        else:
-            distinct, row = torch.unique(relation, return_inverse=True)
+        is_near = isinstance(graph, QueryGraph)  # then query by query, as its messages are
+        # An exported program does not know how many are distinct; for a device the host would wait.
+        if torch.compiler.is_exporting() or (relation.is_cuda and self.training):
+            every: Tensor = self.relation_net(compare_relations(graph), relation)
+            return every.transpose(0, 1).contiguous().transpose(0, 1) if is_near else every
+        distinct, row = torch.unique(relation, return_inverse=True)
         states: Tensor = self.relation_net(compare_relations(graph), distinct)  # [2R, Q, D]
-        if isinstance(graph, QueryGraph):  # query by query, as its messages are
-            return states.transpose(0, 1)[row].transpose(0, 1)
-        return states[:, row]
+        return states.transpose(0, 1)[row].transpose(0, 1) if is_near else states[:, row]

@@ -91,14 +91,16 @@ def _joined(subgraphs: PairSubgraphs) -> tuple[Tensor, Tensor, Tensor]:
     size = subgraphs.nodes.shape[1]
     valid = torch.arange(size, device=subgraphs.nodes.device) < subgraphs.num_nodes[:, None]
     place = (valid.flatten().cumsum(0) - 1).view_as(valid)
-    node, link = _places(valid, subgraphs.sizes), _places(subgraphs.adjacency, subgraphs.links)
+    is_cuda = place.is_cuda
+    node = _places(valid, subgraphs.sizes if is_cuda else None)
+    link = _places(subgraphs.adjacency, subgraphs.links if is_cuda else None)
     edge_index = torch.stack([place.flatten()[link // size], place[link // size**2, link % size]])
     return subgraphs.nodes.flatten()[node], edge_index, place[:, :2]
 
 
 def _places(mask: Tensor, counts: tuple[int, ...] | None) -> Tensor:
-    """Where a mask is True, of all its entries in order; of so many, nothing waits for a device."""
+    """Where a mask is True, of all its entries in order; if `counts` says how often, nothing waits."""
     mask = mask.flatten()
-    if counts is None or not mask.is_cuda:
+    if counts is None:
         return mask.nonzero()[:, 0]
     return torch.searchsorted(mask.cumsum(0), torch.arange(1, sum(counts) + 1, device=mask.device))

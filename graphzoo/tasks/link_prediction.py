@@ -367,19 +367,23 @@ class LinkPrediction(Task):
 
     def _answers(self, encoder: QueryEncoder, batch: PairBatch, split: str, noise_seed: int | None) -> Tensor:
         u, v = batch.edge_label_index
+        near = self._datamodule().neighbourhoods(split, training=noise_seed is not None)
+        if near is not None and noise_seed is not None:
+            graph = batch.graph
+            if graph is None:
+                raise UsageError(
+                    "a training batch has no neighbourhoods, though the DataModule's neighbourhood is set\n"
+                    'Give `TrainingPairs` `datamodule.neighbourhoods("train", training=True)` as `near`'
+                )
+            if graph.whole is None:  # it came from a worker
+                graph.whole = near.graph
+            states = encoder(graph, graph.find(u), torch.zeros_like(u), noise_seed=noise_seed)
+            place = torch.arange(u.numel(), device=u.device)
+            return self.decode(states[graph.find(v), place][:, None]).squeeze(0)
         head, row = batch.source, batch.source_row
         if head is None or row is None:
             head, row = torch.unique(u, return_inverse=True)
-        near = self._datamodule().neighbourhoods(split, training=noise_seed is not None)
         if near is not None:
-            if noise_seed is not None:
-                assert batch.graph is not None, "the DataModule was not asked for neighbourhoods"
-                graph, relation = batch.graph, torch.zeros_like(u)
-                if graph.whole is None:  # it came from a worker
-                    graph.whole = near.graph
-                states = encoder(graph, graph.find(u), relation, noise_seed=noise_seed)
-                place = torch.arange(u.numel(), device=u.device)
-                return self.decode(states[graph.find(v), place][:, None]).squeeze(0)
             parts = [self.score_near(near, part) for part in head.split(NEAR_QUERIES)]
             return torch.cat(parts)[row, v] if parts else torch.empty(0, device=self.device)
         graph = self.to_device_once(f"graph/{split}", self._datamodule().relational_graph(split))

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from torch_geometric.nn import GATConv, GCNConv, SAGEConv
 
 from graphzoo.encoders import GNN, PairGNN
+from graphzoo.encoders.pair_gnn import _places
 from graphzoo.types import GraphSpec
 
 KINDS = ["gcn", "gat", "sage"]
@@ -71,6 +72,26 @@ def test_states_are_those_of_pyg(kind):
     states = encoder(x, edge_index)
     assert states.shape == (30, 12) == (30, encoder.out_channels) and (states > 0).any()
     torch.testing.assert_close(states, reference(encoder, kind, x, edge_index))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_kept_edges_are_those_of_the_graph(kind):
+    x, edge_index = graph()
+    encoder = build(kind).eval()
+    encoder(x, edge_index)
+    torch.testing.assert_close(encoder(x[:-1], edge_index), reference(encoder, kind, x[:-1], edge_index))
+    edge_index[:, ::2] = edge_index[:, ::2].flip(0)
+    edge_index[0, 0] = edge_index[1, 0]
+    torch.testing.assert_close(encoder(x, edge_index), reference(encoder, kind, x, edge_index))
+    again = copy.deepcopy(encoder)
+    torch.testing.assert_close(again(x, edge_index), encoder(x, edge_index))
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 60])
+def test_places_are_found_without_counting(count):
+    mask = torch.zeros(3, 4, 5, dtype=torch.bool)
+    mask.view(-1)[torch.randperm(60)[:count]] = True
+    assert torch.equal(_places(mask, tuple(mask.flatten(1).sum(1).tolist())), _places(mask, None))
 
 
 @pytest.mark.parametrize("kind", KINDS)

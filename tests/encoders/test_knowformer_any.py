@@ -142,6 +142,23 @@ def test_a_neighbourhood_of_all_entities_is_the_whole_graph_gradients_too():
     assert unused == ["layers.0.query_net.lin1.weight"]
 
 
+@pytest.mark.parametrize("is_near", [False, True])
+def test_asking_every_relation_is_asking_the_distinct_ones(is_near, monkeypatch):
+    encoder, graph, (head, _) = make_encoder(), graph_of(facts()), queries()
+    relation = torch.arange(B) % 2
+    asked = NeighbourhoodSampler(graph, 5)(head, relation)[0] if is_near else graph
+    found = []
+    for is_exporting in (False, True):  # stands for training on a GPU as well
+        monkeypatch.setattr(torch.compiler, "is_exporting", lambda is_exporting=is_exporting: is_exporting)
+        encoder.zero_grad()
+        states = encoder.relation_inputs(asked, relation)
+        (states * torch.linspace(-1, 1, 8)).tanh().sum().backward()
+        gradients = [parameter.grad.clone() for parameter in encoder.relation_net.parameters()]
+        found.append([states.detach(), *gradients])
+        assert states.transpose(0, 1).is_contiguous() or not is_near
+    torch.testing.assert_close(*found)
+
+
 def test_relations_are_seen_from_the_query():
     """The relation that is asked for shows in the states of entities, far from the head, too."""
     encoder, graph = make_encoder(), graph_of(facts())

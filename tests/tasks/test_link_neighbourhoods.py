@@ -88,6 +88,29 @@ def test_no_pair_sees_its_own_link_and_all_see_their_target(structured, monkeypa
         assert {bool(label) for label in batch.edge_label} == {True, False}
 
 
+@pytest.mark.parametrize("hides", [True, False])
+def test_a_link_is_hidden_from_itself_unless_asked_otherwise(hides):
+    datamodule = data(neighbourhood=8, num_negatives=1)
+    fit("knowformer", datamodule, 1, hide_positives=hides)
+    own = []
+    for batch in batches_of(datamodule):
+        source, target = batch.graph.flat.edge_index
+        flat, size = batch.graph.nodes.flatten(), batch.graph.nodes.shape[1]
+        edges = set(zip((source // size).tolist(), flat[source].tolist(), flat[target].tolist(), strict=True))
+        pairs = zip(batch.edge_label_index.t().tolist(), batch.edge_label.tolist(), strict=True)
+        own += [(b, *pair) in edges for b, (pair, label) in enumerate(pairs) if label]
+    assert own and (not any(own) if hides else all(own))
+
+
+def test_a_batch_without_neighbourhoods_is_refused_with_the_remedy():
+    datamodule = data(neighbourhood=8)
+    task = build("knowformer", datamodule)
+    batch = batches_of(datamodule)[0]
+    batch.graph = None
+    with pytest.raises(UsageError, match=r"no neighbourhoods[^\n]*\n.*as `near`"):
+        task.training_step(batch, 0)
+
+
 def test_parts_and_order_of_a_batch_do_not_show():
     whole = data(neighbourhood=8)
     cut = data(neighbourhood=8, micro_batch_size=16)
