@@ -341,11 +341,19 @@ def main() -> None:
     parser.add_argument("--missing", action="store_true", help="compile what the file does not hold")
     parser.add_argument("--out", type=Path, default=TABLE)
     args = parser.parse_args()
+    try:
+        architectures = tuple(map(int, args.arch.split(",")))
+    except ValueError:
+        parser.error(f"--arch {args.arch}: numbers with commas between them, as in 80,90")
+    if args.out == TABLE and (args.wanted or set(architectures) < set(ARCHITECTURES)):
+        parser.error(f"{TABLE.name} would lose its other lines; name another file: --out FILE")
     kept: list[dict[str, Any]] = []
-    if args.missing:
+    if args.missing and args.out.is_file():
         with args.out.open(newline="", encoding="utf-8") as file:
             kept += csv.DictReader(file)
-    lines = measure(tuple(map(int, args.arch.split(","))), args.wanted, kept)
+    lines = measure(architectures, args.wanted, kept)
+    if not lines:
+        parser.error(f"no case has {args.wanted!r} in its name")
     with args.out.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()

@@ -74,3 +74,14 @@ def test_the_loop_over_edges_takes_few_instructions():
     rows = [row for row in rows if not any(x in row["variant"] for x in ("uneven BLOCK", "BLOCK=1 "))]
     usual = [float(row["per_edge"]) for row in rows if row["variant"].startswith(("float32", "bfloat16"))]
     assert len(usual) == 3 * (2 * 8 + 1) and max(usual) <= 30.25 and min(usual) == 15.25
+
+
+@pytest.mark.skipif(not ON_LINUX, reason="Triton is not installed")
+def test_a_part_of_the_cases_does_not_take_the_place_of_the_kept_table():
+    before = KEPT.read_bytes()
+    command = [sys.executable, "-m", "benchmarks.kernel_resources", "--wanted", "state_mlp float32 D=32"]
+    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=ROOT, env=environment | {"PYTHONPATH": str(ROOT)}
+    )
+    assert done.returncode == 2 and "--out FILE" in done.stderr and KEPT.read_bytes() == before
