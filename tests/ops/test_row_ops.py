@@ -4,8 +4,9 @@ import importlib.util
 
 import pytest
 import torch
+from helpers.pretended_cuda import autocast_to
 
-from graphzoo.ops.eager import runs_compiled
+from graphzoo.ops.eager import rows_in_autocast, runs_compiled
 from graphzoo.ops.message_update import message_update
 from graphzoo.ops.prototype_layer import RowDropout, prototype_layer
 from graphzoo.ops.relational_spmm.query_graph import to_query_major
@@ -267,3 +268,12 @@ def test_what_cannot_be_done_is_refused():
         )  # fmt: skip
     with pytest.raises(ValueError, match="x or extra"):
         run_mlp(mlp_arguments((2, 2, 4), torch.float32), None, has_x=False, has_extra=False)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_kernels_take_rows_in_the_type_of_autocast(dtype):
+    rows = torch.ones(3, 4)
+    with autocast_to(dtype):
+        narrow, none = rows_in_autocast(rows, None)
+    assert narrow.dtype == dtype and none is None
+    assert rows_in_autocast(rows)[0] is rows
