@@ -5,6 +5,7 @@ float32; norms and sums are float32, too. Sums over rows are made block by block
 of programs that depends on the sizes alone, so that results repeat.
 """
 
+import inspect
 import os
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -36,6 +37,7 @@ __all__ = [
     "times",
     "triton",
     "tl",
+    "vector",
 ]
 
 MAX_CHANNELS = 64
@@ -45,6 +47,14 @@ _GOLDEN = tl.constexpr(0x9E3779B97F4A7C15)
 _MIX_1 = tl.constexpr(0xBF58476D1CE4E5B9)
 _MIX_2 = tl.constexpr(0x94D049BB133111EB)
 
+
+if "disable_licm" not in inspect.signature(tl.range.__init__).parameters:  # Triton 3.4, of torch 2.8
+    _init = tl.range.__init__
+
+    def _init_without(self: Any, *bounds: Any, disable_licm: bool = False, **options: Any) -> None:
+        _init(self, *bounds, **options)
+
+    tl.range.__init__ = _init_without
 
 _INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # as Triton saw it when it took the kernels
 
@@ -67,7 +77,8 @@ def launch(channels: int, *, is_gradient: bool) -> dict[str, Any]:
 
     Tensor cores take TF32 where `torch.set_float32_matmul_precision` allows it, else three such products,
     which is as exact as float32 (within its rounding); plain multiplications would spill registers. With 16
-    rows a gradient's blocks and sums stay in registers (benchmarks/results/kernel_resources.csv).
+    rows a gradient's blocks and sums stay in registers (benchmarks/results/kernel_resources.csv), as long as
+    the loops over blocks have `disable_licm`: the addresses of every matrix, made before, would fill them.
     """
     rows = 16 if is_gradient else (64 if channels <= 32 else 32)
     exact = torch.get_float32_matmul_precision() == "highest"
@@ -111,6 +122,13 @@ def times(x, ptr, D: tl.constexpr, BLOCK: tl.constexpr, TURNED: tl.constexpr, PR
     at = i[None, :] * D + i[:, None] if TURNED else i[:, None] * D + i[None, :]
     weight = tl.load(ptr + at, mask=inside, other=0.0).to(TYPE)
     return dot(x.to(TYPE), weight, PRECISION)
+
+
+@triton.jit
+def vector(ptr, D: tl.constexpr, BLOCK: tl.constexpr):
+    """A vector [D] as [1, BLOCK] in float32, padded with zeros; read where it is used, as matrices are."""
+    i = tl.arange(0, BLOCK)
+    return tl.load(ptr + i, mask=i < D, other=0.0).to(tl.float32)[None, :]
 
 
 @triton.jit

@@ -229,6 +229,18 @@ def test_cuda_kernels_take_a_batch_without_queries(make, run, options):
 
 
 @TRITON
+def test_cuda_kernels_reckon_in_64_bits_where_rows_lie_far_apart():
+    """32 rows of 2^26 numbers and more begin beyond what 32 bits count."""
+    from graphzoo.ops.prototype_layer.triton import _settings
+    from graphzoo.ops.row_triton import tl
+
+    for queries, wanted in ((2**21 - 1, tl.int32), (2**21, tl.int64)):
+        states = torch.empty(40, queries, 32, device="meta")
+        assert _settings(states, 4)[1]["INDEX"] is wanted
+    assert _settings(states, 4, is_gradient=True)[1]["INDEX"] is tl.int32  # blocks of 16
+
+
+@TRITON
 def test_cuda_kernels_refuse_heads_that_do_not_split_a_row():
     with pytest.raises(ValueError, match="widths of 16, 32 or 64"):
         run_layer(layer_arguments((4, 2, 24), torch.float32), "triton")

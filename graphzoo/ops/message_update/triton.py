@@ -17,6 +17,7 @@ from graphzoo.ops.row_triton import (
     times,
     tl,
     triton,
+    vector,
 )
 
 __all__ = ["forward", "gradient"]
@@ -37,16 +38,11 @@ def _update_kernel(
     TYPE = z_ptr.dtype.element_ty
     z = tl.load(z_ptr + at, mask=wanted, other=0.0).to(tl.float32)
     sums = tl.load(sums_ptr + at, mask=wanted, other=0.0).to(tl.float32)
-    alpha = tl.load(alpha_ptr + c, mask=inside, other=0.0).to(tl.float32)
-    b1 = tl.load(b1_ptr + c, mask=inside, other=0.0).to(tl.float32)
-    b2 = tl.load(b2_ptr + c, mask=inside, other=0.0).to(tl.float32)
-    weight = tl.load(weight_ptr + c, mask=inside, other=0.0).to(tl.float32)
-    bias = tl.load(bias_ptr + c, mask=inside, other=0.0).to(tl.float32)
-    u = sums + alpha[None, :] * z
-    h = relu(times(u, w1_ptr, D, BLOCK, True, PRECISION, TYPE) + b1[None, :])
-    y = times(h, w2_ptr, D, BLOCK, True, PRECISION, TYPE) + b2[None, :]
+    u = sums + vector(alpha_ptr, D, BLOCK) * z
+    h = relu(times(u, w1_ptr, D, BLOCK, True, PRECISION, TYPE) + vector(b1_ptr, D, BLOCK))
+    y = times(h, w2_ptr, D, BLOCK, True, PRECISION, TYPE) + vector(b2_ptr, D, BLOCK)
     unit, _ = normalize(y, D, BLOCK)
-    out = z + unit * weight[None, :] + bias[None, :]
+    out = z + unit * vector(weight_ptr, D, BLOCK) + vector(bias_ptr, D, BLOCK)
     tl.store(out_ptr + at, out.to(TYPE), mask=wanted)
 
 
@@ -59,10 +55,6 @@ def _gradient_kernel(
     c = tl.arange(0, BLOCK)
     inside = c < D
     TYPE = z_ptr.dtype.element_ty
-    alpha = tl.load(alpha_ptr + c, mask=inside, other=0.0).to(tl.float32)
-    b1 = tl.load(b1_ptr + c, mask=inside, other=0.0).to(tl.float32)
-    b2 = tl.load(b2_ptr + c, mask=inside, other=0.0).to(tl.float32)
-    weight = tl.load(weight_ptr + c, mask=inside, other=0.0).to(tl.float32)
     by_alpha = tl.zeros((BLOCK,), tl.float32)
     by_b1 = tl.zeros((BLOCK,), tl.float32)
     by_b2 = tl.zeros((BLOCK,), tl.float32)
@@ -70,7 +62,7 @@ def _gradient_kernel(
     by_bias = tl.zeros((BLOCK,), tl.float32)
     by_w1 = tl.zeros((BLOCK, BLOCK), tl.float32)
     by_w2 = tl.zeros((BLOCK, BLOCK), tl.float32)
-    for block in range(tl.program_id(0), tl.cdiv(num_rows, ROWS), tl.num_programs(0)):
+    for block in tl.range(tl.program_id(0), tl.cdiv(num_rows, ROWS), tl.num_programs(0), disable_licm=True):
         rows = tl.cast(block, tl.int64) * ROWS + tl.arange(0, ROWS)
         # rows behind the last have a gradient of 0, and add nothing
         wanted = (rows < num_rows)[:, None] & inside[None, :]
@@ -78,13 +70,13 @@ def _gradient_kernel(
         z = tl.load(z_ptr + at, mask=wanted, other=0.0).to(tl.float32)
         sums = tl.load(sums_ptr + at, mask=wanted, other=0.0).to(tl.float32)
         grad = tl.load(grad_ptr + at, mask=wanted, other=0.0).to(tl.float32)
-        u = (sums + alpha[None, :] * z).to(TYPE)
-        h = relu(times(u, w1_ptr, D, BLOCK, True, PRECISION, TYPE) + b1[None, :])
-        y = times(h, w2_ptr, D, BLOCK, True, PRECISION, TYPE) + b2[None, :]
+        u = (sums + vector(alpha_ptr, D, BLOCK) * z).to(TYPE)
+        h = relu(times(u, w1_ptr, D, BLOCK, True, PRECISION, TYPE) + vector(b1_ptr, D, BLOCK))
+        y = times(h, w2_ptr, D, BLOCK, True, PRECISION, TYPE) + vector(b2_ptr, D, BLOCK)
         unit, inverse = normalize(y, D, BLOCK)
         by_weight += tl.sum(grad * unit, 0)
         by_bias += tl.sum(grad, 0)
-        of_y = normalize_gradient(grad, unit, inverse, weight[None, :], D, BLOCK)
+        of_y = normalize_gradient(grad, unit, inverse, vector(weight_ptr, D, BLOCK), D, BLOCK)
         by_b2 += tl.sum(of_y, 0)
         by_w2 += dot(tl.trans(of_y.to(TYPE)), h.to(TYPE), PRECISION)
         of_h = tl.where(h <= 0, 0.0, times(of_y, w2_ptr, D, BLOCK, False, PRECISION, TYPE))
@@ -93,7 +85,7 @@ def _gradient_kernel(
         of_u = times(of_h, w1_ptr, D, BLOCK, False, PRECISION, TYPE)
         by_alpha += tl.sum(of_u * z, 0)
         tl.store(grad_sums_ptr + at, of_u.to(TYPE), mask=wanted)
-        tl.store(grad_z_ptr + at, (grad + of_u * alpha[None, :]).to(TYPE), mask=wanted)
+        tl.store(grad_z_ptr + at, (grad + of_u * vector(alpha_ptr, D, BLOCK)).to(TYPE), mask=wanted)
     place = partial_ptr + tl.program_id(0).to(tl.int64) * (2 * D * D + 5 * D)
     place = store_sum(place, by_alpha, D, BLOCK)
     place = store_sum(place, by_w1, D, BLOCK)

@@ -25,6 +25,7 @@ from graphzoo.ops.row_triton import (
     times,
     tl,
     triton,
+    vector,
 )
 
 __all__ = ["attend", "attend_gradient", "masks", "sums", "sums_gradient"]
@@ -42,10 +43,10 @@ class _Masks(NamedTuple):
 
 
 @triton.jit
-def _unit_rows(states, weight_ptr, bias, ROWS: tl.constexpr, D: tl.constexpr, HEADS: tl.constexpr,
+def _unit_rows(states, weight_ptr, bias_ptr, ROWS: tl.constexpr, D: tl.constexpr, HEADS: tl.constexpr,
                PRECISION: tl.constexpr, TYPE: tl.constexpr):  # fmt: skip
     """Keys or queries with heads of norm 1, and 1 / norm in all channels of its head."""
-    x = times(states, weight_ptr, D, D, True, PRECISION, TYPE) + bias[None, :]
+    x = times(states, weight_ptr, D, D, True, PRECISION, TYPE) + vector(bias_ptr, D, D)
     spread = 1.0 / tl.sqrt(tl.maximum(head_sums(x * x, ROWS, D, HEADS), 1e-24))
     return x * spread, spread
 
@@ -61,22 +62,22 @@ def _unit_rows_gradient(grad, unit, spread, ROWS: tl.constexpr, D: tl.constexpr,
 @triton.jit
 def _sums_kernel(
     states_ptr, value_ptr, weight_ptr, bias_ptr, partial_ptr, num_nodes, num_parts, by_node, by_query,
-    D: tl.constexpr, HEADS: tl.constexpr, ROWS: tl.constexpr, PRECISION: tl.constexpr,
+    D: tl.constexpr, HEADS: tl.constexpr, ROWS: tl.constexpr, PRECISION: tl.constexpr, INDEX: tl.constexpr,
 ):  # fmt: skip
     query = (tl.program_id(0) // num_parts).to(tl.int64)
     c = tl.arange(0, D)
     TYPE = states_ptr.dtype.element_ty
-    bias = tl.load(bias_ptr + c).to(tl.float32)
     key_sum = tl.zeros((D,), tl.float32)
     product = tl.zeros((D, D), tl.float32)
     value_sum = tl.zeros((D,), tl.float32)
     for block in range(tl.program_id(0) % num_parts, tl.cdiv(num_nodes, ROWS), num_parts):
         node = block * ROWS + tl.arange(0, ROWS)
         there = (node < num_nodes)[:, None]
-        at = node.to(tl.int64)[:, None] * by_node + query * by_query + c[None, :]
-        s = tl.load(states_ptr + at, mask=there, other=0.0)
-        v = tl.load(value_ptr + at, mask=there, other=0.0)
-        k, _ = _unit_rows(s, weight_ptr, bias, ROWS, D, HEADS, PRECISION, TYPE)
+        begin = tl.cast(block, tl.int64) * ROWS * by_node + query * by_query
+        at = tl.arange(0, ROWS).to(INDEX)[:, None] * by_node + c[None, :]
+        s = tl.load(states_ptr + begin + at, mask=there, other=0.0)
+        v = tl.load(value_ptr + begin + at, mask=there, other=0.0)
+        k, _ = _unit_rows(s, weight_ptr, bias_ptr, ROWS, D, HEADS, PRECISION, TYPE)
         k = tl.where(there, k, 0.0)
         key_sum += tl.sum(k, 0)
         product += dot(tl.trans(k.to(TYPE)), v, PRECISION)
@@ -91,45 +92,45 @@ def _sums_kernel(
 def _sums_gradient_kernel(
     states_ptr, value_ptr, weight_ptr, bias_ptr, by_key_ptr, by_product_ptr, by_value_ptr,
     grad_states_ptr, grad_value_ptr, partial_ptr, num_nodes, num_parts, by_node, by_query,
-    D: tl.constexpr, HEADS: tl.constexpr, ROWS: tl.constexpr, PRECISION: tl.constexpr,
+    D: tl.constexpr, HEADS: tl.constexpr, ROWS: tl.constexpr, PRECISION: tl.constexpr, INDEX: tl.constexpr,
 ):  # fmt: skip
     query = (tl.program_id(0) // num_parts).to(tl.int64)
     c = tl.arange(0, D)
     TYPE = states_ptr.dtype.element_ty
-    bias = tl.load(bias_ptr + c).to(tl.float32)
-    of_key = tl.load(by_key_ptr + query * D + c)
+    of_key = vector(by_key_ptr + query * D, D, D)
     of_product_ptr = by_product_ptr + query * D * D
-    of_value = tl.load(by_value_ptr + query * D + c)
+    of_value = vector(by_value_ptr + query * D, D, D)
     by_weight = tl.zeros((D, D), tl.float32)
     by_bias = tl.zeros((D,), tl.float32)
     for block in range(tl.program_id(0) % num_parts, tl.cdiv(num_nodes, ROWS), num_parts):
         node = block * ROWS + tl.arange(0, ROWS)
         there = (node < num_nodes)[:, None]
-        at = node.to(tl.int64)[:, None] * by_node + query * by_query + c[None, :]
-        s = tl.load(states_ptr + at, mask=there, other=0.0)
-        v = tl.load(value_ptr + at, mask=there, other=0.0)
-        k, spread = _unit_rows(s, weight_ptr, bias, ROWS, D, HEADS, PRECISION, TYPE)
-        of_v = times(k, of_product_ptr, D, D, False, PRECISION, TYPE) + of_value[None, :]
-        tl.store(grad_value_ptr + at, of_v.to(TYPE), mask=there)
-        of_k = times(v, of_product_ptr, D, D, True, PRECISION, TYPE) + of_key[None, :]
+        begin = tl.cast(block, tl.int64) * ROWS * by_node + query * by_query
+        at = tl.arange(0, ROWS).to(INDEX)[:, None] * by_node + c[None, :]
+        s = tl.load(states_ptr + begin + at, mask=there, other=0.0)
+        v = tl.load(value_ptr + begin + at, mask=there, other=0.0)
+        k, spread = _unit_rows(s, weight_ptr, bias_ptr, ROWS, D, HEADS, PRECISION, TYPE)
+        of_v = times(k, of_product_ptr, D, D, False, PRECISION, TYPE) + of_value
+        tl.store(grad_value_ptr + begin + at, of_v.to(TYPE), mask=there)
+        of_k = times(v, of_product_ptr, D, D, True, PRECISION, TYPE) + of_key
         of_k = tl.where(there, _unit_rows_gradient(of_k, k, spread, ROWS, D, HEADS), 0.0)
         by_weight += dot(tl.trans(of_k.to(TYPE)), s, PRECISION)
         by_bias += tl.sum(of_k, 0)
         of_s = times(of_k, weight_ptr, D, D, False, PRECISION, TYPE)
-        tl.store(grad_states_ptr + at, of_s.to(TYPE), mask=there)
+        tl.store(grad_states_ptr + begin + at, of_s.to(TYPE), mask=there)
     place = partial_ptr + tl.program_id(0).to(tl.int64) * (D * D + D)
     place = store_sum(place, by_weight, D, D)
     store_sum(place, by_bias, D, D)
 
 
 @triton.jit
-def _attention(q, v, product_ptr, key_sum, value_sum, num_nodes, ROWS: tl.constexpr, D: tl.constexpr,
+def _attention(q, v, product_ptr, key_sum_ptr, value_sum_ptr, num_nodes, ROWS: tl.constexpr, D: tl.constexpr,
                HEADS: tl.constexpr, PRECISION: tl.constexpr, TYPE: tl.constexpr):  # fmt: skip
     """Eq. 10 with numerator and denominator times N: the output, and 1 / denominator."""
     count = tl.cast(num_nodes, tl.float32)  # Triton makes a constant of 1, which has no `to`
-    total = 1.0 / (head_sums(q * key_sum[None, :], ROWS, D, HEADS) + 2.0 * count)
+    total = 1.0 / (head_sums(q * vector(key_sum_ptr, D, D), ROWS, D, HEADS) + 2.0 * count)
     attended = times(q, product_ptr, D, D, False, PRECISION, TYPE)
-    return (attended + value_sum[None, :] + count * v.to(tl.float32)) * total, total
+    return (attended + vector(value_sum_ptr, D, D) + count * v.to(tl.float32)) * total, total
 
 
 @triton.jit
@@ -138,38 +139,41 @@ def _attend_kernel(
     n1w_ptr, n1b_ptr, w1_ptr, b1_ptr, w2_ptr, b2_ptr, n2w_ptr, n2b_ptr, words_ptr, entities_ptr,
     threshold, scale, num_nodes, num_parts, by_node, by_query,
     HAS_SKIP: tl.constexpr, DROPS: tl.constexpr,
-    D: tl.constexpr, HEADS: tl.constexpr, ROWS: tl.constexpr, PRECISION: tl.constexpr,
+    D: tl.constexpr, HEADS: tl.constexpr, ROWS: tl.constexpr, PRECISION: tl.constexpr, INDEX: tl.constexpr,
 ):  # fmt: skip
     query = (tl.program_id(0) // num_parts).to(tl.int64)
     c = tl.arange(0, D)
     TYPE = states_ptr.dtype.element_ty
-    bias = tl.load(bias_ptr + c).to(tl.float32)
-    key_sum = tl.load(key_sum_ptr + query * D + c)
+    key_sum_ptr += query * D
     product_ptr += query * D * D
-    value_sum = tl.load(value_sum_ptr + query * D + c)
-    n1w, n1b = tl.load(n1w_ptr + c).to(tl.float32), tl.load(n1b_ptr + c).to(tl.float32)
-    n2w, n2b = tl.load(n2w_ptr + c).to(tl.float32), tl.load(n2b_ptr + c).to(tl.float32)
-    b1, b2 = tl.load(b1_ptr + c).to(tl.float32), tl.load(b2_ptr + c).to(tl.float32)
-    for block in range(tl.program_id(0) % num_parts, tl.cdiv(num_nodes, ROWS), num_parts):
+    value_sum_ptr += query * D
+    for block in tl.range(
+        tl.program_id(0) % num_parts, tl.cdiv(num_nodes, ROWS), num_parts, disable_licm=True
+    ):
         node = block * ROWS + tl.arange(0, ROWS)
         there = (node < num_nodes)[:, None]
-        at = node.to(tl.int64)[:, None] * by_node + query * by_query + c[None, :]
-        s = tl.load(states_ptr + at, mask=there, other=0.0)
-        v = tl.load(value_ptr + at, mask=there, other=0.0)
-        q, _ = _unit_rows(s, weight_ptr, bias, ROWS, D, HEADS, PRECISION, TYPE)
-        a, _ = _attention(q, v, product_ptr, key_sum, value_sum, num_nodes, ROWS, D, HEADS, PRECISION, TYPE)
+        begin = tl.cast(block, tl.int64) * ROWS * by_node + query * by_query
+        at = tl.arange(0, ROWS).to(INDEX)[:, None] * by_node + c[None, :]
+        s = tl.load(states_ptr + begin + at, mask=there, other=0.0)
+        v = tl.load(value_ptr + begin + at, mask=there, other=0.0)
+        q, _ = _unit_rows(s, weight_ptr, bias_ptr, ROWS, D, HEADS, PRECISION, TYPE)
+        a, _ = _attention(
+            q, v, product_ptr, key_sum_ptr, value_sum_ptr, num_nodes, ROWS, D, HEADS, PRECISION, TYPE
+        )
         if HAS_SKIP:
-            a += tl.load(skip_ptr + at, mask=there, other=0.0).to(tl.float32)
+            a += tl.load(skip_ptr + begin + at, mask=there, other=0.0).to(tl.float32)
         unit, _ = normalize(a, D, D)
-        x = unit * n1w[None, :] + n1b[None, :]
-        hidden = relu(times(x, w1_ptr, D, D, True, PRECISION, TYPE) + b1[None, :])
+        x = unit * vector(n1w_ptr, D, D) + vector(n1b_ptr, D, D)
+        hidden = relu(times(x, w1_ptr, D, D, True, PRECISION, TYPE) + vector(b1_ptr, D, D))
         if DROPS:
             words = tl.load(words_ptr + query * (D // 4) + tl.arange(0, D // 4))
             entities = tl.load(entities_ptr + node, mask=node < num_nodes, other=0)
             hidden = hidden * tl.where(kept(words, entities, threshold, ROWS, D), scale, 0.0)
-        out = x + times(hidden, w2_ptr, D, D, True, PRECISION, TYPE) + b2[None, :]
+        out = x + times(hidden, w2_ptr, D, D, True, PRECISION, TYPE) + vector(b2_ptr, D, D)
         unit, _ = normalize(out, D, D)
-        tl.store(out_ptr + at, (unit * n2w[None, :] + n2b[None, :]).to(TYPE), mask=there)
+        tl.store(
+            out_ptr + begin + at, (unit * vector(n2w_ptr, D, D) + vector(n2b_ptr, D, D)).to(TYPE), mask=there
+        )
 
 
 @triton.jit
@@ -179,18 +183,14 @@ def _attend_gradient_kernel(
     n1w_ptr, n1b_ptr, w1_ptr, b1_ptr, w2_ptr, b2_ptr, n2w_ptr, n2b_ptr, words_ptr, entities_ptr,
     threshold, scale, partial_ptr, num_nodes, num_parts, by_node, by_query,
     HAS_SKIP: tl.constexpr, DROPS: tl.constexpr,
-    D: tl.constexpr, HEADS: tl.constexpr, ROWS: tl.constexpr, PRECISION: tl.constexpr,
+    D: tl.constexpr, HEADS: tl.constexpr, ROWS: tl.constexpr, PRECISION: tl.constexpr, INDEX: tl.constexpr,
 ):  # fmt: skip
     query = (tl.program_id(0) // num_parts).to(tl.int64)
     c = tl.arange(0, D)
     TYPE = states_ptr.dtype.element_ty
-    bias = tl.load(bias_ptr + c).to(tl.float32)
-    key_sum = tl.load(key_sum_ptr + query * D + c)
+    key_sum_ptr += query * D
     product_ptr += query * D * D
-    value_sum = tl.load(value_sum_ptr + query * D + c)
-    n1w, n1b = tl.load(n1w_ptr + c).to(tl.float32), tl.load(n1b_ptr + c).to(tl.float32)
-    n2w = tl.load(n2w_ptr + c).to(tl.float32)
-    b1, b2 = tl.load(b1_ptr + c).to(tl.float32), tl.load(b2_ptr + c).to(tl.float32)
+    value_sum_ptr += query * D
     by_weight, by_bias = tl.zeros((D, D), tl.float32), tl.zeros((D,), tl.float32)
     by_key, by_product = tl.zeros((D,), tl.float32), tl.zeros((D, D), tl.float32)
     by_value = tl.zeros((D,), tl.float32)
@@ -198,34 +198,37 @@ def _attend_gradient_kernel(
     by_w1, by_b1 = tl.zeros((D, D), tl.float32), tl.zeros((D,), tl.float32)
     by_w2, by_b2 = tl.zeros((D, D), tl.float32), tl.zeros((D,), tl.float32)
     by_n2w, by_n2b = tl.zeros((D,), tl.float32), tl.zeros((D,), tl.float32)
-    for block in range(tl.program_id(0) % num_parts, tl.cdiv(num_nodes, ROWS), num_parts):
+    for block in tl.range(
+        tl.program_id(0) % num_parts, tl.cdiv(num_nodes, ROWS), num_parts, disable_licm=True
+    ):
         node = block * ROWS + tl.arange(0, ROWS)
         # rows behind the last have a gradient of 0, and add nothing
         there = (node < num_nodes)[:, None]
-        at = node.to(tl.int64)[:, None] * by_node + query * by_query + c[None, :]
-        s = tl.load(states_ptr + at, mask=there, other=0.0)
-        v = tl.load(value_ptr + at, mask=there, other=0.0)
-        grad = tl.load(grad_ptr + at, mask=there, other=0.0).to(tl.float32)
-        q, spread = _unit_rows(s, weight_ptr, bias, ROWS, D, HEADS, PRECISION, TYPE)
+        begin = tl.cast(block, tl.int64) * ROWS * by_node + query * by_query
+        at = tl.arange(0, ROWS).to(INDEX)[:, None] * by_node + c[None, :]
+        s = tl.load(states_ptr + begin + at, mask=there, other=0.0)
+        v = tl.load(value_ptr + begin + at, mask=there, other=0.0)
+        grad = tl.load(grad_ptr + begin + at, mask=there, other=0.0).to(tl.float32)
+        q, spread = _unit_rows(s, weight_ptr, bias_ptr, ROWS, D, HEADS, PRECISION, TYPE)
         attended, total = _attention(
-            q, v, product_ptr, key_sum, value_sum, num_nodes, ROWS, D, HEADS, PRECISION, TYPE
+            q, v, product_ptr, key_sum_ptr, value_sum_ptr, num_nodes, ROWS, D, HEADS, PRECISION, TYPE
         )
         a = attended
         if HAS_SKIP:
-            a += tl.load(skip_ptr + at, mask=there, other=0.0).to(tl.float32)
+            a += tl.load(skip_ptr + begin + at, mask=there, other=0.0).to(tl.float32)
         unit1, std1 = normalize(a, D, D)
-        x = unit1 * n1w[None, :] + n1b[None, :]
-        hidden = relu(times(x, w1_ptr, D, D, True, PRECISION, TYPE) + b1[None, :])
+        x = unit1 * vector(n1w_ptr, D, D) + vector(n1b_ptr, D, D)
+        hidden = relu(times(x, w1_ptr, D, D, True, PRECISION, TYPE) + vector(b1_ptr, D, D))
         if DROPS:
             words = tl.load(words_ptr + query * (D // 4) + tl.arange(0, D // 4))
             entities = tl.load(entities_ptr + node, mask=node < num_nodes, other=0)
             hidden = hidden * tl.where(kept(words, entities, threshold, ROWS, D), scale, 0.0)
-        out = x + times(hidden, w2_ptr, D, D, True, PRECISION, TYPE) + b2[None, :]
+        out = x + times(hidden, w2_ptr, D, D, True, PRECISION, TYPE) + vector(b2_ptr, D, D)
         unit2, std2 = normalize(out, D, D)
 
         by_n2w += tl.sum(grad * unit2, 0)
         by_n2b += tl.sum(grad, 0)
-        of_out = normalize_gradient(grad, unit2, std2, n2w[None, :], D, D)
+        of_out = normalize_gradient(grad, unit2, std2, vector(n2w_ptr, D, D), D, D)
         by_b2 += tl.sum(of_out, 0)
         by_w2 += dot(tl.trans(of_out.to(TYPE)), hidden.to(TYPE), PRECISION)
         # what was dropped or cut off is 0, what was kept was scaled
@@ -236,23 +239,25 @@ def _attend_gradient_kernel(
         of_x = of_out + times(of_hidden, w1_ptr, D, D, False, PRECISION, TYPE)
         by_n1w += tl.sum(of_x * unit1, 0)
         by_n1b += tl.sum(of_x, 0)
-        of_a = normalize_gradient(of_x, unit1, std1, n1w[None, :], D, D)
+        of_a = normalize_gradient(of_x, unit1, std1, vector(n1w_ptr, D, D), D, D)
         if HAS_SKIP:
-            tl.store(grad_skip_ptr + at, of_a.to(TYPE), mask=there)
+            tl.store(grad_skip_ptr + begin + at, of_a.to(TYPE), mask=there)
 
         of_denominator = -head_sums(of_a * attended, ROWS, D, HEADS) * total
         of_numerator = of_a * total
-        tl.store(grad_value_ptr + at, (tl.cast(num_nodes, tl.float32) * of_numerator).to(TYPE), mask=there)
+        tl.store(
+            grad_value_ptr + begin + at, (tl.cast(num_nodes, tl.float32) * of_numerator).to(TYPE), mask=there
+        )
         by_value += tl.sum(of_numerator, 0)
         by_product += dot(tl.trans(q.to(TYPE)), of_numerator.to(TYPE), PRECISION)
         by_key += tl.sum(of_denominator * q, 0)
         of_q = times(of_numerator, product_ptr, D, D, True, PRECISION, TYPE)
-        of_q += of_denominator * key_sum[None, :]
+        of_q += of_denominator * vector(key_sum_ptr, D, D)
         of_q = _unit_rows_gradient(of_q, q, spread, ROWS, D, HEADS)
         by_weight += dot(tl.trans(of_q.to(TYPE)), s, PRECISION)
         by_bias += tl.sum(of_q, 0)
         of_s = times(of_q, weight_ptr, D, D, False, PRECISION, TYPE)
-        tl.store(grad_states_ptr + at, of_s.to(TYPE), mask=there)
+        tl.store(grad_states_ptr + begin + at, of_s.to(TYPE), mask=there)
     place = partial_ptr + tl.program_id(0).to(tl.int64) * (4 * D * D + 9 * D)
     place = store_sum(place, by_key, D, D)
     place = store_sum(place, by_product, D, D)
@@ -390,7 +395,11 @@ def _settings(
     """(Parts of a query, elements between two entities, between two queries), and compile-time settings."""
     num_nodes, num_queries, channels = states.shape
     settings = {"HEADS": num_heads, **launch(channels, is_gradient=is_gradient)}
-    settings["ROWS"] = min(settings["ROWS"], 32)  # 64 would spill
+    # more rows would spill registers, and at width 16 fewer
+    rows = 32 if channels == 16 else min(settings["ROWS"], 32)
+    if channels == 64 and settings["PRECISION"] == "tf32x3":
+        rows = 16
+    settings |= {"ROWS": rows, "INDEX": tl.int32 if rows * states.stride(0) < 2**31 else tl.int64}
     parts = max(1, min(triton.cdiv(num_nodes, settings["ROWS"]), _PROGRAMS // max(num_queries, 1)))
     return (parts, states.stride(0), states.stride(1)), settings
 

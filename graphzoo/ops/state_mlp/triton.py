@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graphzoo.ops.row_triton import cut, dot, launch, on_device, relu, store_sum, times, tl, triton
+from graphzoo.ops.row_triton import cut, dot, launch, on_device, relu, store_sum, times, tl, triton, vector
 
 __all__ = ["forward", "gradient"]
 
@@ -24,17 +24,14 @@ def _perceptron_kernel(
     wanted = (rows < num_rows)[:, None] & inside[None, :]
     at = rows[:, None] * D + c[None, :]
     TYPE = out_ptr.dtype.element_ty
-    b1 = tl.load(b1_ptr + c, mask=inside, other=0.0).to(tl.float32)
-    b2 = tl.load(b2_ptr + c, mask=inside, other=0.0).to(tl.float32)
-    hidden = tl.zeros((ROWS, BLOCK), tl.float32) + b1[None, :]
+    hidden = tl.zeros((ROWS, BLOCK), tl.float32) + vector(b1_ptr, D, BLOCK)
     if HAS_X:
         x = tl.load(x_ptr + at, mask=wanted, other=0.0).to(TYPE)
         hidden += times(x, weight_ptr, D, BLOCK, True, PRECISION, TYPE)
     if HAS_EXTRA:
         extra = tl.load(extra_ptr + rows, mask=rows < num_rows, other=0.0).to(tl.float32)
-        by_extra = tl.load(extra_weight_ptr + c, mask=inside, other=0.0).to(tl.float32)
-        hidden += extra[:, None] * by_extra[None, :]
-    out = times(relu(hidden), w2_ptr, D, BLOCK, True, PRECISION, TYPE) + b2[None, :]
+        hidden += extra[:, None] * vector(extra_weight_ptr, D, BLOCK)
+    out = times(relu(hidden), w2_ptr, D, BLOCK, True, PRECISION, TYPE) + vector(b2_ptr, D, BLOCK)
     tl.store(out_ptr + at, out.to(TYPE), mask=wanted)
 
 
@@ -47,28 +44,24 @@ def _gradient_kernel(
     c = tl.arange(0, BLOCK)
     inside = c < D
     TYPE = grad_ptr.dtype.element_ty
-    b1 = tl.load(b1_ptr + c, mask=inside, other=0.0).to(tl.float32)
-    extra_weight = b1  # not read where there is none
-    if HAS_EXTRA:
-        extra_weight = tl.load(extra_weight_ptr + c, mask=inside, other=0.0).to(tl.float32)
     by_weight = tl.zeros((BLOCK, BLOCK), tl.float32)
     by_extra_weight = tl.zeros((BLOCK,), tl.float32)
     by_b1 = tl.zeros((BLOCK,), tl.float32)
     by_w2 = tl.zeros((BLOCK, BLOCK), tl.float32)
     by_b2 = tl.zeros((BLOCK,), tl.float32)
-    for block in range(tl.program_id(0), tl.cdiv(num_rows, ROWS), tl.num_programs(0)):
+    for block in tl.range(tl.program_id(0), tl.cdiv(num_rows, ROWS), tl.num_programs(0), disable_licm=True):
         rows = tl.cast(block, tl.int64) * ROWS + tl.arange(0, ROWS)
         # rows behind the last have a gradient of 0, and add nothing
         wanted = (rows < num_rows)[:, None] & inside[None, :]
         at = rows[:, None] * D + c[None, :]
         grad = tl.load(grad_ptr + at, mask=wanted, other=0.0)
-        hidden = tl.zeros((ROWS, BLOCK), tl.float32) + b1[None, :]
+        hidden = tl.zeros((ROWS, BLOCK), tl.float32) + vector(b1_ptr, D, BLOCK)
         if HAS_X:
             x = tl.load(x_ptr + at, mask=wanted, other=0.0).to(TYPE)
             hidden += times(x, weight_ptr, D, BLOCK, True, PRECISION, TYPE)
         if HAS_EXTRA:
             extra = tl.load(extra_ptr + rows, mask=rows < num_rows, other=0.0).to(tl.float32)
-            hidden += extra[:, None] * extra_weight[None, :]
+            hidden += extra[:, None] * vector(extra_weight_ptr, D, BLOCK)
         hidden = relu(hidden)
         by_b2 += tl.sum(grad.to(tl.float32), 0)
         by_w2 += dot(tl.trans(grad), hidden.to(TYPE), PRECISION)
