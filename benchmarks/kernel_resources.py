@@ -46,7 +46,7 @@ from graphzoo.ops import RelationalGraph, relational_spmm
 from graphzoo.ops.message_update import message_update
 from graphzoo.ops.message_update import triton as _update_kernels  # noqa: F401 - before TRITON_INTERPRET is set
 from graphzoo.ops.prototype_layer import RowDropout, prototype_layer
-from graphzoo.ops.prototype_layer import triton as _layer_kernels  # noqa: F401
+from graphzoo.ops.prototype_layer import triton as _layer_kernels
 from graphzoo.ops.relational_spmm import triton as _spmm_kernels
 from graphzoo.ops.state_mlp import state_mlp
 from graphzoo.ops.state_mlp import triton as _mlp_kernels  # noqa: F401
@@ -133,6 +133,7 @@ def layer(
     drops: bool,
     nodes: int = NODES,
     weights: torch.dtype = torch.float32,
+    far: int = 1 << 31,
 ) -> Callable[[], None]:
     def run() -> None:
         d = channels
@@ -142,9 +143,17 @@ def layer(
         states, value = rows(dtype, d, nodes), rows(dtype, d, nodes)
         given = rows(dtype, d, nodes) if skip else None
         query_key = torch.randn(2 * d, d, dtype=weights), torch.randn(2 * d, dtype=weights)
-        prototype_layer(
-            states, value, given, query_key, parameters, num_heads=heads, dropout=dropout, backend="triton"
-        ).sum().backward()
+        with mock.patch.object(_layer_kernels, "_FAR", far):
+            prototype_layer(
+                states,
+                value,
+                given,
+                query_key,
+                parameters,
+                num_heads=heads,
+                dropout=dropout,
+                backend="triton",
+            ).sum().backward()
 
     return run
 
@@ -197,6 +206,7 @@ def rare_cases() -> Iterator[Case]:
     yield "message_update", "bfloat16 weights=bfloat16 D=32", update(half, 32, half)
     yield "state_mlp", "bfloat16 weights=bfloat16 D=32", mlp(half, 32, True, True, half)
     yield "prototype_layer", "bfloat16 weights=bfloat16 D=32", layer(half, 32, 4, True, True, weights=half)
+    yield "prototype_layer", "bfloat16 D=32 past 2^31", layer(half, 32, 4, True, True, far=1)
     yield "message_update", "bfloat16 rows=1 D=32", update(half, 32, size=(1, 1))
     yield "state_mlp", "bfloat16 rows=1 D=32", mlp(half, 32, True, True, size=(1, 1))
     yield "prototype_layer", "bfloat16 D=32 H=4 nodes=1", layer(half, 32, 4, False, False, nodes=1)

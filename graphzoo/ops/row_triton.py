@@ -48,12 +48,14 @@ _MIX_1 = tl.constexpr(0xBF58476D1CE4E5B9)
 _MIX_2 = tl.constexpr(0x94D049BB133111EB)
 
 
-if "disable_licm" not in inspect.signature(tl.range.__init__).parameters:  # Triton 3.4, of torch 2.8
+_range = inspect.signature(tl.range.__init__)
+if "disable_licm" not in _range.parameters:  # Triton 3.4, of torch 2.8: more registers, the same results
     _init = tl.range.__init__
 
     def _init_without(self: Any, *bounds: Any, disable_licm: bool = False, **options: Any) -> None:
         _init(self, *bounds, **options)
 
+    _init_without.__signature__ = _range  # type: ignore[attr-defined] # others ask what it takes
     tl.range.__init__ = _init_without
 
 _INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # as Triton saw it when it took the kernels
@@ -76,9 +78,9 @@ def launch(channels: int, *, is_gradient: bool) -> dict[str, Any]:
     """Compile-time settings: rows of a block, warps, and how float32 products are made.
 
     Tensor cores take TF32 where `torch.set_float32_matmul_precision` allows it, else three such products,
-    which is as exact as float32 (within its rounding); plain multiplications would spill registers. With 16
-    rows a gradient's blocks and sums stay in registers (benchmarks/results/kernel_resources.csv), as long as
-    the loops over blocks have `disable_licm`: the addresses of every matrix, made before, would fill them.
+    which is as exact as float32 (within its rounding); plain multiplications would spill registers. 16 rows
+    of a gradient leave room for its sums; loops over blocks of many matrices have `disable_licm`, for the
+    addresses of all of them, made before, would fill the registers (benchmarks/results/kernel_resources.csv).
     """
     rows = 16 if is_gradient else (64 if channels <= 32 else 32)
     exact = torch.get_float32_matmul_precision() == "highest"

@@ -229,15 +229,19 @@ def test_cuda_kernels_take_a_batch_without_queries(make, run, options):
 
 
 @TRITON
-def test_cuda_kernels_reckon_in_64_bits_where_rows_lie_far_apart():
-    """32 rows of 2^26 numbers and more begin beyond what 32 bits count."""
-    from graphzoo.ops.prototype_layer.triton import _settings
-    from graphzoo.ops.row_triton import tl
+def test_cuda_kernels_count_in_64_bits_where_rows_lie_far_apart(monkeypatch):
+    """Where a block spans 2^31 numbers; small rows that are taken for such give the same bits."""
+    from graphzoo.ops.prototype_layer import triton as kernels
 
-    for queries, wanted in ((2**21 - 1, tl.int32), (2**21, tl.int64)):
+    for queries, wanted in ((2**21 - 1, kernels.tl.int32), (2**21, kernels.tl.int64)):
         states = torch.empty(40, queries, 32, device="meta")
-        assert _settings(states, 4)[1]["INDEX"] is wanted
-    assert _settings(states, 4, is_gradient=True)[1]["INDEX"] is tl.int32  # blocks of 16
+        assert kernels._settings(states, 4)[1]["INDEX"] is wanted
+    torch.manual_seed(9)
+    arguments = layer_arguments((70, 3, 32), torch.float32)
+    near = outputs_and_gradients(arguments, run_layer, "triton")
+    monkeypatch.setattr(kernels, "_FAR", 1)
+    far = outputs_and_gradients(arguments, run_layer, "triton")
+    assert all(torch.equal(x, y) for x, y in zip(near, far, strict=True) if x is not None)
 
 
 @TRITON

@@ -30,6 +30,7 @@ from graphzoo.ops.row_triton import (
 
 __all__ = ["attend", "attend_gradient", "masks", "sums", "sums_gradient"]
 
+_FAR = 1 << 31  # from here on, offsets within a block count in 64 bits
 _PROGRAMS = 1024  # about so many share the work; a query is cut into parts where there are fewer queries
 
 
@@ -43,10 +44,10 @@ class _Masks(NamedTuple):
 
 
 @triton.jit
-def _unit_rows(states, weight_ptr, bias_ptr, ROWS: tl.constexpr, D: tl.constexpr, HEADS: tl.constexpr,
+def _unit_rows(states, weight_ptr, bias, ROWS: tl.constexpr, D: tl.constexpr, HEADS: tl.constexpr,
                PRECISION: tl.constexpr, TYPE: tl.constexpr):  # fmt: skip
     """Keys or queries with heads of norm 1, and 1 / norm in all channels of its head."""
-    x = times(states, weight_ptr, D, D, True, PRECISION, TYPE) + vector(bias_ptr, D, D)
+    x = times(states, weight_ptr, D, D, True, PRECISION, TYPE) + bias
     spread = 1.0 / tl.sqrt(tl.maximum(head_sums(x * x, ROWS, D, HEADS), 1e-24))
     return x * spread, spread
 
@@ -62,22 +63,23 @@ def _unit_rows_gradient(grad, unit, spread, ROWS: tl.constexpr, D: tl.constexpr,
 @triton.jit
 def _sums_kernel(
     states_ptr, value_ptr, weight_ptr, bias_ptr, partial_ptr, num_nodes, num_parts, by_node, by_query,
-    D: tl.constexpr, HEADS: tl.constexpr, ROWS: tl.constexpr, PRECISION: tl.constexpr, INDEX: tl.constexpr,
+    D: tl.constexpr, HEADS: tl.constexpr, ROWS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     query = (tl.program_id(0) // num_parts).to(tl.int64)
     c = tl.arange(0, D)
     TYPE = states_ptr.dtype.element_ty
+    bias = vector(bias_ptr, D, D)
     key_sum = tl.zeros((D,), tl.float32)
     product = tl.zeros((D, D), tl.float32)
     value_sum = tl.zeros((D,), tl.float32)
+    # Few matrices: what is made before this loop leaves registers enough.
     for block in range(tl.program_id(0) % num_parts, tl.cdiv(num_nodes, ROWS), num_parts):
         node = block * ROWS + tl.arange(0, ROWS)
         there = (node < num_nodes)[:, None]
-        begin = tl.cast(block, tl.int64) * ROWS * by_node + query * by_query
-        at = tl.arange(0, ROWS).to(INDEX)[:, None] * by_node + c[None, :]
-        s = tl.load(states_ptr + begin + at, mask=there, other=0.0)
-        v = tl.load(value_ptr + begin + at, mask=there, other=0.0)
-        k, _ = _unit_rows(s, weight_ptr, bias_ptr, ROWS, D, HEADS, PRECISION, TYPE)
+        at = node.to(tl.int64)[:, None] * by_node + query * by_query + c[None, :]
+        s = tl.load(states_ptr + at, mask=there, other=0.0)
+        v = tl.load(value_ptr + at, mask=there, other=0.0)
+        k, _ = _unit_rows(s, weight_ptr, bias, ROWS, D, HEADS, PRECISION, TYPE)
         k = tl.where(there, k, 0.0)
         key_sum += tl.sum(k, 0)
         product += dot(tl.trans(k.to(TYPE)), v, PRECISION)
@@ -97,19 +99,22 @@ def _sums_gradient_kernel(
     query = (tl.program_id(0) // num_parts).to(tl.int64)
     c = tl.arange(0, D)
     TYPE = states_ptr.dtype.element_ty
+    bias = vector(bias_ptr, D, D)
     of_key = vector(by_key_ptr + query * D, D, D)
     of_product_ptr = by_product_ptr + query * D * D
     of_value = vector(by_value_ptr + query * D, D, D)
     by_weight = tl.zeros((D, D), tl.float32)
     by_bias = tl.zeros((D,), tl.float32)
-    for block in range(tl.program_id(0) % num_parts, tl.cdiv(num_nodes, ROWS), num_parts):
+    for block in tl.range(
+        tl.program_id(0) % num_parts, tl.cdiv(num_nodes, ROWS), num_parts, disable_licm=True
+    ):
         node = block * ROWS + tl.arange(0, ROWS)
         there = (node < num_nodes)[:, None]
         begin = tl.cast(block, tl.int64) * ROWS * by_node + query * by_query
         at = tl.arange(0, ROWS).to(INDEX)[:, None] * by_node + c[None, :]
         s = tl.load(states_ptr + begin + at, mask=there, other=0.0)
         v = tl.load(value_ptr + begin + at, mask=there, other=0.0)
-        k, spread = _unit_rows(s, weight_ptr, bias_ptr, ROWS, D, HEADS, PRECISION, TYPE)
+        k, spread = _unit_rows(s, weight_ptr, bias, ROWS, D, HEADS, PRECISION, TYPE)
         of_v = times(k, of_product_ptr, D, D, False, PRECISION, TYPE) + of_value
         tl.store(grad_value_ptr + begin + at, of_v.to(TYPE), mask=there)
         of_k = times(v, of_product_ptr, D, D, True, PRECISION, TYPE) + of_key
@@ -156,7 +161,7 @@ def _attend_kernel(
         at = tl.arange(0, ROWS).to(INDEX)[:, None] * by_node + c[None, :]
         s = tl.load(states_ptr + begin + at, mask=there, other=0.0)
         v = tl.load(value_ptr + begin + at, mask=there, other=0.0)
-        q, _ = _unit_rows(s, weight_ptr, bias_ptr, ROWS, D, HEADS, PRECISION, TYPE)
+        q, _ = _unit_rows(s, weight_ptr, vector(bias_ptr, D, D), ROWS, D, HEADS, PRECISION, TYPE)
         a, _ = _attention(
             q, v, product_ptr, key_sum_ptr, value_sum_ptr, num_nodes, ROWS, D, HEADS, PRECISION, TYPE
         )
@@ -209,7 +214,7 @@ def _attend_gradient_kernel(
         s = tl.load(states_ptr + begin + at, mask=there, other=0.0)
         v = tl.load(value_ptr + begin + at, mask=there, other=0.0)
         grad = tl.load(grad_ptr + begin + at, mask=there, other=0.0).to(tl.float32)
-        q, spread = _unit_rows(s, weight_ptr, bias_ptr, ROWS, D, HEADS, PRECISION, TYPE)
+        q, spread = _unit_rows(s, weight_ptr, vector(bias_ptr, D, D), ROWS, D, HEADS, PRECISION, TYPE)
         attended, total = _attention(
             q, v, product_ptr, key_sum_ptr, value_sum_ptr, num_nodes, ROWS, D, HEADS, PRECISION, TYPE
         )
@@ -281,6 +286,7 @@ def sums(states: Tensor, value: Tensor, weight: Tensor, bias: Tensor, num_heads:
     """Sums of unit keys [B, D], of key-value products [B, D, D] and of values [B, D], in float32."""
     channels, num_queries = states.shape[2], states.shape[1]
     grid, settings = _settings(states, num_heads)
+    del settings["INDEX"]
     shapes = [torch.Size(s) for s in ((channels,), (channels, channels), (channels,))]
     partial = _partial(grid, states, shapes)
     with on_device(states):
@@ -395,12 +401,13 @@ def _settings(
     """(Parts of a query, elements between two entities, between two queries), and compile-time settings."""
     num_nodes, num_queries, channels = states.shape
     settings = {"HEADS": num_heads, **launch(channels, is_gradient=is_gradient)}
-    # more rows would spill registers, and at width 16 fewer
-    rows = 32 if channels == 16 else min(settings["ROWS"], 32)
-    if channels == 64 and settings["PRECISION"] == "tf32x3":
+    rows = min(settings["ROWS"], 32)
+    if channels == 16:
+        rows = 32  # a gradient of 16 would spill registers
+    elif channels == 64 and settings["PRECISION"] == "tf32x3":
         rows = 16
-    settings |= {"ROWS": rows, "INDEX": tl.int32 if rows * states.stride(0) < 2**31 else tl.int64}
-    parts = max(1, min(triton.cdiv(num_nodes, settings["ROWS"]), _PROGRAMS // max(num_queries, 1)))
+    settings |= {"ROWS": rows, "INDEX": tl.int32 if rows * states.stride(0) < _FAR else tl.int64}
+    parts = max(1, min(triton.cdiv(num_nodes, rows), _PROGRAMS // max(num_queries, 1)))
     return (parts, states.stride(0), states.stride(1)), settings
 
 
