@@ -23,6 +23,7 @@ SOURCES = {
     "docs/results-kg.md": [
         "rows/knowformer*",
         "neighbourhood*",
+        "evaluation_neighbourhoods.csv",
         "reverse_weights.csv",
         "fine_tun*",
         "zero_shot.csv",
