@@ -18,6 +18,7 @@ __all__ = [
     "TaskInfo",
     "check_task",
     "function_of",
+    "inference_of",
     "inference_task",
     "model_names",
     "task_of",
@@ -151,6 +152,12 @@ def task_of(value: object) -> TaskInfo | None:
         classes = (value if isinstance(value, type) else type(value)).__mro__
         names = [f"{'.'.join(each.__module__.split('.')[:2])}.{each.__name__}" for each in classes]
     return next((row for name in names for row in TASKS.values() if row.class_path == name), None)
+
+
+def inference_of(task_class: type) -> str:
+    """The class of `graphzoo.inference` that answers with such a task, "" where there is none."""
+    rows = filter(None, map(task_of, task_class.__mro__))
+    return next((row.inference for row in rows if row.inference), "")
 
 
 def function_of(path: str) -> Callable[..., Any]:

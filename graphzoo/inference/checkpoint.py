@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from graphzoo.catalog.classes import defaults_of, load_class
+from graphzoo.catalog.tasks import TASKS, inference_of
 from graphzoo.catalog.weights import brought_along, refuse_program
 from graphzoo.checkpoints import read
 from graphzoo.checkpoints.checks import MisfitError, TooLargeError, build_bounded, outlined
@@ -29,26 +30,6 @@ __all__ = ["build_task", "find_checkpoint", "read_checkpoint"]
 
 # What a description must hold, and of which type; a dot leads into the entry.
 _PARTS = {"task": str, "encoder": dict, "encoder.class_path": str, "encoder.init_args": dict, "spec": dict}
-_TASK_PARTS: dict[str, dict[str, Any]] = {
-    "graphzoo.tasks.NodeClassification": {
-        "classes": list,
-        "features": dict,
-        "features.in_channels": int,
-        "features.normalize": bool,
-        "features.reduce_channels": int | None,
-    },
-    "graphzoo.tasks.LinkPrediction": {
-        "data": dict,
-        "data.settings": dict,
-        "data.settings.depth": int,
-        "data.settings.num_neighbors": int,
-        "data.settings.num_relabelings": int,
-        "data.settings.both_directions": bool,
-    },
-    "graphzoo.tasks.KGCompletion": {"relations": list},
-}
-# The kind of a task made from one of these shows in what only that one describes.
-_MARKS = {"classes": "NodeClassification", "relations": "KGCompletion", "data": "LinkPrediction"}
 
 
 _MOST_ALTERNATIVES = 20
@@ -95,17 +76,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
             f"{path}: format {described['format']}, this graphzoo reads {CHECKPOINT_FORMAT}; "
             f"install {_version(described, 'a newer version')}"
         )
-    kind = next((kind for mark, kind in _MARKS.items() if mark in described), "KGCompletion")
-    parts = _TASK_PARTS.get(str(described.get("task")), _TASK_PARTS[f"graphzoo.tasks.{kind}"])
-    for name, type_ in {**_PARTS, **parts}.items():
-        value: Any = described
-        for key in name.split("."):
-            value = value.get(key)
-        if not isinstance(value, type_):
-            raise UsageError(_unusable(path, name))
-    for name in ("relations", "classes"):
-        if not all(isinstance(text, str) for text in described.get(name, ())):
-            raise UsageError(_unusable(path, name))
+    _check_parts(described, _PARTS, path)
     try:
         GraphSpec.from_dict(described["spec"])
     except (TypeError, ValueError) as error:
@@ -121,6 +92,17 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     return checkpoint
 
 
+def _check_parts(described: dict[str, Any], parts: Mapping[str, Any], path: Path) -> None:
+    for name, type_ in parts.items():
+        value: Any = described
+        for key in name.split("."):
+            value = value.get(key)
+        # lists are of names
+        names = value if type_ is list and isinstance(value, list) else ()
+        if not isinstance(value, type_) or not all(isinstance(text, str) for text in names):
+            raise UsageError(_unusable(path, name))
+
+
 def build_task(
     checkpoint: dict[str, Any], source: Path, *, trust: bool = False
 ) -> KGCompletion | LinkPrediction | NodeClassification:
@@ -129,15 +111,14 @@ def build_task(
     Raises:
         UsageError: if a class is not trusted or of the wrong kind, or the weights do not fit the settings.
     """
-    from graphzoo.tasks import KGCompletion, LinkPrediction, NodeClassification
+    from graphzoo.tasks import Task
 
     described = checkpoint["graphzoo"]
-    task_class = load_class(described["task"], source, trust=trust)
-    if not issubclass(task_class, KGCompletion | LinkPrediction | NodeClassification):
-        raise UsageError(
-            f"{source}: prediction is for knowledge-graph completion, link prediction and node "
-            f"classification; this is a {described['task']}"
-        )
+    task_class: Any = load_class(described["task"], source, trust=trust)
+    if not issubclass(task_class, Task) or not inference_of(task_class):
+        titles = ", ".join(row.title for row in TASKS.values() if row.inference)
+        raise UsageError(f"{source}: prediction is for {titles}; this is a {described['task']}")
+    _check_parts(described, task_class.described, source)
     encoder_path = described["encoder"]["class_path"]
     settings = dict(described["encoder"]["init_args"])
     encoder_class = load_class(encoder_path, source, trust=trust)

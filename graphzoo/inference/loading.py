@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from graphzoo.catalog.tasks import task_of
+from graphzoo.catalog.tasks import inference_of
 from graphzoo.errors import UsageError
 from graphzoo.inference.checkpoint import build_task, find_checkpoint, read_checkpoint
 
@@ -61,11 +61,7 @@ def load(
         )
     checkpoint = read_checkpoint(file)
     task = build_task(checkpoint, file, trust=trust).to(_device(device))
-    rows = filter(None, map(task_of, type(task).__mro__))
-    answers = next((row.inference for row in rows if row.inference), None)
-    if answers is None:
-        raise UsageError(f"{path}: graphzoo.inference has no model that answers with {type(task).__name__}")
-    cls: Any = getattr(import_module("graphzoo.inference"), answers)
+    cls: Any = getattr(import_module("graphzoo.inference"), inference_of(type(task)))
     # without `data` the run has the graph that is answered on
     model: KGModel | LinkModel | NodeModel = cls.of_checkpoint(checkpoint["graphzoo"], task, run, data)
     model.checkpoint, model.run_dir = file.absolute(), None if run is None else run.absolute()

@@ -77,6 +77,8 @@ class Task(LightningModule):
 
     Attributes:
         accepts: Kinds of encoder the task can use.
+        described: What `describe_data` must have said in a checkpoint that is loaded, and its type;
+            a dot leads into an entry.
         mode: "max" or "min" of the monitored metric.
         unit: What a batch is made of, for rates.
         questions_asked: Questions asked so far in an evaluation, by tasks with their own `num_questions`.
@@ -85,6 +87,7 @@ class Task(LightningModule):
     """
 
     accepts: ClassVar[tuple[type[Encoder], ...]]
+    described: ClassVar[Mapping[str, Any]] = {}
     mode: ClassVar[str] = "max"
     unit: ClassVar[str] = "queries"
     questions_asked: int = 0

@@ -71,6 +71,7 @@ class KGCompletion(Task):
     """
 
     accepts: ClassVar[tuple[type[Encoder], ...]] = (QueryEncoder,)
+    described: ClassVar[Mapping[str, Any]] = {"relations": list}
     mode: ClassVar[str] = "max"
 
     def __init__(

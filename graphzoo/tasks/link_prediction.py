@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -66,6 +66,14 @@ class LinkPrediction(Task):
     """
 
     accepts: ClassVar[tuple[type[Encoder], ...]] = (PairEncoder, NodeEncoder, QueryEncoder, GraphPairScorer)
+    described: ClassVar[Mapping[str, Any]] = {
+        "data": dict,
+        "data.settings": dict,
+        "data.settings.depth": int,
+        "data.settings.num_neighbors": int,
+        "data.settings.num_relabelings": int,
+        "data.settings.both_directions": bool,
+    }
     unit: ClassVar[str] = "pairs"
 
     def __init__(

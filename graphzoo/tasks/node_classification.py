@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
@@ -62,6 +62,13 @@ class NodeClassification(Task):
     """
 
     accepts: ClassVar[tuple[type[Encoder], ...]] = (NodeEncoder,)
+    described: ClassVar[Mapping[str, Any]] = {
+        "classes": list,
+        "features": dict,
+        "features.in_channels": int,
+        "features.normalize": bool,
+        "features.reduce_channels": int | None,
+    }
     unit: ClassVar[str] = "nodes"
 
     def __init__(

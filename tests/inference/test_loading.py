@@ -16,6 +16,7 @@ from graphzoo.catalog import classes as registry
 from graphzoo.datasets import KnowledgeGraph
 from graphzoo.encoders import QueryEncoder
 from graphzoo.errors import DataError, UsageError
+from graphzoo.tasks import KGCompletion, Task
 
 
 def rewrite(run, change):
@@ -205,6 +206,28 @@ def test_classes_of_the_wrong_kind(copied_run, class_path, message):
 def test_another_task_is_refused(copied_run):
     rewrite(copied_run, lambda c: c["graphzoo"].update(task="graphzoo.encoders.KnowFormer"))
     with pytest.raises(UsageError, match="prediction is for knowledge-graph completion"):
+        graphzoo.load(copied_run)
+
+
+class OtherKGCompletion(KGCompletion):
+    """A user's own, which describes what its base describes."""
+
+
+class OtherTask(Task):
+    """Of a kind of its own: its `data` need not be those of link prediction."""
+
+
+@pytest.mark.parametrize(
+    ("task", "message"),
+    [
+        (OtherKGCompletion, "no usable 'relations'"),
+        (OtherTask, "prediction is for .*; this is a .*OtherTask"),
+    ],
+)
+def test_what_a_task_of_ones_own_describes(copied_run, task, message):
+    path = f"{task.__module__}.{task.__qualname__}"
+    rewrite(copied_run, lambda c: c["graphzoo"].update(task=path, relations=None))
+    with pytest.raises(UsageError, match=message):
         graphzoo.load(copied_run)
 
 
