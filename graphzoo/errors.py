@@ -20,6 +20,7 @@ __all__ = [
     "UsageError",
     "check_choice",
     "check_range",
+    "check_whole",
     "nearest",
     "normalise",
     "reason",
@@ -119,6 +120,16 @@ def check_range(
         )
         if not inside:  # NaN is not either
             raise UsageError(f"{name} must be {told}, got {value}")
+
+
+def check_whole(*, at_least: int, **values: object) -> None:
+    """Refuse a setting that is no whole number or too small, by a `UsageError` that names it.
+
+    >>> check_whole(at_least=0, num_nodes=3, num_relations=2)
+    """
+    for name, value in values.items():
+        if not isinstance(value, int) or isinstance(value, bool) or value < at_least:
+            raise UsageError(f"{name} must be a whole number of at least {at_least}, got {value!r}")
 
 
 class NonFiniteError(ArithmeticError, ValueError):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from graphzoo.errors import UsageError, check_choice, check_range
+from graphzoo.errors import UsageError, check_choice, check_range, check_whole
 
 if TYPE_CHECKING:
     from torch import Tensor, device
@@ -56,10 +56,8 @@ class GraphSpec:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if not isinstance(value, int) or value < 0:
-                raise ValueError(
-                    f"GraphSpec.{field.name} must be a whole number of at least 0, got {value!r}"
-                )
+            if field.name != "is_multi_label" or not isinstance(value, bool):
+                check_whole(at_least=0, **{f"GraphSpec.{field.name}": value})
 
     @classmethod
     def from_data(cls, data: Any) -> GraphSpec:
@@ -126,9 +124,7 @@ class NeighbourhoodSpec:
     protocol: Protocol = "neighbourhood"
 
     def __post_init__(self) -> None:
-        if isinstance(self.num_nodes, bool) or not isinstance(self.num_nodes, int):
-            raise UsageError(f"num_nodes must be a whole number of at least 2, got {self.num_nodes!r}")
-        check_range(at_least=2, num_nodes=self.num_nodes)
+        check_whole(at_least=2, num_nodes=self.num_nodes)
         check_range(at_least=0, at_most=1, relation_share=self.relation_share)
         check_choice("protocol", self.protocol, Protocol)
 

@@ -303,7 +303,7 @@ def _report(
             **record,
             "monitor": monitor,
             "trials": len(study.trials),
-            "judged": len(complete),
+            "complete": len(complete),
             "seconds": round(sum(trial.user_attrs.get("seconds") or 0.0 for trial in study.trials), 1),
             "best": {
                 "trial": best.number,

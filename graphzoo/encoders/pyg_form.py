@@ -11,7 +11,7 @@ from typing import Any, TypeVar, overload
 import torch
 from torch import Tensor, nn
 
-from graphzoo.errors import UsageError
+from graphzoo.errors import UsageError, check_whole
 from graphzoo.ops.last_result import LastResult
 from graphzoo.types import GraphSpec
 
@@ -53,7 +53,7 @@ class PyGForm(ABCMeta):
         if (args and not isinstance(args[0], GraphSpec)) or "in_channels" in settings:
             args, settings, out_channels = _of_channels(cls.__name__, args, settings)
         elif "out_channels" in settings and "out_channels" not in cls.__signature__.parameters:
-            out_channels = _count("out_channels", settings.pop("out_channels"))
+            out_channels = _count(settings.pop("out_channels"))
         encoder = super().__call__(*args, **settings)
         encoder._edges = LastResult()
         if out_channels is not None:
@@ -89,13 +89,13 @@ def _of_channels(
         )
     if given.get("hidden_channels") is not None:
         settings["hidden_channels"] = given["hidden_channels"]
-    return (GraphSpec(0, in_channels=channels),), settings, _count("out_channels", given.get("out_channels"))
+    return (GraphSpec(0, in_channels=channels),), settings, _count(given.get("out_channels"))
 
 
-def _count(name: str, value: Any) -> int | None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise UsageError(f"{name} must be a whole number of at least 1, or None, got {value!r}")
-    return value
+def _count(out_channels: Any) -> int | None:
+    if out_channels is not None:
+        check_whole(at_least=1, out_channels=out_channels)
+    return out_channels
 
 
 def with_any_edges(

@@ -55,19 +55,18 @@ class TrialStudy:
         seed: int,
         num_runs: int,
     ) -> None:
-        optuna.logging.set_verbosity(optuna.logging.ERROR)
-        warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
         self._num_runs = num_runs
         self.folder, self.space = folder, space
         self.sampler, self.seed = sampler, seed
         self.distributions = {name: _distribution(choice) for name, choice in space.choices.items()}
         journal = JournalFileBackend(str(folder.absolute() / "study.journal"))  # Optuna's lock links to it
-        self.study = optuna.create_study(
-            storage=optuna.storages.JournalStorage(journal),
-            study_name="search",
-            direction=direction,
-            load_if_exists=True,
-        )
+        with _quiet():
+            self.study = optuna.create_study(
+                storage=optuna.storages.JournalStorage(journal),
+                study_name="search",
+                direction=direction,
+                load_if_exists=True,
+            )
 
     @property
     def gate(self) -> BaseFileLock:
@@ -202,7 +201,21 @@ class TrialStudy:
         seed = (self.seed * 1_000_003 + number) % 2**32
         if self.sampler in ("random", "grid"):  # a grid's trials wait in the queue
             return optuna.samplers.RandomSampler(seed)
-        return optuna.samplers.TPESampler(seed=seed, multivariate=True, n_startup_trials=10)
+        with _quiet():
+            return optuna.samplers.TPESampler(seed=seed, multivariate=True, n_startup_trials=10)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without Optuna's lines about new studies, nor its warnings about what is experimental."""
+    verbosity = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
+        try:
+            yield
+        finally:
+            optuna.logging.set_verbosity(verbosity)
 
 
 def _distribution(choice: Choice | Range) -> BaseDistribution:

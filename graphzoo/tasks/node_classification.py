@@ -224,7 +224,7 @@ class NodeClassification(Task):
         """What to do when a training step runs out of memory, a line."""
         size = getattr(self._datamodule(), "batch_size", None)
         nodes = self._datamodule().graph.num_nodes if size is None else size
-        how = "" if size is not None else ": training then goes by parts of the graph of so many nodes"
+        how = "" if size is not None else ": training then takes parts of the graph of that size"
         return f"Take --data.batch_size {max(1, nodes // 2)}{how}; or {SMALLER[0].lower()}{SMALLER[1:]}"
 
     @property

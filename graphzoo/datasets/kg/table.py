@@ -84,7 +84,7 @@ def find_source(name: str) -> KGSource:
     """The row of a data set; case, `-` and `_` do not matter.
 
     Raises:
-        ValueError: if there is none; the message names the nearest.
+        UsageError: if there is none; the message names the nearest.
     """
     return find_row(_SOURCES, name, kind="knowledge graph", own="kg", folders=True)
 

@@ -62,7 +62,7 @@ class LinkSource(FileSource):
         """A protocol by name, the usual one for None.
 
         Raises:
-            ValueError: if the data set has no such protocol; the message names those it has.
+            UsageError: if the data set has no such protocol; the message names those it has.
         """
         if name is None:
             return self.protocols[0]
@@ -95,7 +95,7 @@ def find_link_source(name: str) -> LinkSource:
     """The row of a data set; case, `-` and `_` do not matter.
 
     Raises:
-        ValueError: if there is none; the message names the nearest.
+        UsageError: if there is none; the message names the nearest.
     """
     return find_row(_SOURCES, name, kind="graph", own="links")
 

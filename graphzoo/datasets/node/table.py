@@ -74,7 +74,7 @@ def find_node_source(name: str) -> NodeSource:
     """The row of a data set; case, `-` and `_` do not matter.
 
     Raises:
-        ValueError: if there is none; the message names the nearest.
+        UsageError: if there is none; the message names the nearest.
     """
     return find_row(_SOURCES, name, kind="graph", own="nodes")
 

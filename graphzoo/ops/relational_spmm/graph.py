@@ -10,6 +10,7 @@ from weakref import WeakValueDictionary
 import torch
 from torch import Tensor
 
+from graphzoo.errors import check_whole
 from graphzoo.ops.relational_spmm.pieces import Pieces, cut_to_pieces
 
 __all__ = ["Ordering", "RelationalGraph", "Segment", "check_edges", "graph_of"]
@@ -64,9 +65,7 @@ class RelationalGraph:
     """
 
     def __init__(self, edge_index: Tensor, edge_type: Tensor, num_nodes: int, num_relations: int) -> None:
-        for name, count in (("num_nodes", num_nodes), ("num_relations", num_relations)):
-            if not isinstance(count, int) or isinstance(count, bool) or count < 0:
-                raise ValueError(f"{name} must be a whole number of at least 0, got {count!r}")
+        check_whole(at_least=0, num_nodes=num_nodes, num_relations=num_relations)
         check_edges(edge_index, num_nodes)
         _check_index_tensor("edge_type", edge_type)
         if edge_type.dim() != 1 or edge_type.shape[0] != edge_index.shape[1]:
