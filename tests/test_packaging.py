@@ -198,3 +198,15 @@ def test_tracked_files_name_no_private_folder():
             if private.search(line):
                 found.append(f"{name}:{number}: {line.strip()[:100]}")
     assert found == []
+
+
+def test_two_places_name_the_room_above_instead_of_importing_it():
+    """The contract on imports does not see names; CONTRIBUTING says which there are."""
+    named = {
+        (str(file.relative_to(ROOT)), room)
+        for file in (ROOT / "graphzoo").rglob("*.py")
+        for room in re.findall(r'import_module\(f?"graphzoo\.(\w+)', file.read_text(encoding="utf-8"))
+        if file.relative_to(ROOT).parts[1] != room
+    }
+    above = {"graphzoo/inference/trained.py", "graphzoo/callbacks/wandb_run.py"}
+    assert named == {(file, "report") for file in above}
