@@ -56,8 +56,8 @@ def load(
     file, run = find_checkpoint(path)
     if data is None and run is None:
         raise UsageError(
-            f"{path} lies outside a run directory, so the graph is not known: give data= (a graph, its files "
-            "or the name of a data set; --data.path for the command), or the run directory"
+            f"{path} comes without a graph to answer on\n"
+            "Give --data.path FOLDER or --data NAME, in Python data=; or the run directory that has its graph"
         )
     checkpoint = read_checkpoint(file)
     task = build_task(checkpoint, file, trust=trust).to(_device(device))

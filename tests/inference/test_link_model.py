@@ -458,7 +458,7 @@ def test_a_copied_run_needs_nothing_else(link_runs, load, tmp_path, encoder):
 
 def test_a_lone_checkpoint_asks_for_a_graph(link_runs, load, tmp_path):
     lone = shutil.copy(link_runs["pencil"].path / "checkpoints" / "best.ckpt", tmp_path / "lone.ckpt")
-    with pytest.raises(UsageError, match="outside a run directory"):
+    with pytest.raises(UsageError, match="comes without a graph to answer on"):
         graphzoo.load(lone)
     assert graphzoo.load(lone, data=make_link_graph()).predict(3).equals(load("pencil").predict(3))
 

@@ -63,7 +63,7 @@ def test_loading_leaves_the_random_state_alone(umls_run):
 
 def test_a_lone_checkpoint_asks_for_data(umls, umls_run, tmp_path):
     path = shutil.copy(umls_run.path / "checkpoints" / "best.ckpt", tmp_path / "model.ckpt")
-    with pytest.raises(UsageError, match=r"outside a run directory.*give data="):
+    with pytest.raises(UsageError, match=r"comes without a graph to answer on\nGive --data.path"):
         graphzoo.load(path)
     expected = umls.predict(head="virus", relation="causes")
     for data in ("umls", umls.graph):
