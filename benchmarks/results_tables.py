@@ -105,7 +105,8 @@ def ours(kept: str, metric: str, figure: Published | None) -> list[str]:
         return ["", ""]
     if kept.startswith("ablations/"):
         rows = len(list((RESULTS / kept).glob("*/row.json")))
-        return [f"[{rows} rows](results-ablations.md)", ""]
+        many = f"{rows} rows" if rows > 1 else "one row"
+        return [f"[{many}](results-ablations.md)", ""]
     if kept.endswith(".csv"):
         return [f"`{kept}`", ""]
     row = read_row(RESULTS / kept / "row.json")

@@ -11,6 +11,7 @@ import re
 from fnmatch import fnmatch
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from graphzoo.catalog.presets import list_presets
@@ -165,13 +166,15 @@ def test_scores_in_neighbourhoods_say_whose_they_are():
     assert all(
         re.fullmatch(r"\d?", line["seed"]) and re.fullmatch(r"[0-9a-f]{7}", line["commit"]) for line in lines
     )
-    scores = {(line["data"], line["protocol"]): float(line["mrr"]) for line in lines}
+    scores = {}
+    for line in lines:
+        scores.setdefault((line["data"], line["protocol"]), []).append(float(line["mrr"]))
     for file in (RESULTS / "rows").glob("knowformer-*-local/row.json"):
         row = json.loads(file.read_text(encoding="utf-8"))
         for metric, protocol in (("test/mrr", "neighbourhood"), ("test/whole_graph/mrr", "whole graph")):
             if metric in row["metrics"]:
                 mean = row["metrics"][metric]["mean"]
-                assert scores[row["data"], protocol] == pytest.approx(mean, abs=6e-5)
+                assert np.mean(scores[row["data"], protocol]) == pytest.approx(mean, abs=6e-5)
 
 
 def test_what_counts_as_a_figure():
