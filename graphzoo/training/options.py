@@ -18,7 +18,7 @@ __all__ = [
     "RARE",
     "check_options",
     "config_files",
-    "join_lines",
+    "near_options",
     "passes_through",
     "split_options",
     "value_of",
@@ -131,24 +131,34 @@ def check_options(command: str, rest: list[str]) -> None:
             whole = [short] if short in known else [o for o in OPTIONS if o.startswith(token[1])]
             meant = ", ".join(f"--{option}" for option in whole)
             told = f"unknown option {token}; options begin with two dashes" + (f": {meant}" if meant else "")
-            raise UsageError(join_lines(told, _help(command)))
+            raise UsageError(f"{told}\n{_help(command)}")
         name, equals, value = token[2:].partition("=")
         name = name.rstrip("+")
         if not token.startswith("--") or name in known or name == "verbose":
             continue
         group, dot, key = name.partition(".")
         if not dot:
-            usual = _MEANT.get(name.lower().replace("-", "_"))
-            by_name = {option: f"--{option}" for option in known} | _MEANT
-            near = [usual] if usual else list(dict.fromkeys(map(by_name.__getitem__, nearest(name, by_name))))
-            hint = f"Did you mean: {', '.join(near)}?" if near else ""
-            raise UsageError(join_lines(f"unknown option --{name}", hint, _help(command)))
+            near = near_options(name)
+            hint = f"Did you mean: {', '.join(near)}?" if near else _help(command)
+            raise UsageError(f"unknown option --{name}\n{hint}")
         if group == "data" and equals and not value:
             raise UsageError(f"--{name} is empty: give it a value, or leave it out")
         if group not in GROUPS:
-            hint = suggestion(group, GROUPS, prefix="--")
-            hint = hint.replace("?", f".{key}?", 1)
-            raise UsageError(join_lines(f"unknown option --{name}", hint, _help(command)))
+            hint = suggestion(group, GROUPS, prefix="--").replace("?", f".{key}?", 1)
+            raise UsageError(f"unknown option --{name}\n{hint or _help(command)}")
+
+
+def near_options(name: str) -> list[str]:
+    """The options of fit that come near a name without a dot, spelt as its help spells them.
+
+    >>> near_options("epocs"), near_options("dry-rn")
+    (['--trainer.max_epochs'], ['--dry-run'])
+    """
+    if usual := _MEANT.get(name.lower().replace("-", "_")):
+        return [usual]
+    by_name = {option: f"--{option}" for option in (*OPTIONS, *LIGHTNING)}
+    by_name |= {flag: f"--{flag.replace('_', '-')}" for flag in FLAGS} | _MEANT
+    return list(dict.fromkeys(map(by_name.__getitem__, nearest(name, by_name))))
 
 
 def passes_through(kind: str, value: str) -> bool:
@@ -216,11 +226,6 @@ def without_configs(rest: list[str]) -> list[str]:
         elif not word.startswith(("--config=", "-c")):
             kept.append(word)
     return kept
-
-
-def join_lines(*lines: str) -> str:
-    """The lines that are not empty, as one text."""
-    return "\n".join(line for line in lines if line)
 
 
 def _help(command: str) -> str:

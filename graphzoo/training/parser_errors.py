@@ -14,7 +14,7 @@ from lightning.pytorch.cli import LightningArgumentParser
 from graphzoo.catalog.classes import arguments_of
 from graphzoo.catalog.settings import merge, read_settings
 from graphzoo.errors import UsageError, nearest, suggestion
-from graphzoo.training.options import GROUPS, config_files, join_lines, value_of
+from graphzoo.training.options import GROUPS, config_files, value_of
 
 __all__ = ["GraphzooParser", "explain", "innermost", "merged_settings"]
 
@@ -110,7 +110,7 @@ def explain(
     if nested and nested.group(1) != "init_args":
         option, value = _find_option(nested.group(1), command_line) or option, nested.group(2).strip("'")
     reason = _import_problem(value) or _class_hint(option, value) or _types(keyed[-1])
-    return join_lines(f"{option}: {value!r} does not fit", reason)
+    return f"{option}: {value!r} does not fit" + (f"\n{reason}" if reason else "")
 
 
 def _plain_type(text: str) -> str:

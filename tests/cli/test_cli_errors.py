@@ -402,3 +402,25 @@ def test_lightnings_own_processes_take_folder_and_seed_of_the_first(monkeypatch)
     monkeypatch.setenv("GRAPHZOO_RUN_DIR", "/first")
     assert choose_run_directory("a", "b") == Path("/first")
     assert draw_seed() == 7
+
+
+@pytest.mark.parametrize(
+    ("line", "remedy"),
+    [
+        ("fit --modle x", "Did you mean: --model?"),
+        ("fit --no-tst", "Did you mean: --no-test, --trust?"),
+        ("fit --trianer.max_epochs 3", "Did you mean: --trainer.max_epochs?"),
+        ("validate --typo", "`graphzoo validate --help` shows the options."),
+        ("test --foo.bar 1", "`graphzoo test --help` shows the options."),
+        ("fit --model knowfromer --data umls", "Did you mean: knowformer, knowformer-any, nodeformer?"),
+        ("compare --data unls", "Did you mean: umls?"),
+        ("download xyzzy", "`graphzoo list data` shows all names."),
+        ("search xyzzy umls", "There are: galit, "),
+        ("fit --model galit --data cora --trainer xyzzy", "There are: bf16, "),
+    ],
+)
+def test_a_name_that_is_wrong_takes_two_lines(cli, line, remedy):
+    """The problem, and what to do."""
+    result = cli(*line.split())
+    _, told = result.err.splitlines()
+    assert result.status == 2 and told.startswith(remedy), result.err
