@@ -18,6 +18,7 @@ __all__ = [
     "RARE",
     "check_options",
     "config_files",
+    "is_known",
     "near_options",
     "passes_through",
     "split_options",
@@ -146,6 +147,15 @@ def check_options(command: str, rest: list[str]) -> None:
         if group not in GROUPS:
             hint = suggestion(group, GROUPS, prefix="--").replace("?", f".{key}?", 1)
             raise UsageError(f"unknown option --{name}\n{hint or _help(command)}")
+
+
+def is_known(name: str) -> bool:
+    """Whether fit has an option of that name without a dot, or knows what is meant by it.
+
+    >>> is_known("no-test"), is_known("epochs"), is_known("epocs")
+    (True, True, False)
+    """
+    return name.replace("-", "_") in (*OPTIONS, *FLAGS, *LIGHTNING, *_MEANT, "verbose")
 
 
 def near_options(name: str) -> list[str]:

@@ -424,3 +424,37 @@ def test_a_name_that_is_wrong_takes_two_lines(cli, line, remedy):
     result = cli(*line.split())
     _, told = result.err.splitlines()
     assert result.status == 2 and told.startswith(remedy), result.err
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("reproduce knowformer umls --seedz 1", "unknown option --seedz\nDid you mean: --seeds?"),
+        ("reproduce knowformer umls --splitz=1", "unknown option --splitz\nDid you mean: --splits?"),
+        ("reproduce knowformer umls --in-proces", "unknown option --in-proces\nDid you mean: --in-process?"),
+        ("reproduce knowformer umls --no-tes", "unknown option --no-tes\nSee graphzoo reproduce --help"),
+        ("reproduce knowformer umls --modl x", "unknown option --modl\nSee graphzoo reproduce --help"),
+        (
+            "reproduce knowformer umls --epocs 3",
+            "unknown option --epocs\nDid you mean: --trainer.max_epochs?",
+        ),
+        (
+            "reproduce knowformer umls --epochs 3",
+            "unknown option --epochs\nDid you mean: --trainer.max_epochs?",
+        ),
+        ("reproduce knowformer umls --run-dir x", "reproduce sets --run_dir itself; leave --run-dir out"),
+        ("reproduce knowformer umls --ckpt x", "reproduce sets --ckpt_path itself; leave --ckpt out"),
+        ("reproduce --all rows.txt --in-proces", "unknown option --in-proces\nDid you mean: --in-process?"),
+        ("reproduce --all rows.txt", "rows.txt, line 1: unknown option --seedz\nDid you mean: --seeds?"),
+        ("search galit cora --trialz 3", "unknown option --trialz\nDid you mean: --trials?"),
+        ("search galit cora --minuts 3", "unknown option --minuts\nDid you mean: --minutes?"),
+        ("search galit cora --no-tst", "unknown option --no-tst\nDid you mean: --no-test, --trust?"),
+        ("compare --data umls --minuts 3", "unknown option --minuts\nDid you mean: --minutes?"),
+        ("compare --data umls --loger=csv", "unknown option --loger\nDid you mean: --logger?"),
+    ],
+)
+def test_commands_that_hand_options_on_suggest_what_they_take(cli, line, told):
+    """Their own options first, and none of fit's that they refuse."""
+    Path("rows.txt").write_text("galit cora --seedz 0\n")
+    result = cli(*line.split())
+    assert (result.status, result.err) == (2, f"graphzoo: {told}\n")
