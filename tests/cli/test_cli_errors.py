@@ -458,3 +458,20 @@ def test_commands_that_hand_options_on_suggest_what_they_take(cli, line, told):
     Path("rows.txt").write_text("galit cora --seedz 0\n")
     result = cli(*line.split())
     assert (result.status, result.err) == (2, f"graphzoo: {told}\n")
+
+
+@pytest.mark.parametrize(
+    ("option", "near"),
+    [
+        ("--model.encoder.hiden", "--model.encoder.hidden_channels"),
+        ("--model.init_args.encoder.init_args.hiden", "--model.encoder.hidden_channels"),
+        ("--model.hiden", "--model.encoder.hidden_channels, --data.hide"),
+        ("--data.num_layers", "--model.encoder.num_layers"),
+        ("--data.batch", "--data.batch_size, --data.path"),
+        ("--model.lrr", "--model.lr"),
+    ],
+)
+def test_the_nearest_option_is_of_the_same_group(cli, option, near):
+    """A name that another group has is meant; else those of the group come first, begun ones among them."""
+    result = cli(*RUN.split(), option, "3")
+    assert (result.status, result.err) == (2, f"graphzoo: unknown option {option}\nDid you mean: {near}?\n")
