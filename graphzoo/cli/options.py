@@ -13,7 +13,7 @@ from graphzoo.catalog.presets import list_presets
 from graphzoo.catalog.tasks import TASKS
 from graphzoo.errors import UsageError, nearest, suggestion
 from graphzoo.runs.series import whole_numbers
-from graphzoo.training.options import is_known, near_options, whole_option
+from graphzoo.training.options import FLAGS, is_known, near_options, whole_option
 from graphzoo.training.start import settings_of
 
 __all__ = ["Parser", "at_least", "check_splits", "lasting_words", "pair_first", "refuse_options"]
@@ -44,6 +44,8 @@ class Parser(argparse.ArgumentParser):
             allow_abbrev=False,
         )
         self.command = command
+        # `graphzoo.cli.commands` reads it at any place; here it is for the help
+        self.add_argument("--debug", action="store_true", help=FLAGS["debug"])
 
     @property
     def actions(self) -> list[argparse.Action]:
@@ -73,7 +75,7 @@ class Parser(argparse.ArgumentParser):
                 near = [*own, *(each for each in near_options(name[2:]) if not _problem(each, self.command))]
                 hint = f"Did you mean: {', '.join(dict.fromkeys(near))}?" if near else ""
                 self.refuse(f"unknown option {name}", hint)
-        return wanted, rest
+        return wanted, [*rest, "--debug"] if wanted.debug else rest
 
     def refuse(self, told: str, hint: str = "") -> NoReturn:
         """Raise a `UsageError` with a hint, or with the way to the help."""

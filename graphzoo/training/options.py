@@ -39,7 +39,7 @@ OPTIONS = {
     "ckpt_path": "a run directory, `best`, `last` or a file",
     "matmul_precision": "products of float32: highest, high or medium",
 }
-# Those that the short help has no room for.
+# Those that share a line in the help of fit.
 RARE = ("matmul_precision",)
 MATMUL_PRECISIONS = ("highest", "high", "medium")
 FLAGS = {

@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 from helpers.own import SMALL
 
+from graphzoo.cli.reproduce import reproduce_parser
+from graphzoo.cli.search import search_parser
 from graphzoo.runs.directory import choose_run_directory
 from graphzoo.training.plan import draw_seed
 
@@ -475,3 +477,10 @@ def test_the_nearest_option_is_of_the_same_group(cli, option, near):
     """A name that another group has is meant; else those of the group come first, begun ones among them."""
     result = cli(*RUN.split(), option, "3")
     assert (result.status, result.err) == (2, f"graphzoo: unknown option {option}\nDid you mean: {near}?\n")
+
+
+def test_debug_is_handed_on_to_fit():
+    for parser, words in ((reproduce_parser(), ["galit", "cora"]), (search_parser(), ["galit", "cora"])):
+        rest = parser.read_some([*words, "--debug", "--model.lr=1"])[1]
+        assert rest == ["--model.lr=1", "--debug"]
+        assert parser.read_some([*words, "--model.lr=1"])[1] == ["--model.lr=1"]
