@@ -92,10 +92,10 @@ def find_preset(kind: str, name: str, *, model: str | None = None) -> Preset:
         if normalise(preset.name) == wanted:
             return preset
     names = [preset.name.rpartition("/")[2] for preset in presets]
-    hint = suggestion(name, names) or (f"There are: {', '.join(names)}." if 0 < len(names) <= 6 else "")
+    every = f"There are: {', '.join(names)}." if 0 < len(names) <= 6 else ""
+    hint = suggestion(name, names) or every or f"`graphzoo list {kind}` shows all names."
     of_model = f" of {model}" if model else ""
-    more = "`graphzoo list` shows all names."
-    raise UsageError("\n".join(filter(None, [f"unknown {kind}{of_model} {name!r}", hint, more])))
+    raise UsageError(f"unknown {kind}{of_model} {name!r}\n{hint}")
 
 
 def in_natural_order(name: str) -> list[tuple[int, str]]:

@@ -13,7 +13,7 @@ from graphzoo.catalog.presets import KINDS, list_presets
 from graphzoo.catalog.tasks import model_names
 from graphzoo.cli.options import Parser
 from graphzoo.runs.checkpoints import RUNS
-from graphzoo.training.options import FLAGS, LIGHTNING, OPTIONS, value_of
+from graphzoo.training.options import FLAGS, LIGHTNING, MATMUL_PRECISIONS, OPTIONS, value_of
 
 __all__ = ["candidates", "complete_main", "completion_main", "completion_parser"]
 
@@ -107,6 +107,8 @@ def _values(option: str, words: Sequence[str]) -> list[str]:
     """Names that an option takes."""
     if option == "model":
         return model_names()
+    if option == "matmul_precision":
+        return list(MATMUL_PRECISIONS)
     if option in ("data", "trainer", "logger"):
         return [preset.name for preset in list_presets(option)]
     if option == "space":

@@ -79,18 +79,19 @@ def _summary(command: str, rest: list[str]) -> str:
     wanted = "--model NAME --data NAME | RUN" if command == "fit" else "RUN"
     lines = [f"usage: graphzoo {command} {wanted} [options]"]
     values = {"run_dir": "DIR", "seed": "N"}
-    shown = {name: text for name, text in OPTIONS.items() if name not in RARE}
+    is_fit = command == "fit"
+    shown = {name: text for name, text in OPTIONS.items() if not is_fit or name not in RARE}
     lines += [row(f"--{name} {values.get(name, 'NAME')}", text) for name, text in shown.items()]
     for name, text in FLAGS.items():
         which, colon, rest_of_text = text.partition(": ")
         if not colon or which == command:  # flags of one command alone begin with its name
             lines.append(row(f"--{name.replace('_', '-')}", rest_of_text or text))
     lines += [
-        row("--config FILE", "a YAML file; several, later ones win"),
-        row("--print_config", "the whole configuration; goes back in by --config"),
+        row("--config FILE", "YAML files, later ones win; --print_config makes one"),
         row("--trainer.max_epochs N", "and every other argument of Lightning's Trainer"),
         row("--model.lr, --data.seed", "arguments of the task and of the data module"),
         row("--model.encoder.NAME", "of the encoder; --model NAME --help lists them"),
+        *([row("--optimizer NAME", "of torch; also --lr_scheduler, --matmul_precision")] if is_fit else []),
         row("--help-all", "every option (long; imports torch)"),
         names("model"),
         names("data"),

@@ -11,8 +11,9 @@ from typing import Any, NoReturn
 
 from graphzoo.catalog.presets import list_presets
 from graphzoo.catalog.tasks import TASKS
-from graphzoo.errors import UsageError, suggestion
+from graphzoo.errors import UsageError, nearest, suggestion
 from graphzoo.runs.series import whole_numbers
+from graphzoo.training.options import FLAGS, is_known, near_options, whole_option
 from graphzoo.training.start import settings_of
 
 __all__ = ["Parser", "at_least", "check_splits", "lasting_words", "pair_first", "refuse_options"]
@@ -43,6 +44,8 @@ class Parser(argparse.ArgumentParser):
             allow_abbrev=False,
         )
         self.command = command
+        # `graphzoo.cli.commands` reads it at any place; here it is for the help
+        self.add_argument("--debug", action="store_true", help=FLAGS["debug"])
 
     @property
     def actions(self) -> list[argparse.Action]:
@@ -64,7 +67,15 @@ class Parser(argparse.ArgumentParser):
 
     def read_some(self, argv: Iterable[str]) -> tuple[argparse.Namespace, list[str]]:
         """The same where other words are for `graphzoo fit`, and these words in their order."""
-        return self.parse_known_args(self._spelt(argv))
+        wanted, rest = self.parse_known_args(self._spelt(argv))
+        for word in rest:
+            name = word.partition("=")[0].rstrip("+")
+            if name.startswith("--") and "." not in name and not is_known(name[2:]):
+                own = nearest(name, [each for action in self.actions for each in action.option_strings])
+                near = [*own, *(each for each in near_options(name[2:]) if not _problem(each, self.command))]
+                hint = f"Did you mean: {', '.join(dict.fromkeys(near))}?" if near else ""
+                self.refuse(f"unknown option {name}", hint)
+        return wanted, [*rest, "--debug"] if wanted.debug else rest
 
     def refuse(self, told: str, hint: str = "") -> NoReturn:
         """Raise a `UsageError` with a hint, or with the way to the help."""
@@ -134,21 +145,31 @@ def refuse_options(rest: list[str], command: str, *, splits: bool) -> None:
     """Refuse options that reproduce or search sets itself for each run, and those that leave no results."""
     for token in rest:
         name, _, value = token.partition("=")
-        if name in ("--seed", "--seed_everything", "--run_dir", "--ckpt_path", "--model", "--data"):
-            raise UsageError(f"{command} sets {name} itself; leave it out")
         if name.replace("-", "_") in ("__output", "__output_dir", "__out_dir"):
             raise UsageError(f"unknown option {name}\nDid you mean: --out?")
-        if name.replace("-", "_") == "__dry_run":
-            raise UsageError(
-                f"{command} cannot use {name}: it times one run\n"
-                "See what one takes: graphzoo fit --dry-run with the same model, data and options"
-            )
-        unfit = name.startswith(("--print_config", "--help")) or name.endswith(".help")
-        unfit |= command == "reproduce" and name.replace("-", "_") == "__no_test"
-        if unfit or (name == "--trainer.fast_dev_run" and value.lower() not in ("false", "0")):
+        if problem := _problem(name, command):
+            raise UsageError(problem)
+        if name == "--trainer.fast_dev_run" and value.lower() not in ("false", "0"):
             raise UsageError(f"{command} cannot use {name}: such a run leaves no results")
         if splits and name.endswith(".split_index"):
             raise UsageError("--splits sets --data.split_index itself; leave it out")
+
+
+def _problem(name: str, command: str) -> str:
+    """Why reproduce, search or compare takes no such option of fit; "" for all others."""
+    short = name.removeprefix("--").replace("-", "_") if name.startswith("--") else ""
+    meant = whole_option(short)
+    if meant in ("--seed", "--seed_everything", "--run_dir", "--ckpt_path", "--model", "--data"):
+        left_out = "it" if meant == name else name
+        return f"{command} sets {meant} itself; leave {left_out} out"
+    if short == "dry_run":
+        return (
+            f"{command} cannot use {name}: it times one run\n"
+            "See what one takes: graphzoo fit --dry-run with the same model, data and options"
+        )
+    unfit = short.startswith(("print_config", "help")) or short.endswith(".help")
+    unfit |= command == "reproduce" and short == "no_test"
+    return f"{command} cannot use {name}: such a run leaves no results" if unfit else ""
 
 
 def check_splits(command: str, data: str, splits: str, options: list[str]) -> None:

@@ -116,7 +116,6 @@ def predict_parser() -> Parser:
     weight = "weight of (t, r^-1, ?) beside (h, r, ?) in the scores of facts (default: that of the run)"
     add("--reverse-weight", type=at_least(0), metavar="W", help=weight)
     add("--device", default="auto", help="auto (default), cpu, cuda, cuda:1, ...")
-    add("--debug", action="store_true", help="show the traceback of unexpected errors")
     add("--trust", action="store_true", help="import unregistered classes that the checkpoint names")
     return parser
 

@@ -18,7 +18,8 @@ __all__ = [
     "RARE",
     "check_options",
     "config_files",
-    "join_lines",
+    "is_known",
+    "near_options",
     "passes_through",
     "split_options",
     "value_of",
@@ -38,7 +39,7 @@ OPTIONS = {
     "ckpt_path": "a run directory, `best`, `last` or a file",
     "matmul_precision": "products of float32: highest, high or medium",
 }
-# Those that the short help has no room for.
+# Those that share a line in the help of fit.
 RARE = ("matmul_precision",)
 MATMUL_PRECISIONS = ("highest", "high", "medium")
 FLAGS = {
@@ -131,24 +132,43 @@ def check_options(command: str, rest: list[str]) -> None:
             whole = [short] if short in known else [o for o in OPTIONS if o.startswith(token[1])]
             meant = ", ".join(f"--{option}" for option in whole)
             told = f"unknown option {token}; options begin with two dashes" + (f": {meant}" if meant else "")
-            raise UsageError(join_lines(told, _help(command)))
+            raise UsageError(f"{told}\n{_help(command)}")
         name, equals, value = token[2:].partition("=")
         name = name.rstrip("+")
         if not token.startswith("--") or name in known or name == "verbose":
             continue
         group, dot, key = name.partition(".")
         if not dot:
-            usual = _MEANT.get(name.lower().replace("-", "_"))
-            by_name = {option: f"--{option}" for option in known} | _MEANT
-            near = [usual] if usual else list(dict.fromkeys(map(by_name.__getitem__, nearest(name, by_name))))
-            hint = f"Did you mean: {', '.join(near)}?" if near else ""
-            raise UsageError(join_lines(f"unknown option --{name}", hint, _help(command)))
+            near = near_options(name)
+            hint = f"Did you mean: {', '.join(near)}?" if near else _help(command)
+            raise UsageError(f"unknown option --{name}\n{hint}")
         if group == "data" and equals and not value:
             raise UsageError(f"--{name} is empty: give it a value, or leave it out")
         if group not in GROUPS:
-            hint = suggestion(group, GROUPS, prefix="--")
-            hint = hint.replace("?", f".{key}?", 1)
-            raise UsageError(join_lines(f"unknown option --{name}", hint, _help(command)))
+            hint = suggestion(group, GROUPS, prefix="--").replace("?", f".{key}?", 1)
+            raise UsageError(f"unknown option --{name}\n{hint or _help(command)}")
+
+
+def is_known(name: str) -> bool:
+    """Whether fit has an option of that name without a dot, or knows what is meant by it.
+
+    >>> is_known("no-test"), is_known("epochs"), is_known("epocs")
+    (True, True, False)
+    """
+    return name.replace("-", "_") in (*OPTIONS, *FLAGS, *LIGHTNING, *_MEANT, "verbose")
+
+
+def near_options(name: str) -> list[str]:
+    """The options of fit that come near a name without a dot, spelt as its help spells them.
+
+    >>> near_options("epocs"), near_options("dry-rn")
+    (['--trainer.max_epochs'], ['--dry-run'])
+    """
+    if usual := _MEANT.get(name.lower().replace("-", "_")):
+        return [usual]
+    by_name = {option: f"--{option}" for option in (*OPTIONS, *LIGHTNING)}
+    by_name |= {flag: f"--{flag.replace('_', '-')}" for flag in FLAGS} | _MEANT
+    return list(dict.fromkeys(map(by_name.__getitem__, nearest(name, by_name))))
 
 
 def passes_through(kind: str, value: str) -> bool:
@@ -216,11 +236,6 @@ def without_configs(rest: list[str]) -> list[str]:
         elif not word.startswith(("--config=", "-c")):
             kept.append(word)
     return kept
-
-
-def join_lines(*lines: str) -> str:
-    """The lines that are not empty, as one text."""
-    return "\n".join(line for line in lines if line)
 
 
 def _help(command: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Mapping
 from importlib import import_module
 from inspect import Parameter
 from pathlib import Path
@@ -14,7 +15,7 @@ from lightning.pytorch.cli import LightningArgumentParser
 from graphzoo.catalog.classes import arguments_of
 from graphzoo.catalog.settings import merge, read_settings
 from graphzoo.errors import UsageError, nearest, suggestion
-from graphzoo.training.options import GROUPS, config_files, join_lines, value_of
+from graphzoo.training.options import GROUPS, config_files, value_of
 
 __all__ = ["GraphzooParser", "explain", "innermost", "merged_settings"]
 
@@ -110,7 +111,7 @@ def explain(
     if nested and nested.group(1) != "init_args":
         option, value = _find_option(nested.group(1), command_line) or option, nested.group(2).strip("'")
     reason = _import_problem(value) or _class_hint(option, value) or _types(keyed[-1])
-    return join_lines(f"{option}: {value!r} does not fit", reason)
+    return f"{option}: {value!r} does not fit" + (f"\n{reason}" if reason else "")
 
 
 def _plain_type(text: str) -> str:
@@ -126,17 +127,33 @@ def _types(text: str) -> str:
 
 
 def _unknown(option: str, options: list[str]) -> str:
-    """Nearest options: of the same group first, then those with the same or a similar last part."""
-    group, _, last = option.rpartition(".")
-    siblings = [known for known in options if known.rpartition(".")[0] == group]
-    near = nearest(last, [known.rpartition(".")[2] for known in siblings])
-    names = [f"{group}.{name}" if group else name for name in near]
-    elsewhere = {known.rpartition(".")[2]: known for known in reversed(options) if known not in siblings}
-    names += [elsewhere[name] for name in nearest(last, elsewhere, count=2)]
+    """The nearest options: that of the same name in another group, else of the same group, else of all."""
+    group, _, last = option.replace(".init_args", "").rpartition(".")
+    siblings: dict[str, list[str]] = {}  # by the last part of their names
+    elsewhere: dict[str, list[str]] = {}
+    for known in options:
+        above, _, name = known.rpartition(".")
+        (siblings if above == group else elsewhere).setdefault(name, []).append(known)
+    names = elsewhere.get(last, []) or _near(last, siblings) or _near(last, elsewhere)
     if not names and not option.startswith("-"):
         names = nearest(option, GROUPS)
     hint = f"Did you mean: {', '.join(names[:3])}?" if names else "The long list: add --help-all"
     return f"unknown option {option}\n{hint}"
+
+
+def _near(name: str, known: Mapping[str, list[str]]) -> list[str]:
+    """The options whose names are nearest; a short name may stand for the first words of a longer one.
+
+    >>> _near("hiden", {"hide": ["--data.hide"], "hidden_channels": ["--model.encoder.hidden_channels"]})
+    ['--model.encoder.hidden_channels', '--data.hide']
+    """
+    meant = {each: [each] for each in known}
+    for each in known:
+        for place in (match.start() for match in re.finditer("_", each)):
+            if each[:place] not in known and abs(place - len(name)) <= 2:
+                meant.setdefault(each[:place], []).append(each)
+    names = dict.fromkeys(each for near in nearest(name, meant) for each in meant[near])
+    return [option for each in names for option in known[each]]
 
 
 def _left_over(words: list[str], command_line: list[str]) -> str:

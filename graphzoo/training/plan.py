@@ -217,9 +217,8 @@ def _model(value: str | None) -> Preset | str | None:
         return find_preset("model", value)
     except UsageError as error:
         names = model_names()
-        hint = suggestion(value, names) or f"There are: {', '.join(names[:8])}."
-        more = "`graphzoo list` shows all names."
-        raise UsageError(f"unknown model {value!r}\n{hint}\n{more}") from error
+        some = f"There are: {', '.join(names[:8])}, ...; `graphzoo list model` shows all names."
+        raise UsageError(f"unknown model {value!r}\n{suggestion(value, names) or some}") from error
 
 
 def _locate_checkpoint(

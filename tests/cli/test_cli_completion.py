@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from graphzoo.cli.commands import COMMANDS
+from graphzoo.training.options import MATMUL_PRECISIONS
 
 
 @pytest.fixture
@@ -125,3 +126,12 @@ def test_in_a_real_bash(tmp_path):
         "knowformer knowformer-any",
         "complete -o default -F _graphzoo graphzoo",
     ], done.stderr
+
+
+def test_precisions_are_offered(offer):
+    for words in (["fit"], ["reproduce", "galit", "cora"]):
+        assert offer(*words, "--matmul_precision", "") == list(MATMUL_PRECISIONS)
+        assert offer(*words, "--matmul_precision=hi") == [
+            "--matmul_precision=highest",
+            "--matmul_precision=high",
+        ]

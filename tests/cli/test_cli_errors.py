@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 from helpers.own import SMALL
 
+from graphzoo.cli.reproduce import reproduce_parser
+from graphzoo.cli.search import search_parser
 from graphzoo.runs.directory import choose_run_directory
 from graphzoo.training.plan import draw_seed
 
@@ -402,3 +404,83 @@ def test_lightnings_own_processes_take_folder_and_seed_of_the_first(monkeypatch)
     monkeypatch.setenv("GRAPHZOO_RUN_DIR", "/first")
     assert choose_run_directory("a", "b") == Path("/first")
     assert draw_seed() == 7
+
+
+@pytest.mark.parametrize(
+    ("line", "remedy"),
+    [
+        ("fit --modle x", "Did you mean: --model?"),
+        ("fit --no-tst", "Did you mean: --no-test, --trust?"),
+        ("fit --trianer.max_epochs 3", "Did you mean: --trainer.max_epochs?"),
+        ("validate --typo", "`graphzoo validate --help` shows the options."),
+        ("test --foo.bar 1", "`graphzoo test --help` shows the options."),
+        ("fit --model knowfromer --data umls", "Did you mean: knowformer, knowformer-any, nodeformer?"),
+        ("compare --data unls", "Did you mean: umls?"),
+        ("download xyzzy", "`graphzoo list data` shows all names."),
+        ("search xyzzy umls", "There are: galit, "),
+        ("fit --model galit --data cora --trainer xyzzy", "There are: bf16, "),
+    ],
+)
+def test_a_name_that_is_wrong_takes_two_lines(cli, line, remedy):
+    """The problem, and what to do."""
+    result = cli(*line.split())
+    _, told = result.err.splitlines()
+    assert result.status == 2 and told.startswith(remedy), result.err
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("reproduce knowformer umls --seedz 1", "unknown option --seedz\nDid you mean: --seeds?"),
+        ("reproduce knowformer umls --splitz=1", "unknown option --splitz\nDid you mean: --splits?"),
+        ("reproduce knowformer umls --in-proces", "unknown option --in-proces\nDid you mean: --in-process?"),
+        ("reproduce knowformer umls --no-tes", "unknown option --no-tes\nSee graphzoo reproduce --help"),
+        ("reproduce knowformer umls --modl x", "unknown option --modl\nSee graphzoo reproduce --help"),
+        (
+            "reproduce knowformer umls --epocs 3",
+            "unknown option --epocs\nDid you mean: --trainer.max_epochs?",
+        ),
+        (
+            "reproduce knowformer umls --epochs 3",
+            "unknown option --epochs\nDid you mean: --trainer.max_epochs?",
+        ),
+        ("reproduce knowformer umls --run-dir x", "reproduce sets --run_dir itself; leave --run-dir out"),
+        ("reproduce knowformer umls --ckpt x", "reproduce sets --ckpt_path itself; leave --ckpt out"),
+        ("reproduce --all rows.txt --in-proces", "unknown option --in-proces\nDid you mean: --in-process?"),
+        ("reproduce --all rows.txt", "rows.txt, line 1: unknown option --seedz\nDid you mean: --seeds?"),
+        ("search galit cora --trialz 3", "unknown option --trialz\nDid you mean: --trials?"),
+        ("search galit cora --minuts 3", "unknown option --minuts\nDid you mean: --minutes?"),
+        ("search galit cora --no-tst", "unknown option --no-tst\nDid you mean: --no-test, --trust?"),
+        ("compare --data umls --minuts 3", "unknown option --minuts\nDid you mean: --minutes?"),
+        ("compare --data umls --loger=csv", "unknown option --loger\nDid you mean: --logger?"),
+    ],
+)
+def test_commands_that_hand_options_on_suggest_what_they_take(cli, line, told):
+    """Their own options first, and none of fit's that they refuse."""
+    Path("rows.txt").write_text("galit cora --seedz 0\n")
+    result = cli(*line.split())
+    assert (result.status, result.err) == (2, f"graphzoo: {told}\n")
+
+
+@pytest.mark.parametrize(
+    ("option", "near"),
+    [
+        ("--model.encoder.hiden", "--model.encoder.hidden_channels"),
+        ("--model.init_args.encoder.init_args.hiden", "--model.encoder.hidden_channels"),
+        ("--model.hiden", "--model.encoder.hidden_channels, --data.hide"),
+        ("--data.num_layers", "--model.encoder.num_layers"),
+        ("--data.batch", "--data.batch_size, --data.path"),
+        ("--model.lrr", "--model.lr"),
+    ],
+)
+def test_the_nearest_option_is_of_the_same_group(cli, option, near):
+    """A name that another group has is meant; else those of the group come first, begun ones among them."""
+    result = cli(*RUN.split(), option, "3")
+    assert (result.status, result.err) == (2, f"graphzoo: unknown option {option}\nDid you mean: {near}?\n")
+
+
+def test_debug_is_handed_on_to_fit():
+    for parser, words in ((reproduce_parser(), ["galit", "cora"]), (search_parser(), ["galit", "cora"])):
+        rest = parser.read_some([*words, "--debug", "--model.lr=1"])[1]
+        assert rest == ["--model.lr=1", "--debug"]
+        assert parser.read_some([*words, "--model.lr=1"])[1] == ["--model.lr=1"]

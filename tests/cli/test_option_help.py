@@ -9,6 +9,7 @@ import pytest
 
 from graphzoo.catalog import classes
 from graphzoo.catalog.presets import list_presets
+from graphzoo.cli.commands import COMMANDS
 from graphzoo.cli.option_help import class_options
 
 CLASSES = [
@@ -88,3 +89,16 @@ def test_a_plug_in_lists_what_its_source_says(cli, monkeypatch):
 def test_an_unknown_name_is_refused_in_help(cli):
     result = cli("fit", "--model", "knowfromer", "--help")
     assert result.status == 2 and "Did you mean: knowformer" in result.err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_help_names_debug(cli, command):
+    told = cli(command, "--help").out
+    assert told.count("--debug ") == 1, told
+
+
+def test_help_names_optimisers_and_precision(cli):
+    for command in ("fit", "validate", "test"):
+        told = cli(command, "--help").out
+        assert "--matmul_precision" in told and "--print_config" in told
+        assert ("--optimizer NAME" in told) == ("--lr_scheduler" in told) == (command == "fit")
