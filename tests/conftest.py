@@ -32,7 +32,7 @@ LONG = (
     "tests/test_docs.py::test_fit_commands_are_accepted",
     "tests/test_site.py::test_reading_a_page",
     "tests/training/test_parser.py::test_every_data_set",
-    "tests/runs/test_run_lock.py::test_a_home",
+    "tests/runs/test_lock.py::test_a_home",
     "tests/ops/test_compiled_kernels.py",
 )
 
