@@ -11,7 +11,7 @@ import torch
 from helpers.tiny_graphs import TINY_GRAPHS
 from hypothesis import settings
 
-pytest_plugins = ["helpers.command_fixtures"]
+pytest_plugins = ["helpers.command_fixtures", "helpers.run_fixtures", "helpers.wandb_fixtures"]
 
 # The same examples in every run, so that a green run stays green; HYPOTHESIS_PROFILE=explore draws new ones.
 settings.register_profile("graphzoo", derandomize=True, deadline=None)
