@@ -8,9 +8,10 @@ import socket
 import numpy as np
 import pytest
 import torch
+from helpers.tiny_graphs import TINY_GRAPHS
 from hypothesis import settings
 
-pytest_plugins = ["helpers.command_fixtures"]
+pytest_plugins = ["helpers.command_fixtures", "helpers.run_fixtures", "helpers.wandb_fixtures"]
 
 # The same examples in every run, so that a green run stays green; HYPOTHESIS_PROFILE=explore draws new ones.
 settings.register_profile("graphzoo", derandomize=True, deadline=None)
@@ -31,7 +32,7 @@ LONG = (
     "tests/test_docs.py::test_fit_commands_are_accepted",
     "tests/test_site.py::test_reading_a_page",
     "tests/training/test_parser.py::test_every_data_set",
-    "tests/runs/test_run_lock.py::test_a_home",
+    "tests/runs/test_lock.py::test_a_home",
     "tests/ops/test_compiled_kernels.py",
 )
 
@@ -50,17 +51,6 @@ def pytest_collection_finish():
 def pytest_sessionfinish():
     """Libraries that count what is left at the end find nothing."""
     gc.unfreeze()
-
-
-# name -> (edge_index as pairs, edge types, nodes, relations)
-TINY_GRAPHS = {
-    "path": ([(0, 1), (1, 2), (2, 3)], [0, 1, 0], 4, 2),
-    "star": ([(0, 1), (0, 2), (0, 3), (0, 4), (1, 0)], [0, 1, 2, 0, 2], 5, 3),
-    "two_components": ([(0, 1), (1, 0), (2, 3), (3, 4), (4, 2)], [0, 1, 1, 1, 0], 6, 2),
-    "repeated_edges": ([(0, 1), (0, 1), (0, 1), (1, 1), (1, 1)], [0, 0, 1, 1, 1], 2, 2),
-    "one_node": ([(0, 0), (0, 0)], [0, 1], 1, 2),
-    "no_edges": ([], [], 3, 2),
-}
 
 
 @pytest.fixture(autouse=True, scope="session")

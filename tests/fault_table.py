@@ -27,6 +27,7 @@ BEGIN, END = "<!-- faults: begin -->", "<!-- faults: end -->"
 # The folder of a test says what kind of input the fault is in.
 AREAS = {
     "cli": "The command line, presets and runs",
+    "system": "The command line, presets and runs",
     "datasets": "Data files, downloads and caches",
     "datamodules": "Data files, downloads and caches",
     "tasks": "Training",

@@ -5,9 +5,9 @@ import dataclasses
 import pytest
 import torch
 from helpers.pair_subgraphs import make_subgraphs
+from helpers.pencil_cases import SIZES, build
 
 from benchmarks import bench_pencil_step as bench
-from tests.encoders.test_pencil import SIZES, build
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

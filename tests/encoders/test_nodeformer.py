@@ -4,27 +4,14 @@ import pickle
 import pytest
 import torch
 from helpers.memory import MemoryRecorder
+from helpers.nodeformer_cases import SMALL, build, graph
 from helpers.nodeformer_reference import encode
+from helpers.tiny_graphs import TINY_GRAPHS
 
 from graphzoo.encoders import NodeFormer
 from graphzoo.encoders import nodeformer as module
 from graphzoo.layers import sparse_linear
 from graphzoo.ops import kernelized_attention as kernelized_attention_module
-from graphzoo.types import GraphSpec
-from tests.conftest import TINY_GRAPHS
-
-SMALL = {"hidden_channels": 4, "num_heads": 3, "num_random_features": 5, "num_gumbel_samples": 3}
-
-
-def graph(num_nodes=12, num_edges=20, in_channels=6, dtype=torch.float32, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.randn(num_nodes, in_channels, generator=generator, dtype=torch.float64).to(dtype)
-    return x, torch.randint(num_nodes, (2, num_edges), generator=generator)
-
-
-def build(in_channels=6, dtype=torch.float32, **settings):
-    torch.manual_seed(0)
-    return NodeFormer(GraphSpec(num_nodes=12, in_channels=in_channels), **(SMALL | settings)).to(dtype)
 
 
 def recorded_draws(encoder, monkeypatch):

@@ -5,8 +5,7 @@ import shutil
 
 import pytest
 import torch
-
-from tests.encoders.test_nodeformer import build, graph
+from helpers.nodeformer_cases import build, graph
 
 
 def train(encoder, optimizer, x, edge_index, steps):

@@ -5,24 +5,12 @@ import pytest
 import torch
 from helpers.memory import MemoryRecorder
 from helpers.pair_subgraphs import make_subgraphs, pad, pick
+from helpers.pencil_cases import SIZES, build
 from helpers.pencil_reference import encode, encoding
 
 from graphzoo.encoders import PENCIL
 from graphzoo.encoders import pencil as module
 from graphzoo.types import GraphSpec
-
-SMALL = {"hidden_channels": 12, "num_layers": 2, "num_heads": 3, "ffn_channels": 20, "max_nodes": 11}
-# Two nodes without a link, nodes without any, the largest that fits.
-SIZES = [5, 2, 11, 8, 2, 6]
-
-
-def build(in_channels=0, dtype=torch.float64, **settings):
-    """An encoder whose weights are far from their small initial values, and which is in evaluation mode."""
-    torch.manual_seed(0)
-    encoder = PENCIL(GraphSpec(num_nodes=40, in_channels=in_channels), **(SMALL | settings)).to(dtype)
-    for parameter in encoder.parameters():
-        torch.nn.init.normal_(parameter, std=0.4)
-    return encoder.eval()
 
 
 def reference(encoder, subgraphs, x=None):

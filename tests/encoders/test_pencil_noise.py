@@ -5,12 +5,12 @@ import shutil
 import pytest
 import torch
 from helpers.pair_subgraphs import make_subgraphs
+from helpers.pencil_cases import SIZES, build
 from helpers.pencil_reference import bert_layer
 
 from graphzoo.encoders import pencil as module
 from graphzoo.layers import attention
 from graphzoo.layers import noise as noise_module
-from tests.encoders.test_pencil import SIZES, build
 
 
 def weights_of(encoder):

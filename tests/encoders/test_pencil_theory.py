@@ -5,12 +5,12 @@ import itertools
 import pytest
 import torch
 from helpers.pair_subgraphs import make_subgraphs
+from helpers.pencil_cases import SIZES, build
 from torch_geometric.nn import SAGEConv
 
 from graphzoo.encoders import PENCIL
 from graphzoo.encoders.pencil import _operator
 from graphzoo.types import GraphSpec
-from tests.encoders.test_pencil import SIZES, build
 
 
 def test_without_attention_a_layer_is_a_mean_aggregation():

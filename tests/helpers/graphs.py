@@ -3,7 +3,16 @@
 import networkx as nx
 import numpy as np
 
-from graphzoo.heuristics import adjacency_matrix
+from graphzoo.heuristics import (
+    adamic_adar,
+    adjacency_matrix,
+    common_neighbors,
+    katz,
+    pagerank,
+    personalized_pagerank,
+    resource_allocation,
+    shortest_path,
+)
 
 
 def random_graph(num_nodes=70, num_edges=130, seed=0, directed=False):
@@ -25,3 +34,14 @@ def all_pairs(num_nodes):
     """Every ordered pair of two different nodes, in random order."""
     u, v = np.nonzero(~np.eye(num_nodes, dtype=bool))
     return np.random.default_rng(1).permutation(np.stack([u, v], axis=1))
+
+
+HEURISTICS = {
+    "cn": common_neighbors,
+    "aa": adamic_adar,
+    "ra": resource_allocation,
+    "katz": katz,
+    "spd": shortest_path,
+    "pagerank": pagerank,
+    "ppr": personalized_pagerank,
+}

@@ -5,7 +5,7 @@ import math
 import networkx as nx
 import numpy as np
 import pytest
-from helpers.graphs import all_pairs, random_graph
+from helpers.graphs import HEURISTICS, all_pairs, random_graph
 
 import graphzoo.heuristics as heuristics
 from graphzoo.errors import UsageError
@@ -21,15 +21,6 @@ from graphzoo.heuristics import (
     shortest_path,
 )
 
-ALL = {
-    "cn": common_neighbors,
-    "aa": adamic_adar,
-    "ra": resource_allocation,
-    "katz": katz,
-    "spd": shortest_path,
-    "pagerank": pagerank,
-    "ppr": personalized_pagerank,
-}
 # 0 - 1, 0 - 2, 1 - 3, 2 - 3, 3 - 4, 5 - 6, 7: a square with a tail, an edge, a node.
 SQUARE = [[0, 0, 1, 2, 3, 5], [1, 2, 3, 3, 4, 6]]
 
@@ -199,23 +190,23 @@ def test_personalized_pagerank_is_networkx(directed, alpha):
     assert (one_way[~joined] == 0).all() and ((one_way[joined] > 0).all() or alpha == 0)
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", HEURISTICS)
 @pytest.mark.parametrize("directed", [False, True])
 def test_memory_and_batches_do_not_show(name, directed):
     adjacency, _ = random_graph(num_nodes=150, num_edges=500, directed=directed)
     pairs = all_pairs(150)[:3000]
-    expected = ALL[name](adjacency, pairs)
+    expected = HEURISTICS[name](adjacency, pairs)
     if name != "pagerank":
-        one_by_one = ALL[name](adjacency, pairs, max_bytes=1)
+        one_by_one = HEURISTICS[name](adjacency, pairs, max_bytes=1)
         np.testing.assert_allclose(one_by_one, expected, rtol=1e-13)
     # Which end of its pairs a batch starts from shows within the stated error.
-    parts = [ALL[name](adjacency, part) for part in np.array_split(pairs, 7)]
+    parts = [HEURISTICS[name](adjacency, part) for part in np.array_split(pairs, 7)]
     np.testing.assert_allclose(np.concatenate(parts), expected, rtol=2e-9)
-    assert ALL[name](adjacency, pairs[:0]).shape == (0,)
+    assert HEURISTICS[name](adjacency, pairs[:0]).shape == (0,)
     assert expected.dtype == np.float64 and expected.shape == (3000,)
 
 
-@pytest.mark.parametrize("name", [name for name in ALL if name != "pagerank"])
+@pytest.mark.parametrize("name", [name for name in HEURISTICS if name != "pagerank"])
 def test_the_working_memory_is_bounded(name):
     import tracemalloc
 
@@ -224,7 +215,7 @@ def test_the_working_memory_is_bounded(name):
     pairs = generator.integers(0, 3000, (4000, 2))
     limit = 2**21
     tracemalloc.start()
-    ALL[name](adjacency, pairs, max_bytes=limit)
+    HEURISTICS[name](adjacency, pairs, max_bytes=limit)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     # Beside it are copies of the matrix and of the pairs; 3000 columns of 3000 nodes would take 70 MB.
@@ -244,12 +235,12 @@ def test_katz_refuses_a_series_without_end():
     np.testing.assert_allclose(short, [0.1 + 38 * 0.01 + (39 + 38 * 38) * 0.001], rtol=1e-13)
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", HEURISTICS)
 def test_wrong_pairs_are_refused(name, square):
     with pytest.raises(ValueError, match=r"\[B, 2\], got \[2, 3\]"):
-        ALL[name](square, [[0, 1, 2], [1, 2, 3]])
+        HEURISTICS[name](square, [[0, 1, 2], [1, 2, 3]])
     with pytest.raises(ValueError, match=r"nodes 0\.\.8, the graph has nodes 0\.\.7"):
-        ALL[name](square, [[0, 8]])
+        HEURISTICS[name](square, [[0, 8]])
 
 
 def test_wrong_settings_are_refused(square):

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy
 import pytest
 import torch
-from test_program import NODES, a_graph, trained
+from helpers.program_cases import NODES, a_graph, trained
 
 from graphzoo.cli import main
 from graphzoo.encoders import PENCIL

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers.program_cases import NODES, SMALL, a_graph, trained
 
 import graphzoo
 from graphzoo.cli import main as graphzoo_main
-from graphzoo.encoders import GNN, MLP, PENCIL, SGC, GALiT, KnowFormer, NodeFormer
+from graphzoo.encoders import PENCIL, KnowFormer
 from graphzoo.encoders.base import NodeEncoder
 from graphzoo.errors import UsageError
 from graphzoo.heuristics import LinkHeuristic
@@ -23,39 +24,10 @@ from graphzoo.tasks import KGCompletion, LinkPrediction, NodeClassification
 from graphzoo.types import GraphSpec, PairSubgraphs
 
 ROOT = Path(__file__).resolve().parents[2]
-SMALL = {"hidden_channels": 8, "num_layers": 2}
-NODES = {
-    "galit": lambda spec: GALiT(spec, num_heads=2, similarity="mcos", **SMALL),
-    "galit fro": lambda spec: GALiT(spec, norm="fro", **SMALL),
-    "nodeformer": lambda spec: NodeFormer(spec, rb_order=1, num_heads=2, **SMALL),
-    "nodeformer two steps": lambda spec: NodeFormer(spec, rb_order=2, **SMALL),
-    "nodeformer four steps": lambda spec: NodeFormer(spec, rb_order=3, num_heads=2, **SMALL),
-    "nodeformer without edges": lambda spec: NodeFormer(spec, rb_order=0, edge_loss_weight=0, **SMALL),
-    "mlp": lambda spec: MLP(spec, **SMALL),
-    "sgc": lambda spec: SGC(spec),
-    "gcn": lambda spec: GNN(spec, kind="gcn", **SMALL),
-    "gat": lambda spec: GNN(spec, kind="gat", num_heads=2, **SMALL),
-}
-
-
-def trained(task, spec):
-    """Built, with weights away from their beginning."""
-    task.build(spec)
-    with torch.no_grad():
-        for parameter in task.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    return task.eval()
 
 
 def load(folder):
     return torch.export.load(folder / "model.pt2").module()
-
-
-def a_graph(num_nodes=40, num_features=5):
-    """Distinct edges without loops, both directions."""
-    pairs = torch.combinations(torch.arange(num_nodes))
-    pairs = pairs[torch.randperm(len(pairs))[: 3 * num_nodes]].t()
-    return torch.rand(num_nodes, num_features), torch.cat([pairs, pairs.flip(0)], 1)
 
 
 @pytest.mark.parametrize(

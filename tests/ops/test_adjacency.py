@@ -5,11 +5,11 @@ import weakref
 
 import pytest
 import torch
+from helpers.tiny_graphs import TINY_GRAPHS
 
 from graphzoo.ops import SparseMatrix, adjacency_orders, normalized_adjacency
 from graphzoo.ops import adjacency as adjacency_module
 from graphzoo.ops.adjacency import EdgePattern
-from tests.conftest import TINY_GRAPHS
 
 # name -> (edges, nodes)
 GRAPHS = {name: (pairs, num_nodes) for name, (pairs, _, num_nodes, _) in TINY_GRAPHS.items()} | {

@@ -3,12 +3,9 @@
 import hypothesis.strategies as st
 import pytest
 import torch
+from helpers.attention_matrices import explicit_cosine, explicit_prototype, problem, quadratic
+from helpers.row_cases import CASES, outputs_and_gradients, row_function
 from hypothesis import given, settings
-from test_attention import explicit as explicit_prototype
-from test_cosine_attention import explicit as explicit_cosine
-from test_kernelized_attention import problem, quadratic
-from test_map_rows import function
-from test_row_ops import CASES, outputs_and_gradients
 
 from graphzoo.ops import (
     cosine_linear_attention,
@@ -59,8 +56,8 @@ def test_kernelized_softmax(nodes, heads, channels, features, samples, noisy, ta
 def test_map_rows(length, chunk_rows, seed):
     rows = drawn(seed, length, 3, 4, count=2)
     shared = (drawn(seed + 1, 4, 4, count=1)[0], drawn(seed + 2, 4, count=1)[0])
-    found = map_rows(function, rows, shared, num_sums=1, chunk_rows=chunk_rows)
-    for actual, expected in zip(found, function(rows, shared, 0), strict=True):
+    found = map_rows(row_function, rows, shared, num_sums=1, chunk_rows=chunk_rows)
+    for actual, expected in zip(found, row_function(rows, shared, 0), strict=True):
         torch.testing.assert_close(actual, expected)
 
 

@@ -2,7 +2,7 @@ import math
 
 import pytest
 import torch
-from helpers.knowformer_reference import attend
+from helpers.attention_matrices import explicit_prototype
 
 from graphzoo.ops import exponential_attention, prototype_attention, random_feature_attention
 
@@ -11,23 +11,11 @@ def states(num_nodes=13, batch=3, heads=2, channels=4, dtype=torch.float64):
     return [torch.randn(num_nodes, batch, heads, channels, dtype=dtype, requires_grad=True) for _ in range(3)]
 
 
-def explicit(query, key, value, norm):
-    """The N x N form, query by query and head by head."""
-    _, batch, heads, _ = query.shape
-    return torch.stack(
-        [
-            torch.stack([attend(query[:, b, h], key[:, b, h], value[:, b, h], norm) for h in range(heads)], 1)
-            for b in range(batch)
-        ],
-        dim=1,
-    )
-
-
 @pytest.mark.parametrize("norm", ["l2", "fro"])
 @pytest.mark.parametrize("shape", [(13, 3, 2, 4), (1, 1, 1, 1), (700, 40, 4, 8)])
 def test_linear_form_equals_the_explicit_matrix(norm, shape):
     q, k, v = states(*shape)
-    out, expected = prototype_attention(q, k, v, norm=norm), explicit(q, k, v, norm)
+    out, expected = prototype_attention(q, k, v, norm=norm), explicit_prototype(q, k, v, norm)
     torch.testing.assert_close(out, expected, atol=1e-10, rtol=1e-10)
     direction = torch.randn_like(out)
     actual = torch.autograd.grad((out * direction).sum(), (q, k, v))
@@ -44,7 +32,7 @@ def test_weights_are_a_distribution():
 
 def test_exponential_equals_the_explicit_matrix_and_does_not_overflow():
     q, k, v = states()
-    torch.testing.assert_close(exponential_attention(q, k, v), explicit(q, k, v, "exponential"))
+    torch.testing.assert_close(exponential_attention(q, k, v), explicit_prototype(q, k, v, "exponential"))
     assert torch.isfinite(exponential_attention(q * 1e3, k * 1e3, v)).all()
 
 

@@ -2,6 +2,7 @@ import importlib
 
 import pytest
 import torch
+from helpers.attention_matrices import explicit_cosine, similarities
 from helpers.memory import MemoryRecorder
 from torch.nn import functional as F
 
@@ -15,23 +16,6 @@ def states(num_nodes=23, heads=3, channels=4, count=3):
     return [
         torch.randn(num_nodes, heads, channels, dtype=torch.float64, requires_grad=True) for _ in range(count)
     ]
-
-
-def similarities(query, key, norm, bias, eps):
-    """Weights before they are normalised, as Eq. 18 to 20 say: [H, N, N]."""
-    heads = []
-    for q, k in zip(query.unbind(1), key.unbind(1), strict=True):
-        axis = 1 if norm == "l2" else None
-        g = q * (bias - eps) ** 0.5 / torch.linalg.vector_norm(q, dim=axis, keepdim=True)
-        h = k * (bias - eps) ** 0.5 / torch.linalg.vector_norm(k, dim=axis, keepdim=True)
-        heads.append(bias + g @ h.t())
-    return torch.stack(heads)
-
-
-def explicit(query, key, value, norm, bias=1.0, eps=1e-6):
-    """Eq. 15 and 2 with the N x N matrix."""
-    weights = similarities(query, key, norm, bias, eps)
-    return torch.einsum("hij,jhd->ihd", weights / weights.sum(-1, keepdim=True), value)
 
 
 def attention_matrix(query, key, norm, **settings):
@@ -55,7 +39,7 @@ def assert_same_with_gradients(actual, expected, leaves):
 def test_linear_form_equals_the_explicit_matrix(norm, bias, shape):
     q, k, v = states(*shape)
     actual = cosine_linear_attention(q, k, v, norm=norm, bias=bias, eps=1e-3)
-    assert_same_with_gradients(actual, explicit(q, k, v, norm, bias, 1e-3), (q, k, v))
+    assert_same_with_gradients(actual, explicit_cosine(q, k, v, norm, bias, 1e-3), (q, k, v))
 
 
 @pytest.mark.parametrize("norm", NORMS)
@@ -98,7 +82,7 @@ def test_averaged_heads_equal_the_mean_of_explicit_matrices(norm, kind, rows, mo
     query_map, key_map = maps(kind)
     query = apply_map(z, query_map, 3)
     key = query if key_map is None else apply_map(z, key_map, 3)
-    expected = explicit(query, key, v[:, None].expand(-1, 3, -1), norm).mean(1)
+    expected = explicit_cosine(query, key, v[:, None].expand(-1, 3, -1), norm).mean(1)
     actual = averaged_cosine_attention(z, v, query_map, key_map, norm=norm)
     assert_same_with_gradients(actual, expected, (z, v, *query_map, *(key_map or ())))
 
@@ -106,7 +90,9 @@ def test_averaged_heads_equal_the_mean_of_explicit_matrices(norm, kind, rows, mo
 def test_states_as_their_own_value():
     z = torch.randn(23, 4, dtype=torch.float64, requires_grad=True)
     one = z[:, None]
-    assert_same_with_gradients(averaged_cosine_attention(z, z), explicit(one, one, one, "l2")[:, 0], (z,))
+    assert_same_with_gradients(
+        averaged_cosine_attention(z, z), explicit_cosine(one, one, one, "l2")[:, 0], (z,)
+    )
 
 
 @pytest.mark.parametrize("norm", NORMS)
@@ -160,7 +146,7 @@ def test_lower_precision_loses_only_the_rounding_of_inputs_and_result(norm, dtyp
     q, k, v = (x.detach().to(dtype) for x in states(2000, 2, 16))
     out = cosine_linear_attention(q, k, v + 1, norm=norm)
     assert out.dtype == dtype
-    expected = explicit(q.double(), k.double(), (v + 1).double(), norm)
+    expected = explicit_cosine(q.double(), k.double(), (v + 1).double(), norm)
     torch.testing.assert_close(
         out.double(), expected, atol=1e-6, rtol=2e-6 if dtype == torch.float32 else 2**-8
     )

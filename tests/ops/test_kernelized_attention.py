@@ -1,56 +1,16 @@
 """NodeFormer's attention against explicit N x N matrices; its statistics are in `test_random_features.py`."""
 
-import math
-
 import pytest
 import torch
+from helpers.attention_matrices import SHAPES, matrices, problem, quadratic
 from helpers.memory import MemoryRecorder
 
 from graphzoo.ops import kernelized_attention as module
 from graphzoo.ops import (
     kernelized_edge_weights,
     kernelized_softmax,
-    orthogonal_projection,
     positive_random_features,
 )
-from graphzoo.ops.random_features import draw_gumbel
-
-SHAPES = {  # nodes, heads, channels, features, samples
-    "small": (13, 2, 4, 5, 3),
-    "one_of_each": (1, 1, 1, 1, 1),
-    "one_sample": (7, 3, 2, 9, 1),
-    "several_blocks": (61, 2, 3, 4, 5),
-}
-
-
-def problem(shape, dtype=torch.float64, seed=0, scale=1.0):
-    nodes, heads, channels, features, samples = SHAPES.get(shape, shape)
-    generator = torch.Generator().manual_seed(seed)
-    qkv = torch.randn(3, nodes, heads, channels, generator=generator, dtype=torch.float64) * scale
-    projection = orthogonal_projection(features, channels, generator, dtype=torch.float64)
-    gumbel = draw_gumbel((nodes, heads, samples), generator, torch.float64)
-    return [x.to(dtype).requires_grad_() for x in (*qkv, projection)], gumbel
-
-
-def features_of(query, key, projection, tau):
-    scale = 1 / (math.sqrt(tau) * query.shape[-1] ** 0.25)
-    return (
-        positive_random_features(query * scale, projection, is_query=True),
-        positive_random_features(key * scale, projection, is_query=False),
-    )
-
-
-def matrices(query, key, projection, gumbel, tau):
-    """The attention matrix of each head and sample, [H, K, N, N], row u the weights of query u."""
-    phi_q, phi_k = features_of(query, key, projection, tau)
-    kernel = torch.einsum("uhm,vhm->huv", phi_q, phi_k)[:, None]
-    if gumbel is not None:
-        kernel = kernel * torch.exp(gumbel / tau).permute(1, 2, 0)[:, :, None, :]
-    return kernel / kernel.sum(-1, keepdim=True)
-
-
-def quadratic(query, key, value, projection, gumbel, tau):
-    return torch.einsum("huv,vhd->uhd", matrices(query, key, projection, gumbel, tau).mean(1), value)
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -1,16 +1,9 @@
 import pytest
 import torch
+from helpers.row_cases import row_function
 from torch.nn import functional as F
 
 from graphzoo.ops import map_rows
-
-
-def function(rows, shared, start):
-    x, y = rows
-    weight, bias = shared
-    hidden = torch.tanh(F.linear(x, weight, bias)) * y
-    position = torch.arange(start, start + x.shape[0], dtype=x.dtype)[:, None, None]
-    return hidden + position, hidden.sum(0)
 
 
 def inputs(length=23):
@@ -22,8 +15,8 @@ def inputs(length=23):
 @pytest.mark.parametrize("chunk_rows", [None, 3, 7, 30, 10_000])
 def test_chunks_equal_the_whole_in_outputs_sums_and_gradients(chunk_rows):
     rows, shared = inputs()
-    mapped, total = map_rows(function, rows, shared, num_sums=1, chunk_rows=chunk_rows)
-    expected, expected_total = function(rows, shared, 0)
+    mapped, total = map_rows(row_function, rows, shared, num_sums=1, chunk_rows=chunk_rows)
+    expected, expected_total = row_function(rows, shared, 0)
     torch.testing.assert_close(mapped, expected)
     torch.testing.assert_close(total, expected_total)
     leaves = (*rows, *shared)
@@ -40,10 +33,10 @@ def test_gradcheck_and_inputs_without_gradient():
     frozen = shared[0].detach()
 
     def run(x, y, bias):
-        return map_rows(function, (x, y), (frozen, bias), num_sums=1, chunk_rows=6)
+        return map_rows(row_function, (x, y), (frozen, bias), num_sums=1, chunk_rows=6)
 
     assert torch.autograd.gradcheck(run, (*rows, shared[1]))
-    only_sum = map_rows(function, rows, shared, num_sums=1)[1].sum()
+    only_sum = map_rows(row_function, rows, shared, num_sums=1)[1].sum()
     assert all(g is not None for g in torch.autograd.grad(only_sum, (*rows, *shared)))
 
 
@@ -80,6 +73,6 @@ def test_an_error_inside_reaches_the_caller():
 
 def test_wrong_rows_are_refused():
     with pytest.raises(ValueError, match="at least one row"):
-        map_rows(function, (torch.empty(0, 3, 4),))
+        map_rows(row_function, (torch.empty(0, 3, 4),))
     with pytest.raises(ValueError, match=r"one length, got \[2, 3\]"):
-        map_rows(function, (torch.ones(2, 3), torch.ones(3, 3)))
+        map_rows(row_function, (torch.ones(2, 3), torch.ones(3, 3)))

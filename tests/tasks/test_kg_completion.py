@@ -1,9 +1,9 @@
 import copy
 from functools import partial
 
-import lightning as L
 import pytest
 import torch
+from helpers.kg_tasks import SMALL, make_task, make_trainer, write_family
 from torch.nn import functional as F
 
 from graphzoo.datamodules import KGDataModule
@@ -14,45 +14,10 @@ from graphzoo.tasks import KGCompletion
 from graphzoo.tasks import kg_completion as module
 from graphzoo.types import TripleBatch
 
-SMALL = {"hidden_channels": 16, "num_layers": 1, "num_heads": 2}
-
-
-def write_family(folder, families=40, seed=0):
-    """grandparent = parent of parent: every family is a -> b -> c by parent, and a -> c by grandparent."""
-    generator = torch.Generator().manual_seed(seed)
-    facts, asked = [], []
-    for i in range(families):
-        facts += [(f"a{i}", "parent", f"b{i}"), (f"b{i}", "parent", f"c{i}")]
-        asked.append((f"a{i}", "grandparent", f"c{i}"))
-    order = torch.randperm(families, generator=generator).tolist()
-    cut = families // 2
-    splits = {
-        "train": facts + [asked[i] for i in order[:cut]],
-        "valid": [asked[i] for i in order[cut : cut + families // 4]],
-        "test": [asked[i] for i in order[cut + families // 4 :]],
-    }
-    for name, triples in splits.items():
-        (folder / f"{name}.txt").write_text("".join("\t".join(t) + "\n" for t in triples))
-    return folder
-
 
 @pytest.fixture
 def family(tmp_path):
     return write_family(tmp_path, families=24)
-
-
-def make_trainer(folder, **settings):
-    defaults = {
-        "max_epochs": 2, "accelerator": "cpu", "logger": False, "enable_progress_bar": False,
-        "enable_model_summary": False, "num_sanity_val_steps": 0, "default_root_dir": folder,
-        "enable_checkpointing": False,
-    }  # fmt: skip
-    return L.Trainer(**{**defaults, **settings})
-
-
-def make_task(seed=0, encoder=None, **settings):
-    torch.manual_seed(seed)
-    return KGCompletion(partial(KnowFormer, **(encoder or SMALL)), seed=seed, **settings)
 
 
 def fitted(folder, family, task=None, data=None, **trainer):

@@ -5,7 +5,7 @@ from functools import partial
 import lightning as L
 import pytest
 import torch
-from test_kg_completion import make_task, make_trainer, write_family
+from helpers.kg_tasks import make_task, make_trainer, write_family
 
 import graphzoo
 from graphzoo.datamodules import KGDataModule

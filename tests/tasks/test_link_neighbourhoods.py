@@ -3,7 +3,7 @@
 import pytest
 import torch
 from helpers.link_graphs import make_link_graph
-from test_link_prediction import build, data, fit, gradient
+from helpers.link_tasks import build, data, fit, gradient
 
 from graphzoo.errors import UsageError
 from graphzoo.inference.link_scoring import LinkPlace

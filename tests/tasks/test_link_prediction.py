@@ -7,69 +7,16 @@ from types import SimpleNamespace
 import pytest
 import torch
 from helpers.link_graphs import NODES, make_link_graph
-from lightning.pytorch import Trainer, seed_everything
+from helpers.link_tasks import ENCODERS, QUIET, build, data, fit, gradient
+from lightning.pytorch import Trainer
 
 from graphzoo.datamodules import LinkDataModule
-from graphzoo.encoders import PENCIL, GALiT, KnowFormer, NodeFormer
 from graphzoo.encoders.base import NodeEncoder
 from graphzoo.errors import UsageError
 from graphzoo.heuristics import LinkHeuristic
 from graphzoo.metrics import link_figures
 from graphzoo.tasks import LinkPrediction
 from graphzoo.tasks.prepared_graph import PreparedGraph
-
-QUIET = {
-    "accelerator": "cpu",
-    "logger": False,
-    "enable_checkpointing": False,
-    "enable_progress_bar": False,
-    "enable_model_summary": False,
-}
-PENCIL_SIZE = {"hidden_channels": 32, "num_layers": 2, "num_heads": 4, "ffn_channels": 64, "dropout": 0.0}
-ENCODERS = {
-    "pencil": lambda spec: PENCIL(spec, **PENCIL_SIZE),
-    "galit": lambda spec: GALiT(spec, hidden_channels=16, dropout=0.0),
-    "nodeformer": lambda spec: NodeFormer(spec, hidden_channels=16, num_heads=2),
-    "knowformer": lambda spec: KnowFormer(spec, hidden_channels=16, num_layers=2, dropout=0.0),
-}
-
-
-def data(graph=None, **settings):
-    """A DataModule on a graph that is in no file."""
-    found = LinkDataModule(**{"batch_size": 64, "depth": 1, "num_neighbors": 12, "max_nodes": 26, **settings})
-    found._load = lambda download: graph or make_link_graph()
-    return found
-
-
-def fit(encoder, datamodule, epochs, **settings):
-    seed_everything(0, verbose=False)
-    task = LinkPrediction(ENCODERS[encoder], **{"lr": 0.01, **settings})
-    trainer = Trainer(max_epochs=epochs, **QUIET)
-    trainer.fit(task, datamodule=datamodule)
-    return task, trainer
-
-
-def build(encoder, datamodule, *, world_size=1, accumulate=1, **settings):
-    """A task ready for steps outside a trainer."""
-    datamodule.setup("fit")
-    torch.manual_seed(0)
-    task = LinkPrediction(ENCODERS[encoder], **settings)
-    task.build(datamodule.spec)
-    datamodule.batching = task.batching
-    task.log = lambda *args, **kwargs: None
-    task._trainer = SimpleNamespace(
-        world_size=world_size, accumulate_grad_batches=accumulate, datamodule=datamodule, global_step=0
-    )
-    task.fit_to_memory = lambda: None  # it needs a whole trainer
-    task.on_fit_start()
-    return task
-
-
-def gradient(task, batches):
-    task.zero_grad()
-    for batch in batches:
-        (task.training_step(batch, 0) / task.trainer.accumulate_grad_batches).backward()
-    return torch.cat([p.grad.flatten() for p in task.parameters() if p.grad is not None])
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from helpers import process_resume
-from test_processes import launch
+from helpers.worlds import launch
 
 WORLD = 2
 

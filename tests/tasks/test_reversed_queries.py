@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from helpers.kg_tasks import make_task, make_trainer, write_family
 
 from graphzoo.datamodules import KGDataModule
 from graphzoo.errors import UsageError
@@ -9,7 +10,6 @@ from graphzoo.inference import KGModel
 from graphzoo.inference.program import make_program
 from graphzoo.ops import RelationalGraph
 from graphzoo.tasks.reversed_queries import ReversedQueries
-from tests.tasks.test_kg_completion import make_task, make_trainer, write_family
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from helpers.warm_python import python
 
+pytestmark = pytest.mark.usefixtures("workplace")
 REPOSITORY = Path(__file__).resolve().parents[2]
 COMMAND = "-P -c 'import sys; from graphzoo.cli import main; sys.exit(main())'"
 

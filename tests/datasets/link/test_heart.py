@@ -1,8 +1,8 @@
 """Hard negatives: the three scores and the choice against plain Python, the promises, the cache."""
 
 import logging
-import os
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -261,7 +261,7 @@ def test_processes_at_once_make_them_once(tmp_path):
         "logging.basicConfig(stream=sys.stdout)\n"
         "print(int(hard_negatives(make_link_graph(), num_negatives=20)[1].negative.sum()))\n"
     )
-    tests = os.path.dirname(os.path.dirname(__file__))
+    tests = str(Path(__file__).resolve().parents[2])
     runs = [
         subprocess.Popen([python(), "-c", code, tests], stdout=subprocess.PIPE, text=True) for _ in range(2)
     ]

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from helpers.node_cases import graph
 from torch import nn
 from torch.nn import functional as F
 from torch_geometric.nn import GCNConv, SGConv
@@ -13,7 +14,6 @@ from graphzoo.encoders.sgformer import simple_attention
 from graphzoo.layers import NoiseStream, seeded_noise
 from graphzoo.ops import denoise_features
 from graphzoo.types import GraphSpec
-from tests.encoders.test_node_contract import graph
 
 SPEC = GraphSpec(30, in_channels=9, num_classes=4)
 

@@ -4,6 +4,7 @@ import shutil
 from types import SimpleNamespace
 
 import pytest
+
 from helpers import process_jobs
 from helpers.wandb_records import read_run_file
 

@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from helpers.graphs import all_pairs, random_graph
+from helpers.graphs import HEURISTICS, all_pairs, random_graph
 
 from graphzoo.catalog.presets import list_presets
 from graphzoo.heuristics import GraphPairScorer, LinkHeuristic, shortest_path
 from graphzoo.metrics import link_figures
 from graphzoo.types import GraphSpec
-from tests.heuristics.test_heuristics import ALL
 
 SPEC = GraphSpec(70)
 
@@ -26,13 +25,13 @@ def graph():
     return adjacency, edge_index, torch.from_numpy(all_pairs(70))
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", HEURISTICS)
 def test_scores_are_the_functions(name, graph):
     adjacency, edge_index, pairs = graph
     scorer = LinkHeuristic(SPEC, name=name)
     assert isinstance(scorer, GraphPairScorer) and not list(scorer.parameters())
     assert scorer.init_args["name"] == name and scorer.out_channels == 1
-    expected = ALL[name](adjacency, pairs.numpy())
+    expected = HEURISTICS[name](adjacency, pairs.numpy())
     if name == "spd":
         expected = 1 / (1 + expected)
     found = scorer(edge_index, pairs)
@@ -86,7 +85,7 @@ def test_pairs_that_are_alike_tie(name):
     scorer = LinkHeuristic(GraphSpec(size * copies), name=name)
     everything = np.concatenate([order[pairs] + size * i for i, order in enumerate(orders)])
     scores = scorer(torch.from_numpy(edge_index), torch.from_numpy(everything)).view(copies, -1)
-    unrounded = ALL[name](scorer._matrix(torch.from_numpy(edge_index)), everything).reshape(copies, -1)
+    unrounded = HEURISTICS[name](scorer._matrix(torch.from_numpy(edge_index)), everything).reshape(copies, -1)
     assert (unrounded != unrounded[0]).any()
     assert torch.equal(scores, scores[:1].expand_as(scores))
 
@@ -105,7 +104,7 @@ def test_wrong_settings_are_refused():
 
 def test_presets_build_what_they_name():
     presets = [preset for preset in list_presets("model") if preset.header.get("kind") == "heuristic"]
-    assert {preset.name for preset in presets} == {f"heuristic.{name}" for name in ALL}
+    assert {preset.name for preset in presets} == {f"heuristic.{name}" for name in HEURISTICS}
     for preset in presets:
         encoder = yaml.safe_load(preset.path.read_text())["model"]["init_args"]["encoder"]
         assert encoder["class_path"] == "graphzoo.heuristics.LinkHeuristic"
