@@ -315,7 +315,7 @@ class QueryEncoder(Encoder):
         relation: Tensor,
         *,
         edge_mask: Tensor | None = None,
-        noise_seed: int = 0,
+        noise_seed: int | None = None,
     ) -> Tensor:
         """Encode B queries at once.
 
@@ -325,7 +325,8 @@ class QueryEncoder(Encoder):
             head: Node of the graph that is asked about, [B], int64.
             relation: Relation in 0..2R-1, [B], int64.
             edge_mask: True where an edge may be used, [E], bool; None for all.
-            noise_seed: Names the draw of an encoder's noise; the same seed gives the same states.
+            noise_seed: Names the draw of an encoder's noise; the same seed gives the same states. None: while
+                training the next of the module's own, in evaluation always the same.
 
         Returns:
             States [N, B, D].

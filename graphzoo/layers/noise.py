@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from graphzoo.errors import check_range
 from graphzoo.ops.eager import run_eagerly
 from graphzoo.ops.last_result import version_of
-from graphzoo.ops.random import hash_numbers
+from graphzoo.ops.random import hash_integers, hash_numbers
 
 __all__ = ["NoiseStream", "draw_kept", "dropout", "seeded_noise"]
 
@@ -47,6 +47,16 @@ class NoiseStream(nn.Module):
         self.draws += 1
         self._last = (self.draws, version_of(self.draws), count + 1)
         return self._seeded(device, _COUNTED, count)
+
+    def key(self) -> Tensor:
+        """The next of the stream as a number for `hash_integers`, on its device, which nobody waits for."""
+        self.draws += 1
+        return hash_integers(self.seed, _COUNTED, self.draws)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        # weights of encoders from before they had a stream begin it
+        state_dict.setdefault(f"{prefix}draws", torch.zeros_like(self.draws))
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def _count(self) -> int:
         """The buffer as a number: of a GPU it is read once, then counted along until something changes it."""

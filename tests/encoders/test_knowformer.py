@@ -258,3 +258,22 @@ def test_no_queries_give_no_states_and_gradients_of_zero():
     assert states.shape == (N, 0, 8)
     states.sum().backward()
     assert all(p.grad is None or not p.grad.any() for p in encoder.parameters())
+
+
+@pytest.mark.parametrize("settings", [{"dropout": 0.5, "noise_std": 0.0}, {"dropout": 0.0}])
+def test_every_step_of_a_plain_loop_has_noise_of_its_own(settings):
+    encoder, graph = make_encoder(**settings).train(), make_graph()
+    head, relation, _ = make_queries()
+    first = encoder(graph, head, relation)
+    saved = copy.deepcopy(encoder.state_dict())
+    second = encoder(graph, head, relation)
+    named = encoder(graph, head, relation, noise_seed=0)
+    assert not torch.equal(first, second) and not torch.equal(first, named)
+    encoder.load_state_dict(saved)
+    assert torch.equal(encoder(graph, head, relation), second), "a checkpoint goes on with the stream"
+    encoder.load_state_dict({name: value for name, value in saved.items() if name != "noise.draws"})
+    assert torch.equal(encoder(graph, head, relation), first), "weights from before the stream begin it"
+    encoder.eval()
+    states = encoder(graph, head, relation)
+    assert torch.equal(states, encoder(graph, head, relation))
+    assert torch.equal(states, encoder(graph, head, relation, noise_seed=0))

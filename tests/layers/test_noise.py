@@ -89,3 +89,11 @@ def test_dropout_refuses_other_probabilities(p):
 def test_dropout_asks_for_a_generator():
     with pytest.raises(ValueError, match="needs a generator"):
         dropout(torch.ones(3), 0.5, None, True)
+
+
+def test_keys_are_a_stream_of_their_own_that_weights_from_before_it_begin():
+    stream = NoiseStream(3)
+    keys = [int(stream.key()) for _ in range(3)]
+    assert len(set(keys)) == 3 and int(stream.draws) == 3
+    stream.load_state_dict({})
+    assert [int(stream.key()) for _ in range(3)] == keys
