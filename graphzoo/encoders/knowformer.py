@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graphzoo.encoders.base import QueryEncoder
-from graphzoo.encoders.checks import check_heads, chosen
+from graphzoo.encoders.checks import check_heads, check_queries, chosen
 from graphzoo.errors import UsageError, check_choice, check_range
 from graphzoo.layers import NoiseStream, recorded_messages, row_entropy
 from graphzoo.ops import QueryGraph, RelationalGraph, relational_spmm
@@ -307,8 +307,10 @@ class RelationConditioned(QueryEncoder):
             States [N, B, D].
 
         Raises:
-            ValueError: if the graph's edge types are not the ones the encoder was built for.
+            ValueError: if the graph's edge types are not the ones the encoder was built for, or head or
+                relation is none of the graph's (on a GPU values are not looked at).
         """
+        check_queries(type(self).__name__, graph, head, relation)
         query = self.relation_inputs(graph, relation)
         if noise_seed is None:
             key: int | Tensor = self.noise.key() if self.training else 0
