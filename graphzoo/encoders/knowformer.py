@@ -262,7 +262,7 @@ class RelationConditioned(QueryEncoder):
         super().__init__()
         self.spec, self.out_channels = spec, settings["hidden_channels"]
         self.noise_std = settings["noise_std"]
-        self.noise = NoiseStream()
+        self.noise = NoiseStream(persistent=False)
 
     def make_layers(self, settings: dict[str, Any], num_vectors: int) -> nn.ModuleList:
         """The layers; a map of relations makes so many vectors of each row of `relation_inputs`."""

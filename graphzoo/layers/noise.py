@@ -28,15 +28,16 @@ class NoiseStream(nn.Module):
 
     Args:
         seed: Streams of different seeds are independent.
+        persistent: False leaves the count out of the state dict, as weights from before the stream have none.
     """
 
     draws: Tensor
     _last: tuple[Tensor, int | None, int] | None = None
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed: int = 0, *, persistent: bool = True) -> None:
         super().__init__()
         self.seed = seed
-        self.register_buffer("draws", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("draws", torch.zeros((), dtype=torch.int64), persistent=persistent)
 
     @run_eagerly
     def generator(self, noise_seed: int | None, device: torch.device | str) -> torch.Generator:
@@ -52,11 +53,6 @@ class NoiseStream(nn.Module):
         """The next of the stream as a number for `hash_integers`, on its device, which nobody waits for."""
         self.draws += 1
         return hash_integers(self.seed, _COUNTED, self.draws)
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        # weights of encoders from before they had a stream begin it
-        state_dict.setdefault(f"{prefix}draws", torch.zeros_like(self.draws))
-        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def _count(self) -> int:
         """The buffer as a number: of a GPU it is read once, then counted along until something changes it."""
