@@ -14,7 +14,7 @@ from torch.random import fork_rng
 
 from graphzoo.catalog.classes import class_path, load_class
 from graphzoo.encoders.pyg_form import PyGForm, with_any_edges
-from graphzoo.errors import UsageError
+from graphzoo.errors import UsageError, suggestion
 from graphzoo.ops.last_result import LastResult
 
 if TYPE_CHECKING:
@@ -65,7 +65,12 @@ class Encoder(nn.Module, ABC):
         # copy and pickle make an empty shell first, and restore what is noted here themselves.
         if args or kwargs:
             signature = inspect.signature(cls.__init__)
-            bound = signature.bind(module, *args, **kwargs)
+            try:
+                bound = signature.bind(module, *args, **kwargs)
+            except TypeError as error:
+                unknown = [name for name in kwargs if name not in signature.parameters]
+                near = suggestion(unknown[0], signature.parameters) if unknown else ""
+                raise TypeError(f"{cls.__name__}: {error}\n{near}".rstrip()) from None
             bound.apply_defaults()
             settings: dict[str, Any] = {}
             for name, value in list(bound.arguments.items())[2:]:
