@@ -14,7 +14,7 @@ from torch.random import fork_rng
 
 from graphzoo.catalog.classes import class_path, load_class
 from graphzoo.encoders.pyg_form import PyGForm, with_any_edges
-from graphzoo.errors import UsageError
+from graphzoo.errors import UsageError, suggestion
 from graphzoo.ops.last_result import LastResult
 
 if TYPE_CHECKING:
@@ -65,7 +65,12 @@ class Encoder(nn.Module, ABC):
         # copy and pickle make an empty shell first, and restore what is noted here themselves.
         if args or kwargs:
             signature = inspect.signature(cls.__init__)
-            bound = signature.bind(module, *args, **kwargs)
+            try:
+                bound = signature.bind(module, *args, **kwargs)
+            except TypeError as error:
+                unknown = [name for name in kwargs if name not in signature.parameters]
+                near = suggestion(unknown[0], signature.parameters) if unknown else ""
+                raise TypeError(f"{cls.__name__}: {error}\n{near}".rstrip()) from None
             bound.apply_defaults()
             settings: dict[str, Any] = {}
             for name, value in list(bound.arguments.items())[2:]:
@@ -315,7 +320,7 @@ class QueryEncoder(Encoder):
         relation: Tensor,
         *,
         edge_mask: Tensor | None = None,
-        noise_seed: int = 0,
+        noise_seed: int | None = None,
     ) -> Tensor:
         """Encode B queries at once.
 
@@ -325,7 +330,8 @@ class QueryEncoder(Encoder):
             head: Node of the graph that is asked about, [B], int64.
             relation: Relation in 0..2R-1, [B], int64.
             edge_mask: True where an edge may be used, [E], bool; None for all.
-            noise_seed: Names the draw of an encoder's noise; the same seed gives the same states.
+            noise_seed: Names the draw of an encoder's noise; the same seed gives the same states. None: while
+                training the next of the module's own, in evaluation always the same.
 
         Returns:
             States [N, B, D].

@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from graphzoo.errors import UsageError, check_range
+from graphzoo.ops import QueryGraph, RelationalGraph
+from graphzoo.ops.eager import is_traced
 from graphzoo.types import GraphSpec
 
 __all__ = [
     "check_features",
     "check_heads",
+    "check_queries",
     "check_rates",
     "check_rows",
     "check_sizes",
     "check_spec",
     "chosen",
+    "refuse_features",
     "require_features",
 ]
 
@@ -46,6 +51,39 @@ def require_features(x: Tensor | None, spec: GraphSpec) -> Tensor:
             "give x, or build it with use_features=False"
         )
     return x
+
+
+def refuse_features(x: Tensor | None) -> None:
+    """Refuse features that an encoder was built without, and would not look at."""
+    if x is not None:
+        raise UsageError(
+            f"x is given, but the encoder was built for no features\n"
+            f"Give GraphSpec(in_channels={x.shape[-1]}), or no x"
+        )
+
+
+def check_queries(name: str, graph: Any, head: Any, relation: Any) -> None:
+    """Refuse what is no query (head, relation) [B] of a graph of facts.
+
+    Numbers are looked at on the CPU alone, where nobody waits for them, and not by compilers.
+    """
+    if not isinstance(graph, RelationalGraph | QueryGraph):
+        raise UsageError(
+            f"{name} takes a graph of facts first, got a {type(graph).__name__}\n"
+            "Give graphzoo.ops.RelationalGraph(edge_index, edge_type, num_nodes, num_relations)"
+        )
+    for word, ids, count in (("head", head, graph.num_nodes), ("relation", relation, graph.num_relations)):
+        if not isinstance(ids, Tensor) or ids.dim() != 1 or ids.dtype != torch.int64:
+            got = f"{ids.dtype} {list(ids.shape)}" if isinstance(ids, Tensor) else repr(ids)
+            raise UsageError(f"{word} must be int64 of shape [B], got {got}\nGive torch.tensor([...])")
+        if ids.device.type != "cpu" or is_traced(ids) or not ids.numel():
+            continue
+        if int(ids.min()) < 0 or int(ids.max()) >= count:
+            row = int(((ids < 0) | (ids >= count)).nonzero()[0])
+            what = "nodes" if word == "head" else "relations and their inverses"
+            raise UsageError(f"{word}[{row}] = {int(ids[row])}: {what} are 0..{count - 1}")
+    if head.shape != relation.shape:
+        raise UsageError(f"{len(head)} heads and {len(relation)} relations: give one of both for each query")
 
 
 def check_rows(name: str, given: Tensor, x: Tensor) -> None:

@@ -108,7 +108,8 @@ class GALiT(DenoisedEncoder):
         spec: Facts of the graph; `in_channels` is looked at.
         hidden_channels: Width D of all states.
         num_layers: Attention layers L.
-        num_heads: Attention heads H, each of width D; their outputs are averaged.
+        num_heads: Attention heads H, each of width D; their outputs are averaged. With
+            similarity "cos" all heads are the same, so that their number changes nothing.
         alpha: Weight of the denoised features in every layer, in [0, 1]; with 1 there are no layers.
         gamma: Weight of a node's own features in denoising, in (0, 1].
         num_iterations: K, steps of denoising; 0 leaves the features as they are.

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graphzoo.encoders.base import QueryEncoder
-from graphzoo.encoders.checks import check_heads, chosen
+from graphzoo.encoders.checks import check_heads, check_queries, chosen
 from graphzoo.errors import UsageError, check_choice, check_range
-from graphzoo.layers import recorded_messages, row_entropy
+from graphzoo.layers import NoiseStream, recorded_messages, row_entropy
 from graphzoo.ops import QueryGraph, RelationalGraph, relational_spmm
 from graphzoo.ops.attention import (
     AttentionNorm,
@@ -262,6 +262,7 @@ class RelationConditioned(QueryEncoder):
         super().__init__()
         self.spec, self.out_channels = spec, settings["hidden_channels"]
         self.noise_std = settings["noise_std"]
+        self.noise = NoiseStream(persistent=False)
 
     def make_layers(self, settings: dict[str, Any], num_vectors: int) -> nn.ModuleList:
         """The layers; a map of relations makes so many vectors of each row of `relation_inputs`."""
@@ -287,7 +288,7 @@ class RelationConditioned(QueryEncoder):
         relation: Tensor,
         *,
         edge_mask: Tensor | None = None,
-        noise_seed: int = 0,
+        noise_seed: int | None = None,
         noise: Tensor | None = None,
     ) -> Tensor:
         """Encode B queries.
@@ -298,16 +299,23 @@ class RelationConditioned(QueryEncoder):
             head: Node of the graph that is asked about, [B], int64.
             relation: [B], int64, in 0..2R-1.
             edge_mask: True where an edge may be used, [E], bool.
-            noise_seed: Noise and dropout are functions of (noise_seed, layer, head, relation, entity).
+            noise_seed: Noise and dropout are functions of (noise_seed, layer, head, relation, entity). None:
+                while training the next of the module's own, in evaluation 0.
             noise: The query nets' noise itself, [L, N, B], instead of the drawn one.
 
         Returns:
             States [N, B, D].
 
         Raises:
-            ValueError: if the graph's edge types are not the ones the encoder was built for.
+            ValueError: if the graph's edge types are not the ones the encoder was built for, or head or
+                relation is none of the graph's (on a GPU values are not looked at).
         """
+        check_queries(type(self).__name__, graph, head, relation)
         query = self.relation_inputs(graph, relation)
+        if noise_seed is None:
+            key: int | Tensor = self.noise.key() if self.training else 0
+        else:
+            key = noise_seed
         x: Tensor | None = None
         if isinstance(graph, QueryGraph):
             entity = graph.entities  # [K, B]
@@ -315,7 +323,7 @@ class RelationConditioned(QueryEncoder):
         else:
             entity, asked = torch.arange(graph.num_nodes, device=head.device)[:, None], head
         for i, layer in enumerate(self.layers):
-            keys = hash_integers(noise_seed, i, asked, relation)  # [B]
+            keys = hash_integers(key, i, asked, relation)  # [B]
             if noise is None:
                 drawn = self.noise_std * normal_from_hash(hash_integers(keys, entity), query.dtype)
             else:

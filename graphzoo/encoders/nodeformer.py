@@ -327,6 +327,8 @@ class NodeFormer(NodeEncoder):
             generator = self.noise.generator(noise_seed, device)
         elif self.fixed is None:
             generator = self.noise.fixed_generator(device)
+        if x.layout is torch.strided:
+            x = x.to(self.lin_in.weight.dtype)
         inputs = x if features is None else features
         h = F.elu(self.norms[0](self.lin_in(inputs, self.input_dropout, generator if training else None)))
         h = dropout(h, self.dropout, generator, training)

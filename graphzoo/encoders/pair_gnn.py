@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from graphzoo.encoders.base import PairEncoder
-from graphzoo.encoders.checks import require_features
+from graphzoo.encoders.checks import refuse_features, require_features
 from graphzoo.encoders.gnn import GNNKind, GNNStack, check_gnn_settings
 from graphzoo.layers import FeatureRows, NoiseStream
 from graphzoo.ops.eager import run_eagerly
@@ -52,6 +52,7 @@ class PairGNN(PairEncoder):
         super().__init__()
         self.spec, self.identity_aware = spec, identity_aware
         self.out_channels = 2 * hidden_channels
+        self.use_features = use_features
         has_features = use_features and spec.in_channels > 0
         self.features = FeatureRows(spec.in_channels, hidden_channels) if has_features else None
         width = 1 + 2 * identity_aware + hidden_channels * has_features
@@ -63,7 +64,7 @@ class PairGNN(PairEncoder):
     def forward(
         self, subgraphs: PairSubgraphs, x: Tensor | None = None, *, noise_seed: int | None = None
     ) -> Tensor:
-        """Encode a batch of pair subgraphs: [B, 2 D]; `x` is not looked at without features."""
+        """Encode a batch of pair subgraphs: [B, 2 D]; `use_features=False` ignores `x`."""
         nodes, edge_index, pair = _joined(subgraphs)
         inputs = self._inputs(nodes, pair, x)
         generator = self.noise.generator(noise_seed, nodes.device) if self.training else None
@@ -82,6 +83,8 @@ class PairGNN(PairEncoder):
         if self.features is not None:
             mapped, rows = self.features(require_features(x, self.spec), nodes)
             parts.append(F.embedding(rows, mapped))
+        elif self.use_features:
+            refuse_features(x)
         return torch.cat(parts, 1)
 
 

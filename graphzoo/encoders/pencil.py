@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graphzoo.encoders.base import PairEncoder
-from graphzoo.encoders.checks import check_heads, check_rates, check_sizes, require_features
+from graphzoo.encoders.checks import check_heads, check_rates, check_sizes, refuse_features, require_features
 from graphzoo.errors import UsageError, check_choice
 from graphzoo.layers import FeatureRows, NoiseStream, dropout, masked_attention, row_entropy
 from graphzoo.types import GraphSpec, PairSubgraphs
@@ -182,6 +182,7 @@ class PENCIL(PairEncoder):
         self.spec, self.residual_norm = spec, residual_norm
         self.hidden_channels, self.out_channels = hidden_channels, 2 * hidden_channels
         self.max_nodes = spec.max_subgraph_nodes if max_nodes is None else max_nodes
+        self.use_features = use_features
         self.has_dropout, self.multiplicative_residual = dropout > 0, multiplicative_residual
         self.features = (
             FeatureRows(spec.in_channels, hidden_channels) if use_features and spec.in_channels else None
@@ -202,10 +203,11 @@ class PENCIL(PairEncoder):
     def forward(
         self, subgraphs: PairSubgraphs, x: Tensor | None = None, *, noise_seed: int | None = None
     ) -> Tensor:
-        """Encode subgraphs of at most `max_nodes` nodes: [B, 2 D]; `x` is not looked at without features.
+        """Encode subgraphs of at most `max_nodes` nodes: [B, 2 D]; `use_features=False` ignores `x`.
 
         Raises:
-            ValueError: if subgraphs are larger than `max_nodes`, or features are missing or of another width.
+            ValueError: if subgraphs are larger than `max_nodes`, or features are missing, of
+                another width, or given to an encoder that was built for none.
         """
         self._check(subgraphs, x)
         adjacency = subgraphs.adjacency
@@ -317,6 +319,11 @@ class PENCIL(PairEncoder):
         return h
 
     def _check(self, subgraphs: PairSubgraphs, x: Tensor | None) -> None:
+        if not isinstance(subgraphs, PairSubgraphs):
+            raise UsageError(
+                f"PENCIL takes a PairSubgraphs first, got a {type(subgraphs).__name__}\n"
+                "Give sampler(pairs, seed=...), sampler a graphzoo.sampling.PairSubgraphSampler"
+            )
         num_nodes = subgraphs.nodes.shape[1]
         if num_nodes > self.max_nodes:
             raise UsageError(
@@ -325,6 +332,8 @@ class PENCIL(PairEncoder):
             )
         if self.features is not None:
             require_features(x, self.spec)
+        elif self.use_features:
+            refuse_features(x)
 
 
 def _fills(subgraphs: PairSubgraphs) -> bool:

@@ -50,6 +50,10 @@ class PyGForm(ABCMeta):
     def __call__(cls: Any, *args: Any, **settings: Any) -> Any:
         """Build an encoder of either form."""
         out_channels = None
+        if not args and "spec" in cls.__signature__.parameters and not {"spec", "in_channels"} & {*settings}:
+            raise UsageError(
+                f"{cls.__name__} needs the width of features\nGive in_channels=x.shape[1], or a GraphSpec"
+            )
         if (args and not isinstance(args[0], GraphSpec)) or "in_channels" in settings:
             args, settings, out_channels = _of_channels(cls.__name__, args, settings)
         elif "out_channels" in settings and "out_channels" not in cls.__signature__.parameters:

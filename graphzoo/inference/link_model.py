@@ -89,9 +89,10 @@ class LinkModel(TrainedModel):
         Args:
             node: Name of a node, or its number where nodes have no names.
             nodes: Several instead.
-            k: Partners per node.
+            k: Partners per node; `--top-k` of the command.
             known: What to do with links of the graph (training, validation or test): "drop" them, "mark" them
-                in the column `known`, or "keep" them without looking them up.
+                in the column `known`, or "keep" them without looking them up. `--known` of the command;
+                `KGModel.predict` calls it `filter_known`.
             candidates: Look for partners among these nodes only; None: among all.
             data: Another graph, see `graphzoo.load`.
             batch_size: Pairs (for encoders of queries: nodes) scored at a time; None chooses by memory.

@@ -90,9 +90,10 @@ class KGModel(TrainedModel):
             head: Name (or unique label) of the head, or one for each query; None where the head is asked for.
             relation: Name of the relation, or one for each query.
             tail: As `head`.
-            k: Answers per query.
+            k: Answers per query; `--top-k` of the command.
             filter_known: What to do with facts of the graph (training, validation or test): "mark" them in
-                the column `known`, "drop" them, or "keep" them without looking them up.
+                the column `known`, "drop" them, or "keep" them without looking them up. `--known` of the
+                command; `LinkModel.predict` calls it `known`.
             candidates: Answer with these entities only.
             graph: Another graph to answer on, see `graphzoo.load`.
             batch_size: Queries scored at a time; None chooses by memory.
@@ -168,8 +169,8 @@ class KGModel(TrainedModel):
         """Scores of given facts: the logit of the tail as an answer to (head, relation, ?).
 
         Args:
-            triples: (head, relation, tail) by name: a list, an array [n, 3], a DataFrame, or the path of a
-                file.
+            triples: (head, relation, tail) by name: a list of them, an array [n, 3], a DataFrame, or the path
+                of a file.
             graph: Another graph, see `graphzoo.load`.
             batch_size: Distinct queries scored at a time; None chooses by memory.
 

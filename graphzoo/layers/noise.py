@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from graphzoo.errors import check_range
 from graphzoo.ops.eager import run_eagerly
 from graphzoo.ops.last_result import version_of
-from graphzoo.ops.random import hash_numbers
+from graphzoo.ops.random import hash_integers, hash_numbers
 
 __all__ = ["NoiseStream", "draw_kept", "dropout", "seeded_noise"]
 
@@ -28,15 +28,16 @@ class NoiseStream(nn.Module):
 
     Args:
         seed: Streams of different seeds are independent.
+        persistent: False leaves the count out of the state dict, as weights from before the stream have none.
     """
 
     draws: Tensor
     _last: tuple[Tensor, int | None, int] | None = None
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed: int = 0, *, persistent: bool = True) -> None:
         super().__init__()
         self.seed = seed
-        self.register_buffer("draws", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("draws", torch.zeros((), dtype=torch.int64), persistent=persistent)
 
     @run_eagerly
     def generator(self, noise_seed: int | None, device: torch.device | str) -> torch.Generator:
@@ -47,6 +48,11 @@ class NoiseStream(nn.Module):
         self.draws += 1
         self._last = (self.draws, version_of(self.draws), count + 1)
         return self._seeded(device, _COUNTED, count)
+
+    def key(self) -> Tensor:
+        """The next of the stream as a number for `hash_integers`, on its device, which nobody waits for."""
+        self.draws += 1
+        return hash_integers(self.seed, _COUNTED, self.draws)
 
     def _count(self) -> int:
         """The buffer as a number: of a GPU it is read once, then counted along until something changes it."""

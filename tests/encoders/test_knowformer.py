@@ -6,6 +6,7 @@ from helpers.knowformer_reference import encode
 from torch.nn import functional as F
 
 from graphzoo.encoders import KnowFormer
+from graphzoo.errors import UsageError
 from graphzoo.ops import RelationalGraph
 from graphzoo.ops.prototype_layer import RowDropout
 from graphzoo.types import GraphSpec
@@ -258,3 +259,38 @@ def test_no_queries_give_no_states_and_gradients_of_zero():
     assert states.shape == (N, 0, 8)
     states.sum().backward()
     assert all(p.grad is None or not p.grad.any() for p in encoder.parameters())
+
+
+@pytest.mark.parametrize("settings", [{"dropout": 0.5, "noise_std": 0.0}, {"dropout": 0.0}])
+def test_every_step_of_a_plain_loop_has_noise_of_its_own(settings):
+    encoder, graph = make_encoder(**settings).train(), make_graph()
+    head, relation, _ = make_queries()
+    first = encoder(graph, head, relation)
+    twin = copy.deepcopy(encoder)
+    second = encoder(graph, head, relation)
+    named = encoder(graph, head, relation, noise_seed=0)
+    assert not torch.equal(first, second) and not torch.equal(first, named)
+    assert torch.equal(twin(graph, head, relation), second), "a copy goes on with the stream"
+    assert not any("noise" in name for name in encoder.state_dict()), "weights are those of before"
+    encoder.eval()
+    states = encoder(graph, head, relation)
+    assert torch.equal(states, encoder(graph, head, relation))
+    assert torch.equal(states, encoder(graph, head, relation, noise_seed=0))
+
+
+def test_what_is_no_query_is_refused_with_the_range_wanted():
+    encoder, graph = make_encoder(), make_graph()
+    head, relation, _ = make_queries()
+    for wrong in (-1, N):
+        with pytest.raises(UsageError, match=rf"^head\[2\] = {wrong}: nodes are 0\.\.8$"):
+            encoder(graph, head.index_fill(0, torch.tensor([2]), wrong), relation)
+    with pytest.raises(UsageError, match=r"^relation\[0\] = 6: relations and their inverses are 0\.\.5$"):
+        encoder(graph, head, torch.full_like(relation, 2 * R))
+    with pytest.raises(UsageError, match=r"head must be int64 of shape \[B\], got 0\nGive torch\.tensor"):
+        encoder(graph, 0, relation)
+    with pytest.raises(UsageError, match=r"relation must be int64 of shape \[B\], got torch.int32 \[4\]"):
+        encoder(graph, head, relation.int())
+    with pytest.raises(UsageError, match="3 heads and 4 relations"):
+        encoder(graph, head[:3], relation)
+    with pytest.raises(UsageError, match="takes a graph of facts first, got a Tensor\nGive graphzoo"):
+        encoder(graph.edge_index, head, relation)

@@ -285,3 +285,11 @@ def test_training_uses_what_evaluation_prepared_in_inference_mode():
     (states.sum() + loss).backward()
     assert all(torch.isfinite(parameter.grad).all() for parameter in encoder.parameters())
     assert torch.equal(encoder.eval()(x, edge_index), expected)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_features_of_another_precision_are_taken_in_that_of_the_weights(training):
+    encoder = build(dropout=0.2, input_dropout=0.2).train(training)
+    x, edge_index = graph()
+    states = encoder(x, edge_index, noise_seed=1)
+    torch.testing.assert_close(encoder(x.double(), edge_index, noise_seed=1), states)

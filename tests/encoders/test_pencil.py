@@ -8,7 +8,7 @@ from helpers.pair_subgraphs import make_subgraphs, pad, pick
 from helpers.pencil_cases import SIZES, build
 from helpers.pencil_reference import encode, encoding
 
-from graphzoo.encoders import PENCIL
+from graphzoo.encoders import PENCIL, PairGNN
 from graphzoo.encoders import pencil as module
 from graphzoo.types import GraphSpec
 
@@ -296,3 +296,18 @@ def test_batches_that_do_not_fit_are_refused():
         encoder(subgraphs)
     with pytest.raises(ValueError, match=r"features \[N, 7\] and got \[40, 6\]"):
         encoder(subgraphs, torch.randn(40, 6))
+
+
+@pytest.mark.parametrize("kind", [PENCIL, PairGNN])
+def test_features_that_would_be_ignored_are_refused(kind):
+    subgraphs, x = make_subgraphs(SIZES), torch.randn(40, 8)
+    spec = GraphSpec(40, max_subgraph_nodes=11)
+    with pytest.raises(ValueError, match=r"x is given.*\nGive GraphSpec\(in_channels=8\), or no x"):
+        kind(spec)(subgraphs, x)
+    told = kind(spec, use_features=False).eval()
+    assert torch.equal(told(subgraphs, x), told(subgraphs))
+
+
+def test_a_graph_in_place_of_subgraphs_is_refused():
+    with pytest.raises(ValueError, match="PENCIL takes a PairSubgraphs first, got a Tensor\nGive sampler"):
+        build()(torch.randn(40, 8), torch.zeros(2, 3, dtype=torch.int64))

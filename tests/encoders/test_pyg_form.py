@@ -11,7 +11,7 @@ from torch_geometric import EdgeIndex
 from torch_geometric.data import Data
 from torch_geometric.utils import to_torch_csr_tensor
 
-from graphzoo.encoders import GALiT, NodeEncoder, NodeFormer
+from graphzoo.encoders import GALiT, KnowFormer, NodeEncoder, NodeFormer
 from graphzoo.encoders.pyg_form import as_edge_index
 from graphzoo.errors import UsageError
 from graphzoo.ops.last_result import LastResult
@@ -176,3 +176,19 @@ def test_a_form_of_pyg_can_be_compiled_and_trained():
     torch.testing.assert_close(compiled.eval()(x, edge_index), encoder.eval()(x, edge_index))
     nn.functional.cross_entropy(encoder.train()(x, edge_index), torch.arange(30) % 4).backward()
     assert all(parameter.grad is not None for parameter in encoder.parameters())
+
+
+def test_a_slip_in_a_setting_names_the_encoder_and_the_nearest_setting():
+    with pytest.raises(TypeError, match="GALiT: .*'hidden_channel'\nDid you mean: hidden_channels"):
+        GALiT(8, hidden_channel=4)
+    with pytest.raises(TypeError, match="KnowFormer: .*'num_layer'\nDid you mean: num_layers"):
+        KnowFormer(GraphSpec(3, 1), num_layer=4)
+    with pytest.raises(TypeError, match="KnowFormer: missing a required argument: 'spec'$"):
+        KnowFormer(num_layers=4)
+
+
+def test_an_encoder_that_is_told_nothing_of_the_features_asks_for_their_width():
+    with pytest.raises(
+        ValueError, match=r"GALiT needs the width.*\nGive in_channels=x.shape"
+    ):
+        GALiT(hidden_channels=4)

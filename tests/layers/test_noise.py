@@ -89,3 +89,11 @@ def test_dropout_refuses_other_probabilities(p):
 def test_dropout_asks_for_a_generator():
     with pytest.raises(ValueError, match="needs a generator"):
         dropout(torch.ones(3), 0.5, None, True)
+
+
+def test_keys_are_a_stream_that_need_not_be_part_of_the_state_dict():
+    stream = NoiseStream(3, persistent=False)
+    keys = [int(stream.key()) for _ in range(3)]
+    assert len(set(keys)) == 3 and int(stream.draws) == 3
+    assert not stream.state_dict() and int(copy.deepcopy(stream).key()) not in keys
+    assert int(NoiseStream(3).key()) == keys[0]

@@ -103,10 +103,15 @@ def triples_from_table(table: Any, source: str = "triples") -> Columns:
             order = [0, 1, 2]
         raw = [table.iloc[:, i].tolist() for i in order]
     else:
-        rows = table.tolist() if hasattr(table, "tolist") else [tuple(row) for row in table]
+        # a name is no row, though one of three letters has three parts
+        listed = table.tolist() if hasattr(table, "tolist") else table
+        rows = [row if isinstance(row, str | int | float) else tuple(row) for row in listed]
         for position, row in enumerate(rows):
             if not isinstance(row, list | tuple) or len(row) != 3:
-                raise DataError(f"{source}, row {position + 1}: expected (head, relation, tail), got {row!r}")
+                hint = "" if isinstance(row, list | tuple) else "\nGive a list of triples, also of one"
+                raise DataError(
+                    f"{source}, row {position + 1}: expected (head, relation, tail), got {row!r}{hint}"
+                )
         raw = [list(column) for column in zip(*rows, strict=True)] if rows else [[], [], []]
     for name, column in zip(_HEADER, raw, strict=True):
         for position, value in enumerate(column):

@@ -135,6 +135,8 @@ def test_tables_of_any_kind_agree():
         ([("a", "r", float("nan"))], "row 1: the tail is missing"),
         (pd.DataFrame({"x": ["a"], "y": ["b"]}), "columns head, relation, tail"),
         ([("a", "r", "")], "row 1: the tail is empty"),
+        (("ann", "has", "bob"), "row 1: expected .*, got 'ann'\nGive a list of triples, also of one"),
+        (np.arange(3), "row 1: expected .*, got 0\nGive a list"),
     ],
 )
 def test_bad_tables(table, message):
