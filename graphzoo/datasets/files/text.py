@@ -12,7 +12,7 @@ from graphzoo.errors import DataError, GraphzooDataWarning
 from graphzoo.system.shown import visible
 from graphzoo.system.units import counted
 
-__all__ = ["listing", "lookalikes", "paths_of", "warn"]
+__all__ = ["ignored_columns", "listing", "lookalikes", "paths_of", "warn"]
 
 
 def warn(notice: str, *, stacklevel: int = 2) -> None:
@@ -32,6 +32,17 @@ def paths_of(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], fo
 def listing(folder: Path) -> str:
     """The first names in a folder, for messages."""
     return ", ".join(sorted(entry.name for entry in folder.iterdir())[:5]) or "nothing"
+
+
+def ignored_columns(source: str, names: Sequence[str]) -> tuple[str, ...]:
+    """One line that names the columns of a table that are not used, if there are any.
+
+    >>> ignored_columns("edges.csv", ["weight"])
+    ('edges.csv: column weight is ignored',)
+    """
+    shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+    several = f"columns {shown} are" if len(names) > 1 else f"column {shown} is"
+    return (f"{source}: {several} ignored",) if names else ()
 
 
 def lookalikes(names: Iterable[str], kind: str) -> list[str]:
