@@ -1,5 +1,7 @@
 """Wrong command lines: status 2, at most six lines, and the remedy in them."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -402,3 +404,27 @@ def test_lightnings_own_processes_take_folder_and_seed_of_the_first(monkeypatch)
     monkeypatch.setenv("GRAPHZOO_RUN_DIR", "/first")
     assert choose_run_directory("a", "b") == Path("/first")
     assert draw_seed() == 7
+
+
+_WARNS = """
+import warnings
+from graphzoo.cli import commands
+from graphzoo.datasets.files.text import warn
+
+def work(arguments):
+    warnings.formatwarning = lambda *_: "as Lightning has it\\n"  # which a command imports late
+    warn("facts.csv: 1 duplicate triple dropped")
+    warnings.warn("of another library")
+    return 0
+
+commands._dispatch = work
+commands.main(["list"])
+warn("for a caller in Python")
+"""
+
+
+def test_a_warning_about_data_is_one_line_of_a_command():
+    told = subprocess.run([sys.executable, "-c", _WARNS], capture_output=True, text=True, check=True).stderr
+    first, *others = told.splitlines()
+    assert first == "warning: facts.csv: 1 duplicate triple dropped"
+    assert others == ["as Lightning has it"] * 2

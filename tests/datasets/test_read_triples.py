@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from graphzoo.datasets import DataError, read_triples
+from graphzoo.datasets.files.text import lookalikes
 from graphzoo.datasets.kg.build import from_triples
 from graphzoo.datasets.kg.triples import triples_from_table
 
@@ -195,3 +196,8 @@ def test_comments_at_the_top_are_skipped_but_a_name_may_begin_with_a_hash(write)
         text = "# who, what, whom\n#by hand\n#a,r,b\nb,r,a\n".replace(",", mark)
         columns = read_triples(write(name, text.encode()))
         assert rows(columns) == [("#a", "r", "b"), ("b", "r", "a")] and columns.where(0).endswith("line 3")
+
+
+def test_of_names_that_look_the_same_only_what_cannot_be_seen_is_spelt_out():
+    assert "'Köln' and 'K\\u200böln'" in lookalikes(["Köln", "K\u200böln"], "entities")[0]
+    assert "'caf\\xe9' and 'cafe\\u0301'" in lookalikes(["caf\u00e9", "cafe\u0301"], "entities")[0]
