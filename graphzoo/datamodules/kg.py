@@ -541,7 +541,7 @@ def _check_drawn(graph: KnowledgeGraph, index: int) -> None:
     if index and not (graph.split_name.startswith("random") and graph.split_name.endswith(f" seed {index}")):
         raise UsageError(
             f"{graph.name} has one split, 0: there is no split_index {index}\n"
-            "Leave it out, or give triples in files without valid and test, from which it is drawn"
+            "Give split_index 0, or triples without valid and test, from which it is drawn"
         )
 
 

@@ -525,5 +525,9 @@ def test_drawn_splits_of_own_triples_make_a_row_and_are_told_apart(cli, results,
     assert refused.status == 2 and "may be among its training triples" in refused.err, refused.err
     assert "Give --data.split_index 2" in refused.err
     assert cli(*asked).status == 0 and results("again")["metrics"] == runs[1]["metrics"]
+    both = cli(*asked, "--data=umls", "--run_dir=umls")
+    assert both.status == 2 and "--data.path null for umls" in both.err, both.err
+    named = cli(*asked, "--data=umls", "--data.path=null", "--data.split_index=0", "--run_dir=umls")
+    assert named.status == 2 and "does not fit" in named.err, named.err
     given = cli(*words, f"--data.path={tiny_kg}")
     assert given.status == 2 and "kg has one split, 0" in given.err, given.err
