@@ -259,6 +259,7 @@ def _data_facts(datamodule: Any) -> dict[str, int]:
         sizes = datamodule.describe_split()
     else:
         sizes = {part: len(datamodule.triples(part)) for part in ("train", "valid", "test")}
+    if hasattr(datamodule, "triples"):
         facts["data/relations"] = int(spec.num_relations)
     return facts | {f"data/{part}": int(sizes[part]) for part in ("train", "valid", "test")}
 

@@ -58,7 +58,7 @@ class TaskInfo:
     program: str = ""  # of (task, scale): what `graphzoo export --to torch.export` traces
     compared: tuple[str, ...] = ()  # models that `graphzoo compare` tries, easy ones first
     facts: str = ""  # of a datamodule: what of its graph tells which model does well
-    has_splits: bool = True  # whether its data can have several
+    has_splits: bool = True  # whether its data by name can have several
     takes_weights: bool = False  # whether a run may begin with exported weights
 
 

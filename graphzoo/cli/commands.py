@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from graphzoo.cli.terminal import fail, show
+from graphzoo.datasets.files.text import as_a_command
 from graphzoo.errors import UsageError, of_system, shorten, suggestion
 from graphzoo.system.openmp import shorten_waits
 from graphzoo.system.streams import Unread, drop_output, open_streams
@@ -62,7 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if arguments[:1] and arguments[0] in COMMANDS and arguments[0] not in _ANYWHERE:
             _check_folder()
-        status = _dispatch(arguments)
+        with as_a_command():
+            status = _dispatch(arguments)
         if not status:
             sys.stdout.flush()
     except BrokenPipeError:

@@ -181,7 +181,8 @@ def check_splits(command: str, data: str, splits: str, options: list[str]) -> No
         return
     presets = {preset.name: preset for preset in list_presets("data")}
     task = TASKS.get(presets[data].header.get("task", "")) if data in presets else None
-    if task is not None and not task.has_splits:
+    # of triples only one's own, whose preset is called as the task, may have several
+    if task is not None and not task.has_splits and data != task.kind:
         raise UsageError(
             f"{data} has one split: leave --splits {splits} out; --seeds 0,1,2 makes several runs"
         )
@@ -190,9 +191,11 @@ def check_splits(command: str, data: str, splits: str, options: list[str]) -> No
     if count is not None and last >= count:
         have = "one split, 0" if count == 1 else f"{count} splits, 0 to {count - 1}"
         remedy = "--splits 0" if count == 1 else f"--splits 0-{count - 1}"
+        drawn = "choose a split that is drawn (--data.split, --data.protocol)"
+        if task is not None and not task.has_splits:
+            drawn = "give no valid and test files: then they are drawn"
         raise UsageError(
-            f"{data} has {have}: there is no split {last} of --splits {splits}\n"
-            f"Give {remedy}, or choose a split that is drawn (--data.split, --data.protocol)"
+            f"{data} has {have}: there is no split {last} of --splits {splits}\nGive {remedy}, or {drawn}"
         )
 
 
@@ -201,7 +204,7 @@ def _num_splits(section: Mapping[str, Any]) -> int | None:
     from graphzoo import datamodules
 
     module, _, name = str(section.get("class_path")).rpartition(".")
-    if not module.startswith("graphzoo.") or name not in ("NodeDataModule", "LinkDataModule"):
+    if not module.startswith("graphzoo.") or name not in ("KGDataModule", "NodeDataModule", "LinkDataModule"):
         return None
     wanted = ("name", "path", "root", "download", "split", "protocol", "num_neighbors")
     given = section.get("init_args") or {}

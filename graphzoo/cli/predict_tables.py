@@ -23,7 +23,7 @@ def answer_tables(model: KGModel, arguments: argparse.Namespace) -> Iterator[pd.
 
     options: dict[str, Any] = {"k": arguments.top_k or 10, "filter_known": arguments.known or "mark"}
     if arguments.candidates is not None:
-        options["candidates"] = read_names(arguments.candidates)
+        options["candidates"] = read_names(arguments.candidates, model.vocabularies[0])
     queries = encode_queries(read_queries(arguments.queries), *model.vocabularies)
     answers = model.answer(queries, batch_size=arguments.batch_size, **options)
     if arguments.explain is None:
@@ -38,10 +38,13 @@ def answer_tables(model: KGModel, arguments: argparse.Namespace) -> Iterator[pd.
 
 def score_tables(model: KGModel, arguments: argparse.Namespace) -> Iterator[pd.DataFrame]:
     """A score and a rank for each triple of `--score`."""
+    from graphzoo.datasets.files.text import warn
     from graphzoo.datasets.kg.triples import read_triples
     from graphzoo.inference.queries import encode_facts
 
     facts = read_triples(arguments.score)
+    for notice in facts.notices:
+        warn(notice)
     if arguments.explain is not None:
         return _explained(model, facts, arguments.explain)
     triples = encode_facts(facts, *model.vocabularies)
@@ -68,7 +71,7 @@ def label_tables(model: NodeModel, arguments: argparse.Namespace) -> Iterator[pd
     """A label for every node, or for those of `--nodes`."""
     from graphzoo.inference.queries import read_names
 
-    nodes = None if arguments.nodes is None else read_names(arguments.nodes)
+    nodes = None if arguments.nodes is None else read_names(arguments.nodes, model.names)
     return model.predict_batches(
         nodes, probabilities=arguments.probabilities, embeddings=arguments.embeddings
     )
@@ -79,10 +82,10 @@ def partner_tables(model: LinkModel, arguments: argparse.Namespace) -> Iterator[
     from graphzoo.inference.queries import read_names
 
     return model.predict_batches(
-        nodes=read_names(arguments.nodes),
+        nodes=read_names(arguments.nodes, model.names),
         k=arguments.top_k or 10,
         known=arguments.known or "drop",
-        candidates=None if arguments.candidates is None else read_names(arguments.candidates),
+        candidates=None if arguments.candidates is None else read_names(arguments.candidates, model.names),
         batch_size=arguments.batch_size,
     )
 

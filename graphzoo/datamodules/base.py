@@ -49,9 +49,9 @@ class Kind(NamedTuple):
         is_own = name is not None and name.lower() == own
         if path is not None and name is not None and not is_own:
             raise UsageError(
-                f"both the data set name={name!r} and your own path={path!r} are given\n"
-                f"Drop one of them: --data {own} --data.path {files} for your own {holds} (name={own!r} in "
-                "Python)"
+                f"both the data set name={name!r} and your own path={path!r} (a run brings one) are given\n"
+                f"Drop one of them: --data {own} --data.path {files} for your own {holds}, "
+                f"--data.path null for {name} (in Python name={own!r}, path=None)"
             )
         if path is None and is_own:
             raise UsageError(f"name={own!r} means your own {holds}; give path={files} (--data.path ...)")

@@ -6,9 +6,11 @@ import hashlib
 import logging
 import os
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
@@ -23,7 +25,7 @@ from graphzoo.datamodules.batches import (
     permute,
 )
 from graphzoo.datasets.kg.answers import AnswerIndex
-from graphzoo.datasets.kg.build import from_triples
+from graphzoo.datasets.kg.build import from_triples, triple_keys
 from graphzoo.datasets.kg.graph import KnowledgeGraph
 from graphzoo.datasets.kg.load import load_knowledge_graph
 from graphzoo.datasets.kg.own import from_files, split_triples
@@ -58,6 +60,7 @@ class KGDataModule(GraphDataModule):
         name: Data set (`graphzoo list`); None or "kg" with the user's own `path`; None without one is umls.
         path: Own triples: a folder with train, valid, test (.txt, .tsv, .csv, also .gz), one to three files,
             or two folders (train on the first, predict on the second).
+        split_index: Which draw, from 0, of the splits that own triples come without; not the seed of a run.
         root: Data root; None takes GRAPHZOO_DATA or the user's cache folder.
         download: Whether missing files may be fetched; None means yes unless GRAPHZOO_OFFLINE is set.
         batch_size: Queries of an optimiser step over all ranks and micro-batches.
@@ -109,6 +112,7 @@ class KGDataModule(GraphDataModule):
         protocol: Protocol = "neighbourhood",
         test_both: bool = True,
         leave_out: str | None = None,
+        split_index: int = 0,
         seed: int = 0,
         num_workers: int = 0,
     ) -> None:
@@ -120,6 +124,8 @@ class KGDataModule(GraphDataModule):
         if path is None:
             self.name = find_source(self.name).name
         check_range(at_least=1, max_valid_triples=max_valid_triples)
+        check_range(at_least=0, split_index=split_index)
+        self.split_index = split_index
         _check_hide(hide, micro_batch_size, neighbourhood)
         self.hide = hide
         self.max_valid_triples = max_valid_triples
@@ -158,6 +164,7 @@ class KGDataModule(GraphDataModule):
             DataError: malformed rows, or too few.
             UsageError: a path, or further splits beside a `KnowledgeGraph`.
         """
+        index = settings.get("split_index", 0)
         if settings.get("path") is not None:
             raise UsageError("path is for triples in files, these are in memory: leave one of them out")
         if isinstance(triples, KnowledgeGraph):
@@ -165,10 +172,11 @@ class KGDataModule(GraphDataModule):
                 raise UsageError("a KnowledgeGraph has splits of its own: leave valid and test out")
             graph = triples
         elif valid is None and test is None:
-            graph = split_triples(triples, name=name)
+            graph = split_triples(triples, name=name, split_seed=index)
         else:
             graph = from_triples(triples, valid, test, name=name)
         module = cls(**settings)
+        _check_drawn(graph, index)
         module.name, module.in_memory = graph.name, True
         module._graphs = module._leave_out((graph, None), module.download)
         return module
@@ -189,8 +197,18 @@ class KGDataModule(GraphDataModule):
         if self._graphs is not None:
             return self._graphs
         if self.path is not None:
-            return from_files(self.path)
-        return load_knowledge_graph(self.name, root=self.root, download=download)
+            graphs = from_files(self.path, split_seed=self.split_index)
+        else:
+            graphs = load_knowledge_graph(self.name, root=self.root, download=download)
+        if self.split_index:
+            _check_drawn(graphs[0], self.split_index)
+        return graphs
+
+    @property
+    def num_splits(self) -> int | None:
+        """How many splits there are; None where one is drawn by the index."""
+        is_drawn = self.path is not None and from_files(self.path)[0].split_name != "given"
+        return None if is_drawn else 1
 
     def _leave_out(
         self, graphs: tuple[KnowledgeGraph, KnowledgeGraph | None], download: bool | None
@@ -249,6 +267,22 @@ class KGDataModule(GraphDataModule):
     def sources(self, split: str) -> dict[str, int]:
         """The one graph that is asked, and where its `QueryBatch.target_index` begins."""
         return {self._graph_of(split).name: 0}
+
+    def describe_split(self) -> dict[str, Any]:
+        """Name, index, fingerprint and sizes of the split, for results and checkpoints."""
+        graph = self.knowledge_graph
+        sizes = {split: len(self.triples(split)) for split in ("train", "valid", "test")}
+        named = {"name": graph.split_name, "index": self.split_index, "fingerprint": graph.fingerprint}
+        return named | {"triples": self._triples_digest} | sizes
+
+    @cached_property
+    def _triples_digest(self) -> str:
+        """sha256 over all triples of the training graph, the same for every split of them."""
+        graph = self.knowledge_graph
+        keys = triple_keys(graph.known_triples().numpy(), graph.num_entities, graph.num_relations)
+        digest = hashlib.sha256("\n".join((*graph.entities, "", *graph.relations)).encode())
+        digest.update(np.unique(keys).astype("<i8", copy=False).tobytes())
+        return digest.hexdigest()
 
     def describe_graph(self) -> dict[str, int]:
         """Sizes of the graph and its splits, in the order for a reader."""
@@ -500,6 +534,15 @@ def _split(name: str) -> str:
     if name not in _STAGES:
         raise UsageError(f"unknown split {name!r}; the splits are {', '.join(_STAGES)}")
     return "test" if name == "predict" else name
+
+
+def _check_drawn(graph: KnowledgeGraph, index: int) -> None:
+    """Refuse an index of a split that was not drawn by it."""
+    if index and not (graph.split_name.startswith("random") and graph.split_name.endswith(f" seed {index}")):
+        raise UsageError(
+            f"{graph.name} has one split, 0: there is no split_index {index}\n"
+            "Give split_index 0, or triples without valid and test, from which it is drawn"
+        )
 
 
 def _check_hide(hide: str, micro_batch_size: int | None, neighbourhood: int | str | None) -> None:

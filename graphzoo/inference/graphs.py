@@ -19,7 +19,7 @@ from graphzoo.datasets import AnswerIndex, KnowledgeGraph, load_knowledge_graph,
 from graphzoo.datasets.files.cache import find_split
 from graphzoo.datasets.kg.build import build, from_triples, label_files, with_labels
 from graphzoo.datasets.kg.graph import SPLITS
-from graphzoo.datasets.kg.triples import Columns
+from graphzoo.datasets.kg.triples import Columns, heed_first_lines
 from graphzoo.errors import UsageError
 from graphzoo.inference.names import Vocabulary
 from graphzoo.inference.sources import Paths, from_source
@@ -81,11 +81,10 @@ def _from_files(paths: Sequence[str | PathLike[str]], relations: tuple[str, ...]
         files = {split: path for split, path in present.items() if path is not None}
         if "train" not in files:
             raise UsageError(f"{folder}: holds no train.txt, .tsv or .csv (also .gz)")
-    columns = {
-        split: read_triples(files[split]) if split in files else Columns.empty(split) for split in SPLITS
-    }
+    columns, first = heed_first_lines({split: read_triples(path) for split, path in files.items()})
+    columns = {split: columns.get(split, Columns.empty(split)) for split in SPLITS}
     graph, notices = build(columns, folder.resolve().name, relations=relations)
-    for notice in notices:
+    for notice in [*first, *notices]:
         _logger.info("%s: %s", folder, notice)
     return with_labels(graph, label_files(files["train"].parent))
 

@@ -14,6 +14,7 @@ from graphzoo.datasets import LinkGraph
 from graphzoo.errors import UsageError, check_range
 from graphzoo.inference.link_pairs import NamedPairs, encode_pairs, pairs_from_table
 from graphzoo.inference.link_scoring import LinkPlace, best_partners
+from graphzoo.inference.names import NodeNames
 from graphzoo.inference.scoring import Columns, FilterKnown, check_known
 from graphzoo.inference.sources import LinkGraphSource, load_link_source, refuse_others, stored_link_graph
 from graphzoo.inference.trained import TrainedModel, table_parts
@@ -72,6 +73,11 @@ class LinkModel(TrainedModel):
     def graph(self) -> LinkGraph:
         """The graph whose links are predicted when no other is given, with its raw features."""
         return self._default.graph
+
+    @property
+    def names(self) -> NodeNames:
+        """The names of the nodes."""
+        return self._default.names
 
     def predict(
         self,

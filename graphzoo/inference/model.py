@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from graphzoo.datasets import KnowledgeGraph, read_triples
+from graphzoo.datasets.files.text import warn
 from graphzoo.datasets.kg.triples import triples_from_table
 from graphzoo.errors import UsageError, check_choice, check_range
 from graphzoo.inference.explain import Direction, Explanation, explain_fact
@@ -194,6 +195,8 @@ class KGModel(TrainedModel):
         place = self._place(graph)
         is_path = isinstance(triples, str | PathLike)
         facts = read_triples(Path(triples)) if is_path else triples_from_table(triples)
+        for notice in facts.notices:
+            warn(notice)
         ids = encode_facts(facts, place.entities, place.relations)
         return pd.concat(list(self.judge(ids, batch_size=batch_size, place=place)), ignore_index=True)
 

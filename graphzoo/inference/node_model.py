@@ -69,6 +69,11 @@ class NodeModel(TrainedModel):
         """The graph whose nodes are labelled when no other is given, with its raw features."""
         return self._default.graph
 
+    @property
+    def names(self) -> NodeNames:
+        """The names of the nodes."""
+        return self._default.names
+
     def predict(
         self,
         nodes: str | int | Iterable[str | int] | None = None,

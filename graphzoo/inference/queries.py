@@ -85,11 +85,16 @@ def read_queries(path: Path) -> QueryFile:
     return queries
 
 
-def read_names(path: Path) -> list[str]:
-    """One name per line; blank lines are skipped."""
-    names = [fields[0].strip() for _, fields in _rows(path, is_csv=False)]
-    if not names:
+def read_names(path: Path, known: _Names | None = None) -> list[str]:
+    """One name per line; blank lines are skipped. Names that are not among the known ones are refused."""
+    rows = [(line, fields[0].strip()) for line, fields in _rows(path, is_csv=False)]
+    if not rows:
         raise UsageError(f"{path}: holds no name; one per line")
+    lines, names = map(list, zip(*rows, strict=True))
+    if known is not None:
+        problems = UnknownNames(str(path))
+        problems.encode(known, names, lines)
+        problems.check()
     return names
 
 

@@ -32,10 +32,12 @@ def read_results(directory: Path, runs: list[Run]) -> list[dict[str, Any]]:
                 f"Move {path.parent} away; the same command then runs it again"
             ) from error
         results.append(result)
-    for what, key in (("settings", "config_hash"), ("data", "data_fingerprint"), ("graphzoo", "versions")):
-        values = [result.get(key) for result in results]
-        if key == "versions":
-            values = [(value or {}).get("graphzoo") for value in values]
+    several = len({run.split for run in runs}) > 1
+    for what, values in (
+        ("settings", [result.get("config_hash") for result in results]),
+        ("data", [_data_of(result, any_split=several) for result in results]),
+        ("graphzoo", [(result.get("versions") or {}).get("graphzoo") for result in results]),
+    ):
         usual = max(values, key=values.count)
         odd = [(run, value) for run, value in zip(runs, values, strict=True) if value != usual]
         if odd:
@@ -45,6 +47,14 @@ def read_results(directory: Path, runs: list[Run]) -> list[dict[str, Any]]:
                 f"Move {directory / run.folder} away; the same command then runs it again"
             )
     return results
+
+
+def _data_of(result: Mapping[str, Any], *, any_split: bool) -> Any:
+    """The fingerprint of a run's data, on request one that is the same for every split of them."""
+    split = result.get("split") or {}
+    # that of links and triples covers the split, that of nodes does not
+    whole = (split.get("links") or split.get("triples")) if any_split else None
+    return whole or result.get("data_fingerprint")
 
 
 def write_row(

@@ -564,9 +564,24 @@ class KGCompletion(Task):
             "data": {
                 "name": datamodule.title,
                 "fingerprint": datamodule.fingerprint,
+                "split": datamodule.describe_split() if hasattr(datamodule, "describe_split") else None,
                 "neighbourhoods": near.to_dict() if near is not None else None,
             },
         }
+
+    def check_data(self, trained: dict[str, Any], datamodule: Any) -> None:
+        """Refuse another split of the triples that the model was trained on."""
+        there = (trained.get("data") or {}).get("split")  # not in checkpoints of earlier versions
+        if there is None or not hasattr(datamodule, "describe_split"):
+            return
+        here = datamodule.describe_split()
+        if here["triples"] == there["triples"] and here["fingerprint"] != there["fingerprint"]:
+            is_drawn = there["name"] != "given" and here["name"] != "given"
+            raise UsageError(
+                f"the checkpoint was trained on another split of these triples ({there['name']}, here "
+                f"{here['name']}): those that are tested may be among its training triples\nGive "
+                + (f"--data.split_index {there['index']}" if is_drawn else "the files that it was trained on")
+            )
 
 
 def _mean_figures(of_graphs: dict[str, dict[str, Tensor] | None]) -> dict[str, Tensor]:

@@ -1,5 +1,7 @@
 """Wrong command lines: status 2, at most six lines, and the remedy in them."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -484,3 +486,27 @@ def test_debug_is_handed_on_to_fit():
         rest = parser.read_some([*words, "--debug", "--model.lr=1"])[1]
         assert rest == ["--model.lr=1", "--debug"]
         assert parser.read_some([*words, "--model.lr=1"])[1] == ["--model.lr=1"]
+
+
+_WARNS = """
+import warnings
+from graphzoo.cli import commands
+from graphzoo.datasets.files.text import warn
+
+def work(arguments):
+    warnings.formatwarning = lambda *_: "as Lightning has it\\n"  # which a command imports late
+    warn("facts.csv: 1 duplicate triple dropped")
+    warnings.warn("of another library")
+    return 0
+
+commands._dispatch = work
+commands.main(["list"])
+warn("for a caller in Python")
+"""
+
+
+def test_a_warning_about_data_is_one_line_of_a_command():
+    told = subprocess.run([sys.executable, "-c", _WARNS], capture_output=True, text=True, check=True).stderr
+    first, *others = told.splitlines()
+    assert first == "warning: facts.csv: 1 duplicate triple dropped"
+    assert others == ["as Lightning has it"] * 2

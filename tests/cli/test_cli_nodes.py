@@ -201,7 +201,7 @@ def test_predict_labels_every_node_or_some(fit_nodes, cli, workplace):
     assert some.filter(like="probability_").sum(axis=1).tolist() == pytest.approx([1, 1], abs=1e-5)
     Path("nodes.txt").write_text("7\n60\n")
     unknown = cli("predict", "--ckpt_path=run", "--nodes=nodes.txt", "--out=no.csv")
-    assert unknown.status == 2 and "unknown node '60': the nodes are the numbers 0..59" in unknown.err
+    assert unknown.status == 2 and "line 2: node '60': the nodes are the numbers 0..59" in unknown.err
     assert not Path("no.csv").exists()
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from helpers.own import OwnModule
+from helpers.own import SMALL, OwnModule
 from lightning import Callback, Trainer
 
 from graphzoo.callbacks import MetricsFile, ProgressBar, Throughput
@@ -506,3 +506,28 @@ def test_a_test_in_neighbourhoods_reports_both_protocols_by_name(cli, tmp_path):
     card = (tmp_path / "shared" / "README.md").read_text()
     assert f"| test/whole_graph/mrr | {whole} |" in card
     assert "(seed 0), evaluated in neighbourhoods of 30 entities;" in card
+
+
+def test_drawn_splits_of_own_triples_make_a_row_and_are_told_apart(cli, results, tiny_kg, monkeypatch):
+    from graphzoo.cli import main, reproduce
+
+    monkeypatch.setattr(reproduce, "run_command", main)
+    lines = "".join((Path(tiny_kg) / f"{part}.txt").read_text() for part in ("train", "valid", "test"))
+    Path("facts.tsv").write_text(lines)
+    words = ["reproduce", "knowformer", "kg", "--splits=0,2", *SMALL, "--trainer.max_epochs=1", "--out=row"]
+    done = cli(*words, "--data.path=facts.tsv")
+    assert done.status == 0, done.err
+    runs = [results(f"row/split-{split}-seed-0") for split in (0, 2)]
+    assert [run["split"]["index"] for run in runs] == [0, 2]
+    assert runs[0]["data_fingerprint"] != runs[1]["data_fingerprint"]
+    asked = ["test", "--ckpt_path=row/split-2-seed-0", "--run_dir=again"]
+    refused = cli(*asked, "--data.split_index=0")
+    assert refused.status == 2 and "may be among its training triples" in refused.err, refused.err
+    assert "Give --data.split_index 2" in refused.err
+    assert cli(*asked).status == 0 and results("again")["metrics"] == runs[1]["metrics"]
+    both = cli(*asked, "--data=umls", "--run_dir=umls")
+    assert both.status == 2 and "--data.path null for umls" in both.err, both.err
+    named = cli(*asked, "--data=umls", "--data.path=null", "--data.split_index=0", "--run_dir=umls")
+    assert named.status == 2 and "does not fit" in named.err, named.err
+    given = cli(*words, f"--data.path={tiny_kg}")
+    assert given.status == 2 and "kg has one split, 0" in given.err, given.err

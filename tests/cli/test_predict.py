@@ -102,10 +102,11 @@ def test_candidates(predict, queries, tmp_path):
     out = tmp_path / "a.csv"
     assert predict("--queries", queries, "--out", out, "--candidates", names)[0] == 0
     assert len(read(out)) == 6
-    names.write_text("virus\nsteroyd\n")
+    names.write_text("virus\nsteroyd\n\nNobody\n")
     status, _, message = predict("--queries", queries, "--candidates", names)
     assert status == 2
-    assert "unknown entity 'steroyd'; nearest: 'steroid'" in message
+    assert "names.txt: 2 names are unknown" in message
+    assert "line 2: entity 'steroyd'; nearest: 'steroid'" in message and "line 4: entity 'Nobody'" in message
     names.write_text("\n")
     assert "holds no name" in predict("--queries", queries, "--candidates", names)[2]
 
@@ -442,7 +443,11 @@ def test_scores_of_pairs(ask_links, links, name, content):
         ("score", "source\ttarget\nperson3\tperson3\n", "line 2: 'person3' is paired with itself"),
         ("score", "person3\n", "line 1: expected two nodes, got 'person3'; separate them by a tab"),
         ("score", "", "no links; write one link per line"),
-        ("nodes", "person3\npersn4\n", "unknown node 'persn4'; nearest: 'person4'"),
+        (
+            "nodes",
+            "person3\npersn4\n",
+            "pairs.tsv: one name is unknown.*\n  line 2: node 'persn4'; nearest: 'person4'",
+        ),
         ("nodes", "\n", "holds no name"),
     ],
 )

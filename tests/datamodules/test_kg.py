@@ -400,3 +400,28 @@ def test_a_data_set_can_be_left_out(tmp_path, monkeypatch):
     )
     with pytest.raises(ValueError, match="unknown knowledge graph 'umlz'"):
         KGDataModule(leave_out="umlz")
+
+
+def test_the_drawn_split_of_own_triples_varies_with_its_index(tmp_path):
+    triples = [(f"e{n}", "r", f"e{(n + step) % 20}") for n in range(20) for step in (2, 3, 5, 7)]
+    path = tmp_path / "facts.tsv"
+    path.write_text("".join("\t".join(triple) + "\n" for triple in triples))
+    first, again, other = (module(str(path), split_index=index) for index in (2, 2, 0))
+    assert first.fingerprint == again.fingerprint != other.fingerprint
+    assert first.describe_split() == again.describe_split()
+    described = [each.describe_split() for each in (first, other)]
+    assert described[0]["triples"] == described[1]["triples"]
+    assert [each["index"] for each in described] == [2, 0]
+    assert first.fingerprint == KGDataModule(triples=triples, split_index=2).fingerprint
+    assert first.num_splits is None and KGDataModule("umls").num_splits == 1
+
+
+def test_an_index_of_a_split_that_is_not_drawn_is_refused(tiny_kg):
+    with pytest.raises(UsageError, match="umls has one split, 0: there is no split_index 1"):
+        KGDataModule("umls", split_index=1).setup()
+    with pytest.raises(UsageError, match="one split, 0"):
+        KGDataModule(path=str(tiny_kg), split_index=1).setup()
+    with pytest.raises(UsageError, match="one split, 0"):
+        KGDataModule(triples=[("a", "r", "b")], valid=[("b", "r", "a")], split_index=1)
+    with pytest.raises(UsageError, match="split_index"):
+        KGDataModule("umls", split_index=-1)

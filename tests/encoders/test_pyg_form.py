@@ -188,7 +188,5 @@ def test_a_slip_in_a_setting_names_the_encoder_and_the_nearest_setting():
 
 
 def test_an_encoder_that_is_told_nothing_of_the_features_asks_for_their_width():
-    with pytest.raises(
-        ValueError, match=r"GALiT needs the width.*\nGive in_channels=x.shape"
-    ):
+    with pytest.raises(ValueError, match=r"GALiT needs the width.*\nGive in_channels=x.shape"):
         GALiT(hidden_channels=4)

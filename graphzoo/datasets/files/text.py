@@ -2,22 +2,47 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import unicodedata
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 
 from graphzoo.errors import DataError, GraphzooDataWarning
 from graphzoo.system.shown import visible
 from graphzoo.system.units import counted
 
-__all__ = ["listing", "lookalikes", "paths_of", "warn"]
+__all__ = ["as_a_command", "ignored_columns", "listing", "lookalikes", "paths_of", "warn"]
+
+_in_a_command = ContextVar("_in_a_command", default=False)
 
 
 def warn(notice: str, *, stacklevel: int = 2) -> None:
-    """One line as a `GraphzooDataWarning`."""
-    warnings.warn(visible(notice), GraphzooDataWarning, stacklevel=stacklevel + 1)
+    """One line as a `GraphzooDataWarning`; see `as_a_command`."""
+    shown = warnings.formatwarning
+    if _in_a_command.get():
+        # only now: Lightning brings a form of its own when it is imported
+        warnings.formatwarning = _on_one_line
+    try:
+        warnings.warn(visible(notice), GraphzooDataWarning, stacklevel=stacklevel + 1)
+    finally:
+        warnings.formatwarning = shown
+
+
+@contextlib.contextmanager
+def as_a_command() -> Iterator[None]:
+    """Show warnings about data as `warning: ...`, without the place in Python code that they come from."""
+    token = _in_a_command.set(True)
+    try:
+        yield
+    finally:
+        _in_a_command.reset(token)
+
+
+def _on_one_line(message: Warning | str, *_: object) -> str:
+    return f"warning: {message}\n"
 
 
 def paths_of(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], forms: str) -> list[Path]:
@@ -32,6 +57,17 @@ def paths_of(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], fo
 def listing(folder: Path) -> str:
     """The first names in a folder, for messages."""
     return ", ".join(sorted(entry.name for entry in folder.iterdir())[:5]) or "nothing"
+
+
+def ignored_columns(source: str, names: Sequence[str]) -> tuple[str, ...]:
+    """One line that names the columns of a table that are not used, if there are any.
+
+    >>> ignored_columns("edges.csv", ["weight"])
+    ('edges.csv: column weight is ignored',)
+    """
+    shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+    several = f"columns {shown} are" if len(names) > 1 else f"column {shown} is"
+    return (f"{source}: {several} ignored",) if names else ()
 
 
 def lookalikes(names: Iterable[str], kind: str) -> list[str]:
@@ -53,7 +89,10 @@ def lookalikes(names: Iterable[str], kind: str) -> list[str]:
     if not pairs:
         return []
     look = "looks" if len(pairs) == 1 else "look"
-    first = f"(first: {ascii(pairs[0][0])} and {ascii(pairs[0][1])})"
+    one, other = pairs[0]
+    # `repr` spells out what has no width, and not a letter that is written in two ways
+    spell = ascii if unicodedata.normalize("NFC", one) == unicodedata.normalize("NFC", other) else repr
+    first = f"(first: {spell(one)} and {spell(other)})"
     return [f"{counted(len(pairs), 'pair')} of {kind} {look} the same, kept apart {first}"]
 
 

@@ -85,7 +85,8 @@ def build(
     relation_ids = {relation: number for number, relation in enumerate(vocabulary)}
     entity_ids = {entity: number for number, entity in enumerate(entities)}
 
-    notices = [*lookalikes(entities, "entities"), *lookalikes(vocabulary, "relations")]
+    notices = [notice for part in columns.values() for notice in part.notices]
+    notices += [*lookalikes(entities, "entities"), *lookalikes(vocabulary, "relations")]
     encoded: dict[str, Tensor] = {}
     lines: dict[str, _Ids] = {}
     keys: dict[str, _Ids] = {}

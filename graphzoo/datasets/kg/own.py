@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from graphzoo.datasets.files.tables import Column
 from graphzoo.datasets.files.text import listing, warn
 from graphzoo.datasets.kg.build import build, label_files, triple_keys, with_labels
 from graphzoo.datasets.kg.graph import SPLITS, KnowledgeGraph
-from graphzoo.datasets.kg.triples import Columns, read_triples, triples_from_table
+from graphzoo.datasets.kg.triples import Columns, heed_first_lines, read_triples, triples_from_table
 from graphzoo.errors import DataError
+from graphzoo.system.units import counted
 
 __all__ = ["from_files"]
 
@@ -113,7 +115,7 @@ def _load_own(
     labels = label_files(files["train"].parent)
 
     def parse() -> tuple[KnowledgeGraph, list[str]]:
-        columns = {split: read_triples(path) for split, path in files.items()}
+        columns, first = heed_first_lines({split: read_triples(path) for split, path in files.items()})
         split_name = "given"
         duplicates: list[str] = []
         # what is given is kept; only what is missing is drawn
@@ -123,10 +125,10 @@ def _load_own(
             columns, duplicates = _draw_splits(columns, missing, split_seed)
         columns = {split: columns.get(split, Columns.empty(split)) for split in SPLITS}
         graph, notices = build(columns, name, relations=relations, split_name=split_name)
-        return with_labels(graph, labels), [*duplicates, *notices]
+        return with_labels(graph, labels), [*first, *duplicates, *notices]
 
     paths = sorted((split, str(path)) for split, path in files.items())
-    key = f"2\n{name}\n{drawn} {split_seed}\n{relations}\n{paths}"
+    key = f"3\n{name}\n{drawn} {split_seed}\n{relations}\n{paths}"
     graph = remember([*files.values(), *labels.values()], key, KnowledgeGraph, parse, stacklevel=3)
     drawn_from = f"{key}\n{graph.fingerprint}"
     if graph.split_name != "given" and drawn_from not in _told:
@@ -152,7 +154,8 @@ def _draw_splits(
     # sorted and distinct: the draw must not depend on the line order of the file
     rows = ids[np.unique(triple_keys(ids, len(entities), len(relations)), return_index=True)[1]]
     repeated = len(train) - len(rows)
-    notices = [f"{train.source}: {repeated:,} duplicate triples dropped before the split"] if repeated else []
+    dropped = f"{train.source}: {counted(repeated, 'duplicate triple')} dropped before the split"
+    notices = [dropped] if repeated else []
     shuffled = rows[np.random.Generator(np.random.PCG64(seed)).permutation(len(rows))]
     # the first triple of every name stays
     free = np.ones(len(rows), dtype=bool)
@@ -161,9 +164,10 @@ def _draw_splits(
     candidates = np.flatnonzero(free)
     size = min(max(1, round(_HELD_OUT * len(rows))), candidates.size // (len(missing) + 1))
     if size == 0:
+        given = [f"{split}.txt" if train.unit == "line" else f"{split}=" for split in missing]
         raise DataError(
             f"{train.source}: too few triples ({len(rows)}) to draw {' and '.join(missing)} without taking a "
-            f"name's last one; add {' and '.join(f'{split}.txt' for split in missing)}"
+            f"name's last one; give {' and '.join(given)} too"
         )
 
     def to_columns(triples: np.ndarray[Any, Any], source: str) -> Columns:
@@ -175,5 +179,5 @@ def _draw_splits(
         taken = candidates[number * size : (number + 1) * size]
         result[split] = to_columns(shuffled[taken], f"{train.source} ({split})")
     rest = np.delete(shuffled, candidates[: size * len(missing)], axis=0)
-    result["train"] = to_columns(rest, train.source)
+    result["train"] = replace(to_columns(rest, train.source), notices=train.notices)
     return result, notices

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,22 @@ from typing import Any
 import numpy as np
 
 from graphzoo.datasets.files.tables import Column, clean, header_order, parse_columns, read_bytes
+from graphzoo.datasets.files.text import ignored_columns
 from graphzoo.errors import DataError
 
-__all__ = ["Columns", "parse_triples", "read_triples", "triples_from_table"]
+__all__ = ["Columns", "heed_first_lines", "parse_triples", "read_triples", "triples_from_table"]
 
 _HEADER = ("head", "relation", "tail")
-_HEADERS = (_HEADER, ("subject", "predicate", "object"))
+_HEADERS = (
+    _HEADER,
+    ("subject", "predicate", "object"),
+    ("source", "relation", "target"),
+    ("from", "relation", "to"),
+    ("head", "rel", "tail"),
+)
+# a header too, unless these are names of the graph
+_LETTERS = ("h", "r", "t")
+_COLUMN_WORD = re.compile(r"[#%:]? *[^\W\d][\w -]{0,29}")
 
 
 @dataclass(frozen=True)
@@ -35,6 +46,7 @@ class Columns:
     source: str = "triples"
     first_line: int = 1
     unit: str = "line"
+    notices: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.head)
@@ -60,11 +72,14 @@ def read_triples(path: str | Path) -> Columns:
     """Triples of a TSV, CSV or plain text file, gzip or not.
 
     Tab-separated unless the name says `.csv`. A first line of the words head, relation, tail (or subject,
-    predicate, object), in any order, is a header. A byte order mark and CRLF line ends are accepted; quotes
-    have a meaning in CSV only.
+    predicate, object; source, relation, target; from, relation, to; head, rel, tail), in any order, is a
+    header; columns beside those are ignored, and `notices` names them. Lines at the top that begin with # or
+    % and have not three columns are comments. A byte order mark and CRLF line ends are accepted; quotes have
+    a meaning in CSV only.
 
     Raises:
-        DataError: not readable, not UTF-8, empty, a line without exactly three columns, or an empty name.
+        DataError: not readable, not UTF-8, empty, a line without as many columns as there have to be, or an
+            empty name.
     """
     path = Path(path)
     is_csv = ".csv" in [suffix.lower() for suffix in path.suffixes[-2:]]
@@ -78,7 +93,7 @@ def parse_triples(data: bytes, source: str, *, is_csv: bool = False) -> Columns:
         raise DataError(f"{source}: empty; expected one triple per line: head, relation, tail")
     columns = _read_csv(data, source) if is_csv else _read_tsv(data, source)
     if not len(columns):
-        raise DataError(f"{source}: holds a header but no triple")
+        raise DataError(f"{source}: holds no triple; write one per line: head, relation, tail")
     _check_names(columns)
     return columns
 
@@ -125,60 +140,165 @@ def triples_from_table(table: Any, source: str = "triples") -> Columns:
     return columns
 
 
+def heed_first_lines(columns: Mapping[str, Columns]) -> tuple[dict[str, Columns], list[str]]:
+    """Files of one graph without the headers h, r, t, and a line for every other first line that seems one.
+
+    Such a line has words, as columns are called, that are names in no other line.
+    """
+    heeded, notices = dict(columns), list[str]()
+    for key, part in columns.items():
+        first = (part.head[0], part.relation[0], part.tail[0]) if len(part) > 1 else ()
+        if not first or not all(map(_COLUMN_WORD.fullmatch, first)) or _recurs(first, columns):
+            continue
+        if tuple(name.strip().lower() for name in first) == _LETTERS:
+            # each is the first name of its column, and has no other row there
+            head, relation, tail = (
+                Column(column.codes[1:] - 1, column.names[1:])
+                for column in (part.head, part.relation, part.tail)
+            )
+            heeded[key] = Columns(
+                head, relation, tail, part.source, part.first_line + 1, notices=part.notices
+            )
+        else:
+            notices.append(
+                f"{part.where(0)} looks like a header and was read as a fact ({', '.join(first)}); if it is "
+                "one, name the columns head, relation, tail"
+            )
+    return heeded, notices
+
+
+def _recurs(first: tuple[str, ...], columns: Mapping[str, Columns]) -> bool:
+    """Whether names of a first line are names of a line that is not the first of its file."""
+    head, relation, tail = first
+
+    def has(column: Column, names: set[str]) -> bool:
+        codes = [code for code, name in enumerate(column.names) if name in names]
+        return bool(codes) and bool(np.isin(column.codes[1:], codes).any())
+
+    return any(has(part.relation, {relation}) for part in columns.values()) or any(
+        has(column, {head, tail}) for part in columns.values() for column in (part.head, part.tail)
+    )
+
+
 def _read_tsv(data: bytes, source: str) -> Columns:
     data = data.rstrip(b"\n")
+    form = _Form.of((line.decode() for line in io.BytesIO(data)), "\t")
     codes = np.frombuffer(data, dtype=np.uint8)
     # the number of tabs before each line end; a good file has two more with every line
     breaks = np.flatnonzero(codes == ord("\n"))
     tabs = np.flatnonzero(codes == ord("\t"))
     per_line = np.diff(np.searchsorted(tabs, np.append(breaks, codes.size)), prepend=0)
-    bad = np.flatnonzero(per_line != 2)
+    bad = form.comments + np.flatnonzero(per_line[form.comments :] != form.width - 1)
     if bad.size:
         line = int(bad[0])
         content = data.split(b"\n", line + 1)[line].decode()
-        raise DataError(_wrong_columns(source, line + 1, content, int(per_line[line]) + 1, bad.size, "tabs"))
-    order = header_order(data.split(b"\n", 1)[0].decode().split("\t"), _HEADERS)
-    skipped = 0 if order is None else 1
-    if order is not None and not breaks.size:
+        raise DataError(_wrong_columns(source, line + 1, content, int(per_line[line]) + 1, bad.size, form))
+    if breaks.size < form.skipped:
         return Columns.empty(source)
-    table = parse_columns(data, source, "012", skipped=skipped, delimiter="\t", is_checked=True)
-    head, relation, tail = (Column.from_arrow(table[str(position)]) for position in order or (0, 1, 2))
-    return Columns(head, relation, tail, source, 1 + skipped)
+    keys = [str(position) for position in range(form.width)]
+    table = parse_columns(data, source, keys, skipped=form.skipped, delimiter="\t", is_checked=True)
+    head, relation, tail = (Column.from_arrow(table[str(position)]) for position in form.order)
+    return Columns(head, relation, tail, source, 1 + form.skipped, notices=form.notices(source))
 
 
 def _read_csv(data: bytes, source: str) -> Columns:
     text = data.decode().rstrip("\n")
-    reader = csv.reader(io.StringIO(text + "\n", newline=""), strict=True)
+    form = _Form.of(io.StringIO(text), ",")
+    lines = text.split("\n", form.comments)
+    reader = csv.reader(io.StringIO((lines[form.comments :] or [""])[0] + "\n", newline=""), strict=True)
     try:
-        rows = list(reader)
+        rows = list(reader) if len(lines) > form.comments else []
     except csv.Error as error:
-        raise DataError(f"{source}, line {reader.line_num}: {error}; check the quotes") from error
+        line = form.comments + reader.line_num
+        raise DataError(f"{source}, line {line}: {error}; check the quotes") from error
     if reader.line_num != len(rows):
         raise DataError(f"{source}: a quoted name holds a line break; remove it")
-    bad = [line for line, row in enumerate(rows) if len(row) != 3]
+    bad = [position for position, row in enumerate(rows) if len(row) != form.width]
     if bad:
-        line = bad[0]
+        line = form.comments + bad[0]
         content = text.split("\n", line + 1)[line]
-        raise DataError(_wrong_columns(source, line + 1, content, len(rows[line]), len(bad), "commas"))
-    order = header_order(rows[0], _HEADERS)
-    skipped = 0 if order is None else 1
-    head, relation, tail = (
-        Column.encode([row[position] for row in rows[skipped:]]) for position in order or (0, 1, 2)
-    )
-    return Columns(head, relation, tail, source, 1 + skipped)
+        raise DataError(_wrong_columns(source, line + 1, content, len(rows[bad[0]]), len(bad), form))
+    rows = rows[form.skipped - form.comments :]
+    head, relation, tail = (Column.encode([row[position] for row in rows]) for position in form.order)
+    return Columns(head, relation, tail, source, 1 + form.skipped, notices=form.notices(source))
 
 
-def _wrong_columns(source: str, line: int, content: str, found: int, bad_lines: int, separator: str) -> str:
+@dataclass(frozen=True)
+class _Form:
+    """What the lines at the top say of the others."""
+
+    delimiter: str
+    comments: int  # lines
+    header: tuple[str, ...] = ()
+    order: tuple[int, ...] = (0, 1, 2)
+
+    @classmethod
+    def of(cls, lines: Iterator[str], delimiter: str) -> _Form:
+        """From the lines of a file."""
+        comments = 0
+        for line in lines:
+            fields = _fields(line.rstrip("\n").lstrip("#% "), delimiter)
+            if order := header_order(fields, _HEADERS):
+                return cls(delimiter, comments, tuple(name.strip() for name in fields), tuple(order))
+            # a name may begin with # too
+            if not line.startswith(("# ", "% ")) and (not line.startswith(("#", "%")) or len(fields) == 3):
+                break
+            comments += 1
+        return cls(delimiter, comments)
+
+    @property
+    def width(self) -> int:
+        return len(self.header) or 3
+
+    @property
+    def skipped(self) -> int:
+        """Lines before the first triple."""
+        return self.comments + bool(self.header)
+
+    def notices(self, source: str) -> tuple[str, ...]:
+        return ignored_columns(source, [name for i, name in enumerate(self.header) if i not in self.order])
+
+
+def _fields(line: str, delimiter: str) -> list[str]:
+    try:
+        return next(csv.reader([line])) if delimiter == "," and line else line.split(delimiter)
+    except csv.Error:  # told of when the line is read as a triple
+        return [line]
+
+
+def _wrong_columns(source: str, line: int, content: str, found: int, bad_lines: int, form: _Form) -> str:
     if not content.strip():
         found_text = "a blank line"
     else:
         shown = content if len(content) <= 80 else content[:77] + "..."
         found_text = f"{found} column{'s' * (found != 1)} ({shown!r})"
-    more = f" ({bad_lines:,} such lines)" if bad_lines > 1 else ""
-    hint = ""
-    if found == 1 and separator == "tabs":
-        hint = "; name a comma-separated file .csv" if "," in content else "; replace the blanks by tabs"
-    return f"{source}, line {line}: expected 3 columns separated by {separator}, got {found_text}{more}{hint}"
+    if bad_lines > 1:
+        found_text += f" ({bad_lines:,} wrong lines)"
+    separator = "tabs" if form.delimiter == "\t" else "commas"
+    return (
+        f"{source}, line {line}: expected {form.width} columns separated by {separator}, got {found_text}"
+        + _remedy(content, found, form)
+    )
+
+
+def _remedy(content: str, found: int, form: _Form) -> str:
+    """What to do about a line with the wrong columns; "" where it says all itself."""
+    ours = "write head<TAB>relation<TAB>tail in a .tsv file"
+    if re.match(r"<[^>]*>\s|_:\S+\s+<|@(prefix|base)\b", content):
+        return f"; N-Triples and Turtle are not read: {ours}"
+    if content.lstrip()[:1] in ("{", "["):
+        return f"; JSON is not read: {ours}"
+    if content.startswith(("#", "%")):
+        return "; drop the line: comments stand at the top of a file only"
+    if found > form.width == 3:
+        return "; drop the further columns, or name head, relation and tail in line 1 to have others ignored"
+    if found != 1 or not content.strip():
+        return ""
+    if ";" in content:
+        return "; separate the columns by tabs"
+    if form.delimiter == ",":
+        return "; name a tab-separated file .tsv" if "\t" in content else ""
+    return "; name a comma-separated file .csv" if "," in content else "; replace the blanks by tabs"
 
 
 def _check_names(columns: Columns) -> None:

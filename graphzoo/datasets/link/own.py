@@ -28,6 +28,8 @@ from graphzoo.system.units import counted
 __all__ = ["link_graph_from_edges", "link_graph_from_files"]
 
 _log = logging.getLogger(__name__)
+# Splits that were told of in this process.
+_told: set[str] = set()
 _NODES = "nodes"
 _EDGES = "edges"
 _NEGATIVES = ("valid_neg", "test_neg")
@@ -81,7 +83,9 @@ def link_graph_from_files(
     listed = [(part, str(file)) for part, file in files.items()]
     purpose = f"own links 2\n{name}\n{split_index} {directed}\n{listed}"
     graph = remember(list(files.values()), purpose, LinkGraph, parse)
-    if graph.protocol == "random":
+    drawn_from = f"{purpose}\n{graph.fingerprint}"
+    if graph.protocol == "random" and drawn_from not in _told:
+        _told.add(drawn_from)  # a run loads its data several times
         sizes = ", ".join(f"{split} {graph.positive(split).size(0):,}" for split in SPLITS)
         _log.warning("%s: random split %d of the links: %s", name, split_index, sizes)
     return graph

@@ -15,6 +15,7 @@ from graphzoo.datasets.node.feature_arrays import csr_tensor
 from graphzoo.datasets.node.graph import NodeGraph
 from graphzoo.datasets.node.splits import NodeSplit
 from graphzoo.errors import DataError
+from graphzoo.system.units import counted
 
 __all__ = [
     "Parsed",
@@ -86,11 +87,11 @@ def tidy_edges(edge_index: Tensor, num_nodes: int, *, undirected: bool = True) -
     loops = edges[0] == edges[1]
     notices = []
     if num_loops := int(loops.sum()):
-        notices.append(f"{num_loops:,} self-loops dropped")
+        notices.append(f"{counted(num_loops, 'self-loop')} dropped")
         keys = keys[~loops]
     distinct = _distinct(keys)
     if repeated := keys.size - distinct.size:
-        notices.append(f"{repeated:,} repeated edges dropped")
+        notices.append(f"{counted(repeated, 'repeated edge')} dropped")
     if undirected:
         distinct = _distinct(
             np.concatenate([distinct, distinct % num_nodes * num_nodes + distinct // num_nodes])

@@ -20,7 +20,7 @@ from graphzoo.datasets.files.text import listing, paths_of, warn
 from graphzoo.datasets.node.arrays import graph_parts
 from graphzoo.datasets.node.build import Parsed
 from graphzoo.datasets.node.graph import NodeGraph
-from graphzoo.datasets.node.own_csv import read_tables
+from graphzoo.datasets.node.own_csv import may_be_labels, read_tables
 from graphzoo.datasets.node.splits import PARTS, is_labelled
 from graphzoo.errors import DataError, reason
 from graphzoo.system.files import check_growth
@@ -73,7 +73,7 @@ def node_graph_from_files(
     def parse() -> tuple[NodeGraph, list[str]]:
         return _parse(files, name, directed=directed, require_labels=require_labels, class_names=names)
 
-    purpose = f"own nodes 3\n{name}\n{directed} {require_labels}\n{names}\n{[str(file) for file in files]}"
+    purpose = f"own nodes 4\n{name}\n{directed} {require_labels}\n{names}\n{[str(file) for file in files]}"
     return remember(files, purpose, NodeGraph, parse)
 
 
@@ -153,7 +153,8 @@ def _parse(
         raise DataError(f"{source}: {error}") from error
     if require_labels:
         _check_labels(source, parsed)
-    return graph, [f"{source}: {notice}" for notice in notices]
+    named = str(files[-1])  # the table of edges, by notices that are about it
+    return graph, [notice if notice.startswith(named) else f"{source}: {notice}" for notice in notices]
 
 
 def _check_labels(source: str, parsed: Parsed) -> None:
@@ -161,8 +162,12 @@ def _check_labels(source: str, parsed: Parsed) -> None:
     y = parsed.y
     if not bool(is_labelled(y).any()):
         raise DataError(
-            f"{source}: no node has a label; fill y (or the column label) for the nodes to learn from\n"
-            "  a graph to predict on is given to `graphzoo predict` instead"
+            f"{source}: no node has a label; "
+            + (
+                may_be_labels(parsed.feature_names)
+                or "fill y (or the column label) for the nodes to learn from"
+            )
+            + "\n  To label a graph without labels, use graphzoo predict"
         )
     if y.ndim == 1 and torch.unique(y[y >= 0]).numel() == 1:
         label = parsed.class_names[int(y[y >= 0][0])]

@@ -12,18 +12,20 @@ import torch
 from torch import Tensor
 
 from graphzoo.datasets.files.tables import clean, csv_fields, parse_columns, read_bytes
-from graphzoo.datasets.files.text import lookalikes
+from graphzoo.datasets.files.text import ignored_columns, lookalikes
 from graphzoo.datasets.node.arrays import number_classes
 from graphzoo.datasets.node.build import Parsed, proper_names
 from graphzoo.datasets.node.splits import NodeSplit, is_labelled
 from graphzoo.errors import DataError, suggestion
 
-__all__ = ["read_features", "read_tables"]
+__all__ = ["may_be_labels", "read_features", "read_tables"]
 
 _LABEL = "label"
 _SPLIT = "split"
 _PART_OF = {"": None, "train": 0, "valid": 1, "val": 1, "validation": 1, "test": 2}
 _ENDS = ("source", "target")
+# names of columns that others give to classes
+_CLASSES = ("class", "classes", "y", "target", "labels", "category")
 # a longer list of names is not searched for the nearest
 _MOST_NAMES = 20_000
 
@@ -46,10 +48,7 @@ def read_tables(nodes: Path, edges: Path, class_names: tuple[str, ...] | None) -
     y, classes = _labels(table, labels, nodes, len(names), class_names)
     splits = _splits(table[_SPLIT].to_pylist(), y, nodes) if _SPLIT in table else {}
     edge_index, ignored = _edges(edges, names, nodes)
-    notices = lookalikes(names, "nodes")
-    if ignored:
-        shown = ", ".join(ignored[:5]) + (", ..." if len(ignored) > 5 else "")
-        notices.append(f"{edges.name}: columns ignored, edges have no weights and no kinds here: {shown}")
+    notices = [*lookalikes(names, "nodes"), *ignored_columns(str(edges), ignored)]
     return Parsed(
         x=x,
         edge_index=edge_index,
@@ -75,7 +74,10 @@ def read_features(path: Path) -> tuple[list[str], Tensor | None, list[str]]:
 
 def _read_nodes(path: Path) -> tuple[_Columns, list[str], list[str], list[str]]:
     """The table, the nodes' names, and the columns of labels and of features."""
-    table, _ = _read(path)
+    read, _ = _read(path)
+    table = dict(zip(map(_plain, read, range(len(read))), read.values(), strict=True))
+    if len(table) < len(read):
+        raise DataError(f"{path}, line 1: two columns of the same name but for its case; rename one")
     columns = list(table)
     names = table[columns[0]].to_pylist()
     if not names:
@@ -86,12 +88,40 @@ def _read_nodes(path: Path) -> tuple[_Columns, list[str], list[str], list[str]]:
     return table, names, labels, features
 
 
+def _plain(column: str, number: int) -> str:
+    """`Label` is `label`; the first column, of names, is called as it is."""
+    lower = column.lower()
+    if number and lower in (_LABEL, _SPLIT):
+        return lower
+    return f"{_LABEL}_{column[len(_LABEL) + 1 :]}" if number and lower.startswith(f"{_LABEL}_") else column
+
+
+def may_be_labels(features: Sequence[str]) -> str:
+    """What to do if a column of features is called as classes are; "" if none is."""
+    named = [name for name in features if name.lower() in _CLASSES][:1]
+    return (
+        f"column {named[0]!r} is read as a feature; call it {_LABEL} if it holds the classes" if named else ""
+    )
+
+
 def _is_label(column: str) -> bool:
     return column == _LABEL or column.startswith(f"{_LABEL}_")
 
 
 def _features(table: _Columns, columns: Sequence[str], path: Path) -> Tensor:
-    return torch.from_numpy(np.stack([_numbers(table[column], path, column) for column in columns], axis=1))
+    numbers = [_numbers(table[column]) for column in columns]
+    bad = {column: row for column, (_, row) in zip(columns, numbers, strict=True) if row is not None}
+    if bad:
+        column, row = next(iter(bad.items()))
+        text = table[column][row].as_py()
+        words = [name for name, row in bad.items() if not _is_number(table[name][row].as_py() or "0")]
+        problem = f"feature {column!r} is {repr(text) if text.strip() else 'empty'}"
+        if column not in words:
+            raise DataError(f"{path}, line {row + 2}: {problem}; fill or drop what is no finite number")
+        more = f" ({', '.join(map(repr, words[1:6]))} hold words too)" if len(words) > 1 else ""
+        remedy = may_be_labels(words) or "make one column of 0 and 1 per word (pandas.get_dummies)"
+        raise DataError(f"{path}, line {row + 2}: {problem}{more}, features are numbers\n  {remedy}")
+    return torch.from_numpy(np.stack([values for values, _ in numbers], axis=1))
 
 
 def _read(path: Path, *, header: bool = True) -> tuple[_Columns, list[str]]:
@@ -122,24 +152,18 @@ def _check_names(names: Sequence[str], path: Path, column: str) -> None:
         first[name] = position
 
 
-def _numbers(column: Any, path: Path, name: str) -> np.ndarray[Any, np.dtype[np.float32]]:
+def _numbers(column: Any) -> tuple[np.ndarray[Any, np.dtype[np.float32]], int | None]:
+    """A column as numbers, and the first row that is no finite one; words are before what is missing."""
     import pyarrow
     from pyarrow import compute
 
     try:
-        values = compute.cast(column, pyarrow.float32()).to_numpy()
-        bad = np.flatnonzero(~np.isfinite(values))
+        values: np.ndarray[Any, np.dtype[np.float32]] = compute.cast(column, pyarrow.float32()).to_numpy()
     except pyarrow.ArrowException:
-        bad = np.array([next(i for i, text in enumerate(column.to_pylist()) if not _is_number(text))])
-    if bad.size:
-        text = column[int(bad[0])].as_py()
-        problem = "is empty" if not text.strip() else f"is {text!r}"
-        raise DataError(
-            f"{path}, line {int(bad[0]) + 2}: feature {name!r} {problem}; features are finite numbers: fill "
-            "or drop what is missing, encode words as numbers"
-        )
-    numbers: np.ndarray[Any, np.dtype[np.float32]] = values
-    return numbers
+        wrong = [row for row, text in enumerate(column.to_pylist()) if not _is_number(text)]
+        return np.empty(0, np.float32), next((row for row in wrong if column[row].as_py().strip()), wrong[0])
+    bad = np.flatnonzero(~np.isfinite(values))
+    return values, int(bad[0]) if bad.size else None
 
 
 def _is_number(text: str) -> bool:

@@ -176,6 +176,11 @@ def draw_split(y: Tensor, name: str, index: int) -> NodeSplit | None:
     """The random split of that name, or None if it is not the name of one."""
     if match := _FRACTIONS.fullmatch(name):
         shares = [float(value) / 100 for value in match.groups()]
+        if min(shares) <= 0 or abs(sum(shares) - 1) > 1e-6:
+            raise UsageError(
+                f"--data.split {name}: the shares of train, valid and test are above 0 and add up to 100, "
+                f"here to {100 * sum(shares):.6g}"
+            )
         return random_split(y, fractions=shares, index=index)
     if match := _PER_CLASS.fullmatch(name):
         return per_class_split(y, per_class=int(match[1]), index=index)

@@ -6,6 +6,7 @@ import warnings
 
 import pytest
 
+from graphzoo.datamodules import KGDataModule
 from graphzoo.datasets import DataError, GraphzooDataWarning, from_files
 
 TRAIN = [("a", "r", "b"), ("b", "s", "c"), ("c", "r", "a")]
@@ -146,3 +147,35 @@ def test_labels_beside_the_triples(write, tmp_path):
     write("train.txt", TRAIN), write("valid.txt", VALID), write("test.txt", TEST)
     write("entity2text.txt", [("a", "first letter")])
     assert from_files(tmp_path)[0].entity_labels == {"a": "first letter"}
+
+
+def test_a_first_line_that_seems_a_header_is_told(write, tmp_path):
+    for split in ("train", "valid", "test"):
+        write(f"{split}.csv", b"drug,interaction,protein\na,r,b\nb,r,c\nc,r,a\n")
+    with pytest.warns(GraphzooDataWarning) as told:
+        graph, _ = from_files(tmp_path)
+    lines = [str(warning.message) for warning in told if "header" in str(warning.message)]
+    assert len(lines) == 3 and "train.csv, line 1 looks like a header and was read as a fact" in lines[0]
+    assert "interaction" in graph.relations
+
+
+@pytest.mark.parametrize("first", ["a,r,d", "d,s,b", "7,s,9"])
+def test_a_first_line_whose_names_recur_or_are_no_words_is_a_fact(write, tmp_path, first, recwarn):
+    for split in ("train", "valid", "test"):
+        lines = first if split == "train" else "a,r,b"
+        write(f"{split}.csv", f"{lines}\na,r,b\nb,r,c\nc,r,a\n".encode())
+    from_files(tmp_path)
+    assert not any("header" in str(warning.message) for warning in recwarn)
+
+
+def test_letters_are_a_header_unless_the_graph_has_such_names(write, tmp_path):
+    path = write("facts.csv", b"h,r,t\n" + b"".join(b"e%d,s,e%d\n" % (n, n + 1) for n in range(40)))
+    graph, _ = from_files(path)
+    assert graph.relations == ("s",) and graph.num_entities == 41 and "h" not in graph.entities
+    path = write("facts.csv", b"h,r,t\n" + b"".join(b"e%d,r,e%d\n" % (n, n + 1) for n in range(40)))
+    assert {"h", "t"} <= set(from_files(path)[0].entities)
+
+
+def test_triples_in_memory_that_are_too_few_name_the_arguments():
+    with pytest.raises(DataError, match=r"give valid= and test= too"):
+        KGDataModule(triples=[("a", "r", "b"), ("b", "r", "c")])

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from graphzoo.datasets import DataError, read_triples
+from graphzoo.datasets.files.text import lookalikes
 from graphzoo.datasets.kg.build import from_triples
 from graphzoo.datasets.kg.triples import triples_from_table
 
@@ -52,10 +53,19 @@ GOOD = b"a\tr\tb\n"
 DAMAGE = {
     "two columns": ("t.txt", GOOD + b"a\tr\n", ["line 2", "3 columns", "got 2 columns", r"'a\tr'"]),
     "four columns": ("t.txt", GOOD + GOOD + b"a\tr\tb\tc\n", ["line 3", "got 4 columns"]),
-    "several": ("t.txt", GOOD + b"a\nb\n", ["line 2", "(2 such lines)"]),
+    "several": ("t.txt", GOOD + b"a\nb\n", ["line 2", "(2 wrong lines)"]),
     "blank line": ("t.txt", GOOD + b"\n" + GOOD, ["line 2", "a blank line"]),
     "blanks": ("t.txt", b"a r b\n", ["line 1", "got 1 column", "blanks by tabs"]),
     "commas": ("t.txt", b"a,r,b\n", ["line 1", ".csv"]),
+    "two blank lines": ("t.txt", GOOD + b"\n\n" + GOOD, ["a blank line (2 wrong lines)"]),
+    "semicolons": ("t.csv", b"a;r;b\n", ["line 1", "separate the columns by tabs"]),
+    "tabs for commas": ("t.csv", GOOD, ["line 1", "name a tab-separated file .tsv"]),
+    "n-triples": ("t.txt", b"<a> <r> <b> .\n", ["N-Triples", "head<TAB>relation<TAB>tail"]),
+    "json": ("t.txt", b'{"head": "a", "relation": "r", "tail": "b"}\n', ["JSON is not read", "<TAB>"]),
+    "late comment": ("t.txt", GOOD + b"# more\n", ["line 2", "at the top of a file only"]),
+    "further columns": ("t.txt", b"a\tr\tb\t0.5\n", ["got 4 columns", "name head, relation and tail"]),
+    "a field less than the header": ("t.csv", b"head,relation,tail,year\na,r,b\n", ["expected 4 columns"]),
+    "only a comment": ("t.csv", b"# facts, by hand\n", ["no triple"]),
     "empty": ("t.txt", b"", ["empty"]),
     "only blanks": ("t.txt", b" \n\n", ["empty"]),
     "header only": ("t.csv", b"head,relation,tail\n", ["no triple"]),
@@ -162,3 +172,34 @@ def test_names_that_look_the_same_are_told(recwarn):
     assert "2 pairs of entities look the same" in said and r"'a\u200bb'" in said
     from_triples([("\u0646\u0627\u0645", "r", "\u00e9"), ("e", "\u00df", "\u00c9")])
     assert len(recwarn) == 1
+
+
+HEADERS = ("source,relation,target", "From,Relation,To", "head,rel,tail", "# head,relation,tail")
+
+
+@pytest.mark.parametrize("header", HEADERS)
+@pytest.mark.parametrize("name", ["t.csv", "t.tsv"])
+def test_usual_headers_are_no_facts(write, header, name):
+    text = f"{header}\na,r,b\n".replace(",", "," if name == "t.csv" else "\t")
+    columns = read_triples(write(name, text.encode()))
+    assert rows(columns) == [("a", "r", "b")] and columns.where(0).endswith("line 2")
+
+
+def test_columns_beside_those_of_a_header_are_ignored_and_named(write):
+    for name, mark in (("t.csv", ","), ("t.tsv", "\t")):
+        lines = (("head", "weight", "relation", "tail"), ("a", "0.5", "r", "b"))
+        columns = read_triples(write(name, "".join(mark.join(line) + "\n" for line in lines).encode()))
+        assert rows(columns) == [("a", "r", "b")]
+        assert columns.notices == (f"{columns.source}: column weight is ignored",)
+
+
+def test_comments_at_the_top_are_skipped_but_a_name_may_begin_with_a_hash(write):
+    for name, mark in (("t.csv", ","), ("t.tsv", "\t")):
+        text = "# who, what, whom\n#by hand\n#a,r,b\nb,r,a\n".replace(",", mark)
+        columns = read_triples(write(name, text.encode()))
+        assert rows(columns) == [("#a", "r", "b"), ("b", "r", "a")] and columns.where(0).endswith("line 3")
+
+
+def test_of_names_that_look_the_same_only_what_cannot_be_seen_is_spelt_out():
+    assert "'Köln' and 'K\\u200böln'" in lookalikes(["Köln", "K\u200böln"], "entities")[0]
+    assert "'caf\\xe9' and 'cafe\\u0301'" in lookalikes(["caf\u00e9", "cafe\u0301"], "entities")[0]

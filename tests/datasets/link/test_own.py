@@ -311,3 +311,12 @@ def test_whatever_is_in_the_files_nothing_judged_is_seen(write, rows, directed, 
         negative = pair_keys(split.negative, n, is_directed=directed)
         assert not bool(in_keys(negative, keys.sort().values).any())
         assert not bool((split.negative[:, 0] == split.negative[:, 1]).any())
+
+
+def test_a_drawn_split_is_told_once(tmp_path, caplog):
+    path = tmp_path / "told.tsv"
+    path.write_text("".join(f"{node}\t{node + 1}\n" for node in range(60)))
+    for index in (0, 0, 1):
+        link_graph_from_files(path, split_index=index)
+    told = [record.getMessage() for record in caplog.records]
+    assert [line[:35] for line in told] == [f"told: random split {n} of the links: "[:35] for n in (0, 1)]

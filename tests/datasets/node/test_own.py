@@ -223,8 +223,8 @@ def test_what_was_dropped_is_told(path):
     with pytest.warns(GraphzooDataWarning) as caught:
         graph = node_graph_from_files(save(path, parts(edge_index=edges)))
     assert [str(warning.message) for warning in caught] == [
-        f"{path}: 1 self-loops dropped",
-        f"{path}: 1 repeated edges dropped",
+        f"{path}: 1 self-loop dropped",
+        f"{path}: 1 repeated edge dropped",
     ]
     assert graph.edge_index.tolist() == [[0, 0, 1, 2], [1, 2, 0, 0]]
     # pointing at the caller
@@ -304,7 +304,7 @@ def test_bad_paths(tmp_path):
 def test_cached(tmp_path, own_cache, monkeypatch):
     monkeypatch.setattr(cache_module, "_MIN_BYTES", 0)
     path = save(tmp_path / "graph.pt", parts(edge_index=torch.tensor([[0, 0], [1, 0]])))
-    with pytest.warns(GraphzooDataWarning, match="1 self-loops"):
+    with pytest.warns(GraphzooDataWarning, match="1 self-loop"):
         first = node_graph_from_files(path)
 
     def no_parsing(*args):
@@ -312,7 +312,7 @@ def test_cached(tmp_path, own_cache, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(own_module, "graph_parts", no_parsing)
-        with pytest.warns(GraphzooDataWarning, match="1 self-loops"):
+        with pytest.warns(GraphzooDataWarning, match="1 self-loop"):
             assert node_graph_from_files(str(path)).fingerprint == first.fingerprint
     node_graph_from_files(path, directed=True)
     assert len(list((own_cache / "parsed").glob("*.npz"))) == 2

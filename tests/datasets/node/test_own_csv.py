@@ -126,6 +126,16 @@ def nodes_of(*rows, header="id,label,f"):
             "from,to\nann,bob\n",
             "edges.csv, line 1: expected the columns source and target, got from, to",
         ),
+        (
+            nodes_of("a,x,1,,1", "b,y,Köln,bus,nan", header="id,label,city,way,f"),
+            EDGES,
+            r"line 3: feature 'city' is 'Köln' \('way' hold words too\).*\n.*one column of 0 and 1 per word",
+        ),
+        (
+            nodes_of("a,x,1", "b,y,2", header="id,class,f"),
+            EDGES,
+            "line 2: feature 'class' is 'x'.*\n.*call it label",
+        ),
         (nodes_of("a,x,1", "b,y,two"), EDGES, "nodes.csv, line 3: feature 'f' is 'two'"),
         (nodes_of("a,x,1", "b,y,nan"), EDGES, "nodes.csv, line 3: feature 'f' is 'nan'"),
         (nodes_of("a,x,1", "b,y,inf"), EDGES, "nodes.csv, line 3: feature 'f' is 'inf'"),
@@ -139,6 +149,7 @@ def nodes_of(*rows, header="id,label,f"):
         (NODES.replace(",", ";"), EDGES, "nodes.csv, line 1: the columns are separated by ';'; .*commas"),
         ("\n", EDGES, "nodes.csv, line 1: expected the names of the columns"),
         (nodes_of("a,x,1,2", header="id,label,f,f"), EDGES, "column 'f' occurs twice"),
+        (nodes_of("a,x,1,2", header="id,label,f,Label"), EDGES, "line 1: two columns of the same name"),
         (nodes_of("a,x", "b,y", header="id,label"), EDGES, "no column of features beside id, label"),
         (nodes_of("a,x,1,train", "b,y,2,dev", header="id,label,f,split"), EDGES, "line 3: split is 'dev'"),
         (
@@ -159,7 +170,11 @@ def test_mistakes_are_named(tables, nodes, edges, problem):
 @pytest.mark.parametrize(
     ("nodes", "problem"),
     [
-        (nodes_of("ann,,1", "bob,,2"), "no node has a label"),
+        (nodes_of("ann,,1", "bob,,2"), "no node has a label; fill y .*\n  To label .*, use graphzoo predict"),
+        (
+            nodes_of("ann,1,1", "bob,0,2", header="id,Target,f"),
+            "column 'Target' is read as a feature; call it",
+        ),
         (nodes_of("ann,x,1", "bob,x,2"), "every labelled node is of class 'x'"),
         (nodes_of("ann,x,1,train", "bob,y,2,train", header="id,label,f,split"), "split 0 has no valid nodes"),
     ],
@@ -196,7 +211,8 @@ def test_other_columns_of_edges_are_named(tables, recwarn):
     graph = node_graph_from_files(tables(NODES, "target,weight,Source,since\nbob,1,ann,2\nann,9,dee,3\n"))
     assert graph.edge_index.size(1) == 4
     (said,) = [str(warning.message) for warning in recwarn]
-    assert "edges.csv: columns ignored" in said and said.endswith(": weight, since")
+    assert said.endswith("/shop/edges.csv: columns weight, since are ignored")
+    assert "nodes.csv" not in said
     node_graph_from_files(tables())
     assert len(recwarn) == 1
 
@@ -235,3 +251,13 @@ def test_names_that_look_the_same_are_told(tables, recwarn):
     node_graph_from_files(tables(NODES.replace("bob", "a\u200bnn"), "source,target\nann,cy\n"))
     (said,) = [str(warning.message) for warning in recwarn]
     assert r"'a\u200bnn'" in said and "1 pair of nodes looks the same" in said
+
+
+def test_the_case_of_label_and_split_does_not_matter(tables):
+    graph = node_graph_from_files(tables(NODES.replace("id,label,age,split", "Label,LABEL,Age,Split")))
+    assert graph.class_names == ("no", "yes") and graph.feature_names == ("Age", "income")
+    assert graph.split().name == "given"
+    graph = node_graph_from_files(
+        tables(nodes_of("ann,1,2", "bob,0,3", header="id,Label_Rich,f"), "ann,bob\n")
+    )
+    assert graph.class_names == ("Rich",)

@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphzoo.datasets import DataError, NodeSplit, per_class_split, random_split
+from graphzoo.datasets.node.splits import draw_split
+from graphzoo.errors import UsageError
 
 PARTS = ("train", "valid", "test")
 
@@ -126,3 +128,9 @@ def test_split_sorts_and_hashes_its_nodes():
 def test_a_node_in_two_parts():
     with pytest.raises(DataError, match=r"node 3 occurs in train and test \(1 such nodes\)"):
         NodeSplit("a", 0, torch.tensor([1, 3]), torch.tensor([2]), torch.tensor([3]))
+
+
+@pytest.mark.parametrize(("name", "total"), [("random-60-30-20", "110"), ("random-0-50-50", "100")])
+def test_shares_in_a_name_that_make_no_sense_name_the_option(name, total):
+    with pytest.raises(UsageError, match=rf"--data.split {name}: .* add up to 100, here to {total}$"):
+        draw_split(torch.zeros(100, dtype=torch.int64), name, 0)
