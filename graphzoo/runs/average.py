@@ -87,6 +87,7 @@ def write_row(
         "seeds": list(dict.fromkeys(run.seed for run in runs)),
         "splits": list(dict.fromkeys(run.split for run in runs if run.split is not None)) or None,
         "tested": results[0].get("tested"),
+        "evaluated": results[0].get("evaluated"),
         "protocol": results[0].get("protocol"),
         "metrics": metrics,
         "runs": results,

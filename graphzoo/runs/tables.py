@@ -10,13 +10,24 @@ from graphzoo.runs.published import PROTOCOLS, split_protocol
 from graphzoo.runs.row import main_metric
 from graphzoo.system.shown import cell, console
 
-__all__ = ["format_metric", "print_rows", "print_table", "spread"]
+__all__ = ["format_metric", "how_many", "print_rows", "print_table", "spread"]
 
 
 def spread(name: str, mean: float, deviation: float | None) -> str:
     """`84.63 ± 0.15`: a mean with its deviation, as tables show a metric, `test/` before its name or not."""
     name, _ = split_protocol(name)
     return format_metric(name, mean) + ("" if deviation is None else f" ± {format_metric(name, deviation)}")
+
+
+def how_many(judged: int | None, most: int | None, unit: str) -> str:
+    """How many samples a figure rests on, of how many where some were left out; empty where it is not known.
+
+    >>> how_many(10, 10, "queries"), how_many(262, 1322, "queries"), how_many(None, 10, "pairs")
+    (', 10 queries', ', 262 of 1,322 queries', '')
+    """
+    if judged is None or not unit:
+        return ""
+    return f", {judged:,} {unit}" if most in (None, judged) else f", {judged:,} of {most:,} {unit}"
 
 
 def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -506,3 +506,12 @@ def test_a_test_in_neighbourhoods_reports_both_protocols_by_name(cli, tmp_path):
     card = (tmp_path / "shared" / "README.md").read_text()
     assert f"| test/whole_graph/mrr | {whole} |" in card
     assert "(seed 0), evaluated in neighbourhoods of 30 entities;" in card
+
+
+def test_the_title_says_how_much_was_judged(fit, fit_nodes, results):
+    told = fit("--run_dir=part", "--trainer.limit_test_batches=1", "--data.eval_batch_size=4", epochs=1).out
+    found = results("part")
+    assert 0 < found["evaluated"] < found["tested"] == 24
+    assert f"knowformer on tiny0: test, {found['evaluated']} of 24 queries, best.ckpt" in told
+    told = fit_nodes("--run_dir=nodes", epochs=1).out
+    assert f": test, {results('nodes')['tested']} nodes, best.ckpt" in told
