@@ -71,7 +71,7 @@ def write_row(
     preset = find_recipe(model, recipe, data)
     header = preset.header if preset else {}
     differs = header.get("differs")
-    if any(figure["paper"] is not None for figure in metrics.values()):
+    if not name or any(figure["paper"] is not None for figure in metrics.values()):
         from graphzoo.runs.changes import what_differs
         from graphzoo.runs.record import read_record
 

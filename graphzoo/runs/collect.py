@@ -141,7 +141,7 @@ def _row_of(runs: Sequence[Record], *, commands: bool) -> dict[str, Any]:
         "recipe": first.recipe or None,
         "name": None,
         # runs of earlier versions do not say it themselves, and reading their classes takes seconds
-        "differs": (what_differs(first) or None) if compared else None,
+        "differs": (what_differs(first) or None) if compared or "changed" in first.result else None,
         "command": repeat_runs(runs) if commands and first.config else None,
         "seeds": sorted({run.seed for run in runs if run.seed is not None}),
         "splits": splits if any(splits) else None,  # data with one split have the first

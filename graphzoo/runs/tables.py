@@ -55,8 +55,8 @@ def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
     for told in dict.fromkeys(row["protocol"] for row in rows if row.get("protocol")):
         console().print(cell(f"evaluated {told}"))
     compared = any(figure["paper"] for figure in rows[0]["metrics"].values())
-    if not named and compared and rows[0].get("differs"):
-        console().print(cell(f"differs from the paper: {rows[0]['differs']}"))
+    if not named and rows[0].get("differs"):
+        console().print(cell(f"differs from the {'paper' if compared else 'recipe'}: {rows[0]['differs']}"))
 
 
 def print_table(
