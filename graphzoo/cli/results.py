@@ -87,7 +87,8 @@ def _line(row: Mapping[str, Any], metric: str, *, commands: bool) -> list[str]:
     paper, paper_std = figure.get("paper"), figure.get("paper_std")
     published = "" if paper is None else spread(name, paper, paper_std)
     ours = spread(name, figure["mean"], figure["std"])
-    command = f"`{row['command']}`" if commands and row.get("command") else ""
+    command = (row.get("command") or "") if commands else ""
+    command = f"`{command}`" if command.startswith("graphzoo ") else command
     who = [row["data"], model, PERCENT.get(name, name), ours, str(len(figure["values"])), seeds_of(row)]
     told = [_verdict(row, figure), protocol or row.get("protocol") or "", row.get("differs") or ""]
     return [*who, published, *told, command]

@@ -79,7 +79,7 @@ class Task(LightningModule):
         accepts: Kinds of encoder the task can use.
         mode: "max" or "min" of the monitored metric.
         unit: What a batch is made of, for rates.
-        num_judged: Samples that the last evaluation judged, of all processes; None where the task counts none.
+        num_judged: Samples that the last evaluation judged, of all processes; None where none are counted.
         questions_asked: Questions asked so far in an evaluation, by tasks with their own `num_questions`.
         test_tables: What the last test showed beside its figures, in the first process only; see
             `graphzoo.analysis`.

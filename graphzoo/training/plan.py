@@ -90,6 +90,7 @@ class RunState:
     missing: list[Path] = field(default_factory=list)  # folders that the run makes, the innermost first
     wrote: Path | None = None  # the config.yaml that this process wrote
     events: set[Path] | None = None  # TensorBoard's files that a resumed run had before
+    resumed: str = ""  # that settings were changed when it was resumed, and when: no command repeats it
     lock: RunLock | None = None  # makes this process the one writer of the run directory
     # training or evaluation has begun: what fails then is not a wrong setting, unless it says so
     began: bool = False

@@ -89,6 +89,7 @@ def _content(
         "best_epoch": epoch if selection == SELECTED[0] else None,
         "checkpoint_epoch": epoch,
         "selection": selection,
+        "resumed": state.resumed or None,
         "epochs": trainer.current_epoch if trains else None,
         "steps": trainer.global_step if trains else None,
         "checkpoint": None if evaluated.path is None else str(evaluated.path),
