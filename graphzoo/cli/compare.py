@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphzoo.catalog.presets import find_preset, list_presets
+from graphzoo.catalog.presets import list_presets
 from graphzoo.catalog.settings import word_of
 from graphzoo.catalog.tasks import PERCENT, TASKS, function_of
 from graphzoo.cli.options import Parser, at_least, lasting_words, refuse_options
@@ -26,7 +26,7 @@ from graphzoo.system.json_file import read_json
 from graphzoo.system.progress import is_watched, progress
 from graphzoo.system.regular_files import read_regular
 from graphzoo.system.shown import cell, console, say, tell
-from graphzoo.training.plan import make_plan
+from graphzoo.training.plan import find_data, make_plan
 from graphzoo.training.start import one_device, run_here, settings_of
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def _run(argv: list[str]) -> tuple[int, dict[str, Any]]:
     if several_processes():
         raise UsageError("compare starts its runs itself: run it without torchrun or srun")
     refuse_options(rest, "compare", splits=False)
-    preset = find_preset("data", wanted.data)
+    preset = find_data(wanted.data)
     comparison, told, facts = _open(wanted, preset.header.get("task", ""), rest)
     began = time.monotonic()
     _show_facts(comparison, facts)

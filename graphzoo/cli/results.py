@@ -25,7 +25,7 @@ _FORMATS = ("table", "markdown", "csv")
 _COLUMNS = ("data", "model", "metric", "ours", "runs", "seeds", "paper", "", "protocol", "differs", "command")
 _VERDICT = _COLUMNS.index("")
 _DIFFERS = _COLUMNS.index("differs")
-_FILE_WIDTH = 200
+_FILE_WIDTH, _MOST_NAMED = 200, 8
 
 
 def results_parser() -> Parser:
@@ -51,7 +51,7 @@ def results_main(argv: list[str]) -> int:
     wanted = results_parser().read(argv)
     commands, form = wanted.commands, wanted.format
     damaged: list[UsageError] = []
-    rows = collect(wanted.path, commands=commands, damaged=damaged)
+    rows = found = collect(wanted.path, commands=commands, damaged=damaged)
     metric = f"test/{wanted.metric.removeprefix('test/')}" if wanted.metric else ""
     for key, names in (("data", wanted.data), ("model", wanted.model)):
         if names:
@@ -62,7 +62,7 @@ def results_main(argv: list[str]) -> int:
     if not rows and damaged:
         raise damaged[0]
     if not rows:
-        raise UsageError("there are no such results\nMake some: graphzoo reproduce galit cora --seeds 0,1,2")
+        raise UsageError(f"there are no such results\n{_what_there_is(found)}")
     lines = [
         _line(row, shown, commands=commands)
         for row in rows
@@ -73,6 +73,14 @@ def results_main(argv: list[str]) -> int:
     else:
         sys.stdout.write(to_markdown(lines) if form == "markdown" else _to_csv(rows))
     return tell_damaged("results", damaged)
+
+
+def _what_there_is(rows: Sequence[Mapping[str, Any]]) -> str:
+    names = list(dict.fromkeys(f"{row['model']} on {row['data']}" for row in rows))
+    if not names:
+        return "Make some: graphzoo reproduce galit cora --seeds 0,1,2"
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return f"There are: {', '.join(names[:_MOST_NAMED])}{more}"
 
 
 def _line(row: Mapping[str, Any], metric: str, *, commands: bool) -> list[str]:
@@ -133,7 +141,7 @@ def _print(lines: list[list[str]]) -> None:
     for number, note in enumerate(notes, 1):
         screen.print(cell(f"({number}) {note}"))
     if any(line[_VERDICT] for line in lines):
-        screen.print(cell(f"{VERDICTS} Else met."))
+        screen.print(cell(f"{VERDICTS} Otherwise: met."))
 
 
 def _kept(lines: Sequence[Sequence[str]]) -> list[int]:

@@ -99,7 +99,7 @@ class Row:
 def plan_row(wanted: argparse.Namespace, rest: Sequence[str], runs: Path = RUNS) -> Row:
     """What a command line asks for. Nothing is written.
 
-    A heuristic has nothing to fit and is tested, by default with one seed: nothing in it is drawn.
+    A heuristic has nothing to fit and is tested, by default with one seed: it is deterministic.
 
     Args:
         wanted: What `reproduce_parser` reads.

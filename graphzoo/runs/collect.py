@@ -53,7 +53,7 @@ def collect(
                     if record := _finished(file):
                         records[file] = record
         elif path != RUNS:
-            raise UsageError(f"there is no {path}\nGive a folder of runs or a row.json")
+            raise UsageError(f"{path}: no such file or folder\nGive a folder of runs or a row.json")
     entries: list[_Entry] = []
     for file, row in files.items():
         config: dict[str, Any] = {}  # of a row whose settings are damaged the figures are shown all the same

@@ -246,7 +246,7 @@ def _not_there(path: Path) -> str:
         newest = sorted(RUNS.glob("*/*/config.yaml"), key=lambda file: file.stat().st_mtime)[-3:]
         names = ", ".join(str(file.parent) for file in reversed(newest))
         hint = f"The newest runs: {names}" if newest else ""
-    return "\n".join(filter(None, [f"there is no {path}", hint]))
+    return f"{path}: no such file or folder\n{hint or 'Give the run directory that graphzoo fit named'}"
 
 
 def read_record(run: Path) -> Record:

@@ -188,8 +188,8 @@ def test_wrong_names(cli):
     assert "Did you mean: attention" in cli("reproduce", "galit", "cora", "--ablation=atention").err
     assert "there is no ablation file" in cli("reproduce", "galit", "cora", "--ablation=a.yaml").err
     unknown = cli("results", "nowhere")
-    assert unknown.status == 2 and "there is no nowhere" in unknown.err
-    assert "there are no such results" in cli("results").err
+    assert unknown.status == 2 and "nowhere: no such file or folder\nGive a folder" in unknown.err
+    assert "there are no such results\nMake some: " in cli("results").err
     assert "Did you mean: markdown" in cli("results", "--format=markdwn").err
     assert "unknown option --frmat" in cli("results", "--frmat=csv").err
 
@@ -201,7 +201,8 @@ def test_results_show_single_runs_and_rows_once(reproduce, cli, fit_nodes):
     assert table.count("galit") == 2, "the row, and the run that belongs to none"
     lines = list(csv.DictReader(io.StringIO(cli("results", "--format=csv", "--metric=acc").out)))
     assert sorted(line["runs"] for line in lines if line["metric"] == "acc") == ["1", "2"]
-    assert cli("results", "--data=cora").status == 2
+    other = cli("results", "--data=cora")
+    assert other.status == 2 and "there are no such results\nThere are: galit on " in other.err
     assert "there are no such results" in cli("results", "--published").err, "no paper has figures for them"
     table = cli("results", "--commands", "--format=markdown").out
     assert "`graphzoo reproduce galit nodes --data.path=" in table and " --seeds 0,1`" in table
