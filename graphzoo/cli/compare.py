@@ -18,6 +18,7 @@ from graphzoo.catalog.settings import word_of
 from graphzoo.catalog.tasks import PERCENT, TASKS, TaskInfo, function_of
 from graphzoo.catalog.weights import WEIGHTS
 from graphzoo.cli.options import Parser, at_least, lasting_words, refuse_options
+from graphzoo.cli.row import data_paths
 from graphzoo.errors import UsageError, suggestion
 from graphzoo.runs.checkpoints import RUNS
 from graphzoo.runs.directory import name_of_data, several_processes
@@ -321,8 +322,6 @@ def _predicting(winner: str, data: Sequence[str], task: TaskInfo) -> str:
     """A command that asks the winner, a run or weights of the package."""
     words = ["graphzoo", "predict", winner]
     if winner in WEIGHTS:
-        known = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-        known.add_argument("--data.path", dest="path", nargs="+", default=["FOLDER"])
-        words = [*words[:2], "--model", winner, "--data.path", *known.parse_known_args(data)[0].path]
+        words = [*words[:2], "--model", winner, "--data.path", *(data_paths(data) or ["FOLDER"])]
     words += [f"--{task.options[0]}", "FILE"] if task.needed else ["--out", "labels.csv"]
     return shlex.join(words)

@@ -120,7 +120,9 @@ def _run_row(row: Row) -> int:
     counted = ("run" if row.splits else "seed") + ("s" if len(runs) > 1 else "")
     about = f"{row.title}: " if row.title else ""
     size = how_many(rows[0]["evaluated"], rows[0]["tested"], _unit(plan.data))
-    print_rows(f"{about}{plan.model} on {plan.data}: test{size}, {len(runs)} {counted}", rows)
+    print_rows(
+        f"{about}{plan.model} on {rows[0]['data_name'] or plan.data}: test{size}, {len(runs)} {counted}", rows
+    )
     tell(f"row{'s' * (len(rows) > 1)}: {row.base}\n")
     _tell_left_out(row.folders, runs)
     return 0

@@ -79,6 +79,7 @@ def write_row(
     content = {
         "model": model,
         "data": data,
+        "data_name": results[0].get("data_name"),
         "recipe": recipe or None,
         "name": name or None,
         "claim": header.get("claim"),

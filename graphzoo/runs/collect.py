@@ -59,6 +59,7 @@ def collect(
         config: dict[str, Any] = {}  # of a row whose settings are damaged the figures are shown all the same
         with left_out(damaged):
             config = _config_of_row(file)
+        row["data"] = row.get("data_name") or row["data"]
         entries.append(_Entry(row, config, file.parent, single=False))
     entries += _averaged(list(records.values()), commands=commands)
     _tell_apart(entries)

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -116,7 +117,7 @@ def test_an_ablation_is_a_table_of_rows(reproduce, cli):
     ]
     Path("parts.yaml").write_text(yaml.safe_dump({"rows": rows}))
     done = reproduce("--seeds=0,1", "--ablation=parts.yaml")
-    base = Path("runs/ablation/galit-nodes-parts")
+    base = Path("runs/ablation/galit-tiny-parts")
     whole, without = row(base / "as-it-is"), row(base / "no-attention")
     assert whole["name"] == "as it is" and whole["metrics"]["test/acc"]["paper"] == 0.1
     assert whole["metrics"]["test/acc"]["paper_std"] == 0.05 and "10.00 ± 5.00" in done.out
@@ -131,7 +132,7 @@ def test_an_ablation_is_a_table_of_rows(reproduce, cli):
     # The same rows as one table, as Markdown and in full precision.
     table = cli("results", "runs", "--format=markdown").out.splitlines()
     assert table[0].startswith("| data | model |") and len(table) == 4
-    assert "| nodes | galit: as it is | accuracy % |" in "\n".join(table) and "| above |" in "\n".join(table)
+    assert "| tiny | galit: as it is | accuracy % |" in "\n".join(table) and "| above |" in "\n".join(table)
     lines = list(csv.DictReader(io.StringIO(cli("results", "--format=csv").out)))
     found = next(line for line in lines if line["name"] == "as it is" and line["metric"] == "acc")
     assert float(found["mean"]) == whole["metrics"]["test/acc"]["mean"] and found["runs"] == "2"
@@ -217,7 +218,7 @@ def test_results_show_single_runs_and_rows_once(reproduce, cli, fit_nodes):
     bad = [{}, {"metrics": {}}, {"metrics": {"test/acc": {"mean": 1}}}]
     bad.append({"metrics": {"test/acc": {"mean": 1, "values": [1], "paper": "x"}}})
     for content in bad:
-        Path("runs/reproduce/galit-nodes/row.json").write_text(json.dumps(whole | content))
+        Path("runs/reproduce/galit-tiny/row.json").write_text(json.dumps(whole | content))
         refused = cli("results", "runs/reproduce")
         assert refused.status == 2 and "is not a row of results" in refused.err, content
 
@@ -289,3 +290,13 @@ def test_the_authors_settings_come_first_and_the_rule_is_told(tmp_path, cli):
     assert recipes == ["galit/cora-published", "galit/cora", "galit/cora-narrow"]
     told = cli("results", str(tmp_path)).out
     assert "Above and below: by more than the paper's standard deviation" in " ".join(told.split())
+
+
+def test_a_row_of_own_data_has_the_name_of_their_file(reproduce, cli, tiny_nodes):
+    shutil.copy(tiny_nodes, "second.npz")
+    told = reproduce("--seeds=0")
+    assert "galit on tiny: test, " in told.out and row("runs/reproduce/galit-tiny")["data"] == "nodes"
+    told = reproduce("--seeds=0", "--data.path=second.npz")
+    assert "galit on second: test, " in told.out, "another file is another row"
+    lines = list(csv.DictReader(io.StringIO(cli("results", "--format=csv", "--metric=acc").out)))
+    assert {line["data"] for line in lines} == {"tiny", "second"}
