@@ -170,7 +170,7 @@ def _to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
         for metric, figure in row["metrics"].items():
             paper, paper_std = figure.get("paper"), figure.get("paper_std")
             figures = [figure["mean"], figure["std"], len(figure["values"]), *lists, paper, paper_std]
-            told = [_verdict(row, figure), row.get("differs")]
+            told = [_verdict(row, figure), visible(row["differs"]) if row.get("differs") else None]
             told.append(split_protocol(metric)[1] or row.get("protocol"))
             # a terminal may be what reads it
             who = [visible(row[key]) if row.get(key) else None for key in WHO]
