@@ -89,6 +89,7 @@ def write_row(
         "splits": list(dict.fromkeys(run.split for run in runs if run.split is not None)) or None,
         "tested": results[0].get("tested"),
         "evaluated": results[0].get("evaluated"),
+        "negatives": results[0].get("negatives"),
         "protocol": results[0].get("protocol"),
         "metrics": metrics,
         "runs": results,

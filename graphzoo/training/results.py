@@ -13,7 +13,7 @@ from lightning.pytorch import Callback, Trainer
 from graphzoo.callbacks import BestCheckpoint, Throughput
 from graphzoo.catalog.tasks import task_of
 from graphzoo.runs.results_file import FORMAT, SELECTED, config_hash, write_results, write_rows
-from graphzoo.runs.tables import how_many, print_table
+from graphzoo.runs.tables import how_many, print_table, telling
 from graphzoo.system.paths import relative
 from graphzoo.system.shown import tell
 from graphzoo.tasks.base import versions
@@ -57,7 +57,11 @@ def report_results(
     task = task_of(model)
     most = getattr(trainer.datamodule, {"val": "num_valid"}.get(split, "num_tested"), None)  # type: ignore[attr-defined]
     size = how_many(results["evaluated"], most, task.unit if task else "")
-    print_table(_title(state, split, results, size), metrics, rows, split, task)
+    chosen_by = getattr(model, "monitor", "").partition("/")[2] if task else ""
+    shown = telling(metrics, results["negatives"], keep=[f"{split}/{chosen_by}"])
+    print_table(
+        _title(state, split, results, size), {name: metrics[name] for name in shown}, rows, split, task
+    )
     tell(f"results: {relative(run_dir / 'results.json')}\n")
 
 
@@ -100,6 +104,7 @@ def _content(
         "data_fingerprint": getattr(data, "fingerprint", None),
         "tested": getattr(data, "num_tested", None),
         "evaluated": getattr(model, "num_judged", None),
+        "negatives": getattr(model, "num_negatives", None),
         "split": data.describe_split() if hasattr(data, "describe_split") else None,
         "protocol": getattr(data, "protocol_in_words", None),
         "trained_on": content.get("graphzoo", {}).get("data"),
