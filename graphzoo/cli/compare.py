@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import shlex
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -12,10 +13,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphzoo.catalog.presets import find_preset, list_presets
+from graphzoo.catalog.presets import list_presets
 from graphzoo.catalog.settings import word_of
-from graphzoo.catalog.tasks import PERCENT, TASKS, function_of
+from graphzoo.catalog.tasks import PERCENT, TASKS, TaskInfo, function_of
+from graphzoo.catalog.weights import WEIGHTS
 from graphzoo.cli.options import Parser, at_least, lasting_words, refuse_options
+from graphzoo.cli.row import data_paths
 from graphzoo.errors import UsageError, suggestion
 from graphzoo.runs.checkpoints import RUNS
 from graphzoo.runs.directory import name_of_data, several_processes
@@ -26,7 +29,7 @@ from graphzoo.system.json_file import read_json
 from graphzoo.system.progress import is_watched, progress
 from graphzoo.system.regular_files import read_regular
 from graphzoo.system.shown import cell, console, say, tell
-from graphzoo.training.plan import make_plan
+from graphzoo.training.plan import find_data, make_plan
 from graphzoo.training.start import one_device, run_here, settings_of
 
 if TYPE_CHECKING:
@@ -140,7 +143,7 @@ def _run(argv: list[str]) -> tuple[int, dict[str, Any]]:
     if several_processes():
         raise UsageError("compare starts its runs itself: run it without torchrun or srun")
     refuse_options(rest, "compare", splits=False)
-    preset = find_preset("data", wanted.data)
+    preset = find_data(wanted.data)
     comparison, told, facts = _open(wanted, preset.header.get("task", ""), rest)
     began = time.monotonic()
     _show_facts(comparison, facts)
@@ -157,7 +160,7 @@ def _run(argv: list[str]) -> tuple[int, dict[str, Any]]:
         return 1, {}
     tested = {} if wanted.no_test else _test(comparison, rows[0])
     _show(comparison, rows)
-    outcome = _finish(comparison, rows, told, facts, tested)
+    outcome = _finish(comparison, rows, told, facts, tested, TASKS[preset.header["task"]])
     tell(f"{time.monotonic() - began:.0f} s; table, picture and runs: {comparison.folder}\n")
     return 0, outcome
 
@@ -273,10 +276,15 @@ def _test(comparison: Comparison, row: Row) -> dict[str, float]:
 
 
 def _finish(
-    comparison: Comparison, rows: list[Row], told: str, facts: list[Fact], tested: dict[str, float]
+    comparison: Comparison,
+    rows: list[Row],
+    told: str,
+    facts: list[Fact],
+    tested: dict[str, float],
+    task: TaskInfo,
 ) -> dict[str, Any]:
     """Say what to do, and write the table, the picture and what was found."""
-    from graphzoo.search.compare import command_of, draw
+    from graphzoo.search.compare import STOPPED, command_of, draw
     from graphzoo.search.facts import sentence
 
     models = [
@@ -288,18 +296,19 @@ def _finish(
         for row in rows
     ]  # fmt: skip
     transformers = [each.name for each in list_presets("model") if each.header.get("family") == "transformer"]
-    advice = sentence([row for row in models if row["score"] is not None], told, transformers)
+    short = comparison.monitor.removeprefix("val/")
+    scored = [row | {"is_cut": row["note"].startswith(STOPPED)} for row in models if row["score"] is not None]
+    advice = sentence(scored, told, transformers, percent=short in PERCENT)
     say(f"{advice}\n")
     winner = rows[0]
     has_run = command_of(winner.model, [])[0] == "fit"
     run = str(comparison.place(winner.trials[0])) if has_run else winner.model
     if tested:
-        short = comparison.monitor.removeprefix("val/")
         figures = [f"{PERCENT.get(name, name)} {spread(name, tested[f'test/{name}'], None)}"
                    for name in (short,) if f"test/{name}" in tested]  # fmt: skip
         say(f"{winner.model} on the test split: {', '.join(figures)}\n")
     if has_run or not winner.model.startswith("heuristic."):
-        say(f"graphzoo predict --ckpt_path {run} --help\n")
+        say(f"{_predicting(run, comparison.data, task)}\n")
     described = {
         "data": comparison.data, "monitor": comparison.monitor, "facts": dict(facts), "advice": advice,
         "winner": run, "test": tested, "models": models,
@@ -307,3 +316,12 @@ def _finish(
     write_text_atomically(comparison.folder / "compare.json", json.dumps(described, indent=1) + "\n")
     draw(comparison, comparison.folder / "compare.png")
     return described
+
+
+def _predicting(winner: str, data: Sequence[str], task: TaskInfo) -> str:
+    """A command that asks the winner, a run or weights of the package."""
+    words = ["graphzoo", "predict", winner]
+    if winner in WEIGHTS:
+        words = [*words[:2], "--model", winner, "--data.path", *(data_paths(data) or ["FOLDER"])]
+    words += [f"--{task.options[0]}", "FILE"] if task.needed else ["--out", "labels.csv"]
+    return shlex.join(words)

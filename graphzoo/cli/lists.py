@@ -35,7 +35,9 @@ def list_main(argv: list[str]) -> int:
     named = [_PLURALS.get(word, word) for word in wanted.kind]
     for kind in named:
         if kind not in KINDS:
-            parser.refuse(f"unknown kind {kind!r}", suggestion(kind, KINDS))
+            parser.refuse(
+                f"unknown kind {kind!r}", suggestion(kind, KINDS) or f"There are: {', '.join(_ORDER)}"
+            )
     recipes = list_presets("recipe") if {*(named or _ORDER)} & {"model", "data", "recipe"} else []
     tables = {kind: _rows(kind, recipes) for kind in named or _ORDER}
     if wanted.json:
@@ -81,7 +83,7 @@ def _best(kind: str, recipes: list[Preset]) -> dict[str, str]:
         told = f"{data if kind == 'model' else model}: {text}"
         if paper is not None and paper[0] == metric:
             told += f" (paper {paper[2].partition('=')[2]})"
-            value = value / paper[1] if kind == "model" else value
+            value = -abs(value / paper[1] - 1) if kind == "model" else value
         told += f"; {recipe.header['measured'].partition('; ')[2]}"
         by_name.setdefault(model if kind == "model" else data, []).append((metric, value, told))
     best = {}

@@ -8,7 +8,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from graphzoo.catalog.presets import read_header
+from graphzoo.catalog.presets import list_presets, read_header
+from graphzoo.catalog.tasks import TASKS
 from graphzoo.cli.options import Parser, check_splits, lasting_words, pair_first
 from graphzoo.cli.queue import read_queue, run_queue
 from graphzoo.cli.row import Row, plan_row
@@ -17,7 +18,7 @@ from graphzoo.runs.average import write_row
 from graphzoo.runs.checkpoints import RUNS
 from graphzoo.runs.directory import missing_folders, several_processes
 from graphzoo.runs.series import Run, claim, whole_numbers
-from graphzoo.runs.tables import print_rows
+from graphzoo.runs.tables import how_many, print_rows
 from graphzoo.system.shown import tell
 from graphzoo.training.start import one_device, run_command, run_here
 
@@ -118,10 +119,20 @@ def _run_row(row: Row) -> int:
         )
     counted = ("run" if row.splits else "seed") + ("s" if len(runs) > 1 else "")
     about = f"{row.title}: " if row.title else ""
-    print_rows(f"{about}{plan.model} on {plan.data}: test, {len(runs)} {counted}", rows)
+    size = how_many(rows[0]["evaluated"], rows[0]["tested"], _unit(plan.data))
+    print_rows(
+        f"{about}{plan.model} on {rows[0]['data_name'] or plan.data}: test{size}, {len(runs)} {counted}", rows
+    )
     tell(f"row{'s' * (len(rows) > 1)}: {row.base}\n")
     _tell_left_out(row.folders, runs)
     return 0
+
+
+def _unit(data: str) -> str:
+    """What is evaluated of these data, if a preset says so."""
+    presets = (preset for preset in list_presets("data") if preset.name == data)
+    task = next((TASKS.get(preset.header.get("task", "")) for preset in presets), None)
+    return task.unit if task else ""
 
 
 def _take_back(directory: Path, made: list[Path]) -> None:

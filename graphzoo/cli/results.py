@@ -25,7 +25,7 @@ _FORMATS = ("table", "markdown", "csv")
 _COLUMNS = ("data", "model", "metric", "ours", "runs", "seeds", "paper", "", "protocol", "differs", "command")
 _VERDICT = _COLUMNS.index("")
 _DIFFERS = _COLUMNS.index("differs")
-_FILE_WIDTH = 200
+_FILE_WIDTH, _MOST_NAMED = 200, 8
 
 
 def results_parser() -> Parser:
@@ -51,7 +51,7 @@ def results_main(argv: list[str]) -> int:
     wanted = results_parser().read(argv)
     commands, form = wanted.commands, wanted.format
     damaged: list[UsageError] = []
-    rows = collect(wanted.path, commands=commands, damaged=damaged)
+    rows = found = collect(wanted.path, commands=commands, damaged=damaged)
     metric = f"test/{wanted.metric.removeprefix('test/')}" if wanted.metric else ""
     for key, names in (("data", wanted.data), ("model", wanted.model)):
         if names:
@@ -62,7 +62,7 @@ def results_main(argv: list[str]) -> int:
     if not rows and damaged:
         raise damaged[0]
     if not rows:
-        raise UsageError("there are no such results\nMake some: graphzoo reproduce galit cora --seeds 0,1,2")
+        raise UsageError(f"there are no such results\n{_what_there_is(found)}")
     lines = [
         _line(row, shown, commands=commands)
         for row in rows
@@ -73,6 +73,14 @@ def results_main(argv: list[str]) -> int:
     else:
         sys.stdout.write(to_markdown(lines) if form == "markdown" else _to_csv(rows))
     return tell_damaged("results", damaged)
+
+
+def _what_there_is(rows: Sequence[Mapping[str, Any]]) -> str:
+    names = list(dict.fromkeys(f"{row['model']} on {row['data']}" for row in rows))
+    if not names:
+        return "Make some: graphzoo reproduce galit cora --seeds 0,1,2"
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return f"There are: {', '.join(names[:_MOST_NAMED])}{more}"
 
 
 def _line(row: Mapping[str, Any], metric: str, *, commands: bool) -> list[str]:
@@ -87,7 +95,8 @@ def _line(row: Mapping[str, Any], metric: str, *, commands: bool) -> list[str]:
     paper, paper_std = figure.get("paper"), figure.get("paper_std")
     published = "" if paper is None else spread(name, paper, paper_std)
     ours = spread(name, figure["mean"], figure["std"])
-    command = f"`{row['command']}`" if commands and row.get("command") else ""
+    command = (row.get("command") or "") if commands else ""
+    command = f"`{command}`" if command.startswith("graphzoo ") else command
     who = [row["data"], model, PERCENT.get(name, name), ours, str(len(figure["values"])), seeds_of(row)]
     told = [_verdict(row, figure), protocol or row.get("protocol") or "", row.get("differs") or ""]
     return [*who, published, *told, command]
@@ -132,7 +141,7 @@ def _print(lines: list[list[str]]) -> None:
     for number, note in enumerate(notes, 1):
         screen.print(cell(f"({number}) {note}"))
     if any(line[_VERDICT] for line in lines):
-        screen.print(cell(f"{VERDICTS} Else met."))
+        screen.print(cell(f"{VERDICTS} Otherwise: met."))
 
 
 def _kept(lines: Sequence[Sequence[str]]) -> list[int]:
@@ -161,7 +170,7 @@ def _to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
         for metric, figure in row["metrics"].items():
             paper, paper_std = figure.get("paper"), figure.get("paper_std")
             figures = [figure["mean"], figure["std"], len(figure["values"]), *lists, paper, paper_std]
-            told = [_verdict(row, figure), row.get("differs") if paper is not None else None]
+            told = [_verdict(row, figure), visible(row["differs"]) if row.get("differs") else None]
             told.append(split_protocol(metric)[1] or row.get("protocol"))
             # a terminal may be what reads it
             who = [visible(row[key]) if row.get(key) else None for key in WHO]

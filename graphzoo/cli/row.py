@@ -14,11 +14,12 @@ from graphzoo.catalog.settings import read_settings, word_of
 from graphzoo.cli.options import refuse_options
 from graphzoo.errors import UsageError
 from graphzoo.runs.checkpoints import RUNS
+from graphzoo.runs.directory import name_of_data
 from graphzoo.runs.published import Published, parse_published, published_values
 from graphzoo.runs.series import Run, runs_of
 from graphzoo.training.plan import Plan, make_plan
 
-__all__ = ["Row", "Variant", "plan_row"]
+__all__ = ["Row", "Variant", "data_paths", "plan_row"]
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ class Row:
 def plan_row(wanted: argparse.Namespace, rest: Sequence[str], runs: Path = RUNS) -> Row:
     """What a command line asks for. Nothing is written.
 
-    A heuristic has nothing to fit and is tested, by default with one seed: nothing in it is drawn.
+    A heuristic has nothing to fit and is tested, by default with one seed: it is deterministic.
 
     Args:
         wanted: What `reproduce_parser` reads.
@@ -131,10 +132,24 @@ def plan_row(wanted: argparse.Namespace, rest: Sequence[str], runs: Path = RUNS)
 
 def _usual_folder(plan: Plan, ablation: str, runs: Path) -> Path:
     """Where a row goes that is given no folder of its own."""
-    row = f"{plan.model}-{plan.data}"
+    row = f"{plan.model}-{name_of_data(plan.data, data_paths(plan.typed))}"
     if plan.recipe and plan.recipe != f"{plan.model}/{plan.data}":
         row += "-" + plan.recipe.rpartition("/")[2]
     return runs / "ablation" / f"{row}-{Path(ablation).stem}" if ablation else runs / "reproduce" / row
+
+
+def data_paths(words: Sequence[str]) -> list[str] | None:
+    """Own data that options name; None without any.
+
+    >>> data_paths(["--data.path", "mine"]), data_paths(["--data.path=[a.tsv, b.tsv]", "--seed=0"])
+    (['mine'], ['a.tsv', 'b.tsv'])
+    """
+    known = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    known.add_argument("--data.path", "--data.init_args.path", dest="path")
+    path = known.parse_known_args(words)[0].path
+    if path is None or not path.startswith("["):
+        return None if path is None else [path]
+    return [part.strip(" '\"") for part in path.strip("[]").split(",")]
 
 
 def _read_ablation(name: str, plan: Plan) -> tuple[str, list[Variant]]:

@@ -133,6 +133,9 @@ class LinkMetric(Metric):
         has_own_negatives: Which of the two.
         hits: The K of Hits@K.
         **kwargs: Passed on to `torchmetrics.Metric`.
+
+    Attributes:
+        num_ranked: Positives of all processes that the last `compute` ranked.
     """
 
     is_differentiable = False
@@ -153,6 +156,7 @@ class LinkMetric(Metric):
         super().__init__(**kwargs)
         self.num_positives, self.num_negatives = num_positives, num_negatives
         self.has_own_negatives, self.hits = has_own_negatives, tuple(hits)
+        self.num_ranked = 0
         self.add_state("rows", default=[], dist_reduce_fx="cat")
 
     def update(self, scores: Tensor, index: Tensor) -> None:
@@ -175,6 +179,7 @@ class LinkMetric(Metric):
         positive, negative = self._merged()
         seen, ranked = ~positive.isnan(), ~negative.isnan()
         seen &= ranked.any(-1) if self.has_own_negatives else bool(ranked.any())
+        self.num_ranked = int(seen.sum())
         if self.num_positives and not bool(seen.any()):
             return {}
         return link_figures(positive[seen], negative[seen] if self.has_own_negatives else negative, self.hits)

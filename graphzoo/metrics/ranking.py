@@ -35,6 +35,9 @@ class RankingMetric(Metric):
         hits: The k of Hits@k.
         **kwargs: Passed on to `torchmetrics.Metric`.
 
+    Attributes:
+        num_ranked: Targets of all processes that the last `compute` was over.
+
     >>> metric = RankingMetric()
     >>> metric.update(torch.tensor([1, 2]), torch.tensor([1, 4]), torch.tensor([0, 1]))
     >>> round(metric.compute()["mrr"].item(), 4)
@@ -53,6 +56,7 @@ class RankingMetric(Metric):
         super().__init__(**kwargs)
         self.ties: Ties = ties
         self.hits = tuple(hits)
+        self.num_ranked = 0
         self.add_state("rows", default=[], dist_reduce_fx="cat")
 
     def update(self, optimistic: Tensor, pessimistic: Tensor, index: Tensor) -> None:
@@ -80,6 +84,7 @@ class RankingMetric(Metric):
             ValueError: if nothing was recorded, or one index came with two different ranks.
         """
         optimistic, pessimistic, _ = self._merged()
+        self.num_ranked = optimistic.numel()
         return self._figures(optimistic, pessimistic)
 
     def _figures(self, optimistic: Tensor, pessimistic: Tensor) -> dict[str, Tensor]:

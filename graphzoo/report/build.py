@@ -216,7 +216,9 @@ def _facts(group: Group) -> list[Block]:
         blocks.append(Note("All settings are those of the presets."))
     if command := group.row.get("command"):
         blocks.append(Code("All runs again, with mean and deviation:", str(command)))
-    if record.config:
+    if record.resumed:
+        blocks.append(Note(f"Resumed {record.resumed}: no single command repeats it."))
+    elif record.config:
         title = "This run again" if len(group.records) == 1 else f"The run of {record.name} again"
         blocks.append(Code(f"{title}:", repeat_command(record)))
     return blocks

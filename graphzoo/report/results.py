@@ -126,7 +126,7 @@ def _note(groups: Sequence[Group], *, single: bool) -> str:
     if groups and not single:
         told.append("The deviation is that of a sample (n - 1).")
     if any(name in group.figures() for group in groups for name in group.published()):
-        told.append(f"{VERDICTS} Else met.")
+        told.append(f"{VERDICTS} Otherwise: met.")
     return " ".join(told)
 
 

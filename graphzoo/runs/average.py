@@ -81,7 +81,7 @@ def write_row(
     preset = find_recipe(model, recipe, data)
     header = preset.header if preset else {}
     differs = header.get("differs")
-    if any(figure["paper"] is not None for figure in metrics.values()):
+    if not name or any(figure["paper"] is not None for figure in metrics.values()):
         from graphzoo.runs.changes import what_differs
         from graphzoo.runs.record import read_record
 
@@ -89,6 +89,7 @@ def write_row(
     content = {
         "model": model,
         "data": data,
+        "data_name": results[0].get("data_name"),
         "recipe": recipe or None,
         "name": name or None,
         "claim": header.get("claim"),
@@ -97,6 +98,8 @@ def write_row(
         "seeds": list(dict.fromkeys(run.seed for run in runs)),
         "splits": list(dict.fromkeys(run.split for run in runs if run.split is not None)) or None,
         "tested": results[0].get("tested"),
+        "evaluated": results[0].get("evaluated"),
+        "negatives": results[0].get("negatives"),
         "protocol": results[0].get("protocol"),
         "metrics": metrics,
         "runs": results,

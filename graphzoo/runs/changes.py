@@ -162,9 +162,11 @@ def repeat_runs(records: Sequence[Record]) -> str:
     """A command line that makes several runs of one setting again, with their mean.
 
     They differ in seed and split alone. Of some that are not every seed on every split, and of tests of given
-    checkpoints, the command repeats the first.
+    checkpoints, the command repeats the first. In words, where one was resumed with other settings.
     """
     first = records[0]
+    if resumed := next((record.resumed for record in records if record.resumed), ""):
+        return f"resumed {resumed}: no single command repeats it"
     seeds = sorted({record.seed for record in records if record.seed is not None})
     splits = sorted({record.split for record in records if record.split is not None})
     several = len(splits) > 1

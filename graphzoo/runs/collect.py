@@ -53,12 +53,13 @@ def collect(
                     if record := _finished(file):
                         records[file] = record
         elif path != RUNS:
-            raise UsageError(f"there is no {path}\nGive a folder of runs or a row.json")
+            raise UsageError(f"{path}: no such file or folder\nGive a folder of runs or a row.json")
     entries: list[_Entry] = []
     for file, row in files.items():
         config: dict[str, Any] = {}  # of a row whose settings are damaged the figures are shown all the same
         with left_out(damaged):
             config = _config_of_row(file)
+        row["data"] = row.get("data_name") or row["data"]
         entries.append(_Entry(row, config, file.parent, single=False))
     entries += _averaged(list(records.values()), commands=commands)
     _tell_apart(entries)
@@ -141,7 +142,7 @@ def _row_of(runs: Sequence[Record], *, commands: bool) -> dict[str, Any]:
         "recipe": first.recipe or None,
         "name": None,
         # runs of earlier versions do not say it themselves, and reading their classes takes seconds
-        "differs": (what_differs(first) or None) if compared else None,
+        "differs": (what_differs(first) or None) if compared or "changed" in first.result else None,
         "command": repeat_runs(runs) if commands and first.config else None,
         "seeds": sorted({run.seed for run in runs if run.seed is not None}),
         "splits": splits if any(splits) else None,  # data with one split have the first

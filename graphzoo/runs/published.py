@@ -175,7 +175,7 @@ def check_figures(figures: Iterable[Any]) -> None:
 
 def check_names(content: Mapping[str, Any]) -> None:
     """Refuse (ValueError) names, notes, seeds and counts of a run or a row that no table could show."""
-    for key in ("model", "data", "recipe", "name"):
+    for key in ("model", "data", "data_name", "recipe", "name"):
         if not isinstance(named := content.get(key), str | None) or len(named or "") > _LONGEST_NAME:
             raise ValueError(f"{key} is not a name of at most {_LONGEST_NAME} letters")
     for key in ("differs", "command", "protocol"):

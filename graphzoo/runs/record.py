@@ -51,7 +51,7 @@ class Record:
     path: Path  # the run directory, as the user wrote it
     result: dict[str, Any] = field(repr=False)  # content of results.json; empty while the run is not finished
     config: dict[str, Any] = field(repr=False)  # content of config.yaml; empty without one
-    header: dict[str, str]  # names of model, data and recipe in config.yaml
+    header: dict[str, str]  # names of model, data and recipe in config.yaml, and what a resume keeps to
 
     @property
     def model(self) -> str:
@@ -73,6 +73,11 @@ class Record:
     def recipe(self) -> str:
         """`<model>/<name>`, or empty."""
         return str(self.result.get("recipe") or self.header.get("recipe") or "")
+
+    @property
+    def resumed(self) -> str:
+        """That it was resumed with other settings, and when; empty for a run of one setting."""
+        return str(self.header.get("resumed", ""))
 
     @property
     def seed(self) -> int | None:
@@ -241,7 +246,7 @@ def _not_there(path: Path) -> str:
         newest = sorted(RUNS.glob("*/*/config.yaml"), key=lambda file: file.stat().st_mtime)[-3:]
         names = ", ".join(str(file.parent) for file in reversed(newest))
         hint = f"The newest runs: {names}" if newest else ""
-    return "\n".join(filter(None, [f"there is no {path}", hint]))
+    return f"{path}: no such file or folder\n{hint or 'Give the run directory that graphzoo fit named'}"
 
 
 def read_record(run: Path) -> Record:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from graphzoo.catalog.tasks import PERCENT, TaskInfo
@@ -10,13 +11,35 @@ from graphzoo.runs.published import PROTOCOLS, split_protocol
 from graphzoo.runs.row import main_metric
 from graphzoo.system.shown import cell, console
 
-__all__ = ["format_metric", "print_rows", "print_table", "spread"]
+__all__ = ["format_metric", "how_many", "print_rows", "print_table", "spread", "telling"]
 
 
 def spread(name: str, mean: float, deviation: float | None) -> str:
     """`84.63 ± 0.15`: a mean with its deviation, as tables show a metric, `test/` before its name or not."""
     name, _ = split_protocol(name)
     return format_metric(name, mean) + ("" if deviation is None else f" ± {format_metric(name, deviation)}")
+
+
+def how_many(judged: int | None, most: int | None, unit: str) -> str:
+    """How many samples a figure rests on, of how many where some were left out; empty where it is not known.
+
+    >>> how_many(10, 10, "queries"), how_many(262, 1322, "queries"), how_many(None, 10, "pairs")
+    (', 10 queries', ', 262 of 1,322 queries', '')
+    """
+    if judged is None or not unit:
+        return ""
+    return f", {judged:,} {unit}" if most in (None, judged) else f", {judged:,} of {most:,} {unit}"
+
+
+def telling(metrics: Iterable[str], negatives: int | None, *, keep: Container[str] = ()) -> list[str]:
+    """The metrics without each Hits@K that every link has, as there are not more than K negatives.
+
+    >>> telling(["test/mrr", "test/hits@3", "test/hits@10", "test/hits@50"], 6, keep=["test/hits@50"])
+    ['test/mrr', 'test/hits@3', 'test/hits@50']
+    """
+    most = math.inf if negatives is None else negatives
+    ends = {name: name.partition("hits@")[2] for name in metrics}
+    return [name for name, k in ends.items() if name in keep or not k.isdecimal() or int(k) < most]
 
 
 def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -30,7 +53,9 @@ def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
     for column in ("metric", "mean ± std", "paper", "difference"):
         table.add_column(column, justify="left" if column == "metric" else "right")
     for row in rows:
-        for metric in [main_metric(row)] if named else row["metrics"]:
+        of_paper = [name for name, figure in row["metrics"].items() if figure["paper"] is not None]
+        told = telling(row["metrics"], row.get("negatives"), keep=of_paper)
+        for metric in [main_metric(row)] if named else told:
             figure = row["metrics"][metric]
             (name, protocol), published, difference = split_protocol(metric), figure["paper"], ""
             if published is not None:
@@ -44,8 +69,8 @@ def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
     for told in dict.fromkeys(row["protocol"] for row in rows if row.get("protocol")):
         console().print(cell(f"evaluated {told}"))
     compared = any(figure["paper"] for figure in rows[0]["metrics"].values())
-    if not named and compared and rows[0].get("differs"):
-        console().print(cell(f"differs from the paper: {rows[0]['differs']}"))
+    if not named and rows[0].get("differs"):
+        console().print(cell(f"differs from the {'paper' if compared else 'recipe'}: {rows[0]['differs']}"))
 
 
 def print_table(

@@ -31,7 +31,7 @@ from graphzoo.system.files import write_text_atomically
 from graphzoo.system.json_file import read_json
 from graphzoo.system.regular_files import read_regular_text
 
-__all__ = ["Comparison", "Row", "Trial"]
+__all__ = ["STOPPED", "Comparison", "Row", "Trial"]
 
 _FIRST, _SEARCHED = 0.6, 0.8  # shares of the budget until which models are begun, and settings drawn
 _LEAST, _PATIENCE = 15.0, 60.0  # seconds that are worth a run; seconds past its share before it is ended
@@ -40,6 +40,7 @@ _FINALISTS, _SEEDS, _CHANGED = (
     3,
     3,
 )  # models that are left; seeds of the last two; settings that a draw changes
+STOPPED = "stopped after its share"
 _GLANCE = 0.5  # seconds between two looks at the clock
 _PEAK_UNITS = 2**30 if sys.platform == "darwin" else 2**20  # of `ru_maxrss` in a GiB
 _RATES = Choice((0.0003, 0.001, 0.003, 0.01))  # where a model has no space of its own
@@ -234,7 +235,7 @@ class Comparison:
         if words[0] == "fit":
             words += ["--no-test", f"--trainer.max_time={_clock(share)}", f"--seed={seed}"]
             words += [f"--{name}={word_of(value)}" for name, value in settings.items()]
-        words += ["--run_dir", str(folder), "--trainer.enable_progress_bar=false", "--logger=csv"]
+        words += ["--run_dir", str(folder), "--trainer.enable_progress_bar=false", "--logger=csv", "--quiet"]
         began, log = time.monotonic(), folder.with_suffix(".log")
         limit = share + _PATIENCE
         status, gib = _here(words, log, limit) if self._in_process else _apart(words, log, limit, passed)
@@ -245,7 +246,7 @@ class Comparison:
         if not metrics and (seconds > share + _PATIENCE if status else seconds > share):
             note = f"its share, {share:.0f} s, was over before a validation: give it more --minutes"
         elif words[0] == "fit" and metrics and seconds > 0.95 * share:
-            note = f"stopped after its share of {share:.0f} s"
+            note = f"{STOPPED} of {share:.0f} s"
         return Trial(model, seed, settings, metrics, round(seconds, 1), round(gib, 2), note), status
 
     def _read(self, folder: Path, log: Path, status: int) -> tuple[dict[str, float], str]:

@@ -79,29 +79,36 @@ def of_triples(datamodule: Any) -> tuple[list[Fact], str]:
     return facts, f"{100 * inside:.0f} % of the answers are among the {_NEAR} entities nearest to the head"
 
 
-def sentence(rows: Sequence[dict[str, Any]], told: str, transformers: Sequence[str]) -> str:
+def sentence(
+    rows: Sequence[dict[str, Any]], told: str, transformers: Sequence[str], *, percent: bool = False
+) -> str:
     """Advice in words: who leads, by how much, whether that is more than chance, and why.
 
     Args:
         rows: Models with a score, the best first: `model`, `score`, `margin` (one standard deviation, or
-            error, of the score), `seconds`.
+            error, of the score), `seconds`, `is_cut` where its time was over before it was trained.
         told: What the facts say of the graph.
         transformers: Models that are graph transformers.
+        percent: Whether scores are shown in per cent.
     """
+
+    def shown(difference: float) -> str:
+        return f"{100 * difference:.1f} points" if percent else f"{difference:.3f}"
+
     first, *others = rows
     said = [f"Take {first['model']}."]
     if others:
         margin = max(first["margin"], others[0]["margin"])
         lead = abs(first["score"] - others[0]["score"])
         if lead > margin:
-            ahead = f"it leads {others[0]['model']} by {lead:.3f}, more than chance ({margin:.3f})"
+            ahead = f"it leads {others[0]['model']} by {shown(lead)}, more than chance ({shown(margin)})"
             said = [f"Take {first['model']}: {ahead}."]
         else:
             tied = [row for row in others if abs(first["score"] - row["score"]) <= margin]
             names = [row["model"] for row in tied]
             listed = " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
             are = "is" if len(names) == 1 else "are"
-            said = [f"{first['model']} leads, but {listed} {are} within chance ({margin:.3f})."]
+            said = [f"{first['model']} leads, but {listed} {are} within chance ({shown(margin)})."]
             fast = min([first, *tied], key=lambda row: row["seconds"])
             if fast is not first:
                 said.append(f"{fast['model']} is the fastest of them ({fast['seconds']:.0f} s).")
@@ -111,5 +118,10 @@ def sentence(rows: Sequence[dict[str, Any]], told: str, transformers: Sequence[s
     if best is not None and best is not first:
         behind = abs(first["score"] - best["score"])
         if behind > max(first["margin"], best["margin"]):
-            said.append(f"No graph transformer pays here: the best, {best['model']}, is {behind:.3f} behind.")
+            behind_by = f"the best, {best['model']}, is {shown(behind)} behind"
+            said.append(f"No graph transformer pays here: {behind_by}.")
+    judged = [first] if best is None or best is first else [first, best]
+    if cut := [row["model"] for row in judged if row["is_cut"]]:
+        were = f"{' and '.join(cut)} {'was' if len(cut) == 1 else 'were'}"
+        said.append(f"{were} stopped while still training; more --minutes may change this.")
     return " ".join(said)

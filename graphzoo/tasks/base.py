@@ -81,6 +81,8 @@ class Task(LightningModule):
             a dot leads into an entry.
         mode: "max" or "min" of the monitored metric.
         unit: What a batch is made of, for rates.
+        num_judged: Samples that the last evaluation judged, of all processes; None where none are counted.
+        num_negatives: What each link, or all, were ranked among in the last evaluation; None for other tasks.
         questions_asked: Questions asked so far in an evaluation, by tasks with their own `num_questions`.
         test_tables: What the last test showed beside its figures, in the first process only; see
             `graphzoo.analysis`.
@@ -90,6 +92,8 @@ class Task(LightningModule):
     described: ClassVar[Mapping[str, Any]] = {}
     mode: ClassVar[str] = "max"
     unit: ClassVar[str] = "queries"
+    num_judged: int | None = None
+    num_negatives: int | None = None
     questions_asked: int = 0
 
     def __init__(

@@ -104,7 +104,7 @@ def _carry_out(state: RunState) -> None:
     """Run a plan; of one that fails, what it made before anything was computed is taken back."""
     opened = getattr(sys.modules.get("wandb"), "run", None)  # by the caller
     try:
-        with quiet(), contextlib.ExitStack() as scratch:
+        with quiet(with_limits=not state.plan.quiet), contextlib.ExitStack() as scratch:
             _run(state, scratch)
     except (Interrupted, BrokenPipeError):
         raise

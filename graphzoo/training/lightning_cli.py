@@ -25,6 +25,7 @@ from graphzoo import __version__
 from graphzoo import callbacks as own
 from graphzoo.callbacks.averaging import WarmupEMAWeightAveraging  # noqa: F401  named by --trainer.callbacks
 from graphzoo.callbacks.wandb_run import without_folders
+from graphzoo.catalog.presets import read_header
 from graphzoo.errors import UsageError
 from graphzoo.runs.directory import (
     choose_run_directory,
@@ -117,6 +118,10 @@ class GraphzooCLI(LightningCLI):
         if self.plan.checkpoint is None:
             return
         self.checkpoint, self._guard = resume.compare(self.plan, self.plan.checkpoint, self._plain)
+        if self.plan.resume and self._guard is not None:
+            after = f"with other settings after epoch {resume.finished_epochs(self.checkpoint)}"
+            earlier = read_header(self.plan.checkpoint.parent.parent / "config.yaml").get("resumed", "")
+            self.state.resumed = earlier or (after if self._guard.changed else "")
 
     def _add_configure_optimizers_method_to_model(self, subcommand: str | None) -> None:
         """Make the optimiser of `--optimizer` when the Trainer asks: a task has no weights before."""
@@ -240,6 +245,19 @@ class GraphzooCLI(LightningCLI):
         if not self.plan.quiet:
             used = ", ".join(self.plan.used) or "your configuration"
             tell(f"graphzoo {self.plan.command}: {used}; writes {relative(self.run_dir)}\n")
+            self._tell_resumed()
+
+    def _tell_resumed(self) -> None:
+        """From where a run goes on, or that it has come to its end."""
+        if not self.plan.resume or self.checkpoint is None:
+            return
+        done, most = resume.finished_epochs(self.checkpoint), self.trainer.max_epochs
+        if most is not None and 0 <= most <= done:
+            epochs = f"{done} epoch{'s' * (done != 1)}"
+            run = relative(self.run_dir)
+            tell(f"{run} has finished its {epochs}; --trainer.max_epochs N trains on\n")
+        else:
+            tell(f"resumes after epoch {done}\n" if done else "resumes in epoch 1\n")
 
     def before_validate(self) -> None:
         """Begin the run directory; say so where the evaluated weights are untrained."""
@@ -309,6 +327,8 @@ def _header(state: RunState) -> list[str]:
     names = [f"{key}: {name}" for key, name in state.names.items() if name]
     # what a resumed run keeps to
     kept = [] if state.plan.tests else ["test: no"]
+    if state.resumed:
+        kept.append(f"resumed: {state.resumed}")
     if state.plan.matmul_precision is not None:
         kept.append(f"matmul_precision: {state.plan.matmul_precision}")
     return [f"graphzoo {__version__}", *names, *kept]

@@ -33,7 +33,7 @@ from graphzoo.training.options import (
     without_configs,
 )
 
-__all__ = ["Plan", "RunState", "draw_seed", "make_plan"]
+__all__ = ["Plan", "RunState", "draw_seed", "find_data", "make_plan"]
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,7 @@ class RunState:
     missing: list[Path] = field(default_factory=list)  # folders that the run makes, the innermost first
     wrote: Path | None = None  # the config.yaml that this process wrote
     events: set[Path] | None = None  # TensorBoard's files that a resumed run had before
+    resumed: str = ""  # that settings were changed when it was resumed, and when: no command repeats it
     lock: RunLock | None = None  # makes this process the one writer of the run directory
     # training or evaluation has begun: what fails then is not a wrong setting, unless it says so
     began: bool = False
@@ -193,16 +194,19 @@ def _check_pair(plan: Plan, data: Preset | str | None, model: Preset | str | Non
 
 
 def _data(value: str | None) -> Preset | str | None:
-    if value is None or passes_through("data", value):
-        return value
+    return value if value is None or passes_through("data", value) else find_data(value)
+
+
+def find_data(value: str) -> Preset:
+    """The preset of data of that name; a path to data of one's own is refused with the way to give it."""
     try:
         return find_preset("data", value)
     except UsageError as error:
         if Path(value).exists():
+            kind = "folder" if Path(value).is_dir() else "file"
             raise UsageError(
-                f"unknown data {value!r}, but there is such a file\n"
-                f"For your own triples: --data kg --data.path {value}; for a graph of nodes with features: "
-                f"--data nodes --data.path {value}"
+                f"unknown data {value!r}, but there is such a {kind}\n"
+                f"--data kg (triples), --data links or --data nodes, each with --data.path {value}"
             ) from error
         raise
 

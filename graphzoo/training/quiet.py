@@ -37,11 +37,15 @@ _DULL = (
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Leave out what tells a user of the command nothing, for as long as the run takes."""
+def quiet(*, with_limits: bool = True) -> Iterator[None]:
+    """Leave out what tells a user of the command nothing, for as long as the run takes.
+
+    Unless `with_limits`, also that the time of the run is over.
+    """
 
     def tells(record: logging.LogRecord) -> bool:
-        return not _ADVERTISEMENT.search(record.getMessage())
+        told = record.getMessage()
+        return not _ADVERTISEMENT.search(told) and (with_limits or not told.startswith("Time limit reached"))
 
     loggers = [logging.getLogger(name) for name in _LOGGERS]
     seeds = logging.getLogger(_SEEDS)

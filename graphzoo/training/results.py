@@ -13,7 +13,7 @@ from lightning.pytorch import Callback, Trainer
 from graphzoo.callbacks import BestCheckpoint, Throughput
 from graphzoo.catalog.tasks import task_of
 from graphzoo.runs.results_file import FORMAT, SELECTED, config_hash, write_results, write_rows
-from graphzoo.runs.tables import print_table
+from graphzoo.runs.tables import how_many, print_table, telling
 from graphzoo.system.paths import relative
 from graphzoo.system.shown import tell
 from graphzoo.tasks.base import versions
@@ -54,7 +54,14 @@ def report_results(
     write_results(run_dir / "results.json", results)
     if rows:
         write_rows(run_dir / "relations.csv", rows)
-    print_table(_title(state, split, results), metrics, rows, split, task_of(model))
+    task = task_of(model)
+    most = getattr(trainer.datamodule, {"val": "num_valid"}.get(split, "num_tested"), None)  # type: ignore[attr-defined]
+    size = how_many(results["evaluated"], most, task.unit if task else "")
+    chosen_by = getattr(model, "monitor", "").partition("/")[2] if task else ""
+    shown = telling(metrics, results["negatives"], keep=[f"{split}/{chosen_by}"])
+    print_table(
+        _title(state, split, results, size), {name: metrics[name] for name in shown}, rows, split, task
+    )
     tell(f"results: {relative(run_dir / 'results.json')}\n")
 
 
@@ -86,6 +93,7 @@ def _content(
         "best_epoch": epoch if selection == SELECTED[0] else None,
         "checkpoint_epoch": epoch,
         "selection": selection,
+        "resumed": state.resumed or None,
         "epochs": trainer.current_epoch if trains else None,
         "steps": trainer.global_step if trains else None,
         "checkpoint": None if evaluated.path is None else str(evaluated.path),
@@ -95,6 +103,8 @@ def _content(
         "config_hash": config_hash(config),
         "data_fingerprint": getattr(data, "fingerprint", None),
         "tested": getattr(data, "num_tested", None),
+        "evaluated": getattr(model, "num_judged", None),
+        "negatives": getattr(model, "num_negatives", None),
         "split": data.describe_split() if hasattr(data, "describe_split") else None,
         "protocol": getattr(data, "protocol_in_words", None),
         "trained_on": content.get("graphzoo", {}).get("data"),
@@ -102,9 +112,9 @@ def _content(
     }
 
 
-def _title(state: RunState, split: str, results: Mapping[str, Any]) -> str:
-    """What was evaluated: model, data, split, checkpoint, protocol."""
-    title = f"{state.model} on {state.data_name}: {_WORDS[split]}"
+def _title(state: RunState, split: str, results: Mapping[str, Any], size: str) -> str:
+    """What was evaluated: model, data, split with its size, checkpoint, protocol."""
+    title = f"{state.model} on {state.data_name}: {_WORDS[split]}{size}"
     if results["checkpoint"] is not None:
         title += f", {Path(results['checkpoint']).name}"
     if results["checkpoint_epoch"] is not None:

@@ -24,7 +24,7 @@ from graphzoo.system.paths import typed
 from graphzoo.tasks.base import Task
 from graphzoo.training.plan import Plan
 
-__all__ = ["ResumeGuard", "compare", "differences", "read_checkpoint"]
+__all__ = ["ResumeGuard", "compare", "differences", "finished_epochs", "read_checkpoint"]
 
 # Arguments of the data module that do not change what is trained.
 _HARMLESS = {"root", "download", "num_workers", "eval_batch_size", "micro_batch_size", "path"}
@@ -137,7 +137,7 @@ class ResumeGuard(Callback):
     """
 
     def __init__(self, data: dict[str, Any], changed: dict[str, tuple[Any, Any]]) -> None:
-        self.data = data
+        self.data, self.changed = data, changed
         old_lr, lr = changed.get("--model.lr", (1, 1))
         self.lr_factor = float(lr) / float(old_lr)
         self.weight_decay = changed.get("--model.weight_decay", (None, None))[1]
@@ -181,6 +181,12 @@ class ResumeGuard(Callback):
         for scheduler in (config.scheduler for config in trainer.lr_scheduler_configs):
             if hasattr(scheduler, "base_lrs"):
                 scheduler.base_lrs = [rate * self.lr_factor for rate in scheduler.base_lrs]
+
+
+def finished_epochs(checkpoint: dict[str, Any]) -> int:
+    """Epochs that were over when a checkpoint was written; Lightning counts its last one when it is saved."""
+    epochs = checkpoint["loops"]["fit_loop"]["epoch_progress"]["current"].get("processed")
+    return epochs if isinstance(epochs, int) else int(checkpoint["epoch"])
 
 
 def compare(plan: Plan, path: Path, config: dict[str, Any]) -> tuple[dict[str, Any], ResumeGuard | None]:

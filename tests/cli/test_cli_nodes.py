@@ -398,7 +398,7 @@ def test_reproduce_averages_over_splits(cli, results, tiny_nodes, monkeypatch):
     command += ["--splits=0-2", "--trainer.max_epochs=3", "--trainer.accelerator=cpu", "--logger=csv"]
     done = cli(*command)
     assert done.status == 0, done.err
-    row = Path("runs/reproduce/galit-nodes")
+    row = Path("runs/reproduce/galit-tiny")
     runs = [results(row / f"split-{split}-seed-0") for split in range(3)]
     assert [run["split"]["index"] for run in runs] == [0, 1, 2] and {run["seed"] for run in runs} == {0}
     assert len({run["split"]["fingerprint"] for run in runs}) == 3

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from graphzoo.catalog.classes import is_trusted
-from graphzoo.catalog.presets import find_preset, list_presets, read_header
+from graphzoo.catalog.presets import Preset, find_preset, list_presets, read_header
 from graphzoo.catalog.tasks import TASKS
+from graphzoo.cli import lists
 from graphzoo.errors import UsageError, nearest, shorten
 from graphzoo.training.plan import make_plan
 
@@ -242,3 +243,24 @@ def test_nearest_names():
 def test_shorten_keeps_the_first_lines():
     assert shorten("a\n\nb\nc\nd", lines=3) == "a\nb\n..."
     assert len(shorten("x" * 1000)) == 400
+
+
+def test_an_unknown_kind_names_all_and_a_models_best_score_is_that_nearest_to_the_papers(cli):
+    refused = cli("list", "foo")
+    assert refused.status == 2 and "unknown kind 'foo'\nThere are: model, data, recipe" in refused.err
+    scores = {"above": 0.9, "near": 0.59, "below": 0.3}
+    recipes = [
+        Preset(
+            "recipe", f"galit/{name}", Path(name), {"measured": f"acc={ours}; one core", "paper": "acc=0.6"}
+        )
+        for name, ours in scores.items()
+    ]
+    assert lists._best("model", recipes) == {"galit": "near: acc=0.59 (paper 0.6); one core"}
+
+
+@pytest.mark.parametrize("command", [["fit", "--model=galit"], ["compare"]])
+def test_a_folder_given_as_data_is_told_how_to_be_given(cli, command):
+    Path("club").mkdir()
+    refused = cli(*command, "--data=club")
+    assert refused.status == 2 and "unknown data 'club', but there is such a folder\n" in refused.err
+    assert "--data links or --data nodes, each with --data.path club" in refused.err

@@ -14,7 +14,9 @@ from helpers.own import SendSignal
 from helpers.same_runs import figures, load, same_training
 
 from graphzoo.errors import UsageError
+from graphzoo.report.build import _facts
 from graphzoo.runs.checkpoints import find_runs, locate
+from graphzoo.runs.record import find_records, group_records
 from graphzoo.training.resume import read_checkpoint
 from graphzoo.training.trust import plain_settings
 
@@ -431,3 +433,20 @@ def test_checkpoints_hold_plain_values_only(trained):
         checkpoint = load(trained / "checkpoints" / f"{name}.ckpt")
         assert checkpoint["graphzoo"]["encoder"]["class_path"] == "graphzoo.encoders.KnowFormer"
         assert "_instantiator" not in checkpoint["hyper_parameters"]
+
+
+def test_a_run_resumed_with_other_settings_says_that_no_command_repeats_it(trained, cli, results):
+    shutil.copytree(trained, "run")
+    longer = cli("fit", "run", "--trainer.max_epochs=3")
+    assert "resumes after epoch 2\n" in longer.err and "resumed" not in Path("run/config.yaml").read_text()
+    assert cli("fit", "run", "--trainer.max_epochs=4", "--model.lr=0.02", "--override").status == 0
+    again = cli("fit", "run")
+    assert "run has finished its 4 epochs; --trainer.max_epochs N trains on\n" in again.err, (
+        "and stays marked"
+    )
+    told = "with other settings after epoch 3"
+    assert results("run")["resumed"] == told
+    shown = cli("results", "run", "--commands", "--format=markdown").out
+    assert f"| resumed {told}: no single command repeats it |" in shown
+    (group,) = group_records(find_records([Path("run")]))
+    assert "no single command" in str(_facts(group)) and "This run again" not in str(_facts(group))

@@ -531,3 +531,12 @@ def test_drawn_splits_of_own_triples_make_a_row_and_are_told_apart(cli, results,
     assert named.status == 2 and "does not fit" in named.err, named.err
     given = cli(*words, f"--data.path={tiny_kg}")
     assert given.status == 2 and "kg has one split, 0" in given.err, given.err
+
+
+def test_the_title_says_how_much_was_judged(fit, fit_nodes, results):
+    told = fit("--run_dir=part", "--trainer.limit_test_batches=1", "--data.eval_batch_size=4", epochs=1).out
+    found = results("part")
+    assert 0 < found["evaluated"] < found["tested"] == 24
+    assert f"knowformer on tiny0: test, {found['evaluated']} of 24 queries, best.ckpt" in told
+    told = fit_nodes("--run_dir=nodes", epochs=1).out
+    assert f": test, {results('nodes')['tested']} nodes, best.ckpt" in told

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import graphzoo
+from graphzoo.catalog.tasks import TASKS
+from graphzoo.cli.compare import _predicting
 from graphzoo.errors import UsageError
 from graphzoo.search import compare as module
 
@@ -208,3 +210,17 @@ def test_where_the_system_counts_no_memory_there_is_none(tmp_path, monkeypatch):
     assert module._apart(words, tmp_path / "log", 60, lambda seconds: None) == (2, 0.0)
     monkeypatch.setattr(module, "find_spec", lambda name: None)
     assert module._here(words, tmp_path / "log", 60) == (2, 0.0)
+
+
+def test_the_last_line_is_a_command_that_predicts_and_no_limit_of_a_trial_is_told(cli, nodes):
+    words = ["--models", "galit", "--minutes", 0.1, "--in-process", "--trainer.accelerator=cpu", "--no-test"]
+    done = cli("compare", *nodes, *words, "--trainer.max_epochs=100000", "--out", "found")
+    assert done.status == 0 and "Time limit" not in done.out + done.err, done.err
+    assert "galit was stopped while still training" in " ".join(done.out.split())
+    winner = json.loads(Path("found/compare.json").read_text())["winner"]
+    command = f"graphzoo predict {winner} --out labels.csv"
+    assert done.out.replace("\n", "").endswith(command.replace("\n", ""))
+    assert cli(*command.split()[1:]).status == 0 and Path("labels.csv").is_file()
+    kg, own = TASKS["kg-completion"], ["--data", "kg", "--data.path=facts"]
+    expected = "graphzoo predict --model knowformer-any --data.path facts --queries FILE"
+    assert _predicting("knowformer-any", own, kg) == expected

@@ -57,7 +57,7 @@ def test_a_file_per_picture(run, tmp_path, capsys, form, begin):
         (["RUN", "--out", "folder.html"], "folder.html is a folder"),
         (["RUN", "--format", "png", "--out", "file"], "file is a file"),
         (["runs/galit-cora/two"], "Did you mean: runs/galit-cora/one?"),
-        (["runs/galit"], "there is no runs/galit"),
+        (["runs/galit"], "runs/galit: no such file or folder"),
         (["nothing"], "nothing holds no run"),
         ([], "plot needs a run: graphzoo plot RUN"),
         (["RUN", "--fact", "a", "b"], "expected 3 arguments"),
@@ -76,7 +76,7 @@ def test_mistakes_are_answered_with_their_remedy(run, tmp_path, capsys, words, t
 def test_a_run_that_is_not_there_is_told_before_a_page_that_is(run, tmp_path, capsys):
     (tmp_path / "report.html").write_text("mine")
     status, told = plot(capsys, run, "runs/galit-cora/two")
-    assert status == 2 and "there is no runs/galit-cora/two" in told and "exists already" not in told
+    assert status == 2 and "runs/galit-cora/two: no such file" in told and "exists already" not in told
 
 
 def test_a_damaged_evaluation_is_named_on_the_page(run, tmp_path, capsys):

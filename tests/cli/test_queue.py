@@ -57,7 +57,7 @@ def test_rows_run_in_turn_and_complete_ones_are_skipped(queue):
     assert "row 1 of 2: galit" in done.err and "left: 2 rows, 3 runs" in done.err
     assert "row 2 of 2: gcn" in done.err and "left: 1 row, 1 run" in done.err
     assert "2 rows complete, 0 of them before; 0 failed" in done.err
-    row = Path("runs/reproduce/galit-nodes/row.json")
+    row = Path("runs/reproduce/galit-tiny/row.json")
     assert json.loads(row.read_text())["seeds"] == [0, 1]
     written = row.stat().st_mtime_ns
 
@@ -88,7 +88,7 @@ def test_a_stop_ends_the_queue_and_the_same_command_goes_on(queue):
 def test_a_row_that_fails_is_told_at_the_end_and_stops_no_other(queue):
     done = queue("galit NODES --seeds 0 --model.lr=-1", "gcn NODES --seeds 0", "mlp NODES --splits 99")
     assert done.status == 1
-    assert Path("runs/reproduce/gcn-nodes/row.json").is_file()
+    assert Path("runs/reproduce/gcn-tiny/row.json").is_file()
     end = done.err[done.err.index("queue: ") :]
     assert "1 row complete, 0 of them before; 2 failed" in end
     assert "rows.txt, line 1: galit" in end and "exit status 2" in end
@@ -109,7 +109,7 @@ def test_rows_of_other_options_are_made_again_or_refused(queue):
 
 def test_out_is_where_all_rows_go(queue):
     assert queue("gcn NODES --seeds 0", "mlp NODES --seeds 0 --out own", more=["--out=there"]).status == 0
-    assert Path("there/reproduce/gcn-nodes/row.json").is_file() and Path("own/row.json").is_file()
+    assert Path("there/reproduce/gcn-tiny/row.json").is_file() and Path("own/row.json").is_file()
 
 
 def test_the_time_left_is_that_of_recipes_then_of_finished_runs(workplace, capsys):

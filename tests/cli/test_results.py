@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -116,7 +117,7 @@ def test_an_ablation_is_a_table_of_rows(reproduce, cli):
     ]
     Path("parts.yaml").write_text(yaml.safe_dump({"rows": rows}))
     done = reproduce("--seeds=0,1", "--ablation=parts.yaml")
-    base = Path("runs/ablation/galit-nodes-parts")
+    base = Path("runs/ablation/galit-tiny-parts")
     whole, without = row(base / "as-it-is"), row(base / "no-attention")
     assert whole["name"] == "as it is" and whole["metrics"]["test/acc"]["paper"] == 0.1
     assert whole["metrics"]["test/acc"]["paper_std"] == 0.05 and "10.00 ± 5.00" in done.out
@@ -131,7 +132,7 @@ def test_an_ablation_is_a_table_of_rows(reproduce, cli):
     # The same rows as one table, as Markdown and in full precision.
     table = cli("results", "runs", "--format=markdown").out.splitlines()
     assert table[0].startswith("| data | model |") and len(table) == 4
-    assert "| nodes | galit: as it is | accuracy % |" in "\n".join(table) and "| above |" in "\n".join(table)
+    assert "| tiny | galit: as it is | accuracy % |" in "\n".join(table) and "| above |" in "\n".join(table)
     lines = list(csv.DictReader(io.StringIO(cli("results", "--format=csv").out)))
     found = next(line for line in lines if line["name"] == "as it is" and line["metric"] == "acc")
     assert float(found["mean"]) == whole["metrics"]["test/acc"]["mean"] and found["runs"] == "2"
@@ -188,8 +189,8 @@ def test_wrong_names(cli):
     assert "Did you mean: attention" in cli("reproduce", "galit", "cora", "--ablation=atention").err
     assert "there is no ablation file" in cli("reproduce", "galit", "cora", "--ablation=a.yaml").err
     unknown = cli("results", "nowhere")
-    assert unknown.status == 2 and "there is no nowhere" in unknown.err
-    assert "there are no such results" in cli("results").err
+    assert unknown.status == 2 and "nowhere: no such file or folder\nGive a folder" in unknown.err
+    assert "there are no such results\nMake some: " in cli("results").err
     assert "Did you mean: markdown" in cli("results", "--format=markdwn").err
     assert "unknown option --frmat" in cli("results", "--frmat=csv").err
 
@@ -201,7 +202,8 @@ def test_results_show_single_runs_and_rows_once(reproduce, cli, fit_nodes):
     assert table.count("galit") == 2, "the row, and the run that belongs to none"
     lines = list(csv.DictReader(io.StringIO(cli("results", "--format=csv", "--metric=acc").out)))
     assert sorted(line["runs"] for line in lines if line["metric"] == "acc") == ["1", "2"]
-    assert cli("results", "--data=cora").status == 2
+    other = cli("results", "--data=cora")
+    assert other.status == 2 and "there are no such results\nThere are: galit on " in other.err
     assert "there are no such results" in cli("results", "--published").err, "no paper has figures for them"
     table = cli("results", "--commands", "--format=markdown").out
     assert "`graphzoo reproduce galit nodes --data.path=" in table and " --seeds 0,1`" in table
@@ -216,7 +218,7 @@ def test_results_show_single_runs_and_rows_once(reproduce, cli, fit_nodes):
     bad = [{}, {"metrics": {}}, {"metrics": {"test/acc": {"mean": 1}}}]
     bad.append({"metrics": {"test/acc": {"mean": 1, "values": [1], "paper": "x"}}})
     for content in bad:
-        Path("runs/reproduce/galit-nodes/row.json").write_text(json.dumps(whole | content))
+        Path("runs/reproduce/galit-tiny/row.json").write_text(json.dumps(whole | content))
         refused = cli("results", "runs/reproduce")
         assert refused.status == 2 and "is not a row of results" in refused.err, content
 
@@ -288,3 +290,13 @@ def test_the_authors_settings_come_first_and_the_rule_is_told(tmp_path, cli):
     assert recipes == ["galit/cora-published", "galit/cora", "galit/cora-narrow"]
     told = cli("results", str(tmp_path)).out
     assert "Above and below: by more than the paper's standard deviation" in " ".join(told.split())
+
+
+def test_a_row_of_own_data_has_the_name_of_their_file(reproduce, cli, tiny_nodes):
+    shutil.copy(tiny_nodes, "second.npz")
+    told = reproduce("--seeds=0")
+    assert "galit on tiny: test, " in told.out and row("runs/reproduce/galit-tiny")["data"] == "nodes"
+    told = reproduce("--seeds=0", "--data.path=second.npz")
+    assert "galit on second: test, " in told.out, "another file is another row"
+    lines = list(csv.DictReader(io.StringIO(cli("results", "--format=csv", "--metric=acc").out)))
+    assert {line["data"] for line in lines} == {"tiny", "second"}

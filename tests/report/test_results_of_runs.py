@@ -158,7 +158,8 @@ def test_the_report_and_a_row_name_them_too(tmp_path):
     names = {"model": "galit", "data": "cora", "recipe": "galit/cora"}
     row = average(tmp_path / "row", runs_of("0,1", ""), **names)
     assert row["differs"] == "trainer.max_epochs 8 (recipe 200)"
-    assert average(tmp_path / "row", runs_of("0,1", ""), **names, published={})["differs"] is None
+    unpublished = average(tmp_path / "row", runs_of("0,1", ""), **names, published={})
+    assert unpublished["differs"] == "trainer.max_epochs 8 (recipe 200)"
 
 
 def test_a_row_and_single_runs_are_told_apart(tmp_path, capsys):
@@ -323,3 +324,12 @@ def test_a_run_without_the_averages_of_its_recipe_says_so(tmp_path):
     assert "callbacks" not in whole_again
     assert none == f"{whole}; no WarmupEMAWeightAveraging" and "--trainer.callbacks=null" in none_again
     assert wider == f"{whole}; WarmupEMAWeightAveraging decay 0.9" and '"decay": 0.9' in wider_again
+
+
+def test_changed_settings_are_shown_where_no_score_is_published(tmp_path, capsys):
+    run = write_run(tmp_path / "run", data="digits", recipe="galit/digits", changed=SHORT)
+    (record,) = find_records([run])
+    edit(run, changed="trainer.max_epochs 8", presets_digest=presets_digest(record))
+    assert "trainer.max_epochs 8" in printed(capsys, tmp_path, "--format=markdown")
+    lines = csv.DictReader(io.StringIO(printed(capsys, tmp_path, "--format=csv")))
+    assert {line["differs"] for line in lines} == {"trainer.max_epochs 8"}

@@ -16,7 +16,7 @@ from graphzoo.runs.times import claimed_seconds, taken_seconds
         ("acc=0.5, seed 0; 0.74 hours on one of two shared cores", 0.74 * 3600),
         ("acc=0.5; one core shared with other jobs, 196 to 317 seconds a run, one 1343", 256.5),
         ("after 200 steps MRR 0.500; 34 s a step on two cores", None),
-        ("trained for 3 hours; nothing in it is drawn", None),
+        ("trained for 3 hours; deterministic", None),
         ("not run yet", None),
         ("", None),
     ],

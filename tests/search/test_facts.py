@@ -9,7 +9,7 @@ from graphzoo.search.facts import of_links, of_nodes, of_triples, sentence
 
 
 def row(model, score, *, margin=0.01, seconds=10.0):
-    return {"model": model, "score": score, "margin": margin, "seconds": seconds}
+    return {"model": model, "score": score, "margin": margin, "seconds": seconds, "is_cut": False}
 
 
 @pytest.mark.parametrize(
@@ -71,3 +71,13 @@ def test_links_and_triples_have_facts():
     triples = KGDataModule("umls")
     triples.setup()
     assert dict(of_triples(triples)[0])["entities"] == "135"
+
+
+def test_advice_says_who_was_stopped_and_gives_points_where_the_table_has_per_cent():
+    rows = [row("sgc", 0.9) | {"is_cut": True}, row("gcn", 0.895), row("galit", 0.862) | {"is_cut": True}]
+    assert sentence(rows, "", ("galit",), percent=True) == (
+        "sgc leads, but gcn is within chance (1.0 points). No graph transformer pays here: the best, galit, "
+        "is 3.8 points behind. sgc and galit were stopped while still training; more --minutes may change "
+        "this."
+    )
+    assert "stopped" not in sentence([rows[1] | {"is_cut": False}, rows[0]], "", ("galit",))
