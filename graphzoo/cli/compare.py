@@ -297,7 +297,9 @@ def _finish(
     ]  # fmt: skip
     transformers = [each.name for each in list_presets("model") if each.header.get("family") == "transformer"]
     short = comparison.monitor.removeprefix("val/")
-    scored = [row | {"is_cut": row["note"].startswith(STOPPED)} for row in models if row["score"] is not None]
+    scored = [
+        row | {"is_cut": str(row["note"]).startswith(STOPPED)} for row in models if row["score"] is not None
+    ]
     advice = sentence(scored, told, transformers, percent=short in PERCENT)
     say(f"{advice}\n")
     winner = rows[0]

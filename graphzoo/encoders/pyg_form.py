@@ -96,7 +96,7 @@ def _of_channels(
     return (GraphSpec(0, in_channels=channels),), settings, _count(given.get("out_channels"))
 
 
-def _count(out_channels: Any) -> int | None:
+def _count(out_channels: int | None) -> int | None:
     if out_channels is not None:
         check_whole(at_least=1, out_channels=out_channels)
     return out_channels

@@ -81,8 +81,8 @@ class Task(LightningModule):
             a dot leads into an entry.
         mode: "max" or "min" of the monitored metric.
         unit: What a batch is made of, for rates.
-        num_judged: Samples that the last evaluation judged, of all processes; None where none are counted.
-        num_negatives: What each link, or all, were ranked among in the last evaluation; None for other tasks.
+        num_evaluated: Samples of the last evaluation, of all processes; None where none are counted.
+        ranked_among: Negatives that each link was ranked among in the last evaluation; None for other tasks.
         questions_asked: Questions asked so far in an evaluation, by tasks with their own `num_questions`.
         test_tables: What the last test showed beside its figures, in the first process only; see
             `graphzoo.analysis`.
@@ -92,8 +92,8 @@ class Task(LightningModule):
     described: ClassVar[Mapping[str, Any]] = {}
     mode: ClassVar[str] = "max"
     unit: ClassVar[str] = "queries"
-    num_judged: int | None = None
-    num_negatives: int | None = None
+    num_evaluated: int | None = None
+    ranked_among: int | None = None
     questions_asked: int = 0
 
     def __init__(

@@ -377,7 +377,7 @@ class KGCompletion(Task):
         self.require_good_scores()
         metric = self._metric(prefix)
         figures = metric.compute()
-        self.num_judged = metric.num_ranked
+        self.num_evaluated = metric.num_ranked
         if len(begins := self._datamodule().sources("valid" if prefix == "val" else "test")) > 1:
             figures = _mean_figures(dict(zip(begins, metric.compute_parts([*begins.values()]), strict=True)))
         for name, value in figures.items():

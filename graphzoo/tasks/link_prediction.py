@@ -310,7 +310,7 @@ class LinkPrediction(Task):
         self.require_good_scores()
         metric = self._metric(prefix)
         figures = metric.compute()
-        self.num_judged, self.num_negatives = metric.num_ranked, metric.num_negatives
+        self.num_evaluated, self.ranked_among = metric.num_ranked, metric.num_negatives
         if not metric.is_complete() and not self.trainer.sanity_checking:
             log.warning("not every pair was scored: the figures are of those that were")
         for name, value in figures.items():

@@ -393,7 +393,7 @@ class NodeClassification(Task):
             name = f"{prefix}/{_LOGGED[self.metric_name]}"
             self.log(name, metric.compute(), prog_bar=True, sync_dist=False)
             data = self._datamodule()  # all of a split at once
-            self.num_judged = data.num_valid if prefix == "val" else data.num_tested
+            self.num_evaluated = data.num_valid if prefix == "val" else data.num_tested
         metric.reset()
 
     def _metric(self, prefix: str) -> Accuracy | RocAuc:

@@ -24,7 +24,7 @@ def warn(notice: str, *, stacklevel: int = 2) -> None:
     shown = warnings.formatwarning
     if _in_a_command.get():
         # only now: Lightning brings a form of its own when it is imported
-        warnings.formatwarning = _on_one_line
+        warnings.formatwarning = _on_one_line  # type: ignore[assignment]  # takes less and asks for no more
     try:
         warnings.warn(visible(notice), GraphzooDataWarning, stacklevel=stacklevel + 1)
     finally:
