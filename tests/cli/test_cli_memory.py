@@ -1,4 +1,4 @@
-"""A training step that runs out of memory: it goes on in halves, or says what takes less; nothing is lost."""
+"""A training step that runs out of memory: it continues in halves, or says what takes less; nothing is lost."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ SMALLER = "ake a smaller --model.encoder.hidden_channels, or a device with more 
 TASKS = {
     "kg": ("fit", [], MICRO, "--data.micro_batch_size=8"),
     "links": ("fit_links", ["--data.batch_size=64"], MICRO, "--data.micro_batch_size=32"),
-    "whole graph": ("fit_nodes", [], "Take --data.batch_size 30: training then goes by parts", None),
+    "whole graph": ("fit_nodes", [], "Take --data.batch_size 30: training then takes parts", None),
     "parts": ("fit_nodes", ["--data.batch_size=20"], "Take --data.batch_size 10; or t" + SMALLER, None),
 }
 

@@ -219,7 +219,7 @@ class RunOutInside(Callback):
 class RunOut(Callback):
     """Asks for more memory than there can be, at one step, once: the error is that of torch's allocator.
 
-    Between the loss and its backward pass, where no step goes on in halves.
+    Between the loss and its backward pass, where no step continues in halves.
     """
 
     def __init__(self, step: int):

@@ -123,7 +123,7 @@ def test_the_card_speaks_of_the_exported_checkpoint(tmp_path, monkeypatch):
     Path("run/graph/meta.json").write_text(json.dumps(meta))
     export_run("run", "large")
     assert not Path("large/graph").exists() and "alice" not in Path("large/config.json").read_text()
-    with pytest.raises(UsageError, match="give data="):
+    with pytest.raises(UsageError, match="in Python data="):
         graphzoo.load("large")
     assert len(graphzoo.load("large", data=path).predict()) == 60
 

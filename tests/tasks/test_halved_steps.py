@@ -1,4 +1,4 @@
-"""Memory that runs out in any step of a training: it goes on in halves, with the gradients of whole steps."""
+"""Memory that runs out in any step of a training: it continues in halves, with the gradients of whole steps."""
 
 import logging
 from functools import partial
@@ -91,7 +91,7 @@ def fit(make, folder, where="", most=0, since=2, precision="32-true", **settings
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.fault(
     "any step of a training runs out of memory",
-    "it goes on in halves, from then on, with the gradients of whole steps; a line says so",
+    "it continues in halves, from then on, with the gradients of whole steps; a line says so",
 )
 @pytest.mark.parametrize("parts", [None, 12], ids=["whole", "parts"])
 @pytest.mark.parametrize("where", ERRORS)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from graphzoo.datasets import DataError, NodeGraph, NodeSplit
 from graphzoo.datasets.node.build import tidy_edges
 from graphzoo.datasets.node.feature_arrays import csr_tensor
+from graphzoo.system.units import counted
 from graphzoo.types import GraphSpec
 
 
@@ -94,7 +95,7 @@ def test_splits_by_name():
         graph.split("publik")
     with pytest.raises(ValueError, match="random-50-25-25"):
         graph.split("zzz")
-    with pytest.raises(ValueError, match="sum 1"):
+    with pytest.raises(ValueError, match="add up to 100"):
         large.split("random-50-50-25")
 
 
@@ -224,9 +225,8 @@ def test_tidy_edges_is_the_set_of_edges(data):
     assert [tuple(edge) for edge in both.t().tolist()] == sorted(kept | {(v, u) for u, v in kept})
     loops = sum(u == v for u, v in edges)
     repeated = len(edges) - loops - len(kept)
-    expected = [f"{loops} self-loops dropped"] * bool(loops) + [f"{repeated} repeated edges dropped"] * bool(
-        repeated
-    )
+    expected = [f"{counted(loops, 'self-loop')} dropped"] * bool(loops)
+    expected += [f"{counted(repeated, 'repeated edge')} dropped"] * bool(repeated)
     assert notices == expected
 
 
