@@ -54,7 +54,7 @@ WRONG = {
     "fit --model knowfromer --data umls": "Did you mean: knowformer, knowformer-any, nodeformer?",
     "fit --model knowformer --data unls": "Did you mean: umls?",
     "fit --model knowformer --data kg": "--data.path",
-    "fit --model knowformer --data .": "--data kg (triples), --data links or --data nodes, each with --data.path .",
+    "fit --model knowformer --data .": "or --data nodes, each with --data.path .",
     "fit --model knowformer --data umls --recipe umls-dmeo": "Did you mean: umls-demo",
     "fit --model knowformer --data umls --trainer gpus": "Did you mean: gpu",
     "fit --model knowformer --data umls --logger wandbb": "Did you mean: wandb?",

@@ -1,4 +1,4 @@
-"""A training step that runs out of memory: it continues in halves, or says what takes less; nothing is lost."""
+"""A training step that runs out of memory continues in halves, or says what takes less; nothing is lost."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Memory that runs out in any step of a training: it continues in halves, with the gradients of whole steps."""
+"""Memory that runs out in a step of a training: it continues in halves, with the gradients of whole steps."""
 
 import logging
 from functools import partial
