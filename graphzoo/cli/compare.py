@@ -324,6 +324,6 @@ def _predicting(winner: str, data: Sequence[str], task: TaskInfo) -> str:
     """A command that asks the winner, a run or weights of the package."""
     words = ["graphzoo", "predict", winner]
     if winner in WEIGHTS:
-        words = [*words[:2], "--model", winner, "--data.path", *(data_paths(data) or ["FOLDER"])]
+        words = [*words[:2], "--model", winner, "--data.path", *(data_paths(data) or [data[1]])]
     words += [f"--{task.options[0]}", "FILE"] if task.needed else ["--out", "labels.csv"]
     return shlex.join(words)

@@ -143,13 +143,21 @@ def data_paths(words: Sequence[str]) -> list[str] | None:
 
     >>> data_paths(["--data.path", "mine"]), data_paths(["--data.path=[a.tsv, b.tsv]", "--seed=0"])
     (['mine'], ['a.tsv', 'b.tsv'])
+    >>> data_paths(["--data.path=null"]), data_paths(["--data.path"])
+    (None, None)
     """
+    import yaml
+
     known = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    known.add_argument("--data.path", "--data.init_args.path", dest="path")
+    known.add_argument("--data.path", "--data.init_args.path", dest="path", nargs="?")
     path = known.parse_known_args(words)[0].path
-    if path is None or not path.startswith("["):
-        return None if path is None else [path]
-    return [part.strip(" '\"") for part in path.strip("[]").split(",")]
+    try:
+        listed = yaml.safe_load(path or "null")
+    except yaml.YAMLError:
+        listed = path
+    if listed is None:
+        return None
+    return [str(part) for part in listed] if isinstance(listed, list) else [path]
 
 
 def _read_ablation(name: str, plan: Plan) -> tuple[str, list[Variant]]:

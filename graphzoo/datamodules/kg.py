@@ -60,7 +60,7 @@ class KGDataModule(GraphDataModule):
         name: Data set (`graphzoo list`); None or "kg" with the user's own `path`; None without one is umls.
         path: Own triples: a folder with train, valid, test (.txt, .tsv, .csv, also .gz), one to three files,
             or two folders (train on the first, predict on the second).
-        split_index: Which draw, from 0, of the splits that own triples come without; not the seed of a run.
+        split_index: Number, from 0, of the random split of own triples that come without one.
         root: Data root; None takes GRAPHZOO_DATA or the user's cache folder.
         download: Whether missing files may be fetched; None means yes unless GRAPHZOO_OFFLINE is set.
         batch_size: Queries of an optimiser step over all ranks and micro-batches.
@@ -165,6 +165,7 @@ class KGDataModule(GraphDataModule):
             UsageError: a path, or further splits beside a `KnowledgeGraph`.
         """
         index = settings.get("split_index", 0)
+        check_range(at_least=0, split_index=index)
         if settings.get("path") is not None:
             raise UsageError("path is for triples in files, these are in memory: leave one of them out")
         if isinstance(triples, KnowledgeGraph):

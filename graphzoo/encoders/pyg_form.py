@@ -50,7 +50,9 @@ class PyGForm(ABCMeta):
     def __call__(cls: Any, *args: Any, **settings: Any) -> Any:
         """Build an encoder of either form."""
         out_channels = None
-        if not args and "spec" in cls.__signature__.parameters and not {"spec", "in_channels"} & {*settings}:
+        spec = cls.__signature__.parameters.get("spec")
+        is_needed = spec is not None and spec.default is inspect.Parameter.empty
+        if not args and is_needed and not {"spec", "in_channels"} & {*settings}:
             raise UsageError(
                 f"{cls.__name__} needs the width of features\nGive in_channels=x.shape[1], or a GraphSpec"
             )

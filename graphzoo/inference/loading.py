@@ -57,7 +57,7 @@ def load(
     if data is None and run is None:
         raise UsageError(
             f"{path} comes without a graph to answer on\n"
-            "Give --data.path FOLDER or --data NAME, in Python data=; or the run directory that has its graph"
+            "Give --data.path with a folder, files or the name of a data set (in Python data=), or the run"
         )
     checkpoint = read_checkpoint(file)
     task = build_task(checkpoint, file, trust=trust).to(_device(device))

@@ -32,14 +32,14 @@ def how_many(judged: int | None, most: int | None, unit: str) -> str:
 
 
 def telling(metrics: Iterable[str], negatives: int | None, *, keep: Container[str] = ()) -> list[str]:
-    """The metrics without each Hits@K that every link has, as there are not more than K negatives.
+    """The metrics without each Hits@K of K above the number of negatives: every link has it.
 
-    >>> telling(["test/mrr", "test/hits@3", "test/hits@10", "test/hits@50"], 6, keep=["test/hits@50"])
-    ['test/mrr', 'test/hits@3', 'test/hits@50']
+    >>> telling(["test/mrr", "test/hits@10", "test/hits@20", "test/hits@50"], 10, keep=["test/hits@50"])
+    ['test/mrr', 'test/hits@10', 'test/hits@50']
     """
     most = math.inf if negatives is None else negatives
     ends = {name: name.partition("hits@")[2] for name in metrics}
-    return [name for name, k in ends.items() if name in keep or not k.isdecimal() or int(k) < most]
+    return [name for name, k in ends.items() if name in keep or not k.isdecimal() or int(k) <= most]
 
 
 def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -1,4 +1,4 @@
-"""Hiding the facts of a training batch from message passing; in neighbourhoods, their sampler does it."""
+"""Hiding the facts of a training batch from message passing; in neighbourhoods the sampler hides them."""
 
 from __future__ import annotations
 

@@ -576,7 +576,8 @@ class KGCompletion(Task):
         if there is None or not hasattr(datamodule, "describe_split"):
             return
         here = datamodule.describe_split()
-        if here["triples"] == there["triples"] and here["fingerprint"] != there["fingerprint"]:
+        same = here.get("triples") is not None and here["triples"] == there.get("triples")
+        if same and here["fingerprint"] != there["fingerprint"]:
             is_drawn = there["name"] != "given" and here["name"] != "given"
             raise UsageError(
                 f"the checkpoint was trained on another split of these triples ({there['name']}, here "

@@ -226,3 +226,4 @@ def test_the_last_line_is_a_command_that_predicts_and_no_limit_of_a_trial_is_tol
     kg, own = TASKS["kg-completion"], ["--data", "kg", "--data.path=facts"]
     expected = "graphzoo predict --model knowformer-any --data.path facts --queries FILE"
     assert _predicting("knowformer-any", own, kg) == expected
+    assert _predicting("knowformer-any", ["--data", "umls"], kg) == expected.replace("facts", "umls")

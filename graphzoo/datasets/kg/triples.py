@@ -20,6 +20,7 @@ import numpy as np
 from graphzoo.datasets.files.tables import Column, clean, header_order, parse_columns, read_bytes
 from graphzoo.datasets.files.text import ignored_columns
 from graphzoo.errors import DataError
+from graphzoo.system.units import counted
 
 __all__ = ["Columns", "heed_first_lines", "parse_triples", "read_triples", "triples_from_table"]
 
@@ -141,7 +142,7 @@ def triples_from_table(table: Any, source: str = "triples") -> Columns:
 
 
 def heed_first_lines(columns: Mapping[str, Columns]) -> tuple[dict[str, Columns], list[str]]:
-    """Files of one graph without the headers h, r, t, and a line for every other first line that seems one.
+    """Files of one graph without the headers h, r, t, and a warning for each first line that looks like one.
 
     Such a line has words, as columns are called, that are names in no other line.
     """
@@ -231,20 +232,23 @@ class _Form:
     comments: int  # lines
     header: tuple[str, ...] = ()
     order: tuple[int, ...] = (0, 1, 2)
+    doubtful: int = 0  # comments that could be triples
 
     @classmethod
     def of(cls, lines: Iterator[str], delimiter: str) -> _Form:
         """From the lines of a file."""
-        comments = 0
+        comments = doubtful = 0
         for line in lines:
             fields = _fields(line.rstrip("\n").lstrip("#% "), delimiter)
             if order := header_order(fields, _HEADERS):
-                return cls(delimiter, comments, tuple(name.strip() for name in fields), tuple(order))
+                names = tuple(name.strip() for name in fields)
+                return cls(delimiter, comments, names, tuple(order), doubtful)
             # a name may begin with # too
             if not line.startswith(("# ", "% ")) and (not line.startswith(("#", "%")) or len(fields) == 3):
                 break
             comments += 1
-        return cls(delimiter, comments)
+            doubtful += len(fields) == 3
+        return cls(delimiter, comments, doubtful=doubtful)
 
     @property
     def width(self) -> int:
@@ -256,7 +260,12 @@ class _Form:
         return self.comments + bool(self.header)
 
     def notices(self, source: str) -> tuple[str, ...]:
-        return ignored_columns(source, [name for i, name in enumerate(self.header) if i not in self.order])
+        ignored = ignored_columns(source, [name for i, name in enumerate(self.header) if i not in self.order])
+        if not self.doubtful:
+            return ignored
+        lines = counted(self.doubtful, "line")
+        told = f"{source}: {lines} of three columns at the top read as comments, by their '#' or '%'"
+        return (*ignored, told)
 
 
 def _fields(line: str, delimiter: str) -> list[str]:
@@ -298,7 +307,9 @@ def _remedy(content: str, found: int, form: _Form) -> str:
         return "; separate the columns by tabs"
     if form.delimiter == ",":
         return "; name a tab-separated file .tsv" if "\t" in content else ""
-    return "; name a comma-separated file .csv" if "," in content else "; replace the blanks by tabs"
+    if "," in content:
+        return "; name a comma-separated file .csv"
+    return "; replace the blanks by tabs" if " " in content else "; separate the columns by tabs"
 
 
 def _check_names(columns: Columns) -> None:

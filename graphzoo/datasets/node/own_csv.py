@@ -114,12 +114,19 @@ def _features(table: _Columns, columns: Sequence[str], path: Path) -> Tensor:
     if bad:
         column, row = next(iter(bad.items()))
         text = table[column][row].as_py()
-        words = [name for name, row in bad.items() if not _is_number(table[name][row].as_py() or "0")]
+        words = [name for name, row in bad.items() if not _is_number(table[name][row].as_py().strip() or "0")]
         problem = f"feature {column!r} is {repr(text) if text.strip() else 'empty'}"
         if column not in words:
             raise DataError(f"{path}, line {row + 2}: {problem}; fill or drop what is no finite number")
-        more = f" ({', '.join(map(repr, words[1:6]))} hold words too)" if len(words) > 1 else ""
-        remedy = may_be_labels(words) or "make one column of 0 and 1 per word (pandas.get_dummies)"
+        more = (
+            f" ({', '.join(map(repr, words[1:6]))} {'holds' if len(words) == 2 else 'hold'} words too)"
+            if len(words) > 1
+            else ""
+        )
+        remedy = (
+            may_be_labels(words)
+            or "fill what is missing; encode words as columns of 0 and 1 (pandas.get_dummies)"
+        )
         raise DataError(f"{path}, line {row + 2}: {problem}{more}, features are numbers\n  {remedy}")
     return torch.from_numpy(np.stack([values for values, _ in numbers], axis=1))
 

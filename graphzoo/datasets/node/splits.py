@@ -177,9 +177,9 @@ def draw_split(y: Tensor, name: str, index: int) -> NodeSplit | None:
     if match := _FRACTIONS.fullmatch(name):
         shares = [float(value) / 100 for value in match.groups()]
         if min(shares) <= 0 or abs(sum(shares) - 1) > 1e-6:
+            here = "" if min(shares) <= 0 else f", here to {100 * sum(shares):.6g}"
             raise UsageError(
-                f"--data.split {name}: the shares of train, valid and test are above 0 and add up to 100, "
-                f"here to {100 * sum(shares):.6g}"
+                f"--data.split {name}: shares of train, valid and test are above 0 and add up to 100{here}"
             )
         return random_split(y, fractions=shares, index=index)
     if match := _PER_CLASS.fullmatch(name):

@@ -198,6 +198,9 @@ def test_comments_at_the_top_are_skipped_but_a_name_may_begin_with_a_hash(write)
         text = "# who, what, whom\n#by hand\n#a,r,b\nb,r,a\n".replace(",", mark)
         columns = read_triples(write(name, text.encode()))
         assert rows(columns) == [("#a", "r", "b"), ("b", "r", "a")] and columns.where(0).endswith("line 3")
+        assert [notice.partition(": ")[2] for notice in columns.notices] == [
+            "1 line of three columns at the top read as comments, by their '#' or '%'"
+        ]
 
 
 def test_of_names_that_look_the_same_only_what_cannot_be_seen_is_spelt_out():

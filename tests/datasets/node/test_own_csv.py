@@ -129,7 +129,7 @@ def nodes_of(*rows, header="id,label,f"):
         (
             nodes_of("a,x,1,,1", "b,y,Köln,bus,nan", header="id,label,city,way,f"),
             EDGES,
-            r"line 3: feature 'city' is 'Köln' \('way' hold words too\).*\n.*one column of 0 and 1 per word",
+            r"line 3: feature 'city' is 'Köln' \('way' holds words too\).*\n.*columns of 0 and 1",
         ),
         (
             nodes_of("a,x,1", "b,y,2", header="id,class,f"),
