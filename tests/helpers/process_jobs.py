@@ -208,6 +208,7 @@ def run(name: str, folder: Path, world_size: int) -> dict[str, Any]:
     weight = torch.cat([parameter.detach().flatten() for parameter in task.parameters()])
     return {
         "figures": {key: float(value).hex() for key, value in figures.items()},
+        "evaluated": task.num_evaluated,
         "tables": {table.name: table.data.to_csv() for table in task.test_tables},
         "losses": losses,
         "gradients": gradients,
