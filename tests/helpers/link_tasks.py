@@ -9,14 +9,8 @@ from graphzoo.datamodules import LinkDataModule
 from graphzoo.encoders import PENCIL, GALiT, KnowFormer, NodeFormer
 from graphzoo.tasks import LinkPrediction
 from helpers.link_graphs import make_link_graph
+from helpers.trainers import QUIET
 
-QUIET = {
-    "accelerator": "cpu",
-    "logger": False,
-    "enable_checkpointing": False,
-    "enable_progress_bar": False,
-    "enable_model_summary": False,
-}
 PENCIL_SIZE = {"hidden_channels": 32, "num_layers": 2, "num_heads": 4, "ffn_channels": 64, "dropout": 0.0}
 ENCODERS = {
     "pencil": lambda spec: PENCIL(spec, **PENCIL_SIZE),

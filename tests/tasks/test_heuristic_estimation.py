@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.link_graphs import NODES, make_link_graph
+from helpers.trainers import QUIET
 from lightning.pytorch import Trainer, seed_everything
 
 from graphzoo.datamodules import LinkDataModule
@@ -15,13 +16,6 @@ from graphzoo.errors import UsageError
 from graphzoo.heuristics import HeuristicTargets, shortest_path
 from graphzoo.tasks import HeuristicEstimation
 
-QUIET = {
-    "accelerator": "cpu",
-    "logger": False,
-    "enable_checkpointing": False,
-    "enable_progress_bar": False,
-    "enable_model_summary": False,
-}
 NAMES = ("cn", "aa", "ra", "katz", "spd", "pagerank")
 
 

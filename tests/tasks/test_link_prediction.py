@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 from helpers.link_graphs import NODES, make_link_graph
-from helpers.link_tasks import ENCODERS, QUIET, build, data, fit, gradient
+from helpers.link_tasks import ENCODERS, build, data, fit, gradient
+from helpers.trainers import QUIET
 from lightning.pytorch import Trainer
 
 from graphzoo.datamodules import LinkDataModule

@@ -8,6 +8,7 @@ import pytest
 import torch
 from helpers.node_encoders import Averaging, Prepared
 from helpers.node_graphs import small_parts, yes_no_labels
+from helpers.trainers import QUIET
 from lightning.pytorch import Callback, Trainer, seed_everything
 from torch.nn import functional as F
 
@@ -20,14 +21,6 @@ from graphzoo.encoders.base import QueryEncoder
 from graphzoo.errors import UsageError
 from graphzoo.metrics import Accuracy
 from graphzoo.tasks import NodeClassification
-
-QUIET = {
-    "accelerator": "cpu",
-    "logger": False,
-    "enable_checkpointing": False,
-    "enable_progress_bar": False,
-    "enable_model_summary": False,
-}
 
 
 def fit(task, datamodule, epochs=2, **more):

@@ -6,6 +6,7 @@ import pytest
 import torch
 from helpers.link_graphs import make_link_graph
 from helpers.node_graphs import write_npz
+from helpers.trainers import QUIET
 from lightning.pytorch import Trainer
 
 from graphzoo.datamodules import LinkDataModule, NodeDataModule
@@ -23,10 +24,6 @@ ENCODERS = {
     "GALiT": lambda spec: GALiT(spec, hidden_channels=8, dropout=0.0),
     "KnowFormer": lambda spec: KnowFormer(spec, hidden_channels=8, num_layers=1, num_heads=2),
 }
-QUIET = {
-    "accelerator": "cpu", "logger": False, "enable_checkpointing": False, "enable_progress_bar": False,
-    "enable_model_summary": False,
-}  # fmt: skip
 
 
 def run_out():
