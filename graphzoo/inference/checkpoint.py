@@ -50,7 +50,7 @@ def find_checkpoint(path: str | PathLike[str]) -> tuple[Path, Path | None]:
         if (path / WEIGHTS).is_file():
             return path / WEIGHTS, path if (path / "graph" / "meta.json").is_file() else None
         refuse_program(path)
-        run = path.parent if path.name == "checkpoints" else path
+        run = path.absolute().parent if path.absolute().name == "checkpoints" else path
         files = [run / "checkpoints" / name for name in ("best.ckpt", "last.ckpt")]
         path = next((file for file in files if file.is_file()), path)
         if path.is_dir():

@@ -17,7 +17,7 @@ from graphzoo.system.memory import raise_if_not_the_file
 from graphzoo.system.paths import typed
 from graphzoo.system.regular_files import open_regular
 
-__all__ = ["RUNS", "find_runs", "is_whole", "is_whole_archive", "locate"]
+__all__ = ["RUNS", "find_runs", "is_whole", "is_whole_archive", "locate", "run_of"]
 
 RUNS = Path("runs")
 """Where runs are written, below the current folder."""
@@ -54,15 +54,15 @@ def locate(
     elif (shared := _exported(brought_along(value) or Path(value))) is not None:
         return shared, None
     elif Path(value).is_dir():
-        run = Path(value).parent if Path(value).name == "checkpoints" else Path(value)
+        run = _above(Path(value)) if Path(value).absolute().name == "checkpoints" else Path(value)
     elif Path(value).is_file():
-        return Path(value), _run_of(Path(value))
+        return Path(value), run_of(Path(value))
     else:
         raise UsageError(_not_there(shown, Path(value)))
     refuse_program(run)
     for name in names:
         if (path := run / "checkpoints" / f"{name}.ckpt").is_file():
-            return path, _run_of(path)
+            return path, run_of(path)
     text = f"{run} holds no checkpoint: there is no {run / 'checkpoints' / names[0]}.ckpt"
     if (run / "config.yaml").is_file():  # killed in its first epoch
         untested = " --no-test" if read_header(run / "config.yaml").get("test") == "no" else ""
@@ -111,11 +111,17 @@ def _newest(command: str, shown: str, name: str, pattern: str) -> Path:
     return runs[-1]
 
 
-def _run_of(path: Path) -> Path | None:
+def run_of(path: Path) -> Path | None:
+    """The run directory that a checkpoint file lies in; None where it lies in none."""
     run = path.absolute().parent.parent
     if path.absolute().parent.name != "checkpoints" or not (run / "config.yaml").is_file():
         return None
-    return path.parent.parent
+    return _above(path.parent)
+
+
+def _above(folder: Path) -> Path:
+    """The folder above, as the user typed the path; also of `.`, where one stands in it."""
+    return folder / ".." if folder.name in ("", "..") else folder.parent
 
 
 def _not_there(shown: str, path: Path) -> str:

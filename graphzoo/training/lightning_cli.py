@@ -27,6 +27,7 @@ from graphzoo.callbacks.averaging import WarmupEMAWeightAveraging  # noqa: F401 
 from graphzoo.callbacks.wandb_run import without_folders
 from graphzoo.catalog.presets import read_header
 from graphzoo.errors import UsageError
+from graphzoo.runs.checkpoints import run_of
 from graphzoo.runs.directory import (
     choose_run_directory,
     is_child,
@@ -120,7 +121,8 @@ class GraphzooCLI(LightningCLI):
         self.checkpoint, self._guard = resume.compare(self.plan, self.plan.checkpoint, self._plain)
         if self.plan.resume and self._guard is not None:
             after = f"with other settings after epoch {resume.finished_epochs(self.checkpoint)}"
-            earlier = read_header(self.plan.checkpoint.parent.parent / "config.yaml").get("resumed", "")
+            run = run_of(self.plan.checkpoint)
+            earlier = read_header(run / "config.yaml").get("resumed", "") if run is not None else ""
             self.state.resumed = earlier or (after if self._guard.changed else "")
 
     def _add_configure_optimizers_method_to_model(self, subcommand: str | None) -> None:

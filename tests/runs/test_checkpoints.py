@@ -1,0 +1,47 @@
+"""Checkpoints are found by what a user types, wherever the user stands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from graphzoo.runs.checkpoints import locate, run_of
+
+
+@pytest.fixture
+def run(tmp_path):
+    run = tmp_path / "runs" / "model-data" / "1"
+    (run / "checkpoints").mkdir(parents=True)
+    (run / "config.yaml").write_text("seed_everything: 0\n")
+    for name in ("best", "last"):
+        (run / "checkpoints" / f"{name}.ckpt").write_bytes(b"")
+    return run
+
+
+@pytest.mark.parametrize(
+    ("folder", "value"),
+    [
+        (".", "runs/model-data/1"),
+        (".", "runs/model-data/1/checkpoints"),
+        (".", "runs/model-data/1/checkpoints/best.ckpt"),
+        ("runs/model-data/1", "."),
+        ("runs/model-data/1", "checkpoints"),
+        ("runs/model-data/1", "checkpoints/best.ckpt"),
+        ("runs/model-data/1/checkpoints", "."),
+        ("runs/model-data/1/checkpoints", "best.ckpt"),
+        ("runs/model-data/1/checkpoints", "../checkpoints/best.ckpt"),
+    ],
+)
+def test_a_checkpoint_is_found_from_any_folder(run, tmp_path, monkeypatch, folder, value):
+    monkeypatch.chdir(tmp_path / folder)
+    path, found = locate("validate", value)
+    assert path.resolve() == run / "checkpoints" / "best.ckpt"
+    assert found is not None and found.resolve() == run
+
+
+def test_a_file_outside_of_a_run_has_none(tmp_path, monkeypatch):
+    (tmp_path / "some.ckpt").write_bytes(b"")
+    monkeypatch.chdir(tmp_path)
+    assert locate("fit", "some.ckpt") == (Path("some.ckpt"), None)
+    assert run_of(Path("some.ckpt")) is None
