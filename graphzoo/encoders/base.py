@@ -9,6 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+import torch
 from torch import Tensor, nn
 from torch.random import fork_rng
 
@@ -80,6 +81,18 @@ class Encoder(nn.Module, ABC):
             object.__setattr__(module, "spec", list(bound.arguments.values())[1])
             object.__setattr__(module, "init_args", settings)
         return module
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw the weights anew, in place, as a new encoder would; unnamed draws of noise begin again.
+
+        Reads torch's global random state, as building an encoder does.
+        """
+        new = type(self)(self.spec, **self.init_args)
+        for own, drawn in zip(self.parameters(), new.parameters(), strict=True):
+            own.copy_(drawn)
+        for own, made in zip(self.buffers(), new.buffers(), strict=True):
+            own.copy_(made)
 
     def save_pretrained(self, folder: str | PathLike[str]) -> Path:
         """Write weights, settings and a model card to a new folder, in the layout of the Hugging Face Hub.

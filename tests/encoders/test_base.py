@@ -1,0 +1,37 @@
+"""What every encoder can do, of whatever kind."""
+
+import pytest
+import torch
+from helpers.node_cases import CASES
+
+from graphzoo.encoders import PENCIL, GALiT, KnowFormer, KnowFormerAny
+from graphzoo.types import GraphSpec
+
+SMALL = {"hidden_channels": 8, "num_layers": 2, "num_heads": 2}
+NODES = GraphSpec(30, in_channels=9, num_classes=4)
+KINDS = {name: (cls, NODES, settings) for name, (cls, settings) in CASES.items()} | {
+    "with an output layer": (GALiT, NODES, {"out_channels": 4}),
+    "KnowFormer": (KnowFormer, GraphSpec(14, 4), SMALL),
+    "KnowFormerAny": (KnowFormerAny, GraphSpec(14, 4), SMALL),
+    "PENCIL": (PENCIL, GraphSpec(14, max_subgraph_nodes=10), SMALL),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_weights_are_drawn_anew_in_place_as_those_of_a_new_encoder(name):
+    cls, spec, settings = KINDS[name]
+    encoder = cls(spec, **settings).double()
+    parameters = list(encoder.parameters())
+    with torch.no_grad():
+        for parameter in parameters:
+            parameter.add_(1.0)
+        for buffer in encoder.buffers():
+            buffer.add_(1)
+    torch.manual_seed(7)
+    encoder.reset_parameters()
+    torch.manual_seed(7)
+    expected = cls(spec, **settings).double()
+    assert all(own is parameter for own, parameter in zip(encoder.parameters(), parameters, strict=True))
+    for own, new in ((encoder.parameters(), expected.parameters()), (encoder.buffers(), expected.buffers())):
+        for value, wanted in zip(own, new, strict=True):
+            assert value.dtype == wanted.dtype and torch.equal(value, wanted)
