@@ -7,6 +7,7 @@ published sampler; sampling is not part of the time, nor is building the literal
 model reads. Per micro-batch forward, binary cross-entropy and backward, then one step of AdamW.
 
     graphzoo         what `graphzoo fit` runs: micro-batches of similar size, grouped further by the encoder
+    graphzoo_bf16    the same under autocast, as with `--trainer bf16`
     graphzoo_random  micro-batches in random order, which the encoder groups by size
     graphzoo_equal   micro-batches of similar size, every subgraph padded to the largest: as hf_sorted
     hf               literal one-hot input, BertLayer, micro-batches in random order padded to their largest
@@ -56,12 +57,13 @@ class Case:
 CASES = {
     "citeseer": Case("citeseer", 2, 20, 200, num_layers=2, width=128, num_pairs=512),
     "citeseer-256": Case("citeseer", 2, 20, 200, num_layers=2, width=256, num_pairs=256),
+    "citeseer-384": Case("citeseer", 2, 20, 174, num_layers=2, width=384, num_pairs=256),
     "pubmed": Case("pubmed", 2, 16, 350, num_layers=8, width=128, num_pairs=128),
     # Table 10, in a width for the CPU: batches of 100.
     "table10-3": Case("pubmed", 1, 75, 152, num_layers=3, width=128, num_pairs=200, micro_batch=100),
     "table10-8": Case("pubmed", 1, 75, 152, num_layers=8, width=128, num_pairs=200, micro_batch=100),
 }
-PROVIDERS = ("graphzoo", "graphzoo_random", "graphzoo_equal", "hf", "hf_sorted", "gat")
+PROVIDERS = ("graphzoo", "graphzoo_bf16", "graphzoo_random", "graphzoo_equal", "hf", "hf_sorted", "gat")
 NUM_HEADS = 8
 
 
@@ -224,7 +226,7 @@ def setup(case: Case, provider: str) -> tuple[Callable[[bool], None], dict[str, 
     )
     batches = cut(subgraphs, case.micro_batch, provider not in ("graphzoo_random", "hf", "gat"))
     tokens = int((subgraphs.num_nodes + 2).sum())
-    padding = computed_tokens(batches, provider in ("graphzoo", "graphzoo_random")) / tokens
+    padding = computed_tokens(batches, provider in ("graphzoo", "graphzoo_bf16", "graphzoo_random")) / tokens
     inputs: list[tuple[object, ...]] = [(batch,) for batch, _ in batches]
     if provider.startswith("hf"):
         encoder = HuggingFacePencil(encoder)
@@ -242,7 +244,8 @@ def setup(case: Case, provider: str) -> tuple[Callable[[bool], None], dict[str, 
         encoder.train(training)
         with torch.set_grad_enabled(training):
             for given, (_, rows) in zip(inputs, batches, strict=True):
-                logits = decoder(encoder(*given)).squeeze(1)
+                with torch.autocast("cpu", torch.bfloat16, enabled=provider == "graphzoo_bf16"):
+                    logits = decoder(encoder(*given)).squeeze(1).float()
                 if training:
                     loss = F.binary_cross_entropy_with_logits(logits, label[rows], reduction="sum")
                     (loss / len(label)).backward()
