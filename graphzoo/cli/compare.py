@@ -6,6 +6,7 @@ import argparse
 import hashlib
 import json
 import shlex
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -66,7 +67,8 @@ def compare_main(argv: list[str]) -> int:
         argv: See `compare_parser`.
 
     Returns:
-        0; 1 if no model could be evaluated; the exit status of a trial that was stopped.
+        0; 1 if no model could be evaluated; the exit status of a trial that was stopped, or of a test that
+        failed.
     """
     return _run(argv)[0]
 
@@ -99,7 +101,7 @@ def compare(
 
     Raises:
         UsageError: for unknown data, models or options.
-        RuntimeError: if no model could be evaluated, or the comparison was stopped.
+        RuntimeError: if no model could be evaluated, the comparison was stopped, or the test failed.
     """
     import pandas as pd
 
@@ -114,7 +116,7 @@ def compare(
     words += [] if models is None else ["--models", ";".join(models) + ";"]
     status, outcome = _run([*words, *options])
     if status:
-        raise RuntimeError("no model could be evaluated, or the comparison was stopped: see what was printed")
+        raise RuntimeError("it was stopped, no model could be evaluated, or the test failed: see above")
     table = pd.DataFrame(outcome.pop("models"))
     table.attrs.update(outcome)
     return table
@@ -152,17 +154,25 @@ def _run(argv: list[str]) -> tuple[int, dict[str, Any]]:
         status = comparison.work(budget, partial(_announce, passed), passed)
     rows = comparison.rows()
     if status:
-        tell("stopped. Run the same command to continue.\n")
-        return status, {}
+        return _stopped(status)
     if not rows or rows[0].score is None:
         _show(comparison, rows)
         tell(f"No model could be evaluated; see the logs in {comparison.folder / 'runs'}\n")
         return 1, {}
-    tested = {} if wanted.no_test else _test(comparison, rows[0])
+    status, tested = (0, {}) if wanted.no_test else _test(comparison, rows[0])
+    if status in (130, 143):
+        return _stopped(status)
     _show(comparison, rows)
     outcome = _finish(comparison, rows, told, facts, tested, TASKS[preset.header["task"]])
     tell(f"{time.monotonic() - began:.0f} s; table, picture and runs: {comparison.folder}\n")
-    return 0, outcome
+    if status:
+        tell("The test failed. Run the same command to try it again, or add --no-test\n")
+    return status, outcome
+
+
+def _stopped(status: int) -> tuple[int, dict[str, Any]]:
+    tell("stopped. Run the same command to continue.\n")
+    return status, {}
 
 
 def _open(wanted: argparse.Namespace, task: str, rest: list[str]) -> tuple[Comparison, str, list[Fact]]:
@@ -259,20 +269,21 @@ def _settings(row: Row) -> str:
     return ", ".join(words + ([row.note] if row.note else [])) or "its own"
 
 
-def _test(comparison: Comparison, row: Row) -> dict[str, float]:
-    """The winner's test metrics; the split is looked at once."""
+def _test(comparison: Comparison, row: Row) -> tuple[int, dict[str, float]]:
+    """The exit status of the winner's test, and its metrics; the split is looked at once."""
     from graphzoo.search.compare import command_of
 
-    place = comparison.folder / "test"
+    place = comparison.test_place(row.trials[0])
     if not (place / "results.json").is_file():
+        shutil.rmtree(place, ignore_errors=True)  # of a test that was stopped
         if command_of(row.model, [])[0] == "validate":
             words = ["test", *command_of(row.model, comparison.data)[1:]]
         else:
             words = ["test", "--ckpt_path", str(comparison.place(row.trials[0]))]
         tell(f"testing {row.model}\n")
-        run_here([*words, "--run_dir", str(place), "--quiet"])
-    path = place / "results.json"
-    return dict(read_json(path)["metrics"]) if path.is_file() else {}
+        if status := run_here([*words, "--run_dir", str(place), "--quiet"]):
+            return status, {}
+    return 0, dict(read_json(place / "results.json")["metrics"])
 
 
 def _finish(

@@ -155,6 +155,10 @@ class Comparison:
         """The run directory of a trial."""
         return self.folder / "runs" / f"{self.trials.index(trial):03d}-{_slug(trial.model)}"
 
+    def test_place(self, trial: Trial) -> Path:
+        """The run directory of its test."""
+        return self.folder / f"test-{self.place(trial).name}"
+
     def _plan(self, budget: float) -> Iterator[tuple[str, int, dict[str, Any], float]]:
         """Model, seed, settings and seconds of each next trial, which depends on those before."""
         least = min(_LEAST, budget / (2 * len(self.models)))
@@ -229,7 +233,8 @@ class Comparison:
         self, model: str, seed: int, settings: dict[str, Any], share: float, passed: Callable[[float], None]
     ) -> tuple[Trial, int]:
         folder = self.folder / "runs" / f"{len(self.trials):03d}-{_slug(model)}"
-        shutil.rmtree(folder, ignore_errors=True)  # of a trial that was stopped
+        for left in (folder, self.folder / f"test-{folder.name}"):  # of a trial that was stopped or given up
+            shutil.rmtree(left, ignore_errors=True)
         folder.parent.mkdir(parents=True, exist_ok=True)
         words = command_of(model, self.data)
         if words[0] == "fit":

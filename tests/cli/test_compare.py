@@ -227,3 +227,48 @@ def test_the_last_line_is_a_command_that_predicts_and_no_limit_of_a_trial_is_tol
     expected = "graphzoo predict --model knowformer-any --data.path facts --queries FILE"
     assert _predicting("knowformer-any", own, kg) == expected
     assert _predicting("knowformer-any", ["--data", "umls"], kg) == expected.replace("facts", "umls")
+
+
+def test_a_new_winner_gets_a_test_of_its_own(cli, nodes, monkeypatch):
+    leader = ["mlp"]
+    rows = module.Comparison.rows
+
+    def led(self):
+        return sorted(rows(self), key=lambda row: row.model != leader[0])
+
+    monkeypatch.setattr(module.Comparison, "rows", led)
+    words = ["compare", *nodes, "--models", "mlp,gcn", "--minutes", 0.1, *SHORT, "--out", "found"]
+    assert cli(*words).status == 0
+    leader[0] = "gcn"
+    again = cli(*words)
+    assert again.status == 0 and "testing gcn" in again.err
+    found = json.loads(Path("found/compare.json").read_text())
+    (tested,) = Path("found").glob("test-*-gcn/results.json")
+    result = json.loads(tested.read_text())
+    assert result["model"] == "gcn" and found["test"] == result["metrics"]
+    assert "testing" not in cli(*words).err, "the split is looked at once"
+
+
+def test_a_test_that_ended_early_is_told_and_run_again(cli, nodes, monkeypatch):
+    from graphzoo.cli import compare as command
+
+    run, statuses = command.run_here, [130, 1]
+
+    def ended(words):
+        place = Path(words[words.index("--run_dir") + 1])
+        if not statuses:
+            return run(words)
+        place.mkdir()
+        (place / "config.yaml").write_text("# graphzoo")
+        return statuses.pop(0)
+
+    monkeypatch.setattr(command, "run_here", ended)
+    words = ["compare", *nodes, "--models", "mlp", "--minutes", 0.05, *SHORT, "--out", "found"]
+    stopped = cli(*words)
+    assert stopped.status == 130 and "stopped. Run the same command to continue" in stopped.err
+    assert not Path("found/compare.json").exists()
+    failed = cli(*words)
+    assert failed.status == 1 and "The test failed. Run the same command" in failed.err
+    assert json.loads(Path("found/compare.json").read_text())["test"] == {}, "the table is there all the same"
+    assert cli(*words).status == 0
+    assert "test/acc" in json.loads(Path("found/compare.json").read_text())["test"]
