@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import json
 import shlex
@@ -23,6 +24,7 @@ from graphzoo.cli.row import data_paths
 from graphzoo.errors import UsageError, suggestion
 from graphzoo.runs.checkpoints import RUNS
 from graphzoo.runs.directory import name_of_data, several_processes
+from graphzoo.runs.lock import LOCK, RunLock
 from graphzoo.runs.series import claim
 from graphzoo.runs.tables import spread
 from graphzoo.system.files import write_text_atomically
@@ -146,7 +148,15 @@ def _run(argv: list[str]) -> tuple[int, dict[str, Any]]:
         raise UsageError("compare starts its runs itself: run it without torchrun or srun")
     refuse_options(rest, "compare", splits=False)
     preset = find_data(wanted.data)
-    comparison, told, facts = _open(wanted, preset.header.get("task", ""), rest)
+    with contextlib.ExitStack() as held:
+        comparison, told, facts = _open(wanted, preset.header.get("task", ""), rest, held)
+        return _compare(wanted, comparison, told, facts, TASKS[preset.header["task"]])
+
+
+def _compare(
+    wanted: argparse.Namespace, comparison: Comparison, told: str, facts: list[Fact], task: TaskInfo
+) -> tuple[int, dict[str, Any]]:
+    """The trials, the winner's test, and what is said of them."""
     began = time.monotonic()
     _show_facts(comparison, facts)
     budget = 60 * wanted.minutes
@@ -163,7 +173,7 @@ def _run(argv: list[str]) -> tuple[int, dict[str, Any]]:
     if status in (130, 143):
         return _stopped(status)
     _show(comparison, rows)
-    outcome = _finish(comparison, rows, told, facts, tested, TASKS[preset.header["task"]])
+    outcome = _finish(comparison, rows, told, facts, tested, task)
     tell(f"{time.monotonic() - began:.0f} s; table, picture and runs: {comparison.folder}\n")
     if status:
         tell("The test failed. Run the same command to try it again, or add --no-test\n")
@@ -175,8 +185,10 @@ def _stopped(status: int) -> tuple[int, dict[str, Any]]:
     return status, {}
 
 
-def _open(wanted: argparse.Namespace, task: str, rest: list[str]) -> tuple[Comparison, str, list[Fact]]:
-    """The comparison in its folder, and what the graph's facts are and say."""
+def _open(
+    wanted: argparse.Namespace, task: str, rest: list[str], held: contextlib.ExitStack
+) -> tuple[Comparison, str, list[Fact]]:
+    """The comparison in its folder, whose lock is held, and what the graph's facts are and say."""
     from graphzoo.catalog.classes import load_class
     from graphzoo.search.compare import Comparison
 
@@ -193,8 +205,11 @@ def _open(wanted: argparse.Namespace, task: str, rest: list[str]) -> tuple[Compa
     datamodule.setup("fit")
     name = name_of_data(plan.data, getattr(datamodule, "path", None))
     folder = wanted.out or RUNS / "compare" / name
-    folder.mkdir(parents=True, exist_ok=True)
-    others = {each.name for each in folder.iterdir() if not each.match("data-*.npz")} - {"command.json"}
+    lock = RunLock(folder, "--out")
+    lock.take()
+    held.callback(lock.release)
+    others = {each.name for each in folder.iterdir() if not each.match("data-*.npz")}
+    others -= {"command.json", LOCK}
     if others and not (folder / "command.json").is_file():
         raise UsageError(f"{folder} holds other files\nGive an empty or new folder with --out DIR")
     record = {"options": lasting_words(data), "models": models}

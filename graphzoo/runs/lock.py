@@ -52,11 +52,16 @@ _LOCAL_ONLY = ("fuse", "9p", "virtiofs", "afs", "beegfs")
 
 
 class RunLock:
-    """The lock of one run directory, which is made when the lock is taken."""
+    """The lock of one run directory, which is made when the lock is taken.
 
-    def __init__(self, run: Path) -> None:
+    Args:
+        run: The directory.
+        option: Names it on the command line, for messages.
+    """
+
+    def __init__(self, run: Path, option: str = "--run_dir") -> None:
         self.path = run.absolute() / LOCK
-        self._shown = run
+        self._shown, self._option = run, option
         self._descriptor: int | None = None
 
     def take(self) -> None:
@@ -170,7 +175,7 @@ class RunLock:
         began = shorten(str(record.get("command", "")), lines=1, width=120)
         return (
             f"{self._shown} is being written by process {number} on {host}, since {since}: {began}\n"
-            "A run has one writer. Let that one end, or begin another with a --run_dir of its own\n"
+            f"A run has one writer. Let that one end, or begin another with {self._option} DIR\n"
             f"If it is dead, and its machine with it: rm {shlex.quote(str(self.path))}"
         )
 

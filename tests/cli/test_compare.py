@@ -272,3 +272,19 @@ def test_a_test_that_ended_early_is_told_and_run_again(cli, nodes, monkeypatch):
     assert json.loads(Path("found/compare.json").read_text())["test"] == {}, "the table is there all the same"
     assert cli(*words).status == 0
     assert "test/acc" in json.loads(Path("found/compare.json").read_text())["test"]
+
+
+def test_a_comparison_has_one_writer(cli, nodes, monkeypatch):
+    run, refused = module._here, []
+    words = ["compare", *nodes, "--models", "mlp", "--minutes", 0.05, *SHORT, "--no-test", "--out", "found"]
+
+    def twice(*trial):
+        if not refused:
+            refused.append(cli(*words))
+        return run(*trial)
+
+    monkeypatch.setattr(module, "_here", twice)
+    assert cli(*words).status == 0
+    assert refused[0].status == 2 and "found is being written by process" in refused[0].err
+    assert "begin another with --out DIR" in refused[0].err
+    assert not Path("found/run.lock").exists() and cli(*words).status == 0, "and gives it back"
