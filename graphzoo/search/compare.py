@@ -30,6 +30,7 @@ from graphzoo.search.space import Choice, Space, read_space
 from graphzoo.system.files import write_text_atomically
 from graphzoo.system.json_file import read_json
 from graphzoo.system.regular_files import read_regular_text
+from graphzoo.training.start import run_here, started
 
 __all__ = ["STOPPED", "Comparison", "Row", "Trial"]
 
@@ -41,6 +42,7 @@ _FINALISTS, _SEEDS, _CHANGED = (
     3,
 )  # models that are left; seeds of the last two; settings that a draw changes
 STOPPED = "stopped after its share"
+_OVERDUE = 124  # exit status of a run that was ended because it did not end itself
 _GLANCE = 0.5  # seconds between two looks at the clock
 _PEAK_UNITS = 2**30 if sys.platform == "darwin" else 2**20  # of `ru_maxrss` in a GiB
 _RATES = Choice((0.0003, 0.001, 0.003, 0.01))  # where a model has no space of its own
@@ -138,7 +140,7 @@ class Comparison:
             tell(f"{model}" + (f", seed {seed}" if seed else "") + (", other settings" if settings else ""),
                  budget - self.seconds)  # fmt: skip
             trial, status = self._run(model, seed, settings, share, passed)
-            if status in (130, 143) and not trial.note.startswith("its share"):
+            if status in (130, 143):
                 return status
             self.trials.append(trial)
             lines = "".join(json.dumps(asdict(each)) + "\n" for each in self.trials)
@@ -248,7 +250,7 @@ class Comparison:
         if self._in_process:
             passed(seconds)
         metrics, note = self._read(folder, log, status)
-        if not metrics and (seconds > share + _PATIENCE if status else seconds > share):
+        if status == _OVERDUE or (not metrics and not status and seconds > share):
             note = f"its share, {share:.0f} s, was over before a validation: give it more --minutes"
         elif words[0] == "fit" and metrics and seconds > 0.95 * share:
             note = f"{STOPPED} of {share:.0f} s"
@@ -310,23 +312,28 @@ def _clock(seconds: float) -> str:
 
 
 def _apart(words: list[str], log: Path, limit: float, passed: Callable[[float], None]) -> tuple[int, float]:
-    """Exit status and peak GiB of a run in a process of its own."""
-    with log.open("w", encoding="utf-8") as file:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "graphzoo.cli", *words], stdout=file, stderr=subprocess.STDOUT
-        )
+    """Exit status and peak GiB of a run in a process of its own, which is ended when it is past its limit."""
+    with (
+        log.open("w", encoding="utf-8") as file,
+        started(words, stdout=file, stderr=subprocess.STDOUT) as (process, received),
+    ):
         began = seen = time.monotonic()
-        is_told = False
+        times_told = 0
         while (ended := _ended(process)) is None:
             time.sleep(0.05)
             now = time.monotonic()
             if now - seen > _GLANCE:
                 passed(now - seen)
                 seen = now
-            if not is_told and now - began > limit:
-                process.terminate()
-                is_told = True
+            if now - began > limit + times_told * _PATIENCE:
+                end = process.terminate if times_told < 2 else process.kill
+                end()
+                times_told += 1
     status, peak = ended
+    if received:
+        return 128 + received[-1], peak
+    if times_told and status:
+        return _OVERDUE, peak
     return (128 - status if status < 0 else status), peak
 
 
@@ -335,7 +342,10 @@ def _ended(process: subprocess.Popen[bytes]) -> tuple[int, float] | None:
     if not hasattr(os, "wait4"):
         status = process.poll()
         return None if status is None else (status, 0.0)
-    pid, ended, usage = os.wait4(process.pid, os.WNOHANG)
+    try:
+        pid, ended, usage = os.wait4(process.pid, os.WNOHANG)
+    except ChildProcessError:  # it had ended when it was sent a signal
+        return process.wait(), 0.0
     if not pid:
         return None
     process.returncode = os.waitstatus_to_exitcode(ended)
@@ -344,8 +354,6 @@ def _ended(process: subprocess.Popen[bytes]) -> tuple[int, float] | None:
 
 def _here(words: list[str], log: Path, limit: float) -> tuple[int, float]:
     """The same in this process, whose peak is that of all runs."""
-    from graphzoo.training.start import run_here
-
     with log.open("w", encoding="utf-8") as file, redirect_stdout(file), redirect_stderr(file):
         status = run_here(words)
     if find_spec("resource") is None:  # on Windows

@@ -9,12 +9,13 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 from graphzoo.errors import UsageError, shorten
 from graphzoo.system.shown import tell
 
-__all__ = ["one_device", "run_command", "run_here", "settings_of"]
+__all__ = ["one_device", "run_command", "run_here", "settings_of", "started"]
 
 
 def settings_of(command: str, options: list[str]) -> dict[str, Any]:
@@ -41,30 +42,40 @@ def one_device(words: list[str]) -> list[str]:
 
 
 def run_command(arguments: list[str]) -> int:
-    """The exit status of `graphzoo ARGUMENTS` in a process of its own; 128 + the signal that ended it.
+    """The exit status of `graphzoo ARGUMENTS` in a process of its own; 128 + the signal that ended it."""
+    with started(arguments) as (process, _):
+        status = process.wait()
+    return 128 - status if status < 0 else status
+
+
+@contextlib.contextmanager
+def started(
+    arguments: list[str], **streams: Any
+) -> Iterator[tuple[subprocess.Popen[bytes], list[signal.Signals]]]:
+    """`graphzoo ARGUMENTS` in a process of its own, and the signals that this one gets meanwhile.
 
     In this process Lightning would start more with this one's command line.
     """
     dropped = ("LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "GRAPHZOO_RUN_DIR", "PL_GLOBAL_SEED")
     environment = {name: value for name, value in os.environ.items() if name not in dropped}
     # A Ctrl-C reaches both processes; a SIGTERM this one alone. Either way the seed saves, and then both end.
-    with subprocess.Popen([sys.executable, "-m", "graphzoo.cli", *arguments], env=environment) as process:
-        before = _pass_on(process)
+    command = [sys.executable, "-m", "graphzoo.cli", *arguments]
+    received: list[signal.Signals] = []
+    with subprocess.Popen(command, env=environment, **streams) as process:
+
+        def pass_on(signum: int, frame: Any) -> None:
+            received.append(signal.Signals(signum))
+            if signum == signal.SIGTERM:
+                process.send_signal(signum)
+
+        before = {}
+        if threading.current_thread() is threading.main_thread():
+            before = {signum: signal.signal(signum, pass_on) for signum in (signal.SIGTERM, signal.SIGINT)}
         try:
-            status = process.wait()
+            yield process, received
         finally:
             for signum, handler in before.items():
                 signal.signal(signum, handler)
-    return 128 - status if status < 0 else status
-
-
-def _pass_on(process: subprocess.Popen[bytes]) -> dict[signal.Signals, Any]:
-    if threading.current_thread() is not threading.main_thread():
-        return {}
-    return {
-        signal.SIGTERM: signal.signal(signal.SIGTERM, lambda signum, frame: process.send_signal(signum)),
-        signal.SIGINT: signal.signal(signal.SIGINT, lambda signum, frame: None),
-    }
 
 
 def run_here(arguments: list[str]) -> int:

@@ -1,6 +1,8 @@
 """`graphzoo compare`: which model for a graph, found on validation."""
 
 import json
+import signal
+import sys
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -288,3 +290,45 @@ def test_a_comparison_has_one_writer(cli, nodes, monkeypatch):
     assert refused[0].status == 2 and "found is being written by process" in refused[0].err
     assert "begin another with --out DIR" in refused[0].err
     assert not Path("found/run.lock").exists() and cli(*words).status == 0, "and gives it back"
+
+
+@pytest.fixture
+def stand_in(monkeypatch, tmp_path):
+    """`stand_in(commands)`: processes are a shell with these; what no one expects of signals is an error."""
+
+    def unexpected(signum, frame):
+        raise RuntimeError(f"signal {signum}")
+
+    def run_instead(commands):
+        script = tmp_path / "stand-in"
+        script.write_text(f"#!/bin/sh\n{commands}\n")
+        script.chmod(0o755)
+        monkeypatch.setattr(sys, "executable", str(script))
+
+    before = {number: signal.signal(number, unexpected) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield run_instead
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_a_trial_that_ignores_its_end_is_killed(stand_in, cli, nodes, monkeypatch):
+    stand_in("trap 'echo told' TERM\nfor i in $(seq 100); do sleep 0.1; done\nexit 3")
+    monkeypatch.setattr(module, "_PATIENCE", 1.0)
+    monkeypatch.setattr(module, "_LEAST", 0.1)
+    words = ["--models", "mlp", "--minutes", 0.01, "--no-test", "--out", "found"]
+    assert cli("compare", *nodes, *words).status == 1
+    assert Path("found/runs/000-mlp.log").read_text() == "told\ntold\n", "asked twice, then ended"
+    (trial,) = trials("found")
+    assert trial["seconds"] < 8 and trial["note"].startswith("its share, 0 s, was over"), trial
+
+
+@pytest.mark.parametrize(
+    ("name", "then", "status"), [("TERM", "exec sleep 20", 143), ("INT", "exit 130", 130)]
+)
+def test_who_stops_a_comparison_stops_its_trial(stand_in, cli, nodes, monkeypatch, name, then, status):
+    monkeypatch.setenv("PL_GLOBAL_SEED", "3")
+    stand_in(f"echo seed ${{PL_GLOBAL_SEED:-free}}\nsleep 0.3\nkill -{name} $PPID\n{then}")
+    stopped = cli("compare", *nodes, "--models", "mlp", "--minutes", 0.2, "--no-test", "--out", "found")
+    assert stopped.status == status and "stopped. Run the same command to continue" in stopped.err
+    assert not Path("found/trials.jsonl").exists(), "the trial is run again"
+    assert Path("found/runs/000-mlp.log").read_text() == "seed free\n"
