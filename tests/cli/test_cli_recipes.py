@@ -12,6 +12,7 @@ from helpers import warm_python
 from graphzoo.catalog.presets import list_presets
 from graphzoo.cli import doctor_gpu, main
 from graphzoo.cli import reproduce as reproduce_module
+from graphzoo.runs.lock import RunLock
 from graphzoo.runs.published import Published, mean_and_deviation, published_values
 from graphzoo.training import start as start_module
 from graphzoo.training.start import run_command
@@ -273,3 +274,20 @@ def test_doctor_names_the_remedy_for_what_is_missing(cli, monkeypatch):
 def test_download_of_the_embedded_graph_needs_no_network(cli):
     result = cli("download", "UMLS")
     assert result.status == 0 and Path(result.out.split(": ")[1].strip()).is_dir()
+
+
+def test_reproduce_leaves_a_run_to_its_writer(cli, monkeypatch, finished_row):
+    """In another terminal, before the run has its first checkpoint."""
+    monkeypatch.setattr(reproduce_module, "run_command", lambda words: 1)
+    run = finished_row / "seed-1"
+    (run / "results.json").rename(run / "config.yaml")
+    writer = RunLock(run)
+    writer.take()
+    command = ["reproduce", "knowformer", "umls", "--out=row"]
+    refused = cli(*command)
+    assert refused.status == 2 and "seed-1 is being written by process" in refused.err
+    assert (run / "config.yaml").is_file() and not (finished_row / "seed-1.stopped-1").exists()
+    writer.release()
+    assert cli(*command).status == 1
+    assert [path.name for path in (finished_row / "seed-1.stopped-1").iterdir()] == ["config.yaml"]
+    assert not run.exists()
