@@ -189,8 +189,8 @@ def _open(
     wanted: argparse.Namespace, task: str, rest: list[str], held: contextlib.ExitStack
 ) -> tuple[Comparison, str, list[Fact]]:
     """The comparison in its folder, whose lock is held, and what the graph's facts are and say."""
-    from graphzoo.catalog.classes import load_class
     from graphzoo.search.compare import Comparison
+    from graphzoo.search.facts import fingerprints, load_data
 
     row = TASKS.get(task)
     if row is None or not row.compared:
@@ -199,10 +199,7 @@ def _open(
     data = ["--data", wanted.data, *one_device(rest)]
     plan = make_plan("fit", ["--model", _first_fitted(row.compared), *data])
     settings = settings_of("fit", ["--model", plan.model, *data])
-    chosen = settings["data"]
-    datamodule = load_class(chosen["class_path"], "the data preset")(**chosen.get("init_args", {}))
-    datamodule.prepare_data()
-    datamodule.setup("fit")
+    datamodule = load_data(settings)
     name = name_of_data(plan.data, getattr(datamodule, "path", None))
     folder = wanted.out or RUNS / "compare" / name
     lock = RunLock(folder, "--out")
@@ -212,7 +209,7 @@ def _open(
     others -= {"command.json", LOCK}
     if others and not (folder / "command.json").is_file():
         raise UsageError(f"{folder} holds other files\nGive an empty or new folder with --out DIR")
-    record = {"options": lasting_words(data), "models": models}
+    record = {"options": lasting_words(data), "models": models, "data": fingerprints(datamodule)}
     claim(folder, record, data, begun=(folder / "trials.jsonl").is_file(), what="trials")
     monitor = row.monitor
     if monitor == "auto":  # the data have a metric of their own

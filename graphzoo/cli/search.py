@@ -92,7 +92,7 @@ def search_main(argv: list[str]) -> int:
     if wanted.sweep:
         return _write_sweep(wanted, plan, space, runs, rest)
     typed = ["--model", plan.model, "--data", plan.data, *rest]
-    record = {
+    record: dict[str, Any] = {
         "options": lasting_words(typed),
         "runs": [str(run) for run in runs],
         "sampler": [wanted.sampler, wanted.sampler_seed],
@@ -108,6 +108,7 @@ def search_main(argv: list[str]) -> int:
             f"{space.path}: {plan.model} on {plan.data} has no option {absent[0]}\n"
             "Is the space for another model? Leave --space out, or write one of your own"
         )
+    record["data"] = _own_data(settings)
     study, budget = _open_study(wanted, plan, space, record, typed, space.fitting(settings), len(runs))
     status = _work(study, runs, options, budget, wanted.minutes, wanted.window)
     if not study.complete:
@@ -115,6 +116,15 @@ def search_main(argv: list[str]) -> int:
     with study.gate:
         _report(study, plan, rest, runs, record)
     return status
+
+
+def _own_data(settings: Mapping[str, Any]) -> list[str] | None:
+    """Fingerprints of own data, which may change; None for others, and where another package reads them."""
+    from graphzoo.search.facts import fingerprints, load_data
+
+    data = settings["data"]
+    own = data.get("init_args", {}).get("path") and data["class_path"].startswith("graphzoo.")
+    return fingerprints(load_data(settings)) if own else None
 
 
 def _searched(space: Space, rest: list[str]) -> Space:

@@ -51,7 +51,7 @@ def claim(folder: Path, record: Mapping[str, Any], words: Sequence[str], *, begu
 
     The `record` must stay the same, and so must the content of files among the `words` of the command line.
     Until the folder has `begun` to hold runs, a new record replaces the old one. `what` it holds is for
-    messages.
+    messages. A fingerprint of the data is called "data".
     """
     path = folder / "command.json"
     files = {}
@@ -65,7 +65,7 @@ def claim(folder: Path, record: Mapping[str, Any], words: Sequence[str], *, begu
             before = read_json(path)
             if isinstance(before, list):  # of earlier versions
                 before = {"options": before}
-            before = {"files": files, **before}
+            before = {"files": files, "data": now.get("data"), **before}
         except (OSError, ValueError, TypeError) as error:
             raise_if_not_the_file(error, path)
             raise UsageError(f"{path} is damaged ({error})\nGive another folder with --out DIR") from error
@@ -75,6 +75,10 @@ def claim(folder: Path, record: Mapping[str, Any], words: Sequence[str], *, begu
             other = next(name for name in {**files, **old} if files.get(name) != old.get(name))
             raise UsageError(
                 f"{folder} holds {what} with another content of {other}\nGive another folder with --out DIR"
+            )
+        if changed == ["data"]:
+            raise UsageError(
+                f"{folder} holds {what} of the data before they changed\nGive another folder with --out DIR"
             )
         if changed:
             old = before.get(changed[0])

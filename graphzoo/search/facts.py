@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
-__all__ = ["Fact", "of_links", "of_nodes", "of_triples", "sentence"]
+from graphzoo.catalog.classes import load_class
+
+__all__ = ["Fact", "fingerprints", "load_data", "of_links", "of_nodes", "of_triples", "sentence"]
 
 Fact = tuple[str, str]
 """Its name and its value, for a table."""
 _ASKED, _NEAR = 200, 300  # validation triples, and entities of a neighbourhood
+
+
+def load_data(settings: Mapping[str, Any]) -> Any:
+    """The data module that the settings of a run name, with its data for training."""
+    chosen = settings["data"]
+    datamodule = load_class(chosen["class_path"], "the data preset")(**chosen.get("init_args", {}))
+    datamodule.prepare_data()
+    datamodule.setup("fit")
+    return datamodule
+
+
+def fingerprints(datamodule: Any) -> list[str]:
+    """What tells that data and split are the same."""
+    return [datamodule.fingerprint, datamodule.describe_split()["fingerprint"]]
 
 
 def of_nodes(datamodule: Any) -> tuple[list[Fact], str]:

@@ -332,3 +332,17 @@ def test_who_stops_a_comparison_stops_its_trial(stand_in, cli, nodes, monkeypatc
     assert stopped.status == status and "stopped. Run the same command to continue" in stopped.err
     assert not Path("found/trials.jsonl").exists(), "the trial is run again"
     assert Path("found/runs/000-mlp.log").read_text() == "seed free\n"
+
+
+def test_trials_of_changed_data_stay_alone(cli, nodes):
+    words = ["compare", *nodes, "--models", "mlp", "--minutes", 0.05, *SHORT, "--no-test", "--out", "found"]
+    assert cli(*words).status == 0
+    record = json.loads(Path("found/command.json").read_text())
+    arrays = dict(np.load("ring.npz"))
+    np.savez("ring.npz", **{**arrays, "x": arrays["x"] + 1})
+    refused = cli(*words)
+    assert refused.status == 2 and "found holds trials of the data before they changed" in refused.err
+    of_before = {key: value for key, value in record.items() if key != "data"}
+    Path("found/command.json").write_text(json.dumps(of_before))
+    assert cli(*words).status == 0, "a comparison that did not write its data down is continued"
+    assert len(json.loads(Path("found/command.json").read_text())["data"]) == 2

@@ -2,9 +2,11 @@
 
 import csv
 import json
+import shutil
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from helpers.warm_python import python
@@ -291,3 +293,14 @@ def test_a_search_that_begins_meanwhile_is_no_stranger(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Path, "iterdir", begin_then_list)
     assert not is_anothers(tmp_path)
+
+
+def test_trials_of_changed_data_stay_alone(cli, search, tiny_nodes):
+    shutil.copy(tiny_nodes, "own.npz")
+    search("--trials=1", "--data.path=own.npz", "--trainer.max_epochs=1")
+    arrays = dict(np.load("own.npz"))
+    masks = {name: arrays[name][::-1] for name in arrays if name.endswith("mask")}
+    assert masks
+    np.savez("own.npz", **{**arrays, **masks})  # the same graph on another split
+    refused = search("--trials=2", "--data.path=own.npz", "--trainer.max_epochs=1", status=2)
+    assert "holds trials of the data before they changed" in refused.err and len(trials()) == 1
