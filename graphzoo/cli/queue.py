@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graphzoo.catalog.presets import find_preset
-from graphzoo.cli.options import Parser, lasting_words, pair_first
+from graphzoo.cli.options import Parser, pair_first
 from graphzoo.cli.row import Row, Variant, plan_row
 from graphzoo.errors import UsageError, of_system, shorten
 from graphzoo.runs.row import read_row
+from graphzoo.runs.series import is_claimed
 from graphzoo.runs.times import claimed_seconds, taken_seconds
-from graphzoo.system.json_file import read_json
 from graphzoo.system.regular_files import read_regular_text
 from graphzoo.system.shown import tell
 from graphzoo.system.units import counted, duration
@@ -53,13 +53,13 @@ class Entry:
         folder, runs = self.row.folder(variant), self.row.runs
         try:
             averaged = read_row(folder / "row.json")
-            options = read_json(folder / "command.json")["options"]
         except (OSError, ValueError, KeyError, TypeError):
             return False  # the row is made again, and says what is wrong
         seeds = list(dict.fromkeys(run.seed for run in runs))
         splits = list(dict.fromkeys(run.split for run in runs if run.split is not None)) or None
-        now: list[str] = lasting_words([*self.row.options, *variant.words])
-        return (averaged.get("seeds"), averaged.get("splits"), options) == (seeds, splits, now)
+        if (averaged.get("seeds"), averaged.get("splits")) != (seeds, splits):
+            return False
+        return is_claimed(folder, *self.row.claim(variant))
 
     def measured(self) -> list[float]:
         """Seconds of its finished runs."""

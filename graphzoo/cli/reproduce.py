@@ -95,10 +95,10 @@ def _run_row(row: Row) -> int:
     rows: list[dict[str, Any]] = []
     for variant in row.variants:
         directory = row.folder(variant)
-        words = [*row.options, *variant.words]
+        record, words = row.claim(variant)
         begun = [*directory.glob("s*-*/results.json"), *directory.glob("s*-*/checkpoints/*.ckpt")]
         missing = missing_folders(directory)
-        claim(directory, {"options": lasting_words(words)}, words, begun=bool(begun), what="seeds")
+        claim(directory, record, words, begun=bool(begun), what="seeds")
         if variant.name:
             tell(f"{variant.name}\n")
         for run in runs:

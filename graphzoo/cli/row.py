@@ -11,7 +11,7 @@ from typing import Any
 
 from graphzoo.catalog.presets import find_preset
 from graphzoo.catalog.settings import read_settings, word_of
-from graphzoo.cli.options import refuse_options
+from graphzoo.cli.options import lasting_words, refuse_options
 from graphzoo.errors import UsageError
 from graphzoo.runs.checkpoints import RUNS
 from graphzoo.runs.directory import name_of_data
@@ -90,6 +90,11 @@ class Row:
     def folder(self, variant: Variant) -> Path:
         """Where the runs and the row.json of a variant go."""
         return self.base / variant.folder if variant.name else self.base
+
+    def claim(self, variant: Variant) -> tuple[dict[str, Any], list[str]]:
+        """What `command.json` says of the folder of a variant, and the options of its runs."""
+        words = [*self.options, *variant.words]
+        return {"options": lasting_words(words)}, words
 
     @property
     def folders(self) -> list[Path]:

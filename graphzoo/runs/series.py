@@ -14,7 +14,7 @@ from graphzoo.system.files import write_text_atomically
 from graphzoo.system.json_file import read_json
 from graphzoo.system.memory import raise_if_not_the_file
 
-__all__ = ["Run", "claim", "runs_of", "whole_numbers"]
+__all__ = ["Run", "claim", "is_claimed", "runs_of", "whole_numbers"]
 
 
 @dataclass(frozen=True)
@@ -53,25 +53,16 @@ def claim(folder: Path, record: Mapping[str, Any], words: Sequence[str], *, begu
     Until the folder has `begun` to hold runs, a new record replaces the old one. `what` it holds is for
     messages. A fingerprint of the data is called "data".
     """
-    path = folder / "command.json"
-    files = {}
-    for word in words:
-        name = word.rpartition("=")[2]
-        if name.endswith((".yaml", ".yml")) and Path(name).is_file():
-            files[name] = hashlib.sha256(Path(name).read_bytes()).hexdigest()
-    now = json.loads(json.dumps({**record, "files": files}))
+    path, now = folder / "command.json", _with_files(record, words)
     if path.is_file() and begun:
         try:
-            before = read_json(path)
-            if isinstance(before, list):  # of earlier versions
-                before = {"options": before}
-            before = {"files": files, "data": now.get("data"), **before}
+            before = _written(path, now)
         except (OSError, ValueError, TypeError) as error:
             raise_if_not_the_file(error, path)
             raise UsageError(f"{path} is damaged ({error})\nGive another folder with --out DIR") from error
         changed = [key for key in now if before.get(key) != now[key]]
         if changed == ["files"]:
-            old = before["files"]
+            files, old = now["files"], before["files"]
             other = next(name for name in {**files, **old} if files.get(name) != old.get(name))
             raise UsageError(
                 f"{folder} holds {what} with another content of {other}\nGive another folder with --out DIR"
@@ -88,6 +79,35 @@ def claim(folder: Path, record: Mapping[str, Any], words: Sequence[str], *, begu
                 "Give those again, or another folder with --out DIR"
             )
     write_text_atomically(path, json.dumps(now, ensure_ascii=False) + "\n")
+
+
+def is_claimed(folder: Path, record: Mapping[str, Any], words: Sequence[str]) -> bool:
+    """Whether `claim` would take what the folder holds as runs of these settings."""
+    now = _with_files(record, words)
+    try:
+        before = _written(folder / "command.json", now)
+    except (OSError, ValueError, TypeError):
+        return False
+    return all(before.get(key) == now[key] for key in now)
+
+
+def _with_files(record: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
+    """The record with the content of files among the words, as it is written."""
+    files = {}
+    for word in words:
+        name = word.rpartition("=")[2]
+        if name.endswith((".yaml", ".yml")) and Path(name).is_file():
+            files[name] = hashlib.sha256(Path(name).read_bytes()).hexdigest()
+    written: dict[str, Any] = json.loads(json.dumps({**record, "files": files}))
+    return written
+
+
+def _written(path: Path, now: Mapping[str, Any]) -> dict[str, Any]:
+    """An earlier record; what versions before this one did not write is taken to be as it is now."""
+    before = read_json(path)
+    if isinstance(before, list):
+        before = {"options": before}
+    return {"files": now["files"], "data": now.get("data"), **before}
 
 
 def whole_numbers(text: str, option: str) -> list[int]:

@@ -188,3 +188,13 @@ def test_each_run_of_a_queue_has_its_process_unless_asked_otherwise(cli, monkeyp
     Path("rows.txt").write_text(f"gcn nodes --data.path={tiny_nodes} --seeds 0")
     assert cli("reproduce", "--all=rows.txt", *TINY).status == 0
     assert len(begun) == 1
+
+
+def test_a_row_whose_recipe_was_edited_is_not_complete(queue):
+    Path("mine.yaml").write_text("model: {init_args: {lr: 0.01}}\n")
+    line = "gcn NODES --seeds 0 --recipe mine.yaml"
+    assert queue(line).status == 0
+    assert "1 row complete, 1 of them before" in queue(line).err
+    Path("mine.yaml").write_text("model: {init_args: {lr: 0.02}}\n")
+    edited = queue(line)
+    assert edited.status == 1 and "holds seeds with another content of mine.yaml" in edited.err
