@@ -121,7 +121,8 @@ MAY = {
     "what this process has just written, or a process that it has begun": """
         inference/export.py::_describe_program read write
         training/launch.py::_forget_unstarted remove
-        cli/reproduce.py::_run_once write
+        cli/compare.py::_test remove
+        cli/reproduce.py::_move_away remove write
         cli/reproduce.py::_take_back remove
         runs/lock.py::RunLock.release remove
         cli/search.py::_monitor read
@@ -133,7 +134,7 @@ MAY = {
     "the lock, and the command that claims a folder of rows": """
         runs/lock.py::RunLock._open read
         runs/lock.py::RunLock._remove_dead read remove
-        runs/series.py::claim read
+        runs/series.py::_with_files read
     """,
     "rich tables and lines of names that `shown.cell` or `shown.visible` has spelt out": """
         callbacks/progress.py::EpochLines._show print

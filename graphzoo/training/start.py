@@ -68,7 +68,7 @@ def started(
             if signum == signal.SIGTERM:
                 process.send_signal(signum)
 
-        before = {}
+        before: dict[signal.Signals, Any] = {}
         if threading.current_thread() is threading.main_thread():
             before = {signum: signal.signal(signum, pass_on) for signum in (signal.SIGTERM, signal.SIGINT)}
         try:
