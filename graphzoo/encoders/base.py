@@ -89,10 +89,10 @@ class Encoder(nn.Module, ABC):
         Reads torch's global random state, as building an encoder does.
         """
         new = type(self)(self.spec, **self.init_args)
-        for own, drawn in zip(self.parameters(), new.parameters(), strict=True):
-            own.copy_(drawn)
-        for own, made in zip(self.buffers(), new.buffers(), strict=True):
-            own.copy_(made)
+        for parameter, drawn in zip(self.parameters(), new.parameters(), strict=True):
+            parameter.copy_(drawn)
+        for buffer, made in zip(self.buffers(), new.buffers(), strict=True):
+            buffer.copy_(made)
 
     def save_pretrained(self, folder: str | PathLike[str]) -> Path:
         """Write weights, settings and a model card to a new folder, in the layout of the Hugging Face Hub.
