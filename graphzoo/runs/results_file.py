@@ -43,6 +43,9 @@ _TRAINER = (
     "limit_val_batches",
     "limit_test_batches",
 )
+# In the hash only where they are set, so that runs without them keep theirs.
+_SET = ("max_time", "overfit_batches")
+_OWN = ("optimizer", "lr_scheduler")
 
 
 # Callbacks that look on, or keep what there is: no figure depends on them.
@@ -69,11 +72,14 @@ def shaping_callbacks(config: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def config_hash(config: Mapping[str, Any]) -> str:
     """Twelve hexadecimal digits that runs with the same settings share, whatever their seed and machine."""
+    trainer = config.get("trainer") or {}
     kept = {
         "model": _without(config.get("model"), {"seed"}),
         "data": _without(config.get("data"), _MACHINE),
-        "trainer": {name: (config.get("trainer") or {}).get(name) for name in _TRAINER},
+        "trainer": {name: trainer.get(name) for name in _TRAINER}
+        | {name: trainer[name] for name in _SET if trainer.get(name)},
     }
+    kept |= {name: config[name] for name in _OWN if config.get(name)}
     if callbacks := shaping_callbacks(config):
         kept["callbacks"] = callbacks
     return hashlib.sha256(json.dumps(kept, sort_keys=True, default=str).encode()).hexdigest()[:12]
