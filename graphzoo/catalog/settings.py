@@ -13,7 +13,7 @@ import yaml
 from graphzoo.errors import UsageError
 from graphzoo.system.regular_files import open_regular
 
-__all__ = ["merge", "read_settings", "texts_in", "word_of"]
+__all__ = ["merge", "read_settings", "texts_in", "value_of_word", "word_of"]
 
 # Far above any configuration of ours, far below what takes minutes or fills the memory.
 _MOST_BYTES, _MOST_DEPTH, _MOST_VALUES = 1 << 18, 100, 100_000
@@ -107,6 +107,18 @@ def word_of(value: Any) -> str:
     ('null', 'true', '0.5', '[1, 2]')
     """
     return value if isinstance(value, str) else json.dumps(value)
+
+
+def value_of_word(word: str) -> Any:
+    """The value that a word of a command line is, read as YAML; the word itself where it is not YAML.
+
+    >>> value_of_word("0.5"), value_of_word("[1, 2]"), value_of_word("[my] data")
+    (0.5, [1, 2], '[my] data')
+    """
+    try:
+        return yaml.safe_load(word)
+    except yaml.YAMLError:
+        return word
 
 
 def merge(old: Any, new: Any) -> Any:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from graphzoo.catalog.presets import find_preset
-from graphzoo.catalog.settings import read_settings, word_of
+from graphzoo.catalog.settings import read_settings, value_of_word, word_of
 from graphzoo.cli.options import lasting_words, refuse_options
 from graphzoo.errors import UsageError
 from graphzoo.runs.checkpoints import RUNS
@@ -151,15 +151,10 @@ def data_paths(words: Sequence[str]) -> list[str] | None:
     >>> data_paths(["--data.path=null"]), data_paths(["--data.path"])
     (None, None)
     """
-    import yaml
-
     known = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     known.add_argument("--data.path", "--data.init_args.path", dest="path", nargs="?")
     path = known.parse_known_args(words)[0].path
-    try:
-        listed = yaml.safe_load(path or "null")
-    except yaml.YAMLError:
-        listed = path
+    listed = value_of_word(path or "null")
     if listed is None:
         return None
     return [str(part) for part in listed] if isinstance(listed, list) else [path]

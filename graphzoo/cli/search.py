@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from graphzoo.catalog.presets import find_preset, list_presets
-from graphzoo.catalog.settings import read_settings, word_of
+from graphzoo.catalog.settings import read_settings, value_of_word, word_of
 from graphzoo.catalog.tasks import TASKS
 from graphzoo.cli.options import Parser, at_least, check_splits, lasting_words, pair_first, refuse_options
 from graphzoo.errors import UsageError
@@ -167,7 +167,10 @@ def _open_study(
         if orphans := study.take_back_orphans():
             tell(f"{orphans} interrupted trial{'s' * (orphans > 1)} to be run again\n")
         if wanted.sampler == "grid":
-            return study, min(wanted.trials, study.propose_all())
+            every = study.propose_all(wanted.trials)
+            if every > wanted.trials:
+                tell(f"the first {wanted.trials:,} of {every:,} combinations; --trials {every} tries all\n")
+            return study, min(wanted.trials, every)
         if not study.trials:
             study.propose(today)
     return study, int(wanted.trials)
@@ -382,7 +385,7 @@ def _options_of(words: list[str]) -> tuple[dict[str, Any], list[str]]:
             and group in ("model", "data", "trainer")
             and name[-1] != "+"
         ):
-            settings[name[2:]] = yaml.safe_load(value) if equals else True
+            settings[name[2:]] = value_of_word(value) if equals else True
         elif name not in ("--recipe", "--logger"):
             others.append(name + (f"={value}" if equals else ""))
     return settings, others

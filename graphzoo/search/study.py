@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
+import json
+import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -91,8 +93,8 @@ class TrialStudy:
         if settings:
             self.study.enqueue_trial(settings, skip_if_exists=True)
 
-    def propose_all(self) -> int:
-        """Let the next trials be every combination of the space's values; how many those are."""
+    def propose_all(self, most: int) -> int:
+        """Let the next trials be the first `most` combinations of the space's values; how many there are."""
         values: list[tuple[Any, ...]] = []
         for name, choice in self.space.choices.items():
             if isinstance(choice, Range):
@@ -101,12 +103,13 @@ class TrialStudy:
                     "Write its values as a list, or take --sampler tpe"
                 )
             values.append(choice.values)
-        combinations = [
-            dict(zip(self.space.choices, combination, strict=True)) for combination in product(*values)
-        ]
-        for settings in combinations:
-            self.propose(settings)
-        return len(combinations)
+        trials = self.study.get_trials(deepcopy=False)
+        known = {_key(trial.system_attrs.get("fixed_params") or trial.params) for trial in trials}
+        for combination in islice(product(*values), most):
+            settings = dict(zip(self.space.choices, combination, strict=True))
+            if _key(settings) not in known:
+                self.study.enqueue_trial(settings)
+        return math.prod(map(len, values))
 
     def take_back_orphans(self) -> int:
         """Queue again what a process that is no longer there was working on; how many those were."""
@@ -224,3 +227,7 @@ def _distribution(choice: Choice | Range) -> BaseDistribution:
     if choice.whole:
         return IntDistribution(int(choice.low), int(choice.high), choice.log, int(choice.step or 1))
     return FloatDistribution(choice.low, choice.high, choice.log, choice.step)
+
+
+def _key(settings: Mapping[str, Any]) -> str:
+    return json.dumps(settings, sort_keys=True, default=str)

@@ -20,3 +20,20 @@ def test_a_study_leaves_the_process_as_it_was(tmp_path, capfd, sampler):
             assert trial.params["model.lr"] in (0.1, 0.01)
         assert (warnings.filters, optuna.logging.get_verbosity()) == before
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_grid_proposes_as_many_as_are_asked_for_and_goes_on_from_there(tmp_path):
+    """A space of 10^12 combinations, of which no list is made."""
+    choices = {f"model.option{i}": Choice(tuple(range(100))) for i in range(6)}
+    study = TrialStudy(
+        tmp_path,
+        Space(tmp_path / "space.yaml", choices),
+        direction="maximize",
+        sampler="grid",
+        seed=0,
+        num_runs=1,
+    )
+    for most in (3, 3, 5):
+        assert study.propose_all(most) == 100**6
+        waiting = [trial.system_attrs["fixed_params"] for trial in study.study.get_trials(deepcopy=False)]
+        assert len(waiting) == most == len({tuple(each.values()) for each in waiting})
