@@ -174,10 +174,12 @@ class ResumeGuard(Callback):
             )
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        for group in (group for optimizer in trainer.optimizers for group in optimizer.param_groups):
-            group |= {key: group[key] * self.lr_factor for key in ("lr", "initial_lr") if key in group}
-            if self.weight_decay is not None and group.get("weight_decay"):
-                group["weight_decay"] = float(self.weight_decay)
+        for optimizer in trainer.optimizers:
+            for place, group in enumerate(optimizer.param_groups):
+                group |= {key: group[key] * self.lr_factor for key in ("lr", "initial_lr") if key in group}
+                # the first group of `parameter_groups` is the decayed one, whatever its old value
+                if self.weight_decay is not None and "weight_decay" in group and place == 0:
+                    group["weight_decay"] = float(self.weight_decay)
         for scheduler in (config.scheduler for config in trainer.lr_scheduler_configs):
             if hasattr(scheduler, "base_lrs"):
                 scheduler.base_lrs = [rate * self.lr_factor for rate in scheduler.base_lrs]

@@ -1,12 +1,14 @@
 """Which settings of a command contradict those of a checkpoint."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 import graphzoo.tasks  # noqa: F401  the parser has imported the class by then
 from graphzoo.errors import UsageError
-from graphzoo.training.resume import check_resume, differences
+from graphzoo.training.resume import ResumeGuard, check_resume, differences
 
 TASK = "graphzoo.tasks.KGCompletion"
 
@@ -41,3 +43,14 @@ def test_another_way_of_judging_is_no_other_training():
     with pytest.raises(UsageError, match="trained with other settings"):
         pairs = {"--model.reverse_weight": (0.0, 0.5), "--model.lr": (1, 2)}
         check_resume(pairs, Path("run/last.ckpt"), override=False)
+
+
+@pytest.mark.parametrize("old", [0.0, 0.5])
+def test_a_changed_weight_decay_reaches_the_decayed_group_whatever_it_was(old):
+    decayed, biases = ([torch.nn.Parameter(torch.ones(1))] for _ in range(2))
+    groups = [{"params": decayed, "weight_decay": old}, {"params": biases, "weight_decay": 0.0}]
+    optimizer = torch.optim.Adam(groups, lr=0.1)
+    guard = ResumeGuard({}, {"--model.weight_decay": (old, 0.01), "--model.lr": (0.1, 0.2)})
+    guard.on_train_start(SimpleNamespace(optimizers=[optimizer], lr_scheduler_configs=[]), None)
+    assert [group["weight_decay"] for group in optimizer.param_groups] == [0.01, 0.0]
+    assert [group["lr"] for group in optimizer.param_groups] == [0.2, 0.2]
