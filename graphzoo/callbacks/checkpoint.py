@@ -24,6 +24,8 @@ from torch import Tensor
 
 from graphzoo.callbacks.checkpoint_file import use_checkpoint_file
 from graphzoo.callbacks.nan_guard import check_saved_weights
+from graphzoo.checkpoints.read import read_checkpoint
+from graphzoo.errors import UsageError
 
 __all__ = ["BestCheckpoint", "Interrupted", "LastCheckpoint", "is_last_epoch"]
 
@@ -72,6 +74,7 @@ class BestCheckpoint(ModelCheckpoint):
         )
         self.seconds = seconds
         self._pending: dict[str, Any] | None = None
+        self._resumed_step = math.inf
         self._written_at = -math.inf
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
@@ -137,13 +140,20 @@ class BestCheckpoint(ModelCheckpoint):
             for logger in trainer.loggers:
                 logger.after_save_checkpoint(proxy(self))
 
+    def on_load_checkpoint(
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Note where the run resumes, before `load_state_dict`."""
+        self._resumed_step = checkpoint.get("global_step", math.inf)
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the best score, and no path: the file is this run's own, wherever the run lies today.
 
-        Where that is not there, the best of the epochs to come is kept.
+        Where that is not there, the best of the epochs to come is kept; also where a process that was killed
+        wrote it after the checkpoint: the score is that of an earlier file.
         """
         here, score = os.path.join(str(self.dirpath), "best.ckpt"), state_dict.get("best_model_score")
-        if score is None or not os.path.isfile(here):
+        if score is None or not os.path.isfile(here) or _step_of(here) > self._resumed_step:
             return
         self.best_model_path = self.kth_best_model_path = here
         self.best_model_score = self.kth_value = score
@@ -292,6 +302,15 @@ class LastCheckpoint(Checkpoint):
         check_saved_weights(trainer)
         trainer.save_checkpoint(self.path, weights_only=False)
         self._saved_at, self._has_saved = time.monotonic(), True
+
+
+def _step_of(path: str) -> float:
+    """The optimiser's step at which a checkpoint was written; -1 for a file that cannot be read."""
+    try:
+        return float(read_checkpoint(Path(path)).get("global_step", -1))
+    except UsageError as error:
+        log.warning("%s", error)
+        return -1
 
 
 def is_last_epoch(trainer: Trainer) -> bool:

@@ -1,11 +1,12 @@
-"""Signals in the test that follows a training."""
+"""Which file is the best, and signals in the test that follows a training."""
 
 import signal
 from types import SimpleNamespace
 
 import pytest
+import torch
 
-from graphzoo.callbacks.checkpoint import Interrupted, LastCheckpoint
+from graphzoo.callbacks.checkpoint import BestCheckpoint, Interrupted, LastCheckpoint
 
 
 def test_a_test_of_several_processes_leaves_signals_to_lightning(tmp_path):
@@ -26,3 +27,14 @@ def test_a_signal_after_the_last_save_is_heard_before_the_test(tmp_path):
     checkpoint._signum = signal.SIGTERM
     with pytest.raises(Interrupted):
         checkpoint.on_test_start(SimpleNamespace(world_size=1), None)
+
+
+@pytest.mark.parametrize(("step", "known"), [(10, True), (12, False)])
+def test_the_best_of_a_killed_branch_is_not_taken_for_the_one_of_the_checkpoint(tmp_path, step, known):
+    """A process was killed after it wrote best.ckpt, and before it wrote the last.ckpt that is resumed."""
+    torch.save({"state_dict": {}, "epoch": 1, "global_step": step}, tmp_path / "best.ckpt")
+    checkpoint = BestCheckpoint(tmp_path, "val/acc")
+    checkpoint.on_load_checkpoint(None, None, {"global_step": 10})
+    checkpoint.load_state_dict({"best_model_score": torch.tensor(0.8)})
+    assert (checkpoint.best_model_score is not None) is known
+    assert bool(checkpoint.best_k_models) is known
