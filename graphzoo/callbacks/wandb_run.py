@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -104,7 +105,7 @@ class WandbRun(Callback):
         if is_milestone(trainer.current_epoch):
             self._draw_paper(trainer)
         value = trainer.callback_metrics.get(getattr(pl_module, "monitor", ""))
-        if value is not None:
+        if value is not None and math.isfinite(value):
             choose = min if getattr(pl_module, "mode", "max") == "min" else max
             self._best = float(value) if self._best is None else choose(self._best, float(value))
 
@@ -119,7 +120,8 @@ class WandbRun(Callback):
         return {"best": self._best}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._best = state_dict["best"]
+        best = state_dict["best"]
+        self._best = best if best is not None and math.isfinite(best) else None
 
     def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._describe(trainer, pl_module)

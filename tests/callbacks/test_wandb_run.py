@@ -1,6 +1,7 @@
 """Runs at Weights & Biases, written without a network and read back."""
 
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -288,3 +289,21 @@ def test_without_an_account_the_way_out_is_said(tmp_path, monkeypatch, capsys):
     assert main([*command, "--logger=wandb", "--run_dir=run"]) == 2
     told = capsys.readouterr().err
     assert "No API key" in told and "WANDB_MODE=offline" in told
+
+
+def test_a_first_value_that_is_nan_is_not_the_best_for_ever(tmp_path):
+    from graphzoo.callbacks import WandbRun
+
+    callback = WandbRun(tmp_path)
+    state = SimpleNamespace(fn="fit")
+    for value in (math.nan, 0.7, math.inf, 0.9, 0.8):
+        trainer = SimpleNamespace(
+            state=state,
+            sanity_checking=False,
+            current_epoch=5,
+            callback_metrics={"val/acc": torch.tensor(value)},
+        )
+        callback.on_validation_end(trainer, SimpleNamespace(monitor="val/acc", mode="max"))
+    assert callback.state_dict() == {"best": pytest.approx(0.9)}
+    callback.load_state_dict({"best": math.nan})
+    assert callback.state_dict() == {"best": None}
