@@ -112,16 +112,22 @@ class Record:
 
     @property
     def state(self) -> str:
-        """Empty for a tested run, "not tested" after `fit --no-test` and the like, else "not finished"."""
+        """Empty for a tested run; "not finished" before its last epoch, where epochs end it; "not tested"."""
         if self.tested:
             return ""
-        return "not tested" if self.result or self._has_trained() else "not finished"
+        return "not tested" if self.result or self._may_have_trained() else "not finished"
 
-    def _has_trained(self) -> bool:
-        """Whether all epochs are done, and validated if any was: nothing else tells it without a test."""
-        wanted = (self.config.get("trainer") or {}).get("max_epochs")
-        if not isinstance(wanted, int) or wanted <= 0:
-            return False
+    def _may_have_trained(self) -> bool:
+        """Whether all epochs are done, and validated if any was; or something else may have ended it."""
+        trainer = self.config.get("trainer") or {}
+        wanted = trainer.get("max_epochs")
+        others = (
+            trainer.get("max_time"),
+            (trainer.get("max_steps") or -1) > 0,
+            "EarlyStopping" in str(trainer),
+        )
+        if not isinstance(wanted, int) or wanted <= 0 or any(others):
+            return bool(self.curves.values)
         values = self.curves.values
         validated = [points for name, points in values.items() if name.startswith("val/")]
         # a whole number is the end of an epoch

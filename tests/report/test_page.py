@@ -425,7 +425,8 @@ def test_a_run_without_a_test_is_not_called_unfinished(tmp_path):
     done = write_run(tmp_path / "done", finished=False, epochs=6, changed={"trainer.max_epochs": 6})
     validated = write_run(tmp_path / "validated", figures={"val/acc": 0.8})
     begun = write_run(tmp_path / "begun", finished=False, epochs=5, changed={"trainer.max_epochs": 6})
-    for run in (done, validated):
+    stopped = write_run(tmp_path / "stopped", finished=False, epochs=5, changed={"trainer.max_epochs": -1})
+    for run in (done, validated, stopped):
         page = Page(page_of(run))
         assert any(text.endswith("It was not tested.") for text in page.texts["p"])
         assert any(f"graphzoo test --ckpt_path {run}" in text for text in page.texts["p"])
