@@ -148,7 +148,9 @@ class EpochLines(Callback):
 
     def _show(self, trainer: Trainer, pl_module: LightningModule, where: str) -> None:
         self._shown_at = self._clock()
-        shown = [f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"]
+        # -1 where steps or the time end the run
+        total = f"/{trainer.max_epochs}" if (trainer.max_epochs or -1) > 0 else ""
+        shown = [f"epoch {trainer.current_epoch + 1}{total}"]
         if where:
             shown.append(where)
         logged: dict[str, Any] = dict(trainer.callback_metrics)

@@ -91,13 +91,13 @@ def candidates(words: Sequence[str], commands: Sequence[str], parsers: Parsers) 
     actions = asked.actions if asked else []
     option, equals, typed = last.partition("=")
     if equals and option.startswith("--"):
-        offered = _values(option[2:], words) or _choices(actions, option)
+        offered = _choices(actions, option) or _values(option[2:], words)
         return [f"{option}={name}" for name in offered if name.startswith(typed)]
     if last.startswith("-"):
         return [name for name in _options(command, actions) if name.startswith(last)]
     previous = before[-1]
     if previous.startswith("--") and "=" not in previous and previous not in _flags(actions):
-        names = _values(previous[2:], words) or _choices(actions, previous)
+        names = _choices(actions, previous) or _values(previous[2:], words)
     else:
         names = _positional(command, before[1:], actions)
     return [name for name in names if name.startswith(last)]

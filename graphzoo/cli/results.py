@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 from graphzoo.catalog.tasks import PERCENT
 from graphzoo.cli.options import Parser
-from graphzoo.errors import UsageError
+from graphzoo.errors import UsageError, suggestion
 from graphzoo.runs.checkpoints import RUNS
 from graphzoo.runs.collect import WHO, collect, ranges, seeds_of
 from graphzoo.runs.published import PROTOCOLS, VERDICTS, compare, split_protocol
@@ -55,7 +56,9 @@ def results_main(argv: list[str]) -> int:
     metric = f"test/{wanted.metric.removeprefix('test/')}" if wanted.metric else ""
     for key, names in (("data", wanted.data), ("model", wanted.model)):
         if names:
-            rows = [row for row in rows if row[key] in names.split(",")]
+            rows = [row for row in rows if row[key] in re.split(r"\s*,\s*", names.strip())]
+    if metric and rows and not any(metric in row["metrics"] for row in rows):
+        raise UsageError(_no_metric(wanted.metric, rows))
     rows = [row for row in rows if not metric or metric in row["metrics"]]
     if wanted.published:
         rows = [row for row in rows if row["metrics"][metric or main_metric(row)].get("paper") is not None]
@@ -73,6 +76,11 @@ def results_main(argv: list[str]) -> int:
     else:
         sys.stdout.write(to_markdown(lines) if form == "markdown" else _to_csv(rows))
     return tell_damaged("results", damaged)
+
+
+def _no_metric(name: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    known = list(dict.fromkeys(each.removeprefix("test/") for row in rows for each in row["metrics"]))
+    return f"no result has the metric {name!r}\n{suggestion(name, known) or 'There are: ' + ', '.join(known)}"
 
 
 def _what_there_is(rows: Sequence[Mapping[str, Any]]) -> str:

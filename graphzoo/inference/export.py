@@ -85,7 +85,8 @@ def export_run(
     described = {key: _shareable(value) for key, value in checkpoint["graphzoo"].items()}
     info = task_of(task)
     settings = {k: v for k, v in (checkpoint.get("hyper_parameters") or {}).items() if k != "encoder"}
-    results = _results(place, checkpoint.get("epoch"))
+    exported = file.name == WEIGHTS
+    results = checkpoint.get("results") or {} if exported else _results(place, checkpoint.get("epoch"))
     evaluated = settings.get("reverse_weight") or 0.0
     if reverse_weight is not None:
         _set_reverse_weight(task, reverse_weight)

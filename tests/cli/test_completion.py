@@ -52,6 +52,7 @@ def test_commands_and_nothing_else_first(offer):
         (["search", "galit", "cora", "--space", "galit-c"], ["galit-citation"]),
         (["search", "galit", "cora", "--win"], ["--window"]),
         (["predict", "--expl"], ["--explain"]),
+        (["predict", "--model", ""], ["knowformer-any"]),
         (["export", "--lic"], ["--license"]),
         (["list", "abl"], ["ablation"]),
         (["download", "yago"], ["yago310", "yago310-quarter"]),

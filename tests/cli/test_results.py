@@ -202,6 +202,10 @@ def test_results_show_single_runs_and_rows_once(reproduce, cli, fit_nodes):
     assert table.count("galit") == 2, "the row, and the run that belongs to none"
     lines = list(csv.DictReader(io.StringIO(cli("results", "--format=csv", "--metric=acc").out)))
     assert sorted(line["runs"] for line in lines if line["metric"] == "acc") == ["1", "2"]
+    spaced = cli("results", "--model= gcn , galit ")
+    assert spaced.status == 0 and spaced.out.count("galit") == 2
+    unknown = cli("results", "--metric=ac")
+    assert unknown.status == 2 and "no result has the metric 'ac'\nDid you mean: acc" in unknown.err
     other = cli("results", "--data=cora")
     assert other.status == 2 and "there are no such results\nThere are: galit on " in other.err
     assert "there are no such results" in cli("results", "--published").err, "no paper has figures for them"

@@ -118,6 +118,8 @@ def test_the_card_speaks_of_the_exported_checkpoint(tmp_path, monkeypatch):
     Path("run/results.json").write_text(json.dumps(results))
     export_run("run/checkpoints/last.ckpt", "last")
     assert "was not tested" in Path("last/README.md").read_text()
+    export_run("best", "program", to="torch.export")
+    assert "was not tested" not in Path("program/README.md").read_text()
     meta = json.loads(Path("run/graph/meta.json").read_text())
     meta |= {"graph": None, "path": ["/data/alice/secret.npz"]}
     Path("run/graph/meta.json").write_text(json.dumps(meta))
