@@ -71,7 +71,7 @@ class DenoisedEncoder(NodeEncoder):
         }
 
     def _denoised(self, x: Tensor, edge_index: Tensor | None, given: Tensor | None) -> Tensor:
-        """As given, or made of the edges and kept while calls bring the same tensors."""
+        """As given, or made of the edges: kept while calls bring the same tensors, unless they learn."""
         if given is None:
             if edge_index is None:
                 name = f"{type(self).__name__} needs the edges once"
@@ -82,7 +82,22 @@ class DenoisedEncoder(NodeEncoder):
 
     @run_eagerly
     def _denoise(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        if torch.is_grad_enabled() and x.requires_grad:
+            return self._denoise_learned(x, edge_index)
         return self._last.get((x, edge_index), lambda: self.precompute(x, edge_index)[self.prepared])
+
+    def _denoise_learned(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """Of features that want a gradient, which are others in each step."""
+        if x.layout is not torch.strided:
+            raise UsageError("sparse features get no gradient\nGive x.detach(), or dense features")
+        if type(self).precompute is DenoisedEncoder.precompute:
+            settings: dict[str, Any] = {"gamma": self.gamma, "num_iterations": self.num_iterations}
+            return denoise_features(x, edge_index, with_gradient=True, **settings)
+        own: Tensor = self.precompute(x, edge_index)[self.prepared]
+        if not own.requires_grad:
+            name = type(self).__name__
+            raise UsageError(f"what {name}.precompute makes has no gradient for x\nGive x.detach()")
+        return own
 
 
 class SGC(DenoisedEncoder):

@@ -46,11 +46,11 @@ def denoise_features(
     num_iterations: int = 10,
     self_loops: bool = True,
     out: Tensor | None = None,
+    with_gradient: bool = False,
 ) -> Tensor:
     """Denoised features (Eq. 29) in O(K E F) time; beside `x` and the result, memory is bounded.
 
-    An edge counts once and in both directions; a node without edges keeps its features. No gradient flows to
-    `x`.
+    An edge counts once and in both directions; a node without edges keeps its features.
 
     Args:
         x: Features [N, F], dense or sparse; the work is done on its device.
@@ -60,6 +60,7 @@ def denoise_features(
         self_loops: Whether A has them, as the paper's. Without, a node without edges keeps gamma of its
             features.
         out: Where to write, [N, F], for instance a memory-mapped file; None makes a tensor.
+        with_gradient: Whether a gradient flows to dense `x`; it takes as long as the features.
 
     Returns:
         Dense [N, F]; float64 for float64 `x`, else float32.
@@ -73,7 +74,7 @@ def denoise_features(
             f"out must be {list(x.shape)} of {dtype}, got {list(out.shape)} of {out.dtype}: "
             "make it like the features"
         )
-    with torch.no_grad():
+    with torch.set_grad_enabled(with_gradient and torch.is_grad_enabled()):
         if isinstance(edge_index, SparseAdjacency):
             adjacency = edge_index
         else:

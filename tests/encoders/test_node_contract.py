@@ -8,7 +8,8 @@ import torch
 from helpers.node_cases import CASES, graph
 
 from graphzoo import encoders
-from graphzoo.encoders import GALiT, NodeEncoder
+from graphzoo.encoders import SGC, GALiT, NodeEncoder
+from graphzoo.errors import UsageError
 from graphzoo.types import GraphSpec
 
 
@@ -132,3 +133,43 @@ def test_features_of_another_width_are_refused(encoder):
         encoder(x, edge_index)
     with pytest.raises(ValueError, match="needs node features"):
         type(encoder)(GraphSpec(30))
+
+
+@pytest.fixture
+def float64():
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(before)
+
+
+def test_the_gradient_of_features_is_the_numeric_one(float64, encoder):
+    """As for features that a layer in front makes; copies do not know what was kept for others."""
+    x, edge_index = graph()
+    x.requires_grad_()
+    encoder.eval()
+    states = encoder(x, edge_index)
+    weight, way = torch.randn_like(states), torch.randn_like(x)
+    (slope,) = torch.autograd.grad((states * weight).sum(), x)
+    with torch.no_grad():
+        above, below = (copy.deepcopy(encoder)(x + step * way, edge_index) for step in (1e-6, -1e-6))
+    numeric = ((above - below) * weight).sum() / 2e-6
+    torch.testing.assert_close((slope * way).sum(), numeric, atol=1e-5, rtol=1e-5)
+
+
+def test_features_that_learn_are_prepared_by_the_subclass_or_refused():
+    x, edge_index = graph()
+    x.requires_grad_()
+    encoder = Tenfold(x.shape[1], 12, 3).eval()
+    with pytest.raises(UsageError, match=r"no gradient for x\nGive x.detach\(\)"):
+        encoder(x, edge_index)
+    with torch.no_grad():
+        expected = encoder(x, edge_index)
+    assert torch.equal(encoder(x.detach(), edge_index), expected)
+
+
+@pytest.mark.parametrize("cls", [SGC, GALiT])
+def test_sparse_features_that_want_a_gradient_are_refused(cls):
+    x, edge_index = graph()
+    with pytest.raises(UsageError, match="sparse features get no gradient"):
+        cls(x.shape[1])(x.to_sparse_csr().requires_grad_(), edge_index)
