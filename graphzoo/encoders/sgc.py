@@ -134,5 +134,7 @@ class SGC(DenoisedEncoder):
         """
         check_features(x, self.spec)
         propagated = self._denoised(x, edge_index, propagated)
-        states: Tensor = propagated if self.map is None else self.map(propagated)
+        if self.map is None:
+            return propagated
+        states: Tensor = self.map(propagated.to(self.map.weight.dtype))  # features are denoised in float32
         return states
