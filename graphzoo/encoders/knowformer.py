@@ -240,7 +240,7 @@ class KnowFormerLayer(nn.Module):
         return prototype_attention_weights(q, k, node, norm=self.norm_kind).mean(-1)
 
     def _split(self, x: Tensor) -> Tensor:
-        return x.view(*x.shape[:-1], self.num_heads, -1)  # [n, B, H, D / H]
+        return x.unflatten(-1, (self.num_heads, x.shape[-1] // self.num_heads))  # [n, B, H, D / H]
 
     def _ablated_attention(self, states: Tensor, value: Tensor) -> Tensor:
         q, k = (self._split(part) for part in self.query_key(states).chunk(2, dim=-1))

@@ -171,7 +171,8 @@ class NodeFormer(NodeEncoder):
         )
         self.norms = nn.ModuleList(norms)
         self.noise = NoiseStream(seed)
-        self._last: LastResult[dict[str, Any]] = LastResult()
+        self._adjacency: LastResult[AdjacencyOrders] = LastResult()
+        self._features: LastResult[SparseMatrix | None] = LastResult()
         # Directions that are not drawn but given, for a program that cannot draw.
         self.fixed: list[Tensor] | None = None
 
@@ -282,15 +283,30 @@ class NodeFormer(NodeEncoder):
             traced = self._traced_graph(x, edge_index) if adjacency is None else adjacency
             return traced, None
         if adjacency is None:
-            tensors = (x,) if edge_index is None else (x, edge_index)
-            prepared = self._last.get(tensors, lambda: self.precompute(x, edge_index))
-            adjacency, features = prepared.get("adjacency", AdjacencyOrders()), prepared.get("features")
+            adjacency, features = self._prepared(x, edge_index)
         assert adjacency is not None
         if len(adjacency) < self.rb_order:
             raise UsageError(
                 f"relational bias of order {self.rb_order} needs edge_index: give it, or set rb_order=0"
             )
         return adjacency, features
+
+    def _prepared(self, x: Tensor, edge_index: Tensor | None) -> tuple[AdjacencyOrders, SparseMatrix | None]:
+        """What `precompute` makes, each kept on its own: a layer in front makes other features each time."""
+        prepared: dict[str, Any] = {}
+
+        def make() -> AdjacencyOrders:
+            prepared.update(self.precompute(x, edge_index))
+            orders: AdjacencyOrders = prepared.get("adjacency", AdjacencyOrders())
+            return orders
+
+        def make_features() -> SparseMatrix | None:
+            return (prepared or self.precompute(x, None)).get("features")
+
+        adjacency = AdjacencyOrders()
+        if edge_index is not None:
+            adjacency = self._adjacency.get((edge_index,), make, x.shape[0], x.dtype)
+        return adjacency, self._features.get((x,), make_features, x.requires_grad)
 
     def _traced_graph(self, x: Tensor, edge_index: Tensor | None) -> AdjacencyOrders:
         """The first adjacency order of edges that are distinct and no loops, by torch's own operations."""

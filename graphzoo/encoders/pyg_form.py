@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from graphzoo.errors import UsageError, check_whole
+from graphzoo.ops.eager import run_eagerly
 from graphzoo.ops.last_result import LastResult
 from graphzoo.types import GraphSpec
 
@@ -149,10 +150,14 @@ def as_edge_index(edges: Any, kept: LastResult[Tensor] | None = None) -> Tensor:
         UsageError: for a dense adjacency, a transposed edge_index, other types of numbers, and weights.
     """
     if not isinstance(edges, Tensor):
-        return _of_sparse_tensor(edges)
-    given: Tensor = edges.as_subclass(Tensor) if type(edges).__name__ == "EdgeIndex" else edges
+        target, source, values = _parts_of_sparse_tensor(edges)
+        parts = (target, source) if values is None else (target, source, values)
+        return _once(kept, parts, lambda: _of_parts(*parts))
+    given: Tensor = edges
+    if type(edges).__name__ == "EdgeIndex":
+        given = _once(kept, (edges,), lambda: edges.as_subclass(Tensor))
     if given.layout is not torch.strided:
-        return _of_sparse(given) if kept is None else kept.get((given,), lambda: _of_sparse(given))
+        return _once(kept, (given,), lambda: _of_sparse(given))
     if given.dim() != 2 or given.shape[0] != 2:
         shape = list(given.shape)
         if given.dim() == 2 and given.shape[1] == 2:
@@ -166,6 +171,15 @@ def as_edge_index(edges: Any, kept: LastResult[Tensor] | None = None) -> Tensor:
         kind = str(given.dtype).removeprefix("torch.")
         raise UsageError(f"edge_index must be int64, got {kind}: give edge_index.long()")
     return given
+
+
+@run_eagerly
+def _once(kept: LastResult[Tensor] | None, tensors: tuple[Tensor, ...], make: Callable[[], Tensor]) -> Tensor:
+    """The same object for the same tensors, so that what is made of it is found again."""
+    if kept is None:
+        return make()
+    with torch.inference_mode(False), torch.no_grad():
+        return kept.get(tensors, make)
 
 
 def _of_data(data: Any) -> tuple[Any, Any]:
@@ -188,14 +202,18 @@ def _of_sparse(adjacency: Tensor) -> Tensor:
     return coo.indices().flip(0).contiguous()
 
 
-def _of_sparse_tensor(adjacency: Any) -> Tensor:
-    """A `SparseTensor` of torch_sparse, which need not be installed here: its own methods are asked."""
+def _parts_of_sparse_tensor(adjacency: Any) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Of torch_sparse's class, which need not be installed: its own methods are asked."""
     if type(adjacency).__name__ != "SparseTensor" or not hasattr(adjacency, "coo"):
         raise UsageError(
             f"edges are a {type(adjacency).__name__}; give edge_index [2, E] of int64, an EdgeIndex, a "
             "SparseTensor or a sparse tensor of torch"
         )
     target, source, values = adjacency.coo()
+    return target, source, values
+
+
+def _of_parts(target: Tensor, source: Tensor, values: Tensor | None = None) -> Tensor:
     if values is not None:
         _refuse_weights(values)
     return torch.stack([source, target])

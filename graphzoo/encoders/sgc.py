@@ -84,7 +84,9 @@ class DenoisedEncoder(NodeEncoder):
     def _denoise(self, x: Tensor, edge_index: Tensor) -> Tensor:
         if torch.is_grad_enabled() and x.requires_grad:
             return self._denoise_learned(x, edge_index)
-        return self._last.get((x, edge_index), lambda: self.precompute(x, edge_index)[self.prepared])
+        # kept beyond a validation step: training saves it for its gradients
+        with torch.inference_mode(False), torch.no_grad():
+            return self._last.get((x, edge_index), lambda: self.precompute(x, edge_index)[self.prepared])
 
     def _denoise_learned(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Of features that want a gradient, which are others in each step."""
@@ -132,5 +134,7 @@ class SGC(DenoisedEncoder):
         """
         check_features(x, self.spec)
         propagated = self._denoised(x, edge_index, propagated)
-        states: Tensor = propagated if self.map is None else self.map(propagated)
+        if self.map is None:
+            return propagated
+        states: Tensor = self.map(propagated.to(self.map.weight.dtype))  # features are denoised in float32
         return states

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from torch import Tensor
 
@@ -22,11 +22,11 @@ class LastResult(Generic[T]):
 
     def __init__(self) -> None:
         # replaced as one, so that threads never see the tensors of one call with the value of another
-        self._last: tuple[list[weakref.ref[Tensor]], list[int | None], T] | None = None
+        self._last: tuple[list[weakref.ref[Tensor]], list[Any], T] | None = None
 
-    def get(self, tensors: tuple[Tensor, ...], compute: Callable[[], T]) -> T:
-        """`compute()`, or what it returned last time if it was for the same tensors."""
-        versions, last = [version_of(tensor) for tensor in tensors], self._last
+    def get(self, tensors: tuple[Tensor, ...], compute: Callable[[], T], *facts: Any) -> T:
+        """`compute()`, or what it returned last time if it was for the same tensors and equal facts."""
+        versions, last = [*(version_of(tensor) for tensor in tensors), *facts], self._last
         if last is not None and None not in versions and versions == last[1]:
             known = (reference() for reference in last[0])
             if all(a is b for a, b in zip(known, tensors, strict=True)):

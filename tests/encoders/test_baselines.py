@@ -255,3 +255,15 @@ def test_edges_are_asked_for_once():
         with pytest.raises(ValueError, match=f"{name} must have a row for every row of x"):
             encoder(x, **{name: x[:5]})
         assert torch.equal(encoder(x, edge_index), encoder(x, **encoder.precompute(x, edge_index)))
+
+
+@pytest.mark.parametrize("of_weights", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("of_features", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize(("cls", "settings"), [(SGC, {}), (MLP, {"denoise": True, "num_layers": 2})])
+def test_denoised_features_are_taken_in_the_precision_of_the_weights(cls, settings, of_features, of_weights):
+    x, edge_index = graph()
+    encoder = cls(SPEC, hidden_channels=5, **settings).eval()
+    expected = encoder(x, edge_index)
+    found = encoder.to(of_weights)(x.to(of_features), edge_index)
+    assert found.dtype == of_weights
+    torch.testing.assert_close(found.float(), expected, atol=0.05, rtol=0.05)

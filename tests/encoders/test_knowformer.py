@@ -252,8 +252,9 @@ def test_a_subclass_may_have_settings_of_its_own():
         Wide(GraphSpec(N, R), width=3)
 
 
-def test_no_queries_give_no_states_and_gradients_of_zero():
-    encoder, graph = make_encoder(dropout=0.1), make_graph()
+@pytest.mark.parametrize("attention", ["prototype", "random_features", "exponential", "none"])
+def test_no_queries_give_no_states_and_gradients_of_zero(attention):
+    encoder, graph = make_encoder(attention=attention, dropout=0.1), make_graph()
     none = torch.empty(0, dtype=torch.int64)
     states = encoder(graph, none, none)
     assert states.shape == (N, 0, 8)

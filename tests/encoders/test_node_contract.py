@@ -173,3 +173,14 @@ def test_sparse_features_that_want_a_gradient_are_refused(cls):
     x, edge_index = graph()
     with pytest.raises(UsageError, match="sparse features get no gradient"):
         cls(x.shape[1])(x.to_sparse_csr().requires_grad_(), edge_index)
+
+
+@pytest.mark.parametrize("layout", [torch.strided, torch.sparse_csr])
+def test_training_goes_on_from_what_inference_mode_prepared(encoder, layout):
+    x, edge_index = graph()
+    x = x if layout is torch.strided else x.to_sparse_csr()
+    with torch.inference_mode():
+        encoder.eval()(x, edge_index)
+    states = encoder.train()(x, edge_index)
+    if parameters := list(encoder.parameters()):
+        assert all(slope is not None for slope in torch.autograd.grad(states.sum(), parameters[:1]))

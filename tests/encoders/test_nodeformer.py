@@ -293,3 +293,29 @@ def test_features_of_another_precision_are_taken_in_that_of_the_weights(training
     x, edge_index = graph()
     states = encoder(x, edge_index, noise_seed=1)
     torch.testing.assert_close(encoder(x.double(), edge_index, noise_seed=1), states)
+
+
+def test_features_that_a_layer_makes_leave_the_adjacency_as_it_was_made(monkeypatch):
+    made, original = [], module.adjacency_orders
+
+    def count(*args, **kwargs):
+        made.append(args)
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(module, "adjacency_orders", count)
+    encoder, (x, edge_index) = build().eval(), graph()
+    for step in range(3):
+        features = x + step
+        again = encoder(features, edge_index)
+        assert torch.equal(again, copy.deepcopy(encoder)(features, edge_index))
+    assert len(made) == 1 + 3, "once, and once for each copy"
+    more = torch.cat([x, x])  # as many edges of more nodes
+    assert torch.equal(encoder(more, edge_index), copy.deepcopy(encoder)(more, edge_index))
+
+
+def test_wide_features_get_their_gradient_once_they_want_it():
+    encoder, (x, edge_index) = build(in_channels=400).eval(), graph(in_channels=400)
+    x *= torch.rand(12, 400) < 0.03
+    encoder(x, edge_index)
+    states = encoder(x.requires_grad_(), edge_index)
+    assert torch.autograd.grad(states.sum(), x)[0].any()

@@ -190,3 +190,14 @@ def test_a_slip_in_a_setting_names_the_encoder_and_the_nearest_setting():
 def test_an_encoder_that_is_told_nothing_of_the_features_asks_for_their_width():
     with pytest.raises(ValueError, match=r"GALiT needs the width.*\nGive in_channels=x.shape"):
         GALiT(hidden_channels=4)
+
+
+@pytest.mark.parametrize("form", ["EdgeIndex", "sparse COO", "sparse CSR", "SparseTensor"])
+def test_the_same_edges_stay_the_same_tensor(form):
+    """So that what encoders keep of it is found again, also after a validation in inference mode."""
+    kept, edge_index = LastResult(), graph()[1]
+    edges, others = forms(edge_index)[form], forms(edge_index)[form]
+    with torch.inference_mode():
+        first = as_edge_index(edges, kept)
+    assert as_edge_index(edges, kept) is first and not first.is_inference()
+    assert as_edge_index(others, kept) is not first
