@@ -22,6 +22,7 @@ from graphzoo.datasets import (
     split_triples,
 )
 from graphzoo.errors import GraphzooDataWarning, UsageError
+from graphzoo.inference.link_pairs import pairs_from_table
 from graphzoo.system.files import write_atomically
 
 __all__ = ["GivenData", "given_data"]
@@ -104,22 +105,22 @@ def _tables(data: Any) -> GivenData:
     rows = data
     if hasattr(data, "columns") and hasattr(data, "iloc"):
         if len(data.columns) == 2:
-            rows = data.itertuples(index=False, name=None)
-            return _named_links(list(rows))
+            return _named_links(data)
         return GivenData("kg", split_triples(data).save)
     if isinstance(data, np.ndarray) or (isinstance(data, Sequence) and not isinstance(data, str | bytes)):
         rows = list(data)
         if rows and all(isinstance(row, Sequence | np.ndarray) and len(row) == 2 for row in rows):
-            return _named_links([tuple(row) for row in rows])
+            return _named_links(rows)
         return GivenData("kg", split_triples(data).save)
     raise UsageError(f"data is a {type(data).__name__}; graphzoo trains on {_FORMS}")
 
 
-def _named_links(pairs: Sequence[tuple[Any, Any]]) -> GivenData:
-    names = list(dict.fromkeys(str(end) for pair in pairs for end in pair))
+def _named_links(pairs: Any) -> GivenData:
+    named = pairs_from_table(pairs)
+    names = list(dict.fromkeys(end for pair in zip(named.source, named.target, strict=True) for end in pair))
     number = {name: position for position, name in enumerate(names)}
-    edges = np.array([[number[str(end)] for end in pair] for pair in pairs], dtype=np.int64)
-    return _links({"edge_index": edges.T, "node_names": np.array(names)})
+    edges = np.array([[number[end] for end in ends] for ends in (named.source, named.target)], dtype=np.int64)
+    return _links({"edge_index": edges, "node_names": np.array(names)})
 
 
 def _links(arrays: _Arrays, *, is_directed: bool = False) -> GivenData:
@@ -168,7 +169,7 @@ def _networkx(graph: Any, labels: bool) -> GivenData:
     edges = np.array([[number[u], number[v]] for u, v in graph.edges()], dtype=np.int64).reshape(-1, 2).T
     arrays: _Arrays = {"edge_index": edges, "num_nodes": np.array(len(nodes))}
     if nodes != list(range(len(nodes))):
-        arrays["node_names"] = np.array([str(node) for node in nodes])
+        arrays["node_names"] = np.array(_names(nodes))
     about = [graph.nodes[node] for node in nodes]
     if (x := _features(about, nodes)) is not None:
         arrays["x"] = x
@@ -187,6 +188,19 @@ def _networkx(graph: Any, labels: bool) -> GivenData:
         arrays |= {mask: np.array([part == mask for part in parts]) for mask in set(_PARTS.values())}
     del arrays["num_nodes"]
     return GivenData("nodes", node_graph_from_data(arrays, name="nodes").save)
+
+
+def _names(nodes: Sequence[Any]) -> list[str]:
+    """Names of the nodes of a networkx graph, which are those of one node each."""
+    named: dict[str, Any] = {}
+    for node in nodes:
+        if (name := str(node)) in named:
+            raise UsageError(
+                f"nodes {named[name]!r} and {node!r} of the networkx graph would both be called {name!r}\n"
+                "Rename one of them: networkx.relabel_nodes(graph, {...})"
+            )
+        named[name] = node
+    return list(named)
 
 
 def _features(about: Sequence[Mapping[str, Any]], nodes: Sequence[Any]) -> np.ndarray[Any, Any] | None:

@@ -1,5 +1,7 @@
 """Graphs in memory become data modules as files do."""
 
+import networkx
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -9,6 +11,7 @@ from torch_geometric.data import Data
 from graphzoo.datamodules import KGDataModule, LinkDataModule, NodeDataModule
 from graphzoo.datasets import from_files, from_triples, link_graph_from_edges, load_knowledge_graph
 from graphzoo.errors import DataError, UsageError
+from graphzoo.training.in_memory import given_data
 
 
 def named_triples():
@@ -219,3 +222,26 @@ def test_a_model_of_triples_in_memory_is_trained_and_asked(tmp_path):
     data.save_artifacts(tmp_path / "run" / "graph")
     answers = graphzoo.load(tmp_path / "run").predict(head="virus", relation="isa", k=3)
     assert len(answers) == 3
+
+
+def written(given, tmp_path):
+    """The arrays that data in memory are written as."""
+    given.write(tmp_path / "data.npz")
+    with np.load(tmp_path / "data.npz") as arrays:
+        return dict(arrays)
+
+
+@pytest.mark.parametrize("missing", [None, float("nan")])
+def test_a_missing_end_of_a_link_is_no_node(missing):
+    frame = pd.DataFrame({"source": [1, missing, 2], "target": [2, 3, 3]})
+    with pytest.raises(UsageError, match="row 2: the source is missing"):
+        given_data(frame, "pair")
+    with pytest.raises(UsageError, match="row 2: the target is missing"):
+        given_data([("a", "b"), ("b", missing)], "pair")
+
+
+def test_two_nodes_of_networkx_with_one_name_are_refused():
+    graph = networkx.path_graph(4)
+    graph.add_edge(1, "1")
+    with pytest.raises(UsageError, match="nodes 1 and '1' of the networkx graph would both be called '1'"):
+        given_data(graph, "pair")
