@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from graphzoo.datasets import (
     node_graph_from_data,
     split_triples,
 )
+from graphzoo.datasets.files.text import warn
 from graphzoo.errors import GraphzooDataWarning, UsageError
 from graphzoo.inference.link_pairs import pairs_from_table
 from graphzoo.system.files import write_atomically
@@ -33,6 +35,7 @@ _FORMS = (
 )
 _LABELS = ("y", "label")
 _PARTS = {"train": "train_mask", "valid": "val_mask", "val": "val_mask", "test": "test_mask"}
+_Attributes = Mapping[Any, Mapping[Any, Any]]  # of each node
 _Arrays = dict[str, np.ndarray[Any, np.dtype[Any]]]
 
 
@@ -170,10 +173,10 @@ def _networkx(graph: Any, labels: bool) -> GivenData:
     arrays: _Arrays = {"edge_index": edges, "num_nodes": np.array(len(nodes))}
     if nodes != list(range(len(nodes))):
         arrays["node_names"] = np.array(_names(nodes))
-    about = [graph.nodes[node] for node in nodes]
-    if (x := _features(about, nodes)) is not None:
+    about = dict(graph.nodes(data=True))
+    if (x := _features(about)) is not None:
         arrays["x"] = x
-    key = next((key for key in _LABELS if any(key in attributes for attributes in about)), None)
+    key = _attribute(about, *_LABELS)
     if not labels or key is None:
         return _links(arrays, is_directed=graph.is_directed())
     if "x" not in arrays:
@@ -181,9 +184,9 @@ def _networkx(graph: Any, labels: bool) -> GivenData:
             "the nodes of the networkx graph have labels and no features\n"
             'Give each a number or a list of them, its degree for one: graph.nodes[node]["x"] = ...'
         )
-    known = [attributes.get(key) for attributes in about]
+    known = [attributes.get(key) for attributes in about.values()]
     arrays["y"] = np.array(["" if label is None or label != label else str(label) for label in known])
-    parts = [_PARTS.get(str(attributes.get("split"))) for attributes in about]
+    parts = _split(about)
     if any(parts):
         arrays |= {mask: np.array([part == mask for part in parts]) for mask in set(_PARTS.values())}
     del arrays["num_nodes"]
@@ -203,22 +206,58 @@ def _names(nodes: Sequence[Any]) -> list[str]:
     return list(named)
 
 
-def _features(about: Sequence[Mapping[str, Any]], nodes: Sequence[Any]) -> np.ndarray[Any, Any] | None:
+def _attribute(about: _Attributes, *wanted: str) -> str | None:
+    """The first of the wanted attributes that a node has, as the graph writes it; None without any."""
+    written = {name.lower(): name for each in about.values() for name in each if isinstance(name, str)}
+    return next((written[name] for name in wanted if name in written), None)
+
+
+def _split(about: _Attributes) -> list[str | None]:
+    """The mask that each node is in; None for a node without a split."""
+    key, masks = _attribute(about, "split"), []
+    for node, attributes in about.items():
+        part = attributes.get(key)
+        mask = _PARTS.get(str(part).lower())
+        if mask is None and part is not None and part == part and part != "":
+            raise UsageError(
+                f"node {node!r} of the networkx graph: {key} is {part!r}; it is train, valid, test or None"
+            )
+        masks.append(mask)
+    return masks
+
+
+def _features(about: _Attributes) -> np.ndarray[Any, Any] | None:
     """Features of nodes, [N, F]; None without any."""
-    left_out = {*_LABELS, "split"}
-    names = ["x"] if any("x" in each for each in about) else []
-    names = names or [
-        name
-        for name in dict.fromkeys(name for each in about for name in each)
-        if name not in left_out and all(isinstance(each.get(name), int | float) for each in about)
-    ]
+    names = ["x"] if any("x" in each for each in about.values()) else _numbers(about)
     if not names:
         return None
     rows = []
-    for node, attributes in zip(nodes, about, strict=True):
+    for node, attributes in about.items():
         if missing := [name for name in names if name not in attributes]:
             raise UsageError(f"node {node!r} has no {missing[0]!r}; the others have: give it to every node")
         rows.append(np.concatenate([np.ravel(np.asarray(attributes[name])) for name in names]))
     if len({len(row) for row in rows}) > 1:
         raise UsageError('"x" has another length at some nodes; give every node as many features')
     return np.stack(rows).astype(np.float32)
+
+
+def _numbers(about: _Attributes) -> list[str]:
+    """Attributes that are numbers; what is one at most nodes only is refused, what is seldom one is told."""
+    features, others = [], []
+    for name in dict.fromkeys(name for each in about.values() for name in each):
+        if str(name).lower() in (*_LABELS, "split"):
+            continue
+        wrong = [node for node, each in about.items() if not isinstance(each.get(name), Real)]
+        if not wrong:
+            features.append(name)
+        elif 2 * len(wrong) < len(about):
+            value = about[wrong[0]].get(name)
+            raise UsageError(
+                f"node {wrong[0]!r} of the networkx graph: {name} is {value!r}, at most others a number\n"
+                f"Give every node a number, or take {name} from all of them"
+            )
+        else:
+            others.append(str(name))
+    if others:
+        warn(f"networkx graph: attributes without numbers are no features and left out: {', '.join(others)}")
+    return features

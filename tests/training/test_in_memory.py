@@ -9,8 +9,8 @@ from helpers.link_graphs import make_link_graph
 from torch_geometric.data import Data
 
 from graphzoo.datamodules import KGDataModule, LinkDataModule, NodeDataModule
-from graphzoo.datasets import from_files, from_triples, link_graph_from_edges, load_knowledge_graph
-from graphzoo.errors import DataError, UsageError
+from graphzoo.datasets import NodeGraph, from_files, from_triples, link_graph_from_edges, load_knowledge_graph
+from graphzoo.errors import DataError, GraphzooDataWarning, UsageError
 from graphzoo.training.in_memory import given_data
 
 
@@ -245,3 +245,44 @@ def test_two_nodes_of_networkx_with_one_name_are_refused():
     graph.add_edge(1, "1")
     with pytest.raises(UsageError, match="nodes 1 and '1' of the networkx graph would both be called '1'"):
         given_data(graph, "pair")
+
+
+def labelled_path(**attributes):
+    """A networkx graph of nine nodes with `label` and `age`; the attributes of node 4."""
+    graph = networkx.path_graph(9)
+    for node in graph:
+        graph.nodes[node].update(
+            label="ab"[node % 2], age=float(node), split=("Train", "VALID", "test")[node % 3]
+        )
+    graph.nodes[4].update(attributes)
+    return graph
+
+
+def test_an_unknown_split_of_a_networkx_node_is_refused(tmp_path):
+    given_data(labelled_path(split=None), "node").write(tmp_path / "data.npz")
+    split = NodeGraph.load(tmp_path / "data.npz").split()
+    assert [part.tolist() for part in (split.train, split.valid, split.test)] == [
+        [0, 3, 6],
+        [1, 7],
+        [2, 5, 8],
+    ]
+    with pytest.raises(
+        UsageError, match="node 4 of the networkx graph: split is 'tst'; it is train, valid, test"
+    ):
+        given_data(labelled_path(split="tst"), "node")
+
+
+@pytest.mark.parametrize("value", [None, "old"])
+def test_a_feature_that_a_networkx_node_lacks_is_refused(value):
+    with pytest.raises(
+        UsageError, match=f"node 4 of the networkx graph: age is {value!r}, at most others a number"
+    ):
+        given_data(labelled_path(age=value, split=None), "node")
+
+
+def test_attributes_of_networkx_nodes_that_are_no_numbers_are_told(tmp_path):
+    graph = labelled_path(city="Rome")
+    networkx.set_node_attributes(graph, {node: np.float32(node) for node in graph}, "weight")
+    with pytest.warns(GraphzooDataWarning, match="no features and left out: city") as told:
+        given = given_data(graph, "node")
+    assert len(told) == 1 and written(given, tmp_path)["x"].shape == (9, 2)
