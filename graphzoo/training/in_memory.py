@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
@@ -24,8 +24,9 @@ from graphzoo.datasets import (
 )
 from graphzoo.datasets.files.text import warn
 from graphzoo.errors import GraphzooDataWarning, UsageError
-from graphzoo.inference.link_pairs import pairs_from_table
+from graphzoo.inference.link_pairs import link_columns, pairs_from_table
 from graphzoo.system.files import write_atomically
+from graphzoo.system.units import counted
 
 __all__ = ["GivenData", "given_data"]
 
@@ -33,6 +34,7 @@ _FORMS = (
     "triples (a DataFrame, an array [n, 3], a list of (head, relation, tail), or a dict of train, valid and "
     "test), a PyG Data object, a networkx graph, an edge_index [2, E], or a name (`graphzoo list data`)"
 )
+_RELATIONS = ("relation", "rel", "predicate")  # a column of triples
 _LABELS = ("y", "label")
 _PARTS = {"train": "train_mask", "valid": "val_mask", "val": "val_mask", "test": "test_mask"}
 _Attributes = Mapping[Any, Mapping[Any, Any]]  # of each node
@@ -65,7 +67,6 @@ def given_data(data: Any, encoder: str) -> GivenData:
     Raises:
         UsageError: for anything else, and for data that cannot be trained on.
     """
-    labels = encoder in ("node", "")
     data = _single(data)
     if isinstance(data, KnowledgeGraph):
         return GivenData("kg", data.save)
@@ -74,14 +75,14 @@ def given_data(data: Any, encoder: str) -> GivenData:
     if isinstance(data, NodeGraph):
         return GivenData("nodes", data.save)
     if _module(data) == "networkx":
-        return _networkx(data, labels)
+        return _networkx(data, encoder)
     if _module(data) == "torch_geometric":
-        return _pyg(data, labels)
+        return _pyg(data, encoder)
     if isinstance(data, Tensor) or (isinstance(data, np.ndarray) and data.dtype.kind in "iu"):
         edges = data.cpu().numpy() if isinstance(data, Tensor) else data
         if edges.ndim != 2 or edges.shape[1] != 3 or edges.shape[0] == 2:
             return _links({"edge_index": edges})
-    return _tables(data)
+    return _tables(data, encoder)
 
 
 def _module(data: Any) -> str:
@@ -89,7 +90,11 @@ def _module(data: Any) -> str:
 
 
 def _single(data: Any) -> Any:
-    """The one graph of a PyG data set."""
+    """The one graph of a PyG data set; a list of graphs is refused."""
+    if isinstance(data, list | tuple) and data and _module(data[0]) in ("torch_geometric", "networkx"):
+        kind = type(data[0]).__name__
+        many = "" if len(data) == 1 else "; graphzoo trains on one"
+        raise UsageError(f"data is a list of {counted(len(data), kind)}{many}\nGive one alone: data[0]")
     if _module(data) != "torch_geometric" or not hasattr(data, "processed_dir"):
         return data
     if len(data) != 1:
@@ -99,7 +104,7 @@ def _single(data: Any) -> Any:
     return data[0]
 
 
-def _tables(data: Any) -> GivenData:
+def _tables(data: Any, encoder: str) -> GivenData:
     """Triples, or pairs of names."""
     if isinstance(data, Mapping) and "train" in data:
         if unknown := set(data) - {"train", "valid", "test"}:
@@ -107,7 +112,10 @@ def _tables(data: Any) -> GivenData:
         return GivenData("kg", from_triples(**data).save)
     rows = data
     if hasattr(data, "columns") and hasattr(data, "iloc"):
-        if len(data.columns) == 2:
+        names = [str(name).lower() for name in data.columns]
+        is_typed = any(name in _RELATIONS for name in names)
+        learns_links = encoder in ("pair", "node") or link_columns(names) is not None
+        if len(names) == 2 or (learns_links and not is_typed):
             return _named_links(data)
         return GivenData("kg", split_triples(data).save)
     if isinstance(data, np.ndarray) or (isinstance(data, Sequence) and not isinstance(data, str | bytes)):
@@ -120,6 +128,8 @@ def _tables(data: Any) -> GivenData:
 
 def _named_links(pairs: Any) -> GivenData:
     named = pairs_from_table(pairs)
+    for notice in named.notices:
+        warn(notice)
     names = list(dict.fromkeys(end for pair in zip(named.source, named.target, strict=True) for end in pair))
     number = {name: position for position, name in enumerate(names)}
     edges = np.array([[number[end] for end in ends] for ends in (named.source, named.target)], dtype=np.int64)
@@ -146,13 +156,21 @@ def _links(arrays: _Arrays, *, is_directed: bool = False) -> GivenData:
     return GivenData("links", write, is_directed)
 
 
-def _pyg(data: Any, labels: bool) -> GivenData:
+def _learns_labels(encoder: str, found: bool, names: str, attributes: Iterable[Any]) -> bool:
+    """Whether labels are learnt; that an encoder of nodes learns links for want of labels is told."""
+    if encoder == "node" and not found:
+        there_are = ", ".join(sorted(map(str, attributes))) or "none"
+        warn(f"data has no labels, links are learnt: labels are called {names}, its attributes {there_are}")
+    return found and encoder in ("node", "")
+
+
+def _pyg(data: Any, encoder: str) -> GivenData:
     if not hasattr(data, "to_dict") or hasattr(data, "node_types"):
         raise UsageError(
             f"data is a {type(data).__name__}; graphzoo trains on a Data object with one kind of node\n"
             "Make one of it: data.to_homogeneous()"
         )
-    if labels and data.get("y") is not None:
+    if _learns_labels(encoder, data.get("y") is not None, "y", data.keys()):
         return GivenData("nodes", node_graph_from_data(data, name="nodes").save)
     if data.get("edge_index") is None:
         raise UsageError(f"data has no edge_index; it holds {', '.join(sorted(data.keys()))}")
@@ -163,7 +181,7 @@ def _pyg(data: Any, labels: bool) -> GivenData:
     return _links(arrays)
 
 
-def _networkx(graph: Any, labels: bool) -> GivenData:
+def _networkx(graph: Any, encoder: str) -> GivenData:
     """Labels under "y" or "label", features "x" (or every other number), splits under "split"."""
     nodes = list(graph.nodes)
     if not nodes:
@@ -177,14 +195,15 @@ def _networkx(graph: Any, labels: bool) -> GivenData:
     if (x := _features(about)) is not None:
         arrays["x"] = x
     key = _attribute(about, *_LABELS)
-    if not labels or key is None:
+    attributes = {name for each in about.values() for name in each}
+    if not _learns_labels(encoder, key is not None, "y or label", attributes):
         return _links(arrays, is_directed=graph.is_directed())
     if "x" not in arrays:
         raise UsageError(
             "the nodes of the networkx graph have labels and no features\n"
             'Give each a number or a list of them, its degree for one: graph.nodes[node]["x"] = ...'
         )
-    known = [attributes.get(key) for attributes in about.values()]
+    known = [each.get(key) for each in about.values()]
     arrays["y"] = np.array(["" if label is None or label != label else str(label) for label in known])
     parts = _split(about)
     if any(parts):

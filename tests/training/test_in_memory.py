@@ -286,3 +286,48 @@ def test_attributes_of_networkx_nodes_that_are_no_numbers_are_told(tmp_path):
     with pytest.warns(GraphzooDataWarning, match="no features and left out: city") as told:
         given = given_data(graph, "node")
     assert len(told) == 1 and written(given, tmp_path)["x"].shape == (9, 2)
+
+
+def test_labels_of_networkx_are_found_in_any_case():
+    graph = labelled_path(split="")
+    for node in graph:
+        graph.nodes[node]["Label"] = graph.nodes[node].pop("label")
+    assert given_data(graph, "node").kind == "nodes"
+
+
+def test_links_that_are_learnt_for_want_of_labels_are_told(recwarn):
+    graph = networkx.relabel_nodes(networkx.path_graph(30), str)
+    networkx.set_node_attributes(graph, {node: float(node) for node in graph}, "klass")
+    data = Data(x=torch.ones(60, 1), edge_index=nodes().edge_index)
+    assert given_data(graph, "pair").kind == given_data(data, "pair").kind == "links" and not recwarn
+    for given, attributes in (
+        (graph, "called y or label, its attributes klass"),
+        (data, "called y, .* edge_index, x"),
+    ):
+        with pytest.warns(GraphzooDataWarning, match=f"links are learnt: labels are {attributes}"):
+            assert given_data(given, "node").kind == "links"
+
+
+@pytest.mark.parametrize("given", [[nodes()], [networkx.path_graph(3)] * 2])
+def test_a_list_of_graphs_is_refused_in_two_lines(given):
+    with pytest.raises(
+        UsageError, match=r"a list of (1 Data|2 Graphs; graphzoo trains on one)\nGive one alone: data\[0\]"
+    ):
+        given_data(given, "node")
+
+
+def test_a_further_column_does_not_make_triples_of_links(tmp_path):
+    pairs = [(f"n{u}", f"n{v}") for u, v in make_link_graph().train.tolist()]
+    table = pd.DataFrame(pairs, columns=["From", "To"])
+    table.insert(1, "year", 1999)
+    plain = written(given_data(pairs, "pair"), tmp_path)
+    for encoder in ("pair", "node", "query", ""):
+        with pytest.warns(GraphzooDataWarning, match="column year is ignored"):
+            given = given_data(table, encoder)
+        assert given.kind == "links" and np.array_equal(
+            written(given, tmp_path)["edge_index"], plain["edge_index"]
+        )
+    with pytest.raises(UsageError, match="expected the columns source, target; got a, year, b"):
+        given_data(table.set_axis(["a", "year", "b"], axis=1), "pair")
+    triples = pd.DataFrame(named_triples(), columns=["source", "relation", "target"])
+    assert given_data(triples, "query").kind == given_data(triples, "pair").kind == "kg"
