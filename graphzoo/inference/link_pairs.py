@@ -11,14 +11,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from graphzoo.datasets.files.tables import header_order
+from graphzoo.datasets.files.text import ignored_columns
 from graphzoo.datasets.link.edge_list import read_edge_list
 from graphzoo.errors import UsageError
 from graphzoo.inference.names import NodeNames
 from graphzoo.inference.queries import UnknownNames
 
-__all__ = ["NamedPairs", "encode_pairs", "pairs_from_table", "read_pairs"]
+__all__ = ["NamedPairs", "encode_pairs", "link_columns", "pairs_from_table", "read_pairs"]
 
 _COLUMNS = ("source", "target")
+# what a header may call them, as in files of links
+_HEADERS = (_COLUMNS, ("src", "dst"), ("from", "to"), ("head", "tail"), ("node1", "node2"))
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,7 @@ class NamedPairs:
     origin: str = "pairs"
     first_line: int = 1
     unit: str = "row"
+    notices: tuple[str, ...] = ()
 
 
 def read_pairs(path: Path) -> NamedPairs:
@@ -40,18 +45,24 @@ def read_pairs(path: Path) -> NamedPairs:
     return NamedPairs(list(pairs.source), list(pairs.target), str(path), pairs.first_line, "line")
 
 
+def link_columns(names: Sequence[str]) -> list[int] | None:
+    """Positions of the two columns of a table whose names say that they are the ends of links."""
+    return header_order(names, _HEADERS)
+
+
 def pairs_from_table(pairs: Any) -> NamedPairs:
     """Pairs of the path of a file, a DataFrame, an array or tensor [n, 2], or a sequence of (u, v)."""
     if isinstance(pairs, str | PathLike):
         return read_pairs(Path(pairs))
+    notices: tuple[str, ...] = ()
     if hasattr(pairs, "columns") and hasattr(pairs, "iloc"):
-        names = [str(name).lower() for name in pairs.columns]
-        if set(_COLUMNS) <= set(names):
-            pairs = pairs.iloc[:, [names.index(column) for column in _COLUMNS]]
-        elif len(names) != len(_COLUMNS):
+        names = [str(name) for name in pairs.columns]
+        ends = link_columns(names) or ([0, 1] if len(names) == 2 else None)
+        if ends is None:
             raise UsageError(f"pairs: expected the columns source, target; got {', '.join(names)}")
+        notices = ignored_columns("pairs", [name for i, name in enumerate(names) if i not in ends])
         # column by column: a row of both would make numbers of one kind of them
-        rows: Any = list(zip(*(pairs.iloc[:, i].tolist() for i in range(2)), strict=True))
+        rows: Any = list(zip(*(pairs.iloc[:, i].tolist() for i in ends), strict=True))
     else:
         rows = pairs.tolist() if hasattr(pairs, "tolist") else [tuple(row) for row in pairs]
     source, target = [], []
@@ -63,7 +74,7 @@ def pairs_from_table(pairs: Any) -> NamedPairs:
                 raise UsageError(f"pairs, row {number}: the {column} is missing ({value!r}); drop such rows")
         source.append(str(row[0]))
         target.append(str(row[1]))
-    return NamedPairs(source, target)
+    return NamedPairs(source, target, notices=notices)
 
 
 def encode_pairs(pairs: NamedPairs, nodes: NodeNames) -> Tensor:

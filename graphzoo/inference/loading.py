@@ -37,10 +37,10 @@ def load(
         data: Another graph than the run's: a graph, files or the name of a data set. For knowledge-graph
             completion a KnowledgeGraph, a DataFrame or list of triples, a folder or files of them; its
             relations must be among those of the training graph (not for `knowformer-any`), its entities may
-            be others. For node classification
-            a NodeGraph or files as for `--data nodes`; its features must be those of the training graph. For
-            link prediction a LinkGraph or files as for `--data links`; its features, if the model uses any,
-            must be those of the training graph. All links of a single file pass messages.
+            be others. For node classification a NodeGraph, a PyG `Data` or files as for `--data nodes`; its
+            features must be those of the training graph. For link prediction a LinkGraph, a `Data` or files
+            as for `--data links`; its features, if the model uses any, must be those of the training graph.
+            All links of a single file or `Data` pass messages.
         device: "cpu", "cuda", "cuda:1", ... or "auto" for the GPU if there is one.
         trust: Import classes that the checkpoint names even if they are neither registered nor imported.
 

@@ -22,6 +22,7 @@ __all__ = ["QueryFile", "UnknownNames", "encode_facts", "encode_queries", "read_
 
 _UNKNOWN = "?"
 _COLUMNS = ("head", "relation", "tail")
+_NAME_HEADERS = ("node", "name", "entity", "source")
 _SHOWN = 5
 _Names = Vocabulary | NodeNames
 
@@ -86,8 +87,14 @@ def read_queries(path: Path) -> QueryFile:
 
 
 def read_names(path: Path, known: _Names | None = None) -> list[str]:
-    """One name per line; blank lines are skipped. Names that are not among the known ones are refused."""
-    rows = [(line, fields[0].strip()) for line, fields in _rows(path, is_csv=False)]
+    """The first column, of a table of predictions for one, with or without a header; blank lines are skipped.
+
+    Names that are not among the known ones are refused; one that is known is no header.
+    """
+    is_csv = path.name.lower().removesuffix(".gz").endswith(".csv")
+    rows = [(line, fields[0].strip()) for line, fields in _rows(path, is_csv=is_csv)]
+    if rows and rows[0][1].lower() in _NAME_HEADERS and (known is None or known.get(rows[0][1]) is None):
+        rows = rows[1:]
     if not rows:
         raise UsageError(f"{path}: holds no name; one per line")
     lines, names = map(list, zip(*rows, strict=True))

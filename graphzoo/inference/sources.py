@@ -8,6 +8,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar
 
+from torch import Tensor
+
 from graphzoo.datasets import (
     KnowledgeGraph,
     LinkGraph,
@@ -16,12 +18,14 @@ from graphzoo.datasets import (
     link_graph_from_files,
     load_link_graph,
     load_node_graph,
+    node_graph_from_data,
     node_graph_from_files,
 )
 from graphzoo.datasets.files.cache import find_split
 from graphzoo.datasets.link.edge_list import number_nodes, read_edge_list
 from graphzoo.datasets.link.pairs import distinct_links
-from graphzoo.datasets.node.build import proper_names
+from graphzoo.datasets.node.arrays import link_parts
+from graphzoo.datasets.node.build import number_names, proper_names
 from graphzoo.datasets.node.own_csv import read_features
 from graphzoo.errors import UsageError
 from graphzoo.system.json_file import read_json
@@ -42,10 +46,10 @@ __all__ = [
 _logger = logging.getLogger(__name__)
 
 Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
-NodeGraphSource = NodeGraph | Paths
-"""A graph, files as `--data nodes --data.path` takes them, or the name of a data set."""
-LinkGraphSource = LinkGraph | Paths
-"""A graph, files as `--data links --data.path` takes them, or the name of a data set."""
+NodeGraphSource = NodeGraph | Paths | Any
+"""A graph, a `Data` of PyG, files as `--data nodes --data.path` takes them, or the name of a data set."""
+LinkGraphSource = LinkGraph | Paths | Any
+"""A graph, a `Data` of PyG, files as `--data links --data.path` takes them, or the name of a data set."""
 
 _Graph = TypeVar("_Graph", KnowledgeGraph, LinkGraph, NodeGraph)
 
@@ -64,6 +68,8 @@ def load_node_source(source: NodeGraphSource) -> NodeGraph:
     """The graph of a source; see `from_source`."""
     if isinstance(source, NodeGraph):
         return source
+    if _is_pyg(source):
+        return node_graph_from_data(source, name="data", require_labels=False)
     return from_source(
         source,
         load_node_graph,
@@ -88,12 +94,16 @@ def stored_link_graph(run: Path) -> LinkGraph:
 def load_link_source(source: LinkGraphSource, *, directed: bool = False) -> LinkGraph:
     """The graph of a source; see `from_source`.
 
-    All links of a single list pass messages, a split is never drawn from them. Of train, valid and test files
-    and of data sets those of the training split do, as when they are judged. Whether links have a direction
-    is said for files alone.
+    All links of a single list or `Data` pass messages, a split is never drawn from them. Of train, valid and
+    test files and of data sets those of the training split do, as when they are judged. Whether links have a
+    direction is said for files and a `Data` alone.
     """
     if isinstance(source, LinkGraph):
         return source
+    if _is_pyg(source):
+        edge_index, x, names = link_parts(source.to_dict(), "data")
+        names = names or number_names(int(source.num_nodes))
+        return _message_graph("data", names, edge_index.t(), x, directed=directed)
 
     def from_files(paths: list[str | PathLike[str]]) -> LinkGraph:
         first = Path(paths[0]) if paths else None
@@ -114,14 +124,20 @@ def _from_one_list(path: Path, *, directed: bool) -> LinkGraph:
         names, x, _ = read_features(nodes)
     edge_list = read_edge_list(edges)
     node_names, pairs = number_nodes({"edges": edge_list}, names, nodes)
-    num_nodes = len(node_names)
-    links, repeated, loops = distinct_links(pairs["edges"], num_nodes, is_directed=directed)
-    _logger.info("%s: %d repeated links and %d of a node with itself dropped", edges, repeated, loops)
+    return _message_graph(str(edges), node_names, pairs["edges"], x, directed=directed)
+
+
+def _message_graph(
+    origin: str, names: Sequence[str], pairs: Tensor, x: Tensor | None, *, directed: bool
+) -> LinkGraph:
+    """The graph all of whose links pass messages; `origin` is for messages."""
+    links, repeated, loops = distinct_links(pairs, len(names), is_directed=directed)
+    _logger.info("%s: %d repeated links and %d of a node with itself dropped", origin, repeated, loops)
     if not links.shape[0]:
-        raise UsageError(f"{edges}: holds no link between two nodes")
+        raise UsageError(f"{origin}: holds no link between two nodes")
     none = LinkSplit(links[:0], links[:0])
-    facts: dict[str, Any] = {"x": x, "is_directed": directed, "node_names": proper_names(node_names)}
-    return LinkGraph(path.resolve().name, num_nodes, links, none, none, **facts)
+    facts: dict[str, Any] = {"x": x, "is_directed": directed, "node_names": proper_names(names)}
+    return LinkGraph(Path(origin).resolve().name, len(names), links, none, none, **facts)
 
 
 def _stored(
@@ -204,10 +220,22 @@ def refuse_others(data: object, wanted: type, what: str) -> None:
         raise UsageError(f"{what}, and data= is {kind}")
 
 
+def _is_pyg(data: object) -> bool:
+    """Whether something is a `Data` object of PyG, told without its import."""
+    return type(data).__module__.startswith("torch_geometric.") and hasattr(data, "edge_stores")
+
+
 def from_source(
     source: Paths, by_name: Callable[[str], _Graph], from_files: Callable[[list[str | PathLike[str]]], _Graph]
 ) -> _Graph:
     """The graph of a data set, if a source is a name and no path, or of files."""
+    parts = source if isinstance(source, Sequence) else [source]
+    if wrong := [part for part in parts if not isinstance(part, str | PathLike)]:
+        place = "holds" if wrong[0] is not source else "is"
+        raise UsageError(
+            f"data= {place} a {type(wrong[0]).__name__}, from which no graph is read here\n"
+            "Give files, the name of a data set, a graph of graphzoo or a Data object of PyG"
+        )
     paths = [source] if isinstance(source, str | PathLike) else list(source)
     if len(paths) == 1 and not Path(paths[0]).exists():
         try:

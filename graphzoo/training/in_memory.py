@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,11 @@ from graphzoo.datasets import (
     node_graph_from_data,
     split_triples,
 )
+from graphzoo.datasets.files.text import warn
 from graphzoo.errors import GraphzooDataWarning, UsageError
+from graphzoo.inference.link_pairs import link_columns, pairs_from_table
 from graphzoo.system.files import write_atomically
+from graphzoo.system.units import counted
 
 __all__ = ["GivenData", "given_data"]
 
@@ -30,8 +34,10 @@ _FORMS = (
     "triples (a DataFrame, an array [n, 3], a list of (head, relation, tail), or a dict of train, valid and "
     "test), a PyG Data object, a networkx graph, an edge_index [2, E], or a name (`graphzoo list data`)"
 )
+_RELATIONS = ("relation", "rel", "predicate")  # a column of triples
 _LABELS = ("y", "label")
 _PARTS = {"train": "train_mask", "valid": "val_mask", "val": "val_mask", "test": "test_mask"}
+_Attributes = Mapping[Any, Mapping[Any, Any]]  # of each node
 _Arrays = dict[str, np.ndarray[Any, np.dtype[Any]]]
 
 
@@ -61,7 +67,6 @@ def given_data(data: Any, encoder: str) -> GivenData:
     Raises:
         UsageError: for anything else, and for data that cannot be trained on.
     """
-    labels = encoder in ("node", "")
     data = _single(data)
     if isinstance(data, KnowledgeGraph):
         return GivenData("kg", data.save)
@@ -70,14 +75,14 @@ def given_data(data: Any, encoder: str) -> GivenData:
     if isinstance(data, NodeGraph):
         return GivenData("nodes", data.save)
     if _module(data) == "networkx":
-        return _networkx(data, labels)
+        return _networkx(data, encoder)
     if _module(data) == "torch_geometric":
-        return _pyg(data, labels)
+        return _pyg(data, encoder)
     if isinstance(data, Tensor) or (isinstance(data, np.ndarray) and data.dtype.kind in "iu"):
         edges = data.cpu().numpy() if isinstance(data, Tensor) else data
         if edges.ndim != 2 or edges.shape[1] != 3 or edges.shape[0] == 2:
             return _links({"edge_index": edges})
-    return _tables(data)
+    return _tables(data, encoder)
 
 
 def _module(data: Any) -> str:
@@ -85,7 +90,11 @@ def _module(data: Any) -> str:
 
 
 def _single(data: Any) -> Any:
-    """The one graph of a PyG data set."""
+    """The one graph of a PyG data set; a list of graphs is refused."""
+    if isinstance(data, list | tuple) and data and _module(data[0]) in ("torch_geometric", "networkx"):
+        kind = type(data[0]).__name__
+        many = "" if len(data) == 1 else "; graphzoo trains on one"
+        raise UsageError(f"data is a list of {counted(len(data), kind)}{many}\nGive one alone: data[0]")
     if _module(data) != "torch_geometric" or not hasattr(data, "processed_dir"):
         return data
     if len(data) != 1:
@@ -95,7 +104,7 @@ def _single(data: Any) -> Any:
     return data[0]
 
 
-def _tables(data: Any) -> GivenData:
+def _tables(data: Any, encoder: str) -> GivenData:
     """Triples, or pairs of names."""
     if isinstance(data, Mapping) and "train" in data:
         if unknown := set(data) - {"train", "valid", "test"}:
@@ -103,23 +112,28 @@ def _tables(data: Any) -> GivenData:
         return GivenData("kg", from_triples(**data).save)
     rows = data
     if hasattr(data, "columns") and hasattr(data, "iloc"):
-        if len(data.columns) == 2:
-            rows = data.itertuples(index=False, name=None)
-            return _named_links(list(rows))
+        names = [str(name).lower() for name in data.columns]
+        is_typed = any(name in _RELATIONS for name in names)
+        learns_links = encoder in ("pair", "node") or link_columns(names) is not None
+        if len(names) == 2 or (learns_links and not is_typed):
+            return _named_links(data)
         return GivenData("kg", split_triples(data).save)
     if isinstance(data, np.ndarray) or (isinstance(data, Sequence) and not isinstance(data, str | bytes)):
         rows = list(data)
         if rows and all(isinstance(row, Sequence | np.ndarray) and len(row) == 2 for row in rows):
-            return _named_links([tuple(row) for row in rows])
+            return _named_links(rows)
         return GivenData("kg", split_triples(data).save)
     raise UsageError(f"data is a {type(data).__name__}; graphzoo trains on {_FORMS}")
 
 
-def _named_links(pairs: Sequence[tuple[Any, Any]]) -> GivenData:
-    names = list(dict.fromkeys(str(end) for pair in pairs for end in pair))
+def _named_links(pairs: Any) -> GivenData:
+    named = pairs_from_table(pairs)
+    for notice in named.notices:
+        warn(notice)
+    names = list(dict.fromkeys(end for pair in zip(named.source, named.target, strict=True) for end in pair))
     number = {name: position for position, name in enumerate(names)}
-    edges = np.array([[number[str(end)] for end in pair] for pair in pairs], dtype=np.int64)
-    return _links({"edge_index": edges.T, "node_names": np.array(names)})
+    edges = np.array([[number[end] for end in ends] for ends in (named.source, named.target)], dtype=np.int64)
+    return _links({"edge_index": edges, "node_names": np.array(names)})
 
 
 def _links(arrays: _Arrays, *, is_directed: bool = False) -> GivenData:
@@ -142,13 +156,21 @@ def _links(arrays: _Arrays, *, is_directed: bool = False) -> GivenData:
     return GivenData("links", write, is_directed)
 
 
-def _pyg(data: Any, labels: bool) -> GivenData:
+def _learns_labels(encoder: str, found: bool, names: str, attributes: Iterable[Any]) -> bool:
+    """Whether labels are learnt; that an encoder of nodes learns links for want of labels is told."""
+    if encoder == "node" and not found:
+        there_are = ", ".join(sorted(map(str, attributes))) or "none"
+        warn(f"data has no labels, links are learnt: labels are called {names}, its attributes {there_are}")
+    return found and encoder in ("node", "")
+
+
+def _pyg(data: Any, encoder: str) -> GivenData:
     if not hasattr(data, "to_dict") or hasattr(data, "node_types"):
         raise UsageError(
             f"data is a {type(data).__name__}; graphzoo trains on a Data object with one kind of node\n"
             "Make one of it: data.to_homogeneous()"
         )
-    if labels and data.get("y") is not None:
+    if _learns_labels(encoder, data.get("y") is not None, "y", data.keys()):
         return GivenData("nodes", node_graph_from_data(data, name="nodes").save)
     if data.get("edge_index") is None:
         raise UsageError(f"data has no edge_index; it holds {', '.join(sorted(data.keys()))}")
@@ -159,7 +181,7 @@ def _pyg(data: Any, labels: bool) -> GivenData:
     return _links(arrays)
 
 
-def _networkx(graph: Any, labels: bool) -> GivenData:
+def _networkx(graph: Any, encoder: str) -> GivenData:
     """Labels under "y" or "label", features "x" (or every other number), splits under "split"."""
     nodes = list(graph.nodes)
     if not nodes:
@@ -168,43 +190,93 @@ def _networkx(graph: Any, labels: bool) -> GivenData:
     edges = np.array([[number[u], number[v]] for u, v in graph.edges()], dtype=np.int64).reshape(-1, 2).T
     arrays: _Arrays = {"edge_index": edges, "num_nodes": np.array(len(nodes))}
     if nodes != list(range(len(nodes))):
-        arrays["node_names"] = np.array([str(node) for node in nodes])
-    about = [graph.nodes[node] for node in nodes]
-    if (x := _features(about, nodes)) is not None:
+        arrays["node_names"] = np.array(_names(nodes))
+    about = dict(graph.nodes(data=True))
+    if (x := _features(about)) is not None:
         arrays["x"] = x
-    key = next((key for key in _LABELS if any(key in attributes for attributes in about)), None)
-    if not labels or key is None:
+    key = _attribute(about, *_LABELS)
+    attributes = {name for each in about.values() for name in each}
+    if not _learns_labels(encoder, key is not None, "y or label", attributes):
         return _links(arrays, is_directed=graph.is_directed())
     if "x" not in arrays:
         raise UsageError(
             "the nodes of the networkx graph have labels and no features\n"
             'Give each a number or a list of them, its degree for one: graph.nodes[node]["x"] = ...'
         )
-    known = [attributes.get(key) for attributes in about]
+    known = [each.get(key) for each in about.values()]
     arrays["y"] = np.array(["" if label is None or label != label else str(label) for label in known])
-    parts = [_PARTS.get(str(attributes.get("split"))) for attributes in about]
+    parts = _split(about)
     if any(parts):
         arrays |= {mask: np.array([part == mask for part in parts]) for mask in set(_PARTS.values())}
     del arrays["num_nodes"]
     return GivenData("nodes", node_graph_from_data(arrays, name="nodes").save)
 
 
-def _features(about: Sequence[Mapping[str, Any]], nodes: Sequence[Any]) -> np.ndarray[Any, Any] | None:
+def _names(nodes: Sequence[Any]) -> list[str]:
+    """Names of the nodes of a networkx graph, which are those of one node each."""
+    named: dict[str, Any] = {}
+    for node in nodes:
+        if (name := str(node)) in named:
+            raise UsageError(
+                f"nodes {named[name]!r} and {node!r} of the networkx graph would both be called {name!r}\n"
+                "Rename one of them: networkx.relabel_nodes(graph, {...})"
+            )
+        named[name] = node
+    return list(named)
+
+
+def _attribute(about: _Attributes, *wanted: str) -> str | None:
+    """The first of the wanted attributes that a node has, as the graph writes it; None without any."""
+    written = {name.lower(): name for each in about.values() for name in each if isinstance(name, str)}
+    return next((written[name] for name in wanted if name in written), None)
+
+
+def _split(about: _Attributes) -> list[str | None]:
+    """The mask that each node is in; None for a node without a split."""
+    key, masks = _attribute(about, "split"), []
+    for node, attributes in about.items():
+        part = attributes.get(key)
+        mask = _PARTS.get(str(part).lower())
+        if mask is None and part is not None and part == part and part != "":
+            raise UsageError(
+                f"node {node!r} of the networkx graph: {key} is {part!r}; it is train, valid, test or None"
+            )
+        masks.append(mask)
+    return masks
+
+
+def _features(about: _Attributes) -> np.ndarray[Any, Any] | None:
     """Features of nodes, [N, F]; None without any."""
-    left_out = {*_LABELS, "split"}
-    names = ["x"] if any("x" in each for each in about) else []
-    names = names or [
-        name
-        for name in dict.fromkeys(name for each in about for name in each)
-        if name not in left_out and all(isinstance(each.get(name), int | float) for each in about)
-    ]
+    names = ["x"] if any("x" in each for each in about.values()) else _numbers(about)
     if not names:
         return None
     rows = []
-    for node, attributes in zip(nodes, about, strict=True):
+    for node, attributes in about.items():
         if missing := [name for name in names if name not in attributes]:
             raise UsageError(f"node {node!r} has no {missing[0]!r}; the others have: give it to every node")
         rows.append(np.concatenate([np.ravel(np.asarray(attributes[name])) for name in names]))
     if len({len(row) for row in rows}) > 1:
         raise UsageError('"x" has another length at some nodes; give every node as many features')
     return np.stack(rows).astype(np.float32)
+
+
+def _numbers(about: _Attributes) -> list[str]:
+    """Attributes that are numbers; what is one at most nodes only is refused, what is seldom one is told."""
+    features, others = [], []
+    for name in dict.fromkeys(name for each in about.values() for name in each):
+        if str(name).lower() in (*_LABELS, "split"):
+            continue
+        wrong = [node for node, each in about.items() if not isinstance(each.get(name), Real)]
+        if not wrong:
+            features.append(name)
+        elif 2 * len(wrong) < len(about):
+            value = about[wrong[0]].get(name)
+            raise UsageError(
+                f"node {wrong[0]!r} of the networkx graph: {name} is {value!r}, at most others a number\n"
+                f"Give every node a number, or take {name} from all of them"
+            )
+        else:
+            others.append(str(name))
+    if others:
+        warn(f"networkx graph: attributes without numbers are no features and left out: {', '.join(others)}")
+    return features

@@ -11,6 +11,7 @@ import pytest
 import torch
 from helpers.link_graphs import NODES, make_link_graph
 from helpers.link_runs import link_data, train_links
+from torch_geometric.data import Data
 
 import graphzoo
 from graphzoo.datamodules import base
@@ -534,3 +535,14 @@ def test_a_heuristic_has_nothing_to_load(tmp_path):
     task.build(datamodule.spec)
     with pytest.raises(UsageError, match="LinkHeuristic has learnt nothing; graphzoo.heuristics"):
         link_scoring.LinkPlace(task, datamodule.graph, None, datamodule.describe_settings())
+
+
+def test_all_links_of_a_data_object_of_pyg_pass_messages(model):
+    data = Data(x=model.graph.x.to_dense(), edge_index=model.graph.train.t(), num_nodes=model.graph.num_nodes)
+    pairs = [(0, 1), (2, 3)]
+    model.score(pairs, data=data)
+    place = model._place(data)
+    assert torch.equal(place.graph.train.sort(1).values, model.graph.train.sort(1).values)
+    assert torch.equal(place.graph.x, data.x) and place.graph.num_nodes == data.num_nodes
+    with pytest.raises(UsageError, match="data= is a dict, from which no graph is read here"):
+        model.score(pairs, data={"edge_index": data.edge_index})

@@ -3,7 +3,7 @@
 import pytest
 
 from graphzoo.errors import UsageError
-from graphzoo.inference.names import Vocabulary
+from graphzoo.inference.names import NodeNames, Vocabulary
 
 
 def test_names_come_before_labels():
@@ -29,3 +29,16 @@ def test_nothing_like_it():
         UsageError, match=r"unknown relation 'qqq'; none of 2 is like it \(they are 'likes', 'knows'"
     ):
         Vocabulary("relation", ["likes", "knows"]).find("qqq")
+
+
+@pytest.mark.parametrize("header", ["node", "Name", "entity", "source", None])
+def test_a_table_of_predictions_is_a_file_of_names(tmp_path, header):
+    from graphzoo.inference.queries import read_names
+
+    known = NodeNames(["a, b", "c", "source" if header is None else "d"], 3)
+    plain, table = tmp_path / "names.txt", tmp_path / "labels.csv"
+    plain.write_text(f"{header or 'source'}\nc\n")
+    table.write_text(f'{header or "source"},label\n"a, b",x\nc,y\n')
+    first = [] if header else ["source"]
+    assert read_names(plain, known) == [*first, "c"]
+    assert read_names(table, known) == [*first, "a, b", "c"]

@@ -6,11 +6,13 @@ import shutil
 import warnings
 from pathlib import Path
 
+import networkx
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 from helpers.node_graphs import small_parts, write_npz
+from torch_geometric.data import Data
 
 import graphzoo
 from graphzoo.datamodules import NodeDataModule, base
@@ -343,3 +345,12 @@ def test_a_copied_run_needs_nothing_else(trained, tmp_path):
     meta["path"] = ["/gone/away.npz"]
     (run / "graph" / "meta.json").write_text(json.dumps(meta))
     assert graphzoo.load(run).predict().equals(graphzoo.load(trained[0]).predict())
+
+
+def test_a_data_object_of_pyg_is_a_graph_to_label(model):
+    graph = model.graph
+    data = Data(x=graph.x.to_dense(), edge_index=graph.edge_index)
+    pd.testing.assert_frame_equal(model.predict(data=data), model.predict(), check_exact=False)
+    for given, what in ((networkx.path_graph(3), "is a Graph"), ([data], "holds a Data")):
+        with pytest.raises(UsageError, match=f"data= {what}, .*\nGive files, .* or a Data object of PyG"):
+            model.predict(data=given)

@@ -1,5 +1,7 @@
 """Graphs in memory become data modules as files do."""
 
+import networkx
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -7,8 +9,9 @@ from helpers.link_graphs import make_link_graph
 from torch_geometric.data import Data
 
 from graphzoo.datamodules import KGDataModule, LinkDataModule, NodeDataModule
-from graphzoo.datasets import from_files, from_triples, link_graph_from_edges, load_knowledge_graph
-from graphzoo.errors import DataError, UsageError
+from graphzoo.datasets import NodeGraph, from_files, from_triples, link_graph_from_edges, load_knowledge_graph
+from graphzoo.errors import DataError, GraphzooDataWarning, UsageError
+from graphzoo.training.in_memory import given_data
 
 
 def named_triples():
@@ -219,3 +222,112 @@ def test_a_model_of_triples_in_memory_is_trained_and_asked(tmp_path):
     data.save_artifacts(tmp_path / "run" / "graph")
     answers = graphzoo.load(tmp_path / "run").predict(head="virus", relation="isa", k=3)
     assert len(answers) == 3
+
+
+def written(given, tmp_path):
+    """The arrays that data in memory are written as."""
+    given.write(tmp_path / "data.npz")
+    with np.load(tmp_path / "data.npz") as arrays:
+        return dict(arrays)
+
+
+@pytest.mark.parametrize("missing", [None, float("nan")])
+def test_a_missing_end_of_a_link_is_no_node(missing):
+    frame = pd.DataFrame({"source": [1, missing, 2], "target": [2, 3, 3]})
+    with pytest.raises(UsageError, match="row 2: the source is missing"):
+        given_data(frame, "pair")
+    with pytest.raises(UsageError, match="row 2: the target is missing"):
+        given_data([("a", "b"), ("b", missing)], "pair")
+
+
+def test_two_nodes_of_networkx_with_one_name_are_refused():
+    graph = networkx.path_graph(4)
+    graph.add_edge(1, "1")
+    with pytest.raises(UsageError, match="nodes 1 and '1' of the networkx graph would both be called '1'"):
+        given_data(graph, "pair")
+
+
+def labelled_path(**attributes):
+    """A networkx graph of nine nodes with `label` and `age`; the attributes of node 4."""
+    graph = networkx.path_graph(9)
+    for node in graph:
+        graph.nodes[node].update(
+            label="ab"[node % 2], age=float(node), split=("Train", "VALID", "test")[node % 3]
+        )
+    graph.nodes[4].update(attributes)
+    return graph
+
+
+def test_an_unknown_split_of_a_networkx_node_is_refused(tmp_path):
+    given_data(labelled_path(split=None), "node").write(tmp_path / "data.npz")
+    split = NodeGraph.load(tmp_path / "data.npz").split()
+    assert [part.tolist() for part in (split.train, split.valid, split.test)] == [
+        [0, 3, 6],
+        [1, 7],
+        [2, 5, 8],
+    ]
+    with pytest.raises(
+        UsageError, match="node 4 of the networkx graph: split is 'tst'; it is train, valid, test"
+    ):
+        given_data(labelled_path(split="tst"), "node")
+
+
+@pytest.mark.parametrize("value", [None, "old"])
+def test_a_feature_that_a_networkx_node_lacks_is_refused(value):
+    with pytest.raises(
+        UsageError, match=f"node 4 of the networkx graph: age is {value!r}, at most others a number"
+    ):
+        given_data(labelled_path(age=value, split=None), "node")
+
+
+def test_attributes_of_networkx_nodes_that_are_no_numbers_are_told(tmp_path):
+    graph = labelled_path(city="Rome")
+    networkx.set_node_attributes(graph, {node: np.float32(node) for node in graph}, "weight")
+    with pytest.warns(GraphzooDataWarning, match="no features and left out: city") as told:
+        given = given_data(graph, "node")
+    assert len(told) == 1 and written(given, tmp_path)["x"].shape == (9, 2)
+
+
+def test_labels_of_networkx_are_found_in_any_case():
+    graph = labelled_path(split="")
+    for node in graph:
+        graph.nodes[node]["Label"] = graph.nodes[node].pop("label")
+    assert given_data(graph, "node").kind == "nodes"
+
+
+def test_links_that_are_learnt_for_want_of_labels_are_told(recwarn):
+    graph = networkx.relabel_nodes(networkx.path_graph(30), str)
+    networkx.set_node_attributes(graph, {node: float(node) for node in graph}, "klass")
+    data = Data(x=torch.ones(60, 1), edge_index=nodes().edge_index)
+    assert given_data(graph, "pair").kind == given_data(data, "pair").kind == "links" and not recwarn
+    for given, attributes in (
+        (graph, "called y or label, its attributes klass"),
+        (data, "called y, .* edge_index, x"),
+    ):
+        with pytest.warns(GraphzooDataWarning, match=f"links are learnt: labels are {attributes}"):
+            assert given_data(given, "node").kind == "links"
+
+
+@pytest.mark.parametrize("given", [[nodes()], [networkx.path_graph(3)] * 2])
+def test_a_list_of_graphs_is_refused_in_two_lines(given):
+    with pytest.raises(
+        UsageError, match=r"a list of (1 Data|2 Graphs; graphzoo trains on one)\nGive one alone: data\[0\]"
+    ):
+        given_data(given, "node")
+
+
+def test_a_further_column_does_not_make_triples_of_links(tmp_path):
+    pairs = [(f"n{u}", f"n{v}") for u, v in make_link_graph().train.tolist()]
+    table = pd.DataFrame(pairs, columns=["From", "To"])
+    table.insert(1, "year", 1999)
+    plain = written(given_data(pairs, "pair"), tmp_path)
+    for encoder in ("pair", "node", "query", ""):
+        with pytest.warns(GraphzooDataWarning, match="column year is ignored"):
+            given = given_data(table, encoder)
+        assert given.kind == "links" and np.array_equal(
+            written(given, tmp_path)["edge_index"], plain["edge_index"]
+        )
+    with pytest.raises(UsageError, match="expected the columns source, target; got a, year, b"):
+        given_data(table.set_axis(["a", "year", "b"], axis=1), "pair")
+    triples = pd.DataFrame(named_triples(), columns=["source", "relation", "target"])
+    assert given_data(triples, "query").kind == given_data(triples, "pair").kind == "kg"
