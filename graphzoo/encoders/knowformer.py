@@ -240,7 +240,8 @@ class KnowFormerLayer(nn.Module):
         return prototype_attention_weights(q, k, node, norm=self.norm_kind).mean(-1)
 
     def _split(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (self.num_heads, x.shape[-1] // self.num_heads))  # [n, B, H, D / H]
+        width = x.shape[-1] // self.num_heads  # not -1: a batch may hold no query
+        return x.view(*x.shape[:-1], self.num_heads, width)  # [n, B, H, D / H]
 
     def _ablated_attention(self, states: Tensor, value: Tensor) -> Tensor:
         q, k = (self._split(part) for part in self.query_key(states).chunk(2, dim=-1))

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from graphzoo.datasets.files.tables import header_order
-from graphzoo.datasets.files.text import ignored_columns
+from graphzoo.datasets.files.text import ignored_columns, names_of
 from graphzoo.datasets.link.edge_list import read_edge_list
 from graphzoo.errors import UsageError
 from graphzoo.inference.names import NodeNames
@@ -72,9 +72,9 @@ def pairs_from_table(pairs: Any) -> NamedPairs:
         for column, value in zip(_COLUMNS, row, strict=True):
             if value is None or value != value:
                 raise UsageError(f"pairs, row {number}: the {column} is missing ({value!r}); drop such rows")
-        source.append(str(row[0]))
-        target.append(str(row[1]))
-    return NamedPairs(source, target, notices=notices)
+        source.append(row[0])
+        target.append(row[1])
+    return NamedPairs(names_of(source), names_of(target), notices=notices)
 
 
 def encode_pairs(pairs: NamedPairs, nodes: NodeNames) -> Tensor:

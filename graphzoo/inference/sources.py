@@ -101,8 +101,9 @@ def load_link_source(source: LinkGraphSource, *, directed: bool = False) -> Link
     if isinstance(source, LinkGraph):
         return source
     if _is_pyg(source):
-        edge_index, x, names = link_parts(source.to_dict(), "data")
-        names = names or number_names(int(source.num_nodes))
+        data: Any = source
+        edge_index, x, names = link_parts(data.to_dict(), "data")
+        names = names or number_names(int(data.num_nodes))
         return _message_graph("data", names, edge_index.t(), x, directed=directed)
 
     def from_files(paths: list[str | PathLike[str]]) -> LinkGraph:

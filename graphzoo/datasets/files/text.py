@@ -14,7 +14,7 @@ from graphzoo.errors import DataError, GraphzooDataWarning
 from graphzoo.system.shown import visible
 from graphzoo.system.units import counted
 
-__all__ = ["as_a_command", "ignored_columns", "listing", "lookalikes", "paths_of", "warn"]
+__all__ = ["as_a_command", "ignored_columns", "listing", "lookalikes", "names_of", "paths_of", "warn"]
 
 _in_a_command = ContextVar("_in_a_command", default=False)
 
@@ -43,6 +43,18 @@ def as_a_command() -> Iterator[None]:
 
 def _on_one_line(message: Warning | str, *_: object) -> str:
     return f"warning: {message}\n"
+
+
+def names_of(values: Sequence[object]) -> list[str]:
+    """Values of a column as names. Whole numbers that became floats are whole again.
+
+    pandas makes such floats of a column of integers in which a value was missing.
+
+    >>> names_of(["a", 1, 2.5]), names_of([1.0, 3.0])
+    (['a', '1', '2.5'], ['1', '3'])
+    """
+    whole = all(isinstance(value, float) and value.is_integer() for value in values)
+    return [str(int(value)) if whole else str(value) for value in values]  # type: ignore[call-overload]
 
 
 def paths_of(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], forms: str) -> list[Path]:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from graphzoo.datasets.files.tables import Column, clean, header_order, parse_columns, read_bytes
-from graphzoo.datasets.files.text import ignored_columns
+from graphzoo.datasets.files.text import ignored_columns, names_of
 from graphzoo.errors import DataError
 from graphzoo.system.units import counted
 
@@ -103,7 +103,7 @@ def triples_from_table(table: Any, source: str = "triples") -> Columns:
     """String triples from a DataFrame, an array [n, 3] or a sequence of (head, relation, tail).
 
     A DataFrame with columns head, relation, tail is read by their names, any other by position. Values become
-    strings by `str`; missing ones are refused.
+    strings by `str`, whole floats as integers; missing ones are refused.
 
     Raises:
         DataError: not three columns, a missing value, an empty name.
@@ -135,7 +135,7 @@ def triples_from_table(table: Any, source: str = "triples") -> Columns:
                 raise DataError(
                     f"{source}, row {position + 1}: the {name} is missing ({value!r}); drop such rows"
                 )
-    head, relation, tail = (Column.encode(list(map(str, column))) for column in raw)
+    head, relation, tail = (Column.encode(names_of(column)) for column in raw)
     columns = Columns(head, relation, tail, source, unit="row")
     _check_names(columns)
     return columns

@@ -66,6 +66,11 @@ def read_edge_list(path: Path) -> EdgeList:
             "comma, semicolon or blank"
         )
     ends = header_order(fields, _HEADERS)
+    if ends is None and delimiter == " " and not _is_weighted(fields):
+        raise DataError(
+            f"{path}, line {skipped + 1}: {first[:80]!r} has {len(fields)} columns between blanks, and a link has "
+            "two nodes\nSeparate names that hold blanks by tabs; or name the columns in a header: source target ..."
+        )
     keys = [str(number) for number in range(len(fields))]
     first_line = skipped + 1 + (ends is not None)
     table = parse_columns(data, path, keys, skipped=first_line - 1, delimiter=delimiter)
@@ -82,6 +87,11 @@ def read_edge_list(path: Path) -> EdgeList:
                 f"{links.where(column.first({''}))}: a node without a name; name it or drop the line"
             )
     return links
+
+
+def _is_weighted(fields: Sequence[str]) -> bool:
+    """Whether a line is a pair, alone or with what may stand behind: weights of numbered nodes, attributes."""
+    return len(fields) == 2 or fields[2].startswith("{") or all(field.isdecimal() for field in fields[:2])
 
 
 def number_nodes(

@@ -19,7 +19,7 @@ from graphzoo.datasets.link.edge_list import EdgeList, number_nodes, read_edge_l
 from graphzoo.datasets.link.graph import SPLITS, LinkGraph, LinkSplit
 from graphzoo.datasets.link.pairs import distinct_links, in_keys, pair_keys
 from graphzoo.datasets.link.splits import draw_link_split, draw_non_links
-from graphzoo.datasets.node.arrays import link_parts
+from graphzoo.datasets.node.arrays import checked_features, link_parts
 from graphzoo.datasets.node.build import proper_names
 from graphzoo.datasets.node.own_csv import read_features
 from graphzoo.errors import DataError
@@ -104,7 +104,7 @@ def link_graph_from_edges(
 
     Args:
         edge_index: Links as PyG has them, [2, E], int64; of an undirected graph in one or both directions.
-        x: Features of the nodes, [N, F], float32, dense or sparse CSR.
+        x: Features of the nodes, [N, F], finite numbers, dense or sparse.
         num_nodes: N; None: as many as `x` has rows, or as the links name.
         name: For logs and results.
         split_index: Which draw of the split, from 0.
@@ -119,6 +119,7 @@ def link_graph_from_edges(
             f"{name}: expected edge_index [2, E] of int64, got {list(edge_index.shape)} of "
             f"{str(edge_index.dtype).removeprefix('torch.')}{hint}"
         )
+    x = None if x is None else checked_features(x, name)
     named = int(edge_index.max()) + 1 if edge_index.numel() else 0
     count = num_nodes if num_nodes is not None else named if x is None else x.shape[0]
     if named > count or (edge_index.numel() and int(edge_index.min()) < 0):

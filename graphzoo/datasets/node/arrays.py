@@ -14,7 +14,7 @@ from graphzoo.datasets.node.feature_arrays import csr_tensor
 from graphzoo.datasets.node.splits import NodeSplit
 from graphzoo.errors import DataError
 
-__all__ = ["class_order", "graph_parts", "link_parts", "number_classes"]
+__all__ = ["checked_features", "class_order", "graph_parts", "link_parts", "number_classes"]
 
 _ALIASES = {"node_features": "x", "node_labels": "y"}
 _MASKS = ("train_mask", "val_mask", "test_mask")
@@ -22,6 +22,7 @@ _MASKS = ("train_mask", "val_mask", "test_mask")
 _MOST_CLASSES = 10_000
 # what PyG calls values that belong to edges
 _ON_EDGES = {"edge_attr", "edge_weight", "edge_type"}
+_INDICES = {f"{part}_{kind}" for part in ("train", "val", "valid", "test") for kind in ("idx", "index")}
 _Array = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -39,7 +40,7 @@ def graph_parts(content: Mapping[str, Any], source: str, class_names: tuple[str,
             raise DataError(
                 f"{source}: no {needed}; it holds {', '.join(sorted(map(str, parts)))}\n  {remedy}"
             )
-    x = _features(parts["x"], source)
+    x = checked_features(parts["x"], source)
     num_nodes = x.size(0)
     named = class_names or _strings(parts.get("class_names"))
     y, names = _labels(parts.get("y"), num_nodes, named, source)
@@ -50,11 +51,23 @@ def graph_parts(content: Mapping[str, Any], source: str, class_names: tuple[str,
         class_names=names,
         splits=_splits(parts, num_nodes, source),
         node_names=_strings(parts.get("node_names")),
-        notices=[
-            f"{name} ignored, edges have no weights and no kinds here"
-            for name in sorted(_ON_EDGES.intersection(parts))
-        ],
+        notices=_notices(parts, y),
     )
+
+
+def _notices(parts: Mapping[str, Any], y: Tensor) -> list[str]:
+    """What is not used of an own graph, or may be meant otherwise."""
+    notices = [
+        f"{name} ignored, edges have no weights and no kinds here"
+        for name in sorted(_ON_EDGES.intersection(parts))
+    ]
+    notices += [
+        f"{name} ignored; give the split as {', '.join(_MASKS)}, true or false for each node"
+        for name in sorted(_INDICES.intersection(parts))
+    ]
+    if y.dim() == 2 and y.shape[1] > 1 and bool(((y == 1).sum(1) == 1).all() & ((y == 0) | (y == 1)).all()):
+        notices.append("y has one 1 in every row and is read as several labels; for classes give y.argmax(1)")
+    return notices
 
 
 def link_parts(content: Mapping[str, Any], source: str) -> tuple[Tensor, Tensor | None, tuple[str, ...]]:
@@ -66,7 +79,7 @@ def link_parts(content: Mapping[str, Any], source: str) -> tuple[Tensor, Tensor 
     if "edge_index" not in content:
         raise DataError(f"{source}: no edge_index; it holds {', '.join(sorted(map(str, content)))}")
     x = content.get("x")
-    features = None if x is None else _features(x, source)
+    features = None if x is None else checked_features(x, source)
     return _edges(content, source), features, _strings(content.get("node_names"))
 
 
@@ -108,7 +121,8 @@ def _array(value: Any) -> _Array:
     return array
 
 
-def _features(value: Any, source: str) -> Tensor:
+def checked_features(value: Any, source: str) -> Tensor:
+    """Features as float32, dense or sparse CSR; `DataError` for what is no finite number."""
     if isinstance(value, Tensor) and value.layout != torch.strided:
         matrix = value.coalesce() if value.layout == torch.sparse_coo else value
         matrix = matrix.to_sparse_csr()

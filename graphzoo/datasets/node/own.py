@@ -153,8 +153,10 @@ def _parse(
         raise DataError(f"{source}: {error}") from error
     if require_labels:
         _check_labels(source, parsed)
-    named = str(files[-1])  # the table of edges, by notices that are about it
-    return graph, [notice if notice.startswith(named) else f"{source}: {notice}" for notice in notices]
+    edges = str(files[-1])
+    own = len(parsed.notices)  # those behind are about edges
+    told = [notice if notice.startswith(edges) else f"{source}: {notice}" for notice in notices[:own]]
+    return graph, [*told, *(f"{edges}: {notice}" for notice in notices[own:])]
 
 
 def _check_labels(source: str, parsed: Parsed) -> None:

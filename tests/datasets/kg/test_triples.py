@@ -206,3 +206,12 @@ def test_comments_at_the_top_are_skipped_but_a_name_may_begin_with_a_hash(write)
 def test_of_names_that_look_the_same_only_what_cannot_be_seen_is_spelt_out():
     assert "'Köln' and 'K\\u200böln'" in lookalikes(["Köln", "K\u200böln"], "entities")[0]
     assert "'caf\\xe9' and 'cafe\\u0301'" in lookalikes(["caf\u00e9", "cafe\u0301"], "entities")[0]
+
+
+def test_whole_floats_of_a_table_are_the_integers_they_were():
+    """pandas makes floats of a column of integers in which a value was missing."""
+    table = pd.DataFrame({"head": [1.0, 2.0], "relation": [0, 0], "tail": [2, 3]})
+    columns = triples_from_table(table)
+    assert [list(part) for part in (columns.head, columns.tail)] == [["1", "2"], ["2", "3"]]
+    half = triples_from_table(table.assign(head=[1.0, 2.5]))
+    assert list(half.head) == ["1.0", "2.5"]

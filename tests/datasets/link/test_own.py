@@ -9,7 +9,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from graphzoo.datasets import DataError, GraphzooDataWarning, link_graph_from_files
+from graphzoo.datasets import DataError, GraphzooDataWarning, link_graph_from_edges, link_graph_from_files
 from graphzoo.datasets.link import own
 from graphzoo.datasets.link.pairs import in_keys, pair_keys
 
@@ -320,3 +320,30 @@ def test_a_drawn_split_is_told_once(tmp_path, caplog):
         link_graph_from_files(path, split_index=index)
     told = [record.getMessage() for record in caplog.records]
     assert [line[:35] for line in told] == [f"told: random split {n} of the links: "[:35] for n in (0, 1)]
+
+
+@pytest.mark.parametrize("line", ["bar 0|bar 1", "p 0 p 1", "ann smith bob"])
+def test_names_with_blanks_and_no_other_separator_are_refused(write, line):
+    with pytest.raises(
+        DataError, match=r"line 1: .* columns between blanks, and a link has two nodes\n.* tabs"
+    ):
+        link_graph_from_files(write("pipe.txt", f"{line}\n".encode() * 30))
+
+
+@pytest.mark.parametrize("behind", [" 0.5", " {'weight': 2}"])
+def test_weights_behind_numbered_nodes_and_attributes_are_ignored(write, behind):
+    rows = [(str(u), f"{v}{behind}") for u, v in itertools.pairwise(range(30))]
+    with pytest.warns(GraphzooDataWarning, match="ignored"):
+        assert link_graph_from_files(write("weighted.txt", text(rows, " "))).num_nodes == 30
+
+
+def test_features_in_memory_are_checked_as_those_of_files_are():
+    edges = torch.tensor([[*range(30)], [*range(1, 31)]])
+    x = torch.ones(31, 2)
+    for given in (x.double(), x.bool(), x.clone().requires_grad_(), x.to_sparse()):
+        found = link_graph_from_edges(edges, given).x
+        assert found.dtype == torch.float32 and not found.requires_grad
+        assert torch.equal(found.to_dense() if found.layout != torch.strided else found, x)
+    x[3, 1] = torch.nan
+    with pytest.raises(DataError, match=r"x\[3, 1\] is nan; replace what is missing"):
+        link_graph_from_edges(edges, x)

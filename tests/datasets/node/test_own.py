@@ -316,3 +316,23 @@ def test_cached(tmp_path, own_cache, monkeypatch):
             assert node_graph_from_files(str(path)).fingerprint == first.fingerprint
     node_graph_from_files(path, directed=True)
     assert len(list((own_cache / "parsed").glob("*.npz"))) == 2
+
+
+def test_what_is_not_read_of_a_content_is_told(path):
+    one_hot = torch.eye(3)[torch.arange(N) % 3]
+    with pytest.warns(GraphzooDataWarning) as caught:
+        graph = node_graph_from_files(save(path, parts(y=one_hot, train_idx=torch.arange(4))))
+    told = [str(warning.message) for warning in caught]
+    assert told[0].startswith(f"{path}: train_idx ignored; give the split as train_mask, val_mask, test_mask")
+    assert "y has one 1 in every row" in told[1] and "y.argmax(1)" in told[1] and len(told) == 2
+    assert graph.y.shape == (N, 3)
+
+
+def test_what_was_dropped_of_a_table_of_edges_names_that_table(tmp_path):
+    (tmp_path / "nodes.csv").write_text(
+        "name,x,label\n" + "".join(f"n{i},{i},{'ab'[i % 2]}\n" for i in range(40))
+    )
+    (tmp_path / "edges.csv").write_text("source,target\nn0,n1\nn2,n2\n")
+    with pytest.warns(GraphzooDataWarning) as caught:
+        node_graph_from_files(tmp_path)
+    assert [str(warning.message) for warning in caught] == [f"{tmp_path / 'edges.csv'}: 1 self-loop dropped"]
