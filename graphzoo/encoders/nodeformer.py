@@ -19,6 +19,7 @@ from graphzoo.encoders.base import NodeEncoder
 from graphzoo.encoders.checks import check_features, check_rates, check_sizes, check_spec
 from graphzoo.errors import UsageError, check_choice, check_range
 from graphzoo.layers import LastResult, NoiseStream, SparseLinear, dropout, row_entropy
+from graphzoo.layers.noise import in_evaluation
 from graphzoo.ops.adjacency import AdjacencyOrders, PlainAdjacency, SparseAdjacency, adjacency_orders
 from graphzoo.ops.eager import run_eagerly
 from graphzoo.ops.kernelized_attention import attend_features, edge_log_weights
@@ -260,13 +261,9 @@ class NodeFormer(NodeEncoder):
     ) -> list[Tensor]:
         """A measure of phi(q) and phi(k) [N, H, M] of every layer in evaluation, one layer at a time."""
         attentions: list[Tensor] = []
-        training = self.training
-        self.eval()
-        try:
+        with in_evaluation(self):
             graph = self._graph(x, edge_index, **precomputed)
             self._encode(x, *graph, None, lambda *phi: attentions.append(measure(*phi)))
-        finally:
-            self.train(training)
         return attentions
 
     @run_eagerly
@@ -321,12 +318,9 @@ class NodeFormer(NodeEncoder):
 
     def draw_projections(self) -> list[Tensor]:
         """The random directions [M, D] of every layer in evaluation."""
-        training = self.training
-        self.eval()
         generator = self.noise.fixed_generator(self.lin_in.weight.device)
-        drawn = [self._draw(0, generator)[0] for _ in self.layers]
-        self.train(training)
-        return drawn
+        with in_evaluation(self):
+            return [self._draw(0, generator)[0] for _ in self.layers]
 
     def _encode(
         self,

@@ -17,6 +17,7 @@ from graphzoo.encoders.base import PairEncoder
 from graphzoo.encoders.checks import check_heads, check_rates, check_sizes, refuse_features, require_features
 from graphzoo.errors import UsageError, check_choice
 from graphzoo.layers import FeatureRows, NoiseStream, dropout, masked_attention, row_entropy
+from graphzoo.layers.noise import in_evaluation
 from graphzoo.types import GraphSpec, PairSubgraphs
 
 __all__ = ["PENCIL"]
@@ -242,15 +243,12 @@ class PENCIL(PairEncoder):
         mapped, rows = self._mapped(subgraphs, x)
         h, mask, operator = self._start(subgraphs.adjacency, subgraphs.num_nodes, mapped, rows)
         assert mask is not None
-        training, maps = self.training, []
-        self.eval()
-        try:
+        maps = []
+        with in_evaluation(self):
             for layer in self.layers:
                 assert isinstance(layer, PENCILLayer)
                 maps.append(layer.weights(h, mask))
                 h = layer(h, mask, operator, None)
-        finally:
-            self.train(training)
         return torch.stack(maps)
 
     @torch.no_grad()

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from graphzoo.encoders.base import NodeEncoder
 from graphzoo.encoders.checks import check_features, check_heads, check_rates, check_sizes, check_spec
 from graphzoo.encoders.sgformer import check_branches
-from graphzoo.errors import check_range
+from graphzoo.errors import UsageError, check_range
 from graphzoo.layers import LastResult, NoiseStream, seeded_noise
 from graphzoo.ops.eager import run_eagerly
 from graphzoo.types import GraphSpec
@@ -116,6 +116,10 @@ class SGFormerPyG(PyGTransformer):
         del self.model.params1, self.model.params2
 
     def _states(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        # PyG's attention makes a tensor of the default type, which other types do not meet but in autocast
+        dtype, default = self.model.trans_conv.fcs[0].weight.dtype, torch.get_default_dtype()
+        if dtype != default and (dtype == torch.float64 or not torch.is_autocast_enabled(x.device.type)):
+            raise UsageError(f"PyG's SGFormer computes in {default} alone, got {dtype}\nTake SGFormer")
         return _input_of(self.model.fc, lambda: self.model(x, edge_index, batch))
 
 

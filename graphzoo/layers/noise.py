@@ -14,7 +14,7 @@ from graphzoo.ops.eager import run_eagerly
 from graphzoo.ops.last_result import version_of
 from graphzoo.ops.random import hash_integers, hash_numbers
 
-__all__ = ["NoiseStream", "draw_kept", "dropout", "seeded_noise"]
+__all__ = ["NoiseStream", "draw_kept", "dropout", "in_evaluation", "seeded_noise"]
 
 # What a seed is for, so that equal numbers in different roles do not give equal noise.
 _NAMED, _COUNTED, _FIXED = 1, 2, 3
@@ -115,6 +115,18 @@ def seeded_noise(generator: torch.Generator) -> Iterator[None]:
     ):
         torch.get_device_module(device).manual_seed(seed)
         yield
+
+
+@contextmanager
+def in_evaluation(module: nn.Module) -> Iterator[None]:
+    """All its modules without noise; then each in the mode that it was in, as some may be frozen."""
+    modes = {part: part.training for part in module.modules()}
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, training in modes.items():
+            part.training = training
 
 
 def draw_kept(x: Tensor, p: float, generator: torch.Generator) -> tuple[Tensor, float]:

@@ -79,18 +79,25 @@ class RocAuc(Metric):
                 )
             # Monotone in the probability of class 1, and never saturated to 0 or 1 as that is.
             logits, target = (logits[:, 1:] - logits[:, :1]), target[:, None].to(logits.dtype)
-        self.scores.append(logits.float())
+        self.scores.append(logits.to(torch.promote_types(logits.dtype, torch.float32)))
         self.targets.append(target)
 
     def per_label(self) -> Tensor:
         """The area of every label, [C], float64; NaN where it has no positive or no negative."""
-        scores, targets = torch.cat(list(self.scores)), torch.cat(list(self.targets))
+        scores, targets = _joined(self.scores), _joined(self.targets)
         areas = [roc_auc(score, target) for score, target in zip(scores.t(), targets.t(), strict=True)]
-        return torch.stack(areas)
+        return torch.stack(areas) if areas else scores.new_empty(0, dtype=torch.float64)
 
     def compute(self) -> Tensor:
         """The mean area, float64; NaN when no label has both positives and negatives."""
         return self.per_label().nanmean()
+
+
+def _joined(parts: list[Tensor] | Tensor) -> Tensor:
+    """Batches [T, C] as one; of several processes torchmetrics makes one tensor itself."""
+    if isinstance(parts, Tensor):
+        return parts
+    return torch.cat(parts) if parts else torch.empty(0, 0)
 
 
 def roc_auc(scores: Tensor, target: Tensor) -> Tensor:

@@ -68,7 +68,7 @@ def _require_rank(positive: Tensor, negative: Tensor) -> None:
             f"positive {int(positive.isnan().nonzero()[0])}; they have no rank"
         )
     alone = negative.isnan().all(-1).reshape(-1)
-    if negative.shape[-1] and bool(alone.any()):
+    if bool(alone.any()):
         raise ValueError(
             f"positive {int(alone.nonzero()[0])} has no negative with a score: it cannot be ranked among none"
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from functools import reduce
+from operator import index  # numbers of NumPy do not wrap as Python's
 
 import torch
 from torch import Tensor
@@ -89,7 +90,7 @@ def hash_integers(*parts: int | Tensor, device: torch.device | str | None = None
         ]
         return reduce(_join if needs_plain_operators() else torch.ops.graphzoo.hash_join, tensors)
     for part in parts:
-        mixed = _mix(part + _GOLDEN) if isinstance(part, Tensor) else _mix_number(part + _GOLDEN)
+        mixed = _mix(part + _GOLDEN) if isinstance(part, Tensor) else _mix_number(index(part) + _GOLDEN)
         if isinstance(state, Tensor):
             state = _mix((state + _GOLDEN) ^ mixed)
         elif isinstance(mixed, Tensor):
@@ -105,7 +106,7 @@ def hash_numbers(*parts: int) -> int:
     """`int(hash_integers(*parts))` of numbers alone."""
     state = 0
     for part in parts:
-        state = _mix_number((state + _GOLDEN) ^ _mix_number(part + _GOLDEN))
+        state = _mix_number((state + _GOLDEN) ^ _mix_number(index(part) + _GOLDEN))
     return state
 
 

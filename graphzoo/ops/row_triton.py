@@ -23,7 +23,6 @@ except ImportError as error:
     ) from error
 
 __all__ = [
-    "MAX_CHANNELS",
     "cut",
     "dot",
     "head_sums",
@@ -39,9 +38,6 @@ __all__ = [
     "tl",
     "vector",
 ]
-
-MAX_CHANNELS = 64
-"""Above this the sums of a gradient, three matrices [D, D], do not fit the registers."""
 
 _GOLDEN = tl.constexpr(0x9E3779B97F4A7C15)
 _MIX_1 = tl.constexpr(0xBF58476D1CE4E5B9)

@@ -11,6 +11,7 @@ from torch_geometric.nn.models import SGFormer as PyGSGFormer
 
 from graphzoo.encoders import GNN, MLP, SGC, GALiT, Polynormer, SGFormer, SGFormerPyG
 from graphzoo.encoders.sgformer import simple_attention
+from graphzoo.errors import UsageError
 from graphzoo.layers import NoiseStream, seeded_noise
 from graphzoo.ops import denoise_features
 from graphzoo.types import GraphSpec
@@ -267,3 +268,13 @@ def test_denoised_features_are_taken_in_the_precision_of_the_weights(cls, settin
     found = encoder.to(of_weights)(x.to(of_features), edge_index)
     assert found.dtype == of_weights
     torch.testing.assert_close(found.float(), expected, atol=0.05, rtol=0.05)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+def test_what_pygs_sgformer_cannot_compute_in_is_refused(dtype):
+    x, edge_index = graph()
+    encoder = SGFormerPyG(SPEC, hidden_channels=4).to(dtype)
+    with pytest.raises(UsageError, match=rf"torch.float32 alone, got {dtype}\nTake SGFormer"):
+        encoder(x.to(dtype), edge_index)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert SGFormerPyG(SPEC, hidden_channels=4)(x, edge_index).isfinite().all()

@@ -319,3 +319,12 @@ def test_wide_features_get_their_gradient_once_they_want_it():
     encoder(x, edge_index)
     states = encoder(x.requires_grad_(), edge_index)
     assert torch.autograd.grad(states.sum(), x)[0].any()
+
+
+def test_frozen_parts_stay_frozen_when_attention_is_looked_at():
+    encoder, (x, edge_index) = build(), graph()
+    encoder.train().norms.eval()
+    modes = [part.training for part in encoder.modules()]
+    encoder.attention(x, edge_index, torch.tensor([0]))
+    encoder.draw_projections()
+    assert [part.training for part in encoder.modules()] == modes and encoder.training

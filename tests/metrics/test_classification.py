@@ -83,3 +83,20 @@ def test_nothing_to_average_is_nan_and_three_classes_are_refused():
     assert np.isnan(float(metric.compute()))
     with pytest.raises(ValueError, match="two classes, got 3; take accuracy"):
         RocAuc().update(draw(9, 4, 3), torch.zeros(4, dtype=torch.int64))
+
+
+def test_what_processes_bring_together_is_one_batch():
+    """torchmetrics makes one tensor of the list."""
+    metric = RocAuc()
+    logits, target = torch.randn(20, 3), torch.randint(2, (20, 3)).float()
+    metric.update(logits, target)
+    expected = metric.compute()
+    metric.scores, metric.targets = torch.cat(metric.scores), torch.cat(metric.targets)
+    assert torch.equal(metric.per_label().nanmean(), expected)
+
+
+def test_nothing_seen_is_nan_and_float64_is_not_rounded():
+    assert RocAuc().per_label().nanmean().isnan()
+    metric = RocAuc()
+    metric.update(torch.tensor([[1.0], [1.0 + 1e-12]], dtype=torch.float64), torch.tensor([[0.0], [1.0]]))
+    assert metric.compute() == 1

@@ -106,3 +106,9 @@ def test_scores_without_a_rank_are_refused(bad: float) -> None:
 def test_an_empty_split_has_no_figures() -> None:
     with pytest.raises(ValueError, match="no positive pair"):
         LinkMetric(0, 3, has_own_negatives=False).compute()
+
+
+@pytest.mark.parametrize("negative", [torch.empty(2, 0), torch.empty(0)])
+def test_nobody_is_ranked_among_no_negatives(negative: torch.Tensor) -> None:
+    with pytest.raises(ValueError, match="positive 0 has no negative"):
+        link_figures(torch.tensor([0.5, 0.1]), negative)

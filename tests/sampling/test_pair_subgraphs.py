@@ -285,3 +285,9 @@ def test_rows_and_seeds_that_do_not_fit():
 def test_importing_the_sampler_does_not_import_numba():
     code = "import sys, graphzoo.sampling as s; s.PairSubgraphSampler; assert 'numba' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_a_number_of_numpy_is_a_seed():
+    sampler = PairSubgraphSampler(RING, 4, depth=1, num_neighbors=2)
+    pairs = torch.tensor([[0, 2]])
+    assert_equal(sampler(pairs, seed=np.int64(7)), sampler(pairs, seed=7))

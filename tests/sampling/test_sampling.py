@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 from scipy import stats
@@ -106,3 +107,12 @@ def test_facts_of_the_batch_are_hidden_in_both_directions(mode, hidden):
 def test_an_unknown_mode_is_refused():
     with pytest.raises(ValueError, match="remove_facts must be"):
         FactRemover(TRIPLES, 4, "two_hop")
+
+
+def test_numbers_of_numpy_are_numbers():
+    for value in (3, -2, 2**63 - 1):
+        number = np.int64(value)
+        assert hash_numbers(number, 5) == hash_numbers(value, 5)
+        assert torch.equal(hash_integers(number, 5), hash_integers(value, 5))
+        every = torch.arange(3)
+        assert torch.equal(hash_integers(number, every), hash_integers(value, every))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from typing import Any
 
@@ -242,7 +243,7 @@ class PairSubgraphSampler:
 def _one_each(seed: int | Tensor, num_pairs: int) -> Array:
     """The seed of every pair, [B], int64."""
     if not isinstance(seed, Tensor):
-        low = seed % (1 << 64)
+        low = operator.index(seed) % (1 << 64)
         return np.full(num_pairs, low - (1 << 64) if low >> 63 else low, np.int64)
     if seed.dtype != torch.int64:
         raise ValueError(f"seeds must be int64, got {seed.dtype}; convert with .long()")
