@@ -91,7 +91,7 @@ def compare(
             takes it.
         path: Own files.
         minutes: Of all trials together.
-        models: Only these.
+        models: Only these, a list or as the command takes them.
         out: Where the runs, the table and the picture go; a comparison that is there is continued.
         options: Further words for `graphzoo fit`, such as "--trainer.max_epochs=20".
 
@@ -115,7 +115,8 @@ def compare(
         raise UsageError("path names a file, and data brings a graph: give one of the two")
     else:
         words += _kept(data, None if out is None else Path(out))
-    words += [] if models is None else ["--models", ";".join(models) + ";"]
+    if models is not None:
+        words += ["--models", models if isinstance(models, str) else ";".join(models) + ";"]
     status, outcome = _run([*words, *options])
     if status:
         raise RuntimeError("it was stopped, no model could be evaluated, or the test failed: see above")
@@ -229,6 +230,9 @@ def _models(given: str, known: tuple[str, ...]) -> list[str]:
     ]
     for name in names:
         if name not in known:
+            if name in [preset.name for preset in list_presets("model")]:
+                by_itself = f"graphzoo fit --model {name} trains it by itself, where it can be used"
+                raise UsageError(f"compare tries {'; '.join(known)} on these data, not {name}\n{by_itself}")
             raise UsageError(
                 f"compare has no model {name!r} for these data\n"
                 + (suggestion(name, known) or f"Models: {'; '.join(known)}")
@@ -324,6 +328,8 @@ def _finish(
         row | {"is_cut": str(row["note"]).startswith(STOPPED)} for row in models if row["score"] is not None
     ]
     advice = sentence(scored, told, transformers, percent=short in PERCENT)
+    if untried := [row.model for row in rows if not row.tried]:
+        advice += f" Not tried, for want of time: {', '.join(untried)}."
     say(f"{advice}\n")
     winner = rows[0]
     has_run = command_of(winner.model, [])[0] == "fit"

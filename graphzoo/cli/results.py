@@ -65,6 +65,10 @@ def results_main(argv: list[str]) -> int:
     if not rows and damaged:
         raise damaged[0]
     if not rows:
+        for path in wanted.path:
+            if (path / "config.yaml").is_file() and not (path / "results.json").is_file():
+                remedy = f"Test it: graphzoo test {path}, or train it on: graphzoo fit {path}"
+                raise UsageError(f"{path} is a run that was not tested\n{remedy}")
         raise UsageError(f"there are no such results\n{_what_there_is(found)}")
     lines = [
         _line(row, shown, commands=commands)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -326,7 +327,9 @@ def _report(
             },
         },
     )
-    tell(f"{recipe}: test it once with graphzoo reproduce {plan.model} {plan.data} --recipe {recipe}\n")
+    path = {**study.space.options, **_options_of(rest)[0]}.get("data.path")
+    own = "" if path is None else f" {shlex.quote(f'--data.path={word_of(path)}')}"
+    tell(f"{recipe}: test it once with graphzoo reproduce {plan.model} {plan.data} --recipe {recipe}{own}\n")
 
 
 def _shown(value: Any) -> str:

@@ -170,10 +170,12 @@ def _pyg(data: Any, encoder: str) -> GivenData:
             f"data is a {type(data).__name__}; graphzoo trains on a Data object with one kind of node\n"
             "Make one of it: data.to_homogeneous()"
         )
+    if data.get("edge_index") is None:
+        convert = "data.edge_index = torch_geometric.utils.to_edge_index(data.adj_t.t())[0]"
+        remedy = f"\nConvert it: {convert}" if data.get("adj_t") is not None else ""
+        raise UsageError(f"data has no edge_index; it holds {', '.join(sorted(data.keys()))}{remedy}")
     if _learns_labels(encoder, data.get("y") is not None, "y", data.keys()):
         return GivenData("nodes", node_graph_from_data(data, name="nodes").save)
-    if data.get("edge_index") is None:
-        raise UsageError(f"data has no edge_index; it holds {', '.join(sorted(data.keys()))}")
     arrays = {"edge_index": data.edge_index.cpu().numpy(), "num_nodes": np.array(data.num_nodes)}
     if data.get("x") is not None:
         x = data.x if isinstance(data.x, Tensor) else data.x.to_torch_sparse_coo_tensor()

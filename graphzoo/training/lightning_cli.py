@@ -257,6 +257,11 @@ class GraphzooCLI(LightningCLI):
         if most is not None and 0 <= most <= done:
             epochs = f"{done} epoch{'s' * (done != 1)}"
             run = relative(self.run_dir)
+            if most < done:
+                raise UsageError(
+                    f"{run}: {epochs} are done, and --trainer.max_epochs is {most}\n"
+                    f"Give more than {done}, or test it: graphzoo test {run}"
+                )
             tell(f"{run} has finished its {epochs}; --trainer.max_epochs N trains on\n")
         else:
             tell(f"resumes after epoch {done}\n" if done else "resumes in epoch 1\n")

@@ -346,3 +346,20 @@ def test_trials_of_changed_data_stay_alone(cli, nodes):
     Path("found/command.json").write_text(json.dumps(of_before))
     assert cli(*words).status == 0, "a comparison that did not write its data down is continued"
     assert len(json.loads(Path("found/command.json").read_text())["data"]) == 2
+
+
+def test_models_are_given_from_python_as_to_the_command(nodes):
+    with pytest.raises(UsageError, match="no model 'mlq' for these data"):
+        graphzoo.compare("nodes", path="ring.npz", models="mlp,mlq")
+
+
+def test_the_advice_names_models_that_were_not_tried(cli, nodes, monkeypatch):
+    clock = count(step=100)
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
+    words = ["--models", "mlp,gcn", "--minutes", 1.5, *SHORT, "--no-test", "--out", "found"]
+    assert "Not tried, for want of time: gcn." in " ".join(cli("compare", *nodes, *words).out.split())
+
+
+def test_a_model_that_is_not_compared_is_no_unknown_one(nodes):
+    with pytest.raises(UsageError, match="on these data, not pencil\ngraphzoo fit --model pencil trains it"):
+        graphzoo.compare("nodes", path="ring.npz", models=["pencil"])

@@ -304,3 +304,10 @@ def test_a_row_of_own_data_has_the_name_of_their_file(reproduce, cli, tiny_nodes
     assert "galit on second: test, " in told.out, "another file is another row"
     lines = list(csv.DictReader(io.StringIO(cli("results", "--format=csv", "--metric=acc").out)))
     assert {line["data"] for line in lines} == {"tiny", "second"}
+
+
+def test_an_untested_run_has_no_results_yet(cli):
+    Path("stopped").mkdir()
+    Path("stopped/config.yaml").touch()
+    told = cli("results", "stopped").err
+    assert "stopped is a run that was not tested\nTest it: graphzoo test stopped, or train it on: " in told

@@ -331,3 +331,17 @@ def test_a_further_column_does_not_make_triples_of_links(tmp_path):
         given_data(table.set_axis(["a", "year", "b"], axis=1), "pair")
     triples = pd.DataFrame(named_triples(), columns=["source", "relation", "target"])
     assert given_data(triples, "query").kind == given_data(triples, "pair").kind == "kg"
+
+
+def test_a_sparse_adjacency_in_a_data_object_is_converted_in_one_line():
+    import torch_geometric
+
+    data = nodes()
+    wanted = {tuple(edge) for edge in data.edge_index.t().tolist()}
+    data.adj_t = torch_geometric.utils.to_torch_csr_tensor(data.edge_index.flip(0), size=(60, 60))
+    del data.edge_index
+    with pytest.raises(UsageError, match="it holds adj_t, x, y\nConvert it: (.*)") as error:
+        given_data(data, "node")
+    exec(str(error.value).partition("Convert it: ")[2], {"data": data, "torch_geometric": torch_geometric})
+    assert {tuple(edge) for edge in data.edge_index.t().tolist()} == wanted
+    assert given_data(data, "node").kind == "nodes"
