@@ -13,7 +13,7 @@ from torch import Tensor
 
 from graphzoo.datasets.files.tables import header_order
 from graphzoo.datasets.files.text import ignored_columns, names_of
-from graphzoo.datasets.link.edge_list import read_edge_list
+from graphzoo.datasets.link.edge_list import HEADERS, read_edge_list
 from graphzoo.errors import UsageError
 from graphzoo.inference.names import NodeNames
 from graphzoo.inference.queries import UnknownNames
@@ -22,7 +22,6 @@ __all__ = ["NamedPairs", "encode_pairs", "link_columns", "pairs_from_table", "re
 
 _COLUMNS = ("source", "target")
 # what a header may call them, as in files of links
-_HEADERS = (_COLUMNS, ("src", "dst"), ("from", "to"), ("head", "tail"), ("node1", "node2"))
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ def read_pairs(path: Path) -> NamedPairs:
 
 def link_columns(names: Sequence[str]) -> list[int] | None:
     """Positions of the two columns of a table whose names say that they are the ends of links."""
-    return header_order(names, _HEADERS)
+    return header_order(names, HEADERS)
 
 
 def pairs_from_table(pairs: Any) -> NamedPairs:

@@ -16,12 +16,13 @@ from torch import Tensor
 from graphzoo.datasets.files.tables import Column, clean, csv_fields, header_order, parse_columns, read_bytes
 from graphzoo.errors import DataError, suggestion
 
-__all__ = ["EdgeList", "number_nodes", "read_edge_list"]
+__all__ = ["HEADERS", "EdgeList", "number_nodes", "read_edge_list"]
 
 _COMMENTS = (b"#", b"%")
 _DELIMITERS = "\t,;"
 # what a header may call the two ends
-_HEADERS = (("source", "target"), ("src", "dst"), ("from", "to"), ("head", "tail"), ("node1", "node2"))
+# Names of the two columns, of which one pair is in a header.
+HEADERS = (("source", "target"), ("src", "dst"), ("from", "to"), ("head", "tail"), ("node1", "node2"))
 # a longer list of names is not searched for the nearest
 _MOST_NAMES = 20_000
 
@@ -65,11 +66,12 @@ def read_edge_list(path: Path) -> EdgeList:
             f"{path}, line {skipped + 1}: expected two nodes, got {first[:80]!r}; separate them by a tab, "
             "comma, semicolon or blank"
         )
-    ends = header_order(fields, _HEADERS)
+    ends = header_order(fields, HEADERS)
     if ends is None and delimiter == " " and not _is_weighted(fields):
         raise DataError(
-            f"{path}, line {skipped + 1}: {first[:80]!r} has {len(fields)} columns between blanks, and a link has "
-            "two nodes\nSeparate names that hold blanks by tabs; or name the columns in a header: source target ..."
+            f"{path}, line {skipped + 1}: {first[:80]!r} has {len(fields)} columns between blanks, and a link "
+            "has two nodes\nSeparate names that hold blanks by tabs; or name the columns in a header: source "
+            "target ..."
         )
     keys = [str(number) for number in range(len(fields))]
     first_line = skipped + 1 + (ends is not None)
@@ -90,7 +92,7 @@ def read_edge_list(path: Path) -> EdgeList:
 
 
 def _is_weighted(fields: Sequence[str]) -> bool:
-    """Whether a line is a pair, alone or with what may stand behind: weights of numbered nodes, attributes."""
+    """Whether a line is a pair, alone or with what may follow: weights of numbered nodes, attributes."""
     return len(fields) == 2 or fields[2].startswith("{") or all(field.isdecimal() for field in fields[:2])
 
 

@@ -340,8 +340,8 @@ def test_weights_behind_numbered_nodes_and_attributes_are_ignored(write, behind)
 def test_features_in_memory_are_checked_as_those_of_files_are():
     edges = torch.tensor([[*range(30)], [*range(1, 31)]])
     x = torch.ones(31, 2)
-    for given in (x.double(), x.bool(), x.clone().requires_grad_(), x.to_sparse()):
-        found = link_graph_from_edges(edges, given).x
+    for features in (x.double(), x.bool(), x.clone().requires_grad_(), x.to_sparse()):
+        found = link_graph_from_edges(edges, features).x
         assert found.dtype == torch.float32 and not found.requires_grad
         assert torch.equal(found.to_dense() if found.layout != torch.strided else found, x)
     x[3, 1] = torch.nan
