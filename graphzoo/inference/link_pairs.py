@@ -21,7 +21,6 @@ from graphzoo.inference.queries import UnknownNames
 __all__ = ["NamedPairs", "encode_pairs", "link_columns", "pairs_from_table", "read_pairs"]
 
 _COLUMNS = ("source", "target")
-# what a header may call them, as in files of links
 
 
 @dataclass(frozen=True)

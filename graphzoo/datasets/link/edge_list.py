@@ -69,9 +69,9 @@ def read_edge_list(path: Path) -> EdgeList:
     ends = header_order(fields, HEADERS)
     if ends is None and delimiter == " " and not _is_weighted(fields):
         raise DataError(
-            f"{path}, line {skipped + 1}: {first[:80]!r} has {len(fields)} columns between blanks, and a link "
-            "has two nodes\nSeparate names that hold blanks by tabs; or name the columns in a header: source "
-            "target ..."
+            f"{path}, line {skipped + 1}: {first[:80]!r} has {len(fields)} columns between blanks, and a "
+            "link has two nodes\nSeparate names that hold blanks by tabs; or name the columns in a header: "
+            "source target ..."
         )
     keys = [str(number) for number in range(len(fields))]
     first_line = skipped + 1 + (ends is not None)
