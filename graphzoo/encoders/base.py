@@ -9,6 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.random import fork_rng
@@ -77,6 +78,8 @@ class Encoder(nn.Module, ABC):
             for name, value in list(bound.arguments.items())[2:]:
                 gathers = signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD
                 settings |= value if gathers else {name: value}
+            # numbers of NumPy as Python's: config.json holds them
+            settings = {k: v.item() if isinstance(v, np.generic) else v for k, v in settings.items()}
             # nn.Module is not initialised yet, so its own __setattr__ must not see this.
             object.__setattr__(module, "spec", list(bound.arguments.values())[1])
             object.__setattr__(module, "init_args", settings)
@@ -151,7 +154,8 @@ class Encoder(nn.Module, ABC):
             trust: Import the class that it names even if nobody registered or imported it.
 
         Returns:
-            The encoder in evaluation mode; a subclass where called on a base class.
+            The encoder in evaluation mode, in the precision that was saved; a subclass where called on a base
+            class.
 
         Raises:
             UsageError: for a damaged folder, an encoder of another class, or weights that do not fit.
@@ -176,6 +180,9 @@ class Encoder(nn.Module, ABC):
         with fork_rng(devices=[]):  # initial weights are drawn, and replaced
             try:
                 encoder = encoder_class(spec, **settings)
+                dtypes = {weight.dtype for weight in weights.values() if weight.is_floating_point()}
+                if len(dtypes) == 1:
+                    encoder.to(dtypes.pop())
                 encoder.load_state_dict(weights)
             except (TypeError, ValueError, RuntimeError) as error:
                 line = " ".join(str(error).split())

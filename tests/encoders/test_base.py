@@ -1,5 +1,6 @@
 """What every encoder can do, of whatever kind."""
 
+import numpy as np
 import pytest
 import torch
 from helpers.node_cases import CASES
@@ -35,3 +36,13 @@ def test_weights_are_drawn_anew_in_place_as_those_of_a_new_encoder(name):
     for own, new in ((encoder.parameters(), expected.parameters()), (encoder.buffers(), expected.buffers())):
         for value, wanted in zip(own, new, strict=True):
             assert value.dtype == wanted.dtype and torch.equal(value, wanted)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_an_encoder_comes_back_in_its_precision_and_with_plain_settings(tmp_path, dtype):
+    encoder = GALiT(NODES, hidden_channels=np.int64(8), num_layers=np.int64(2)).to(dtype)
+    assert type(encoder.init_args["num_layers"]) is int
+    encoder.save_pretrained(tmp_path / "shared")
+    again = GALiT.from_pretrained(tmp_path / "shared")
+    for saved, read in zip(encoder.parameters(), again.parameters(), strict=True):
+        assert read.dtype == dtype and torch.equal(saved, read)
