@@ -257,8 +257,9 @@ def _separate(
         taken, keys = (pair_keys(links[p], num_nodes, is_directed=directed) for p in (evaluated, other))
         shared = in_keys(keys, taken.sort().values)
         if count := int(shared.sum()):
-            why = "evaluated links must not be trained on" if other == "train" else "a link is in one part"
-            notices.append(f"{lists[other].path}: {counted(count, 'link')} also in {evaluated} dropped: {why}")
+            why = "evaluated links must not be trained on" if other == "train" else "a link has one part"
+            what = f"{counted(count, 'link')} also in {evaluated}"
+            notices.append(f"{lists[other].path}: {what} dropped: {why}")
             links[other] = links[other][~shared]
         if not links[other].size(0):
             raise DataError(f"{lists[other].path}: every link is also in {evaluated}; give other links")

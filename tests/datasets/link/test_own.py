@@ -151,7 +151,7 @@ def test_what_is_counted(write):
         "test.tsv: 1 self-link dropped (first: line 3)",
         "train.tsv: 1 link also in test dropped: evaluated links must not be trained on",
         "train.tsv: 1 link also in valid dropped",
-        "valid.tsv: 1 link also in test dropped: a link is in one part",
+        "valid.tsv: 1 link also in test dropped: a link has one part",
     ):
         assert part in said
     assert [len(graph.positive(split)) for split in ("train", "valid", "test")] == [33, 2, 2]
