@@ -51,10 +51,9 @@ def check_gpus(out: Path, device: str | None, versions: Mapping[str, str | None]
     """
     if out.exists():
         raise UsageError(f"{out} exists, and nothing is overwritten\nGive a new file with --out FILE")
-    if not os.access(out.absolute().parent, os.W_OK):  # found now, not after minutes of checks
-        raise UsageError(
-            f"{out.absolute().parent} is no folder that can be written to\nGive --out FILE elsewhere"
-        )
+    folder = next(each for each in out.absolute().parents if each.exists())
+    if not (folder.is_dir() and os.access(folder, os.W_OK)):  # found now, not after minutes of checks
+        raise UsageError(f"{folder} is no folder that can be written to\nGive --out FILE elsewhere")
     if device != "cpu" and not torch.cuda.is_available():
         raise UsageError(
             "no GPU is visible to torch\n--device cpu runs the same checks on the CPU; graphzoo doctor says "

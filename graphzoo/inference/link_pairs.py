@@ -72,7 +72,8 @@ def pairs_from_table(pairs: Any) -> NamedPairs:
                 raise UsageError(f"pairs, row {number}: the {column} is missing ({value!r}); drop such rows")
         source.append(row[0])
         target.append(row[1])
-    return NamedPairs(names_of(source), names_of(target), notices=notices)
+    both = names_of([*source, *target])  # at once: a node may be either
+    return NamedPairs(both[: len(source)], both[len(source) :], notices=notices)
 
 
 def encode_pairs(pairs: NamedPairs, nodes: NodeNames) -> Tensor:

@@ -114,7 +114,11 @@ def _tables(data: Any, encoder: str) -> GivenData:
     if hasattr(data, "columns") and hasattr(data, "iloc"):
         names = [str(name).lower() for name in data.columns]
         is_typed = any(name in _RELATIONS for name in names)
-        learns_links = encoder in ("pair", "node") or link_columns(names) is not None
+        ends = link_columns(names)
+        others = [kind for i, kind in enumerate(data.dtypes) if ends is not None and i not in ends]
+        # to the other models, numbers beside two ends are weights, words are relations
+        weighted = ends is not None and all(getattr(kind, "kind", "O") in "iufb" for kind in others)
+        learns_links = encoder in ("pair", "node") or weighted
         if len(names) == 2 or (learns_links and not is_typed):
             return _named_links(data)
         return GivenData("kg", split_triples(data).save)

@@ -239,6 +239,7 @@ class GraphzooCLI(LightningCLI):
 
     def before_fit(self) -> None:
         """Begin the run directory."""
+        self._check_length()
         if self.plan.dry_run or not self.trainer.is_global_zero:
             return
         self._lock()
@@ -249,6 +250,18 @@ class GraphzooCLI(LightningCLI):
             tell(f"graphzoo {self.plan.command}: {used}; writes {relative(self.run_dir)}\n")
             self._tell_resumed()
 
+    def _check_length(self) -> None:
+        """In every process: refuse to end a resumed run before where it is."""
+        if not self.plan.resume or self.checkpoint is None:
+            return
+        done, most = resume.finished_epochs(self.checkpoint), self.trainer.max_epochs
+        if most is not None and 0 <= most < done:
+            run = relative(self.run_dir)
+            raise UsageError(
+                f"{run}: {done} epochs are done, and --trainer.max_epochs is {most}\n"
+                f"Give more than {done}, or test it: graphzoo test {run}"
+            )
+
     def _tell_resumed(self) -> None:
         """From where a run goes on, or that it has come to its end."""
         if not self.plan.resume or self.checkpoint is None:
@@ -257,11 +270,6 @@ class GraphzooCLI(LightningCLI):
         if most is not None and 0 <= most <= done:
             epochs = f"{done} epoch{'s' * (done != 1)}"
             run = relative(self.run_dir)
-            if most < done:
-                raise UsageError(
-                    f"{run}: {epochs} are done, and --trainer.max_epochs is {most}\n"
-                    f"Give more than {done}, or test it: graphzoo test {run}"
-                )
             tell(f"{run} has finished its {epochs}; --trainer.max_epochs N trains on\n")
         else:
             tell(f"resumes after epoch {done}\n" if done else "resumes in epoch 1\n")

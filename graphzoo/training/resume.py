@@ -175,11 +175,13 @@ class ResumeGuard(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         for optimizer in trainer.optimizers:
-            for place, group in enumerate(optimizer.param_groups):
+            decayed = [group for group in optimizer.param_groups if group.get("weight_decay")]
+            # where none was decayed, the first of `parameter_groups` is the one to be
+            decayed = decayed or [group for group in optimizer.param_groups[:1] if "weight_decay" in group]
+            for group in optimizer.param_groups:
                 group |= {key: group[key] * self.lr_factor for key in ("lr", "initial_lr") if key in group}
-                # the first group of `parameter_groups` is the decayed one, whatever its old value
-                if self.weight_decay is not None and "weight_decay" in group and place == 0:
-                    group["weight_decay"] = float(self.weight_decay)
+            for group in decayed if self.weight_decay is not None else ():
+                group["weight_decay"] = float(self.weight_decay)
         for scheduler in (config.scheduler for config in trainer.lr_scheduler_configs):
             if hasattr(scheduler, "base_lrs"):
                 scheduler.base_lrs = [rate * self.lr_factor for rate in scheduler.base_lrs]

@@ -46,15 +46,15 @@ def _on_one_line(message: Warning | str, *_: object) -> str:
 
 
 def names_of(values: Sequence[object]) -> list[str]:
-    """Values of a column as names. Whole numbers that became floats are whole again.
+    """Values as names. Where all are numbers and whole, those that became floats are whole again.
 
     pandas makes such floats of a column of integers in which a value was missing.
 
-    >>> names_of(["a", 1, 2.5]), names_of([1.0, 3.0])
+    >>> names_of(["a", 1, 2.5]), names_of([1.0, 3])
     (['a', '1', '2.5'], ['1', '3'])
     """
-    whole = all(isinstance(value, float) and value.is_integer() for value in values)
-    return [str(int(value)) if whole else str(value) for value in values]  # type: ignore[call-overload]
+    whole = all(isinstance(v, int) or (isinstance(v, float) and v.is_integer()) for v in values)
+    return [str(int(v)) if whole and isinstance(v, float) else str(v) for v in values]
 
 
 def paths_of(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], forms: str) -> list[Path]:

@@ -135,7 +135,9 @@ def triples_from_table(table: Any, source: str = "triples") -> Columns:
                 raise DataError(
                     f"{source}, row {position + 1}: the {name} is missing ({value!r}); drop such rows"
                 )
-    head, relation, tail = (Column.encode(names_of(column)) for column in raw)
+    ends = names_of([*raw[0], *raw[2]])  # of both ends at once: an entity may be either
+    parts = (ends[: len(raw[0])], names_of(raw[1]), ends[len(raw[0]) :])
+    head, relation, tail = map(Column.encode, parts)
     columns = Columns(head, relation, tail, source, unit="row")
     _check_names(columns)
     return columns

@@ -93,7 +93,9 @@ def read_edge_list(path: Path) -> EdgeList:
 
 def _is_weighted(fields: Sequence[str]) -> bool:
     """Whether a line is a pair, alone or with what may follow: weights of numbered nodes, attributes."""
-    return len(fields) == 2 or fields[2].startswith("{") or all(field.isdecimal() for field in fields[:2])
+    weight = len(fields) == 3 and re.fullmatch(r"[-+]?[\d.]+(e[-+]?\d+)?", fields[2], re.IGNORECASE)
+    numbered = all(field.isdecimal() for field in fields[:2])
+    return len(fields) == 2 or bool(weight and "|" not in fields[1]) or numbered or fields[2].startswith("{")
 
 
 def number_nodes(
