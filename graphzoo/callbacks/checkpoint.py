@@ -305,12 +305,12 @@ class LastCheckpoint(Checkpoint):
 
 
 def _step_of(path: str) -> float:
-    """The optimiser's step at which a checkpoint was written; -1 for a file that cannot be read."""
+    """The optimiser's step at which a checkpoint was written; infinite for a file that cannot be read."""
     try:
         return float(read_checkpoint(Path(path)).get("global_step", -1))
     except UsageError as error:
         log.warning("%s", error)
-        return -1
+        return math.inf  # as if it were not there
 
 
 def is_last_epoch(trainer: Trainer) -> bool:

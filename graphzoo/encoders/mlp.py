@@ -71,9 +71,8 @@ class MLP(DenoisedEncoder):
         """
         check_features(x, self.spec)
         if self.denoise:
-            x = self._denoised(x, edge_index, denoised).to(
-                next(self.layers.parameters()).dtype
-            )  # from float32
+            dtype = next(self.layers.parameters()).dtype  # features are denoised in float32
+            x = self._denoised(x, edge_index, denoised).to(dtype)
         generator = self.noise.generator(noise_seed, x.device) if self.training else None
         rates = [self.input_dropout, *(len(self.layers) - 1) * [0.0]]
         for layer, rate in zip(self.layers, rates, strict=True):

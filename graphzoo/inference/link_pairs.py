@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from graphzoo.datasets.files.tables import header_order
-from graphzoo.datasets.files.text import ignored_columns, names_of
+from graphzoo.datasets.files.text import ignored_columns, is_missing, names_of
 from graphzoo.datasets.link.edge_list import HEADERS, read_edge_list
 from graphzoo.errors import UsageError
 from graphzoo.inference.names import NodeNames
@@ -68,7 +68,7 @@ def pairs_from_table(pairs: Any) -> NamedPairs:
         if not isinstance(row, list | tuple) or len(row) != len(_COLUMNS):
             raise UsageError(f"pairs, row {number}: expected two nodes, got {row!r}")
         for column, value in zip(_COLUMNS, row, strict=True):
-            if value is None or value != value:
+            if is_missing(value):
                 raise UsageError(f"pairs, row {number}: the {column} is missing ({value!r}); drop such rows")
         source.append(row[0])
         target.append(row[1])

@@ -29,6 +29,14 @@ def test_a_signal_after_the_last_save_is_heard_before_the_test(tmp_path):
         checkpoint.on_test_start(SimpleNamespace(world_size=1), None)
 
 
+def test_a_best_file_that_cannot_be_read_is_as_if_it_were_not_there(tmp_path):
+    (tmp_path / "best.ckpt").write_bytes(b"damaged")
+    checkpoint = BestCheckpoint(tmp_path, "val/acc")
+    checkpoint.on_load_checkpoint(None, None, {"global_step": 10})
+    checkpoint.load_state_dict({"best_model_score": torch.tensor(0.8)})
+    assert checkpoint.best_model_score is None and not checkpoint.best_k_models
+
+
 @pytest.mark.parametrize(("step", "known"), [(10, True), (12, False)])
 def test_the_best_of_a_killed_branch_is_not_taken_for_the_one_of_the_checkpoint(tmp_path, step, known):
     """A process was killed after it wrote best.ckpt, and before it wrote the last.ckpt that is resumed."""

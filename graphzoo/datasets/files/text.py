@@ -14,7 +14,16 @@ from graphzoo.errors import DataError, GraphzooDataWarning
 from graphzoo.system.shown import visible
 from graphzoo.system.units import counted
 
-__all__ = ["as_a_command", "ignored_columns", "listing", "lookalikes", "names_of", "paths_of", "warn"]
+__all__ = [
+    "as_a_command",
+    "ignored_columns",
+    "is_missing",
+    "listing",
+    "lookalikes",
+    "names_of",
+    "paths_of",
+    "warn",
+]
 
 _in_a_command = ContextVar("_in_a_command", default=False)
 
@@ -55,6 +64,17 @@ def names_of(values: Sequence[object]) -> list[str]:
     """
     whole = all(isinstance(v, int) or (isinstance(v, float) and v.is_integer()) for v in values)
     return [str(int(v)) if whole and isinstance(v, float) else str(v) for v in values]
+
+
+def is_missing(value: object) -> bool:
+    """Whether a value of a table is None, NaN, NaT or pandas' NA, which refuses to be compared.
+
+    >>> is_missing(None), is_missing(float("nan")), is_missing("nan"), is_missing(0)
+    (True, True, False, False)
+    """
+    if value is None or type(value).__name__ == "NAType":
+        return True
+    return bool(value != value)
 
 
 def paths_of(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], forms: str) -> list[Path]:

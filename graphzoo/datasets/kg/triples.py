@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from graphzoo.datasets.files.tables import Column, clean, header_order, parse_columns, read_bytes
-from graphzoo.datasets.files.text import ignored_columns, names_of
+from graphzoo.datasets.files.text import ignored_columns, is_missing, names_of
 from graphzoo.errors import DataError
 from graphzoo.system.units import counted
 
@@ -131,7 +131,7 @@ def triples_from_table(table: Any, source: str = "triples") -> Columns:
         raw = [list(column) for column in zip(*rows, strict=True)] if rows else [[], [], []]
     for name, column in zip(_HEADER, raw, strict=True):
         for position, value in enumerate(column):
-            if value is None or value != value:
+            if is_missing(value):
                 raise DataError(
                     f"{source}, row {position + 1}: the {name} is missing ({value!r}); drop such rows"
                 )

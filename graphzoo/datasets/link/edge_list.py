@@ -19,9 +19,8 @@ from graphzoo.errors import DataError, suggestion
 __all__ = ["HEADERS", "EdgeList", "number_nodes", "read_edge_list"]
 
 _COMMENTS = (b"#", b"%")
-_DELIMITERS = "\t,;"
+_DELIMITERS = "\t,;|"
 # what a header may call the two ends
-# Names of the two columns, of which one pair is in a header.
 HEADERS = (("source", "target"), ("src", "dst"), ("from", "to"), ("head", "tail"), ("node1", "node2"))
 # a longer list of names is not searched for the nearest
 _MOST_NAMES = 20_000
@@ -64,7 +63,7 @@ def read_edge_list(path: Path) -> EdgeList:
     if len(fields) < 2:
         raise DataError(
             f"{path}, line {skipped + 1}: expected two nodes, got {first[:80]!r}; separate them by a tab, "
-            "comma, semicolon or blank"
+            "comma, semicolon, bar or blank"
         )
     ends = header_order(fields, HEADERS)
     if ends is None and delimiter == " " and not _is_weighted(fields):
@@ -95,7 +94,7 @@ def _is_weighted(fields: Sequence[str]) -> bool:
     """Whether a line is a pair, alone or with what may follow: weights of numbered nodes, attributes."""
     weight = len(fields) == 3 and re.fullmatch(r"[-+]?[\d.]+(e[-+]?\d+)?", fields[2], re.IGNORECASE)
     numbered = all(field.isdecimal() for field in fields[:2])
-    return len(fields) == 2 or bool(weight and "|" not in fields[1]) or numbered or fields[2].startswith("{")
+    return len(fields) == 2 or bool(weight) or numbered or fields[2].startswith("{")
 
 
 def number_nodes(

@@ -208,6 +208,14 @@ def test_of_names_that_look_the_same_only_what_cannot_be_seen_is_spelt_out():
     assert "'caf\\xe9' and 'cafe\\u0301'" in lookalikes(["caf\u00e9", "cafe\u0301"], "entities")[0]
 
 
+def test_a_missing_value_of_pandas_is_refused_too():
+    table = pd.DataFrame(
+        {"head": pd.array(["a", None], dtype="string"), "relation": ["r", "r"], "tail": ["b", "c"]}
+    )
+    with pytest.raises(DataError, match="row 2: the head is missing"):
+        triples_from_table(table)
+
+
 def test_whole_floats_of_a_table_are_the_integers_they_were():
     """pandas makes floats of a column of integers in which a value was missing."""
     table = pd.DataFrame({"head": [1.0, 2.0], "relation": [0, 0], "tail": [2, 3]})
