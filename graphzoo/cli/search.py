@@ -327,7 +327,8 @@ def _report(
             },
         },
     )
-    path = {**study.space.options, **_options_of(rest)[0]}.get("data.path")
+    options = {**study.space.options, **_options_of(rest)[0]}
+    path = options.get("data.path", options.get("data.init_args.path"))
     own = "" if path is None else f" {shlex.quote(f'--data.path={word_of(path)}')}"
     tell(f"{recipe}: test it once with graphzoo reproduce {plan.model} {plan.data} --recipe {recipe}{own}\n")
 

@@ -92,7 +92,11 @@ def read_names(path: Path, known: _Names | None = None) -> list[str]:
     Names that are not among the known ones are refused; one that is known is no header.
     """
     is_csv = path.name.lower().removesuffix(".gz").endswith(".csv")
-    rows = [(line, fields[0].strip()) for line, fields in _rows(path, is_csv=is_csv)]
+    rows = []
+    for line, fields in _rows(path, is_csv=is_csv):
+        whole = ",".join(fields).strip()  # a name may hold commas, in a file of names alone
+        is_name = is_csv and known is not None and known.get(whole) is not None
+        rows.append((line, whole if is_name else fields[0].strip()))
     if rows and rows[0][1].lower() in _NAME_HEADERS and (known is None or known.get(rows[0][1]) is None):
         rows = rows[1:]
     if not rows:

@@ -25,6 +25,7 @@ from graphzoo.catalog.presets import find_preset, list_presets
 from graphzoo.catalog.settings import word_of
 from graphzoo.errors import UsageError
 from graphzoo.runs.curves import read_rows
+from graphzoo.runs.lock import RunLock
 from graphzoo.runs.published import mean_and_deviation
 from graphzoo.search.space import Choice, Space, read_space
 from graphzoo.system.files import write_text_atomically
@@ -236,7 +237,11 @@ class Comparison:
     ) -> tuple[Trial, int]:
         folder = self.folder / "runs" / f"{len(self.trials):03d}-{_slug(model)}"
         for left in (folder, self.folder / f"test-{folder.name}"):  # of a trial that was stopped or given up
-            shutil.rmtree(left, ignore_errors=True)
+            if left.exists():
+                lock = RunLock(left)
+                lock.take()  # its process may live, where that of the comparison was killed
+                shutil.rmtree(left, ignore_errors=True)
+                lock.release()
         folder.parent.mkdir(parents=True, exist_ok=True)
         words = command_of(model, self.data)
         if words[0] == "fit":

@@ -258,7 +258,7 @@ class GraphzooCLI(LightningCLI):
         if most is not None and 0 <= most < done:
             run = relative(self.run_dir)
             raise UsageError(
-                f"{run}: {done} epochs are done, and --trainer.max_epochs is {most}\n"
+                f"{run}: training is past epoch {done}, and --trainer.max_epochs is {most}\n"
                 f"Give more than {done}, or test it: graphzoo test {run}"
             )
 

@@ -452,11 +452,14 @@ def test_a_run_resumed_with_other_settings_says_that_no_command_repeats_it(train
     assert "no single command" in str(_facts(group)) and "This run again" not in str(_facts(group))
 
 
-def test_fewer_epochs_than_are_done_are_refused(trained, cli):
+@pytest.mark.parametrize("more", [[], ["--quiet"]])
+def test_fewer_epochs_than_are_done_are_refused(trained, cli, more):
     shutil.copytree(trained, "run")
-    again = cli("fit", "run", "--trainer.max_epochs=1")
+    before = Path("run/config.yaml").read_text()
+    again = cli("fit", "run", "--trainer.max_epochs=1", *more)
+    assert Path("run/config.yaml").read_text() == before
     told = (
-        "run: 2 epochs are done, and --trainer.max_epochs is 1\n"
+        "run: training is past epoch 2, and --trainer.max_epochs is 1\n"
         "Give more than 2, or test it: graphzoo test run\n"
     )
     assert again.status == 2 and again.err.endswith(told) and "finished" not in again.err

@@ -14,6 +14,7 @@ import graphzoo
 from graphzoo.catalog.tasks import TASKS
 from graphzoo.cli.compare import _predicting
 from graphzoo.errors import UsageError
+from graphzoo.runs.lock import RunLock
 from graphzoo.search import compare as module
 
 SHORT = ["--in-process", "--trainer.max_epochs=2", "--trainer.accelerator=cpu"]
@@ -363,3 +364,19 @@ def test_the_advice_names_models_that_were_not_tried(cli, nodes, monkeypatch):
 def test_a_model_that_is_not_compared_is_no_unknown_one(nodes):
     with pytest.raises(UsageError, match="on these data, not pencil\ngraphzoo fit --model pencil trains it"):
         graphzoo.compare("nodes", path="ring.npz", models=["pencil"])
+
+
+def test_a_trial_that_outlives_its_comparison_keeps_its_folder(cli, nodes):
+    """As after `kill -9` of the comparison, before its first trial had ended."""
+    words = ["compare", *nodes, "--models", "mlp", "--minutes", 0.05, *SHORT, "--no-test", "--out", "found"]
+    assert cli(*words).status == 0
+    Path("found/trials.jsonl").unlink()
+    lock = RunLock(Path("found/runs/000-mlp"))
+    lock.take()
+    try:
+        refused = cli(*words)
+        assert Path("found/runs/000-mlp/config.yaml").is_file()
+    finally:
+        lock.release()
+    assert refused.status == 2 and "found/runs/000-mlp is being written by process" in refused.err
+    assert cli(*words).status == 0, "and takes it once that has ended"

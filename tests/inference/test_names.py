@@ -42,3 +42,11 @@ def test_a_table_of_predictions_is_a_file_of_names(tmp_path, header):
     first = [] if header else ["source"]
     assert read_names(plain, known) == [*first, "c"]
     assert read_names(table, known) == [*first, "a, b", "c"]
+
+
+def test_names_alone_may_hold_commas_in_a_csv_file_too(tmp_path):
+    from graphzoo.inference.queries import read_names
+
+    plain = tmp_path / "names.csv"
+    plain.write_text("Doe, John\nDoe\n")
+    assert read_names(plain, NodeNames(["Doe", "Doe, John"], 2)) == ["Doe, John", "Doe"]
