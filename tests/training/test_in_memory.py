@@ -345,3 +345,10 @@ def test_a_sparse_adjacency_in_a_data_object_is_converted_in_one_line():
     exec(str(error.value).partition("Convert it: ")[2], {"data": data, "torch_geometric": torch_geometric})
     assert {tuple(edge) for edge in data.edge_index.t().tolist()} == wanted
     assert given_data(data, "node").kind == "nodes"
+
+
+@pytest.mark.parametrize("encoder", ["query", ""])
+@pytest.mark.parametrize("names", ["head type tail", "source edge target", "from label to"])
+def test_words_between_two_ends_are_relations(encoder, names):
+    rows = [(f"a{i}", f"r{i % 2}", f"a{i + 1}") for i in range(60)]
+    assert given_data(pd.DataFrame(rows, columns=names.split()), encoder).kind == "kg"

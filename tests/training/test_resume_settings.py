@@ -54,3 +54,12 @@ def test_a_changed_weight_decay_reaches_the_decayed_group_whatever_it_was(old):
     guard.on_train_start(SimpleNamespace(optimizers=[optimizer], lr_scheduler_configs=[]), None)
     assert [group["weight_decay"] for group in optimizer.param_groups] == [0.01, 0.0]
     assert [group["lr"] for group in optimizer.param_groups] == [0.2, 0.2]
+
+
+def test_a_changed_weight_decay_leaves_groups_alone_that_an_optimiser_does_not_decay():
+    biases, decayed = ([torch.nn.Parameter(torch.ones(1))] for _ in range(2))
+    groups = [{"params": biases, "weight_decay": 0.0}, {"params": decayed, "weight_decay": 0.01}]
+    optimizer = torch.optim.AdamW(groups, lr=0.1)
+    guard = ResumeGuard({}, {"--model.weight_decay": (0.01, 0.1)})
+    guard.on_train_start(SimpleNamespace(optimizers=[optimizer], lr_scheduler_configs=[]), None)
+    assert [group["weight_decay"] for group in optimizer.param_groups] == [0.0, 0.1]

@@ -223,3 +223,8 @@ def test_whole_floats_of_a_table_are_the_integers_they_were():
     assert [list(part) for part in (columns.head, columns.tail)] == [["1", "2"], ["2", "3"]]
     half = triples_from_table(table.assign(head=[1.0, 2.5]))
     assert list(half.head) == ["1.0", "2.5"]
+
+
+def test_an_entity_that_is_head_and_tail_has_one_name():
+    columns = triples_from_table([(1.0, "r", 2.0), (2.0, "r", "x")])
+    assert list(columns.head) == ["1.0", "2.0"] and list(columns.tail) == ["2.0", "x"]
