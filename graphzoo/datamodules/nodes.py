@@ -26,6 +26,8 @@ from graphzoo.datasets import (
     node_graph_from_files,
 )
 from graphzoo.datasets.files.roots import cache_root
+from graphzoo.datasets.files.text import warn
+from graphzoo.datasets.node.splits import PARTS
 from graphzoo.errors import UsageError, check_choice, check_range
 from graphzoo.sampling import partition as partition_nodes
 from graphzoo.types import GraphSpec, NodeBatch
@@ -147,6 +149,8 @@ class NodeDataModule(GraphDataModule):
                     "nodes to learn from and nodes to choose the checkpoint by\n"
                     "--data.split random-50-25-25 draws both"
                 )
+        if not self.is_named:
+            self._notice_absent_classes(raw)
         self._transform = FeatureTransform.fit(
             raw.x,
             normalize=self.normalize_features,
@@ -156,6 +160,20 @@ class NodeDataModule(GraphDataModule):
         )
         self._raw = raw
         self._graph = self.transformed(raw)
+
+    def _notice_absent_classes(self, graph: NodeGraph) -> None:
+        """Say which classes a part of the split lacks: accuracies are worth less then, ROC-AUC may be nan."""
+        present = torch.unique(graph.y[graph.y >= 0]) if graph.y.dim() == 1 else graph.y.new_empty(0)
+        for part in PARTS:
+            nodes = self.split.nodes(part)
+            absent = present[~torch.isin(present, graph.y[nodes])] if nodes.numel() else present[:0]
+            if absent.numel():
+                more = f" ({absent.numel():,} such classes)" if absent.numel() > 1 else ""
+                warn(
+                    f"{graph.name}: no {part} node of split {self.split.name!r} is of class "
+                    f"{graph.class_names[int(absent[0])]!r}{more}; choose other shares (--data.split "
+                    "random-60-20-20) or label more nodes"
+                )
 
     def _standardizes(self, x: Tensor) -> bool:
         if self.standardize_features is not None or self.normalize_features or self.is_named:

@@ -31,8 +31,8 @@ def check_spec(name: str, spec: GraphSpec) -> None:
     """Refuse data without features."""
     if spec.in_channels < 1:
         raise UsageError(
-            f"{name} needs node features; the data has none (GraphSpec.in_channels is 0): "
-            "add some, for instance degrees or one-hot node numbers"
+            f"{name} needs node features; the data has none (GraphSpec.in_channels is 0)\n"
+            "Add some, such as degrees; own links take them from nodes.csv in the same folder"
         )
 
 

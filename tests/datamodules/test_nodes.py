@@ -241,3 +241,14 @@ def test_graphs_that_cannot_be_trained_on(tmp_path):
     dataclasses.replace(graph, splits={"half": (split,)}, default_split="half").save(tmp_path / "half.npz")
     with pytest.raises(UsageError, match="valid part of split 'half' is empty"):
         make(str(tmp_path / "half.npz"))
+
+
+def test_classes_that_a_part_lacks_are_named(tmp_path, recwarn):
+    parts = small_parts() | dict.fromkeys(("train_mask", "val_mask", "test_mask"))
+    parts["y"] = (np.arange(60) < 20).astype(np.int64)
+    make(write_npz(tmp_path / "whole.npz", **parts))
+    assert not [warning for warning in recwarn if "is of class" in str(warning.message)]
+    parts["y"][1:20] = 0
+    make(write_npz(tmp_path / "rare.npz", **parts))
+    told = [str(warning.message) for warning in recwarn if "is of class" in str(warning.message)]
+    assert len(told) == 2 and all("node of split 'random-50-25-25' is of class '1'" in line for line in told)

@@ -18,7 +18,7 @@ from graphzoo.system.progress import progress
 from graphzoo.system.regular_files import open_regular
 from graphzoo.system.waiting import TellingLock
 
-__all__ = ["LOCK_TIMEOUT", "find_split", "kept", "remember"]
+__all__ = ["LOCK_TIMEOUT", "TABLES", "find_split", "kept", "remember"]
 
 _log = logging.getLogger(__name__)
 _VERSION = 2
@@ -26,15 +26,18 @@ _VERSION = 2
 _MIN_BYTES = 1 << 20
 # seconds that another process may take to parse the same files
 LOCK_TIMEOUT = 3600.0
-_SUFFIXES = (".txt", ".tsv", ".csv", ".txt.gz", ".tsv.gz", ".csv.gz")
+TABLES = (".txt", ".tsv", ".csv", ".txt.gz", ".tsv.gz", ".csv.gz")
+# what others call a split
+_NAMES = {"valid": ("valid", "val", "validation", "dev"), "valid_neg": ("valid_neg", "val_neg")}
 
 _T = TypeVar("_T")
 _Graph = TypeVar("_Graph", bound=StoredGraph)
 
 
-def find_split(folder: Path, split: str, suffixes: Sequence[str] = _SUFFIXES) -> Path | None:
+def find_split(folder: Path, split: str, suffixes: Sequence[str] = TABLES) -> Path | None:
     """The file of a split in a folder, or None; two candidates are an error."""
-    paths = [path for suffix in suffixes if (path := folder / f"{split}{suffix}").is_file()]
+    names = _NAMES.get(split, (split,))
+    paths = [path for name in names for end in suffixes if (path := folder / f"{name}{end}").is_file()]
     if len(paths) > 1:
         raise DataError(f"{folder}: both {paths[0].name} and {paths[1].name}; keep one of them")
     return paths[0] if paths else None

@@ -39,11 +39,21 @@ def read_npz(path: Path, kind: type[_Graph]) -> Mapping[str, Any] | _Graph:
             check_growth(path, path.stat().st_size, sum(part.file_size for part in file.zip.infolist()))
             if "meta" in file.files:
                 return kind.read(path)[0]
-            return {name: file[name] for name in file.files}
+            return {name: _array(file, name, path) for name in file.files}
     except DataError:
         raise
     except Exception as error:  # a damaged file can raise anything in zip and array readers
         raise_if_not_the_file(error, path)
-        is_objects = "allow_pickle" in str(error)
-        remedy = "save strings as arrays of fixed width (dtype str)" if is_objects else "write it again"
-        raise DataError(f"{path}: not a readable .npz file ({reason(error)}); {remedy}") from error
+        raise DataError(f"{path}: not a readable .npz file ({reason(error)}); write it again") from error
+
+
+def _array(file: Any, name: str, path: Path) -> Any:
+    try:
+        return file[name]
+    except ValueError as error:
+        if "allow_pickle" not in str(error):
+            raise
+        raise DataError(
+            f"{path}: {name} holds Python objects, which only running code could read\n"
+            f"Save it as numbers or text: {name}.astype(float) or {name}.astype(str)"
+        ) from error

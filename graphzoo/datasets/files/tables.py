@@ -18,9 +18,26 @@ from graphzoo.errors import DataError, reason
 from graphzoo.system.files import check_growth
 from graphzoo.system.regular_files import read_regular
 
-__all__ = ["Column", "clean", "csv_fields", "header_order", "parse_columns", "read_bytes"]
+__all__ = [
+    "Column",
+    "clean",
+    "delimiter_of",
+    "fields_of",
+    "header_order",
+    "parse_columns",
+    "read_bytes",
+]
 
 _MARK = b"\xef\xbb\xbf"
+# first bytes of what is no text, and what it is
+_BINARY = (
+    (b"PAR1", "a Parquet file"),
+    (b"PK\x03\x04", "a zip archive, as .xlsx, .pt and .npz are"),
+    (b"\x93NUMPY", "an array of NumPy"),
+    (b"\x89HDF", "an HDF5 file"),
+    (b"\xd0\xcf\x11\xe0", "an old Excel file"),
+    (b"SQLite format", "an SQLite database"),
+)
 
 
 @dataclass(frozen=True)
@@ -104,6 +121,8 @@ def clean(data: bytes, source: str) -> bytes:
         line = data.count(b"\n", 0, place) + 1
         return f"{source}, line {line}"
 
+    if kind := next((kind for start, kind in _BINARY if data.startswith(start)), ""):
+        raise DataError(f"{source}: {kind}, not text; save it as CSV (pandas: to_csv(PATH, index=False))")
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise DataError(f"{source}: encoded as UTF-16; save it as UTF-8")
     try:
@@ -126,8 +145,20 @@ def clean(data: bytes, source: str) -> bytes:
     return data
 
 
-def csv_fields(line: str, source: Path | str, number: int = 1) -> list[str]:
-    """The fields of one line, separated by commas."""
+def delimiter_of(line: str) -> str:
+    r"""The tab, comma, semicolon or bar that separates the fields of a line; "" without any.
+
+    >>> delimiter_of("name;label"), delimiter_of("name, first\tlabel"), delimiter_of("ann bob")
+    (';', '\t', '')
+    """
+    return next((mark for mark in "\t,;|" if mark in line), "")
+
+
+def fields_of(line: str, source: Path | str, number: int = 1) -> list[str]:
+    """The fields of one line; quotes mean something only between commas."""
+    delimiter = delimiter_of(line)
+    if delimiter not in ("", ","):
+        return line.split(delimiter)
     try:
         return next(csv.reader([line], strict=True))
     except csv.Error as error:
@@ -188,8 +219,11 @@ def parse_columns(
         raise DataError(f"{source}: not a readable table ({reason(error)}); check the quotes") from error
     if wrong:
         row = wrong[0]
+        more = f"; {len(wrong):,} such lines" if len(wrong) > 1 else ""
+        if not row.text.strip():
+            raise DataError(f"{source}, line {row.number}: a blank line; remove it{more}")
         raise DataError(
             f"{source}, line {row.number}: expected {row.expected_columns} columns, got {row.actual_columns} "
-            f"({row.text[:80]!r})" + (f"; {len(wrong):,} such lines" if len(wrong) > 1 else "")
+            f"({row.text[:80]!r}){more}"
         )
     return {key: table.column(position) for position, key in enumerate(keys)}

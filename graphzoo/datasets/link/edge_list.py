@@ -13,13 +13,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphzoo.datasets.files.tables import Column, clean, csv_fields, header_order, parse_columns, read_bytes
+from graphzoo.datasets.files.tables import (
+    Column,
+    clean,
+    delimiter_of,
+    fields_of,
+    header_order,
+    parse_columns,
+    read_bytes,
+)
 from graphzoo.errors import DataError, suggestion
 
 __all__ = ["HEADERS", "EdgeList", "number_nodes", "read_edge_list"]
 
 _COMMENTS = (b"#", b"%")
-_DELIMITERS = "\t,;|"
 # what a header may call the two ends
 HEADERS = (("source", "target"), ("src", "dst"), ("from", "to"), ("head", "tail"), ("node1", "node2"))
 # a longer list of names is not searched for the nearest
@@ -54,12 +61,12 @@ def read_edge_list(path: Path) -> EdgeList:
     if not first.strip():
         problem = "no links" if len(lines) <= skipped + 1 else f"line {skipped + 1} is blank"
         raise DataError(f"{path}: {problem}; write one link per line: two nodes, separated by a tab")
-    delimiter = next((mark for mark in _DELIMITERS if mark in first), " ")
+    delimiter = delimiter_of(first) or " "
     if delimiter == " ":
         # runs of blanks, also at the ends of a line, are one separator
         data = re.sub(rb"(?m)^ | $", b"", re.sub(rb" +", b" ", data))
         first = " ".join(first.split())
-    fields = csv_fields(first, path, skipped + 1) if delimiter == "," else first.split(delimiter)
+    fields = first.split(" ") if delimiter == " " else fields_of(first, path, skipped + 1)
     if len(fields) < 2:
         raise DataError(
             f"{path}, line {skipped + 1}: expected two nodes, got {first[:80]!r}; separate them by a tab, "

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graphzoo.datasets.files.cache import find_split, remember
+from graphzoo.datasets.files.cache import TABLES, find_split, remember
 from graphzoo.datasets.files.npz import read_npz
 from graphzoo.datasets.files.text import listing, paths_of, warn
 from graphzoo.datasets.node.arrays import graph_parts
@@ -29,7 +29,8 @@ from graphzoo.system.regular_files import require_regular
 
 __all__ = ["node_graph_from_data", "node_graph_from_files"]
 
-_TABLES = (".csv", ".csv.gz")
+# what tables write where a value is missing
+_UNKNOWN = {"na", "n/a", "nan", "null", "none", "?", "unknown", "missing"}
 _FORMS = "a PyG Data file (.pt), an .npz file, or a folder with nodes.csv and edges.csv"
 
 
@@ -51,10 +52,11 @@ def node_graph_from_files(
             - an `.npz` file with the same names, or with those of the heterophilous benchmarks
               (`node_features`, `node_labels`, `edges` [E, 2], `train_masks` [S, N], ...), or written by
               `NodeGraph.save`; `class_names` and `node_names` may be in it.
-            - a folder with `nodes.csv` and `edges.csv` (.gz allowed), or a list of the two files. Nodes: the
-              first column is the node's name, `label` its class (empty: unknown) or `label_NAME` columns of
-              0/1, `split` may say train, valid or test; every other column is a numeric feature. Edges:
-              `source` and `target`, node names; other columns are ignored, and a warning names them.
+            - a folder with `nodes.csv` and `edges.csv` (.tsv, .txt and .gz too), or a list of the two files;
+              tabs, commas, semicolons or bars separate columns. Nodes: the first column is the node's name,
+              `label` its class (empty: unknown) or `label_NAME` columns of 0/1, `split` may say train, valid
+              or test; every other column is a numeric feature. Edges: `source` and `target`, node names;
+              other columns are ignored, and a warning names them.
         directed: Whether edges stay as they are; else both directions of each are stored.
         require_labels: Whether a graph without labels, with a single class or with an empty part of a split
             is refused; False for a graph to predict on.
@@ -107,6 +109,7 @@ def node_graph_from_data(
     graph, notices = parsed.to_graph(name, undirected=not directed)
     if require_labels:
         _check_labels(name, parsed)
+        notices += _doubts(parsed)
     for notice in notices:
         warn(f"{name}: {notice}")
     return graph
@@ -117,7 +120,7 @@ def _find(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> tu
     paths = paths_of(path, _FORMS)
     if len(paths) == 1 and paths[0].is_dir():
         return [_table(paths[0], "nodes"), _table(paths[0], "edges")], paths[0].resolve().name
-    if len(paths) == 2 and all(part.name.endswith(_TABLES) for part in paths):
+    if len(paths) == 2 and all(part.name.endswith(TABLES) for part in paths):
         return paths, paths[0].resolve().parent.name
     if len(paths) != 1 or paths[0].suffix not in (".pt", ".pth", ".npz"):
         given = ", ".join(map(str, paths)) or "nothing"
@@ -126,8 +129,11 @@ def _find(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> tu
 
 
 def _table(folder: Path, stem: str) -> Path:
-    if (path := find_split(folder, stem, _TABLES)) is None:
-        raise DataError(f"{folder}: no {stem}.csv (.gz allowed); it holds {listing(folder)}")
+    if (path := find_split(folder, stem)) is None:
+        raise DataError(
+            f"{folder}: no {stem}.csv (.tsv, .txt and .gz allowed); it holds {listing(folder)}\n"
+            "Give a table of nodes and one of edges by these names"
+        )
     return path
 
 
@@ -151,12 +157,14 @@ def _parse(
         graph, notices = parsed.to_graph(name, undirected=not directed)
     except DataError as error:
         raise DataError(f"{source}: {error}") from error
-    if require_labels:
-        _check_labels(source, parsed)
     edges = str(files[-1])
     own = len(parsed.notices)  # those behind are about edges
     told = [notice if notice.startswith(edges) else f"{source}: {notice}" for notice in notices[:own]]
-    return graph, [*told, *(f"{edges}: {notice}" for notice in notices[own:])]
+    told += [f"{edges}: {notice}" for notice in notices[own:]]
+    if require_labels:
+        _check_labels(source, parsed)
+        told += [f"{source}: {doubt}" for doubt in _doubts(parsed)]
+    return graph, told
 
 
 def _check_labels(source: str, parsed: Parsed) -> None:
@@ -189,6 +197,15 @@ def _check_labels(source: str, parsed: Parsed) -> None:
                 f"{source}: split {split.index} has no {part} nodes; mark some, or leave all marks out to "
                 "have random splits drawn"
             )
+
+
+def _doubts(parsed: Parsed) -> list[str]:
+    """Classes that may stand for unknown ones."""
+    return [
+        f"label {name!r} counts as a class; leave the label empty where it is unknown"
+        for number, name in enumerate(parsed.class_names)
+        if name.lower() in _UNKNOWN and parsed.y.ndim == 1 and bool((parsed.y == number).any())
+    ]
 
 
 def _read_torch(path: Path) -> Mapping[str, Any]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphzoo.datasets.files.tables import clean, csv_fields, parse_columns, read_bytes
+from graphzoo.datasets.files.tables import clean, delimiter_of, fields_of, parse_columns, read_bytes
 from graphzoo.datasets.files.text import ignored_columns, lookalikes
 from graphzoo.datasets.node.arrays import number_classes
 from graphzoo.datasets.node.build import Parsed, proper_names
@@ -22,10 +24,11 @@ __all__ = ["may_be_labels", "read_features", "read_tables"]
 
 _LABEL = "label"
 _SPLIT = "split"
-_PART_OF = {"": None, "train": 0, "valid": 1, "val": 1, "validation": 1, "test": 2}
+_PART_OF = {"": None, "train": 0, "valid": 1, "val": 1, "validation": 1, "dev": 1, "test": 2}
 _ENDS = ("source", "target")
 # names of columns that others give to classes
 _CLASSES = ("class", "classes", "y", "target", "labels", "category")
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.IGNORECASE | re.ASCII)
 # a longer list of names is not searched for the nearest
 _MOST_NAMES = 20_000
 
@@ -137,20 +140,31 @@ def _read(path: Path, *, header: bool = True) -> tuple[_Columns, list[str]]:
     first = data.split(b"\n", 1)[0].decode()
     if not first.strip():
         raise DataError(f"{path}, line 1: expected the names of the columns, got a blank line")
-    names = [name.strip() for name in csv_fields(first, path)]
-    if len(names) == 1 and (other := next((mark for mark in ";\t|" if mark in first), None)):
-        raise DataError(f"{path}, line 1: the columns are separated by {other!r}; separate them by commas")
+    names = [name.strip() for name in fields_of(first, path)]
+    if header and _is_row(names[1:]):
+        raise DataError(
+            f"{path}, line 1: expected the names of the columns, got {first[:80]!r}\n"
+            "Put a line with names above it, such as name,label,age"
+        )
     if header and (repeated := [name for name, count in Counter(names).items() if count > 1]):
         raise DataError(f"{path}, line 1: column {repeated[0]!r} occurs twice; rename one")
     keys = names if header else [str(number) for number in range(len(names))]
-    return parse_columns(data, path, keys, skipped=int(header)), names
+    return parse_columns(data, path, keys, skipped=int(header), delimiter=delimiter_of(first) or ","), names
+
+
+def _is_row(names: Sequence[str]) -> bool:
+    """Whether these look like the numbers of a node; columns may be called 0, 1, 2 or 400.5, 401.0, 401.5."""
+    numbers = [float(name) for name in names if _NUMBER.fullmatch(name)]
+    rising = all(one < other for one, other in pairwise(numbers))
+    whole = all(number.is_integer() for number in numbers)
+    return len(set(numbers)) < len(numbers) or (not whole and (len(numbers) == 1 or not rising))
 
 
 def _check_names(names: Sequence[str], path: Path, column: str) -> None:
     first: dict[str, int] = {}
     for position, name in enumerate(names):
         if not name.strip() or "\n" in name:
-            raise DataError(f"{path}, line {position + 2}: the {column} is empty; name every node")
+            raise DataError(f"{path}, line {position + 2}: no {column}, or a blank line; name every node")
         if name in first:
             raise DataError(
                 f"{path}, line {position + 2}: node {name!r} is also in line {first[name] + 2}; "
@@ -246,7 +260,7 @@ def _edges(path: Path, names: Sequence[str], nodes: Path) -> tuple[Tensor, list[
     import pyarrow
     from pyarrow import compute
 
-    first = csv_fields(clean(read_bytes(path), str(path)).split(b"\n", 1)[0].decode(), path)
+    first = fields_of(clean(read_bytes(path), str(path)).split(b"\n", 1)[0].decode(), path)
     header = [name.strip().lower() for name in first]
     has_header = all(end in header for end in _ENDS)
     if not has_header and not (len(first) == 2 and set(first) <= set(names)):

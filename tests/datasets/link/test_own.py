@@ -206,6 +206,8 @@ def test_features(write, recwarn):
         (b"a\ta\n", "edges.tsv: no links; add some"),
         (b"a\tb\nb\tc\n", "2 links are too few to set aside 5 % and 10 %; split them yourself"),
         (b"\n\na\tb\n", "line 1 is blank"),
+        (b"PAR1\x15\x04", "edges.tsv: a Parquet file, not text; save it as CSV"),
+        (b"PK\x03\x04\x00", "edges.tsv: a zip archive, as .xlsx, .pt and .npz are, not text"),
     ],
 )
 @pytest.mark.filterwarnings("ignore::graphzoo.datasets.GraphzooDataWarning")
@@ -348,3 +350,16 @@ def test_features_in_memory_are_checked_as_those_of_files_are():
     x[3, 1] = torch.nan
     with pytest.raises(DataError, match=r"x\[3, 1\] is nan; replace what is missing"):
         link_graph_from_edges(edges, x)
+
+
+@pytest.mark.parametrize("name", ["val", "validation", "dev"])
+def test_others_call_validation_links_differently(write, name):
+    negatives = {"valid_neg": [("n0", "n9")], "test_neg": [("n0", "n8")]}
+    graph = link_graph_from_files(write_parts(write, "parts", **negatives))
+    folder = write_parts(write, "other", valid=None, **{name: RING[30:34]}, **negatives)
+    (folder / "valid_neg.tsv").rename(folder / "val_neg.tsv")
+    other = link_graph_from_files(folder)
+    assert other.fingerprint == graph.fingerprint and other.valid.has_own_negatives is False
+    write_parts(write, "other", train=None, test=None)
+    with pytest.raises(DataError, match=rf"both valid.tsv and {name}.tsv; keep one"):
+        link_graph_from_files(folder)

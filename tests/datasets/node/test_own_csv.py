@@ -1,12 +1,14 @@
 """Tables of nodes and edges: what they may hold, and messages that name file, line and value."""
 
 import gzip
+import re
 
 import pytest
 import torch
 
 from graphzoo.datasets import DataError, node_graph_from_files
 from graphzoo.datasets.node import own_csv
+from graphzoo.errors import GraphzooDataWarning
 
 NODES = "id,label,age,split,income\nann,yes,30,train,1.5\nbob,no,41,valid,-2\ncy,yes,52,test,1e3\ndee,,7,,0\n"
 EDGES = "source,target\nann,bob\nbob,cy\ndee,ann\n"
@@ -54,6 +56,9 @@ def test_other_ways_to_give_the_same(tables, tmp_path):
     variants = [
         (NODES, "target,weight,Source\nbob,1,ann\ncy,1,bob\nann,9,dee\n"),
         (NODES, "ann,bob\nbob,cy\ndee,ann\n"),
+        (NODES.replace(",", ";"), EDGES.replace(",", ";")),
+        (NODES.replace(",", "\t"), EDGES.replace(",", "|")),
+        (NODES.replace("valid", "dev"), EDGES),
         ("\ufeff" + NODES.replace("\n", "\r\n"), EDGES.rstrip("\n")),
         (NODES.replace("ann", '"ann"', 1), EDGES.replace("ann", '"ann"')),
     ]
@@ -142,16 +147,22 @@ def nodes_of(*rows, header="id,label,f"):
         (nodes_of("a,x,1", "b,y,1e39"), EDGES, "nodes.csv, line 3: feature 'f' is '1e39'"),
         (nodes_of("a,x,1", "b,y,"), EDGES, "nodes.csv, line 3: feature 'f' is empty"),
         (nodes_of("a,x,1", "b,y,2", "a,y,3"), EDGES, "nodes.csv, line 4: node 'a' is also in line 2"),
-        (nodes_of("a,x,1", ",y,2"), EDGES, "nodes.csv, line 3: the id is empty"),
+        (nodes_of("a,x,1", ",y,2"), EDGES, "nodes.csv, line 3: no id, or a blank line"),
         (nodes_of("a,x,1", "b,y"), EDGES, "nodes.csv, line 3: expected 3 columns, got 2"),
-        (nodes_of("a,x,1", "", "b,y,2"), EDGES, "nodes.csv, line 3: the id is empty"),
+        (nodes_of("a,x,1", "", "b,y,2"), EDGES, "nodes.csv, line 3: no id, or a blank line"),
+        (nodes_of("b,x,1,0.5", header="a,x,1,0.5"), EDGES, "line 1: expected the names .* got 'a,x,1,0.5'"),
+        (nodes_of("b,x,0.5", header="a,x,0.5"), EDGES, "line 1: expected the names .*\n.* above it"),
+        (nodes_of("b,0,1,1", header="a,0,1,1"), EDGES, "line 1: expected the names"),
         (nodes_of(), EDGES, "nodes.csv: no "),
-        (NODES.replace(",", ";"), EDGES, "nodes.csv, line 1: the columns are separated by ';'; .*commas"),
         ("\n", EDGES, "nodes.csv, line 1: expected the names of the columns"),
         (nodes_of("a,x,1,2", header="id,label,f,f"), EDGES, "column 'f' occurs twice"),
         (nodes_of("a,x,1,2", header="id,label,f,Label"), EDGES, "line 1: two columns of the same name"),
         (nodes_of("a,x", "b,y", header="id,label"), EDGES, "no column of features beside id, label"),
-        (nodes_of("a,x,1,train", "b,y,2,dev", header="id,label,f,split"), EDGES, "line 3: split is 'dev'"),
+        (
+            nodes_of("a,x,1,train", "b,y,2,later", header="id,label,f,split"),
+            EDGES,
+            "line 3: split is 'later'",
+        ),
         (
             nodes_of("a,x,1,train", "b,,2,test", header="id,label,f,split"),
             EDGES,
@@ -189,7 +200,7 @@ def test_labels_that_teach_nothing(tables, nodes, problem):
 def test_files_in_the_wrong_place(tables, tmp_path):
     folder = tables()
     (folder / "edges.csv").rename(folder / "links.csv")
-    with pytest.raises(DataError, match=r"no edges.csv \(.gz allowed\); it holds links.csv, nodes.csv"):
+    with pytest.raises(DataError, match=r"no edges.csv \(.*\); it holds links.csv, nodes.csv"):
         node_graph_from_files(folder)
     (folder / "links.csv").rename(folder / "edges.csv")
     (folder / "edges.csv.gz").write_bytes(gzip.compress(EDGES.encode()))
@@ -238,7 +249,7 @@ def test_wide_tables_are_no_square(tables, monkeypatch):
     def split(line, *_):
         return [Name(part) for part in line.split(",")]
 
-    monkeypatch.setattr(own_csv, "csv_fields", split)
+    monkeypatch.setattr(own_csv, "fields_of", split)
     wide = 500
     names = [*(f"f{i}" for i in range(wide)), *(f"label_{i}" for i in range(wide))]
     text = "\n".join([f"id,{','.join(names)}", *(f"n{row}" + ",1,0" * wide for row in range(3))])
@@ -261,3 +272,31 @@ def test_the_case_of_label_and_split_does_not_matter(tables):
         tables(nodes_of("ann,1,2", "bob,0,3", header="id,Label_Rich,f"), "ann,bob\n")
     )
     assert graph.class_names == ("Rich",)
+
+
+def test_tables_of_other_endings_are_found(tables, tmp_path):
+    folder = tables(NODES.replace(",", "\t"), EDGES.replace(",", ";"))
+    graph = node_graph_from_files(folder)
+    (folder / "nodes.csv").rename(folder / "nodes.tsv")
+    (folder / "edges.csv").rename(folder / "edges.txt")
+    assert node_graph_from_files(folder).fingerprint == graph.fingerprint
+    (folder / "nodes.tsv").rename(folder / "people.tsv")
+    with pytest.raises(DataError, match=r"no nodes.csv .*people.tsv\nGive a table"):
+        node_graph_from_files(folder)
+
+
+@pytest.mark.parametrize("columns", ["0,1,2", "400.5,401,401.5"])
+def test_columns_may_be_called_by_numbers(tables, columns):
+    graph = node_graph_from_files(
+        tables(
+            nodes_of("ann,x,1,2,3", "bob,y,1,2,4", header=f"id,label,{columns}"), "source,target\nann,bob\n"
+        )
+    )
+    assert graph.feature_names == tuple(columns.split(","))
+
+
+@pytest.mark.parametrize("word", ["NA", "?", "unknown"])
+def test_labels_that_may_mean_unknown_are_questioned(tables, word):
+    folder = tables(NODES.replace("dee,,", f"dee,{word},"))
+    with pytest.warns(GraphzooDataWarning, match=rf"label '{re.escape(word)}' counts as a class"):
+        node_graph_from_files(folder)
