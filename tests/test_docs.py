@@ -456,6 +456,7 @@ def test_every_preset_is_documented():
         "ablation/galit": "command.md",
         "ablation/knowformer": "command.md",
         "ablation/nodeformer": "command.md",
+        "ablation/pencil": "command.md",
     }
     for folder, page in where.items():
         text = (ROOT / "docs" / page).read_text()

@@ -83,9 +83,13 @@ def list_presets(kind: str, model: str | None = None) -> list[Preset]:
 def find_preset(kind: str, name: str, *, model: str | None = None) -> Preset:
     """The preset of that name; case, `-` and `_` do not matter. A recipe's is the part after the model.
 
+    An ablation may be that of another model, `pencil/heuristics` for a baseline.
+
     Raises:
         UsageError: with the nearest names, when there is none.
     """
+    if kind == "ablation" and "/" in name:
+        model, _, name = name.partition("/")
     presets = list_presets(kind, model)
     wanted = normalise(f"{model}/{name}" if kind in _OF_MODELS else name)
     for preset in presets:

@@ -167,7 +167,7 @@ def _read_ablation(name: str, plan: Plan) -> tuple[str, list[Variant]]:
         if not path.is_file():
             raise UsageError(f"there is no ablation file {name!r}")
     else:
-        path = find_preset("ablation", name.removeprefix(f"{plan.model}/"), model=plan.model).path
+        path = find_preset("ablation", name, model=plan.model).path
     content = read_settings(path)
     listed = content.get("rows") if isinstance(content, dict) else None
     if not isinstance(listed, list) or not listed:

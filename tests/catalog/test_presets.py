@@ -49,3 +49,11 @@ def test_case_and_separators_do_not_matter(name, data):
 def test_names_are_no_paths(name):
     with pytest.raises(UsageError, match="unknown data"):
         find_preset("data", name)
+
+
+def test_a_baseline_finds_the_ablation_of_another_model():
+    assert find_preset("ablation", "pencil/heuristics", model="gat-pair-id").name == "pencil/heuristics"
+    with pytest.raises(UsageError, match=r"unknown ablation of pencil 'heuristic'\nDid you mean: heuristics"):
+        find_preset("ablation", "pencil/heuristic", model="gat-pair-id")
+    with pytest.raises(UsageError, match="unknown recipe of gat-pair-id 'pencil/citeseer-link'"):
+        find_preset("recipe", "pencil/citeseer-link", model="gat-pair-id")

@@ -149,7 +149,8 @@ def test_shipped_ablations_are_rows_of_options_that_exist(cli, tiny_nodes, name)
         assert set(part.get("paper", {})) <= names
         for figures in part.get("paper", {}).values():
             assert all(0 < value < 1 for value, _ in parse_published(figures).values())
-    data = ["--data=umls"] if model == "knowformer" else ["--data=nodes", f"--data.path={tiny_nodes}"]
+    named = {"knowformer": ["--data=umls"], "pencil": ["--data=citeseer-heuristics"]}
+    data = named.get(model, ["--data=nodes", f"--data.path={tiny_nodes}"])
     values: dict[str, list[str]] = {}
     for option, value in (pair for part in rows for pair in part["options"].items()):
         values.setdefault(option, [])
@@ -187,6 +188,7 @@ def test_wrong_ablations_are_refused_by_row(cli, content, message):
 
 def test_wrong_names(cli):
     assert "Did you mean: attention" in cli("reproduce", "galit", "cora", "--ablation=atention").err
+    assert "Did you mean: gamma" in cli("reproduce", "gcn", "cora", "--ablation=galit/gama").err
     assert "there is no ablation file" in cli("reproduce", "galit", "cora", "--ablation=a.yaml").err
     unknown = cli("results", "nowhere")
     assert unknown.status == 2 and "nowhere: no such file or folder\nGive a folder" in unknown.err
