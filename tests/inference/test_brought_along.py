@@ -213,3 +213,20 @@ def test_vectors_of_relations_go_with_their_relations(family, tmp_path):
     )
     with pytest.raises(UsageError, match="shared"):
         trainer(tmp_path).validate(narrow, data, verbose=False)
+
+
+def test_exported_weights_are_not_tested_on_another_split_either(family, tmp_path):
+    def knowformer(**start):
+        return KGCompletion(
+            lambda spec: KnowFormer(spec, hidden_channels=8, num_layers=1, num_heads=2), **start
+        )
+
+    data, model = KGDataModule(path=str(family)), knowformer()
+    fit = trainer(tmp_path, max_epochs=1)
+    fit.fit(model, data)
+    fit.save_checkpoint(tmp_path / "run" / "checkpoints" / "best.ckpt")
+    data.save_artifacts(tmp_path / "run" / "graph")
+    assert main(["export", str(tmp_path / "run"), "--out", str(tmp_path / "shared")]) == 0
+    again = knowformer(start_from=str(tmp_path / "shared"))
+    with pytest.raises(UsageError, match="another split of these triples"):
+        trainer(tmp_path).test(again, KGDataModule(path=str(family), split_index=1), verbose=False)
