@@ -17,7 +17,7 @@ from graphzoo.catalog import weights
 from graphzoo.cli import main
 from graphzoo.datamodules import KGDataModule
 from graphzoo.encoders import KnowFormer, KnowFormerAny
-from graphzoo.errors import UsageError
+from graphzoo.errors import GraphzooDataWarning, UsageError
 from graphzoo.tasks import KGCompletion
 
 NAME = "knowformer-any"
@@ -230,3 +230,10 @@ def test_exported_weights_are_not_tested_on_another_split_either(family, tmp_pat
     again = knowformer(start_from=str(tmp_path / "shared"))
     with pytest.raises(UsageError, match="another split of these triples"):
         trainer(tmp_path).test(again, KGDataModule(path=str(family), split_index=1), verbose=False)
+
+
+def test_what_is_odd_in_the_facts_is_told(family):
+    with (family / "train.tsv").open("a") as file:
+        file.write("dora\tmother_of\temil\n")
+    with pytest.warns(GraphzooDataWarning, match="1 duplicate triple in train dropped"):
+        graphzoo.load(NAME, data=str(family))

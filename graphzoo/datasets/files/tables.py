@@ -104,6 +104,11 @@ def clean(data: bytes, source: str) -> bytes:
         line = data.count(b"\n", 0, place) + 1
         return f"{source}, line {line}"
 
+    for mark, kind in ((b"PAR1", "a Parquet file"), (b"PK\x03\x04", "a zip archive or an Excel file")):
+        if data.startswith(mark):
+            raise DataError(
+                f"{source}: {kind}, which is not read; write it as .csv, or give a DataFrame in Python"
+            )
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise DataError(f"{source}: encoded as UTF-16; save it as UTF-8")
     try:
