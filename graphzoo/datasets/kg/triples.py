@@ -124,7 +124,9 @@ def triples_from_table(table: Any, source: str = "triples") -> Columns:
             if len(names) != 3:
                 raise DataError(f"{source}: expected the columns head, relation, tail; got {names}")
             order = [0, 1, 2]
-            if names != ["0", "1", "2"]:
+            if ends := header_order(names, [(head, tail) for head, _, tail in _HEADERS]):
+                order = [ends[0], 3 - sum(ends), ends[1]]  # the third one is the relation
+            elif names != ["0", "1", "2"]:
                 notices = (f"{source}: columns {', '.join(names)} are read as head, relation, tail",)
         raw = [table.iloc[:, i].tolist() for i in order]
     else:
@@ -134,8 +136,9 @@ def triples_from_table(table: Any, source: str = "triples") -> Columns:
         for position, row in enumerate(rows):
             if not isinstance(row, list | tuple) or len(row) != 3:
                 hint = "" if isinstance(row, list | tuple) else "\nGive a list of triples, also of one"
+                shown = repr(row) if len(repr(row)) <= 80 else f"{len(row)} values; is the table [n, 3]?"
                 raise DataError(
-                    f"{source}, row {position + 1}: expected (head, relation, tail), got {row!r}{hint}"
+                    f"{source}, row {position + 1}: expected (head, relation, tail), got {shown}{hint}"
                 )
         raw = [list(column) for column in zip(*rows, strict=True)] if rows else [[], [], []]
     for name, column in zip(_HEADER, raw, strict=True):

@@ -237,6 +237,7 @@ def test_an_entity_that_is_head_and_tail_has_one_name():
         ("t", "h", "r"),
         ("target", "source", "type"),
         ("Object", "subject", "relation"),
+        ("to", "from", "kind"),
     ],
 )
 def test_columns_of_a_frame_are_read_by_their_names(header):
