@@ -96,8 +96,8 @@ def find_preset(kind: str, name: str, *, model: str | None = None) -> Preset:
         if normalise(preset.name) == wanted:
             return preset
     names = [preset.name.rpartition("/")[2] for preset in presets]
-    every = f"There are: {', '.join(names)}." if 0 < len(names) <= 6 else ""
-    hint = suggestion(name, names) or every or f"`graphzoo list {kind}` shows all names."
+    more = "" if 0 < len(names) <= 6 else f", ...; `graphzoo list {kind}` shows all names"
+    hint = suggestion(name, names) or f"There are: {', '.join(names[:6])}{more}."
     of_model = f" of {model}" if model else ""
     raise UsageError(f"unknown {kind}{of_model} {name!r}\n{hint}")
 

@@ -38,13 +38,9 @@ def answer_tables(model: KGModel, arguments: argparse.Namespace) -> Iterator[pd.
 
 def score_tables(model: KGModel, arguments: argparse.Namespace) -> Iterator[pd.DataFrame]:
     """A score and a rank for each triple of `--score`."""
-    from graphzoo.datasets.files.text import warn
-    from graphzoo.datasets.kg.triples import read_triples
-    from graphzoo.inference.queries import encode_facts
+    from graphzoo.inference.queries import encode_facts, read_facts
 
-    facts = read_triples(arguments.score)
-    for notice in facts.notices:
-        warn(notice)
+    facts = read_facts(arguments.score, *model.vocabularies)
     if arguments.explain is not None:
         return _explained(model, facts, arguments.explain)
     triples = encode_facts(facts, *model.vocabularies)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +26,7 @@ from graphzoo.datamodules.batches import (
     permute,
 )
 from graphzoo.datasets.kg.answers import AnswerIndex
-from graphzoo.datasets.kg.build import from_triples, triple_keys
+from graphzoo.datasets.kg.build import triple_keys
 from graphzoo.datasets.kg.graph import KnowledgeGraph
 from graphzoo.datasets.kg.load import load_knowledge_graph
 from graphzoo.datasets.kg.own import from_files, split_triples
@@ -145,6 +146,7 @@ class KGDataModule(GraphDataModule):
         self._answers: dict[str, AnswerIndex] = {}
         self._message_graphs: dict[str, RelationalGraph] = {}
         self._samplers: dict[int, NeighbourhoodSampler | None] = {}
+        self._is_drawn = False
 
     @classmethod
     def from_triples(
@@ -153,10 +155,10 @@ class KGDataModule(GraphDataModule):
         """A module of triples in memory; `KGDataModule(triples=...)` is the same.
 
         Args:
-            triples: Training triples, or with neither `valid` nor `test` all of them: a DataFrame with the
-                columns head, relation, tail, an array [n, 3] or a sequence of triples; or a `KnowledgeGraph`.
-            valid: Validation triples.
-            test: Test triples.
+            triples: A DataFrame with the columns head, relation, tail, an array [n, 3] or a sequence of
+                triples; a dict of such train, valid and test; or a `KnowledgeGraph`.
+            valid: Validation triples; None draws some of `triples`, as for files.
+            test: As `valid`.
             name: For logs and results.
             **settings: Further arguments of the class.
 
@@ -164,6 +166,12 @@ class KGDataModule(GraphDataModule):
             DataError: malformed rows, or too few.
             UsageError: a path, or further splits beside a `KnowledgeGraph`.
         """
+        if isinstance(triples, Mapping):
+            if unknown := set(triples) - {"train", "valid", "test"} or {"train"} - set(triples):
+                raise UsageError(
+                    f"a dict of triples has train, valid and test, not {', '.join(map(str, unknown))}"
+                )
+            return cls.from_triples(*map(triples.get, ("train", "valid", "test")), name=name, **settings)
         index = settings.get("split_index", 0)
         check_range(at_least=0, split_index=index)
         if settings.get("path") is not None:
@@ -172,13 +180,12 @@ class KGDataModule(GraphDataModule):
             if valid is not None or test is not None:
                 raise UsageError("a KnowledgeGraph has splits of its own: leave valid and test out")
             graph = triples
-        elif valid is None and test is None:
-            graph = split_triples(triples, name=name, split_seed=index)
         else:
-            graph = from_triples(triples, valid, test, name=name)
+            graph = split_triples(triples, valid, test, name=name, split_seed=index)
         module = cls(**settings)
         _check_drawn(graph, index)
         module.name, module.in_memory = graph.name, True
+        module._is_drawn = graph is not triples and graph.split_name != "given"
         module._graphs = module._leave_out((graph, None), module.download)
         return module
 
@@ -208,8 +215,9 @@ class KGDataModule(GraphDataModule):
     @property
     def num_splits(self) -> int | None:
         """How many splits there are; None where one is drawn by the index."""
-        is_drawn = self.path is not None and from_files(self.path)[0].split_name != "given"
-        return None if is_drawn else 1
+        if self.path is not None:
+            self._is_drawn = from_files(self.path)[0].split_name != "given"
+        return None if self._is_drawn else 1
 
     def _leave_out(
         self, graphs: tuple[KnowledgeGraph, KnowledgeGraph | None], download: bool | None

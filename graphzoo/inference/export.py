@@ -24,7 +24,7 @@ from graphzoo.encoders.pretrained import (
     writing,
 )
 from graphzoo.errors import UsageError, check_choice
-from graphzoo.runs.published import SHOWN
+from graphzoo.runs.published import shown_metrics
 from graphzoo.runs.results_file import SELECTED, selection_of
 from graphzoo.system.json_file import read_json
 from graphzoo.system.memory import raise_if_not_the_file
@@ -226,11 +226,11 @@ def _results(place: Path | None, epoch: int | None) -> dict[str, Any]:
         tested_epoch = results.get("checkpoint_epoch", results.get("best_epoch"))
         if tested_epoch != epoch:
             return {}
-        tested = {name: float(results["metrics"][name]) for name in SHOWN if name in results["metrics"]}
+        tested = {name: float(results["metrics"][name]) for name in shown_metrics(results["metrics"])}
         kept = ("model", "data", "data_name", "recipe", "seed", "num_parameters", "config_hash", "split")
         evaluated = {"checkpoint_epoch": tested_epoch, "selection": selection_of(results)}
         return {"metrics": tested, **{key: results.get(key) for key in (*kept, "protocol")}, **evaluated}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise_if_not_the_file(error, path)
         raise UsageError(f"{path} is damaged ({error})\nMove it away, or test the run again") from error
 

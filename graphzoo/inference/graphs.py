@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -17,6 +16,7 @@ from torch import Tensor
 
 from graphzoo.datasets import AnswerIndex, KnowledgeGraph, load_knowledge_graph, read_triples
 from graphzoo.datasets.files.cache import find_split
+from graphzoo.datasets.files.text import warn
 from graphzoo.datasets.kg.build import build, from_triples, label_files, with_labels
 from graphzoo.datasets.kg.graph import SPLITS
 from graphzoo.datasets.kg.triples import Columns, heed_first_lines
@@ -26,8 +26,6 @@ from graphzoo.inference.sources import Paths, from_source
 from graphzoo.ops import RelationalGraph
 
 __all__ = ["GraphSource", "PredictionGraph", "load_graph", "stored_graph"]
-
-_logger = logging.getLogger(__name__)
 
 GraphSource = KnowledgeGraph | Paths | pd.DataFrame | Sequence[Sequence[str]]
 """A graph, a folder with train.txt (valid, test), one to three files, the name of a data set, or triples."""
@@ -85,7 +83,7 @@ def _from_files(paths: Sequence[str | PathLike[str]], relations: tuple[str, ...]
     columns = {split: columns.get(split, Columns.empty(split)) for split in SPLITS}
     graph, notices = build(columns, folder.resolve().name, relations=relations)
     for notice in [*first, *notices]:
-        _logger.info("%s: %s", folder, notice)
+        warn(notice)
     return with_labels(graph, label_files(files["train"].parent))
 
 

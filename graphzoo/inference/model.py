@@ -12,14 +12,14 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from graphzoo.datasets import KnowledgeGraph, read_triples
+from graphzoo.datasets import KnowledgeGraph
 from graphzoo.datasets.files.text import warn
 from graphzoo.datasets.kg.triples import triples_from_table
 from graphzoo.errors import UsageError, check_choice, check_range
 from graphzoo.inference.explain import Direction, Explanation, explain_fact
 from graphzoo.inference.graphs import GraphSource, PredictionGraph, load_graph, stored_graph
 from graphzoo.inference.names import Vocabulary
-from graphzoo.inference.queries import encode_facts
+from graphzoo.inference.queries import encode_facts, read_facts
 from graphzoo.inference.scoring import FilterKnown, Queries, batches_of, check_known, judge_facts, top_answers
 from graphzoo.inference.sources import refuse_others
 from graphzoo.inference.trained import TrainedModel, table_parts
@@ -193,10 +193,12 @@ class KGModel(TrainedModel):
             all entities but the other known answers, ties in the middle, as in evaluation), `known`.
         """
         place = self._place(graph)
-        is_path = isinstance(triples, str | PathLike)
-        facts = read_triples(Path(triples)) if is_path else triples_from_table(triples)
-        for notice in facts.notices:
-            warn(notice)
+        if isinstance(triples, str | PathLike):
+            facts = read_facts(Path(triples), place.entities, place.relations)
+        else:
+            facts = triples_from_table(triples)
+            for notice in facts.notices:
+                warn(notice)
         ids = encode_facts(facts, place.entities, place.relations)
         return pd.concat(list(self.judge(ids, batch_size=batch_size, place=place)), ignore_index=True)
 

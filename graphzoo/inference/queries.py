@@ -13,12 +13,21 @@ import torch
 from torch import Tensor
 
 from graphzoo.datasets.files.tables import read_bytes
-from graphzoo.datasets.kg.triples import Columns
+from graphzoo.datasets.files.text import warn
+from graphzoo.datasets.kg.triples import Columns, heed_first_lines, query_columns, read_triples
 from graphzoo.errors import UsageError
 from graphzoo.inference.names import NodeNames, Vocabulary
 from graphzoo.inference.scoring import Queries
 
-__all__ = ["QueryFile", "UnknownNames", "encode_facts", "encode_queries", "read_names", "read_queries"]
+__all__ = [
+    "QueryFile",
+    "UnknownNames",
+    "encode_facts",
+    "encode_queries",
+    "read_facts",
+    "read_names",
+    "read_queries",
+]
 
 _UNKNOWN = "?"
 _COLUMNS = ("head", "relation", "tail")
@@ -42,8 +51,8 @@ def read_queries(path: Path) -> QueryFile:
     """Queries of a text file, gzip or not: `head relation ?`, `? relation tail` or `head relation`.
 
     The columns are separated by tabs, in a `.csv` file by commas. A first line of the words head, relation,
-    tail (two or three of them, any order) names the columns; an empty field counts as "?". Blank lines are
-    skipped.
+    tail (two or three of them, in any order, or the other words of `read_triples`) names the columns; an
+    empty field counts as "?". Blank lines are skipped.
 
     Raises:
         UsageError: with file and line, if a line is not a query.
@@ -52,12 +61,11 @@ def read_queries(path: Path) -> QueryFile:
     queries = QueryFile(str(path))
     columns: Sequence[str] | None = None
     for line, fields in _rows(path, is_csv=is_csv):
-        names = [value.strip().lower() for value in fields]
         if columns is None:
-            is_header = "relation" in names and len(names) > 1 and set(names) <= set(_COLUMNS)
-            columns = names if is_header else _COLUMNS
-            if is_header:
+            columns = query_columns(fields)
+            if columns is not None:
                 continue
+            columns = _COLUMNS
         if len(fields) not in (2, 3) or (columns is not _COLUMNS and len(fields) != len(columns)):
             wanted = "2 or 3" if columns is _COLUMNS else str(len(columns))
             hint = _separator_hint(fields, is_csv=is_csv) if len(fields) == 1 else ""
@@ -84,6 +92,17 @@ def read_queries(path: Path) -> QueryFile:
     if not queries.line:
         raise UsageError(f"{path}: holds no query; one per line: head, relation, ?")
     return queries
+
+
+def read_facts(path: Path, entities: Vocabulary, relations: Vocabulary) -> Columns:
+    """Triples of a file; a first line h, r, t is a header unless these are names of the graph."""
+    facts = read_triples(path)
+    first = ((entities, facts.head[0]), (relations, facts.relation[0]), (entities, facts.tail[0]))
+    if all(vocabulary.get(name) is None for vocabulary, name in first):
+        facts = heed_first_lines({"facts": facts})[0]["facts"]
+    for notice in facts.notices:
+        warn(notice)
+    return facts
 
 
 def read_names(path: Path, known: _Names | None = None) -> list[str]:

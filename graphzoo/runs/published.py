@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from graphzoo.catalog.presets import Preset, find_preset
@@ -21,6 +21,7 @@ __all__ = [
     "mean_and_deviation",
     "parse_published",
     "published_values",
+    "shown_metrics",
     "split_protocol",
 ]
 
@@ -60,6 +61,16 @@ def split_protocol(metric: str) -> tuple[str, str]:
     return (name, PROTOCOLS[protocol]) if protocol in PROTOCOLS else (metric, "")
 
 
+def shown_metrics(names: Collection[str]) -> list[str]:
+    """The names of `SHOWN`, and behind them each Hits@K of another K; all names without any of these.
+
+    >>> shown_metrics(["test/hits@5", "test/mrr", "test/tie_share"])
+    ['test/mrr', 'test/hits@5']
+    """
+    others = sorted(name for name in names if name not in SHOWN and name.startswith("test/hits@"))
+    return [name for name in SHOWN if name in names] + others or sorted(names)
+
+
 def mean_and_deviation(values: Sequence[float]) -> tuple[float, float | None]:
     """Mean and sample standard deviation (n - 1); None for the latter with a single value.
 
@@ -78,7 +89,7 @@ def average_metrics(
     """Mean, deviation, the paper's figure and all values of every metric that all runs have."""
     common = set.intersection(*(set(metrics) for metrics in tested))
     rows = {}
-    for name in [name for name in SHOWN if name in common] or sorted(common):
+    for name in shown_metrics(common):
         values = [metrics[name] for metrics in tested]
         mean, deviation = mean_and_deviation(values)
         paper = published.get(name)

@@ -15,13 +15,13 @@ from graphzoo.runs.checkpoints import RUNS
 from graphzoo.runs.curves import Curves, read_curves
 from graphzoo.runs.directory import name_of_data
 from graphzoo.runs.published import (
-    SHOWN,
     Published,
     check_figures,
     check_names,
     compare,
     mean_and_deviation,
     published_values,
+    shown_metrics,
 )
 from graphzoo.runs.results_file import SELECTED, config_hash, selection_of
 from graphzoo.runs.row import left_out, read_row
@@ -171,7 +171,7 @@ class Group:
         for record in self.records:
             for name, value in record.tested.items():
                 values.setdefault(name, []).append(value)
-        names = [name for name in SHOWN if name in values] or sorted(values)
+        names = shown_metrics(values)
         return {name: (*mean_and_deviation(values[name]), len(values[name])) for name in names}
 
     def compared(self, name: str) -> str:

@@ -76,7 +76,7 @@ def fit(
             plan = _plan([*words, *_words({"data": data})], callbacks)
             state = run_for_caller(plan)
         else:
-            state = _fit_given(given_data(data, _encoder_of(model)), words, callbacks)
+            state = _fit_given(given_data(data, _encoder_of(model), _split_index(words)), words, callbacks)
     assert state.run_dir is not None
     return load(state.run_dir, device=state.device, trust=state.plan.trust)
 
@@ -117,6 +117,12 @@ def _fit_given(given: GivenData, words: list[str], callbacks: Iterable[Callback]
                 if folder.is_dir() and not any(folder.iterdir()):
                     folder.rmdir()
         raise
+
+
+def _split_index(words: list[str]) -> int:
+    """The split that is asked for; what is no number is refused later."""
+    asked = [word.partition("=")[2] for word in words if word.startswith("--data.split_index=")]
+    return int(asked[-1]) if asked and asked[-1].isdecimal() else 0
 
 
 def _encoder_of(model: str | None) -> str:

@@ -17,12 +17,12 @@ from graphzoo.datasets import (
     KnowledgeGraph,
     LinkGraph,
     NodeGraph,
-    from_triples,
     link_graph_from_edges,
     node_graph_from_data,
     split_triples,
 )
 from graphzoo.datasets.files.text import warn
+from graphzoo.datasets.kg.graph import SPLITS
 from graphzoo.errors import GraphzooDataWarning, UsageError
 from graphzoo.inference.link_pairs import link_columns, pairs_from_table
 from graphzoo.system.files import write_atomically
@@ -56,13 +56,14 @@ class GivenData:
     is_directed: bool = False
 
 
-def given_data(data: Any, encoder: str) -> GivenData:
+def given_data(data: Any, encoder: str, split_index: int = 0) -> GivenData:
     """What a caller gave, checked.
 
     Args:
         data: Triples, a graph of PyG, of networkx or of graphzoo, or an edge_index.
         encoder: Kind of the model's encoder, "node", "pair" or "query"; "" if that is not known. Where labels
             of nodes and links could be learnt, encoders of nodes learn labels.
+        split_index: Which split of triples is drawn; others are drawn where they are read.
 
     Raises:
         UsageError: for anything else, and for data that cannot be trained on.
@@ -82,7 +83,7 @@ def given_data(data: Any, encoder: str) -> GivenData:
         edges = data.cpu().numpy() if isinstance(data, Tensor) else data
         if edges.ndim != 2 or edges.shape[1] != 3 or edges.shape[0] == 2:
             return _links({"edge_index": edges})
-    return _tables(data, encoder)
+    return _tables(data, encoder, split_index)
 
 
 def _module(data: Any) -> str:
@@ -104,12 +105,12 @@ def _single(data: Any) -> Any:
     return data[0]
 
 
-def _tables(data: Any, encoder: str) -> GivenData:
+def _tables(data: Any, encoder: str, split_index: int) -> GivenData:
     """Triples, or pairs of names."""
     if isinstance(data, Mapping) and "train" in data:
-        if unknown := set(data) - {"train", "valid", "test"}:
+        if unknown := set(data) - set(SPLITS):
             raise UsageError(f"data holds {sorted(unknown)[0]!r}; its parts are train, valid and test")
-        return GivenData("kg", from_triples(**data).save)
+        return GivenData("kg", split_triples(*map(data.get, SPLITS), split_seed=split_index).save)
     rows = data
     if hasattr(data, "columns") and hasattr(data, "iloc"):
         names = [str(name).lower() for name in data.columns]
@@ -121,12 +122,12 @@ def _tables(data: Any, encoder: str) -> GivenData:
         learns_links = encoder in ("pair", "node") or weighted
         if len(names) == 2 or (learns_links and not is_typed):
             return _named_links(data)
-        return GivenData("kg", split_triples(data).save)
+        return GivenData("kg", split_triples(data, split_seed=split_index).save)
     if isinstance(data, np.ndarray) or (isinstance(data, Sequence) and not isinstance(data, str | bytes)):
         rows = list(data)
         if rows and all(isinstance(row, Sequence | np.ndarray) and len(row) == 2 for row in rows):
             return _named_links(rows)
-        return GivenData("kg", split_triples(data).save)
+        return GivenData("kg", split_triples(data, split_seed=split_index).save)
     raise UsageError(f"data is a {type(data).__name__}; graphzoo trains on {_FORMS}")
 
 

@@ -313,3 +313,11 @@ def test_an_untested_run_has_no_results_yet(cli):
     Path("stopped/config.yaml").touch()
     told = cli("results", "stopped").err
     assert "stopped is a run that was not tested\nTest it: graphzoo test stopped, or train it on: " in told
+
+
+def test_a_hits_that_was_chosen_is_in_the_row():
+    from graphzoo.runs.published import average_metrics
+
+    tested = {"test/tie_share": 0.0, "test/hits@5": 0.5, "test/mrr": 0.4}
+    assert list(average_metrics([tested], {})) == ["test/mrr", "test/hits@5"]
+    assert list(average_metrics([{"test/loss": 1.0}], {})) == ["test/loss"]

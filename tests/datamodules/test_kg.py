@@ -422,6 +422,6 @@ def test_an_index_of_a_split_that_is_not_drawn_is_refused(tiny_kg):
     with pytest.raises(UsageError, match="one split, 0"):
         KGDataModule(path=str(tiny_kg), split_index=1).setup()
     with pytest.raises(UsageError, match="one split, 0"):
-        KGDataModule(triples=[("a", "r", "b")], valid=[("b", "r", "a")], split_index=1)
+        KGDataModule(triples=[("a", "r", "b")], valid=[("b", "r", "a")], test=[], split_index=1)
     with pytest.raises(UsageError, match="split_index"):
         KGDataModule("umls", split_index=-1)

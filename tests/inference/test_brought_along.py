@@ -17,7 +17,7 @@ from graphzoo.catalog import weights
 from graphzoo.cli import main
 from graphzoo.datamodules import KGDataModule
 from graphzoo.encoders import KnowFormer, KnowFormerAny
-from graphzoo.errors import UsageError
+from graphzoo.errors import GraphzooDataWarning, UsageError
 from graphzoo.tasks import KGCompletion
 
 NAME = "knowformer-any"
@@ -213,3 +213,27 @@ def test_vectors_of_relations_go_with_their_relations(family, tmp_path):
     )
     with pytest.raises(UsageError, match="shared"):
         trainer(tmp_path).validate(narrow, data, verbose=False)
+
+
+def test_exported_weights_are_not_tested_on_another_split_either(family, tmp_path):
+    def knowformer(**start):
+        return KGCompletion(
+            lambda spec: KnowFormer(spec, hidden_channels=8, num_layers=1, num_heads=2), **start
+        )
+
+    data, model = KGDataModule(path=str(family)), knowformer()
+    fit = trainer(tmp_path, max_epochs=1)
+    fit.fit(model, data)
+    fit.save_checkpoint(tmp_path / "run" / "checkpoints" / "best.ckpt")
+    data.save_artifacts(tmp_path / "run" / "graph")
+    assert main(["export", str(tmp_path / "run"), "--out", str(tmp_path / "shared")]) == 0
+    again = knowformer(start_from=str(tmp_path / "shared"))
+    with pytest.raises(UsageError, match="another split of these triples"):
+        trainer(tmp_path).test(again, KGDataModule(path=str(family), split_index=1), verbose=False)
+
+
+def test_what_is_odd_in_the_facts_is_told(family):
+    with (family / "train.tsv").open("a") as file:
+        file.write("dora\tmother_of\temil\n")
+    with pytest.warns(GraphzooDataWarning, match="1 duplicate triple in train dropped"):
+        graphzoo.load(NAME, data=str(family))

@@ -50,3 +50,30 @@ def test_names_alone_may_hold_commas_in_a_csv_file_too(tmp_path):
     plain = tmp_path / "names.csv"
     plain.write_text("Doe, John\nDoe\n")
     assert read_names(plain, NodeNames(["Doe", "Doe, John"], 2)) == ["Doe, John", "Doe"]
+
+
+def test_letters_are_a_header_of_facts_unless_they_are_names(tmp_path):
+    from graphzoo.inference.queries import read_facts
+
+    path = tmp_path / "facts.tsv"
+    path.write_text("t\th\tr\nb\ta\tlikes\n")
+    relations = Vocabulary("relation", ["likes"])
+    facts = read_facts(path, Vocabulary("entity", ["a", "b"]), relations)
+    assert (facts.head[0], facts.relation[0], facts.tail[0], len(facts)) == ("a", "likes", "b", 1)
+    assert facts.where(0).endswith("line 2")
+    assert len(read_facts(path, Vocabulary("entity", ["a", "b", "t"]), relations)) == 2
+
+
+@pytest.mark.parametrize("header", ["h\tr\tt", "Source\tType\tTarget", "subject\tpredicate"])
+def test_queries_have_the_headers_of_triples(tmp_path, header):
+    from graphzoo.inference.queries import read_queries
+
+    path = tmp_path / "queries.tsv"
+    path.write_text(f"{header}\na\tlikes" + "\t?" * (header.count("\t") - 1) + "\n")
+    queries = read_queries(path)
+    assert (queries.entity, queries.relation, queries.asks_tail, queries.line) == (
+        ["a"],
+        ["likes"],
+        [True],
+        [2],
+    )

@@ -381,3 +381,43 @@ def test_scores_are_averaged_over_draws_of_the_noise(family, neighbourhood):
             draws = torch.stack([logits(graph, head, relation, None, seed) for seed in range(3)])
             assert draws.std(0).max() > 1e-3, "noise matters"
             torch.testing.assert_close(mean, draws.mean(0))
+
+
+def renamed(family, folder):
+    """A copy whose relations are called otherwise, and so have each other's numbers."""
+    folder.mkdir()
+    for file in family.glob("*.txt"):
+        text = file.read_text().replace("\tgrandparent\t", "\tz\t").replace("\tparent\t", "\ta\t")
+        (folder / file.name).write_text(text)
+    return folder
+
+
+@pytest.mark.parametrize("step", ["test", "fit"])
+def test_a_checkpoint_does_not_meet_other_relations(tmp_path, family, step):
+    _, trainer = fitted(tmp_path, family, max_epochs=1)
+    trainer.save_checkpoint(tmp_path / "a.ckpt")
+    other = KGDataModule(path=str(renamed(family, tmp_path / "other")), batch_size=16)
+    do = getattr(make_trainer(tmp_path, max_epochs=2), step)
+    with pytest.raises(UsageError, match="trained with other relations than those of other"):
+        do(make_task(), datamodule=other, ckpt_path=tmp_path / "a.ckpt")
+
+
+def test_some_of_the_relations_are_tested_as_the_second_graph_of_a_pair(tmp_path):
+    both, few = tmp_path / "both", tmp_path / "few"
+    both.mkdir()
+    write_family(both, families=24)
+    for split in ("valid", "test"):  # drawn for a graph alone and for one of a pair, as other splits
+        (both / f"{split}.txt").unlink()
+    few.mkdir()
+    (few / "train.txt").write_text("x\tparent\ty\ny\tparent\tz\n")
+    (few / "test.txt").write_text("x\tparent\tz\n")
+    _, trainer = fitted(tmp_path, both, max_epochs=1)
+    trainer.save_checkpoint(tmp_path / "a.ckpt")
+    asked = {"ckpt_path": tmp_path / "a.ckpt", "verbose": False}
+    alone = KGDataModule(triples=[("x", "parent", "y")], test=[("x", "parent", "x")], name="few")
+    with pytest.raises(UsageError, match=r'--data.path "\[TRAINED_ON,few\]"'):
+        make_trainer(tmp_path).test(make_task(), alone, **asked)
+    pair = KGDataModule(path=[str(both), str(few)])
+    assert "test/mrr" in make_trainer(tmp_path).test(make_task(), pair, **asked)[0]
+    with pytest.raises(UsageError, match="Give the files that it was trained on"):
+        make_trainer(tmp_path).validate(make_task(), pair, **asked)

@@ -9,7 +9,14 @@ from helpers.link_graphs import make_link_graph
 from torch_geometric.data import Data
 
 from graphzoo.datamodules import KGDataModule, LinkDataModule, NodeDataModule
-from graphzoo.datasets import NodeGraph, from_files, from_triples, link_graph_from_edges, load_knowledge_graph
+from graphzoo.datasets import (
+    KnowledgeGraph,
+    NodeGraph,
+    from_files,
+    from_triples,
+    link_graph_from_edges,
+    load_knowledge_graph,
+)
 from graphzoo.errors import DataError, GraphzooDataWarning, UsageError
 from graphzoo.training.in_memory import given_data
 
@@ -352,3 +359,27 @@ def test_a_sparse_adjacency_in_a_data_object_is_converted_in_one_line():
 def test_words_between_two_ends_are_relations(encoder, names):
     rows = [(f"a{i}", f"r{i % 2}", f"a{i + 1}") for i in range(60)]
     assert given_data(pd.DataFrame(rows, columns=names.split()), encoder).kind == "kg"
+
+
+@pytest.mark.parametrize("given", [{"valid"}, {"test"}, set()])
+def test_splits_of_triples_that_are_not_given_are_drawn(given, tmp_path):
+    rows = named_triples()
+    parts = {"train": rows[:-20], "valid": rows[-20:-10], "test": rows[-10:]}
+    data = {split: parts[split] for split in ("train", *given)}
+    module = KGDataModule(triples=data)
+    graph = module.knowledge_graph
+    for split in ("valid", "test"):
+        assert len(graph.split(split)) == (10 if split in given else round(0.05 * len(parts["train"])))
+    assert module.num_splits is None and KGDataModule(triples=graph).num_splits == 1
+    given_data(data, "query").write(tmp_path / "data.npz")
+    assert KnowledgeGraph.load(tmp_path / "data.npz").fingerprint == graph.fingerprint
+    other = given_data(data, "query", split_index=2)
+    other.write(tmp_path / "other.npz")
+    assert KGDataModule(path=str(tmp_path / "other.npz"), split_index=2).prepare_data() is None
+    with pytest.raises(UsageError, match="train, valid and test, not dev"):
+        KGDataModule(triples=data | {"dev": rows})
+
+
+def test_a_wide_row_is_not_printed_in_full():
+    with pytest.raises(DataError, match=r"got 300 values; is the table \[n, 3\]\?"):
+        KGDataModule(triples=np.zeros((3, 300), dtype=int))

@@ -122,7 +122,9 @@ def clean(data: bytes, source: str) -> bytes:
         return f"{source}, line {line}"
 
     if kind := next((kind for start, kind in _BINARY if data.startswith(start)), ""):
-        raise DataError(f"{source}: {kind}, not text; save it as CSV (pandas: to_csv(PATH, index=False))")
+        raise DataError(
+            f"{source}: {kind}, which is not read; write it as .csv, or give a DataFrame in Python"
+        )
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise DataError(f"{source}: encoded as UTF-16; save it as UTF-8")
     try:

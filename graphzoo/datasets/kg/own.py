@@ -76,20 +76,29 @@ def from_files(
     return _load_own(files, paths[0].name.split(".")[0], ("valid", "test"), split_seed), None
 
 
-def split_triples(triples: Any, *, name: str = "kg", split_seed: int = 0) -> KnowledgeGraph:
-    """A knowledge graph from one table in memory; valid and test are drawn from it as by `from_files`.
+def split_triples(
+    triples: Any, valid: Any = None, test: Any = None, *, name: str = "kg", split_seed: int = 0
+) -> KnowledgeGraph:
+    """A knowledge graph from tables in memory; valid and test that are None are drawn, as by `from_files`.
 
     Args:
         triples: As `train` of `from_triples`.
+        valid: Validation triples.
+        test: Test triples.
         name: For logs and results.
         split_seed: Of the draw.
 
     Raises:
         DataError: malformed rows, or too few.
     """
-    missing = ("valid", "test")
-    columns, notices = _draw_splits({"train": triples_from_table(triples, name)}, missing, split_seed)
-    graph, more = build(columns, name, split_name=f"random valid+test seed {split_seed}")
+    given = {"train": triples, "valid": valid, "test": test}
+    tables = {split: table for split, table in given.items() if table is not None}
+    columns = {
+        split: triples_from_table(table, split if len(tables) > 1 else name)
+        for split, table in tables.items()
+    }
+    columns, notices, split_name = _with_splits(columns, ("valid", "test"), split_seed)
+    graph, more = build(columns, name, split_name=split_name)
     for notice in [*notices, *more]:
         warn(notice)
     return graph
@@ -116,14 +125,7 @@ def _load_own(
 
     def parse() -> tuple[KnowledgeGraph, list[str]]:
         columns, first = heed_first_lines({split: read_triples(path) for split, path in files.items()})
-        split_name = "given"
-        duplicates: list[str] = []
-        # what is given is kept; only what is missing is drawn
-        missing = [split for split in drawn if split not in columns]
-        if missing:
-            split_name = f"random {'+'.join(missing)} seed {split_seed}"
-            columns, duplicates = _draw_splits(columns, missing, split_seed)
-        columns = {split: columns.get(split, Columns.empty(split)) for split in SPLITS}
+        columns, duplicates, split_name = _with_splits(columns, drawn, split_seed)
         graph, notices = build(columns, name, relations=relations, split_name=split_name)
         return with_labels(graph, labels), [*first, *duplicates, *notices]
 
@@ -138,6 +140,17 @@ def _load_own(
         told = (name, missing, graph.split_name, sizes, graph.fingerprint[:12])
         _log.warning("%s: no %s file, split drawn (%s): %s; fingerprint %s", *told)
     return graph
+
+
+def _with_splits(
+    columns: dict[str, Columns], drawn: Sequence[str], seed: int
+) -> tuple[dict[str, Columns], list[str], str]:
+    """All splits, what to warn of, and the split's name. What is given is kept, only `drawn` are drawn."""
+    notices, name = list[str](), "given"
+    if missing := [split for split in drawn if split not in columns]:
+        columns, notices = _draw_splits(columns, missing, seed)
+        name = f"random {'+'.join(missing)} seed {seed}"
+    return {split: columns.get(split, Columns.empty(split)) for split in SPLITS}, notices, name
 
 
 def _draw_splits(

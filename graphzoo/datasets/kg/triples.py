@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,13 +22,17 @@ from graphzoo.datasets.files.text import ignored_columns, is_missing, names_of
 from graphzoo.errors import DataError
 from graphzoo.system.units import counted
 
-__all__ = ["Columns", "heed_first_lines", "parse_triples", "read_triples", "triples_from_table"]
+__all__ = [
+    "Columns", "heed_first_lines", "parse_triples", "query_columns", "read_triples", "triples_from_table",
+]  # fmt: skip
 
 _HEADER = ("head", "relation", "tail")
 _HEADERS = (
     _HEADER,
     ("subject", "predicate", "object"),
+    ("subject", "relation", "object"),
     ("source", "relation", "target"),
+    ("source", "type", "target"),
     ("from", "relation", "to"),
     ("head", "rel", "tail"),
 )
@@ -73,7 +77,8 @@ def read_triples(path: str | Path) -> Columns:
     """Triples of a TSV, CSV or plain text file, gzip or not.
 
     Tab-separated unless the name says `.csv`. A first line of the words head, relation, tail (or subject,
-    predicate, object; source, relation, target; from, relation, to; head, rel, tail), in any order, is a
+    predicate or relation, object; source, relation or type, target; from, relation, to; head, rel, tail), in
+    any order, is a
     header; columns beside those are ignored, and `notices` names them. Lines at the top that begin with # or
     % and have not three columns are comments. A byte order mark and CRLF line ends are accepted; quotes have
     a meaning in CSV only.
@@ -102,7 +107,8 @@ def parse_triples(data: bytes, source: str, *, is_csv: bool = False) -> Columns:
 def triples_from_table(table: Any, source: str = "triples") -> Columns:
     """String triples from a DataFrame, an array [n, 3] or a sequence of (head, relation, tail).
 
-    A DataFrame with columns head, relation, tail is read by their names, any other by position. Values become
+    A DataFrame with columns head, relation, tail, or other names of a header, is read by these, any other of
+    three columns by position, and `notices` says so. Values become
     strings by `str`, whole floats as integers; missing ones are refused.
 
     Raises:
@@ -110,13 +116,18 @@ def triples_from_table(table: Any, source: str = "triples") -> Columns:
     """
     if isinstance(table, Columns):
         return table
+    notices: tuple[str, ...] = ()
     if hasattr(table, "columns") and hasattr(table, "iloc"):
         names = [str(name) for name in table.columns]
-        order = header_order(names, _HEADERS) if len(names) >= 3 else None
+        order = header_order(names, (*_HEADERS, _LETTERS))
         if order is None:
             if len(names) != 3:
                 raise DataError(f"{source}: expected the columns head, relation, tail; got {names}")
             order = [0, 1, 2]
+            if ends := header_order(names, [(head, tail) for head, _, tail in _HEADERS]):
+                order = [ends[0], 3 - sum(ends), ends[1]]  # the third one is the relation
+            elif names != ["0", "1", "2"]:
+                notices = (f"{source}: columns {', '.join(names)} are read as head, relation, tail",)
         raw = [table.iloc[:, i].tolist() for i in order]
     else:
         # a name is no row, though one of three letters has three parts
@@ -125,8 +136,9 @@ def triples_from_table(table: Any, source: str = "triples") -> Columns:
         for position, row in enumerate(rows):
             if not isinstance(row, list | tuple) or len(row) != 3:
                 hint = "" if isinstance(row, list | tuple) else "\nGive a list of triples, also of one"
+                shown = repr(row) if len(repr(row)) <= 80 else f"{len(row)} values; is the table [n, 3]?"
                 raise DataError(
-                    f"{source}, row {position + 1}: expected (head, relation, tail), got {row!r}{hint}"
+                    f"{source}, row {position + 1}: expected (head, relation, tail), got {shown}{hint}"
                 )
         raw = [list(column) for column in zip(*rows, strict=True)] if rows else [[], [], []]
     for name, column in zip(_HEADER, raw, strict=True):
@@ -138,13 +150,27 @@ def triples_from_table(table: Any, source: str = "triples") -> Columns:
     ends = names_of([*raw[0], *raw[2]])  # of both ends at once: an entity may be either
     parts = (ends[: len(raw[0])], names_of(raw[1]), ends[len(raw[0]) :])
     head, relation, tail = map(Column.encode, parts)
-    columns = Columns(head, relation, tail, source, unit="row")
+    columns = Columns(head, relation, tail, source, unit="row", notices=notices)
     _check_names(columns)
     return columns
 
 
+def query_columns(fields: Sequence[str]) -> list[str] | None:
+    """What a first line of queries calls its two or three columns, as head, relation, tail; else None.
+
+    >>> query_columns(["Predicate", "subject"]), query_columns(["h", "?", "t"])
+    (['relation', 'head'], None)
+    """
+    names = [field.strip().lower() for field in fields]
+    # h and r may be a query, h, r and t are none: nothing is asked
+    for header in (*_HEADERS, *([_LETTERS] if len(names) == 3 else [])):
+        if header[1] in names and len(names) > 1 and set(names) <= set(header):
+            return [_HEADER[header.index(name)] for name in names]
+    return None
+
+
 def heed_first_lines(columns: Mapping[str, Columns]) -> tuple[dict[str, Columns], list[str]]:
-    """Files of one graph without the headers h, r, t, and a warning for each first line that looks like one.
+    """Files of one graph without headers h, r, t (in any order), and a warning for each line 1 like a header.
 
     Such a line has words, as columns are called, that are names in no other line.
     """
@@ -153,12 +179,10 @@ def heed_first_lines(columns: Mapping[str, Columns]) -> tuple[dict[str, Columns]
         first = (part.head[0], part.relation[0], part.tail[0]) if len(part) > 1 else ()
         if not first or not all(map(_COLUMN_WORD.fullmatch, first)) or _recurs(first, columns):
             continue
-        if tuple(name.strip().lower() for name in first) == _LETTERS:
+        if order := header_order(first, [_LETTERS]):
+            given = (part.head, part.relation, part.tail)
             # each is the first name of its column, and has no other row there
-            head, relation, tail = (
-                Column(column.codes[1:] - 1, column.names[1:])
-                for column in (part.head, part.relation, part.tail)
-            )
+            head, relation, tail = (Column(given[i].codes[1:] - 1, given[i].names[1:]) for i in order)
             heeded[key] = Columns(
                 head, relation, tail, part.source, part.first_line + 1, notices=part.notices
             )
@@ -303,10 +327,12 @@ def _remedy(content: str, found: int, form: _Form) -> str:
         return "; drop the line: comments stand at the top of a file only"
     if found > form.width == 3:
         return "; drop the further columns, or name head, relation and tail in line 1 to have others ignored"
-    if found != 1 or not content.strip():
+    if not content.strip():
+        return "; remove it"
+    if found != 1:
         return ""
     if ";" in content:
-        return "; separate the columns by tabs"
+        return f"; separate the columns by {'commas' if form.delimiter == ',' else 'tabs'}"
     if form.delimiter == ",":
         return "; name a tab-separated file .tsv" if "\t" in content else ""
     if "," in content:

@@ -179,3 +179,12 @@ def test_letters_are_a_header_unless_the_graph_has_such_names(write, tmp_path):
 def test_triples_in_memory_that_are_too_few_name_the_arguments():
     with pytest.raises(DataError, match=r"give valid= and test= too"):
         KGDataModule(triples=[("a", "r", "b"), ("b", "r", "c")])
+
+
+def test_letters_are_a_header_in_any_order(write, tmp_path):
+    rows = [(c, a, b) for a, b, c in chain(20)]
+    graph, _ = from_files(write("train.txt", [("t", "h", "r"), *rows]))
+    assert (
+        "h" not in graph.entities
+        and graph.relations == from_files(write("b/train.txt", chain(20)))[0].relations
+    )

@@ -9,7 +9,7 @@ import pytest
 from graphzoo.datasets import DataError, read_triples
 from graphzoo.datasets.files.text import lookalikes
 from graphzoo.datasets.kg.build import from_triples
-from graphzoo.datasets.kg.triples import triples_from_table
+from graphzoo.datasets.kg.triples import parse_triples, triples_from_table
 
 ROWS = [("a", "r", "b"), ("NA", "null", "1.0"), ("ä b", "r", '"q"'), ("a", "r", "b")]
 
@@ -57,8 +57,8 @@ DAMAGE = {
     "blank line": ("t.txt", GOOD + b"\n" + GOOD, ["line 2", "a blank line"]),
     "blanks": ("t.txt", b"a r b\n", ["line 1", "got 1 column", "blanks by tabs"]),
     "commas": ("t.txt", b"a,r,b\n", ["line 1", ".csv"]),
-    "two blank lines": ("t.txt", GOOD + b"\n\n" + GOOD, ["a blank line (2 wrong lines)"]),
-    "semicolons": ("t.csv", b"a;r;b\n", ["line 1", "separate the columns by tabs"]),
+    "two blank lines": ("t.txt", GOOD + b"\n\n" + GOOD, ["a blank line (2 wrong lines); remove it"]),
+    "semicolons": ("t.csv", b"a;r;b\n", ["line 1", "separate the columns by commas"]),
     "tabs for commas": ("t.csv", GOOD, ["line 1", "name a tab-separated file .tsv"]),
     "n-triples": ("t.txt", b"<a> <r> <b> .\n", ["N-Triples", "head<TAB>relation<TAB>tail"]),
     "json": ("t.txt", b'{"head": "a", "relation": "r", "tail": "b"}\n', ["JSON is not read", "<TAB>"]),
@@ -228,3 +228,32 @@ def test_whole_floats_of_a_table_are_the_integers_they_were():
 def test_an_entity_that_is_head_and_tail_has_one_name():
     columns = triples_from_table([(1.0, "r", 2.0), (2.0, "r", "x")])
     assert list(columns.head) == ["1.0", "2.0"] and list(columns.tail) == ["2.0", "x"]
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        ("tail", "head", "rel"),
+        ("t", "h", "r"),
+        ("target", "source", "type"),
+        ("Object", "subject", "relation"),
+        ("to", "from", "kind"),
+    ],
+)
+def test_columns_of_a_frame_are_read_by_their_names(header):
+    columns = triples_from_table(pd.DataFrame([("b", "a", "r")], columns=header))
+    assert (columns.head[0], columns.relation[0], columns.tail[0]) == ("a", "r", "b")
+    assert not columns.notices
+
+
+def test_columns_of_a_frame_that_say_nothing_are_told():
+    columns = triples_from_table(pd.DataFrame([("a", "r", "b")], columns=["x", "y", "z"]), "kg")
+    assert columns.notices == ("kg: columns x, y, z are read as head, relation, tail",)
+    assert not triples_from_table(pd.DataFrame([("a", "r", "b")])).notices
+
+
+@pytest.mark.parametrize("name", ["t.tsv", "t.csv"])
+@pytest.mark.parametrize("content", [b"PAR1\x15\x04", b"PK\x03\x04\x14"])
+def test_tables_in_other_formats_are_called_by_their_names(name, content):
+    with pytest.raises(DataError, match="write it as .csv, or give a DataFrame"):
+        parse_triples(content, name, is_csv=name.endswith("csv"))
