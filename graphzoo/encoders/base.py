@@ -227,7 +227,7 @@ class NodeEncoder(Encoder, metaclass=PyGForm):
 
     needs_edges: bool = True
     _call = "encoder(x, edge_index)  # [nodes, width]"
-    _has_output = _is_inside = False
+    _has_output = False
     _edges: LastResult[Tensor] | None = None
 
     def __init_subclass__(cls, **settings: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import threading
 from abc import ABCMeta
 from collections.abc import Callable
 from functools import wraps
@@ -20,6 +21,7 @@ __all__ = ["PyGForm", "as_edge_index", "with_any_edges"]
 
 T = TypeVar("T")
 _POSITIONS = ("in_channels", "hidden_channels", "out_channels")
+_calls = threading.local()  # `encoder`: the one whose outermost call this thread is in
 
 
 class PyGForm(ABCMeta):
@@ -126,13 +128,14 @@ def with_any_edges(
             raise UsageError(
                 f"{type(self).__name__} takes x and edge_index; weights and attributes of edges are not used"
             )
-        if finish is None or not self._has_output or self._is_inside:
+        outer = getattr(_calls, "encoder", None)
+        if finish is None or not self._has_output or outer is self:
             return method(self, x, edge_index, *more, **settings)
-        self._is_inside = True  # methods that call each other add the output once
+        _calls.encoder = self  # methods that call each other add the output once
         try:
             result = method(self, x, edge_index, *more, **settings)
         finally:
-            self._is_inside = False
+            _calls.encoder = outer
         return finish(self, result)
 
     return called

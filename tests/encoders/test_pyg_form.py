@@ -2,6 +2,8 @@
 
 import copy
 import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -201,3 +203,18 @@ def test_the_same_edges_stay_the_same_tensor(form):
         first = as_edge_index(edges, kept)
     assert as_edge_index(edges, kept) is first and not first.is_inference()
     assert as_edge_index(others, kept) is not first
+
+
+def test_threads_that_share_an_encoder_each_get_its_output():
+    """The second call begins while the first is inside: a server does that."""
+    meeting = threading.Barrier(2)
+
+    class Meeting(GALiT):
+        def forward(self, x, edge_index=None, **settings):
+            meeting.wait(timeout=60)
+            return super().forward(x, edge_index, **settings)
+
+    encoder, (x, edge_index) = Meeting(9, 8, 4).eval(), graph()
+    with ThreadPoolExecutor(2) as pool:
+        calls = [pool.submit(encoder, x, edge_index) for _ in range(2)]
+        assert [call.result().shape for call in calls] == [(30, 4), (30, 4)]
