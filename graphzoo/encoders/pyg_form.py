@@ -121,6 +121,11 @@ def with_any_edges(
     @wraps(method)
     def called(self: Any, x: Any, edge_index: Any = None, *more: Any, **settings: Any) -> Any:
         if not isinstance(x, Tensor) and edge_index is None and hasattr(x, "to_dict"):
+            if self.attends_to_all and getattr(x, "num_graphs", 1) > 1:
+                raise UsageError(
+                    f"{type(self).__name__} attends to all nodes, also to those of other graphs\n"
+                    "Give one graph at a time: [encoder(graph) for graph in batch.to_data_list()]"
+                )
             x, edge_index = _of_data(x)
         if edge_index is not None:
             edge_index = as_edge_index(edge_index, self._edges)

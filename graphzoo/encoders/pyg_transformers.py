@@ -35,6 +35,8 @@ class PyGTransformer(NodeEncoder):
     (`draws` in the state dict).
     """
 
+    attends_to_all = True
+
     def __init__(self, spec: GraphSpec, seed: int) -> None:
         super().__init__()
         self.spec = spec
