@@ -295,3 +295,20 @@ def test_threads_that_share_a_model_of_pyg_each_get_their_states(cls):
         calls = [pool.submit(encoder, part, edge_index) for part in inputs]
         for call, states in zip(calls, expected, strict=True):
             assert torch.equal(call.result(), states)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+def test_propagated_features_are_in_the_precision_of_the_encoder_or_of_the_features(dtype):
+    """There are no weights to tell it."""
+    x, edge_index = graph()
+    expected = SGC(SPEC)(x, edge_index).to(dtype)
+    for encoder, features in (
+        (SGC(SPEC).to(dtype), x),
+        (SGC(SPEC), x.to(dtype)),
+        (SGC(SPEC).to(dtype), x.to(dtype)),
+    ):
+        states = encoder(features, edge_index)
+        assert states.dtype == dtype
+        torch.testing.assert_close(states, expected, atol=0.05, rtol=0.05)
+    assert SGC(9, out_channels=4).to(dtype)(x, edge_index).dtype == dtype
+    assert SGC(SPEC)(torch.ones(30, 9, dtype=torch.int64), edge_index).dtype == torch.float32
