@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 import torch
 from helpers.link_graphs import make_link_graph
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
 from graphzoo.datamodules import KGDataModule, LinkDataModule, NodeDataModule
 from graphzoo.datasets import NodeGraph, from_files, from_triples, link_graph_from_edges, load_knowledge_graph
@@ -352,3 +352,22 @@ def test_a_sparse_adjacency_in_a_data_object_is_converted_in_one_line():
 def test_words_between_two_ends_are_relations(encoder, names):
     rows = [(f"a{i}", f"r{i % 2}", f"a{i + 1}") for i in range(60)]
     assert given_data(pd.DataFrame(rows, columns=names.split()), encoder).kind == "kg"
+
+
+def test_features_of_networkx_may_be_called_x_in_either_case(tmp_path):
+    graph = networkx.karate_club_graph()
+    for node, each in graph.nodes(data=True):
+        each |= {"X": [1.0, float(node)], "Y": node % 2}
+    given_data(graph, "node").write(tmp_path / "data.npz")
+    with np.load(tmp_path / "data.npz", allow_pickle=False) as arrays:
+        assert arrays["x"].tolist() == [[1.0, float(node)] for node in graph]
+
+
+def test_other_graphs_are_told_how_they_become_a_data_object():
+    with pytest.raises(DataError, match=r"got Graph\nGive torch_geometric.utils.from_networkx\(graph\)"):
+        NodeDataModule(data=networkx.karate_club_graph())
+    data = HeteroData()
+    data["a"].x = torch.ones(3, 2)
+    data["a", "to", "a"].edge_index = torch.tensor([[0], [1]])
+    with pytest.raises(DataError, match=r"several kinds of nodes\nGive data.to_homogeneous\(\)"):
+        NodeDataModule(data=data)
