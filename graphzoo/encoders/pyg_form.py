@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from graphzoo.errors import UsageError, check_whole
 from graphzoo.ops.eager import run_eagerly
 from graphzoo.ops.last_result import LastResult
-from graphzoo.types import GraphSpec
+from graphzoo.types import GraphSpec, refuse_kinds
 
 __all__ = ["PyGForm", "as_edge_index", "with_any_edges"]
 
@@ -192,6 +192,7 @@ def _once(kept: LastResult[Tensor] | None, tensors: tuple[Tensor, ...], make: Ca
 
 def _of_data(data: Any) -> tuple[Any, Any]:
     """Features and edges of a PyG `Data`."""
+    refuse_kinds(data)
     edges = data.get("edge_index")
     if edges is None:
         edges = data.get("adj_t")
