@@ -71,7 +71,13 @@ class GraphSpec:
         >>> GraphSpec.from_data(Data(x=torch.zeros(4, 8), y=torch.tensor([0, 2, 1, -1]))).num_classes
         3
         """
+        refuse_kinds(data)
         x, y, edge_type = (data.get(name) for name in ("x", "y", "edge_type"))
+        if data.num_nodes is None or (x is not None and len(x.shape) != 2):
+            held = "nothing" if x is None else f"x {list(x.shape)}"
+            raise UsageError(
+                f"data needs its nodes and features [N, F], it holds {held}: give x, or num_nodes"
+            )
         is_multi_label = y is not None and y.dim() == 2 and y.shape[1] > 1
         return cls(
             num_nodes=int(data.num_nodes),
@@ -94,6 +100,12 @@ class GraphSpec:
                 f"unknown GraphSpec fields {sorted(unknown)}; this version knows {sorted(known)}"
             )
         return cls(**values)
+
+
+def refuse_kinds(data: Any) -> None:
+    """Refuse a PyG `HeteroData`, which is none of the graphs that encoders take."""
+    if hasattr(data, "node_types"):
+        raise UsageError("a HeteroData has several kinds of nodes\nGive data.to_homogeneous()")
 
 
 def _count(ids: Tensor | None) -> int:

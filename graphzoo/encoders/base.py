@@ -223,11 +223,13 @@ class NodeEncoder(Encoder, metaclass=PyGForm):
 
     Attributes:
         needs_edges: Whether `forward` still reads `edge_index` when given what `precompute` returned.
+        attends_to_all: Whether a state depends on all nodes, so that a `Batch` of several graphs is refused.
     """
 
     needs_edges: bool = True
+    attends_to_all: bool = False
     _call = "encoder(x, edge_index)  # [nodes, width]"
-    _has_output = _is_inside = False
+    _has_output = False
     _edges: LastResult[Tensor] | None = None
 
     def __init_subclass__(cls, **settings: Any) -> None:

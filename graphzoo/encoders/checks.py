@@ -36,10 +36,11 @@ def check_spec(name: str, spec: GraphSpec) -> None:
         )
 
 
-def check_features(x: Tensor, spec: GraphSpec) -> None:
+def check_features(x: Any, spec: GraphSpec) -> None:
     """Refuse features of another width than the spec's."""
-    if x.dim() != 2 or x.shape[1] != spec.in_channels:
-        raise UsageError(f"the encoder was built for features [N, {spec.in_channels}], got {list(x.shape)}")
+    if not isinstance(x, Tensor) or x.dim() != 2 or x.shape[1] != spec.in_channels:
+        got = list(x.shape) if isinstance(x, Tensor) else x if x is None else type(x).__name__
+        raise UsageError(f"the encoder was built for features [N, {spec.in_channels}], got {got}")
 
 
 def require_features(x: Tensor | None, spec: GraphSpec) -> Tensor:

@@ -171,6 +171,7 @@ class GALiT(DenoisedEncoder):
             # a layer without effect would get no gradient, which DDP takes for an error
             for _ in range(0 if attention == "none" or alpha == 1 else num_layers)
         )
+        self.attends_to_all = len(self.layers) > 0
         self.noise = NoiseStream(seed)
 
     def forward(

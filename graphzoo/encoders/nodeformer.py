@@ -122,7 +122,7 @@ class NodeFormer(NodeEncoder):
         seed: Of the noise stream.
     """
 
-    needs_edges = False
+    needs_edges, attends_to_all = False, True
 
     def __init__(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import threading
 from abc import ABCMeta
 from collections.abc import Callable
 from functools import wraps
@@ -14,12 +15,13 @@ from torch import Tensor, nn
 from graphzoo.errors import UsageError, check_whole
 from graphzoo.ops.eager import run_eagerly
 from graphzoo.ops.last_result import LastResult
-from graphzoo.types import GraphSpec
+from graphzoo.types import GraphSpec, refuse_kinds
 
 __all__ = ["PyGForm", "as_edge_index", "with_any_edges"]
 
 T = TypeVar("T")
 _POSITIONS = ("in_channels", "hidden_channels", "out_channels")
+_calls = threading.local()  # `encoder`: the one whose outermost call this thread is in
 
 
 class PyGForm(ABCMeta):
@@ -119,6 +121,11 @@ def with_any_edges(
     @wraps(method)
     def called(self: Any, x: Any, edge_index: Any = None, *more: Any, **settings: Any) -> Any:
         if not isinstance(x, Tensor) and edge_index is None and hasattr(x, "to_dict"):
+            if self.attends_to_all and getattr(x, "num_graphs", 1) > 1:
+                raise UsageError(
+                    f"{type(self).__name__} attends to all nodes, also to those of other graphs\n"
+                    "Give one graph at a time: [encoder(graph) for graph in batch.to_data_list()]"
+                )
             x, edge_index = _of_data(x)
         if edge_index is not None:
             edge_index = as_edge_index(edge_index, self._edges)
@@ -126,13 +133,14 @@ def with_any_edges(
             raise UsageError(
                 f"{type(self).__name__} takes x and edge_index; weights and attributes of edges are not used"
             )
-        if finish is None or not self._has_output or self._is_inside:
+        outer = getattr(_calls, "encoder", None)
+        if finish is None or not self._has_output or outer is self:
             return method(self, x, edge_index, *more, **settings)
-        self._is_inside = True  # methods that call each other add the output once
+        _calls.encoder = self  # methods that call each other add the output once
         try:
             result = method(self, x, edge_index, *more, **settings)
         finally:
-            self._is_inside = False
+            _calls.encoder = outer
         return finish(self, result)
 
     return called
@@ -184,6 +192,7 @@ def _once(kept: LastResult[Tensor] | None, tensors: tuple[Tensor, ...], make: Ca
 
 def _of_data(data: Any) -> tuple[Any, Any]:
     """Features and edges of a PyG `Data`."""
+    refuse_kinds(data)
     edges = data.get("edge_index")
     if edges is None:
         edges = data.get("adj_t")

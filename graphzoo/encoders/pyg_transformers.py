@@ -9,8 +9,8 @@ is empty, and the task's decoder follows.
 
 from __future__ import annotations
 
+import threading
 from abc import abstractmethod
-from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
@@ -34,6 +34,8 @@ class PyGTransformer(NodeEncoder):
     stays as it was, and the draw is a function of `noise_seed`, or the next of the module's own stream
     (`draws` in the state dict).
     """
+
+    attends_to_all = True
 
     def __init__(self, spec: GraphSpec, seed: int) -> None:
         super().__init__()
@@ -111,7 +113,7 @@ class SGFormerPyG(PyGTransformer):
             graph_weight=graph_weight,
             aggregate=aggregate,
         )
-        self.model.fc = nn.Identity()
+        self.model.fc = _Output()
         # lists that would hold on to the weights of the output layer
         del self.model.params1, self.model.params2
 
@@ -120,7 +122,9 @@ class SGFormerPyG(PyGTransformer):
         dtype, default = self.model.trans_conv.fcs[0].weight.dtype, torch.get_default_dtype()
         if dtype != default and (dtype == torch.float64 or not torch.is_autocast_enabled(x.device.type)):
             raise UsageError(f"PyG's SGFormer computes in {default} alone, got {dtype}\nTake SGFormer")
-        return _input_of(self.model.fc, lambda: self.model(x, edge_index, batch))
+        self.model(x, edge_index, batch)
+        states: Tensor = self.model.fc.take()
+        return states
 
 
 class Polynormer(PyGTransformer):
@@ -193,7 +197,7 @@ class Polynormer(PyGTransformer):
             qk_shared=qk_shared,
             **settings,
         )
-        self.model.pred_local, self.model.pred_global = nn.Identity(), nn.Identity()
+        self.model.pred_local = self.model.pred_global = _Output()
         # PyG makes one more map and never uses it; DDP takes weights without a gradient for an error
         self.model.lin_in = nn.Identity()
         self.register_buffer("passes", torch.zeros((), dtype=torch.int64))
@@ -204,16 +208,21 @@ class Polynormer(PyGTransformer):
         # In evaluation as in the last pass of training: the decoder has seen no other states.
         is_global = self.local_passes == 0 or int(self.passes) > self.local_passes
         self.model._global = is_global
-        output = self.model.pred_global if is_global else self.model.pred_local
-        return _input_of(output, lambda: self.model(x, edge_index, batch))
+        self.model(x, edge_index, batch)
+        states: Tensor = self.model.pred_local.take()
+        return states
 
 
-def _input_of(layer: nn.Module, run: Callable[[], object]) -> Tensor:
-    """What a layer is given while something runs."""
-    inputs: list[Tensor] = []
-    handle = layer.register_forward_pre_hook(lambda _, given: inputs.append(given[0]))
-    try:
-        run()
-    finally:
-        handle.remove()
-    return inputs[0]
+class _Output(nn.Identity):
+    """In the place of an output layer: what it was given last, thread by thread."""
+
+    given = threading.local()
+
+    def forward(self, states: Tensor) -> Tensor:
+        self.given.states = states
+        return states
+
+    def take(self) -> Tensor:
+        """What this thread's call gave, once."""
+        states: Tensor = self.given.__dict__.pop("states")
+        return states

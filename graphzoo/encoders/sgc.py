@@ -116,6 +116,7 @@ class SGC(DenoisedEncoder):
     """
 
     prepared = "propagated"
+    _like: Tensor
 
     def __init__(self, spec: GraphSpec, *, num_steps: int = 2, hidden_channels: int = 0) -> None:
         check_spec("SGC", spec)
@@ -124,6 +125,8 @@ class SGC(DenoisedEncoder):
         super().__init__(spec, gamma=0.0, num_iterations=num_steps)
         self.out_channels = hidden_channels or spec.in_channels
         self.map = SparseLinear(spec.in_channels, hidden_channels) if hidden_channels else None
+        # without weights it is this that tells the precision
+        self.register_buffer("_like", torch.empty(0, dtype=torch.float32), persistent=False)
 
     def forward(
         self, x: Tensor, edge_index: Tensor | None = None, *, propagated: Tensor | None = None
@@ -135,6 +138,7 @@ class SGC(DenoisedEncoder):
         check_features(x, self.spec)
         propagated = self._denoised(x, edge_index, propagated)
         if self.map is None:
-            return propagated
+            follows_x = self._like.dtype == torch.float32 and x.is_floating_point()
+            return propagated.to(x.dtype if follows_x else self._like.dtype)
         states: Tensor = self.map(propagated.to(self.map.weight.dtype))  # features are denoised in float32
         return states

@@ -65,6 +65,8 @@ class SGFormer(NodeEncoder):
         seed: Of the noise stream.
     """
 
+    attends_to_all = True
+
     def __init__(
         self,
         spec: GraphSpec,

@@ -29,14 +29,16 @@ class Accuracy(Metric):
         self.add_state("total", torch.tensor(0), dist_reduce_fx="sum")
 
     def update(self, logits: Tensor, target: Tensor) -> None:
-        """Count logits [T, C] of classes [T], int64, or of yes-no labels [T, C], float, NaN where unknown.
+        """Count logits [T, C] of classes [T], int64, or of yes-no labels [T, C], float; -1 or NaN is unknown.
 
         Raises:
             NonFiniteError: for logits that are not finite: NaN would be the class that `argmax` takes.
+            ValueError: for shapes that do not fit.
         """
+        _check_shapes(logits, target)
         require_finite(logits, first_row)
         if target.dim() == 1:
-            right, known = logits.argmax(1) == target, torch.ones_like(target, dtype=torch.bool)
+            right, known = logits.argmax(1) == target, target >= 0
         else:
             right, known = (logits > 0) == (target > 0.5), ~target.isnan()
         self.correct += (right & known).sum()
@@ -69,17 +71,20 @@ class RocAuc(Metric):
 
         Raises:
             NonFiniteError: for logits that are not finite: NaN would rank above all others.
-            ValueError: for single-label data with other than two classes.
+            ValueError: for single-label data with other than two classes, and shapes that do not fit.
         """
+        _check_shapes(logits, target)
         require_finite(logits, first_row)
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         if target.dim() == 1:
             if logits.shape[1] != 2:
                 raise ValueError(
                     f"ROC-AUC of single-label data needs two classes, got {logits.shape[1]}; take accuracy"
                 )
             # Monotone in the probability of class 1, and never saturated to 0 or 1 as that is.
-            logits, target = (logits[:, 1:] - logits[:, :1]), target[:, None].to(logits.dtype)
-        self.scores.append(logits.to(torch.promote_types(logits.dtype, torch.float32)))
+            classes = target.to(logits.dtype).masked_fill(target < 0, torch.nan)
+            logits, target = (logits[:, 1:] - logits[:, :1]), classes[:, None]
+        self.scores.append(logits)
         self.targets.append(target)
 
     def per_label(self) -> Tensor:
@@ -91,6 +96,16 @@ class RocAuc(Metric):
     def compute(self) -> Tensor:
         """The mean area, float64; NaN when no label has both positives and negatives."""
         return self.per_label().nanmean()
+
+
+def _check_shapes(logits: Tensor, target: Tensor) -> None:
+    if logits.dim() == 2 and target.shape in (logits.shape, logits.shape[:1]):
+        return
+    given = f"logits {list(logits.shape)} do not fit target {list(target.shape)}"
+    raise ValueError(
+        f"{given}: they are [T, C], with classes [T] or labels [T, C]"
+        + ("\nGive classes as target.squeeze(1)" if target.shape[1:] == (1,) else "")
+    )
 
 
 def _joined(parts: list[Tensor] | Tensor) -> Tensor:

@@ -46,7 +46,8 @@ def link_ranks(positive: Tensor, negative: Tensor) -> tuple[Tensor, Tensor]:
 
     Raises:
         NonFiniteError: if a positive is NaN, which no negative is above.
-        ValueError: if all negatives of a positive are NaN, so that it would be first among none.
+        ValueError: if all negatives of a positive are NaN, so that it would be first among none, or negatives
+            are those of other positives.
 
     >>> link_ranks(torch.tensor([0.5]), torch.tensor([0.9, 0.5, 0.1]))
     (tensor([2]), tensor([3]))
@@ -62,6 +63,11 @@ def link_ranks(positive: Tensor, negative: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _require_rank(positive: Tensor, negative: Tensor) -> None:
+    if negative.dim() == 2 and len(negative) != len(positive):
+        raise ValueError(
+            f"{len(positive)} positives need negatives [{len(positive)}, K] of their own, or a pool [Q]; "
+            f"got {list(negative.shape)}"
+        )
     if bool(positive.isnan().any()):
         raise NonFiniteError(
             f"{int(positive.isnan().sum())} of {positive.numel()} scores of positives are NaN, first that of "
@@ -159,15 +165,21 @@ class LinkMetric(Metric):
         self.num_ranked = 0
         self.add_state("rows", default=[], dist_reduce_fx="cat")
 
+    @property
+    def _total(self) -> int:
+        return self.num_positives + self.num_negatives * (self.num_positives if self.has_own_negatives else 1)
+
     def update(self, scores: Tensor, index: Tensor) -> None:
         """Add scores [B] of pairs by their numbers `index` [B], int64.
 
         Raises:
             NonFiniteError: for scores that are not finite: they have no rank.
-            ValueError: for shapes that do not fit.
+            ValueError: for shapes that do not fit, and pairs that the split does not have.
         """
         if scores.shape != index.shape or scores.dim() != 1:
             raise ValueError(f"scores {list(scores.shape)} and index {list(index.shape)} must both be [B]")
+        if bool((wrong := (index < 0) | (index >= self._total)).any()):
+            raise ValueError(f"index must lie in 0..{self._total - 1}, got {int(index[wrong][0])}")
         require_finite(scores, lambda broken: f"that of pair {int(index[broken][0])}")
         self.rows.append(torch.stack([index.double(), scores.double()], dim=1))
 
@@ -200,8 +212,7 @@ class LinkMetric(Metric):
         parts = [self.rows] if isinstance(self.rows, Tensor) else self.rows
         rows = torch.cat([torch.empty(0, 2, dtype=torch.float64), *(part.cpu() for part in parts)])
         index, score = rows[:, 0].long(), rows[:, 1]
-        own = self.has_own_negatives
-        total = self.num_positives + self.num_negatives * (self.num_positives if own else 1)
+        own, total = self.has_own_negatives, self._total
         count = torch.bincount(index, minlength=total)
         if int(torch.count_nonzero(count)) < index.numel():
             # Sorted by score within a pair, so that sums do not depend on who scored which copy first.

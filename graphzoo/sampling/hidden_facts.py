@@ -43,7 +43,7 @@ class FactRemover:
     The graph is the one of the training split: edge i is fact i, edge i + n its inverse.
 
     Args:
-        triples: All facts of the graph, [n, 3], int64 (head, relation, tail).
+        triples: All facts of the graph, [n, 3], int64 or int32 (head, relation, tail).
         num_entities: N.
         mode: "exact" hides the batch's facts and their inverses; "one_hop" hides every edge, of any relation
             and in both directions, that joins the two entities of a batch fact; "none" hides nothing.
@@ -56,8 +56,8 @@ class FactRemover:
         self._pair: Tensor | None = None
         self._num_pairs = 0
         if mode == "one_hop":
-            low = torch.minimum(triples[:, 0], triples[:, 2])
-            high = torch.maximum(triples[:, 0], triples[:, 2])
+            ends = triples[:, ::2].long()  # int32 would not hold the product
+            low, high = ends.aminmax(dim=1)
             pairs, pair = torch.unique(low * num_entities + high, return_inverse=True)
             self._pair, self._num_pairs = pair, pairs.numel()
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from graphzoo.ops.relational_spmm.graph import check_edges
+
 __all__ = ["LinkHider"]
 
 
@@ -12,12 +14,16 @@ class LinkHider:
     """Edge masks that hide links in both directions; sorted once per graph, O(E) per batch.
 
     Args:
-        edge_index: Edges of the message graph, [2, E], int64.
+        edge_index: Edges of the message graph, [2, E], int64 or int32.
         num_nodes: N.
+
+    Raises:
+        ValueError: if edges are not those of such a graph.
     """
 
     def __init__(self, edge_index: Tensor, num_nodes: int) -> None:
         self.num_nodes = num_nodes
+        check_edges(edge_index, num_nodes)
         self._links, self._link = torch.unique(self._keys(edge_index), return_inverse=True)
 
     def to(self, device: torch.device | str) -> LinkHider:
@@ -29,7 +35,7 @@ class LinkHider:
         """Edges that stay when these pairs, in either direction, are hidden.
 
         Args:
-            pairs: [2, G], int64; pairs that are no link hide nothing.
+            pairs: [2, G], int64 or int32; pairs that are no link hide nothing.
 
         Returns:
             Mask [E], bool.
@@ -45,4 +51,5 @@ class LinkHider:
         return ~hidden[self._link]
 
     def _keys(self, pairs: Tensor) -> Tensor:
+        pairs = pairs.long()  # int32 would not hold the product
         return pairs.amin(0) * self.num_nodes + pairs.amax(0)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from graphzoo.ops.random import hash_integers, uniform_from_hash
+from graphzoo.ops.relational_spmm.graph import check_edges
 
 __all__ = ["NegativePairs"]
 
@@ -22,16 +23,17 @@ class NegativePairs:
     rejected and the draw is a function of its names alone.
 
     Args:
-        edge_index: Edges that must not be drawn, both directions of undirected ones, [2, E], int64.
+        edge_index: Edges that must not be drawn, both directions of undirected ones, [2, E], int64 or int32.
         num_nodes: N.
 
     Raises:
-        ValueError: if every pair is an edge.
+        ValueError: if every pair is an edge, or edges are not those of such a graph.
     """
 
     def __init__(self, edge_index: Tensor, num_nodes: int) -> None:
         nodes = torch.arange(num_nodes, device=edge_index.device)
-        keys = torch.cat([edge_index[0] * num_nodes + edge_index[1], nodes * (num_nodes + 1)])
+        source, target = check_edges(edge_index, num_nodes)
+        keys = torch.cat([source * num_nodes + target, nodes * (num_nodes + 1)])
         taken = torch.unique(keys)
         self.num_nodes = num_nodes
         self.num_free = num_nodes * num_nodes - taken.numel()

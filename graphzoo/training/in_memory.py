@@ -254,7 +254,8 @@ def _split(about: _Attributes) -> list[str | None]:
 
 def _features(about: _Attributes) -> np.ndarray[Any, Any] | None:
     """Features of nodes, [N, F]; None without any."""
-    names = ["x"] if any("x" in each for each in about.values()) else _numbers(about)
+    key = _attribute(about, "x")
+    names = _numbers(about) if key is None else [key]
     if not names:
         return None
     rows = []
@@ -263,7 +264,7 @@ def _features(about: _Attributes) -> np.ndarray[Any, Any] | None:
             raise UsageError(f"node {node!r} has no {missing[0]!r}; the others have: give it to every node")
         rows.append(np.concatenate([np.ravel(np.asarray(attributes[name])) for name in names]))
     if len({len(row) for row in rows}) > 1:
-        raise UsageError('"x" has another length at some nodes; give every node as many features')
+        raise UsageError(f'"{key}" has another length at some nodes; give every node as many features')
     return np.stack(rows).astype(np.float32)
 
 

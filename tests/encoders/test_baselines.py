@@ -1,5 +1,8 @@
 """SGC, MLP, SGFormer and Polynormer against the mathematics written out and PyG's own classes."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from helpers.node_cases import graph
@@ -278,3 +281,34 @@ def test_what_pygs_sgformer_cannot_compute_in_is_refused(dtype):
         encoder(x.to(dtype), edge_index)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert SGFormerPyG(SPEC, hidden_channels=4)(x, edge_index).isfinite().all()
+
+
+@pytest.mark.parametrize("cls", [SGFormerPyG, Polynormer])
+def test_threads_that_share_a_model_of_pyg_each_get_their_states(cls):
+    """Both calls are inside before either goes on: a server does that."""
+    encoder, (x, edge_index) = cls(SPEC, hidden_channels=4).eval(), graph()
+    inputs = [x, 2 * x]
+    expected = [encoder(part, edge_index) for part in inputs]
+    meeting = threading.Barrier(2)
+    encoder.model.register_forward_pre_hook(lambda *_: [meeting.wait(timeout=60)].clear())
+    with ThreadPoolExecutor(2) as pool:
+        calls = [pool.submit(encoder, part, edge_index) for part in inputs]
+        for call, states in zip(calls, expected, strict=True):
+            assert torch.equal(call.result(), states)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+def test_propagated_features_are_in_the_precision_of_the_encoder_or_of_the_features(dtype):
+    """There are no weights to tell it."""
+    x, edge_index = graph()
+    expected = SGC(SPEC)(x, edge_index).to(dtype)
+    for encoder, features in (
+        (SGC(SPEC).to(dtype), x),
+        (SGC(SPEC), x.to(dtype)),
+        (SGC(SPEC).to(dtype), x.to(dtype)),
+    ):
+        states = encoder(features, edge_index)
+        assert states.dtype == dtype
+        torch.testing.assert_close(states, expected, atol=0.05, rtol=0.05)
+    assert SGC(9, out_channels=4).to(dtype)(x, edge_index).dtype == dtype
+    assert SGC(SPEC)(torch.ones(30, 9, dtype=torch.int64), edge_index).dtype == torch.float32

@@ -2,16 +2,27 @@
 
 import copy
 import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from helpers.node_cases import CASES, graph
 from torch import nn
 from torch_geometric import EdgeIndex
-from torch_geometric.data import Data
+from torch_geometric.data import Batch, Data
 from torch_geometric.utils import to_torch_csr_tensor
 
-from graphzoo.encoders import GALiT, KnowFormer, NodeEncoder, NodeFormer
+from graphzoo.encoders import (
+    GNN,
+    GALiT,
+    KnowFormer,
+    NodeEncoder,
+    NodeFormer,
+    Polynormer,
+    SGFormer,
+    SGFormerPyG,
+)
 from graphzoo.encoders.pyg_form import as_edge_index
 from graphzoo.errors import UsageError
 from graphzoo.ops.last_result import LastResult
@@ -201,3 +212,36 @@ def test_the_same_edges_stay_the_same_tensor(form):
         first = as_edge_index(edges, kept)
     assert as_edge_index(edges, kept) is first and not first.is_inference()
     assert as_edge_index(others, kept) is not first
+
+
+def test_threads_that_share_an_encoder_each_get_its_output():
+    """The second call begins while the first is inside: a server does that."""
+    meeting = threading.Barrier(2)
+
+    class Meeting(GALiT):
+        def forward(self, x, edge_index=None, **settings):
+            meeting.wait(timeout=60)
+            return super().forward(x, edge_index, **settings)
+
+    encoder, (x, edge_index) = Meeting(9, 8, 4).eval(), graph()
+    with ThreadPoolExecutor(2) as pool:
+        calls = [pool.submit(encoder, x, edge_index) for _ in range(2)]
+        assert [call.result().shape for call in calls] == [(30, 4), (30, 4)]
+
+
+@pytest.mark.parametrize("cls", [GALiT, NodeFormer, SGFormer, SGFormerPyG, Polynormer])
+def test_graphs_of_a_batch_do_not_attend_to_each_other(cls):
+    x, edge_index = graph()
+    data, encoder = Data(x=x, edge_index=edge_index), cls(9, 8, 4).eval()
+    both = Batch.from_data_list([data, Data(x=2 * x, edge_index=edge_index)])
+    with pytest.raises(UsageError, match=rf"{cls.__name__} attends .*other graphs.*\nGive one graph at a"):
+        encoder(both)
+    assert torch.equal(encoder(Batch.from_data_list([data])), encoder(data))
+
+
+def test_graphs_of_a_batch_are_encoded_as_if_alone_where_edges_are_all():
+    x, edge_index = graph()
+    parts = [Data(x=x, edge_index=edge_index), Data(x=2 * x, edge_index=edge_index)]
+    for encoder in (GNN(9, 8, 4).eval(), GALiT(9, 8, 4, attention="none").eval()):
+        expected = torch.cat([encoder(part) for part in parts])
+        torch.testing.assert_close(encoder(Batch.from_data_list(parts)), expected)

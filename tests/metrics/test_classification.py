@@ -100,3 +100,24 @@ def test_nothing_seen_is_nan_and_float64_is_not_rounded():
     metric = RocAuc()
     metric.update(torch.tensor([[1.0], [1.0 + 1e-12]], dtype=torch.float64), torch.tensor([[0.0], [1.0]]))
     assert metric.compute() == 1
+
+
+def test_nodes_of_unknown_class_do_not_count():
+    logits, target = (
+        torch.tensor([[1.0, 0.0], [0.0, 1.0], [3.0, 0.0], [0.0, 3.0]]),
+        torch.tensor([0, 1, -1, -1]),
+    )
+    accuracy, auc = Accuracy(), RocAuc()
+    accuracy.update(logits, target)
+    auc.update(logits, target)
+    assert accuracy.compute() == 1 and accuracy.total == 2
+    assert auc.compute() == 1
+
+
+@pytest.mark.parametrize("metric", [Accuracy, RocAuc])
+def test_one_column_of_classes_is_no_table_of_labels(metric):
+    """As OGB keeps them, [N, 1]: compared with every column, an accuracy would be above 1."""
+    with pytest.raises(ValueError, match=r"logits \[5, 3\] .*target \[5, 1\].*\nGive .*target.squeeze\(1\)"):
+        metric().update(torch.randn(5, 3), torch.tensor([[0], [1], [2], [0], [1]]))
+    with pytest.raises(ValueError, match=r"logits \[5, 3\] .*target \[4\]"):
+        metric().update(torch.randn(5, 3), torch.tensor([0, 1, 2, 0]))

@@ -112,3 +112,15 @@ def test_an_empty_split_has_no_figures() -> None:
 def test_nobody_is_ranked_among_no_negatives(negative: torch.Tensor) -> None:
     with pytest.raises(ValueError, match="positive 0 has no negative"):
         link_figures(torch.tensor([0.5, 0.1]), negative)
+
+
+def test_negatives_of_other_positives_are_refused():
+    with pytest.raises(ValueError, match=r"4 positives need negatives \[4, K\] .*got \[3, 9\]"):
+        link_figures(torch.randn(4), torch.randn(3, 9))
+
+
+@pytest.mark.parametrize("number", [5, -1])
+def test_a_pair_that_the_split_does_not_have_is_refused_at_once(number):
+    metric = LinkMetric(2, 3, has_own_negatives=False)
+    with pytest.raises(ValueError, match=rf"index must lie in 0..4, got {number}"):
+        metric.update(torch.randn(2), torch.tensor([0, number]))

@@ -98,3 +98,21 @@ def test_hidden_links_are_hidden_in_both_directions_and_no_others(
 def test_pairs_that_are_no_link_hide_nothing() -> None:
     edge_index = torch.tensor([[0, 1, 3, 4], [1, 0, 4, 3]])
     assert LinkHider(edge_index, 6).keep(torch.tensor([[0, 5], [3, 4]])).all()
+
+
+def test_edges_of_int32_are_found_on_a_graph_whose_pairs_outgrow_it():
+    """60,000 nodes have more pairs than int32 has numbers."""
+    edges = torch.randperm(4_000).view(2, -1) + 55_000
+    for of_edges, of_pairs in ((torch.int32, torch.int64), (torch.int64, torch.int32)):
+        hider = LinkHider(edges.to(of_edges), 60_000)
+        assert int((~hider.keep(edges[:, :50].to(of_pairs))).sum()) == 50
+    all_but_two = torch.cartesian_prod(torch.tensor([59_990]), torch.arange(2, 60_000)).t()
+    negatives = NegativePairs(all_but_two.int(), 60_000)
+    drawn = negatives.sample(torch.arange(9), source=torch.full((9,), 59_990), seed=0, epoch=0)
+    assert set(map(tuple, drawn.t().tolist())) <= {(59_990, 0), (59_990, 1)}
+
+
+@pytest.mark.parametrize("make", [LinkHider, NegativePairs])
+def test_edges_of_other_nodes_are_refused(make):
+    with pytest.raises(ValueError, match=r"edge_index\[0\] must be in 0..4 .* holds 9 at position 1"):
+        make(torch.tensor([[0, 9], [1, 2]]), 5)

@@ -116,3 +116,11 @@ def test_numbers_of_numpy_are_numbers():
         assert torch.equal(hash_integers(number, 5), hash_integers(value, 5))
         every = torch.arange(3)
         assert torch.equal(hash_integers(number, every), hash_integers(value, every))
+
+
+def test_facts_of_int32_hide_the_edges_between_their_entities_alone():
+    """Two pairs of entities whose numbers would be one in int32."""
+    triples = torch.tensor([[0, 0, 5_000], [2**12, 0, 5_000]])
+    for dtype in (torch.int64, torch.int32):
+        mask = FactRemover(triples.to(dtype), 2**20, "one_hop").edge_mask(torch.tensor([0]))
+        assert mask.tolist() == [False, True, False, True]

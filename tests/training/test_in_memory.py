@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 import torch
 from helpers.link_graphs import make_link_graph
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
 from graphzoo.datamodules import KGDataModule, LinkDataModule, NodeDataModule
 from graphzoo.datasets import (
@@ -17,8 +17,11 @@ from graphzoo.datasets import (
     link_graph_from_edges,
     load_knowledge_graph,
 )
+from graphzoo.encoders import GALiT
 from graphzoo.errors import DataError, GraphzooDataWarning, UsageError
+from graphzoo.ops import RelationalGraph
 from graphzoo.training.in_memory import given_data
+from graphzoo.types import GraphSpec
 
 
 def named_triples():
@@ -155,9 +158,6 @@ def test_a_sparse_adjacency_is_taken_or_refused_by_name():
 
 
 def test_facts_of_a_data_object_are_those_of_its_graph():
-    from graphzoo.ops import RelationalGraph
-    from graphzoo.types import GraphSpec
-
     data = nodes(edge_type=torch.arange(200) % 4)
     module = NodeDataModule(data=nodes())
     module.setup()
@@ -383,3 +383,39 @@ def test_splits_of_triples_that_are_not_given_are_drawn(given, tmp_path):
 def test_a_wide_row_is_not_printed_in_full():
     with pytest.raises(DataError, match=r"got 300 values; is the table \[n, 3\]\?"):
         KGDataModule(triples=np.zeros((3, 300), dtype=int))
+
+
+def test_features_of_networkx_may_be_called_x_in_either_case(tmp_path):
+    graph = networkx.karate_club_graph()
+    for node, each in graph.nodes(data=True):
+        each |= {"X": [1.0, float(node)], "Y": node % 2}
+    given_data(graph, "node").write(tmp_path / "data.npz")
+    with np.load(tmp_path / "data.npz", allow_pickle=False) as arrays:
+        assert arrays["x"].tolist() == [[1.0, float(node)] for node in graph]
+
+
+def test_other_graphs_are_told_how_they_become_a_data_object():
+    with pytest.raises(DataError, match=r"got Graph\nGive torch_geometric.utils.from_networkx\(graph\)"):
+        NodeDataModule(data=networkx.karate_club_graph())
+    data = HeteroData()
+    data["a"].x = torch.ones(3, 2)
+    data["a", "to", "a"].edge_index = torch.tensor([[0], [1]])
+    with pytest.raises(DataError, match=r"several kinds of nodes\nGive data.to_homogeneous\(\)"):
+        NodeDataModule(data=data)
+
+
+def test_data_of_other_forms_are_refused_by_what_they_are():
+    hetero = HeteroData()
+    hetero["a"].x, hetero["a", "to", "a"].edge_index = torch.ones(3, 2), torch.tensor([[0], [1]])
+    encoder = GALiT(2, 4, 2)
+    for call in (GraphSpec.from_data, RelationalGraph.from_data, encoder):
+        with pytest.raises(UsageError, match=r"several kinds of nodes\nGive data.to_homogeneous\(\)"):
+            call(hetero)
+    for data in (Data(), Data(x=torch.ones(5))):
+        with pytest.raises(UsageError, match=r"features \[N, F\], it holds (nothing|x \[5\]): give x"):
+            GraphSpec.from_data(data)
+    edges = torch.tensor([[0], [1]])
+    with pytest.raises(ValueError, match="edge_type must be int64 or int32, got torch.float32"):
+        RelationalGraph.from_data(Data(edge_index=edges, edge_type=torch.ones(1), num_nodes=2))
+    with pytest.raises(UsageError, match=r"built for features \[N, 2\], got None"):
+        encoder(None, edges)

@@ -103,8 +103,14 @@ def node_graph_from_data(
         DataError: if something is missing or does not fit together.
     """
     content = data if isinstance(data, Mapping) else getattr(data, "to_dict", dict)()
+    if hasattr(data, "node_types"):
+        raise DataError(f"{name}: a HeteroData has several kinds of nodes\nGive data.to_homogeneous()")
     if not content:
-        raise DataError(f"{name}: expected a PyG Data object or a mapping, got {type(data).__name__}")
+        is_networkx = type(data).__module__.startswith("networkx")
+        remedy = (
+            "\nGive torch_geometric.utils.from_networkx(graph), its nodes with x and y" if is_networkx else ""
+        )
+        raise DataError(f"{name}: expected a PyG Data object or a mapping, got {type(data).__name__}{remedy}")
     parsed = graph_parts(content, name, None if class_names is None else tuple(class_names))
     graph, notices = parsed.to_graph(name, undirected=not directed)
     if require_labels:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from graphzoo.errors import check_whole
 from graphzoo.ops.relational_spmm.pieces import Pieces, cut_to_pieces
+from graphzoo.types import refuse_kinds
 
 __all__ = ["Ordering", "RelationalGraph", "Segment", "check_edges", "graph_of"]
 
@@ -117,10 +118,12 @@ class RelationalGraph:
         >>> RelationalGraph.from_data(Data(edge_index=torch.tensor([[0, 1], [1, 2]]), num_nodes=3))
         RelationalGraph(num_nodes=3, num_relations=2, num_edges=4, device='cpu')
         """
+        refuse_kinds(data)
         edge_index, edge_type = data.edge_index, data.get("edge_type")
         check_edges(edge_index, data.num_nodes)
         if edge_type is None:
             edge_type = edge_index.new_zeros(edge_index.shape[1])
+        _check_index_tensor("edge_type", edge_type)
         if num_relations is None:
             num_relations = int(edge_type.max()) + 1 if edge_type.numel() else 1
         source, target = edge_index

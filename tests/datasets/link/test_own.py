@@ -206,8 +206,8 @@ def test_features(write, recwarn):
         (b"a\ta\n", "edges.tsv: no links; add some"),
         (b"a\tb\nb\tc\n", "2 links are too few to set aside 5 % and 10 %; split them yourself"),
         (b"\n\na\tb\n", "line 1 is blank"),
-        (b"PAR1\x15\x04", "edges.tsv: a Parquet file, not text; save it as CSV"),
-        (b"PK\x03\x04\x00", "edges.tsv: a zip archive, as .xlsx, .pt and .npz are, not text"),
+        (b"PAR1\x15\x04", "edges.tsv: a Parquet file, which is not read; write it as .csv"),
+        (b"PK\x03\x04\x00", "edges.tsv: a zip archive, as .xlsx, .pt and .npz are, which is not read"),
     ],
 )
 @pytest.mark.filterwarnings("ignore::graphzoo.datasets.GraphzooDataWarning")
