@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from os import PathLike
@@ -27,8 +27,9 @@ from graphzoo.ops import RelationalGraph
 
 __all__ = ["GraphSource", "PredictionGraph", "load_graph", "stored_graph"]
 
-GraphSource = KnowledgeGraph | Paths | pd.DataFrame | Sequence[Sequence[str]]
-"""A graph, a folder with train.txt (valid, test), one to three files, the name of a data set, or triples."""
+GraphSource = KnowledgeGraph | Paths | pd.DataFrame | Tensor | Sequence[Sequence[str]] | Mapping[str, Any]
+"""A graph, a folder with train.txt (valid, test), one to three files, the name of a data set, or triples,
+also as a dict of train, valid and test."""
 
 
 def stored_graph(run: Path) -> KnowledgeGraph:
@@ -48,6 +49,8 @@ def load_graph(source: GraphSource, relations: tuple[str, ...] | None) -> Knowle
     """
     if isinstance(source, KnowledgeGraph):
         return _renumber(source, relations)
+    if isinstance(source, Mapping) and "train" in source:
+        return from_triples(*map(source.get, SPLITS), relations=relations)
     if _are_triples(source):
         return from_triples(source, relations=relations)
     paths = cast(Paths, source)
@@ -56,7 +59,7 @@ def load_graph(source: GraphSource, relations: tuple[str, ...] | None) -> Knowle
 
 def _are_triples(source: Any) -> bool:
     """Whether it is a table or a sequence of triples, not of paths."""
-    if isinstance(source, pd.DataFrame | np.ndarray):
+    if isinstance(source, pd.DataFrame | np.ndarray | Tensor):
         return True
     if isinstance(source, str | PathLike) or not isinstance(source, Sequence) or not source:
         return False
@@ -79,6 +82,8 @@ def _from_files(paths: Sequence[str | PathLike[str]], relations: tuple[str, ...]
         files = {split: path for split, path in present.items() if path is not None}
         if "train" not in files:
             raise UsageError(f"{folder}: holds no train.txt, .tsv or .csv (also .gz)")
+    if len(files) == 1 and folder.suffix == ".npz":
+        return KnowledgeGraph.load(folder)
     columns, first = heed_first_lines({split: read_triples(path) for split, path in files.items()})
     columns = {split: columns.get(split, Columns.empty(split)) for split in SPLITS}
     graph, notices = build(columns, folder.resolve().name, relations=relations)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from graphzoo.datasets import KnowledgeGraph
-from graphzoo.datasets.files.text import warn
+from graphzoo.datasets.files.text import is_missing, warn
 from graphzoo.datasets.kg.triples import triples_from_table
 from graphzoo.errors import UsageError, check_choice, check_range
 from graphzoo.inference.explain import Direction, Explanation, explain_fact
@@ -153,7 +153,8 @@ class KGModel(TrainedModel):
             if not len(candidates):
                 raise UsageError("candidates is empty; leave it out to consider every entity")
             allowed.zero_()
-            allowed[place.entities.find_all(map(str, candidates))] = True
+            names = [candidates] if isinstance(candidates, str) else map(str, candidates)
+            allowed[place.entities.find_all(names)] = True
         batches = batches_of(queries, num_entities, batch_size)
 
         def tables() -> Iterator[pd.DataFrame]:
@@ -277,12 +278,9 @@ class KGModel(TrainedModel):
     def _place(self, graph: GraphSource | None) -> PredictionGraph:
         if graph is None:
             return self._default
-
-        def read() -> tuple[GraphSource, PredictionGraph]:
-            return graph, PredictionGraph(load_graph(graph, self._own_relations), self.task.device)
-
-        # kept with what was given, whose id is another's no sooner: the same is not even read again
-        return self._kept(id(graph), read)[1]
+        facts = load_graph(graph, self._own_relations)  # again: a list or a file may hold others by now
+        key = (facts.fingerprint, facts.entity_labels, facts.relation_labels)
+        return self._kept(key, lambda: PredictionGraph(facts, self.task.device))
 
     def _encode(self, place: PredictionGraph, head: Any, relation: Any, tail: Any) -> Queries:
         """Names to directed queries; a single value stands for every query."""
@@ -290,7 +288,7 @@ class KGModel(TrainedModel):
             raise UsageError("relation is missing; predict asks for heads or tails of one relation")
         columns = {"head": head, "relation": relation, "tail": tail}
         lists = {
-            name: list(value)
+            name: value.tolist() if hasattr(value, "tolist") else list(value)
             for name, value in columns.items()
             if isinstance(value, Iterable) and not isinstance(value, str)
         }
@@ -306,8 +304,8 @@ class KGModel(TrainedModel):
                 given = "neither" if _is_missing(h) else "both"
                 where = f"query {number}: " if lists else ""
                 raise UsageError(f"{where}give either head or tail, got {given}; for given facts use score()")
-            entity.append(place.entities.find(str(t if _is_missing(h) else h)))
-            directed.append(place.relations.find(str(r)) + len(place.relations) * _is_missing(h))
+            entity.append(_find(place.entities, t if _is_missing(h) else h))
+            directed.append(_find(place.relations, r) + len(place.relations) * _is_missing(h))
         return Queries(torch.tensor(entity, dtype=torch.int64), torch.tensor(directed, dtype=torch.int64))
 
 
@@ -343,4 +341,10 @@ def _name_array(names: Sequence[str]) -> np.ndarray[Any, np.dtype[Any]]:
 
 
 def _is_missing(value: Any) -> bool:
-    return value is None or (isinstance(value, float) and value != value)
+    return is_missing(value) or (isinstance(value, str) and value in ("", "?"))
+
+
+def _find(vocabulary: Vocabulary, name: Any) -> int:
+    """The id of a name; pandas makes floats of whole numbers beside a missing one."""
+    whole = isinstance(name, float) and name.is_integer() and vocabulary.get(str(name)) is None
+    return vocabulary.find(str(int(name) if whole else name))

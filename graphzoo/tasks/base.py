@@ -181,6 +181,7 @@ class Task(LightningModule):
         After a fit Lightning's `WeightAveraging` would put the weights of the last step in their place, and
         the test would have other weights than the validation that chose the checkpoint.
         """
+        self.num_evaluated = None  # an empty split counts none, and an earlier evaluation has
         if stage == "fit" or self._trainer is None:
             return
         for callback in self._trainer.callbacks:  # type: ignore[attr-defined]

@@ -16,6 +16,7 @@ import graphzoo
 from graphzoo.catalog import weights
 from graphzoo.cli import main
 from graphzoo.datamodules import KGDataModule
+from graphzoo.datasets import from_triples
 from graphzoo.encoders import KnowFormer, KnowFormerAny
 from graphzoo.errors import GraphzooDataWarning, UsageError
 from graphzoo.tasks import KGCompletion
@@ -237,3 +238,25 @@ def test_what_is_odd_in_the_facts_is_told(family):
         file.write("dora\tmother_of\temil\n")
     with pytest.warns(GraphzooDataWarning, match="1 duplicate triple in train dropped"):
         graphzoo.load(NAME, data=str(family))
+
+
+def test_queries_may_come_from_a_table(family):
+    model = graphzoo.load(NAME, data=[(0, 0, 1), (1, 0, 2), (2, 0, 3)])
+    rows = pd.DataFrame({"head": [0, None], "tail": [None, 2]})  # floats now
+    answers = model.predict(head=rows["head"], relation=0, tail=rows["tail"], k=1)
+    alone = [model.predict(head="0", relation="0", k=1), model.predict(tail="2", relation="0", k=1)]
+    assert answers["score"].tolist() == pytest.approx([each["score"][0] for each in alone])
+    asked = {"head": ["0", "?"], "relation": "0", "tail": [pd.NA, "2"], "k": 1}
+    pd.testing.assert_frame_equal(model.predict(**asked), answers)
+    assert model.predict(head=torch.tensor([0]), relation=0, k=1)["head"].tolist() == ["0"]
+    assert model.predict("0", "0", candidates="3")["tail"].tolist() == ["3"]
+
+
+def test_facts_of_every_form_are_asked(family, tmp_path):
+    model, facts = graphzoo.load(NAME, data=str(family)), [(0, 0, 1), (1, 0, 2)]
+    expected = model.predict("0", "0", k=2, graph=facts)
+    from_triples(facts).save(tmp_path / "facts.npz")
+    for graph in (torch.tensor(facts), {"train": facts}, str(tmp_path / "facts.npz")):
+        pd.testing.assert_frame_equal(model.predict("0", "0", k=2, graph=graph), expected)
+    facts.append((0, 0, 7))
+    assert "7" in model.predict("0", "0", k=9, graph=facts)["tail"].tolist()

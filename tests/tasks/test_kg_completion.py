@@ -421,3 +421,13 @@ def test_some_of_the_relations_are_tested_as_the_second_graph_of_a_pair(tmp_path
     assert "test/mrr" in make_trainer(tmp_path).test(make_task(), pair, **asked)[0]
     with pytest.raises(UsageError, match="Give the files that it was trained on"):
         make_trainer(tmp_path).validate(make_task(), pair, **asked)
+
+
+def test_an_empty_test_counts_no_query(tmp_path, family):
+    (family / "test.txt").unlink()
+    data = KGDataModule(path=[str(family), str(family)], batch_size=16)
+    task, trainer = make_task(), make_trainer(tmp_path, max_epochs=1)
+    trainer.fit(task, datamodule=data)
+    assert task.num_evaluated
+    trainer.test(task, datamodule=data, verbose=False)
+    assert task.num_evaluated is None
