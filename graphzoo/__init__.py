@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_SUBPACKAGES = {"datamodules", "datasets", "decoders", "encoders", "metrics", "ops", "sampling", "tasks"}
+_SUBPACKAGES = {
+    *("analysis", "callbacks", "datamodules", "datasets", "decoders", "encoders", "heuristics", "inference"),
+    *("layers", "metrics", "ops", "sampling", "tasks", "types"),
+}
 
 __all__ = ["GraphSpec", "__version__", "compare", "fit", "load"]
 

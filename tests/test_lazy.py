@@ -51,4 +51,6 @@ def test_importing_the_packages_brings_no_torch():
 
 def test_subpackages_need_no_import_of_their_own():
     code = "import graphzoo; graphzoo.encoders.KnowFormer; graphzoo.ops.RelationalGraph"
+    code += "; graphzoo.layers.SparseLinear; graphzoo.heuristics.katz; graphzoo.callbacks.NanGuard"
+    code += "; graphzoo.analysis.Evaluation; graphzoo.inference.KGModel; graphzoo.types.PairBatch"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -199,7 +199,7 @@ def _square_pattern(row: Tensor, col: Tensor, num_nodes: int) -> tuple[Tensor, T
     # paths, positive numbers, so that none of the pattern is lost to rounding or cancellation.
     matrix = torch.sparse_coo_tensor(
         torch.stack([row, col]),
-        torch.ones(row.numel(), device=row.device),
+        torch.ones(row.numel(), dtype=torch.float32, device=row.device),
         (num_nodes, num_nodes),
         is_coalesced=True,
         check_invariants=False,

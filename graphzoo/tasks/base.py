@@ -100,6 +100,12 @@ class Task(LightningModule):
         self, encoder: Callable[[GraphSpec], Encoder] | None = None, start_from: str | None = None
     ) -> None:
         super().__init__()
+        if isinstance(encoder, nn.Module):
+            name = type(encoder).__name__
+            raise UsageError(
+                f"encoder is a {name}, but its sizes are the data's\n"
+                f"Give what makes one: lambda spec: {name}(spec)"
+            )
         self._factory, self.start_from = encoder, start_from
         self._loaded_data: dict[str, Any] = {}
         self._micro_batches = 1
@@ -143,8 +149,8 @@ class Task(LightningModule):
         """
         if self._factory is None:
             raise UsageError(
-                f"{type(self).__name__} was made without an encoder: pass one, e.g. "
-                "encoder=lambda spec: KnowFormer(spec), or load a checkpoint"
+                f"{type(self).__name__} was made without an encoder\n"
+                "Give encoder=lambda spec: KnowFormer(spec); graphzoo.load(checkpoint).task finds it itself"
             )
         encoder = self._factory(spec)
         if not isinstance(encoder, self.accepts):

@@ -247,3 +247,18 @@ def test_wrong_operands_are_refused():
         matrix.matmul(torch.ones(4, 2))
     with pytest.raises(ValueError, match=r"two dimensions, got shape \[3\]"):
         SparseMatrix.from_tensor(torch.ones(3))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_orders_do_not_depend_on_the_default_type(dtype):
+    """As in a step of Lightning's "bf16-true"."""
+    edge_index = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]])
+    expected = adjacency_orders(edge_index, 6, 3)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        found = adjacency_orders(edge_index, 6, 3)
+    finally:
+        torch.set_default_dtype(before)
+    for one, other in zip(found, expected, strict=True):
+        assert torch.equal(one.to_dense(), other.to_dense())

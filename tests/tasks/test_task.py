@@ -3,7 +3,7 @@
 import pytest
 from helpers.node_encoders import Averaging
 
-from graphzoo.encoders import KnowFormer
+from graphzoo.encoders import GALiT, KnowFormer
 from graphzoo.tasks import KGCompletion, NodeClassification
 from graphzoo.types import GraphSpec
 
@@ -26,3 +26,12 @@ def test_adam_is_fused_on_the_cpu_alone(cls, encoder, sizes, device, fused):
     found = task.configure_optimizers()
     optimizer = found["optimizer"] if isinstance(found, dict) else found
     assert optimizer.defaults["fused"] is fused
+
+
+def test_a_task_is_given_what_makes_an_encoder_not_an_encoder():
+    with pytest.raises(ValueError, match=r"encoder is a GALiT.*\nGive what makes one: lambda spec: GALiT\("):
+        NodeClassification(GALiT(8, 4))
+    with pytest.raises(
+        ValueError, match=r"without an encoder\nGive encoder=.*graphzoo.load\(checkpoint\).task"
+    ):
+        NodeClassification().build(GraphSpec(3, in_channels=8, num_classes=2))
