@@ -27,15 +27,9 @@ def sweep_of(
     sampler: str = "tpe",
     trials: int | None = None,
 ) -> dict[str, Any]:
-    """What `wandb sweep` takes.
+    """What `wandb sweep` takes: runs of `graphzoo fit` share the words `options`, `trials` is their most.
 
-    Args:
-        name: Of the sweep.
-        space: What is searched.
-        options: Words of `graphzoo fit` that all its runs share.
-        mode: "max" or "min" of the validation metric.
-        sampler: "tpe", "random" or "grid".
-        trials: Most runs; None for no bound.
+    `mode` is "max" or "min" of the validation metric; the sampler is "tpe", "random" or "grid".
     """
     parameters = {option: _parameter(choice) for option, choice in space.choices.items()}
     if sampler == "grid" and (endless := [o for o, p in parameters.items() if "values" not in p]):
