@@ -56,21 +56,11 @@ class Table:
     - "matrix": a cell per row, at row `x` and column `y[0]`; `label` is its value.
     - "scatter": a point per row at (`x`, `y[0]`), coloured by `label`.
 
-    Args:
-        name: What the file is called; small letters, digits, "-" and "_".
-        title: A line for people.
-        kind: How it is drawn.
-        data: The rows.
-        x: A column.
-        y: Columns.
-        label: A column.
-
-    Raises:
-        ValueError: for a bad name or kind, or columns that the rows have not.
+    A bad name or kind, or a column that the rows have not, is a `ValueError`.
     """
 
-    name: str
-    title: str
+    name: str  # what the file is called; small letters, digits, "-" and "_"
+    title: str  # a line for people
     kind: Kind
     data: DataFrame = field(repr=False)
     x: str = ""
@@ -109,17 +99,11 @@ class Table:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What the test of a model showed.
+    """What the test of a model showed."""
 
-    Args:
-        split: "test", or another split.
-        figures: Logged figures, `test/mrr` and the like.
-        tables: See the functions `triple_tables`, `node_tables` and `link_tables`.
-    """
-
-    split: str
-    figures: Mapping[str, float]
-    tables: tuple[Table, ...] = ()
+    split: str  # "test", or another split
+    figures: Mapping[str, float]  # as they were logged, `test/mrr` and the like
+    tables: tuple[Table, ...] = ()  # see the functions `triple_tables`, `node_tables` and `link_tables`
 
     def table(self, name: str) -> Table | None:
         """The table of that name, or None."""

@@ -97,15 +97,11 @@ def _show(check: Check) -> None:
 
 
 def _copy(place: torch.device, num_floats: int) -> Check:
-    return {"ok": True, "gb_per_s": round(copy_speed(place, num_floats), 1)}
-
-
-def copy_speed(place: torch.device, num_floats: int) -> float:
-    """GB/s that a copy reads and writes."""
+    """What a copy reads and writes."""
     source = torch.ones(num_floats, device=place)
     target = torch.empty_like(source)
     seconds = seconds_of(lambda: target.copy_(source), place)
-    return 2 * 4 * num_floats / seconds / 1e9
+    return {"ok": True, "gb_per_s": round(2 * 4 * num_floats / seconds / 1e9, 1)}
 
 
 def seconds_of(run: Callable[[], Any], place: torch.device, repeats: int = 5) -> float:
@@ -150,14 +146,9 @@ def _compare(
     finally:
         torch.set_float32_matmul_precision(before)
     # a maximum of tensors: Python's passes over NaN
-    worst = float(
-        torch.stack(
-            [
-                (one.float() - other).norm() / other.norm().clamp_min(1e-6)
-                for one, other in zip(actual, expected, strict=True)
-            ]
-        ).max()
-    )
+    pairs = zip(actual, expected, strict=True)
+    off = [(one.float() - other).norm() / other.norm().clamp_min(1e-6) for one, other in pairs]
+    worst = float(torch.stack(off).max())
     # forward and backward read, one writes
     moved = sum(2 * x.numel() * x.element_size() for x in (*given, *actual))
     backend = row_backend(_WIDTH, *given)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 from graphzoo.catalog.tasks import TASKS
 from graphzoo.errors import UsageError
@@ -23,7 +23,6 @@ KINDS = tuple(task.kind for task in TASKS.values() if task.inference)
 
 SECTIONS = ("Quality", "Optimisation", "Speed", "Data", "Comparison")
 
-T = TypeVar("T")
 Kind = Literal["line", "number", "bars", "seeds", "seed bars", "table", "parallel"]
 
 

@@ -77,11 +77,7 @@ def save_pictures(report: Report, folder: Path, ending: str) -> None:
 def to_html(report: Report) -> str:
     """The report as the text of an HTML file.
 
-    Args:
-        report: What it shows.
-
-    Returns:
-        The page: pictures are SVG inside it, and colours follow the reader's light or dark setting.
+    Pictures are SVG inside it, and colours follow the reader's light or dark setting.
     """
     from graphzoo.system.progress import progress
 

@@ -129,15 +129,8 @@ def compare(
 
     "above" and "below" are beyond the margin, "met" is within: the paper's standard deviation; where it gives
     none, the standard error of our runs, std / sqrt(runs); for a single run that of the test set, at most
-    sqrt(m (1 - m) / tested) for a mean m of scores between 0 and 1. One run is never "above".
-
-    Args:
-        mean: Ours.
-        paper: The published figure; None gives "", as a mean that is NaN does.
-        paper_std: Its standard deviation, if published.
-        std: Ours, None for a single run.
-        runs: How many ours is the mean of.
-        tested: Test queries, nodes or pairs; None where that is not known.
+    sqrt(m (1 - m) / tested) for a mean m of scores between 0 and 1. One run is never "above". It is "" where
+    nothing is published and where our mean is NaN. `tested` are queries, nodes or pairs.
 
     >>> compare(0.85, 0.851, 0.006), compare(0.84, 0.851, 0.006), compare(0.86, 0.851, 0.006, runs=3)
     ('met', 'below', 'above')

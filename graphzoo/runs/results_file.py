@@ -34,14 +34,8 @@ SELECTED = ("best validation", "last epoch", "last epoch, never validated")
 # What differs between machines or between the runs of one row, not between settings.
 _MACHINE = {"root", "download", "num_workers", "seed", "path", "split_index"}
 _TRAINER = (
-    "max_epochs",
-    "max_steps",
-    "precision",
-    "gradient_clip_val",
-    "accumulate_grad_batches",
-    "limit_train_batches",
-    "limit_val_batches",
-    "limit_test_batches",
+    *("max_epochs", "max_steps", "precision", "gradient_clip_val", "accumulate_grad_batches"),
+    *(f"limit_{part}_batches" for part in ("train", "val", "test")),
 )
 # In the hash only where they are set, so that runs without them keep theirs.
 _SET = ("max_time", "overfit_batches")

@@ -11,6 +11,7 @@ import yaml
 from graphzoo.errors import UsageError
 from graphzoo.runs.results_file import BEST_VALIDATION
 from graphzoo.search.space import Choice, Range, Space
+from graphzoo.system.files import write_new_text
 
 __all__ = ["sweep_of", "write_sweep"]
 
@@ -50,17 +51,7 @@ def sweep_of(
 
 def write_sweep(path: Path, sweep: Mapping[str, Any]) -> None:
     """Write a sweep to a new YAML file."""
-    text = yaml.safe_dump(dict(sweep), sort_keys=False, allow_unicode=True)
-    try:
-        if path.exists():
-            raise UsageError(f"--sweep {path} exists, and nothing is overwritten; give a new file")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(
-            f"--sweep {path} cannot be written: {error.strerror or error}\n"
-            "Give a file in a folder that you may write to"
-        ) from error
+    write_new_text(path, yaml.safe_dump(dict(sweep), sort_keys=False, allow_unicode=True), "--sweep")
 
 
 def _parameter(choice: Choice | Range) -> dict[str, Any]:

@@ -43,29 +43,18 @@ _Arrays = dict[str, np.ndarray[Any, np.dtype[Any]]]
 
 @dataclass(frozen=True)
 class GivenData:
-    """A graph in memory.
+    """A graph in memory."""
 
-    Args:
-        kind: The data preset that reads its file: "kg", "nodes" or "links".
-        write: Writes the file.
-        is_directed: Whether its links have a direction; False where nobody said so.
-    """
-
-    kind: str
-    write: Callable[[Path], None]
-    is_directed: bool = False
+    kind: str  # the data preset that reads its file: "kg", "nodes" or "links"
+    write: Callable[[Path], None]  # writes the file
+    is_directed: bool = False  # its links have a direction; False where nobody said so
 
 
 def given_data(data: Any, encoder: str) -> GivenData:
-    """What a caller gave, checked.
+    """What a caller gave, checked: triples, a graph of PyG, of networkx or of graphzoo, or an edge_index.
 
-    Args:
-        data: Triples, a graph of PyG, of networkx or of graphzoo, or an edge_index.
-        encoder: Kind of the model's encoder, "node", "pair" or "query"; "" if that is not known. Where labels
-            of nodes and links could be learnt, encoders of nodes learn labels.
-
-    Raises:
-        UsageError: for anything else, and for data that cannot be trained on.
+    The `encoder` is the kind of the model's, "node", "pair" or "query"; "" if that is not known. Where labels
+    of nodes and links could be learnt, encoders of nodes learn labels.
     """
     data = _single(data)
     if isinstance(data, KnowledgeGraph):

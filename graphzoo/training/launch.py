@@ -62,11 +62,8 @@ def run_plan(plan: Plan) -> int:
 def run_for_caller(plan: Plan) -> RunState:
     """Run a plan for a caller in Python, whose process is left as it was; what has become of the plan.
 
-    Raises:
-        UsageError: for wrong settings.
-        OutOfMemoryError: with what takes less memory.
-        KeyboardInterrupt: after Ctrl-C; the text says how to resume.
-        Exception: anything else that a run fails with.
+    Wrong settings raise a `UsageError`, and memory that runs out an `OutOfMemoryError` with the remedy; a
+    `KeyboardInterrupt` after Ctrl-C says how to resume.
     """
     state = RunState.of(plan)
     signum = 0

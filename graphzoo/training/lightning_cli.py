@@ -215,18 +215,18 @@ class GraphzooCLI(LightningCLI):
             unfit = EarlyStopping | Checkpoint | LearningRateMonitor | DeviceStatsMonitor | ProgressBar
             # The budget says how long the run is; it stops no dry run before its end.
             given = [c for c in given if isinstance(c, own.QueryBudget) or not isinstance(c, unfit)]
-            trainer = self._instantiate_trainer({**config, **DRY_SETTINGS, "callbacks": given}, extra)
-            set_matmul_precision(self.plan.matmul_precision, trainer.strategy.root_device)
-            return trainer
-        # By then weights, callbacks, data and optimiser have been compared; nothing is logged yet.
-        write = LambdaCallback(on_train_start=lambda *_: self._write())
-        extra = [write, *callbacks_of(self.state, self.run_dir, config, given, self._names)]
-        if self.plan.command == "fit":
-            extra += checkpoints_of(self.model, self.run_dir, config)
-            extra += [self._guard] if self._guard is not None else []
+            config |= DRY_SETTINGS
+        else:
+            # By then weights, callbacks, data and optimiser have been compared; nothing is logged yet.
+            write = LambdaCallback(on_train_start=lambda *_: self._write())
+            extra = [write, *callbacks_of(self.state, self.run_dir, config, given, self._names)]
+            if self.plan.command == "fit":
+                extra += checkpoints_of(self.model, self.run_dir, config)
+                extra += [self._guard] if self._guard is not None else []
         trainer = self._instantiate_trainer({**config, "callbacks": given}, extra)
-        refuse_spawned(trainer)
-        self.state.device = trainer.strategy.root_device.type
+        if not self.plan.dry_run:
+            refuse_spawned(trainer)
+            self.state.device = trainer.strategy.root_device.type
         set_matmul_precision(self.plan.matmul_precision, trainer.strategy.root_device)
         return trainer
 
