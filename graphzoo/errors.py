@@ -11,23 +11,6 @@ from difflib import get_close_matches
 from numbers import Real
 from typing import Any, get_args
 
-__all__ = [
-    "DataError",
-    "DownloadError",
-    "GraphzooDataWarning",
-    "NonFiniteError",
-    "OutOfMemoryError",
-    "UsageError",
-    "check_choice",
-    "check_range",
-    "check_whole",
-    "nearest",
-    "normalise",
-    "reason",
-    "suggestion",
-]
-
-
 _LONGEST = 1000
 _LONGEST_REASON = 200
 _WRONG_PATH = {

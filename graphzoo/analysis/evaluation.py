@@ -24,7 +24,6 @@ from graphzoo.system.regular_files import read_regular
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-__all__ = ["Evaluation", "Kind", "Table"]
 
 FORMAT = 1
 INDEX = "index.json"

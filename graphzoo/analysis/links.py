@@ -14,8 +14,6 @@ from graphzoo.analysis.evaluation import Table
 from graphzoo.analysis.nodes import sample_nodes
 from graphzoo.metrics.links import link_ranks
 
-__all__ = ["estimate_tables", "link_tables"]
-
 _BINS, _FEW = 40, 20
 # Scores whose histogram would take a copy of hundreds of megabytes.
 _MOST_SCORES = 2**25

@@ -13,8 +13,6 @@ import torch
 from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.pytorch import Trainer
 
-__all__ = ["CheckpointFile", "use_checkpoint_file"]
-
 
 class CheckpointFile(TorchCheckpointIO):
     """Writes beside the target and renames; waits for the disk, too, where that has not been for a while.

@@ -17,16 +17,6 @@ from lightning.pytorch.callbacks import Timer
 
 from graphzoo.errors import UsageError
 
-__all__ = [
-    "Place",
-    "Remaining",
-    "RunClock",
-    "ValidationClock",
-    "finish",
-    "seconds_allowed",
-    "steps_per_epoch",
-]
-
 # Steps are timed for so many seconds before they count, and then for about so many.
 _TIMED, _KEPT = 5.0, 60.0
 

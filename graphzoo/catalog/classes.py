@@ -16,17 +16,6 @@ from graphzoo.errors import UsageError, normalise
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint, EntryPoints
 
-__all__ = [
-    "ENCODER_GROUP",
-    "arguments_of",
-    "class_path",
-    "defaults_of",
-    "encoder_plugins",
-    "find_plugin",
-    "is_trusted",
-    "load_class",
-    "public_path",
-]
 
 ENCODER_GROUP = "graphzoo.encoders"
 _OURS = ("graphzoo", "lightning")

@@ -15,16 +15,6 @@ from pathlib import Path
 from graphzoo.errors import UsageError, normalise, suggestion
 from graphzoo.system.regular_files import open_regular
 
-__all__ = [
-    "KINDS",
-    "Preset",
-    "find_preset",
-    "in_natural_order",
-    "list_presets",
-    "preset_roots",
-    "read_header",
-]
-
 KINDS = ("data", "model", "recipe", "trainer", "logger", "search", "ablation")
 """Folders below a preset root. Recipes and ablations lie one deeper: `recipe/<model>/<data>.yaml`."""
 _OF_MODELS = ("recipe", "ablation")

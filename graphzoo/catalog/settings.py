@@ -13,8 +13,6 @@ import yaml
 from graphzoo.errors import UsageError
 from graphzoo.system.regular_files import open_regular
 
-__all__ = ["merge", "read_settings", "texts_in", "value_of_word", "word_of"]
-
 # Far above any configuration of ours, far below what takes minutes or fills the memory.
 _MOST_BYTES, _MOST_DEPTH, _MOST_VALUES = 1 << 18, 100, 100_000
 # How many times its length a text may become when `${...}` are put in: the product of their numbers.

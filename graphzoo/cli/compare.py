@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from graphzoo.search.compare import Comparison, Row
     from graphzoo.search.facts import Fact
 
-__all__ = ["compare", "compare_main", "compare_parser"]
-
 
 def compare_parser() -> Parser:
     """The options; all others are for `graphzoo fit`."""

@@ -12,8 +12,6 @@ from graphzoo.report.dashboard import KINDS, SECTIONS, panels, workspace
 from graphzoo.system.files import refuse_existing, write_new_text
 from graphzoo.system.shown import say
 
-__all__ = ["dashboard_main", "dashboard_parser"]
-
 
 def dashboard_parser() -> Parser:
     """The options."""

@@ -29,8 +29,6 @@ from graphzoo.system.memory import is_out_of_memory
 from graphzoo.system.processes import abort_group
 from graphzoo.system.shown import say, tell
 
-__all__ = ["check_gpus"]
-
 Check = dict[str, Any]
 _WIDTH, _HEADS, _RELATIONS = 32, 4, 11
 # Norm of the difference over the norm, of outputs and gradients: sums over all rows lose some digits in

@@ -9,8 +9,6 @@ from graphzoo.cli.terminal import show
 from graphzoo.errors import UsageError
 from graphzoo.system.regular_files import read_regular_text
 
-__all__ = ["fit_main", "test_main", "validate_main"]
-
 
 def _run(command: str, argv: list[str]) -> int:
     from graphzoo.training.plan import make_plan

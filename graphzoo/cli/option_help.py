@@ -16,8 +16,6 @@ from graphzoo.catalog.settings import merge, read_settings, word_of
 from graphzoo.catalog.tasks import TASKS, usual_task
 from graphzoo.system.regular_files import read_regular_text
 
-__all__ = ["ClassOption", "class_options", "named_options"]
-
 _COLUMNS = 80
 _LISTED = re.compile(r"^    from ([\w.]+) import (\w+) as \2$", re.MULTILINE)  # of packages that load lazily
 _BROUGHT = {"spec", "encoder", "name"}  # by the data, by --model, by --data

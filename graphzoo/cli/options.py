@@ -18,8 +18,6 @@ from graphzoo.runs.series import whole_numbers
 from graphzoo.training.options import FLAGS, is_known, near_options, whole_option
 from graphzoo.training.start import settings_of
 
-__all__ = ["Parser", "at_least", "check_splits", "lasting_words", "pair_first", "refuse_options"]
-
 _WIDTH = 80  # of a terminal
 
 

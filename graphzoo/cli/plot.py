@@ -17,7 +17,6 @@ from graphzoo.system.shown import tell, tell_damaged
 if TYPE_CHECKING:
     from graphzoo.report.content import Report
 
-__all__ = ["plot_parser", "plot_main"]
 
 FORMATS = ("html", "png", "svg")
 _EPILOG = """\

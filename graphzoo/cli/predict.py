@@ -18,8 +18,6 @@ from graphzoo.system.json_file import read_json
 from graphzoo.system.memory import is_out_of_memory
 from graphzoo.system.shown import tell, visible
 
-__all__ = ["predict_parser", "predict_main"]
-
 _EPILOG = """\
 A run of knowledge-graph completion takes --queries or --score:
 queries   one per line: head TAB relation TAB ?  or  ? TAB relation TAB tail  or  head TAB relation

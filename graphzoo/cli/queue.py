@@ -18,8 +18,6 @@ from graphzoo.system.regular_files import read_regular_text
 from graphzoo.system.shown import tell
 from graphzoo.system.units import counted, duration
 
-__all__ = ["Entry", "read_queue", "run_queue"]
-
 # Ctrl-C and SIGTERM: the user wants the queue to end. Any other status is of a row that failed.
 _STOPPED = (130, 143)
 

@@ -24,8 +24,6 @@ from graphzoo.system.shown import tell
 from graphzoo.system.units import counted
 from graphzoo.training.start import one_device, run_command, run_here
 
-__all__ = ["reproduce_parser", "reproduce_main"]
-
 
 def reproduce_parser() -> Parser:
     """The options; all others are for `graphzoo fit`."""

@@ -20,8 +20,6 @@ from graphzoo.runs.row import main_metric
 from graphzoo.runs.tables import spread
 from graphzoo.system.shown import cell, console, tell_damaged, visible
 
-__all__ = ["results_parser", "results_main", "to_markdown"]
-
 _FORMATS = ("table", "markdown", "csv")
 _COLUMNS = ("data", "model", "metric", "ours", "runs", "seeds", "paper", "", "protocol", "differs", "command")
 _VERDICT = _COLUMNS.index("")

@@ -19,8 +19,6 @@ from graphzoo.runs.published import Published, parse_published, published_values
 from graphzoo.runs.series import Run, runs_of
 from graphzoo.training.plan import Plan, make_plan
 
-__all__ = ["Row", "Variant", "data_paths", "plan_row"]
-
 
 @dataclass(frozen=True)
 class Variant:

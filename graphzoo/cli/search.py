@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from graphzoo.search.study import TrialStudy
 
-__all__ = ["search_parser", "search_main"]
 
 # What a trial needs no more of than its validation value.
 _LEAN = [

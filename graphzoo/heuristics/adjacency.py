@@ -9,21 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-__all__ = [
-    "MAX_BYTES",
-    "Group",
-    "adjacency_matrix",
-    "cheaper_side",
-    "check_pairs",
-    "chunks",
-    "column_width",
-    "columns_of",
-    "groups",
-    "has_link",
-    "is_symmetric",
-    "neighbors_of",
-]
-
 MAX_BYTES = 2**28
 """Working memory of a heuristic unless told otherwise: 256 MiB beside graph, pairs and scores."""
 

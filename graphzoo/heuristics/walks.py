@@ -21,8 +21,6 @@ from graphzoo.heuristics.adjacency import (
 )
 from graphzoo.heuristics.paths import shortest_path
 
-__all__ = ["pagerank", "personalized_pagerank"]
-
 # Walk, its successor, their difference and the sum: float64 each.
 _BYTES_PER_ENTRY = 32
 

@@ -11,15 +11,6 @@ from graphzoo.errors import check_range
 from graphzoo.ops.relational_spmm.graph import check_edges
 from graphzoo.ops.sparse import SparseMatrix, row_pointers, without_beta_warning
 
-__all__ = [
-    "AdjacencyOrders",
-    "EdgePattern",
-    "PlainAdjacency",
-    "SparseAdjacency",
-    "adjacency_orders",
-    "normalized_adjacency",
-]
-
 _log = logging.getLogger(__name__)
 
 # About 2 GiB when kept and several times that while it is made: a process killed for memory tells no remedy.

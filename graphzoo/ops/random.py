@@ -15,8 +15,6 @@ from torch import Tensor
 
 from graphzoo.ops.eager import needs_plain_operators
 
-__all__ = ["hash_integers", "hash_numbers", "normal_from_hash", "uniform_from_hash"]
-
 
 def _signed(value: int) -> int:
     return value - (1 << 64) if value >= 1 << 63 else value

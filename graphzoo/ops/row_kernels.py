@@ -12,18 +12,6 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-__all__ = [
-    "add_rows",
-    "block_rows",
-    "gather_rows",
-    "helper",
-    "jit",
-    "linear_relu",
-    "normalize_rows",
-    "normalize_rows_gradient",
-    "piece_bounds",
-]
-
 _JIT_OPTIONS: dict[str, Any] = {
     "nogil": True,
     # Each kernel holds its helpers. Called ones exist once per kernel under one name, each fused in its own

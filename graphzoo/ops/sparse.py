@@ -14,8 +14,6 @@ from torch.autograd.function import Function, once_differentiable
 from graphzoo.ops.eager import run_eagerly
 from graphzoo.ops.relational_spmm.graph import check_edges
 
-__all__ = ["SparseMatrix", "without_beta_warning"]
-
 
 class SparseMatrix:
     """A constant sparse matrix that is multiplied many times.

@@ -17,8 +17,6 @@ from torch import Tensor
 
 from graphzoo.system.waiting import TellingLock
 
-__all__ = ["TensorFile"]
-
 _log = logging.getLogger(__name__)
 # One page, so that the numbers after it are aligned.
 _HEADER_BYTES = 4096

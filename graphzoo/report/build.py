@@ -22,7 +22,6 @@ from graphzoo.system.paths import typed
 if TYPE_CHECKING:
     from graphzoo.analysis import Evaluation
 
-__all__ = ["build_report"]
 
 # A page with more settings than this shows the results and curves of all, and the rest of these.
 _MOST_DETAILED = 6

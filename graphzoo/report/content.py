@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Block", "Code", "Note", "Options", "Picture", "Report", "Section", "TableBlock", "slug"]
-
 
 @dataclass(frozen=True)
 class Picture:

@@ -17,7 +17,6 @@ from graphzoo.errors import UsageError
 if TYPE_CHECKING:
     from wandb_workspaces.workspaces import Workspace
 
-__all__ = ["Panel", "SECTIONS", "KINDS", "panels", "workspace"]
 
 KINDS = tuple(task.kind for task in TASKS.values() if task.inference)
 

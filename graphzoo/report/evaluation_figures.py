@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from graphzoo.analysis import Table
 
-__all__ = ["MOST_BARS", "MOST_ROWS", "evaluation_blocks", "prediction_blocks"]
 
 MOST_ROWS, MOST_BARS, _FEW_ROWS = 20, 20, 8
 _MOST_WRITTEN_CELLS, _MOST_NAMED, _MOST_COLOURS = 12, 40, 10

@@ -20,25 +20,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = [
-    "COLORS",
-    "FAINT",
-    "INK",
-    "MEANING",
-    "STEADY",
-    "THEME",
-    "color",
-    "colors_of",
-    "drawing",
-    "fitted",
-    "inline_svg",
-    "name_rows",
-    "new_figure",
-    "plain_ticks",
-    "printable",
-    "save_figure",
-    "short_name",
-]
 
 WIDTH = 3.75
 """Inches of a picture that is as wide as a phone: at 96 dots per inch its letters are 11 pixels high."""

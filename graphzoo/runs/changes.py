@@ -18,15 +18,6 @@ from graphzoo.runs.published import find_recipe
 from graphzoo.runs.record import TOLD, Record, flatten
 from graphzoo.runs.results_file import shaping_callbacks
 
-__all__ = [
-    "changed_protocol",
-    "changed_settings",
-    "presets_digest",
-    "repeat_command",
-    "repeat_runs",
-    "what_differs",
-]
-
 # Where and how a run is watched, which changes no figure.
 _NO_MATTER = {
     *(f"data.{name}" for name in ("root", "download", "num_workers")),

@@ -17,8 +17,6 @@ from graphzoo.system.memory import raise_if_not_the_file
 from graphzoo.system.paths import typed
 from graphzoo.system.regular_files import open_regular
 
-__all__ = ["RUNS", "find_runs", "is_whole", "is_whole_archive", "locate", "run_of"]
-
 RUNS = Path("runs")
 """Where runs are written, below the current folder."""
 

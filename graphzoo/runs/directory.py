@@ -14,17 +14,6 @@ from graphzoo.system.files import write_text_atomically
 from graphzoo.system.paths import typed
 from graphzoo.system.regular_files import read_regular_text
 
-__all__ = [
-    "GIVEN_DATA",
-    "choose_run_directory",
-    "is_child",
-    "missing_folders",
-    "name_of_data",
-    "own_rank",
-    "several_processes",
-    "write_config",
-]
-
 _VARIABLE = "GRAPHZOO_RUN_DIR"
 # What lies there before a run does: of loggers, which begin to write before it, and of one that was killed.
 GIVEN_DATA = "data.npz"

@@ -30,7 +30,6 @@ try:
 except ImportError:  # Windows, where nobody has run this yet
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["LOCK", "RunLock"]
 
 LOCK = "run.lock"
 _MOST_BYTES = 4096

@@ -8,22 +8,6 @@ from typing import Any, NamedTuple
 
 from graphzoo.catalog.presets import Preset, find_preset
 
-__all__ = [
-    "PROTOCOLS",
-    "Published",
-    "SHOWN",
-    "VERDICTS",
-    "average_metrics",
-    "check_figures",
-    "check_names",
-    "compare",
-    "find_recipe",
-    "mean_and_deviation",
-    "parse_published",
-    "published_values",
-    "split_protocol",
-]
-
 _HITS = [f"hits@{k}" for k in (1, 3, 10, 20, 50, 100)]
 PROTOCOLS = {"whole_graph": "on the whole graph", "neighbourhood": "in neighbourhoods"}
 """In words what stands before a metric of the protocol that is not the run's own: test/whole_graph/mrr."""

@@ -30,8 +30,6 @@ from graphzoo.system.memory import raise_if_not_the_file
 from graphzoo.system.paths import typed
 from graphzoo.system.regular_files import open_regular
 
-__all__ = ["TOLD", "Group", "Record", "find_records", "flatten", "group_records", "read_record", "tell_apart"]
-
 _MOST_RUNS = 200
 _FILES = ("results.json", "metrics.csv", "config.yaml", "row.json")
 # Settings that a label names, of those by which runs differ.

@@ -12,17 +12,6 @@ from typing import Any
 from graphzoo.catalog.classes import public_path
 from graphzoo.system.files import write_text_atomically
 
-__all__ = [
-    "BEST_VALIDATION",
-    "FORMAT",
-    "SELECTED",
-    "config_hash",
-    "selection_of",
-    "shaping_callbacks",
-    "write_results",
-    "write_rows",
-]
-
 FORMAT = 1
 
 BEST_VALIDATION = "best/validation"

@@ -14,8 +14,6 @@ from graphzoo.system.files import write_text_atomically
 from graphzoo.system.json_file import read_json
 from graphzoo.system.memory import raise_if_not_the_file
 
-__all__ = ["Run", "claim", "is_claimed", "runs_of", "whole_numbers"]
-
 
 @dataclass(frozen=True)
 class Run:

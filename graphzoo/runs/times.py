@@ -7,8 +7,6 @@ from pathlib import Path
 
 from graphzoo.system.json_file import read_json
 
-__all__ = ["claimed_seconds", "taken_seconds"]
-
 _UNITS = {"second": 1.0, "minute": 60.0, "hour": 3600.0}
 _TIME = re.compile(rf"([\d.]+)(?: to ([\d.]+))? ({'|'.join(_UNITS)})s?\b")
 

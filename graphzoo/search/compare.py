@@ -33,8 +33,6 @@ from graphzoo.system.json_file import read_json
 from graphzoo.system.regular_files import read_regular_text
 from graphzoo.training.start import last_words, run_here, started
 
-__all__ = ["STOPPED", "Comparison", "Row", "Trial"]
-
 _FIRST, _SEARCHED = 0.6, 0.8  # shares of the budget until which models are begun, and settings drawn
 _LEAST, _PATIENCE = 15.0, 60.0  # seconds that are worth a run; seconds past its share before it is ended
 _FINALISTS, _SEEDS, _CHANGED = 3, 3, 3  # models left; seeds of the last two; settings that a draw changes

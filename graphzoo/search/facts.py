@@ -9,8 +9,6 @@ import torch
 
 from graphzoo.catalog.classes import load_class
 
-__all__ = ["Fact", "fingerprints", "load_data", "of_links", "of_nodes", "of_triples", "sentence"]
-
 Fact = tuple[str, str]
 """Its name and its value, for a table."""
 _ASKED, _NEAR = 200, 300  # validation triples, and entities of a neighbourhood

@@ -12,8 +12,6 @@ from typing import Any
 from graphzoo.catalog.settings import read_settings
 from graphzoo.errors import UsageError
 
-__all__ = ["Choice", "Range", "Space", "nested", "read_space"]
-
 _GROUPS = ("model", "data", "trainer")
 
 

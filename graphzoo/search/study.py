@@ -24,8 +24,6 @@ from graphzoo.search.space import Choice, Range, Space
 from graphzoo.system.files import write_text_atomically
 from graphzoo.system.waiting import TellingLock
 
-__all__ = ["SAMPLERS", "TrialStudy", "gate_of"]
-
 SAMPLERS = ("tpe", "random", "grid")
 _AGAIN = "interrupted"  # attribute of a trial whose settings wait to be tried again
 

@@ -13,8 +13,6 @@ from graphzoo.runs.results_file import BEST_VALIDATION
 from graphzoo.search.space import Choice, Range, Space
 from graphzoo.system.files import write_new_text
 
-__all__ = ["sweep_of", "write_sweep"]
-
 _METHODS = {"tpe": "bayes", "random": "random", "grid": "grid"}
 _MOST_STEPS = 1000
 

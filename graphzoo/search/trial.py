@@ -18,8 +18,6 @@ from graphzoo.runs.series import Run
 from graphzoo.training.plan import make_plan
 from graphzoo.training.start import last_words
 
-__all__ = ["BestValue", "Outcome", "TrialFailed", "run_trial"]
-
 
 class TrialFailed(Exception):  # noqa: N818 - what happened, not a mistake
     """A run of a trial ended without a value: what it said last, and its exit status."""

@@ -10,8 +10,6 @@ from typing import BinaryIO
 from graphzoo.errors import DataError, UsageError
 from graphzoo.system.memory import available_bytes
 
-__all__ = ["check_growth", "refuse_existing", "write_atomically", "write_new_text", "write_text_atomically"]
-
 # Bytes that any packed file may unpack to, and how many times its own size a larger one may: one-hot features
 # shrink to a five-hundredth, and packing's best, a little over a thousandth, is left to endless zeros.
 _UNPACKED, _GROWTH = 1 << 26, 1000

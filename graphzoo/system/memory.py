@@ -17,15 +17,6 @@ from graphzoo.errors import OutOfMemoryError, UsageError
 if TYPE_CHECKING:
     import torch
 
-__all__ = [
-    "Halves",
-    "available_bytes",
-    "explain_out_of_memory",
-    "is_out_of_memory",
-    "keep_freed_memory",
-    "raise_if_not_the_file",
-    "refuse_what_cannot_fit",
-]
 
 log = logging.getLogger(__name__)
 

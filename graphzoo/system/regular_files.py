@@ -15,15 +15,6 @@ from pathlib import Path
 
 from graphzoo.system.memory import free_bytes
 
-__all__ = [
-    "MOST_TEXT",
-    "copy_regular",
-    "open_regular",
-    "read_regular",
-    "read_regular_text",
-    "require_regular",
-]
-
 MOST_TEXT = 1 << 26
 """Bytes of any text that a run writes: results, settings, descriptions."""
 

@@ -28,8 +28,6 @@ from graphzoo.inference.link_pairs import link_columns, pairs_from_table
 from graphzoo.system.files import write_atomically
 from graphzoo.system.units import counted
 
-__all__ = ["GivenData", "given_data"]
-
 _FORMS = (
     "triples (a DataFrame, an array [n, 3], a list of (head, relation, tail), or a dict of train, valid and "
     "test), a PyG Data object, a networkx graph, an edge_index [2, E], or a name (`graphzoo list data`)"

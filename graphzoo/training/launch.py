@@ -36,8 +36,6 @@ from graphzoo.training.quiet import quiet
 from graphzoo.training.trust import check_class, plain_settings
 from graphzoo.training.unchanged import unchanged_process
 
-__all__ = ["run_for_caller", "run_plan", "show_class_help", "show_help"]
-
 
 def run_plan(plan: Plan) -> int:
     """Run a planned command line; its exit status."""

@@ -50,8 +50,6 @@ from graphzoo.training.precision import set_matmul_precision
 from graphzoo.training.results import Evaluated, report_results
 from graphzoo.training.settings import check_trainer, refuse_nulls, refuse_spawned
 
-__all__ = ["GraphzooCLI"]
-
 TRAINER_DEFAULTS = {
     # The DataModule deals the batches to the ranks itself, without repeats.
     "use_distributed_sampler": False,

@@ -15,8 +15,6 @@ from graphzoo.callbacks.wandb_run import remembered_id
 from graphzoo.errors import UsageError
 from graphzoo.training.plan import RunState
 
-__all__ = ["loggers_of", "place_loggers"]
-
 # What Weights & Biases takes at most, in letters.
 _LONGEST_TAG = 64
 _LONGEST_NAME = 128

@@ -10,24 +10,6 @@ from graphzoo.catalog.presets import list_presets
 from graphzoo.catalog.tasks import TaskInfo
 from graphzoo.errors import UsageError, nearest, suggestion
 
-__all__ = [
-    "FLAGS",
-    "GROUPS",
-    "MATMUL_PRECISIONS",
-    "OPTIONS",
-    "RARE",
-    "check_options",
-    "config_files",
-    "is_known",
-    "near_options",
-    "passes_through",
-    "split_options",
-    "value_of",
-    "watch_metric",
-    "whole_option",
-    "without_configs",
-]
-
 OPTIONS = {
     "model": "a model by name, or a class path",
     "data": "a data set by name, or a class path",

@@ -33,8 +33,6 @@ from graphzoo.training.options import (
     without_configs,
 )
 
-__all__ = ["Plan", "RunState", "draw_seed", "find_data", "make_plan"]
-
 
 @dataclass(frozen=True)
 class Plan:

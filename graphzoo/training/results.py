@@ -19,8 +19,6 @@ from graphzoo.system.shown import tell
 from graphzoo.tasks.base import versions
 from graphzoo.training.plan import Plan, RunState
 
-__all__ = ["Evaluated", "report_results"]
-
 log = logging.getLogger(__name__)
 
 _WORDS = {"val": "validation", "test": "test"}

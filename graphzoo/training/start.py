@@ -17,8 +17,6 @@ from graphzoo.errors import UsageError, shorten
 from graphzoo.system.regular_files import read_regular_text
 from graphzoo.system.shown import tell
 
-__all__ = ["last_words", "one_device", "run_command", "run_here", "settings_of", "started"]
-
 
 def settings_of(command: str, options: list[str]) -> dict[str, Any]:
     """The whole configuration of a training command with these options, defaults included."""

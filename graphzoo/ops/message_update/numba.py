@@ -21,8 +21,6 @@ from graphzoo.ops.row_kernels import (
 )
 from graphzoo.ops.threads import run_pieces
 
-__all__ = ["MessageUpdate", "forward", "gradient"]
-
 
 class MessageUpdate(Function):
     """`apply` takes the arguments of `forward`."""

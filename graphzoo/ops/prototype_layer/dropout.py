@@ -9,8 +9,6 @@ from torch import Tensor
 
 from graphzoo.ops.random import hash_integers
 
-__all__ = ["RowDropout"]
-
 
 @dataclass(frozen=True, eq=False)
 class RowDropout:

@@ -11,8 +11,6 @@ from torch import Tensor
 from graphzoo.ops.prototype_layer.dropout import RowDropout
 from graphzoo.ops.relational_spmm.query_graph import arranged
 
-__all__ = ["prototype_layer"]
-
 _NUM_SHARED = 13  # weight and bias of the queries, three sums, eight parameters
 _ROWS = "Tensor states, Tensor value"
 _SHARED = ", ".join(f"Tensor shared{i}" for i in range(_NUM_SHARED))

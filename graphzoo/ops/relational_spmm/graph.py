@@ -13,8 +13,6 @@ from torch import Tensor
 from graphzoo.errors import check_whole
 from graphzoo.ops.relational_spmm.pieces import Pieces, cut_to_pieces
 
-__all__ = ["Ordering", "RelationalGraph", "Segment", "check_edges", "graph_of"]
-
 Segment = Literal["target", "source", "relation"]
 
 

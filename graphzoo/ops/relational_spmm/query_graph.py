@@ -9,8 +9,6 @@ from torch import Tensor
 
 from graphzoo.ops.relational_spmm.graph import Ordering, RelationalGraph
 
-__all__ = ["QueryGraph", "arranged", "is_query_major", "to_query_major"]
-
 
 class QueryGraph:
     """B graphs of K nodes each, parts of one whole graph; from `graphzoo.sampling.NeighbourhoodSampler`.

@@ -12,8 +12,6 @@ from torch.autograd.function import Function, once_differentiable
 from graphzoo.ops.row_kernels import add_rows, block_rows, helper, jit, piece_bounds
 from graphzoo.ops.threads import run_pieces
 
-__all__ = ["StateMLP", "forward", "gradient"]
-
 
 class StateMLP(Function):
     """`apply` takes the arguments of `forward`."""

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from graphzoo.report.content import Options
     from graphzoo.runs.record import Record
 
-__all__ = ["model_blocks", "of_facts", "of_nodes", "of_pairs"]
-
 
 def model_blocks(record: Record, options: Options, prefix: str, *, depth_drawn: bool = False) -> list[Block]:
     """Pictures of the run's best checkpoint; how a depth curve is made unless it is drawn already."""

@@ -13,16 +13,6 @@ from graphzoo.encoders.galit import CosineAttention, GALiTLayer
 from graphzoo.ops.adjacency import normalized_adjacency
 from graphzoo.ops.cosine_attention import similarity_map
 
-__all__ = [
-    "THRESHOLD",
-    "adjacency_matrix",
-    "attention_matrix",
-    "effective_rank",
-    "rank",
-    "rank_bound",
-    "spectra",
-]
-
 THRESHOLD = 1e-8
 """Singular values above it are counted, as in the paper."""
 
