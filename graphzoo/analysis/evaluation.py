@@ -111,10 +111,8 @@ class Evaluation:
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Write index.json and a CSV file per table into a folder; an earlier evaluation there is replaced.
 
-        The folder, RUN/evaluation/<split>, is written beside its place and moved there whole.
-
-        Raises:
-            UsageError: if the folder holds something else than an evaluation.
+        The folder, RUN/evaluation/<split>, is written beside its place and moved there whole. One that holds
+        something else is refused (`UsageError`).
         """
         directory = Path(directory).absolute()
         if directory.exists() and not (directory / INDEX).is_file():
@@ -171,14 +169,9 @@ class Evaluation:
 
     @classmethod
     def load(cls, directory: str | os.PathLike[str], *, damaged: list[str] | None = None) -> Evaluation:
-        """Read what `save` wrote.
+        """Read what `save` wrote; a `UsageError` names a file that is missing or damaged.
 
-        Args:
-            directory: RUN/evaluation/<split>.
-            damaged: Gets a message for each damaged table, which is left out then; None: they are refused.
-
-        Raises:
-            UsageError: if there is none, or a file is damaged; it names the file.
+        `damaged` gets a message for each damaged table, which is left out then.
         """
         directory = Path(directory)
         path = directory / INDEX

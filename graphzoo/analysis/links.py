@@ -76,10 +76,7 @@ def link_tables(
 def estimate_tables(predicted: Tensor, target: Tensor, num_positives: int) -> tuple[Table, ...]:
     """The table `estimates` of a heuristic's test: predicted against true scores of at most 2,000 pairs.
 
-    Args:
-        predicted: [P + Q], NaN where nothing was scored.
-        target: The heuristic's scores, [P + Q].
-        num_positives: P; the pairs from there on are not links.
+    Both are [P + Q], predictions NaN where nothing was scored; the pairs from P on are not links.
     """
     seen = (~predicted.isnan()).nonzero().squeeze(1)
     chosen = seen[sample_nodes(seen.numel())]

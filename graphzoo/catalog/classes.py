@@ -84,10 +84,9 @@ def defaults_of(cls: type) -> dict[str, Any]:
 
 
 def load_class(path: str, source: str | os.PathLike[str], *, trust: bool = False) -> type:
-    """Import the class that a file, `source`, names by its dotted path.
+    """Import the class that a file, `source`, names by its dotted path; one that is not trusted is refused.
 
-    Raises:
-        UsageError: if it is not trusted (unless `trust`), not there, or no class.
+    With `trust`, it is imported whatever it is.
     """
     module, _, name = path.rpartition(".")
     if not module:

@@ -73,8 +73,7 @@ def list_presets(kind: str, model: str | None = None) -> list[Preset]:
 def find_preset(kind: str, name: str, *, model: str | None = None) -> Preset:
     """The preset of that name; case, `-` and `_` do not matter. A recipe's is the part after the model.
 
-    Raises:
-        UsageError: with the nearest names, when there is none.
+    Without one a `UsageError` has the nearest names.
     """
     presets = list_presets(kind, model)
     wanted = normalise(f"{model}/{name}" if kind in _OF_MODELS else name)

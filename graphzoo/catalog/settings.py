@@ -35,9 +35,8 @@ class _Refused(Exception):
 def read_settings(path: Path) -> Any:
     """The plain values in a YAML file.
 
-    Raises:
-        UsageError: for a file that cannot be read, is not YAML, asks for Python objects, is nested too
-            deeply, or whose anchors or `${...}` stand for more than any configuration has.
+    Refused (`UsageError`) is one that cannot be read, is not YAML, asks for Python objects, is nested too
+    deeply, or whose anchors or `${...}` stand for more than any configuration has.
     """
     try:
         with open_regular(path) as file:

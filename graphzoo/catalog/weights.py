@@ -21,10 +21,9 @@ FORMATS = ("safetensors", *PROGRAMS)
 
 
 def brought_along(name: str) -> Path | None:
-    """The exported folder of a name; None for other names, and where the current folder has such a path.
+    """The exported folder of a name, whose file is checked.
 
-    Raises:
-        UsageError: if the file is not what was published.
+    None for other names, and where the current folder has such a path.
     """
     if name not in WEIGHTS or Path(name).exists():
         return None

@@ -102,10 +102,10 @@ def _copy(place: torch.device, num_floats: int) -> Check:
     return {"ok": True, "gb_per_s": round(2 * 4 * num_floats / seconds / 1e9, 1)}
 
 
-def seconds_of(run: Callable[[], Any], place: torch.device, repeats: int = 5) -> float:
-    """Median of several runs, after one to warm up, each waited for."""
+def seconds_of(run: Callable[[], Any], place: torch.device) -> float:
+    """Median of five runs, after one to warm up, each waited for."""
     times = []
-    for _ in range(repeats + 1):
+    for _ in range(6):
         _wait(place)
         began = time.perf_counter()
         run()

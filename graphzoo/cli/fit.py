@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from graphzoo.cli.options import WIDTH
 from graphzoo.cli.run_word import run_as_option
 from graphzoo.cli.terminal import show
 from graphzoo.errors import UsageError
@@ -43,11 +44,10 @@ def _settings_of(file: str) -> list[str]:
 
 
 _MOST_BYTES = 1 << 18  # of a configuration file
-_COLUMNS = 80  # help fits a terminal of this width and 24 lines
 
 
 def _summary(command: str, rest: list[str]) -> str:
-    """Help that fits a screen: our options; for a named model or data set theirs follow."""
+    """Help that fits a screen of 24 lines: our options; for a named model or data set theirs follow."""
     from graphzoo.catalog.presets import list_presets
     from graphzoo.training.options import FLAGS, OPTIONS, RARE
 
@@ -59,7 +59,7 @@ def _summary(command: str, rest: list[str]) -> str:
         known = [preset.name for preset in list_presets(kind)]
         shown, rest = "", f"... ({len(known)}: graphzoo list {kind})"
         for name in known:
-            if len(f"{kind:7}{shown}{name}, {rest}") > _COLUMNS:
+            if len(f"{kind:7}{shown}{name}, {rest}") > WIDTH:
                 break
             shown += f"{name}, "
         return f"{kind:7}{shown}{rest}"

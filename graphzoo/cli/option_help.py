@@ -14,9 +14,9 @@ from graphzoo.catalog.classes import find_plugin
 from graphzoo.catalog.presets import find_preset
 from graphzoo.catalog.settings import merge, read_settings, word_of
 from graphzoo.catalog.tasks import TASKS, usual_task
+from graphzoo.cli.options import WIDTH
 from graphzoo.system.regular_files import read_regular_text
 
-_COLUMNS = 80
 _LISTED = re.compile(r"^    from ([\w.]+) import (\w+) as \2$", re.MULTILINE)  # of packages that load lazily
 _BROUGHT = {"spec", "encoder", "name"}  # by the data, by --model, by --data
 
@@ -83,7 +83,7 @@ def _section(option: str, class_path: str, chosen: Mapping[str, Any]) -> list[st
         shown = "as --seed" if "seed_everything" in value else value
         lines.append(f"  {option}.{each.name} {shown}".rstrip())
         if each.meaning:
-            lines += fill(each.meaning, _COLUMNS - 6, break_long_words=False).splitlines()
+            lines += fill(each.meaning, WIDTH - 6, break_long_words=False).splitlines()
     return [lines[0], lines[1], *(line if line.startswith("  --") else f"      {line}" for line in lines[2:])]
 
 

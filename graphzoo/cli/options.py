@@ -18,7 +18,8 @@ from graphzoo.runs.series import whole_numbers
 from graphzoo.training.options import FLAGS, is_known, near_options, whole_option
 from graphzoo.training.start import settings_of
 
-_WIDTH = 80  # of a terminal
+WIDTH = 80
+"""Columns of a terminal, into which help fits."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -31,9 +32,9 @@ class Parser(argparse.ArgumentParser):
         super().__init__(
             prog=f"graphzoo {command}",
             usage=f"graphzoo {command} {usage}",
-            description=fill(about, _WIDTH),
+            description=fill(about, WIDTH),
             epilog=epilog,
-            formatter_class=partial(RawDescriptionHelpFormatter, max_help_position=28, width=_WIDTH),
+            formatter_class=partial(RawDescriptionHelpFormatter, max_help_position=28, width=WIDTH),
             allow_abbrev=False,
         )
         self.command = command

@@ -115,8 +115,7 @@ def columns_of(
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
     """Group `ends` [B] by node, `width` different nodes at a time.
 
-    Yields:
-        Positions in `ends`, the different nodes there, ascending, and the place among these of each position.
+    Gives positions in `ends`, the different nodes there, ascending, and the place among these of each one.
     """
     nodes, column = np.unique(ends, return_inverse=True)
     order = np.argsort(column, kind="stable")

@@ -45,12 +45,7 @@ class SparseAdjacency(SparseMatrix):
 
 
 class EdgePattern:
-    """The distinct edges of a graph and a loop at every node, sorted once: its adjacency without some edges.
-
-    Args:
-        edge_index: Source and target of every edge, [2, E], int64 or int32.
-        num_nodes: N.
-    """
+    """The distinct edges of a graph and a loop at every node, sorted once, for adjacencies without some."""
 
     def __init__(self, edge_index: Tensor, num_nodes: int) -> None:
         place, self._entry = torch.unique(

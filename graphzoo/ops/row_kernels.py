@@ -36,9 +36,7 @@ _MIN_BLOCKS_PER_PIECE = 4
 def jit(function: Any, **changes: Any) -> Any:
     """Compile lazily, with the result kept on disk where numba finds a writable place for it.
 
-    Args:
-        function: What to compile.
-        **changes: Options of numba that differ from the usual ones.
+    The `changes` are options of numba that differ from the usual ones.
     """
     options = {"cache": True, **_JIT_OPTIONS, **changes}
     try:

@@ -40,11 +40,7 @@ class SparseMatrix:
 
     @classmethod
     def from_tensor(cls, x: Tensor) -> SparseMatrix:
-        """A tensor [rows, columns], dense or of any sparse layout; entries of one place are summed.
-
-        Raises:
-            ValueError: if the tensor has not two dimensions or wants a gradient.
-        """
+        """A tensor [rows, columns], dense or of any sparse layout; entries of one place are summed."""
         if x.dim() != 2:
             raise ValueError(f"a sparse matrix has two dimensions, got shape {list(x.shape)}")
         if x.requires_grad:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import time
 from pathlib import Path
@@ -133,7 +134,4 @@ def own_rank() -> int:
 
 
 def _plain(name: str) -> str:
-    return (
-        "".join(character if character.isalnum() or character in "-_." else "_" for character in name)
-        or "run"
-    )
+    return re.sub(r"[^\w.-]", "_", name) or "run"

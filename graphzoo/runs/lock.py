@@ -51,12 +51,7 @@ _LOCAL_ONLY = ("fuse", "9p", "virtiofs", "afs", "beegfs")
 
 
 class RunLock:
-    """The lock of one run directory, which is made when the lock is taken.
-
-    Args:
-        run: The directory.
-        option: Names it on the command line, for messages.
-    """
+    """The lock of one run directory, which is made when the lock is taken; messages name its `option`."""
 
     def __init__(self, run: Path, option: str = "--run_dir") -> None:
         self.path = run.absolute() / LOCK

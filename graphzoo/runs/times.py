@@ -28,11 +28,7 @@ def claimed_seconds(measured: str) -> float | None:
 
 
 def taken_seconds(run: Path) -> float | None:
-    """Seconds that a finished run took, earlier parts of a resumed one included; None if it does not say.
-
-    Args:
-        run: Its directory.
-    """
+    """Seconds that a finished run took, earlier parts of a resumed one included; None if it does not say."""
     try:
         result = read_json(run / "results.json")
         times = [result.get("seconds"), result.get("fit_seconds")]

@@ -18,6 +18,7 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 from graphzoo.callbacks import Interrupted
 from graphzoo.catalog.settings import read_settings
 from graphzoo.checkpoints.checks import check_description
+from graphzoo.checkpoints.read import read_checkpoint
 from graphzoo.encoders.pretrained import read_pretrained
 from graphzoo.errors import NonFiniteError, OutOfMemoryError, UsageError
 from graphzoo.system.memory import is_out_of_memory, keep_freed_memory
@@ -25,7 +26,6 @@ from graphzoo.system.paths import typed
 from graphzoo.system.processes import rank
 from graphzoo.system.progress import set_quiet
 from graphzoo.system.shown import tell
-from graphzoo.training import resume
 from graphzoo.training.dry_run import limited_memory
 from graphzoo.training.failures import explain_error, how_to_resume, needs_trust, tell_error, tell_lines
 from graphzoo.training.lightning_cli import GraphzooCLI
@@ -205,7 +205,7 @@ def _take_encoder(state: RunState) -> None:
         checkpoint = Path(state.plan.weights)
         content = read_pretrained(checkpoint)
     else:
-        content = resume.read_checkpoint(checkpoint)
+        content = read_checkpoint(checkpoint)
         check_description(content, checkpoint)
     described = content.get("graphzoo")
     if described is None:

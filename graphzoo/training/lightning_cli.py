@@ -26,6 +26,7 @@ from graphzoo import callbacks as own
 from graphzoo.callbacks.averaging import WarmupEMAWeightAveraging  # noqa: F401  named by --trainer.callbacks
 from graphzoo.callbacks.wandb_run import without_folders
 from graphzoo.catalog.presets import read_header
+from graphzoo.checkpoints.read import read_checkpoint
 from graphzoo.errors import UsageError
 from graphzoo.runs.checkpoints import run_of
 from graphzoo.runs.directory import (
@@ -307,7 +308,7 @@ class GraphzooCLI(LightningCLI):
         # One process decides: on a shared disk the others may not see the file yet.
         chosen = self.trainer.strategy.broadcast(chosen)
         if chosen is not None:
-            self.checkpoint = resume.read_checkpoint(chosen)
+            self.checkpoint = read_checkpoint(chosen)
         self.trainer.test(
             self.model, datamodule=self.datamodule, ckpt_path=chosen, verbose=False, weights_only=True
         )

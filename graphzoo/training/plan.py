@@ -28,9 +28,9 @@ from graphzoo.training.options import (
     check_options,
     config_files,
     passes_through,
+    split_configs,
     split_options,
     watch_metric,
-    without_configs,
 )
 
 
@@ -107,8 +107,7 @@ class RunState:
 def make_plan(command: str, argv: list[str]) -> Plan:
     """Resolve the names of a fit, validate or test command line.
 
-    Raises:
-        UsageError: for unknown names, a model that does not suit the data's task, missing values or files.
+    Unknown names, a model that does not suit the data's task, missing values and files are refused.
     """
     values, flags, rest = split_options(argv)
     check_options(command, rest)
@@ -136,7 +135,7 @@ def make_plan(command: str, argv: list[str]) -> Plan:
     lead: list[str] = []
     if model is not None and data is None:
         # A model preset without a data preset fits no task by itself: the user's files have to come first.
-        lead, rest = [word for file in own for word in ("--config", file)], without_configs(rest)
+        lead, rest = [word for file in own for word in ("--config", file)], split_configs(rest)[1]
     typed = watch_metric(rest, _task(data))
     seed = [] if plan.seed is None else ["--seed_everything", str(plan.seed)]
     start = [] if plan.checkpoint is None else ["--ckpt_path", str(plan.checkpoint)]

@@ -24,8 +24,6 @@ from graphzoo.system.paths import typed
 from graphzoo.tasks.base import Task
 from graphzoo.training.plan import Plan
 
-__all__ = ["ResumeGuard", "compare", "differences", "finished_epochs", "read_checkpoint"]
-
 # Arguments of the data module that do not change what is trained.
 _HARMLESS = {"root", "download", "num_workers", "eval_batch_size", "micro_batch_size", "path"}
 # Settings whose old values sit in the restored schedule or weights: new ones would be ignored, or not fit.
