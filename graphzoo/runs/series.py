@@ -59,7 +59,8 @@ def claim(folder: Path, record: Mapping[str, Any], words: Sequence[str], *, begu
             raise_if_not_the_file(error, path)
             raise UsageError(f"{path} is damaged ({error})\nGive another folder with --out DIR") from error
         if changed := [key for key in now if before.get(key) != now[key]]:
-            old, remedy = before.get(changed[0]), "Give another folder"
+            old: Any = before.get(changed[0])
+            remedy = "Give another folder"
             if changed == ["files"]:
                 files = now["files"]
                 other = next(name for name in {**files, **old} if files.get(name) != old.get(name))
