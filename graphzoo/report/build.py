@@ -142,7 +142,7 @@ def _evaluation(
 def _model(group: Group, groups: Sequence[Group], options: Options, prefix: str) -> list[Block]:
     if not options.models or group.first.result.get("num_parameters") == 0:
         return []
-    from graphzoo.report.models import model_blocks
+    from graphzoo.report.models.choose import model_blocks
 
     trained = (one for one in group.records if any((one.path / "checkpoints").glob("*.ckpt")))
     record = next(trained, group.first)
