@@ -11,23 +11,6 @@ from difflib import get_close_matches
 from numbers import Real
 from typing import Any, get_args
 
-__all__ = [
-    "DataError",
-    "DownloadError",
-    "GraphzooDataWarning",
-    "NonFiniteError",
-    "OutOfMemoryError",
-    "UsageError",
-    "check_choice",
-    "check_range",
-    "check_whole",
-    "nearest",
-    "normalise",
-    "reason",
-    "suggestion",
-]
-
-
 _LONGEST = 1000
 _LONGEST_REASON = 200
 _WRONG_PATH = {
@@ -39,10 +22,8 @@ _WRONG_PATH = {
 class UsageError(ValueError):
     """A wrong command line, file or setting. The text names the value and the remedy.
 
-    Args:
-        text: The message. Of a line that a value of the user makes endless, the middle is left out: the file
-            is named at its begin, the remedy at its end. Characters that would steer a terminal are written
-            out.
+    Of a line that a value of the user makes endless, the middle is left out: the file is named at its begin,
+    the remedy at its end. Characters that would steer a terminal are written out.
     """
 
     def __init__(self, text: str = "") -> None:
@@ -89,23 +70,13 @@ def check_range(
     at_most: float | None = None,
     **values: float | None,
 ) -> None:
-    """Refuse a setting that is out of its range, by a `UsageError` that names it.
-
-    Args:
-        above: What all values are larger than.
-        at_least: What none is smaller than.
-        below: What all are smaller than.
-        at_most: What none is larger than.
-        **values: Settings by name; None is one that is not set.
+    """Refuse a setting that is out of its range, by a `UsageError` that names it; None is not set.
 
     >>> check_range(above=0, at_most=1, gamma=0.5, alpha=None)
     """
     bounds = [("above", above), ("at least", at_least), ("below", below), ("at most", at_most)]
-    told = " and ".join(
-        f"{word} {bound:,}" if math.isfinite(bound) else "finite"
-        for word, bound in bounds
-        if bound is not None
-    )
+    given = [(word, bound) for word, bound in bounds if bound is not None]
+    told = " and ".join(f"{word} {bound:,}" if math.isfinite(bound) else "finite" for word, bound in given)
     for name, value in values.items():
         if value is None:
             continue
@@ -163,9 +134,9 @@ def nearest(name: str, choices: Iterable[str], *, count: int = 3) -> list[str]:
     return list(dict.fromkeys([*close, *begun]))[:count]
 
 
-def suggestion(name: str, choices: Iterable[str], *, prefix: str = "", count: int = 3) -> str:
+def suggestion(name: str, choices: Iterable[str], *, prefix: str = "") -> str:
     """`Did you mean: a, b?` or an empty string."""
-    close = nearest(name, choices, count=count)
+    close = nearest(name, choices)
     return f"Did you mean: {', '.join(prefix + choice for choice in close)}?" if close else ""
 
 
@@ -180,8 +151,7 @@ def shorten(text: str, *, lines: int = 6, width: int = 400) -> str:
 def of_system(error: OSError) -> tuple[str, int]:
     """What an error of the system says on one line, and the exit status: 2 for a path that was named wrong.
 
-    Args:
-        error: Without a file it is the output's, which alone is written to without a name.
+    Without a file it is the output's, which alone is written to without a name.
     """
     where = "the output" if error.filename is None else os.fsdecode(error.filename)
     text = UsageError(f"{shorten_path(where)}: {error.strerror or str(error) or type(error).__name__}")

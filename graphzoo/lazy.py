@@ -8,8 +8,6 @@ from collections.abc import Callable, Collection
 from importlib import import_module
 from typing import Any
 
-__all__ = ["attach"]
-
 _LISTED = re.compile(r"^    from ([\w.]+) import (\w+) as \2$", re.MULTILINE)
 
 
@@ -25,15 +23,7 @@ def attach(
 
         __getattr__, __dir__, __all__ = attach(__name__)
 
-    Args:
-        package: `__name__` of the package.
-        subpackages: Modules below the package that are names themselves.
-
-    Returns:
-        Its `__getattr__`, `__dir__` and `__all__`.
-
-    Raises:
-        ImportError: if the package is installed without its source.
+    `subpackages` are modules below the package that are names themselves.
     """
     spec = sys.modules[package].__spec__
     loader: Any = spec.loader if spec else None

@@ -18,16 +18,6 @@ if TYPE_CHECKING:
 
     from graphzoo.ops import QueryGraph
 
-__all__ = [
-    "GraphSpec",
-    "NeighbourhoodSpec",
-    "NodeBatch",
-    "PairBatch",
-    "PairSubgraphs",
-    "Protocol",
-    "QueryBatch",
-    "TripleBatch",
-]
 
 Protocol = Literal["neighbourhood", "whole_graph"]
 """Where a model that was trained in neighbourhoods is asked."""

@@ -126,7 +126,6 @@ MAY = {
         cli/reproduce.py::_take_back remove
         runs/lock.py::RunLock.release remove
         cli/search.py::_monitor read
-        search/trial.py::_last_words read
         search/compare.py::Comparison._run remove
         search/compare.py::_apart write
         search/compare.py::_here write

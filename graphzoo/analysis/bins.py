@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["steps_up_to"]
-
 
 def steps_up_to(most: int) -> list[int]:
     """1, 2, 3, 5, 10, 20, 30, 50, ... up to the first that is at least `most`.

@@ -24,7 +24,6 @@ from graphzoo.system.regular_files import read_regular
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-__all__ = ["Evaluation", "Kind", "Table"]
 
 FORMAT = 1
 INDEX = "index.json"
@@ -56,21 +55,11 @@ class Table:
     - "matrix": a cell per row, at row `x` and column `y[0]`; `label` is its value.
     - "scatter": a point per row at (`x`, `y[0]`), coloured by `label`.
 
-    Args:
-        name: What the file is called; small letters, digits, "-" and "_".
-        title: A line for people.
-        kind: How it is drawn.
-        data: The rows.
-        x: A column.
-        y: Columns.
-        label: A column.
-
-    Raises:
-        ValueError: for a bad name or kind, or columns that the rows have not.
+    A bad name or kind, or a column that the rows have not, is a `ValueError`.
     """
 
-    name: str
-    title: str
+    name: str  # what the file is called; small letters, digits, "-" and "_"
+    title: str  # a line for people
     kind: Kind
     data: DataFrame = field(repr=False)
     x: str = ""
@@ -109,17 +98,11 @@ class Table:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What the test of a model showed.
+    """What the test of a model showed."""
 
-    Args:
-        split: "test", or another split.
-        figures: Logged figures, `test/mrr` and the like.
-        tables: See the functions `triple_tables`, `node_tables` and `link_tables`.
-    """
-
-    split: str
-    figures: Mapping[str, float]
-    tables: tuple[Table, ...] = ()
+    split: str  # "test", or another split
+    figures: Mapping[str, float]  # as they were logged, `test/mrr` and the like
+    tables: tuple[Table, ...] = ()  # see the functions `triple_tables`, `node_tables` and `link_tables`
 
     def table(self, name: str) -> Table | None:
         """The table of that name, or None."""
@@ -128,10 +111,8 @@ class Evaluation:
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Write index.json and a CSV file per table into a folder; an earlier evaluation there is replaced.
 
-        The folder, RUN/evaluation/<split>, is written beside its place and moved there whole.
-
-        Raises:
-            UsageError: if the folder holds something else than an evaluation.
+        The folder, RUN/evaluation/<split>, is written beside its place and moved there whole. One that holds
+        something else is refused (`UsageError`).
         """
         directory = Path(directory).absolute()
         if directory.exists() and not (directory / INDEX).is_file():
@@ -188,14 +169,9 @@ class Evaluation:
 
     @classmethod
     def load(cls, directory: str | os.PathLike[str], *, damaged: list[str] | None = None) -> Evaluation:
-        """Read what `save` wrote.
+        """Read what `save` wrote; a `UsageError` names a file that is missing or damaged.
 
-        Args:
-            directory: RUN/evaluation/<split>.
-            damaged: Gets a message for each damaged table, which is left out then; None: they are refused.
-
-        Raises:
-            UsageError: if there is none, or a file is damaged; it names the file.
+        `damaged` gets a message for each damaged table, which is left out then.
         """
         directory = Path(directory)
         path = directory / INDEX

@@ -11,10 +11,8 @@ from torch import Tensor
 
 from graphzoo.analysis.bins import steps_up_to
 from graphzoo.analysis.evaluation import Table
-from graphzoo.analysis.nodes import MOST_POINTS, sample_nodes
+from graphzoo.analysis.nodes import sample_nodes
 from graphzoo.metrics.links import link_ranks
-
-__all__ = ["estimate_tables", "link_tables"]
 
 _BINS, _FEW = 40, 20
 # Scores whose histogram would take a copy of hundreds of megabytes.
@@ -75,19 +73,13 @@ def link_tables(
     return tuple(tables)
 
 
-def estimate_tables(
-    predicted: Tensor, target: Tensor, num_positives: int, seed: int = 0
-) -> tuple[Table, ...]:
+def estimate_tables(predicted: Tensor, target: Tensor, num_positives: int) -> tuple[Table, ...]:
     """The table `estimates` of a heuristic's test: predicted against true scores of at most 2,000 pairs.
 
-    Args:
-        predicted: [P + Q], NaN where nothing was scored.
-        target: The heuristic's scores, [P + Q].
-        num_positives: P; the pairs from there on are not links.
-        seed: Of the sample.
+    Both are [P + Q], predictions NaN where nothing was scored; the pairs from P on are not links.
     """
     seen = (~predicted.isnan()).nonzero().squeeze(1)
-    chosen = seen[sample_nodes(seen.numel(), seed, MOST_POINTS)]
+    chosen = seen[sample_nodes(seen.numel())]
     if not chosen.numel():
         return ()
     data = {

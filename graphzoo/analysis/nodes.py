@@ -12,8 +12,6 @@ from torch import Tensor
 from graphzoo.analysis.evaluation import Table
 from graphzoo.metrics.classification import roc_auc
 
-__all__ = ["MOST_POINTS", "node_tables", "project", "sample_nodes"]
-
 MOST_POINTS = 2_000
 _FEW = 20
 # A matrix of more classes is nothing to look at.

@@ -13,8 +13,6 @@ from graphzoo.analysis.evaluation import Table
 from graphzoo.metrics.ranks import Ties, combine_ties
 from graphzoo.metrics.summary import group_table
 
-__all__ = ["categories", "triple_tables"]
-
 _FEW = 20
 # Mean number of tails per (head, relation), or heads per (relation, tail), from which a side counts as "N".
 _MANY = 1.5

@@ -12,8 +12,6 @@ from torch import Tensor
 
 from graphzoo.errors import check_range
 
-__all__ = ["WarmupEMAWeightAveraging"]
-
 
 class WarmupEMAWeightAveraging(WeightAveraging):
     r"""Lightning's `EMAWeightAveraging` with a decay that rises to its value.

@@ -11,8 +11,6 @@ from lightning.pytorch.callbacks import EarlyStopping, Timer
 
 from graphzoo.errors import UsageError, check_range
 
-__all__ = ["QueryBudget"]
-
 _MIN_ROUNDS, _MAX_ROUNDS = 10, 20
 
 

@@ -27,8 +27,6 @@ from graphzoo.callbacks.nan_guard import check_saved_weights
 from graphzoo.checkpoints.read import read_checkpoint
 from graphzoo.errors import UsageError
 
-__all__ = ["BestCheckpoint", "Interrupted", "LastCheckpoint", "is_last_epoch"]
-
 log = logging.getLogger(__name__)
 
 

@@ -13,23 +13,19 @@ import torch
 from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.pytorch import Trainer
 
-__all__ = ["CheckpointFile", "use_checkpoint_file"]
-
 
 class CheckpointFile(TorchCheckpointIO):
     """Writes beside the target and renames; waits for the disk, too, where that has not been for a while.
 
     Lightning's own writes into the system's folder for temporary files and moves the result. Where that is
     another disk, moving is copying: a process killed in its middle, or a full disk, would leave neither the
-    old checkpoint nor the new one. This one streams, too, instead of holding the file in memory.
-
-    Args:
-        seconds: Least time between two waits for the same file. They are for power cuts alone, and take
-            seconds on a busy disk.
+    old checkpoint nor the new one. This one streams, too, instead of holding the file in memory. Waits are
+    for power cuts alone, and take seconds on a busy disk.
     """
 
-    def __init__(self, seconds: float = 20.0) -> None:
-        self.seconds = seconds
+    seconds = 20.0  # least time between two waits for the same file
+
+    def __init__(self) -> None:
         self._waited: dict[Path, float] = {}
 
     def save_checkpoint(
@@ -37,8 +33,7 @@ class CheckpointFile(TorchCheckpointIO):
     ) -> None:
         """Replace the file by a whole new one, or leave it as it was; addresses with `://` are Lightning's.
 
-        Raises:
-            OSError: if it cannot be written, with the file's name and the reason of the system.
+        Of one that cannot be written an `OSError` has the name, and the reason of the system.
         """
         if "://" in str(path):  # a remote store of fsspec, which replaces whole objects itself
             super().save_checkpoint(checkpoint, str(path), storage_options)

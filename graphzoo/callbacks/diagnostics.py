@@ -14,8 +14,6 @@ from lightning.pytorch.profilers import PassThroughProfiler
 
 from graphzoo.system.memory import is_out_of_memory
 
-__all__ = ["Diagnostics", "FetchTimer", "is_milestone", "peak_memory_gib"]
-
 log = logging.getLogger(__name__)
 
 _GIB = 2**30

@@ -11,8 +11,6 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from graphzoo.analysis.evaluation import Evaluation
 from graphzoo.errors import UsageError
 
-__all__ = ["EvaluationFiles"]
-
 log = logging.getLogger(__name__)
 
 

@@ -16,8 +16,6 @@ from lightning.pytorch.utilities import rank_zero_only
 from graphzoo.system.files import write_text_atomically
 from graphzoo.system.regular_files import read_regular
 
-__all__ = ["MetricsFile"]
-
 
 class MetricsFile(Logger):
     """A logger with one flat file, `metrics.csv` in the run directory.

@@ -8,7 +8,6 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
-from graphzoo.errors import NonFiniteError
 from graphzoo.tasks.finite import (
     describe_weights,
     listed,
@@ -18,8 +17,6 @@ from graphzoo.tasks.finite import (
     texts_of_processes,
     values_of_processes,
 )
-
-__all__ = ["NanGuard", "NonFiniteError", "check_saved_weights"]
 
 
 def check_saved_weights(trainer: Trainer) -> None:

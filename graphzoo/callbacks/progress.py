@@ -22,8 +22,6 @@ from graphzoo.callbacks.summary import time_left
 from graphzoo.callbacks.throughput import Throughput
 from graphzoo.system.shown import console
 
-__all__ = ["EpochLines", "NotebookBar", "ProgressBar", "in_notebook"]
-
 _FEW = 50
 
 

@@ -17,16 +17,6 @@ from lightning.pytorch.callbacks import Timer
 
 from graphzoo.errors import UsageError
 
-__all__ = [
-    "Place",
-    "Remaining",
-    "RunClock",
-    "ValidationClock",
-    "finish",
-    "seconds_allowed",
-    "steps_per_epoch",
-]
-
 # Steps are timed for so many seconds before they count, and then for about so many.
 _TIMED, _KEPT = 5.0, 60.0
 
@@ -46,11 +36,8 @@ class Place:
 class Remaining:
     """Steps and validations from a place to the end of a run, whose loaders are set up.
 
-    Args:
-        trainer: In `fit`.
-        place: Where to count from.
-        every: The Trainer's `check_val_every_n_epoch`.
-        interval: The Trainer's `val_check_interval`: batches, a share of an epoch, or a time.
+    `every` and `interval` are the Trainer's `check_val_every_n_epoch` and `val_check_interval`: batches, a
+    share of an epoch, or a time.
     """
 
     def __init__(self, trainer: Trainer, place: Place, every: int | None, interval: Any) -> None:
@@ -128,11 +115,7 @@ class Remaining:
 
 
 class ValidationClock(Callback):
-    """Times the batches of the check before training, to say what a whole validation takes.
-
-    Args:
-        clock: Gives the time in seconds.
-    """
+    """Times the batches of the check before training, to say what a whole validation takes."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
@@ -196,8 +179,8 @@ class ValidationClock(Callback):
 class RunClock(ValidationClock):
     """Says at any time how long a run will still take.
 
-    Attributes:
-        left: Seconds until training ends, validations included, as of the last second; infinite if unknown.
+    `left` are the seconds until training ends, validations included, as of the last second; infinite if
+    nobody knows.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:

@@ -15,8 +15,6 @@ from graphzoo.callbacks.run_length import RunClock, seconds_allowed
 from graphzoo.system.shown import console
 from graphzoo.system.units import counted, duration
 
-__all__ = ["RunSummary", "describe_run", "time_left"]
-
 _WORTH_TELLING = 60.0  # seconds
 
 

@@ -7,8 +7,6 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-__all__ = ["Throughput"]
-
 
 class Throughput(Callback):
     """Counts training queries and the seconds spent on them; logs `train/queries_per_s` and `train/seconds`.

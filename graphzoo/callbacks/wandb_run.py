@@ -29,7 +29,6 @@ from graphzoo.system.shown import tell
 if TYPE_CHECKING:
     from wandb import Run
 
-__all__ = ["BEST", "WandbRun", "checkout_commit", "remembered_id", "wandb_values", "without_folders"]
 
 STEP = "trainer/global_step"
 # Metric -> which of its values the summary keeps.

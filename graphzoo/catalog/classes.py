@@ -16,17 +16,6 @@ from graphzoo.errors import UsageError, normalise
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint, EntryPoints
 
-__all__ = [
-    "ENCODER_GROUP",
-    "arguments_of",
-    "class_path",
-    "defaults_of",
-    "encoder_plugins",
-    "find_plugin",
-    "is_trusted",
-    "load_class",
-    "public_path",
-]
 
 ENCODER_GROUP = "graphzoo.encoders"
 _OURS = ("graphzoo", "lightning")
@@ -95,10 +84,9 @@ def defaults_of(cls: type) -> dict[str, Any]:
 
 
 def load_class(path: str, source: str | os.PathLike[str], *, trust: bool = False) -> type:
-    """Import the class that a file, `source`, names by its dotted path.
+    """Import the class that a file, `source`, names by its dotted path; one that is not trusted is refused.
 
-    Raises:
-        UsageError: if it is not trusted (unless `trust`), not there, or no class.
+    With `trust`, it is imported whatever it is.
     """
     module, _, name = path.rpartition(".")
     if not module:

@@ -15,16 +15,6 @@ from pathlib import Path
 from graphzoo.errors import UsageError, normalise, suggestion
 from graphzoo.system.regular_files import open_regular
 
-__all__ = [
-    "KINDS",
-    "Preset",
-    "find_preset",
-    "in_natural_order",
-    "list_presets",
-    "preset_roots",
-    "read_header",
-]
-
 KINDS = ("data", "model", "recipe", "trainer", "logger", "search", "ablation")
 """Folders below a preset root. Recipes and ablations lie one deeper: `recipe/<model>/<data>.yaml`."""
 _OF_MODELS = ("recipe", "ablation")
@@ -83,10 +73,8 @@ def list_presets(kind: str, model: str | None = None) -> list[Preset]:
 def find_preset(kind: str, name: str, *, model: str | None = None) -> Preset:
     """The preset of that name; case, `-` and `_` do not matter. A recipe's is the part after the model.
 
-    An ablation may be that of another model, `pencil/heuristics` for a baseline.
-
-    Raises:
-        UsageError: with the nearest names, when there is none.
+    An ablation may be that of another model, `pencil/heuristics` for a baseline. Without a preset of that name a
+    `UsageError` has the nearest names.
     """
     if kind == "ablation" and "/" in name:
         model, _, name = name.partition("/")

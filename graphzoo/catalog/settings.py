@@ -13,8 +13,6 @@ import yaml
 from graphzoo.errors import UsageError
 from graphzoo.system.regular_files import open_regular
 
-__all__ = ["merge", "read_settings", "texts_in", "value_of_word", "word_of"]
-
 # Far above any configuration of ours, far below what takes minutes or fills the memory.
 _MOST_BYTES, _MOST_DEPTH, _MOST_VALUES = 1 << 18, 100, 100_000
 # How many times its length a text may become when `${...}` are put in: the product of their numbers.
@@ -37,9 +35,8 @@ class _Refused(Exception):
 def read_settings(path: Path) -> Any:
     """The plain values in a YAML file.
 
-    Raises:
-        UsageError: for a file that cannot be read, is not YAML, asks for Python objects, is nested too
-            deeply, or whose anchors or `${...}` stand for more than any configuration has.
+    Refused (`UsageError`) is one that cannot be read, is not YAML, asks for Python objects, is nested too
+    deeply, or whose anchors or `${...}` stand for more than any configuration has.
     """
     try:
         with open_regular(path) as file:

@@ -11,21 +11,6 @@ from graphzoo.catalog.classes import encoder_plugins
 from graphzoo.catalog.presets import Preset, list_presets
 from graphzoo.errors import UsageError
 
-__all__ = [
-    "PERCENT",
-    "RANKING",
-    "TASKS",
-    "TaskInfo",
-    "check_task",
-    "function_of",
-    "inference_of",
-    "inference_task",
-    "model_names",
-    "task_of",
-    "usual_task",
-]
-
-
 RANKING = {"mrr": "MRR", "hits@1": "Hits@1", "hits@3": "Hits@3", "hits@10": "Hits@10", "mr": "MR"}
 _PREDICT = "graphzoo.cli.predict_tables"
 _PROGRAM = "graphzoo.inference.program"

@@ -12,8 +12,6 @@ from pathlib import Path
 from graphzoo.errors import UsageError
 from graphzoo.system.regular_files import open_regular
 
-__all__ = ["FORMATS", "PROGRAMS", "WEIGHTS", "brought_along", "refuse_program"]
-
 _FOLDER = Path(__file__).parents[1] / "weights"
 WEIGHTS = {"knowformer-any": "9b9998ad3353d99552716ab49850ebbaf092f95d408e1559804bac8dd01755bb"}
 """sha256 of `model.safetensors` in the folder of each name."""
@@ -23,10 +21,9 @@ FORMATS = ("safetensors", *PROGRAMS)
 
 
 def brought_along(name: str) -> Path | None:
-    """The exported folder of a name; None for other names, and where the current folder has such a path.
+    """The exported folder of a name, whose file is checked.
 
-    Raises:
-        UsageError: if the file is not what was published.
+    None for other names, and where the current folder has such a path.
     """
     if name not in WEIGHTS or Path(name).exists():
         return None

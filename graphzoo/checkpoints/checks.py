@@ -30,20 +30,6 @@ from torch.random import fork_rng
 from graphzoo.checkpoints.values import RefusedError, check_numbers, check_tensor
 from graphzoo.errors import UsageError
 
-__all__ = [
-    "OPTIMIZER_ENTRIES",
-    "MisfitError",
-    "TooLargeError",
-    "build_bounded",
-    "check_callback_states",
-    "check_lightning_version",
-    "check_loaded_weights",
-    "check_resumable",
-    "check_training_state",
-    "optimizer_entries",
-    "outlined",
-]
-
 log = logging.getLogger(__name__)
 
 OPTIMIZER_ENTRIES = "graphzoo_optimizer_entries"

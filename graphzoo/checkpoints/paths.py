@@ -8,8 +8,6 @@ from typing import Any
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 
-__all__ = ["forget_foreign_paths"]
-
 
 def forget_foreign_paths(trainer: Trainer, checkpoint: dict[str, Any]) -> None:
     """Take paths out of the states of `ModelCheckpoint`s that are not files of their own folders.

@@ -13,17 +13,12 @@ from graphzoo.runs.checkpoints import is_whole, is_whole_archive
 from graphzoo.system.memory import raise_if_not_the_file
 from graphzoo.system.regular_files import open_regular
 
-__all__ = ["read_checkpoint"]
-
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
     """Load a checkpoint's plain values and tensors; code in it is never run.
 
-    Its size bounds what it may hold: nothing is made of a file that speaks of more.
-
-    Raises:
-        UsageError: for a damaged file, naming a whole one beside it, and for one that holds code, or more
-            than its bytes.
+    Its size bounds what it may hold: nothing is made of a file that speaks of more. A `UsageError` refuses
+    that, a file that holds code, and a damaged one, of which it names a whole one beside it.
     """
     # here, not above: names are looked up before anything heavy is imported
     from graphzoo.checkpoints.values import RefusedError, check_numbers, check_values

@@ -17,8 +17,6 @@ from typing import Any, BinaryIO
 import torch
 from torch import Tensor
 
-__all__ = ["RefusedError", "check_archive", "check_numbers", "check_tensor", "check_values"]
-
 _MOST_DEPTH = 100
 # Values beyond a file's size that are no reason to look closer: names that many tensors share, and the like.
 _SPARE = 1_000_000
@@ -93,9 +91,8 @@ class _Scanner(pickle._Unpickler):
 def check_archive(file: BinaryIO) -> None:
     """Refuse an archive whose description does not match its parts. Nothing is made of what it describes.
 
-    Raises:
-        RefusedError: for parts of other sizes than described, and of kinds that no training run writes.
-        Exception: of any kind for what is no description at all.
+    Parts of other sizes than described, and of kinds that no training run writes, are a `RefusedError`; what
+    is no description at all raises anything.
     """
     with zipfile.ZipFile(file) as archive:
         parts = {member.filename: member.file_size for member in archive.infolist()}

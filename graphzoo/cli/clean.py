@@ -19,8 +19,6 @@ from graphzoo.cli.options import Parser, at_least
 from graphzoo.datasets.files.roots import cache_root
 from graphzoo.system.shown import say, tell
 
-__all__ = ["MADE_AGAIN", "clean_main", "clean_parser"]
-
 MADE_AGAIN = {
     "parsed": r"[0-9a-f]{64}\.npz",
     "precomputed": r"denoised-[0-9a-f]{64}\.bin",

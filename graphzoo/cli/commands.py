@@ -20,7 +20,6 @@ from graphzoo.system.streams import Unread, drop_output, open_streams
 if TYPE_CHECKING:
     from graphzoo.cli.options import Parser
 
-__all__ = ["COMMANDS", "main", "parser_of"]
 
 COMMANDS = {
     "fit": "train a model, then test its best checkpoint",

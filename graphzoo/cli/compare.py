@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from graphzoo.search.compare import Comparison, Row
     from graphzoo.search.facts import Fact
 
-__all__ = ["compare", "compare_main", "compare_parser"]
-
 
 def compare_parser() -> Parser:
     """The options; all others are for `graphzoo fit`."""
@@ -65,12 +63,8 @@ def compare_parser() -> Parser:
 def compare_main(argv: list[str]) -> int:
     """Compare models on one graph.
 
-    Args:
-        argv: See `compare_parser`.
-
-    Returns:
-        0; 1 if no model could be evaluated; the exit status of a trial that was stopped, or of a test that
-        failed.
+    The exit status is 0, 1 if no model could be evaluated, or that of a trial that was stopped or of a test
+    that failed.
     """
     return _run(argv)[0]
 
@@ -159,7 +153,9 @@ def _compare(
 ) -> tuple[int, dict[str, Any]]:
     """The trials, the winner's test, and what is said of them."""
     began = time.monotonic()
-    _show_facts(comparison, facts)
+    say("; ".join(f"{name} {value}" for name, value in facts) + "\n")
+    chosen = f"compared by {comparison.monitor} on {comparison.num_valid:,} samples"
+    tell(f"{len(comparison.models)} models, {chosen}\n")
     budget = 60 * wanted.minutes
     with progress("comparing", max(1.0, budget - comparison.seconds)) as passed:
         status = comparison.work(budget, partial(_announce, passed), passed)
@@ -190,7 +186,7 @@ def _open(
     wanted: argparse.Namespace, task: str, rest: list[str], held: contextlib.ExitStack
 ) -> tuple[Comparison, str, list[Fact]]:
     """The comparison in its folder, whose lock is held, and what the graph's facts are and say."""
-    from graphzoo.search.compare import Comparison
+    from graphzoo.search.compare import Comparison, command_of
     from graphzoo.search.facts import fingerprints, load_data
 
     row = TASKS.get(task)
@@ -198,7 +194,9 @@ def _open(
         raise UsageError(f"{wanted.data} is no data to compare models on: its task is {task or 'unknown'}")
     models = _models(wanted.models, row.compared)
     data = ["--data", wanted.data, *one_device(rest)]
-    plan = make_plan("fit", ["--model", _first_fitted(row.compared), *data])
+    # a model that is trained, whose configuration has the data's settings
+    first = next(name for name in row.compared if command_of(name, [])[:2] == ["fit", "--model"])
+    plan = make_plan("fit", ["--model", first, *data])
     settings = settings_of("fit", ["--model", plan.model, *data])
     datamodule = load_data(settings)
     name = name_of_data(plan.data, getattr(datamodule, "path", None))
@@ -225,42 +223,25 @@ def _open(
 
 
 def _models(given: str, known: tuple[str, ...]) -> list[str]:
-    names = [
-        name.strip() for name in given.split(";" if ";" in given or given in known else ",") if name.strip()
-    ]
+    split = given.split(";" if ";" in given or given in known else ",")
+    names = [name.strip() for name in split if name.strip()]
     for name in names:
         if name not in known:
             if name in [preset.name for preset in list_presets("model")]:
                 by_itself = f"graphzoo fit --model {name} trains it by itself, where it can be used"
                 raise UsageError(f"compare tries {'; '.join(known)} on these data, not {name}\n{by_itself}")
-            raise UsageError(
-                f"compare has no model {name!r} for these data\n"
-                + (suggestion(name, known) or f"Models: {'; '.join(known)}")
-            )
+            hint = suggestion(name, known) or f"Models: {'; '.join(known)}"
+            raise UsageError(f"compare has no model {name!r} for these data\n{hint}")
     return [name for name in known if name in names] if names else [*known]
-
-
-def _first_fitted(models: tuple[str, ...]) -> str:
-    """A model that is trained, whose configuration has the data's settings."""
-    from graphzoo.search.compare import command_of
-
-    return next(name for name in models if "--model" in (words := command_of(name, [])) and words[0] == "fit")
 
 
 def _announce(passed: Callable[..., None], what: str, left: float) -> None:
     """Name the next trial: in the one bar where somebody looks, else in a line."""
     if is_watched():
         passed(0, what)
-    elif left >= 60:
-        tell(f"{what} ({left / 60:.1f} minutes left)\n")
     else:
-        tell(f"{what} ({max(0, left):.0f} s left)\n")
-
-
-def _show_facts(comparison: Comparison, facts: list[Fact]) -> None:
-    say("; ".join(f"{name} {value}" for name, value in facts) + "\n")
-    chosen = f"compared by {comparison.monitor} on {comparison.num_valid:,} samples"
-    tell(f"{len(comparison.models)} models, {chosen}\n")
+        time_left = f"{left / 60:.1f} minutes" if left >= 60 else f"{max(0, left):.0f} s"
+        tell(f"{what} ({time_left} left)\n")
 
 
 def _show(comparison: Comparison, rows: list[Row]) -> None:
@@ -314,7 +295,7 @@ def _finish(
     from graphzoo.search.compare import STOPPED, command_of, draw
     from graphzoo.search.facts import sentence
 
-    models = [
+    models: list[dict[str, Any]] = [
         {
             "model": row.model, "score": row.score, "deviation": row.deviation, "margin": row.margin,
             "runs": row.tried, "seconds": row.seconds, "gib": row.gib, "note": row.note,
@@ -324,9 +305,7 @@ def _finish(
     ]  # fmt: skip
     transformers = [each.name for each in list_presets("model") if each.header.get("family") == "transformer"]
     short = comparison.monitor.removeprefix("val/")
-    scored = [
-        row | {"is_cut": str(row["note"]).startswith(STOPPED)} for row in models if row["score"] is not None
-    ]
+    scored = [row | {"is_cut": row["note"].startswith(STOPPED)} for row in models if row["score"] is not None]
     advice = sentence(scored, told, transformers, percent=short in PERCENT)
     if untried := [row.model for row in rows if not row.tried]:
         advice += f" Not tried, for want of time: {', '.join(untried)}."
@@ -334,10 +313,9 @@ def _finish(
     winner = rows[0]
     has_run = command_of(winner.model, [])[0] == "fit"
     run = str(comparison.place(winner.trials[0])) if has_run else winner.model
-    if tested:
-        figures = [f"{PERCENT.get(name, name)} {spread(name, tested[f'test/{name}'], None)}"
-                   for name in (short,) if f"test/{name}" in tested]  # fmt: skip
-        say(f"{winner.model} on the test split: {', '.join(figures)}\n")
+    if f"test/{short}" in tested:
+        figure = f"{PERCENT.get(short, short)} {spread(short, tested[f'test/{short}'], None)}"
+        say(f"{winner.model} on the test split: {figure}\n")
     if has_run or not winner.model.startswith("heuristic."):
         say(f"{_predicting(run, comparison.data, task)}\n")
     described = {

@@ -17,8 +17,6 @@ from pathlib import Path
 
 from graphzoo.system.paths import existing_parent
 
-__all__ = ["compile_kernels", "compiling_ahead", "is_worthwhile"]
-
 _PLACE = Path("ops", "prototype_layer", "__pycache__")
 # numba's index of the kernel that takes longest to compile
 _COMPILED = f"kernels.attend-*.py{sys.version_info[0]}{sys.version_info[1]}*.nbi"

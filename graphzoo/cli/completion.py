@@ -15,8 +15,6 @@ from graphzoo.cli.options import Parser
 from graphzoo.runs.checkpoints import RUNS
 from graphzoo.training.options import FLAGS, LIGHTNING, MATMUL_PRECISIONS, OPTIONS, value_of
 
-__all__ = ["candidates", "complete_main", "completion_main", "completion_parser"]
-
 SCRIPTS = {
     "bash": """\
 _graphzoo() {

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from graphzoo.cli.options import Parser
 from graphzoo.errors import UsageError
-from graphzoo.report.dashboard import KINDS, SECTIONS, T, panels, workspace
+from graphzoo.report.dashboard import KINDS, SECTIONS, panels, workspace
+from graphzoo.system.files import refuse_existing, write_new_text
 from graphzoo.system.shown import say
-
-__all__ = ["dashboard_main", "dashboard_parser"]
 
 
 def dashboard_parser() -> Parser:
@@ -35,15 +34,13 @@ def dashboard_main(argv: Sequence[str]) -> int:
     """Make the workspace."""
     wanted = dashboard_parser().read(argv)
     task, out = wanted.task, wanted.out
-    if out is not None and _refusing(out, out.exists):
-        raise UsageError(f"--out {out} exists; give a new file")
+    if out is not None:
+        refuse_existing(out, "--out")
     entity = wanted.entity or ("" if out is not None else _entity())
     made = workspace(wanted.project, entity, task=task, name=wanted.name)
     if out is not None:
         text = made._to_model().model_dump_json(by_alias=True, exclude_none=True)
-        indented = json.dumps(json.loads(text), indent=1) + "\n"
-        _refusing(out, lambda: out.parent.mkdir(parents=True, exist_ok=True))
-        _refusing(out, lambda: out.write_text(indented, encoding="utf-8"))
+        write_new_text(out, json.dumps(json.loads(text), indent=1) + "\n", "--out")
         say(f"{out}: {len(panels(task))} panels in {len(SECTIONS)} sections\n")
         return 0
     try:
@@ -55,17 +52,6 @@ def dashboard_main(argv: Sequence[str]) -> int:
         ) from error
     say(f"{made.url}\n")
     return 0
-
-
-def _refusing(out: Path, act: Callable[[], T]) -> T:
-    """Do something to the file; a system that refuses is an error of the user's."""
-    try:
-        return act()
-    except OSError as error:
-        raise UsageError(
-            f"--out {out} cannot be written: {error.strerror or error}\n"
-            "Give a file in a folder that you may write to"
-        ) from error
 
 
 def _entity() -> str:

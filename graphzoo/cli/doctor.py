@@ -16,20 +16,9 @@ from graphzoo.system.memory import available_bytes
 from graphzoo.system.paths import existing_parent
 from graphzoo.system.shown import say
 
-__all__ = ["doctor_main", "doctor_parser"]
-
 _REQUIRED = (
-    "torch",
-    "lightning",
-    "torchmetrics",
-    "torch-geometric",
-    "jsonargparse",
-    "omegaconf",
-    "numba",
-    "numpy",
-    "pandas",
-    "pyarrow",
-    "rich",
+    *("torch", "lightning", "torchmetrics", "torch-geometric", "jsonargparse", "omegaconf"),
+    *("numba", "numpy", "pandas", "pyarrow", "rich"),
 )
 _OPTIONAL = {
     "triton": "fast path on NVIDIA GPUs; comes with torch for CUDA: pip install torch",

@@ -29,8 +29,6 @@ from graphzoo.system.memory import is_out_of_memory
 from graphzoo.system.processes import abort_group
 from graphzoo.system.shown import say, tell
 
-__all__ = ["check_gpus"]
-
 Check = dict[str, Any]
 _WIDTH, _HEADS, _RELATIONS = 32, 4, 11
 # Norm of the difference over the norm, of outputs and gradients: sums over all rows lose some digits in
@@ -97,21 +95,17 @@ def _show(check: Check) -> None:
 
 
 def _copy(place: torch.device, num_floats: int) -> Check:
-    return {"ok": True, "gb_per_s": round(copy_speed(place, num_floats), 1)}
-
-
-def copy_speed(place: torch.device, num_floats: int) -> float:
-    """GB/s that a copy reads and writes."""
+    """What a copy reads and writes."""
     source = torch.ones(num_floats, device=place)
     target = torch.empty_like(source)
     seconds = seconds_of(lambda: target.copy_(source), place)
-    return 2 * 4 * num_floats / seconds / 1e9
+    return {"ok": True, "gb_per_s": round(2 * 4 * num_floats / seconds / 1e9, 1)}
 
 
-def seconds_of(run: Callable[[], Any], place: torch.device, repeats: int = 5) -> float:
-    """Median of several runs, after one to warm up, each waited for."""
+def seconds_of(run: Callable[[], Any], place: torch.device) -> float:
+    """Median of five runs, after one to warm up, each waited for."""
     times = []
-    for _ in range(repeats + 1):
+    for _ in range(6):
         _wait(place)
         began = time.perf_counter()
         run()
@@ -150,14 +144,9 @@ def _compare(
     finally:
         torch.set_float32_matmul_precision(before)
     # a maximum of tensors: Python's passes over NaN
-    worst = float(
-        torch.stack(
-            [
-                (one.float() - other).norm() / other.norm().clamp_min(1e-6)
-                for one, other in zip(actual, expected, strict=True)
-            ]
-        ).max()
-    )
+    pairs = zip(actual, expected, strict=True)
+    off = [(one.float() - other).norm() / other.norm().clamp_min(1e-6) for one, other in pairs]
+    worst = float(torch.stack(off).max())
     # forward and backward read, one writes
     moved = sum(2 * x.numel() * x.element_size() for x in (*given, *actual))
     backend = row_backend(_WIDTH, *given)

@@ -10,8 +10,6 @@ from graphzoo.cli.run_word import add_run, run_of
 from graphzoo.runs.checkpoints import locate
 from graphzoo.system.shown import tell
 
-__all__ = ["export_main", "export_parser"]
-
 _USE = {
     "safetensors": "graphzoo.load({!r})",
     "torch.export": "torch.export.load({!r}).module()",

@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from graphzoo.cli.options import WIDTH
 from graphzoo.cli.run_word import run_as_option
 from graphzoo.cli.terminal import show
 from graphzoo.errors import UsageError
 from graphzoo.system.regular_files import read_regular_text
-
-__all__ = ["fit_main", "test_main", "validate_main"]
-
-
-def fit_main(argv: list[str]) -> int:
-    """Train a model, or go on with a run, then test its best checkpoint."""
-    return _run("fit", argv)
-
-
-def validate_main(argv: list[str]) -> int:
-    """Evaluate a checkpoint on the validation split; see `fit_main`."""
-    return _run("validate", argv)
-
-
-def test_main(argv: list[str]) -> int:
-    """Evaluate a checkpoint on the test split; see `fit_main`."""
-    return _run("test", argv)
 
 
 def _run(command: str, argv: list[str]) -> int:
@@ -45,6 +31,9 @@ def _run(command: str, argv: list[str]) -> int:
     return run_plan(plan)
 
 
+fit_main, validate_main, test_main = (partial(_run, command) for command in ("fit", "validate", "test"))
+
+
 def _settings_of(file: str) -> list[str]:
     """The lines of a configuration file, without comments; the file may come from anywhere."""
     try:
@@ -55,11 +44,10 @@ def _settings_of(file: str) -> list[str]:
 
 
 _MOST_BYTES = 1 << 18  # of a configuration file
-_COLUMNS = 80  # help fits a terminal of this width and 24 lines
 
 
 def _summary(command: str, rest: list[str]) -> str:
-    """Help that fits a screen: our options; for a named model or data set theirs follow."""
+    """Help that fits a screen of 24 lines: our options; for a named model or data set theirs follow."""
     from graphzoo.catalog.presets import list_presets
     from graphzoo.training.options import FLAGS, OPTIONS, RARE
 
@@ -71,15 +59,15 @@ def _summary(command: str, rest: list[str]) -> str:
         known = [preset.name for preset in list_presets(kind)]
         shown, rest = "", f"... ({len(known)}: graphzoo list {kind})"
         for name in known:
-            if len(f"{kind:7}{shown}{name}, {rest}") > _COLUMNS:
+            if len(f"{kind:7}{shown}{name}, {rest}") > WIDTH:
                 break
             shown += f"{name}, "
         return f"{kind:7}{shown}{rest}"
 
-    wanted = "--model NAME --data NAME | RUN" if command == "fit" else "RUN"
+    is_fit = command == "fit"
+    wanted = "--model NAME --data NAME | RUN" if is_fit else "RUN"
     lines = [f"usage: graphzoo {command} {wanted} [options]"]
     values = {"run_dir": "DIR", "seed": "N"}
-    is_fit = command == "fit"
     shown = {name: text for name, text in OPTIONS.items() if not is_fit or name not in RARE}
     lines += [row(f"--{name} {values.get(name, 'NAME')}", text) for name, text in shown.items()]
     for name, text in FLAGS.items():

@@ -13,8 +13,6 @@ from graphzoo.cli.options import Parser
 from graphzoo.errors import UsageError, suggestion
 from graphzoo.system.shown import say
 
-__all__ = ["download_main", "download_parser", "list_main", "list_parser"]
-
 _ORDER = ("model", "data", "recipe", "trainer", "logger", "search", "ablation")
 _PLURALS = {"datasets": "data", "dataset": "data", "spaces": "search"} | {kind + "s": kind for kind in KINDS}
 

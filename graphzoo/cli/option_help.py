@@ -5,46 +5,32 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from textwrap import fill
-from typing import Any
+from typing import Any, NamedTuple
 
 from graphzoo.catalog.classes import find_plugin
 from graphzoo.catalog.presets import find_preset
 from graphzoo.catalog.settings import merge, read_settings, word_of
 from graphzoo.catalog.tasks import TASKS, usual_task
+from graphzoo.cli.options import WIDTH
 from graphzoo.system.regular_files import read_regular_text
 
-__all__ = ["ClassOption", "class_options", "named_options"]
-
-_COLUMNS = 80
 _LISTED = re.compile(r"^    from ([\w.]+) import (\w+) as \2$", re.MULTILINE)  # of packages that load lazily
 _BROUGHT = {"spec", "encoder", "name"}  # by the data, by --model, by --data
 
 
-@dataclass(frozen=True)
-class ClassOption:
-    """An argument of a class.
-
-    Args:
-        name: Its name.
-        default: As the source writes it; "" for one that has to be given.
-        meaning: What its docstring says.
-    """
+class ClassOption(NamedTuple):
+    """An argument of a class."""
 
     name: str
-    default: str
-    meaning: str
+    default: str  # as the source writes it; "" for one that has to be given
+    meaning: str  # what the docstring says
 
 
 def class_options(class_path: str) -> list[ClassOption]:
-    """The arguments of a class, in their order; empty where there is no source to read.
-
-    Args:
-        class_path: Dotted path, also by a package's public names.
-    """
+    """The arguments of a class, in their order; empty where there is no source to read."""
     module, _, name = class_path.rpartition(".")
     source = _source_of(module)
     homes = {cls: home for home, cls in _LISTED.findall(source)}
@@ -69,12 +55,7 @@ def class_options(class_path: str) -> list[ClassOption]:
 
 
 def named_options(values: Mapping[str, str], files: Sequence[str] = ()) -> list[str]:
-    """Lines of help for the model and the data that a command line names.
-
-    Args:
-        values: The names, by "model" and "data".
-        files: Settings that both bring together; without any those of their presets.
-    """
+    """Lines of help for the names of "model" and "data", and the `files` of settings that both bring."""
     settings: Any = {}
     for file in files or _preset_files(values):
         settings = merge(settings, read_settings(Path(file)) or {})
@@ -102,7 +83,7 @@ def _section(option: str, class_path: str, chosen: Mapping[str, Any]) -> list[st
         shown = "as --seed" if "seed_everything" in value else value
         lines.append(f"  {option}.{each.name} {shown}".rstrip())
         if each.meaning:
-            lines += fill(each.meaning, _COLUMNS - 6, break_long_words=False).splitlines()
+            lines += fill(each.meaning, WIDTH - 6, break_long_words=False).splitlines()
     return [lines[0], lines[1], *(line if line.startswith("  --") else f"      {line}" for line in lines[2:])]
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import math
 import re
+from argparse import RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from textwrap import fill
 from typing import Any, NoReturn
 
@@ -16,16 +18,8 @@ from graphzoo.runs.series import whole_numbers
 from graphzoo.training.options import FLAGS, is_known, near_options, whole_option
 from graphzoo.training.start import settings_of
 
-__all__ = ["Parser", "at_least", "check_splits", "lasting_words", "pair_first", "refuse_options"]
-
-_WIDTH = 80
-
-
-class _Help(argparse.RawDescriptionHelpFormatter):
-    """Help that fits a terminal of 80 columns."""
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=28, width=_WIDTH)
+WIDTH = 80
+"""Columns of a terminal, into which help fits."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -38,9 +32,9 @@ class Parser(argparse.ArgumentParser):
         super().__init__(
             prog=f"graphzoo {command}",
             usage=f"graphzoo {command} {usage}",
-            description=fill(about, _WIDTH),
+            description=fill(about, WIDTH),
             epilog=epilog,
-            formatter_class=_Help,
+            formatter_class=partial(RawDescriptionHelpFormatter, max_help_position=28, width=WIDTH),
             allow_abbrev=False,
         )
         self.command = command
@@ -163,10 +157,8 @@ def _problem(name: str, command: str) -> str:
         left_out = "it" if meant == name else name
         return f"{command} sets {meant} itself; leave {left_out} out"
     if short == "dry_run":
-        return (
-            f"{command} cannot use {name}: it times one run\n"
-            "See what one takes: graphzoo fit --dry-run with the same model, data and options"
-        )
+        remedy = "See what one takes: graphzoo fit --dry-run with the same model, data and options"
+        return f"{command} cannot use {name}: it times one run\n{remedy}"
     unfit = short.startswith(("print_config", "help")) or short.endswith(".help")
     unfit |= command == "reproduce" and short == "no_test"
     return f"{command} cannot use {name}: such a run leaves no results" if unfit else ""
@@ -183,9 +175,8 @@ def check_splits(command: str, data: str, splits: str, options: list[str]) -> No
     task = TASKS.get(presets[data].header.get("task", "")) if data in presets else None
     # of triples only one's own, whose preset is called as the task, may have several
     if task is not None and not task.has_splits and data != task.kind:
-        raise UsageError(
-            f"{data} has one split: leave --splits {splits} out; --seeds 0,1,2 makes several runs"
-        )
+        told = f"{data} has one split: leave --splits {splits} out"
+        raise UsageError(f"{told}; --seeds 0,1,2 makes several runs")
     last = max(whole_numbers(splits, "--splits"))
     count = _num_splits(settings_of(command, options).get("data") or {}) if last else None
     if count is not None and last >= count:
@@ -194,9 +185,8 @@ def check_splits(command: str, data: str, splits: str, options: list[str]) -> No
         drawn = "choose a split that is drawn (--data.split, --data.protocol)"
         if task is not None and not task.has_splits:
             drawn = "give no valid and test files: then they are drawn"
-        raise UsageError(
-            f"{data} has {have}: there is no split {last} of --splits {splits}\nGive {remedy}, or {drawn}"
-        )
+        told = f"{data} has {have}: there is no split {last} of --splits {splits}"
+        raise UsageError(f"{told}\nGive {remedy}, or {drawn}")
 
 
 def _num_splits(section: Mapping[str, Any]) -> int | None:

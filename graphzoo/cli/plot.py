@@ -17,7 +17,6 @@ from graphzoo.system.shown import tell, tell_damaged
 if TYPE_CHECKING:
     from graphzoo.report.content import Report
 
-__all__ = ["plot_parser", "plot_main"]
 
 FORMATS = ("html", "png", "svg")
 _EPILOG = """\
@@ -103,12 +102,9 @@ def _target(arguments: argparse.Namespace) -> Path:
     if not page and target.exists() and not target.is_dir():
         raise UsageError(f"--out {target} is a file\nGive a folder: a file per picture is written into it")
     if page and target.exists() and not arguments.overwrite:
-        raise UsageError(
-            f"{target} exists already\nAdd --overwrite to replace it, or --out FILE for another name"
-        )
-    folder = target.parent if page else target
-    while not folder.exists():
-        folder = folder.parent
+        raise _there(target, "FILE for another name")
+    wanted = target.parent if page else target
+    folder = next(each for each in (wanted, *wanted.parents) if each.exists())
     if not os.access(folder, os.W_OK):
         raise UsageError(f"--out {target}: {folder} is not writable\nChoose another place")
     return target
@@ -127,8 +123,10 @@ def _write_files(report: Report, target: Path, arguments: argparse.Namespace) ->
 
     paths = [target / f"{picture.name}.{arguments.format}" for picture in report.pictures]
     if not arguments.overwrite and (there := [path for path in paths if path.exists()]):
-        raise UsageError(
-            f"{there[0]} exists already\nAdd --overwrite to replace it, or --out FOLDER for another place"
-        )
+        raise _there(there[0], "FOLDER for another place")
     save_pictures(report, target, arguments.format)
     return f"{len(paths)} pictures in {target}"
+
+
+def _there(path: Path, other: str) -> UsageError:
+    return UsageError(f"{path} exists already\nAdd --overwrite to replace it, or --out {other}")

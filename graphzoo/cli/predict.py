@@ -18,8 +18,6 @@ from graphzoo.system.json_file import read_json
 from graphzoo.system.memory import is_out_of_memory
 from graphzoo.system.shown import tell, visible
 
-__all__ = ["predict_parser", "predict_main"]
-
 _EPILOG = """\
 A run of knowledge-graph completion takes --queries or --score:
 queries   one per line: head TAB relation TAB ?  or  ? TAB relation TAB tail  or  head TAB relation
@@ -68,18 +66,15 @@ def _answer(error: BaseException) -> int:
         return fail(str(error))
     if isinstance(error, OSError):
         return fail(*of_system(error))
-    if isinstance(error, MemoryError | RuntimeError):
-        return fail(_explain(error), 1)
-    return fail("stopped; no output file was written or changed", 130)
-
-
-def _explain(error: MemoryError | RuntimeError) -> str:
-    text = str(error).partition("\n")[0]
+    if isinstance(error, KeyboardInterrupt):
+        return fail("stopped; no output file was written or changed", 130)
     if isinstance(error, OutOfMemoryError):
-        return str(error)
+        return fail(str(error), 1)
+    text = str(error).partition("\n")[0]
     if is_out_of_memory(error):
-        return f"out of memory ({text or 'no details'})\nGive a smaller --batch-size, or --device cpu"
-    return f"{type(error).__name__}: {visible(text)}"
+        told = f"out of memory ({text or 'no details'})\nGive a smaller --batch-size, or --device cpu"
+        return fail(told, 1)
+    return fail(f"{type(error).__name__}: {visible(text)}", 1)
 
 
 def predict_parser() -> Parser:
@@ -124,10 +119,8 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     arguments = predict_parser().read(argv)
     run = run_of("predict", arguments)
     if (run is None) == (arguments.model is None):
-        raise UsageError(
-            "give either RUN, a trained model, or --model NAME, weights that graphzoo brings along "
-            f"({', '.join(WEIGHTS)})"
-        )
+        weights = f"--model NAME, weights that graphzoo brings along ({', '.join(WEIGHTS)})"
+        raise UsageError(f"give either RUN, a trained model, or {weights}")
     arguments.ckpt_path = run or arguments.model
     if arguments.score is not None:
         for task in _TASKS.values():
@@ -155,9 +148,8 @@ def _check_kind(arguments: argparse.Namespace, kind: str) -> None:
     for name in (name for task in _TASKS.values() for name in task.options if name not in own.options):
         if getattr(arguments, name) not in (None, False):
             belongs = " or ".join(task.title for task in _TASKS.values() if name in task.options)
-            raise UsageError(
-                f"{_option(name)} is for runs of {belongs}; {arguments.ckpt_path} is one of {own.title}"
-            )
+            run = f"{arguments.ckpt_path} is one of {own.title}"
+            raise UsageError(f"{_option(name)} is for runs of {belongs}; {run}")
     if own.needed and all(getattr(arguments, name) is None for name in own.options[:2]):
         raise UsageError(own.needed)
 

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from graphzoo.inference import KGModel, LinkModel, NodeModel
     from graphzoo.inference.explain import Direction
 
-__all__ = ["answer_tables", "label_tables", "pair_tables", "partner_tables", "score_tables"]
-
 
 def answer_tables(model: KGModel, arguments: argparse.Namespace) -> Iterator[pd.DataFrame]:
     """Answers to `--queries`, with their explanations where `--explain` asks for them."""

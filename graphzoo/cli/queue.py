@@ -18,27 +18,18 @@ from graphzoo.system.regular_files import read_regular_text
 from graphzoo.system.shown import tell
 from graphzoo.system.units import counted, duration
 
-__all__ = ["Entry", "read_queue", "run_queue"]
-
 # Ctrl-C and SIGTERM: the user wants the queue to end. Any other status is of a row that failed.
 _STOPPED = (130, 143)
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A line of the queue.
+    """A line of the queue."""
 
-    Args:
-        place: File and number of the line, for messages.
-        text: The row as it was written.
-        row: What it asks for.
-        plain: Whether its settings are those of the recipe, whose measured time then holds.
-    """
-
-    place: str
-    text: str
-    row: Row
-    plain: bool
+    place: str  # file and number of the line, for messages
+    text: str  # the row as it was written
+    row: Row  # what it asks for
+    plain: bool  # its settings are those of the recipe, whose measured time then holds
 
     def run_folders(self, *, finished: bool) -> list[Path]:
         """Its run directories that have results, or those that have none."""
@@ -90,12 +81,8 @@ def read_queue(
 ) -> list[Entry]:
     """The rows of a file, all checked before the first of them runs.
 
-    Args:
-        path: Lines as they follow `graphzoo reproduce`; `#` begins a comment.
-        parser: Of a row.
-        options: Of `graphzoo fit`, for every row; a line's own come first.
-        runs: Where rows go that are given no folder of their own.
-        in_process: Whether all runs share this process.
+    Its lines are as they follow `graphzoo reproduce`, `#` begins a comment. The `options` of `graphzoo fit`
+    are for every row, behind its own.
     """
     try:
         lines = read_regular_text(path).split("\n")
@@ -142,13 +129,7 @@ def _entry(
 def run_queue(entries: Sequence[Entry], run_row: Callable[[Row], int], runs: Path) -> int:
     """Do the rows that are not complete, one after another.
 
-    Args:
-        entries: The rows.
-        run_row: Does one; its exit status.
-        runs: Where the rows lie, for the message at the end.
-
-    Returns:
-        0 if all are complete now; 1 if one failed; the status of a run that was stopped.
+    The exit status is 0 if all are complete now, 1 if one failed, that of a run which was stopped.
     """
     waiting = [entry for entry in entries if not entry.is_complete()]
     before = len(entries) - len(waiting)

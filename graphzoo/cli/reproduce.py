@@ -21,9 +21,8 @@ from graphzoo.runs.lock import LOCK, RunLock
 from graphzoo.runs.series import Run, claim, whole_numbers
 from graphzoo.runs.tables import how_many, print_rows
 from graphzoo.system.shown import tell
+from graphzoo.system.units import counted
 from graphzoo.training.start import one_device, run_command, run_here
-
-__all__ = ["reproduce_parser", "reproduce_main"]
 
 
 def reproduce_parser() -> Parser:
@@ -50,13 +49,8 @@ def reproduce_parser() -> Parser:
 def reproduce_main(argv: list[str]) -> int:
     """Fit and test one seed after the other, on every split that is asked for, then average.
 
-    A run with results.json is not run again; one that was interrupted resumes from its last checkpoint.
-
-    Args:
-        argv: See `reproduce_parser`.
-
-    Returns:
-        0, or the exit status of the run that failed; of a queue, see `run_queue`.
+    A run with results.json is not run again; one that was interrupted resumes from its last checkpoint. The
+    exit status is 0 or that of the run that failed; of a queue, see `run_queue`.
     """
     if several_processes():
         raise UsageError("reproduce starts its processes itself: run it without torchrun or srun")
@@ -87,11 +81,10 @@ def _reproduce_all(argv: list[str]) -> int:
 
 def _run_row(row: Row) -> int:
     """Do what is missing of a row and average it; 0, or the exit status of the run that failed."""
-    for changed in {
-        tuple(word for word in each.words if word.startswith("--data.")) for each in row.variants
-    }:
-        check_splits(row.command, row.plan.data, row.splits, [*row.options, *changed])
     plan, runs = row.plan, row.runs
+    of_data = ([word for word in each.words if word.startswith("--data.")] for each in row.variants)
+    for changed in {tuple(words) for words in of_data}:
+        check_splits(row.command, plan.data, row.splits, [*row.options, *changed])
     rows: list[dict[str, Any]] = []
     for variant in row.variants:
         directory = row.folder(variant)
@@ -106,24 +99,15 @@ def _run_row(row: Row) -> int:
             if status:
                 _take_back(directory, missing)
                 return status
-        names_of_row = {"model": plan.model, "data": plan.data, "recipe": plan.recipe, "name": variant.name}
         which = _which(row.seeds, row.splits, row.command)
         made = ["graphzoo", "reproduce", plan.model, plan.data, *_lasting(row.rest), *which]
-        rows.append(
-            write_row(
-                directory,
-                runs,
-                **names_of_row,
-                published=variant.published(plan),
-                command=None if row.title else made,
-            )
-        )
-    counted = ("run" if row.splits else "seed") + ("s" if len(runs) > 1 else "")
-    about = f"{row.title}: " if row.title else ""
-    size = how_many(rows[0]["evaluated"], rows[0]["tested"], _unit(plan.data))
-    print_rows(
-        f"{about}{plan.model} on {rows[0]['data_name'] or plan.data}: test{size}, {len(runs)} {counted}", rows
-    )
+        names = {"model": plan.model, "data": plan.data, "recipe": plan.recipe, "name": variant.name}
+        published, made_by = variant.published(plan), None if row.title else made
+        rows.append(write_row(directory, runs, **names, published=published, command=made_by))
+    first, about = rows[0], f"{row.title}: " if row.title else ""
+    size = how_many(first["evaluated"], first["tested"], _unit(plan.data))
+    several = counted(len(runs), "run" if row.splits else "seed")
+    print_rows(f"{about}{plan.model} on {first['data_name'] or plan.data}: test{size}, {several}", rows)
     tell(f"row{'s' * (len(rows) > 1)}: {row.base}\n")
     _tell_left_out(row.folders, runs)
     return 0

@@ -20,8 +20,6 @@ from graphzoo.runs.row import main_metric
 from graphzoo.runs.tables import spread
 from graphzoo.system.shown import cell, console, tell_damaged, visible
 
-__all__ = ["results_parser", "results_main", "to_markdown"]
-
 _FORMATS = ("table", "markdown", "csv")
 _COLUMNS = ("data", "model", "metric", "ours", "runs", "seeds", "paper", "", "protocol", "differs", "command")
 _VERDICT = _COLUMNS.index("")
@@ -58,7 +56,9 @@ def results_main(argv: list[str]) -> int:
         if names:
             rows = [row for row in rows if row[key] in re.split(r"\s*,\s*", names.strip())]
     if metric and rows and not any(metric in row["metrics"] for row in rows):
-        raise UsageError(_no_metric(wanted.metric, rows))
+        known = list(dict.fromkeys(name.removeprefix("test/") for row in rows for name in row["metrics"]))
+        hint = suggestion(wanted.metric, known) or "There are: " + ", ".join(known)
+        raise UsageError(f"no result has the metric {wanted.metric!r}\n{hint}")
     rows = [row for row in rows if not metric or metric in row["metrics"]]
     if wanted.published:
         rows = [row for row in rows if row["metrics"][metric or main_metric(row)].get("paper") is not None]
@@ -80,11 +80,6 @@ def results_main(argv: list[str]) -> int:
     else:
         sys.stdout.write(to_markdown(lines) if form == "markdown" else _to_csv(rows))
     return tell_damaged("results", damaged)
-
-
-def _no_metric(name: str, rows: Sequence[Mapping[str, Any]]) -> str:
-    known = list(dict.fromkeys(each.removeprefix("test/") for row in rows for each in row["metrics"]))
-    return f"no result has the metric {name!r}\n{suggestion(name, known) or 'There are: ' + ', '.join(known)}"
 
 
 def _what_there_is(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -19,22 +19,14 @@ from graphzoo.runs.published import Published, parse_published, published_values
 from graphzoo.runs.series import Run, runs_of
 from graphzoo.training.plan import Plan, make_plan
 
-__all__ = ["Row", "Variant", "data_paths", "plan_row"]
-
 
 @dataclass(frozen=True)
 class Variant:
-    """One row of an ablation.
+    """One row of an ablation."""
 
-    Args:
-        name: What sets it apart; empty for the only row.
-        options: Options of `fit` that it adds, with their values.
-        paper: Data -> published figures, as recipes write them.
-    """
-
-    name: str = ""
-    options: dict[str, Any] = field(default_factory=dict)
-    paper: dict[str, str] = field(default_factory=dict)
+    name: str = ""  # what sets it apart; empty for the only row
+    options: dict[str, Any] = field(default_factory=dict)  # of `fit`, that it adds
+    paper: dict[str, str] = field(default_factory=dict)  # data -> published figures, as recipes write them
 
     @property
     def folder(self) -> str:
@@ -56,31 +48,18 @@ class Variant:
 
 @dataclass(frozen=True)
 class Row:
-    """A row with its runs; several rows, one for each variant, where it is an ablation.
+    """A row with its runs; several rows, one for each variant, where it is an ablation."""
 
-    Args:
-        plan: What its first run is asked for.
-        command: Of each run, fit or test.
-        options: Of each run.
-        rest: Those of them that were typed, but for model and data.
-        seeds: As typed, or the usual ones.
-        splits: As typed; empty for one split.
-        variants: One for each row of the table.
-        title: Of the ablation; empty without one.
-        base: Where all of it goes.
-        in_process: Whether all runs share this process.
-    """
-
-    plan: Plan
-    command: str
-    options: list[str]
-    rest: list[str]
-    seeds: str
-    splits: str
-    variants: list[Variant]
-    title: str
-    base: Path
-    in_process: bool
+    plan: Plan  # what its first run is asked for
+    command: str  # of each run, fit or test
+    options: list[str]  # of each run
+    rest: list[str]  # those of them that were typed, but for model and data
+    seeds: str  # as typed, or the usual ones
+    splits: str  # as typed; empty for one split
+    variants: list[Variant]  # one for each row of the table
+    title: str  # of the ablation; empty without one
+    base: Path  # where all of it goes
+    in_process: bool  # all runs share this process
 
     @property
     def runs(self) -> list[Run]:
@@ -105,12 +84,9 @@ class Row:
 def plan_row(wanted: argparse.Namespace, rest: Sequence[str], runs: Path = RUNS) -> Row:
     """What a command line asks for. Nothing is written.
 
-    A heuristic has nothing to fit and is tested, by default with one seed: it is deterministic.
-
-    Args:
-        wanted: What `reproduce_parser` reads.
-        rest: The words that it leaves for `graphzoo fit`.
-        runs: Where rows go that are given no folder of their own.
+    A heuristic has nothing to fit and is tested, by default with one seed: it is deterministic. Of the words
+    `reproduce_parser` has read some and left the `rest` for `graphzoo fit`; rows without a folder of their
+    own go below `runs`.
     """
     more = [*rest] if wanted.recipe is None else [*rest, "--recipe", wanted.recipe]
     command = "test" if _is_heuristic(wanted.model) else "fit"
@@ -121,18 +97,9 @@ def plan_row(wanted: argparse.Namespace, rest: Sequence[str], runs: Path = RUNS)
     options = ["--model", wanted.model, "--data", wanted.data, *more]
     plan = make_plan(command, options)  # unknown names are told before any seed runs
     title, variants = _read_ablation(wanted.ablation, plan) if wanted.ablation else ("", [Variant()])
-    return Row(
-        plan,
-        command,
-        options,
-        more,
-        seeds,
-        wanted.splits,
-        variants,
-        title,
-        base=wanted.out or _usual_folder(plan, wanted.ablation, runs),
-        in_process=wanted.in_process,
-    )
+    base = wanted.out or _usual_folder(plan, wanted.ablation, runs)
+    asked = (plan, command, options, more, seeds, wanted.splits)
+    return Row(*asked, variants, title, base, wanted.in_process)
 
 
 def _usual_folder(plan: Plan, ablation: str, runs: Path) -> Path:

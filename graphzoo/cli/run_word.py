@@ -12,8 +12,6 @@ from graphzoo.errors import UsageError
 from graphzoo.runs.checkpoints import locate
 from graphzoo.system.paths import typed
 
-__all__ = ["add_run", "folder_of_run", "run_as_option", "run_of", "runs_of"]
-
 _BY_NAME = ("best", "last", *WEIGHTS)
 
 

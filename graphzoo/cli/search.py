@@ -20,10 +20,13 @@ from graphzoo.cli.options import Parser, at_least, check_splits, lasting_words, 
 from graphzoo.errors import UsageError
 from graphzoo.runs.checkpoints import RUNS
 from graphzoo.runs.directory import several_processes
+from graphzoo.runs.published import mean_and_deviation
+from graphzoo.runs.results_file import write_results
 from graphzoo.runs.series import Run, claim, runs_of
 from graphzoo.search.space import Space, nested, read_space
 from graphzoo.system.files import write_text_atomically
-from graphzoo.system.shown import console, say, tell
+from graphzoo.system.shown import cell, console, say, tell
+from graphzoo.training.options import config_files
 from graphzoo.training.plan import Plan, make_plan
 from graphzoo.training.start import one_device, settings_of
 
@@ -32,7 +35,6 @@ if TYPE_CHECKING:
 
     from graphzoo.search.study import TrialStudy
 
-__all__ = ["search_parser", "search_main"]
 
 # What a trial needs no more of than its validation value.
 _LEAN = [
@@ -73,22 +75,16 @@ def search_main(argv: list[str]) -> int:
 
     The first trial is what would be fitted today, as far as it lies in the space. What the command line sets
     is not searched. The same command continues an interrupted search, and several processes can share one
-    folder.
-
-    Args:
-        argv: See `search_parser`.
-
-    Returns:
-        0; 1 if no trial could be evaluated; the exit status of a run that was stopped.
+    folder. The exit status is 0, 1 if no trial could be evaluated, or that of a run that was stopped.
     """
     wanted, rest = search_parser().read_some(pair_first("search", argv))
     if several_processes():
         raise UsageError("search runs one process a trial: start it several times with one --out instead")
     refuse_options(rest, "search", splits=bool(wanted.splits))
     runs = runs_of(wanted.seeds, wanted.splits)
-    model, data = wanted.model, wanted.data
-    plan = make_plan("fit", ["--model", model, "--data", data, *rest])
-    check_splits("fit", plan.data, wanted.splits, ["--model", model, "--data", data, *rest])
+    words = ["--model", wanted.model, "--data", wanted.data, *rest]
+    plan = make_plan("fit", words)
+    check_splits("fit", plan.data, wanted.splits, words)
     space = _searched(_space(wanted.space, plan), rest)
     if wanted.sweep:
         return _write_sweep(wanted, plan, space, runs, rest)
@@ -100,9 +96,8 @@ def search_main(argv: list[str]) -> int:
         "window": wanted.window,
         **space.describe(),
     }
-    fixed = [f"--{name}={word_of(value)}" for name, value in space.options.items()]
-    quiet = [] if any(word.partition("=")[0] == "--logger" for word in rest) else ["--logger=csv"]
-    options = [*typed[:4], *_LEAN, *quiet, *fixed, *one_device(rest)]
+    quiet = [] if _has_logger(rest) else ["--logger=csv"]
+    options = [*typed[:4], *_LEAN, *quiet, *_words(space.options), *one_device(rest)]
     settings = settings_of("fit", options)
     if absent := space.absent(settings):
         raise UsageError(
@@ -153,14 +148,13 @@ def _open_study(
     if folder.is_dir() and is_anothers(folder):
         raise UsageError(f"{folder} holds other files\nGive an empty or new folder with --out DIR")
     folder.mkdir(parents=True, exist_ok=True)
-    mode = TASKS[find_preset("data", plan.data).header["task"]].mode
     with gate_of(folder):  # several processes may begin at once
         begun = (folder / "study.journal").is_file()
         claim(folder, record, typed, begun=begun, what="trials")
         study = TrialStudy(
             folder,
             space,
-            direction="maximize" if mode == "max" else "minimize",
+            direction="maximize" if _mode(plan) == "max" else "minimize",
             sampler=wanted.sampler,
             seed=wanted.sampler_seed,
             num_runs=num_runs,
@@ -188,20 +182,28 @@ def _write_sweep(
             raise UsageError(f"--{name} is for trials of this command; leave it out with --sweep")
     if len(runs) > 1:
         raise UsageError("a trial of a sweep is one run: give --seeds and --splits one number each")
-    fixed = [f"--{name}={word_of(value)}" for name, value in space.options.items()]
-    logged = [] if any(word.partition("=")[0] == "--logger" for word in rest) else ["--logger", "wandb"]
+    logged = [] if _has_logger(rest) else ["--logger", "wandb"]
     names = ["--model", plan.model, "--data", plan.data]
-    sweep = sweep_of(
-        f"{plan.model}-{plan.data}",
-        space,
-        [*names, *fixed, *rest, *runs[0].options, "--no-test", *logged],
-        mode=TASKS[find_preset("data", plan.data).header["task"]].mode,
-        sampler=wanted.sampler,
-        trials=wanted.trials,
-    )
+    options = [*names, *_words(space.options), *rest, *runs[0].options, "--no-test", *logged]
+    settings = {"mode": _mode(plan), "sampler": wanted.sampler, "trials": wanted.trials}
+    sweep = sweep_of(f"{plan.model}-{plan.data}", space, options, **settings)
     write_sweep(wanted.sweep, sweep)
     say(f"{wanted.sweep}: {len(space.choices)} options; begin with: wandb sweep {wanted.sweep}\n")
     return 0
+
+
+def _has_logger(rest: list[str]) -> bool:
+    return any(word.partition("=")[0] == "--logger" for word in rest)
+
+
+def _words(options: Mapping[str, Any]) -> list[str]:
+    """Options as words of a command line."""
+    return [f"--{name}={word_of(value)}" for name, value in options.items()]
+
+
+def _mode(plan: Plan) -> str:
+    """Whether the largest or the least value is the best."""
+    return TASKS[find_preset("data", plan.data).header["task"]].mode
 
 
 def _work(
@@ -225,7 +227,7 @@ def _work(
                 seconds.append(outcome.seconds)  # noqa: B023
                 return not study.is_hopeless(values)  # noqa: B023
 
-            words = [f"--{name}={word_of(value)}" for name, value in trial.params.items()]
+            words = _words(trial.params)
             note, state = "", TrialState.COMPLETE
             twin = study.same_settings(trial)
             try:
@@ -266,8 +268,6 @@ def _work(
 def _tell(
     study: TrialStudy, trial: Trial, budget: int, values: list[float], seconds: float, note: str
 ) -> None:
-    from graphzoo.runs.published import mean_and_deviation
-
     done = sum(trial.state.is_finished() for trial in study.trials)
     line = f"trial {trial.number} ({done} of {budget})"
     if values:
@@ -285,10 +285,6 @@ def _report(
 ) -> None:
     """The best trials as a table, and the best one as a recipe."""
     from rich.table import Table
-
-    from graphzoo.runs.published import mean_and_deviation
-    from graphzoo.runs.results_file import write_results
-    from graphzoo.system.shown import cell
 
     complete = study.complete
     best = complete[0]
@@ -311,22 +307,11 @@ def _report(
     console().print(table)
     recipe = study.folder / "best.yaml"
     write_text_atomically(recipe, _recipe(study, plan, rest, runs, monitor, record["window"]))
-    write_results(
-        study.folder / "search.json",
-        {
-            **record,
-            "monitor": monitor,
-            "trials": len(study.trials),
-            "complete": len(complete),
-            "seconds": round(sum(trial.user_attrs.get("seconds") or 0.0 for trial in study.trials), 1),
-            "best": {
-                "trial": best.number,
-                "value": best.value,
-                "values": best.user_attrs["values"],
-                "settings": best.params,
-            },
-        },
-    )
+    seconds = round(sum(trial.user_attrs.get("seconds") or 0.0 for trial in study.trials), 1)
+    told = {"trial": best.number, "value": best.value, "values": best.user_attrs["values"]}
+    counts = {"trials": len(study.trials), "complete": len(complete), "seconds": seconds}
+    described = {**record, "monitor": monitor, **counts, "best": {**told, "settings": best.params}}
+    write_results(study.folder / "search.json", described)
     options = {**study.space.options, **_options_of(rest)[0]}
     path = options.get("data.path", options.get("data.init_args.path"))
     own = "" if path is None else f" {shlex.quote(f'--data.path={word_of(path)}')}"
@@ -341,7 +326,9 @@ def _recipe(
     study: TrialStudy, plan: Plan, rest: list[str], runs: list[Run], monitor: str, window: int
 ) -> str:
     best = study.complete[0]
-    base = read_settings(_recipe_file(plan)) if plan.recipe else {}
+    # the recipe's is the last configuration file before the user's own words
+    files = [file for file in map(Path, config_files(plan.arguments)) if file.stem == Path(plan.recipe).name]
+    base = read_settings(files[-1]) if plan.recipe else {}
     typed, left_out = _options_of(rest)
     whole = nested({**study.space.options, **typed, **best.params}, base)
     each = f"mean of {len(runs)} runs ({runs[0]} to {runs[-1]})" if len(runs) > 1 else f"{runs[0]}"
@@ -361,16 +348,6 @@ def _recipe(
     return "\n".join(lines) + "\n" + yaml.safe_dump(whole, sort_keys=False)
 
 
-def _recipe_file(plan: Plan) -> Path:
-    """The file of the plan's recipe: the last configuration file before the user's own words."""
-    files = [
-        Path(value)
-        for option, value in zip(plan.arguments, plan.arguments[1:], strict=False)
-        if option == "--config"
-    ]
-    return next(path for path in reversed(files) if path.stem == plan.recipe.rpartition("/")[2])
-
-
 def _options_of(words: list[str]) -> tuple[dict[str, Any], list[str]]:
     """Options of model, data and trainer with their values, and the other words."""
     settings: dict[str, Any] = {}
@@ -383,12 +360,8 @@ def _options_of(words: list[str]) -> tuple[dict[str, Any], list[str]]:
             value, equals = words[position], "="
             position += 1
         group = name[2:].partition(".")[0]
-        if (
-            name.startswith("--")
-            and "." in name
-            and group in ("model", "data", "trainer")
-            and name[-1] != "+"
-        ):
+        is_setting = name.startswith("--") and group in ("model", "data", "trainer")
+        if is_setting and "." in name and name[-1] != "+":
             settings[name[2:]] = value_of_word(value) if equals else True
         elif name not in ("--recipe", "--logger"):
             others.append(name + (f"={value}" if equals else ""))

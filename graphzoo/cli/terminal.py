@@ -8,9 +8,6 @@ from graphzoo.errors import shorten
 from graphzoo.system.shown import tell
 from graphzoo.system.streams import drop_output
 
-__all__ = ["LINES", "fail", "show"]
-
-
 LINES = 6
 """No error takes more lines than this."""
 

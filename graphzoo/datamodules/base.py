@@ -17,8 +17,6 @@ from graphzoo.encoders.pyg_form import PyGForm
 from graphzoo.errors import UsageError, check_range
 from graphzoo.system.files import write_text_atomically
 
-__all__ = ["GraphDataModule", "Kind", "check_neighbourhoods", "loaded", "write_meta"]
-
 # A run keeps its graph beside the weights up to this size; of a larger one it keeps name and fingerprint.
 _KEPT_BYTES = 64 * 2**20
 

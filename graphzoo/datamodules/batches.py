@@ -27,21 +27,6 @@ if TYPE_CHECKING:
     from graphzoo.sampling import NeighbourhoodSampler
     from graphzoo.sampling.hidden_facts import RemoveFacts
 
-__all__ = [
-    "EvaluationBatches",
-    "GlobalBatchSampler",
-    "RankSampler",
-    "ResumableLoader",
-    "TrainingBatches",
-    "TrainingSampler",
-    "WholeBatchSampler",
-    "cut",
-    "evaluation_loader",
-    "permute",
-    "pins_memory",
-    "rank_and_world_size",
-]
-
 
 _Item = TypeVar("_Item")
 

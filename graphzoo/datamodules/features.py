@@ -15,8 +15,6 @@ from graphzoo.system.files import write_atomically
 from graphzoo.system.memory import raise_if_not_the_file
 from graphzoo.system.regular_files import open_regular
 
-__all__ = ["FeatureTransform", "normalize_rows", "select_rows"]
-
 
 @dataclass(frozen=True, eq=False)
 class FeatureTransform:

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from graphzoo.sampling import NeighbourhoodSampler
     from graphzoo.sampling.hidden_facts import RemoveFacts
 
-__all__ = ["KGDataModule"]
 
 _log = logging.getLogger(__name__)
 # "auto": of training, and of evaluation, which is also where graphs begin to be large

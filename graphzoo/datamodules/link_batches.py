@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from graphzoo.sampling.pair_subgraphs import PairSamples
     from graphzoo.types import PairSubgraphs
 
-__all__ = ["EvaluationPairs", "PairSampler", "PairSlice", "TrainingPairs", "mixed_order", "sample_split"]
 
 # What draws are for, so that they share no random numbers with others of the same seed.
 _DIRECTION, _SUBGRAPH, _COPY = 0x646972, 0x737562, 0x636F7079

@@ -19,8 +19,6 @@ from graphzoo.errors import DataError
 from graphzoo.sampling import PairSubgraphSampler
 from graphzoo.system.waiting import TellingLock
 
-__all__ = ["MAPPED_LINKS", "subgraph_sampler"]
-
 MAPPED_LINKS = 1_000_000
 """With as many training links, subgraphs are sampled from a file that all processes map."""
 

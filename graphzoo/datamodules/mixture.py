@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from graphzoo.ops import RelationalGraph
     from graphzoo.sampling.hidden_facts import RemoveFacts
 
-__all__ = ["MixtureDataModule"]
-
 
 class MixtureSampler(TrainingSampler):
     """Batches of several graphs in turn, each of one graph, in proportion to their facts.

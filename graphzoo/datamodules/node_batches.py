@@ -17,8 +17,6 @@ from graphzoo.datasets import NodeGraph
 from graphzoo.sampling import induced_subgraph
 from graphzoo.types import NodeBatch
 
-__all__ = ["NodeBatches", "Part", "PartSampler", "WholeGraphBatch", "WholeGraphSampler"]
-
 
 class WholeGraphBatch(NodeBatch):
     """A whole graph; `to` moves labels and targets only: the task keeps the rest where the model is."""

@@ -7,8 +7,6 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-__all__ = ["prefetch"]
-
 _END = object()
 
 

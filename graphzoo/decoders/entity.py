@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-__all__ = ["EntityDecoder"]
-
 
 class EntityDecoder(nn.Module):
     """Two-layer perceptron d -> d -> 1 on every state (KnowFormer, section 4.2, below Eq. 12).

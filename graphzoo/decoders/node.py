@@ -10,8 +10,6 @@ from graphzoo.errors import UsageError, check_choice
 from graphzoo.layers import NoiseStream, dropout
 from graphzoo.sampling import hash_numbers
 
-__all__ = ["NodeDecoder", "NodeDecoderKind"]
-
 NodeDecoderKind = Literal["linear", "mlp"]
 
 # Keeps its noise apart from that of an encoder with the same seed.

@@ -11,8 +11,6 @@ from graphzoo.errors import check_choice
 from graphzoo.layers import NoiseStream, dropout
 from graphzoo.sampling import hash_numbers
 
-__all__ = ["PairDecoder", "PairDecoderKind"]
-
 PairDecoderKind = Literal["hadamard", "dot", "concat", "linear"]
 
 # Keeps its noise apart from that of an encoder with the same seed.

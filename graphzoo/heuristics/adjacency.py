@@ -9,21 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-__all__ = [
-    "MAX_BYTES",
-    "Group",
-    "adjacency_matrix",
-    "cheaper_side",
-    "check_pairs",
-    "chunks",
-    "column_width",
-    "columns_of",
-    "groups",
-    "has_link",
-    "is_symmetric",
-    "neighbors_of",
-]
-
 MAX_BYTES = 2**28
 """Working memory of a heuristic unless told otherwise: 256 MiB beside graph, pairs and scores."""
 
@@ -130,8 +115,7 @@ def columns_of(
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
     """Group `ends` [B] by node, `width` different nodes at a time.
 
-    Yields:
-        Positions in `ends`, the different nodes there, ascending, and the place among these of each position.
+    Gives positions in `ends`, the different nodes there, ascending, and the place among these of each one.
     """
     nodes, column = np.unique(ends, return_inverse=True)
     order = np.argsort(column, kind="stable")

@@ -23,8 +23,6 @@ from graphzoo.heuristics.adjacency import (
 from graphzoo.heuristics.paths import shortest_path
 from graphzoo.system.progress import progress
 
-__all__ = ["check_katz", "katz"]
-
 # Terms and their successors, float64.
 _BYTES_PER_ENTRY = 16
 

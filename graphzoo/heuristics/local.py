@@ -10,8 +10,6 @@ from scipy import sparse
 
 from graphzoo.heuristics.adjacency import MAX_BYTES, check_pairs, chunks
 
-__all__ = ["adamic_adar", "common_neighbors", "resource_allocation"]
-
 # A stored entry of scipy (8 bytes of value, up to 8 of index), in both factors and their product.
 _BYTES_PER_ENTRY = 32
 

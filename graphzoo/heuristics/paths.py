@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from graphzoo.heuristics.adjacency import MAX_BYTES, Group, check_pairs, chunks, groups, has_link
 from graphzoo.system.progress import progress
 
-__all__ = ["diameter", "shortest_path"]
-
 
 def shortest_path(
     adjacency: Any,

@@ -21,8 +21,6 @@ from graphzoo.heuristics.walks import pagerank, personalized_pagerank
 from graphzoo.layers import LastResult
 from graphzoo.types import GraphSpec
 
-__all__ = ["GraphPairScorer", "HeuristicName", "LinkHeuristic"]
-
 HeuristicName = Literal["cn", "aa", "ra", "katz", "spd", "pagerank", "ppr"]
 
 # Scores are rounded to so many bits, and computed to a relative error well below.

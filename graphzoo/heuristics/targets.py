@@ -17,8 +17,6 @@ from graphzoo.heuristics.paths import diameter, shortest_path
 from graphzoo.heuristics.walks import pagerank
 from graphzoo.sampling import NegativePairs
 
-__all__ = ["HeuristicTargets", "TargetName"]
-
 TargetName = Literal["cn", "aa", "ra", "katz", "spd", "pagerank"]
 
 _EPSILON = 1e-20

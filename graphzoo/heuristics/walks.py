@@ -21,8 +21,6 @@ from graphzoo.heuristics.adjacency import (
 )
 from graphzoo.heuristics.paths import shortest_path
 
-__all__ = ["pagerank", "personalized_pagerank"]
-
 # Walk, its successor, their difference and the sum: float64 each.
 _BYTES_PER_ENTRY = 32
 
@@ -43,14 +41,8 @@ def pagerank(adjacency: Any, pairs: Any, *, alpha: float = 0.85, tol: float = 1e
         Scores [B], float64.
     """
     u, v = check_pairs(adjacency, pairs)
-    p = _pagerank_of_nodes(adjacency, alpha, tol)
-    scores: NDArray[np.float64] = p[u] * p[v]
-    return scores
-
-
-def _pagerank_of_nodes(adjacency: Any, alpha: float, tol: float) -> NDArray[np.float64]:
-    r""":math:`p = \alpha P^\top p + (1 - \alpha) / N`, [N]; walks leave dead ends for any node."""
     check_range(at_least=0, below=1, alpha=alpha)
+    # p = alpha P^T p + (1 - alpha) / N; walks leave dead ends for any node
     num_nodes = adjacency.shape[0]
     transition, dead_ends = _transition(adjacency)
     p = np.full(num_nodes, 1 / max(num_nodes, 1))
@@ -63,7 +55,8 @@ def _pagerank_of_nodes(adjacency: Any, alpha: float, tol: float) -> NDArray[np.f
         # A step shrinks distances by alpha; of a change below 4e-15 rounding is all that is left.
         if change <= max(tol * (1 - alpha) / max(alpha, 1e-300), 4e-15):
             break
-    return p
+    scores: NDArray[np.float64] = p[u] * p[v]
+    return scores
 
 
 def personalized_pagerank(

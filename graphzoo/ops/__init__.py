@@ -15,13 +15,9 @@ from graphzoo.ops.attention import (
 from graphzoo.ops.cosine_attention import averaged_cosine_attention, cosine_linear_attention
 from graphzoo.ops.denoise import cached_denoise, denoise_features
 from graphzoo.ops.eager import fused_export
-from graphzoo.ops.kernelized_attention import (
-    kernelized_edge_weights,
-    kernelized_softmax,
-    orthogonal_projection,
-    positive_random_features,
-)
+from graphzoo.ops.kernelized_attention import kernelized_edge_weights, kernelized_softmax
 from graphzoo.ops.map_rows import map_rows
+from graphzoo.ops.random_features import orthogonal_projection, positive_random_features
 from graphzoo.ops.relational_spmm import QueryGraph, RelationalGraph, relational_spmm
 from graphzoo.ops.sparse import SparseMatrix
 

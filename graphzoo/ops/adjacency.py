@@ -11,15 +11,6 @@ from graphzoo.errors import check_range
 from graphzoo.ops.relational_spmm.graph import check_edges
 from graphzoo.ops.sparse import SparseMatrix, row_pointers, without_beta_warning
 
-__all__ = [
-    "AdjacencyOrders",
-    "EdgePattern",
-    "PlainAdjacency",
-    "SparseAdjacency",
-    "adjacency_orders",
-    "normalized_adjacency",
-]
-
 _log = logging.getLogger(__name__)
 
 # About 2 GiB when kept and several times that while it is made: a process killed for memory tells no remedy.
@@ -54,12 +45,7 @@ class SparseAdjacency(SparseMatrix):
 
 
 class EdgePattern:
-    """The distinct edges of a graph and a loop at every node, sorted once: its adjacency without some edges.
-
-    Args:
-        edge_index: Source and target of every edge, [2, E], int64 or int32.
-        num_nodes: N.
-    """
+    """The distinct edges of a graph and a loop at every node, sorted once, for adjacencies without some."""
 
     def __init__(self, edge_index: Tensor, num_nodes: int) -> None:
         place, self._entry = torch.unique(

@@ -16,16 +16,6 @@ from torch import Tensor
 from graphzoo.errors import check_choice
 from graphzoo.ops.map_rows import map_rows
 
-__all__ = [
-    "AttentionNorm",
-    "apply_prototypes",
-    "exponential_attention",
-    "prototype_attention",
-    "prototype_attention_weights",
-    "random_feature_attention",
-    "sum_prototypes",
-]
-
 AttentionNorm = Literal["l2", "fro"]
 _EPS = 1e-24  # below every squared norm that is not zero for all purposes
 

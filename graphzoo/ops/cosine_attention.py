@@ -19,14 +19,6 @@ from graphzoo.errors import check_choice, check_range
 from graphzoo.ops.eager import without_autocast
 from graphzoo.ops.map_rows import RowFunction, map_rows
 
-__all__ = [
-    "CosineNorm",
-    "averaged_cosine_attention",
-    "cosine_attention_rows",
-    "cosine_attention_weights",
-    "cosine_linear_attention",
-]
-
 CosineNorm = Literal["l2", "fro"]
 _TINY = 1e-24  # squared norms below it count as zero: such a node looks at all nodes alike
 

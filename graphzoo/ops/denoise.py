@@ -24,8 +24,6 @@ from graphzoo.ops.sparse import SparseMatrix
 from graphzoo.ops.tensor_file import TensorFile
 from graphzoo.system.progress import progress
 
-__all__ = ["cached_denoise", "denoise_features"]
-
 _log = logging.getLogger(__name__)
 
 # Goes into the key: results of an older version are never taken for this one's.

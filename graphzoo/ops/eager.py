@@ -11,18 +11,6 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 from torch import Tensor, nn
 
-__all__ = [
-    "full_float32",
-    "fused_export",
-    "is_traced",
-    "needs_plain_operators",
-    "row_backend",
-    "rows_in_autocast",
-    "run_eagerly",
-    "runs_compiled",
-    "without_autocast",
-]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -14,17 +14,8 @@ from torch.autograd.function import Function, once_differentiable
 
 from graphzoo.errors import check_range
 from graphzoo.ops.eager import run_eagerly
-from graphzoo.ops.random_features import orthogonal_projection, positive_random_features, random_features_at
+from graphzoo.ops.random_features import random_features_at
 from graphzoo.ops.sparse import SparseMatrix
-
-__all__ = [
-    "attend_features",
-    "edge_log_weights",
-    "kernelized_edge_weights",
-    "kernelized_softmax",
-    "orthogonal_projection",
-    "positive_random_features",
-]
 
 # Elements of the block of perturbed features that is made at a time. On the CPU a block stays in the second
 # level of the cache (2 MiB); on a GPU few large products are faster than many small ones.

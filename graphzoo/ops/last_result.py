@@ -8,8 +8,6 @@ from typing import Any, Generic, TypeVar
 
 from torch import Tensor
 
-__all__ = ["LastResult", "version_of"]
-
 T = TypeVar("T")
 
 

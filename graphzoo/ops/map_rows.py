@@ -14,8 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["map_rows"]
-
 RowFunction = Callable[[tuple[Tensor, ...], tuple[Tensor, ...], int], tuple[Tensor, ...]]
 RowGradient = Callable[
     [tuple[Tensor, ...], tuple[Tensor, ...], int, tuple[Tensor, ...]],

@@ -15,8 +15,6 @@ from torch import Tensor
 
 from graphzoo.ops.eager import needs_plain_operators
 
-__all__ = ["hash_integers", "hash_numbers", "normal_from_hash", "uniform_from_hash"]
-
 
 def _signed(value: int) -> int:
     return value - (1 << 64) if value >= 1 << 63 else value
@@ -70,11 +68,8 @@ def _(state: Tensor, part: Tensor) -> Tensor:
 def hash_integers(*parts: int | Tensor, device: torch.device | str | None = None) -> Tensor:
     """Hash a tuple of integers to 64 well-mixed bits, int64, elementwise over broadcast tensors.
 
-    Numbers are mixed by Python: as tensors of another device they would be copied there, which waits for it.
-
-    Args:
-        parts: Integers or int64 tensors (others: `ValueError`) that broadcast; the order matters.
-        device: Where the result lives if no part is a tensor.
+    The order of the parts matters. Numbers are mixed by Python: as tensors of another device they would be
+    copied there, which waits for it. The result lives on `device` if no part is a tensor.
     """
     for part in parts:
         if isinstance(part, Tensor):

@@ -14,8 +14,6 @@ from torch.autograd.function import Function, once_differentiable
 from graphzoo.errors import check_range
 from graphzoo.ops.eager import run_eagerly, without_autocast
 
-__all__ = ["draw_gumbel", "orthogonal_projection", "positive_random_features", "random_features_at"]
-
 
 def orthogonal_projection(
     num_features: int,

@@ -12,18 +12,6 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-__all__ = [
-    "add_rows",
-    "block_rows",
-    "gather_rows",
-    "helper",
-    "jit",
-    "linear_relu",
-    "normalize_rows",
-    "normalize_rows_gradient",
-    "piece_bounds",
-]
-
 _JIT_OPTIONS: dict[str, Any] = {
     "nogil": True,
     # Each kernel holds its helpers. Called ones exist once per kernel under one name, each fused in its own
@@ -48,9 +36,7 @@ _MIN_BLOCKS_PER_PIECE = 4
 def jit(function: Any, **changes: Any) -> Any:
     """Compile lazily, with the result kept on disk where numba finds a writable place for it.
 
-    Args:
-        function: What to compile.
-        **changes: Options of numba that differ from the usual ones.
+    The `changes` are options of numba that differ from the usual ones.
     """
     options = {"cache": True, **_JIT_OPTIONS, **changes}
     try:

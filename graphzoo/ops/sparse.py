@@ -14,8 +14,6 @@ from torch.autograd.function import Function, once_differentiable
 from graphzoo.ops.eager import run_eagerly
 from graphzoo.ops.relational_spmm.graph import check_edges
 
-__all__ = ["SparseMatrix", "without_beta_warning"]
-
 
 class SparseMatrix:
     """A constant sparse matrix that is multiplied many times.
@@ -42,11 +40,7 @@ class SparseMatrix:
 
     @classmethod
     def from_tensor(cls, x: Tensor) -> SparseMatrix:
-        """A tensor [rows, columns], dense or of any sparse layout; entries of one place are summed.
-
-        Raises:
-            ValueError: if the tensor has not two dimensions or wants a gradient.
-        """
+        """A tensor [rows, columns], dense or of any sparse layout; entries of one place are summed."""
         if x.dim() != 2:
             raise ValueError(f"a sparse matrix has two dimensions, got shape {list(x.shape)}")
         if x.requires_grad:

@@ -17,8 +17,6 @@ from torch import Tensor
 
 from graphzoo.system.waiting import TellingLock
 
-__all__ = ["TensorFile"]
-
 _log = logging.getLogger(__name__)
 # One page, so that the numbers after it are aligned.
 _HEADER_BYTES = 4096
@@ -28,15 +26,9 @@ _LOCK_TIMEOUT = 3600.0
 class TensorFile:
     """One result and the file it is kept in: a JSON header, then the numbers, row by row.
 
-    The header tells key, shape, type and a checksum of the numbers. A file that does not fit, is too short or
-    fails its checksum is never used but made anew.
-
-    Args:
-        path: The file; its folder is made when needed.
-        key: What the result depends on.
-        shape: Of the tensor.
-        dtype: float32 or float64.
-        is_mapped: Whether the tensor is mapped from the file, copy on write, instead of read into memory.
+    The header tells key (what the result depends on), shape, type (float32 or float64) and a checksum of the
+    numbers. A file that does not fit, is too short or fails its checksum is never used but made anew. With
+    `is_mapped` the tensor is mapped from the file, copy on write, instead of read into memory.
     """
 
     def __init__(
@@ -50,8 +42,7 @@ class TensorFile:
     def provide(self, compute: Callable[[Tensor | None], Tensor]) -> Tensor:
         """The tensor, from the file or by `compute(room)`, which fills the room if it is given one.
 
-        Raises:
-            OSError: if the file can be neither read nor made; `compute` may have run in vain then.
+        A file that can be neither read nor made is an `OSError`; `compute` may have run in vain then.
         """
         if (stored := self._read()) is not None:
             return stored

@@ -12,8 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
-__all__ = ["run_pieces"]
-
 _pool: tuple[int, int, ThreadPoolExecutor] | None = None
 
 

@@ -22,7 +22,6 @@ from graphzoo.system.paths import typed
 if TYPE_CHECKING:
     from graphzoo.analysis import Evaluation
 
-__all__ = ["build_report"]
 
 # A page with more settings than this shows the results and curves of all, and the rest of these.
 _MOST_DETAILED = 6
@@ -31,12 +30,7 @@ _MOST_DETAILED = 6
 def build_report(groups: Sequence[Group], options: Options | None = None) -> Report:
     """Everything that a report shows of some settings.
 
-    Args:
-        groups: From `group_records`.
-        options: What to show.
-
-    Raises:
-        UsageError: for damaged files, and for facts with unknown names.
+    Damaged files and facts with unknown names are refused (`UsageError`).
     """
     options = options or Options()
     alone = len(groups) == 1
@@ -127,11 +121,8 @@ def _evaluation(
     """The best and the worst answers of a test, and everything else about it."""
     if not any((record.path / "evaluation" / "test").is_dir() for record in group.records):
         command = f"graphzoo test --ckpt_path {typed(group.first.path)}"
-        text = (
-            "The run has no folder evaluation/test. Testing it again writes one into a folder "
-            f"of its own, which can be plotted then: {command}"
-        )
-        return [], [Note(text, warning=True)]
+        again = f"Testing it again writes one into a folder of its own, which can be plotted then: {command}"
+        return [], [Note(f"The run has no folder evaluation/test. {again}", warning=True)]
     if not loaded:
         return [], []
     record, evaluation = loaded[0]
@@ -142,19 +133,16 @@ def _evaluation(
     rest = evaluation_blocks(others, folder, prefix)
     shown = set(group.figures())
     if further := [name for name in evaluation.figures if name not in shown]:
-        rows = [[name, _figure(evaluation.figures[name])] for name in further]
+        values = [evaluation.figures[name] for name in further]
+        rows = [[name, "" if v != v else f"{v:.4g}"] for name, v in zip(further, values, strict=True)]
         rest.append(TableBlock("Further figures", ["figure", "value"], rows, frozenset({1})))
     return [*of_run, *predictions] if predictions else [], [*of_run, *rest]
-
-
-def _figure(value: float) -> str:
-    return "" if value != value else f"{value:.4g}"
 
 
 def _model(group: Group, groups: Sequence[Group], options: Options, prefix: str) -> list[Block]:
     if not options.models or group.first.result.get("num_parameters") == 0:
         return []
-    from graphzoo.report.models import model_blocks
+    from graphzoo.report.models.choose import model_blocks
 
     trained = (one for one in group.records if any((one.path / "checkpoints").glob("*.ckpt")))
     record = next(trained, group.first)
@@ -209,7 +197,10 @@ def _facts(group: Group) -> list[Block]:
     title = "Facts of the run" + "s" * (len(folders) > 1)
     blocks: list[Block] = [TableBlock(title, ["fact", "value"], rows)]
     if changed := changed_settings(record):
-        cells = [[name, word_of(value), _usual(usual)] for name, (value, usual) in changed.items()]
+        cells = [
+            [name, word_of(value), "none" if usual is None else word_of(usual)]
+            for name, (value, usual) in changed.items()
+        ]
         columns = ["setting", "this run", "preset"]
         blocks.append(TableBlock("Settings that differ from the preset", columns, cells))
     elif record.config:
@@ -222,7 +213,3 @@ def _facts(group: Group) -> list[Block]:
         title = "This run again" if len(group.records) == 1 else f"The run of {record.name} again"
         blocks.append(Code(f"{title}:", repeat_command(record)))
     return blocks
-
-
-def _usual(value: Any) -> str:
-    return "none" if value is None else word_of(value)

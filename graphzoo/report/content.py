@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-__all__ = ["Block", "Code", "Note", "Options", "Picture", "Report", "Section", "TableBlock", "slug"]
 
 
 @dataclass(frozen=True)
@@ -67,16 +66,10 @@ class Section:
 
 @dataclass(frozen=True)
 class Report:
-    """A whole report.
-
-    Args:
-        title: Its name.
-        lead: One or two sentences below the name.
-        sections: In order.
-    """
+    """A whole report."""
 
     title: str
-    lead: str
+    lead: str  # one or two sentences below the title
     sections: Sequence[Section]
 
     @property
@@ -91,22 +84,14 @@ def slug(text: str) -> str:
     >>> slug("test/hits@10 of GALiT")
     'test-hits-10-of-galit'
     """
-    kept = "".join(
-        character if character.isascii() and character.isalnum() else " " for character in text.lower()
-    )
-    return "-".join(kept.split()) or "picture"
+    return "-".join(re.findall("[a-z0-9]+", text.lower())) or "picture"
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a report shows beside what the runs have written down.
+    """What a report shows beside what the runs have written down."""
 
-    Args:
-        models: Whether trained models are loaded, for pictures of what they attend to.
-        facts: Facts (head, relation, tail) whose attended entities are shown; empty: some of the test split.
-        device: Where models run.
-    """
-
-    models: bool = True
+    models: bool = True  # trained models are loaded, for pictures of what they attend to
+    # (head, relation, tail), of which the attended entities are shown; empty: some of the test split
     facts: tuple[tuple[str, str, str], ...] = ()
-    device: str = "cpu"
+    device: str = "cpu"  # where models run

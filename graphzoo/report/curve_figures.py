@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["curve_blocks", "depth_pictures", "on_depth_curve"]
 
 _MAIN_METRICS = ("mrr", "acc", "auroc", "rmse")
 _RATE = "train/lr"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 from graphzoo.catalog.tasks import TASKS
 from graphzoo.errors import UsageError
@@ -17,13 +17,11 @@ from graphzoo.errors import UsageError
 if TYPE_CHECKING:
     from wandb_workspaces.workspaces import Workspace
 
-__all__ = ["Panel", "SECTIONS", "KINDS", "panels", "workspace"]
 
 KINDS = tuple(task.kind for task in TASKS.values() if task.inference)
 
 SECTIONS = ("Quality", "Optimisation", "Speed", "Data", "Comparison")
 
-T = TypeVar("T")
 Kind = Literal["line", "number", "bars", "seeds", "seed bars", "table", "parallel"]
 
 

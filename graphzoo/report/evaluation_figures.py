@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from graphzoo.analysis import Table
 
-__all__ = ["MOST_BARS", "MOST_ROWS", "evaluation_blocks", "prediction_blocks"]
 
 MOST_ROWS, MOST_BARS, _FEW_ROWS = 20, 20, 8
 _MOST_WRITTEN_CELLS, _MOST_NAMED, _MOST_COLOURS = 12, 40, 10
@@ -181,7 +180,9 @@ def _draw_histogram(
             places = [place + shift for place in range(len(heights))]
             axes.bar(places, heights, thick, color=tones[number], label=name)
     if ranks:
-        names = [_bin(start, end) for start, end in zip(starts, ends, strict=True)]
+        # whole numbers above a start, up to an end
+        bins = [(start + 1, end) for start, end in zip(starts, ends, strict=True)]
+        names = [f"{end:g}" if end <= first else f"{first:g}–{end:g}" for first, end in bins]
         axes.set_xticks(range(len(names)), names, rotation=55, ha="right", rotation_mode="anchor")
     else:
         axes.xaxis.set_major_locator(MaxNLocator(5))  # more of them run into each other
@@ -191,12 +192,6 @@ def _draw_histogram(
     if len(columns) > 1:
         figure.legend(loc="outside upper left", ncols=3, borderaxespad=0, handlelength=1.2)
     return figure
-
-
-def _bin(start: float, end: float) -> str:
-    """Whole numbers above `start`, up to `end`."""
-    first = start + 1
-    return f"{end:g}" if end <= first else f"{first:g}–{end:g}"
 
 
 def _curve(table: Table, prefix: str) -> list[Picture]:

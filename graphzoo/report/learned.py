@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 
     from graphzoo.analysis import Evaluation
 
-__all__ = ["learned"]
 
 _FIRST = {1: "first", 10: "among the first ten"}
 # Shares below it are told of a longer list of answers.

@@ -11,8 +11,6 @@ from graphzoo import __version__
 from graphzoo.report.content import Block, Code, Note, Picture, Report, TableBlock, slug
 from graphzoo.report.style import THEME, drawing, inline_svg, printable, save_figure
 
-__all__ = ["save_pictures", "to_html"]
-
 _PAPER = {"paper": ("#ffffff", "#15161a"), "panel": ("#f4f4f6", "#202127"), "line": ("#d5d5da", "#3a3b42"),
           "muted": ("#5c5c63", "#a9a9b2"), "link": ("#0a58a8", "#7cbcf7"),
           "warn": ("#8a4b00", "#f0b35a")}  # fmt: skip
@@ -77,11 +75,7 @@ def save_pictures(report: Report, folder: Path, ending: str) -> None:
 def to_html(report: Report) -> str:
     """The report as the text of an HTML file.
 
-    Args:
-        report: What it shows.
-
-    Returns:
-        The page: pictures are SVG inside it, and colours follow the reader's light or dark setting.
+    Pictures are SVG inside it, and colours follow the reader's light or dark setting.
     """
     from graphzoo.system.progress import progress
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["paper_pictures"]
 
 _LOWER_IS_BETTER = ("mr", "rmse")
 # Inches: a row with its name above it, a panel's axis, and a panel's heading.

@@ -13,8 +13,6 @@ from graphzoo.runs.results_file import SELECTED, selection_of
 from graphzoo.runs.tables import spread
 from graphzoo.system.paths import typed
 
-__all__ = ["common_title", "headline", "lead_metric", "results_section", "shown_name"]
-
 _NAMES = {"mrr": "MRR", "mr": "mean rank", "rmse": "RMSE"} | PERCENT
 # Metrics side by side in the table of several settings, and runs that are shown unasked.
 _COMPARED, _FEW_RUNS = 4, 5

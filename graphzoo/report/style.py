@@ -20,25 +20,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = [
-    "COLORS",
-    "FAINT",
-    "INK",
-    "MEANING",
-    "STEADY",
-    "THEME",
-    "color",
-    "colors_of",
-    "drawing",
-    "fitted",
-    "inline_svg",
-    "name_rows",
-    "new_figure",
-    "plain_ticks",
-    "printable",
-    "save_figure",
-    "short_name",
-]
 
 WIDTH = 3.75
 """Inches of a picture that is as wide as a phone: at 96 dots per inch its letters are 11 pixels high."""
@@ -225,7 +206,9 @@ def _tidy(element: ElementTree.Element, prefix: str, wanted: set[str]) -> None:
             name = "href"
             value = f"#{prefix}-{value[1:]}" if value.startswith("#") else "".join(value.split())
         elif name == "style":
-            value = _themed(re.sub(r"font-family: [^;]*;? ?", "", value))
+            value = re.sub(r"font-family: [^;]*;? ?", "", value)
+            for theme, (light, _) in THEME.items():
+                value = value.replace(light, f"var(--{theme})")
         elif name == "transform":
             value = re.sub(r"^rotate\(-?0 [^)]*\) ?", "", value)
         elif name == "d":
@@ -236,12 +219,6 @@ def _tidy(element: ElementTree.Element, prefix: str, wanted: set[str]) -> None:
     # matplotlib writes no colour where it is black
     if element.tag == "text" and "fill:" not in element.get("style", ""):
         element.set("style", f"{element.get('style', '')}; fill: var(--ink)")
-
-
-def _themed(style: str) -> str:
-    for name, (light, _) in THEME.items():
-        style = style.replace(light, f"var(--{name})")
-    return style
 
 
 def save_figure(figure: Figure, path: Path) -> None:

@@ -14,8 +14,6 @@ from graphzoo.runs.series import Run
 from graphzoo.system.json_file import read_json
 from graphzoo.system.memory import raise_if_not_the_file
 
-__all__ = ["read_results", "write_row"]
-
 
 def read_results(directory: Path, runs: list[Run]) -> list[dict[str, Any]]:
     """The results of all runs of a row; refused if one is missing or made in another way."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -17,15 +18,6 @@ from graphzoo.runs.published import find_recipe
 from graphzoo.runs.record import TOLD, Record, flatten
 from graphzoo.runs.results_file import shaping_callbacks
 
-__all__ = [
-    "changed_protocol",
-    "changed_settings",
-    "presets_digest",
-    "repeat_command",
-    "repeat_runs",
-    "what_differs",
-]
-
 # Where and how a run is watched, which changes no figure.
 _NO_MATTER = {
     *(f"data.{name}" for name in ("root", "download", "num_workers")),
@@ -37,15 +29,10 @@ _NO_MATTER = {
 _MOST_NAMED, _MOST_LETTERS = 3, 20
 # Changed settings that leave the protocol as it is: which split of the row a run has, where the data lie, how
 # many samples are evaluated at once, and on how many an epoch is chosen.
-_OF_DATA = (
-    "split_index",
-    "path",
-    "micro_batch_size",
-    "eval_batch_size",
-    "max_valid_triples",
-    "max_valid_pairs",
-)
-_SAME_PROTOCOL = {f"data.{name}" for name in _OF_DATA}
+_SAME_PROTOCOL = {
+    *(f"data.{name}" for name in ("split_index", "path", "micro_batch_size", "eval_batch_size")),
+    *(f"data.max_valid_{name}" for name in ("triples", "pairs")),
+}
 # Of the Trainer, beside what tells runs apart.
 _TRAINING = ("trainer.overfit_batches", "trainer.callbacks")
 _SECTIONS = ("model", "data", "trainer", "optimizer", "lr_scheduler")
@@ -76,13 +63,9 @@ def changed_settings(record: Record) -> dict[str, tuple[Any, Any]]:
 def what_differs(record: Record, *, ablation: bool = False) -> str:
     """How a run's protocol differs from that of the figure published for its recipe, in a few words.
 
-    Args:
-        record: A run; without config.yaml only what its recipe says is known.
-        ablation: Whether the published figure is one for this row's own changes of the model.
-
-    Returns:
-        What the recipe says and the settings that are not the recipe's: limits, the length of training, and
-        anything of model or data. Empty where nothing differs, and for a run of no recipe.
+    That is what the recipe says and the settings that are not the recipe's: limits, the length of training,
+    and anything of model or data; of an `ablation` the published figure is one for changes of the model.
+    Empty where nothing differs, and for a run of no recipe.
     """
     recipe = _recipe(record)
     if recipe is None:
@@ -194,8 +177,13 @@ def _recipe_words(record: Record) -> list[str]:
 
 
 def _of_presets(record: Record) -> dict[str, Any]:
+    """What a run's data, model and recipe presets set."""
+    presets = [_recipe(record)]
+    for kind, name in (("model", record.model), ("data", record.data)):
+        with contextlib.suppress(UsageError):  # a class path, or a name that only the user's machine knows
+            presets.insert(0, find_preset(kind, name))
     settings: dict[str, Any] = {}
-    for preset in _presets(record):
+    for preset in filter(None, presets):
         settings |= flatten(read_settings(preset.path))
     return settings
 
@@ -204,17 +192,6 @@ def presets_digest(record: Record) -> str:
     """sha256 of what a run's data, model and recipe presets set, shortened; imports no torch."""
     settings = json.dumps(_of_presets(record), sort_keys=True, default=str)
     return hashlib.sha256(settings.encode()).hexdigest()[:12]
-
-
-def _presets(record: Record) -> list[Preset]:
-    presets: list[Preset] = []
-    for kind, name in (("data", record.data), ("model", record.model)):
-        try:
-            presets.append(find_preset(kind, name))
-        except UsageError:
-            continue  # a class path, or a name that only the user's machine knows
-    recipe = _recipe(record)
-    return [*presets, recipe] if recipe is not None else presets
 
 
 def _recipe(record: Record) -> Preset | None:

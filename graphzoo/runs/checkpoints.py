@@ -17,18 +17,18 @@ from graphzoo.system.memory import raise_if_not_the_file
 from graphzoo.system.paths import typed
 from graphzoo.system.regular_files import open_regular
 
-__all__ = ["RUNS", "find_runs", "is_whole", "is_whole_archive", "locate", "run_of"]
-
 RUNS = Path("runs")
 """Where runs are written, below the current folder."""
 
 
-def find_runs(pattern: str = "*", root: Path = RUNS) -> list[Path]:
+def find_runs(pattern: str = "*") -> list[Path]:
     """Run directories that hold a checkpoint, the newest last; `pattern` has to match `<model>-<data>`."""
-    runs = {path.parent.parent for path in root.glob(f"{pattern}/*/checkpoints/*.ckpt")}
-    return sorted(
-        runs, key=lambda run: (max(path.stat().st_mtime for path in run.glob("checkpoints/*.ckpt")), run.name)
-    )
+    runs = {path.parent.parent for path in RUNS.glob(f"{pattern}/*/checkpoints/*.ckpt")}
+
+    def written(run: Path) -> tuple[float, str]:
+        return max(path.stat().st_mtime for path in run.glob("checkpoints/*.ckpt")), run.name
+
+    return sorted(runs, key=written)
 
 
 def locate(
@@ -36,11 +36,9 @@ def locate(
 ) -> tuple[Path, Path | None]:
     """The checkpoint file that `--ckpt_path` means (`RUN` of export), and the run it belongs to.
 
-    Args:
-        command: fit takes a run's last checkpoint, the other commands its best.
-        value: A run directory, `best`, `last`, a file, an exported folder, or a name of `WEIGHTS`.
-        run_dir: The run that `best` and `last` speak of; without it the newest run that matches `pattern`.
-        pattern: `<model>-<data>`, parts that are unknown as `*`.
+    The value is a run directory, of which fit takes the last checkpoint and the other commands the best; or
+    `best`, `last`, a file, an exported folder, or a name of `WEIGHTS`. `best` and `last` speak of `run_dir`,
+    without it of the newest run that matches the pattern `<model>-<data>`, with `*` for what is unknown.
     """
     shown = value if command == "export" else f"--ckpt_path {value}"
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", value):

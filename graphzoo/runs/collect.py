@@ -16,8 +16,6 @@ from graphzoo.runs.row import left_out, read_row
 if TYPE_CHECKING:
     from graphzoo.runs.record import Record
 
-__all__ = ["WHO", "collect", "ranges", "seeds_of"]
-
 
 WHO = ("data", "model", "recipe", "name")
 

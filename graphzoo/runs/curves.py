@@ -12,8 +12,6 @@ from pathlib import Path
 from graphzoo.errors import UsageError
 from graphzoo.system.regular_files import read_regular_text
 
-__all__ = ["Curves", "mean_curve", "read_curves", "read_rows", "thin"]
-
 Points = list[tuple[float, float]]
 # Step (from 0), epoch if it is known, name -> value.
 Row = tuple[int, int | None, dict[str, float]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import time
 from pathlib import Path
@@ -13,17 +14,6 @@ from graphzoo.runs.lock import LOCK
 from graphzoo.system.files import write_text_atomically
 from graphzoo.system.paths import typed
 from graphzoo.system.regular_files import read_regular_text
-
-__all__ = [
-    "GIVEN_DATA",
-    "choose_run_directory",
-    "is_child",
-    "missing_folders",
-    "name_of_data",
-    "own_rank",
-    "several_processes",
-    "write_config",
-]
 
 _VARIABLE = "GRAPHZOO_RUN_DIR"
 # What lies there before a run does: of loggers, which begin to write before it, and of one that was killed.
@@ -144,7 +134,4 @@ def own_rank() -> int:
 
 
 def _plain(name: str) -> str:
-    return (
-        "".join(character if character.isalnum() or character in "-_." else "_" for character in name)
-        or "run"
-    )
+    return re.sub(r"[^\w.-]", "_", name) or "run"

@@ -30,7 +30,6 @@ try:
 except ImportError:  # Windows, where nobody has run this yet
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["LOCK", "RunLock"]
 
 LOCK = "run.lock"
 _MOST_BYTES = 4096
@@ -52,12 +51,7 @@ _LOCAL_ONLY = ("fuse", "9p", "virtiofs", "afs", "beegfs")
 
 
 class RunLock:
-    """The lock of one run directory, which is made when the lock is taken.
-
-    Args:
-        run: The directory.
-        option: Names it on the command line, for messages.
-    """
+    """The lock of one run directory, which is made when the lock is taken; messages name its `option`."""
 
     def __init__(self, run: Path, option: str = "--run_dir") -> None:
         self.path = run.absolute() / LOCK

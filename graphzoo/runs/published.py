@@ -8,23 +8,6 @@ from typing import Any, NamedTuple
 
 from graphzoo.catalog.presets import Preset, find_preset
 
-__all__ = [
-    "PROTOCOLS",
-    "Published",
-    "SHOWN",
-    "VERDICTS",
-    "average_metrics",
-    "check_figures",
-    "check_names",
-    "compare",
-    "find_recipe",
-    "mean_and_deviation",
-    "parse_published",
-    "published_values",
-    "shown_metrics",
-    "split_protocol",
-]
-
 _HITS = [f"hits@{k}" for k in (1, 3, 10, 20, 50, 100)]
 PROTOCOLS = {"whole_graph": "on the whole graph", "neighbourhood": "in neighbourhoods"}
 """In words what stands before a metric of the protocol that is not the run's own: test/whole_graph/mrr."""
@@ -140,15 +123,8 @@ def compare(
 
     "above" and "below" are beyond the margin, "met" is within: the paper's standard deviation; where it gives
     none, the standard error of our runs, std / sqrt(runs); for a single run that of the test set, at most
-    sqrt(m (1 - m) / tested) for a mean m of scores between 0 and 1. One run is never "above".
-
-    Args:
-        mean: Ours.
-        paper: The published figure; None gives "", as a mean that is NaN does.
-        paper_std: Its standard deviation, if published.
-        std: Ours, None for a single run.
-        runs: How many ours is the mean of.
-        tested: Test queries, nodes or pairs; None where that is not known.
+    sqrt(m (1 - m) / tested) for a mean m of scores between 0 and 1. One run is never "above". It is "" where
+    nothing is published and where our mean is NaN. `tested` are queries, nodes or pairs.
 
     >>> compare(0.85, 0.851, 0.006), compare(0.84, 0.851, 0.006), compare(0.86, 0.851, 0.006, runs=3)
     ('met', 'below', 'above')

@@ -30,8 +30,6 @@ from graphzoo.system.memory import raise_if_not_the_file
 from graphzoo.system.paths import typed
 from graphzoo.system.regular_files import open_regular
 
-__all__ = ["TOLD", "Group", "Record", "find_records", "flatten", "group_records", "read_record", "tell_apart"]
-
 _MOST_RUNS = 200
 _FILES = ("results.json", "metrics.csv", "config.yaml", "row.json")
 # Settings that a label names, of those by which runs differ.
@@ -121,14 +119,10 @@ class Record:
         """Whether all epochs are done, and validated if any was; or something else may have ended it."""
         trainer = self.config.get("trainer") or {}
         wanted = trainer.get("max_epochs")
-        others = (
-            trainer.get("max_time"),
-            (trainer.get("max_steps") or -1) > 0,
-            "EarlyStopping" in str(trainer),
-        )
-        if not isinstance(wanted, int) or wanted <= 0 or any(others):
-            return bool(self.curves.values)
+        others = trainer.get("max_time") or (trainer.get("max_steps") or -1) > 0
         values = self.curves.values
+        if not isinstance(wanted, int) or wanted <= 0 or others or "EarlyStopping" in str(trainer):
+            return bool(values)
         validated = [points for name, points in values.items() if name.startswith("val/")]
         # a whole number is the end of an epoch
         return any(points[-1][0] >= wanted for points in validated or values.values())
@@ -195,13 +189,8 @@ class Group:
 def find_records(paths: Sequence[Path], damaged: list[UsageError] | None = None) -> list[Record]:
     """The runs that are run directories themselves or lie below the given folders.
 
-    Args:
-        paths: Folders.
-        damaged: Gets what is wrong with each run that is left out for it; None: the first is refused.
-
-    Raises:
-        UsageError: for a path that is not there or holds no run, and for damaged files; for the first of them
-            where nothing else is left.
+    What is wrong with each run that is left out goes to `damaged`; without it, and where nothing else is
+    left, the first is refused (`UsageError`), as is a path that is not there or holds no run.
     """
     records: dict[Path, Record] = {}
     for path in paths:
@@ -300,15 +289,10 @@ def read_config(path: Path) -> dict[str, Any]:
 def group_records(records: Sequence[Record], damaged: list[UsageError] | None = None) -> list[Group]:
     """Runs that differ in nothing but seed and split together; the others apart, each with a name of its own.
 
-    Args:
-        records: At least one.
-        damaged: Gets what is wrong with each row.json that is left out for it; None: the first is refused.
-
-    Raises:
-        UsageError: for a damaged row.json beside a run.
+    What is wrong with a row.json beside a run goes to `damaged`; without it, it is refused (`UsageError`).
     """
     by_key: dict[tuple[str, ...], Group] = {}
-    refused: set[Path] = set()
+    rows: dict[Path, dict[str, Any]] = {}
     for record in records:
         row_file = record.path.absolute().parent / "row.json"
         is_row = (row_file.parent / "command.json").is_file()
@@ -316,29 +300,19 @@ def group_records(records: Sequence[Record], damaged: list[UsageError] | None = 
         key = (place, record.model, record.data, record.recipe, record.hash, "" if place else _graph(record))
         group = by_key.setdefault(key, Group([]))
         group.records.append(record)
-        if is_row and row_file.is_file() and not group.row and row_file not in refused:
-            try:
-                group.row = read_row(row_file)
-            except UsageError as error:
-                if damaged is None:
-                    raise
-                damaged.append(error)
-                refused.add(row_file)
+        if is_row and row_file.is_file() and row_file not in rows:
+            rows[row_file] = {}  # a damaged one is told once
+            with left_out(damaged):
+                rows[row_file] = read_row(row_file)
+        group.row = rows.get(row_file, {})
     groups = list(by_key.values())
     for group in groups:
-        group.label = _plain_label(group)
+        first, recipe, name = group.first, group.first.recipe.rpartition("/")[2], group.row.get("name")
+        group.label = f"{first.model} on {first.data_name}"
+        group.label += f" ({recipe})" if recipe and recipe != first.data else ""
+        group.label += f": {name}" if name else ""
     _tell_apart(groups)
     return groups
-
-
-def _plain_label(group: Group) -> str:
-    record = group.first
-    recipe = record.recipe.rpartition("/")[2]
-    label = f"{record.model} on {record.data_name}"
-    if recipe and recipe != record.data:
-        label += f" ({recipe})"
-    name = group.row.get("name")
-    return f"{label}: {name}" if name else label
 
 
 def _graph(record: Record) -> str:

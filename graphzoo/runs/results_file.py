@@ -12,17 +12,6 @@ from typing import Any
 from graphzoo.catalog.classes import public_path
 from graphzoo.system.files import write_text_atomically
 
-__all__ = [
-    "BEST_VALIDATION",
-    "FORMAT",
-    "SELECTED",
-    "config_hash",
-    "selection_of",
-    "shaping_callbacks",
-    "write_results",
-    "write_rows",
-]
-
 FORMAT = 1
 
 BEST_VALIDATION = "best/validation"
@@ -34,14 +23,8 @@ SELECTED = ("best validation", "last epoch", "last epoch, never validated")
 # What differs between machines or between the runs of one row, not between settings.
 _MACHINE = {"root", "download", "num_workers", "seed", "path", "split_index"}
 _TRAINER = (
-    "max_epochs",
-    "max_steps",
-    "precision",
-    "gradient_clip_val",
-    "accumulate_grad_batches",
-    "limit_train_batches",
-    "limit_val_batches",
-    "limit_test_batches",
+    *("max_epochs", "max_steps", "precision", "gradient_clip_val", "accumulate_grad_batches"),
+    *(f"limit_{part}_batches" for part in ("train", "val", "test")),
 )
 # In the hash only where they are set, so that runs without them keep theirs.
 _SET = ("max_time", "overfit_batches")

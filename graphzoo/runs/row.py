@@ -12,8 +12,6 @@ from graphzoo.runs.published import check_figures, check_names
 from graphzoo.system.json_file import read_json
 from graphzoo.system.memory import raise_if_not_the_file
 
-__all__ = ["left_out", "main_metric", "read_row"]
-
 
 @contextlib.contextmanager
 def left_out(damaged: list[UsageError] | None) -> Iterator[None]:

@@ -14,8 +14,6 @@ from graphzoo.system.files import write_text_atomically
 from graphzoo.system.json_file import read_json
 from graphzoo.system.memory import raise_if_not_the_file
 
-__all__ = ["Run", "claim", "is_claimed", "runs_of", "whole_numbers"]
-
 
 @dataclass(frozen=True)
 class Run:
@@ -60,24 +58,20 @@ def claim(folder: Path, record: Mapping[str, Any], words: Sequence[str], *, begu
         except (OSError, ValueError, TypeError) as error:
             raise_if_not_the_file(error, path)
             raise UsageError(f"{path} is damaged ({error})\nGive another folder with --out DIR") from error
-        changed = [key for key in now if before.get(key) != now[key]]
-        if changed == ["files"]:
-            files, old = now["files"], before["files"]
-            other = next(name for name in {**files, **old} if files.get(name) != old.get(name))
-            raise UsageError(
-                f"{folder} holds {what} with another content of {other}\nGive another folder with --out DIR"
-            )
-        if changed == ["data"]:
-            raise UsageError(
-                f"{folder} holds {what} of the data before they changed\nGive another folder with --out DIR"
-            )
-        if changed:
-            old = before.get(changed[0])
-            told = " ".join(old) if isinstance(old, list) and all(isinstance(o, str) for o in old) else old
-            raise UsageError(
-                f"{folder} holds {what} with other {changed[0]}: {told}\n"
-                "Give those again, or another folder with --out DIR"
-            )
+        if changed := [key for key in now if before.get(key) != now[key]]:
+            old: Any = before.get(changed[0])
+            remedy = "Give another folder"
+            if changed == ["files"]:
+                files = now["files"]
+                other = next(name for name in {**files, **old} if files.get(name) != old.get(name))
+                told = f"with another content of {other}"
+            elif changed == ["data"]:
+                told = "of the data before they changed"
+            else:
+                words = isinstance(old, list) and all(isinstance(one, str) for one in old)
+                told = f"with other {changed[0]}: {' '.join(old) if words else old}"
+                remedy = "Give those again, or another folder"
+            raise UsageError(f"{folder} holds {what} {told}\n{remedy} with --out DIR")
     write_text_atomically(path, json.dumps(now, ensure_ascii=False) + "\n")
 
 

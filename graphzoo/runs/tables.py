@@ -11,8 +11,6 @@ from graphzoo.runs.published import PROTOCOLS, split_protocol
 from graphzoo.runs.row import main_metric
 from graphzoo.system.shown import cell, console
 
-__all__ = ["format_metric", "how_many", "print_rows", "print_table", "spread", "telling"]
-
 
 def spread(name: str, mean: float, deviation: float | None) -> str:
     """`84.63 ± 0.15`: a mean with its deviation, as tables show a metric, `test/` before its name or not."""

@@ -7,8 +7,6 @@ from pathlib import Path
 
 from graphzoo.system.json_file import read_json
 
-__all__ = ["claimed_seconds", "taken_seconds"]
-
 _UNITS = {"second": 1.0, "minute": 60.0, "hour": 3600.0}
 _TIME = re.compile(rf"([\d.]+)(?: to ([\d.]+))? ({'|'.join(_UNITS)})s?\b")
 
@@ -30,11 +28,7 @@ def claimed_seconds(measured: str) -> float | None:
 
 
 def taken_seconds(run: Path) -> float | None:
-    """Seconds that a finished run took, earlier parts of a resumed one included; None if it does not say.
-
-    Args:
-        run: Its directory.
-    """
+    """Seconds that a finished run took, earlier parts of a resumed one included; None if it does not say."""
     try:
         result = read_json(run / "results.json")
         times = [result.get("seconds"), result.get("fit_seconds")]

@@ -31,17 +31,11 @@ from graphzoo.search.space import Choice, Space, read_space
 from graphzoo.system.files import write_text_atomically
 from graphzoo.system.json_file import read_json
 from graphzoo.system.regular_files import read_regular_text
-from graphzoo.training.start import run_here, started
-
-__all__ = ["STOPPED", "Comparison", "Row", "Trial"]
+from graphzoo.training.start import last_words, run_here, started
 
 _FIRST, _SEARCHED = 0.6, 0.8  # shares of the budget until which models are begun, and settings drawn
 _LEAST, _PATIENCE = 15.0, 60.0  # seconds that are worth a run; seconds past its share before it is ended
-_FINALISTS, _SEEDS, _CHANGED = (
-    3,
-    3,
-    3,
-)  # models that are left; seeds of the last two; settings that a draw changes
+_FINALISTS, _SEEDS, _CHANGED = 3, 3, 3  # models left; seeds of the last two; settings that a draw changes
 STOPPED = "stopped after its share"
 _OVERDUE = 124  # exit status of a run that was ended because it did not end itself
 _GLANCE = 0.5  # seconds between two looks at the clock
@@ -51,65 +45,38 @@ _RATES = Choice((0.0003, 0.001, 0.003, 0.01))  # where a model has no space of i
 
 @dataclass(frozen=True)
 class Trial:
-    """One run of a comparison.
+    """One run of a comparison."""
 
-    Args:
-        model: Name of the model, as in `TaskInfo.compared`.
-        seed: Of the run.
-        settings: Options with the values that differ from the model's own.
-        metrics: Validation metrics at the best epoch.
-        seconds: Wall time.
-        gib: Peak memory of its process, 0 where it is unknown.
-        note: Why there is no score, or what is to be known of it.
-    """
-
-    model: str
+    model: str  # its name in `TaskInfo.compared`
     seed: int = 0
-    settings: dict[str, Any] = field(default_factory=dict)
-    metrics: dict[str, float] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)  # that differ from the model's own
+    metrics: dict[str, float] = field(default_factory=dict)  # on validation, at the best epoch
     seconds: float = 0.0
-    gib: float = 0.0
-    note: str = ""
+    gib: float = 0.0  # peak memory of its process, 0 where it is unknown
+    note: str = ""  # why there is no score, or what is to be known of it
 
 
 @dataclass(frozen=True)
 class Row:
-    """A model of the table: its best settings.
-
-    Args:
-        model: Its name.
-        score: Mean of the watched metric on validation over `trials`; None without any score.
-        deviation: Over seeds, with more than one.
-        margin: `deviation` or the error of a mean over as many validation samples, the larger one.
-        trials: Runs of these settings.
-        tried: Runs of the model all in all.
-        seconds: Of the longest of `trials`.
-        gib: Peak memory.
-        note: Why there is no score.
-    """
+    """A model of the table: its best settings."""
 
     model: str
-    score: float | None
-    deviation: float | None
-    margin: float
-    trials: tuple[Trial, ...]
-    tried: int
-    seconds: float
-    gib: float
-    note: str
+    score: float | None  # mean of the watched metric on validation over `trials`
+    deviation: float | None  # over seeds, with more than one
+    margin: float  # `deviation` or the error of a mean over as many validation samples, the larger one
+    trials: tuple[Trial, ...]  # runs of these settings
+    tried: int  # runs of the model all in all
+    seconds: float  # of the longest of `trials`
+    gib: float  # peak memory
+    note: str  # why there is no score
 
 
 class Comparison:
-    """A comparison in a folder, which continues where it was stopped.
+    """A comparison of models in a folder, which continues where it was stopped.
 
-    Args:
-        folder: Holds `trials.jsonl` and a run directory per trial.
-        data: Options of `graphzoo fit` that name the data, and what else all runs share.
-        models: What is compared.
-        monitor: The validation metric, `val/...`.
-        mode: "max" or "min" of it.
-        num_valid: Validation samples.
-        in_process: Run in this process: starts faster, memory is that of all runs.
+    The folder holds `trials.jsonl` and a run directory per trial. `data` are the options of `graphzoo fit`
+    that all runs share. The `monitor`, `val/...`, is measured on `num_valid` samples. With `in_process` runs
+    start faster, and their memory is that of all of them.
     """
 
     def __init__(
@@ -127,15 +94,10 @@ class Comparison:
         return sum(trial.seconds for trial in self.trials)
 
     def work(self, budget: float, tell: Callable[[str, float], None], passed: Callable[[float], None]) -> int:
-        """Run trials until the budget is spent.
+        """Run trials until the budget is spent; 0, or the exit status of a trial that somebody stopped.
 
-        Args:
-            budget: Seconds of all trials together, those of earlier calls included.
-            tell: Is told what begins, and the seconds that are left.
-            passed: Is told now and then, and at the end of a trial, how many seconds went by.
-
-        Returns:
-            0, or the exit status of a trial that somebody stopped.
+        The seconds of the budget are those of all trials, of earlier calls too. `tell` is told what begins
+        and the seconds that are left; `passed`, now and then and at the end of a trial, how many went by.
         """
         for model, seed, settings, share in self._plan(budget):
             tell(f"{model}" + (f", seed {seed}" if seed else "") + (", other settings" if settings else ""),
@@ -156,7 +118,10 @@ class Comparison:
 
     def place(self, trial: Trial) -> Path:
         """The run directory of a trial."""
-        return self.folder / "runs" / f"{self.trials.index(trial):03d}-{_slug(trial.model)}"
+        return self._folder(self.trials.index(trial), trial.model)
+
+    def _folder(self, number: int, model: str) -> Path:
+        return self.folder / "runs" / f"{number:03d}-{model.replace(', ', '-').replace('.', '-')}"
 
     def test_place(self, trial: Trial) -> Path:
         """The run directory of its test."""
@@ -173,13 +138,10 @@ class Comparison:
             left = _FIRST * budget - self.seconds
             yield model, 0, {}, max(least, left / (len(self.models) - number))
         for model in self._searched(_SEARCHED * budget):
-            drawn = self._draw(model)
-            if drawn:
+            if drawn := self._draw(model):
                 yield model, 0, drawn, _SEARCHED * budget - self.seconds
         for seed in range(1, _SEEDS):
-            for row in [row for row in self.rows() if row.score is not None and _can_be_searched(row.model)][
-                :2
-            ]:
+            for row in self._fitted()[:2]:
                 best, left = row.trials[0], budget - self.seconds
                 done = {trial.seed for trial in row.trials}
                 if seed not in done and row.seconds and left > 1.2 * row.seconds:
@@ -187,16 +149,15 @@ class Comparison:
 
     def _searched(self, until: float) -> Iterator[str]:
         """Models whose settings are drawn, the best few in turn, as long as there is time for one more."""
-        turn = 0
-        while True:
-            rows = [row for row in self.rows() if row.score is not None and _can_be_searched(row.model)]
-            fit = [row for row in rows[:_FINALISTS] if row.seconds * 1.2 < until - self.seconds]
+        for turn in range(20 * _FINALISTS + 1):  # settings may run out before the time does
+            fit = [row for row in self._fitted()[:_FINALISTS] if row.seconds * 1.2 < until - self.seconds]
             if not fit:
                 return
             yield fit[turn % len(fit)].model
-            turn += 1
-            if turn > 20 * _FINALISTS:  # settings run out before the time does
-                return
+
+    def _fitted(self) -> list[Row]:
+        """The rows of models that are trained, and have a score."""
+        return [row for row in self.rows() if row.score is not None and command_of(row.model, [])[0] == "fit"]
 
     def _draw(self, model: str) -> dict[str, Any]:
         """Some settings of the model's best trial changed; empty where all that were drawn are known."""
@@ -224,18 +185,16 @@ class Comparison:
         first = max((t for t in scored if t.seed == 0), key=lambda t: sign * t.metrics[self.monitor])
         same = tuple(t for t in scored if t.settings == first.settings)
         mean, deviation = mean_and_deviation([t.metrics[self.monitor] for t in same])
-        margin = max(deviation or 0.0, self._error(mean))
+        # the standard error of a mean of figures between 0 and 1 over the validation samples
+        error = (max(0.0, mean * (1 - mean)) / max(1, self.num_valid)) ** 0.5
+        margin = max(deviation or 0.0, error)
         seconds = max(t.seconds for t in same)
         return Row(model, mean, deviation, margin, same, len(trials), seconds, gib, first.note)
-
-    def _error(self, mean: float) -> float:
-        """Standard error of a mean of figures between 0 and 1 over the validation samples."""
-        return float((max(0.0, mean * (1 - mean)) / max(1, self.num_valid)) ** 0.5)
 
     def _run(
         self, model: str, seed: int, settings: dict[str, Any], share: float, passed: Callable[[float], None]
     ) -> tuple[Trial, int]:
-        folder = self.folder / "runs" / f"{len(self.trials):03d}-{_slug(model)}"
+        folder = self._folder(len(self.trials), model)
         for left in (folder, self.folder / f"test-{folder.name}"):  # of a trial that was stopped or given up
             if left.exists():
                 lock = RunLock(left)
@@ -264,11 +223,7 @@ class Comparison:
     def _read(self, folder: Path, log: Path, status: int) -> tuple[dict[str, float], str]:
         """Validation metrics of a run at its best epoch, or why there are none."""
         if status:
-            text = read_regular_text(log, errors="replace")
-            lines = [line.strip() for line in text.splitlines() if line.strip()]
-            told = [line for line in lines if line.startswith("graphzoo: ")]
-            said = (told or lines or ["it said nothing"])[-1].removeprefix("graphzoo: ")
-            return {}, "out of memory" if status == 137 else said
+            return {}, "out of memory" if status == 137 else last_words(log)
         results = folder / "results.json"  # of a model that is not trained
         if results.is_file():
             epochs = [read_json(results)["metrics"]]
@@ -303,10 +258,6 @@ def command_of(model: str, data: Sequence[str]) -> list[str]:
     if name == "knowformer-any":
         return ["fit" if how else "validate", "--ckpt_path", name, *data]
     return ["validate" if name.startswith("heuristic.") else "fit", "--model", name, *data]
-
-
-def _slug(model: str) -> str:
-    return model.replace(", ", "-").replace(".", "-")
 
 
 def _clock(seconds: float) -> str:
@@ -368,10 +319,6 @@ def _here(words: list[str], log: Path, limit: float) -> tuple[int, float]:
     return status, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _PEAK_UNITS
 
 
-def _can_be_searched(model: str) -> bool:
-    return command_of(model, [])[0] == "fit"
-
-
 def _space(model: str) -> Space:
     """What may be chosen for a model: its search space, or its learning rate."""
     if any(preset.name == model for preset in list_presets("search")):
@@ -390,12 +337,7 @@ def _value(draw: random.Random, choice: Any) -> Any:
 
 
 def draw(comparison: Comparison, path: Path) -> None:
-    """A picture: the score of every trial against its seconds, the best of each model named.
-
-    Args:
-        comparison: With trials.
-        path: A PNG file.
-    """
+    """A picture, a PNG file: the score of every trial against its seconds, the best of each model named."""
     from graphzoo.report.style import FAINT, color, drawing, new_figure, save_figure
 
     rows = [row for row in comparison.rows() if row.score is not None]
@@ -403,16 +345,12 @@ def draw(comparison: Comparison, path: Path) -> None:
         figure = new_figure(3.0, width=5.0)
         axes = figure.add_subplot()
         for number, row in enumerate(rows):
-            others = [
-                t for t in comparison.trials if t.model == row.model and comparison.monitor in t.metrics
-            ]
-            axes.scatter(
-                [t.seconds for t in others], [t.metrics[comparison.monitor] for t in others], s=9, color=FAINT
-            )
-            axes.errorbar(
-                [row.seconds], [row.score or 0.0], [row.deviation or 0.0], fmt="o", color=color(number)
-            )
-            axes.annotate(row.model, (row.seconds, row.score or 0.0), (5, 3), textcoords="offset points")
+            monitor, score = comparison.monitor, row.score or 0.0
+            others = [t for t in comparison.trials if t.model == row.model and monitor in t.metrics]
+            scores = [t.metrics[monitor] for t in others]
+            axes.scatter([t.seconds for t in others], scores, s=9, color=FAINT)
+            axes.errorbar([row.seconds], [score], [row.deviation or 0.0], fmt="o", color=color(number))
+            axes.annotate(row.model, (row.seconds, score), (5, 3), textcoords="offset points")
         axes.set_xlim(left=0)
         axes.set_xlabel("seconds of a run")
         axes.set_ylabel(comparison.monitor.removeprefix("val/") + " on validation")

@@ -9,8 +9,6 @@ import torch
 
 from graphzoo.catalog.classes import load_class
 
-__all__ = ["Fact", "fingerprints", "load_data", "of_links", "of_nodes", "of_triples", "sentence"]
-
 Fact = tuple[str, str]
 """Its name and its value, for a table."""
 _ASKED, _NEAR = 200, 300  # validation triples, and entities of a neighbourhood
@@ -100,12 +98,9 @@ def sentence(
 ) -> str:
     """Advice in words: who leads, by how much, whether that is more than chance, and why.
 
-    Args:
-        rows: Models with a score, the best first: `model`, `score`, `margin` (one standard deviation, or
-            error, of the score), `seconds`, `is_cut` where its time was over before it was trained.
-        told: What the facts say of the graph.
-        transformers: Models that are graph transformers.
-        percent: Whether scores are shown in per cent.
+    Of the models with a score, the best first, `rows` say `model`, `score`, `margin` (one standard deviation,
+    or error, of the score), `seconds`, and `is_cut` where its time was over before it was trained. What the
+    facts say of the graph was `told`.
     """
 
     def shown(difference: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -11,20 +12,14 @@ from typing import Any
 from graphzoo.catalog.settings import read_settings
 from graphzoo.errors import UsageError
 
-__all__ = ["Choice", "Range", "Space", "nested", "read_space"]
-
 _GROUPS = ("model", "data", "trainer")
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One of several values.
+    """One of several values."""
 
-    Args:
-        values: At least one: numbers, words, yes or no, or nothing.
-    """
-
-    values: tuple[Any, ...]
+    values: tuple[Any, ...]  # at least one: numbers, words, yes or no, or nothing
 
     def holds(self, value: Any) -> bool:
         """Whether `value` is one of them; 1 is not `true`."""
@@ -36,19 +31,12 @@ class Choice:
 
 @dataclass(frozen=True)
 class Range:
-    """A number between two others.
-
-    Args:
-        low: Least value; whole numbers at both ends give whole numbers.
-        high: Largest value.
-        log: Whether it is drawn evenly on a logarithmic scale.
-        step: Distance of the values; None: any number between, or 1 for whole ones.
-    """
+    """A number between two others; whole numbers at both ends give whole numbers."""
 
     low: float
     high: float
-    log: bool = False
-    step: float | None = None
+    log: bool = False  # drawn evenly on a logarithmic scale
+    step: float | None = None  # distance of the values; None: any number between, or 1 for whole ones
 
     @property
     def whole(self) -> bool:
@@ -71,17 +59,11 @@ class Range:
 
 @dataclass(frozen=True)
 class Space:
-    """The content of a file such as `configs/search/galit.yaml`.
-
-    Args:
-        path: The file.
-        choices: Option without its dashes -> what it may be.
-        options: Options that are the same in every trial.
-    """
+    """The content of a file such as `configs/search/galit.yaml`."""
 
     path: Path
-    choices: dict[str, Choice | Range]
-    options: dict[str, Any] = field(default_factory=dict)
+    choices: dict[str, Choice | Range]  # option without its dashes -> what it may be
+    options: dict[str, Any] = field(default_factory=dict)  # the same in every trial
 
     def describe(self) -> dict[str, Any]:
         """Plain values that tell two spaces apart."""
@@ -91,11 +73,7 @@ class Space:
         }
 
     def without(self, names: Iterable[str]) -> Space:
-        """The space without some of its options.
-
-        Args:
-            names: Options without their dashes, with or without `init_args`.
-        """
+        """The space without some of its options, named without their dashes, with or without `init_args`."""
         given = {".".join(_parts(name)) for name in names if name.partition(".")[0] in _GROUPS}
         left = {name: choice for name, choice in self.choices.items() if ".".join(_parts(name)) not in given}
         if not left:
@@ -103,31 +81,21 @@ class Space:
         return Space(self.path, left, self.options)
 
     def fitting(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Those values of a nested configuration that lie in the space.
-
-        Args:
-            settings: As LightningCLI reads it, with `init_args`.
-        """
+        """Those values of a configuration, as LightningCLI reads it, that lie in the space."""
         usual = {name: _look_up(settings, name) for name in self.choices}
         return {name: value for name, value in usual.items() if self.choices[name].holds(value)}
 
     def absent(self, settings: Mapping[str, Any]) -> list[str]:
-        """Options of model and data that a configuration does not have: the space is for another model.
-
-        Args:
-            settings: As LightningCLI reads it, with `init_args` and all defaults.
-        """
+        """Options of model and data that a whole configuration has not: the space is for another model."""
         names = [name for name in self.choices if name.split(".")[0] in ("model", "data")]
         return [name for name in names if _look_up(settings, name) is _Absent]
 
 
 def read_space(path: Path) -> Space:
-    """Read a search space.
+    """Read a search space from a YAML file.
 
-    Args:
-        path: A YAML file with `space:`, a mapping of options to lists of values or to
-            `{low, high, log, step}`, and perhaps `options:`, a mapping of options to the value they have in
-            every trial.
+    It has `space:`, a mapping of options to lists of values or to `{low, high, log, step}`, and perhaps
+    `options:`, a mapping of options to the value they have in every trial.
     """
     content = read_settings(path)
     if not isinstance(content, dict) or not isinstance(content.get("space"), dict) or not content["space"]:
@@ -194,16 +162,12 @@ class _Absent:
 
 
 def nested(options: Mapping[str, Any], base: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Options as a configuration file says them.
-
-    Args:
-        options: Such as `{"model.encoder.gamma": 0.1}`.
-        base: A configuration that they change; it stays as it is.
+    """Options as a configuration file says them, on top of those in `base`, which stays as it is.
 
     >>> nested({"model.encoder.gamma": 0.1, "trainer.max_epochs": 3})
     {'model': {'init_args': {'encoder': {'init_args': {'gamma': 0.1}}}}, 'trainer': {'max_epochs': 3}}
     """
-    whole = _copied(base or {})
+    whole = copy.deepcopy(dict(base or {}))
     for name, value in options.items():
         *folders, last = _parts(name)
         place = whole
@@ -213,9 +177,3 @@ def nested(options: Mapping[str, Any], base: Mapping[str, Any] | None = None) ->
             place = place[folder]
         place[last] = value
     return whole
-
-
-def _copied(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        str(key): _copied(value) if isinstance(value, Mapping) else value for key, value in settings.items()
-    }

@@ -24,8 +24,6 @@ from graphzoo.search.space import Choice, Range, Space
 from graphzoo.system.files import write_text_atomically
 from graphzoo.system.waiting import TellingLock
 
-__all__ = ["SAMPLERS", "TrialStudy", "gate_of"]
-
 SAMPLERS = ("tpe", "random", "grid")
 _AGAIN = "interrupted"  # attribute of a trial whose settings wait to be tried again
 
@@ -36,15 +34,10 @@ def gate_of(folder: Path) -> BaseFileLock:
 
 
 class TrialStudy:
-    """The trials of one search.
+    """The trials of one search, in a folder with `study.journal` and a folder per trial.
 
-    Args:
-        folder: Holds `study.journal` and a folder per trial.
-        space: What is chosen between.
-        direction: "maximize" or "minimize".
-        sampler: One of `SAMPLERS`.
-        seed: Of the sampler. What trial n is told to try depends on it, on n, and on the finished trials.
-        num_runs: Runs of a trial.
+    The `sampler` is one of `SAMPLERS`. What trial n is told to try depends on its seed, on n, and on the
+    finished trials.
     """
 
     def __init__(
@@ -131,8 +124,7 @@ class TrialStudy:
     def next_trial(self, budget: int) -> Iterator[Trial | None]:
         """Ask for the next settings, and hold the trial's lock while the caller works on them.
 
-        Args:
-            budget: None is given instead of a trial where there are as many already.
+        None is given instead where there are as many trials as the budget already.
         """
         with ExitStack() as held:
             with self.gate:  # from asking to locking, or another process would take the trial for an orphan
@@ -146,10 +138,9 @@ class TrialStudy:
             yield trial
 
     def is_hopeless(self, values: list[float]) -> bool:
-        """Whether a trial cannot become the best: not even if every run to come were as good as any so far.
+        """Whether a trial whose runs so far have these values cannot become the best.
 
-        Args:
-            values: Of the trial's runs so far.
+        Not even if every run to come were as good as any so far.
         """
         if not self.complete:
             return False

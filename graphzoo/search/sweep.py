@@ -11,8 +11,7 @@ import yaml
 from graphzoo.errors import UsageError
 from graphzoo.runs.results_file import BEST_VALIDATION
 from graphzoo.search.space import Choice, Range, Space
-
-__all__ = ["sweep_of", "write_sweep"]
+from graphzoo.system.files import write_new_text
 
 _METHODS = {"tpe": "bayes", "random": "random", "grid": "grid"}
 _MOST_STEPS = 1000
@@ -27,15 +26,9 @@ def sweep_of(
     sampler: str = "tpe",
     trials: int | None = None,
 ) -> dict[str, Any]:
-    """What `wandb sweep` takes.
+    """What `wandb sweep` takes: runs of `graphzoo fit` share the words `options`, `trials` is their most.
 
-    Args:
-        name: Of the sweep.
-        space: What is searched.
-        options: Words of `graphzoo fit` that all its runs share.
-        mode: "max" or "min" of the validation metric.
-        sampler: "tpe", "random" or "grid".
-        trials: Most runs; None for no bound.
+    `mode` is "max" or "min" of the validation metric; the sampler is "tpe", "random" or "grid".
     """
     parameters = {option: _parameter(choice) for option, choice in space.choices.items()}
     if sampler == "grid" and (endless := [o for o, p in parameters.items() if "values" not in p]):
@@ -56,17 +49,7 @@ def sweep_of(
 
 def write_sweep(path: Path, sweep: Mapping[str, Any]) -> None:
     """Write a sweep to a new YAML file."""
-    text = yaml.safe_dump(dict(sweep), sort_keys=False, allow_unicode=True)
-    try:
-        if path.exists():
-            raise UsageError(f"--sweep {path} exists, and nothing is overwritten; give a new file")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(
-            f"--sweep {path} cannot be written: {error.strerror or error}\n"
-            "Give a file in a folder that you may write to"
-        ) from error
+    write_new_text(path, yaml.safe_dump(dict(sweep), sort_keys=False, allow_unicode=True), "--sweep")
 
 
 def _parameter(choice: Choice | Range) -> dict[str, Any]:

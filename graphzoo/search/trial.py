@@ -16,17 +16,11 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 
 from graphzoo.runs.series import Run
 from graphzoo.training.plan import make_plan
-
-__all__ = ["BestValue", "Outcome", "TrialFailed", "run_trial"]
+from graphzoo.training.start import last_words
 
 
 class TrialFailed(Exception):  # noqa: N818 - what happened, not a mistake
-    """A run of a trial ended without a value.
-
-    Args:
-        text: What the run said last.
-        status: Its exit status; 130 and 143 are a user's wish to stop.
-    """
+    """A run of a trial ended without a value: what it said last, and its exit status."""
 
     def __init__(self, text: str, status: int) -> None:
         super().__init__(text)
@@ -34,7 +28,7 @@ class TrialFailed(Exception):  # noqa: N818 - what happened, not a mistake
 
     @property
     def stopped(self) -> bool:
-        """Whether somebody stopped the run."""
+        """Whether somebody stopped the run: 130 and 143 are a user's wish."""
         return self.status > 128
 
 
@@ -42,20 +36,12 @@ class BestValue(Callback):
     """Notes the best value of the task's validation metric, without writing a checkpoint.
 
     With a small validation split the best of hundreds of epochs is partly luck, the more so the wilder a
-    curve is. The mean of several epochs in a row is less so.
-
-    Args:
-        window: Epochs in a row whose mean is compared.
-
-    Attributes:
-        value: The best so far; None before there were so many validations.
-        epoch: The last of its epochs, counted from 0.
-        monitor: Name of the metric.
+    curve is. The mean of several epochs in a row, the `window`, is less so.
     """
 
     def __init__(self, window: int = 1) -> None:
-        self.value: float | None = None
-        self.epoch: int | None = None
+        self.value: float | None = None  # the best so far; None before there were so many validations
+        self.epoch: int | None = None  # the last of its epochs, counted from 0
         self.monitor = ""
         self._last: deque[float] = deque(maxlen=window)
 
@@ -75,16 +61,9 @@ class BestValue(Callback):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one run of a trial found.
+    """What one run of a trial found."""
 
-    Args:
-        value: Best validation value, or mean of a window of them.
-        epoch: Its epoch.
-        monitor: Name of the metric.
-        seconds: Wall time of the run.
-    """
-
-    value: float
+    value: float  # the best on validation, or mean of a window of them
     epoch: int
     monitor: str
     seconds: float
@@ -96,17 +75,8 @@ def run_trial(
     """Fit one setting with several seeds or splits, one after the other.
 
     The test split is not looked at and no checkpoint is written; `metrics.csv`, `config.yaml` and what a run
-    printed (`log.txt`) stay in a folder per run.
-
-    Args:
-        folder: Of the trial.
-        runs: Seeds and splits.
-        options: Of `graphzoo fit`.
-        go_on: Asked after each run with its number and outcome; False ends the trial.
-        window: See `BestValue`.
-
-    Raises:
-        TrialFailed: if a run failed or was stopped.
+    printed (`log.txt`) stay in a folder per run. `go_on` is asked after each run with its number and outcome;
+    False ends the trial. A run that failed or was stopped raises `TrialFailed`.
     """
     outcomes: list[Outcome] = []
     for number, run in enumerate(runs):
@@ -133,14 +103,8 @@ def _fit(folder: Path, options: list[str], window: int) -> Outcome:
         status = run_plan(plan)
     if status or best.value is None or best.epoch is None:
         few = f"fewer than {window} validations" if window > 1 else "no validation took place"
-        raise TrialFailed(_last_words(log) if status else few, status)
+        raise TrialFailed(last_words(log) if status else few, status)
     outcome = Outcome(best.value, best.epoch, best.monitor, time.perf_counter() - began)
     outcome_row: dict[str, Any] = {best.monitor: best.value, "epoch": best.epoch, "seconds": outcome.seconds}
     (folder / "validation.json").write_text(json.dumps(outcome_row) + "\n", encoding="utf-8")
     return outcome
-
-
-def _last_words(log: Path) -> str:
-    lines = [line.strip() for line in log.read_text(encoding="utf-8").splitlines() if line.strip()]
-    told = [line for line in lines if line.startswith("graphzoo: ")]
-    return (told or lines or ["it said nothing"])[-1].removeprefix("graphzoo: ")

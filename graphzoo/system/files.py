@@ -7,10 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
-from graphzoo.errors import DataError
+from graphzoo.errors import DataError, UsageError
 from graphzoo.system.memory import available_bytes
-
-__all__ = ["check_growth", "write_atomically", "write_text_atomically"]
 
 # Bytes that any packed file may unpack to, and how many times its own size a larger one may: one-hot features
 # shrink to a five-hundredth, and packing's best, a little over a thousandth, is left to endless zeros.
@@ -58,3 +56,26 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
 def write_text_atomically(path: Path, text: str) -> None:
     """Give a file a new content at once, in UTF-8, line ends as they are; the folder is made."""
     write_atomically(path, lambda file: file.write(text.encode("utf-8")))
+
+
+def refuse_existing(path: Path, option: str) -> None:
+    """Refuse (`UsageError`) a file that is there, or cannot be looked for, as the new one of an option."""
+    try:
+        if path.exists():
+            raise UsageError(f"{option} {path} exists; give a new file")
+    except OSError as error:
+        raise _unwritable(path, option, error) from error
+
+
+def write_new_text(path: Path, text: str, option: str) -> None:
+    """Write a new file that an option names; a file that is there or a system that refuses: `UsageError`."""
+    refuse_existing(path, option)
+    try:
+        write_text_atomically(path, text)
+    except OSError as error:
+        raise _unwritable(path, option, error) from error
+
+
+def _unwritable(path: Path, option: str, error: OSError) -> UsageError:
+    remedy = "Give a file in a folder that you may write to"
+    return UsageError(f"{option} {path} cannot be written: {error.strerror or error}\n{remedy}")

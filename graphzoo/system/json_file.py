@@ -9,8 +9,6 @@ from typing import Any
 
 from graphzoo.system.regular_files import MOST_TEXT, read_regular_text
 
-__all__ = ["check_plain", "read_json"]
-
 _MOST_DEPTH = 50
 _LARGEST = 2**63
 

@@ -17,15 +17,6 @@ from graphzoo.errors import OutOfMemoryError, UsageError
 if TYPE_CHECKING:
     import torch
 
-__all__ = [
-    "Halves",
-    "available_bytes",
-    "explain_out_of_memory",
-    "is_out_of_memory",
-    "keep_freed_memory",
-    "raise_if_not_the_file",
-    "refuse_what_cannot_fit",
-]
 
 log = logging.getLogger(__name__)
 
@@ -55,10 +46,7 @@ def keep_freed_memory() -> bool:
     was up to a third of the time. The price is that the process keeps its peak memory until it ends. It
     changes the whole process, so the `graphzoo` command does it for its own runs and the library never does;
     call it at the start of a script of your own if you train on the CPU there. `GRAPHZOO_KEEP_MEMORY=0`
-    switches it off.
-
-    Returns:
-        Whether the allocator took the settings; False on other systems than Linux with glibc.
+    switches it off. It says whether the allocator took the settings: not on systems without glibc.
     """
     if os.environ.get("GRAPHZOO_KEEP_MEMORY") == "0" or not sys.platform.startswith("linux"):
         return False
@@ -151,10 +139,7 @@ def explain_out_of_memory(what: str, remedy: str) -> Iterator[None]:
 class Halves:
     """Work on a range in parts; when memory runs out the parts are halved, from then on, and it continues.
 
-    Args:
-        what: What is done, "scoring".
-        units: What is counted, "pairs".
-        remedy: The line that says what to do when one alone is too much.
+    It tells `what` is done, "scoring", and in which `units`, "pairs"; the remedy where one alone is too much.
     """
 
     def __init__(self, what: str, units: str, remedy: str) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import MutableMapping
 
-__all__ = ["shorten_waits"]
-
 # Rounds of the waiting loop, some microseconds: long enough for the next of several small operations.
 _SPIN_COUNT = "1000"
 

@@ -6,8 +6,6 @@ import os
 import shlex
 from pathlib import Path
 
-__all__ = ["existing_parent", "relative", "typed"]
-
 
 def existing_parent(path: str | os.PathLike[str]) -> str:
     """The nearest folder above `path` that exists: what has to be writable for `path` to be made."""

@@ -9,8 +9,6 @@ import re
 import torch
 from lightning.pytorch.utilities import rank_zero_only
 
-__all__ = ["abort_group", "lost_a_process", "part_at_exit", "rank"]
-
 log = logging.getLogger(__name__)
 
 # What gloo and NCCL say in the processes that waited for one that is gone.

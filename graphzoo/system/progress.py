@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from typing import Literal
 
-__all__ = ["is_watched", "progress", "set_quiet"]
-
 DELAY = 2.0
 """Seconds of work before a bar appears."""
 _quiet = threading.Event()

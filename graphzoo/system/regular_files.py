@@ -15,15 +15,6 @@ from pathlib import Path
 
 from graphzoo.system.memory import free_bytes
 
-__all__ = [
-    "MOST_TEXT",
-    "copy_regular",
-    "open_regular",
-    "read_regular",
-    "read_regular_text",
-    "require_regular",
-]
-
 MOST_TEXT = 1 << 26
 """Bytes of any text that a run writes: results, settings, descriptions."""
 
@@ -41,8 +32,7 @@ _PIECE = 1 << 20
 def require_regular(path: str | os.PathLike[str], *, follow: bool = True) -> os.stat_result:
     """The facts of a regular file, or of the one that a link leads to; it is not opened.
 
-    Raises:
-        OSError: if it is not there, or something else; `strerror` says what.
+    Of anything else an `OSError` says what it is.
     """
     facts = os.stat(path, follow_symlinks=follow)
     _check(facts, path)
@@ -52,23 +42,16 @@ def require_regular(path: str | os.PathLike[str], *, follow: bool = True) -> os.
 def open_regular(
     path: str | os.PathLike[str], *, most: int | None = None, follow: bool = True, holes: bool = True
 ) -> io.BufferedReader:
-    """Open a regular file for reading.
+    """Open a regular file of at most `most` bytes for reading; an `OSError` says what else it is.
 
-    Args:
-        path: The file.
-        most: Bytes that it may have; None for any number.
-        follow: Whether a link may stand for the file that it leads to.
-        holes: Whether it may consist of holes alone. They take no room on the disk, but who reads all of them
-            needs minutes, and memory.
-
-    Raises:
-        OSError: if it cannot be opened, is not a regular file, or is larger; `strerror` says what.
+    Unless `follow`, no link may stand for it; unless `holes`, it may not consist of holes alone. They take no
+    room on the disk, but who reads all of them needs minutes, and memory.
     """
     # Looked at twice: opening a device can do something, and between look and opening the file may change.
     require_regular(path, follow=follow)
-    flags = (
-        os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
-    )
+    flags = os.O_RDONLY
+    for name in ("O_CLOEXEC", "O_BINARY", "O_NONBLOCK"):  # as far as the system has them
+        flags |= getattr(os, name, 0)
     descriptor = os.open(path, flags if follow else flags | getattr(os, "O_NOFOLLOW", 0))
     try:
         facts = os.fstat(descriptor)
@@ -108,9 +91,7 @@ def read_regular(path: str | os.PathLike[str], *, most: int | None = None) -> by
 def read_regular_text(path: str | os.PathLike[str], *, most: int = MOST_TEXT, errors: str = "strict") -> str:
     """The text of a regular file of at most `most` bytes in UTF-8, line ends as `open` makes them.
 
-    Raises:
-        OSError: as `open_regular`.
-        UnicodeDecodeError: (a ValueError) for bytes that are not UTF-8, unless `errors` says otherwise.
+    Bytes that are not UTF-8 raise a `UnicodeDecodeError` (a ValueError), unless `errors` says otherwise.
     """
     text = read_regular(path, most=most).decode("utf-8", errors)
     return text.replace("\r\n", "\n").replace("\r", "\n")

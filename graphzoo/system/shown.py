@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-__all__ = ["DIRECTIONS", "cell", "console", "say", "tell", "tell_damaged", "visible"]
 
 # soft hyphen, Arabic letter mark, Mongolian separator, widths and directions, invisible operators, byte order
 # mark, annotations, tags

@@ -7,8 +7,6 @@ import io
 import os
 import sys
 
-__all__ = ["Unread", "drop_output", "open_streams", "refuses_output"]
-
 
 class Unread(io.StringIO):
     """Stands for a closed standard output: what is written is gone, and it is known whether anything was."""

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["counted", "duration", "size"]
-
-
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 

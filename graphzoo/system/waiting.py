@@ -10,8 +10,6 @@ from filelock import FileLock, Timeout
 
 from graphzoo.system.shown import tell
 
-__all__ = ["TellingLock"]
-
 NOTICE = 5.0
 """Seconds that a process waits without a word."""
 

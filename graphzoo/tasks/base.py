@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import platform
-import warnings
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
@@ -17,7 +17,6 @@ from lightning.pytorch.callbacks import WeightAveraging
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.optim import Optimizer
-from torch.random import fork_rng
 
 from graphzoo.catalog.classes import arguments_of, class_path
 from graphzoo.checkpoints.checks import (
@@ -27,6 +26,7 @@ from graphzoo.checkpoints.checks import (
     check_loaded_weights,
     check_training_state,
     optimizer_entries,
+    outlined,
 )
 from graphzoo.checkpoints.paths import forget_foreign_paths
 from graphzoo.encoders.base import Encoder
@@ -43,7 +43,6 @@ from graphzoo.types import GraphSpec
 if TYPE_CHECKING:
     from graphzoo.analysis import Table
 
-__all__ = ["CHECKPOINT_FORMAT", "FEW_PAIRS", "FEW_QUERIES", "SMALLER", "Task", "versions"]
 
 log = logging.getLogger(__name__)
 
@@ -226,16 +225,10 @@ class Task(LightningModule):
 
         None where it is there already, or cannot be built so.
         """
-        if self._factory is None or self.encoder is not None or not self._has_data():
+        factory = self._factory
+        if factory is None or self.encoder is not None or not self._has_data():
             return None
-        try:
-            # Nothing may be drawn, and what it warns of, it warns of again when it is built.
-            with fork_rng(devices=[]), warnings.catch_warnings(), torch.device("meta"):
-                warnings.simplefilter("ignore")
-                return self._factory(self._datamodule().spec)
-        except Exception as error:  # of any kind: an encoder of anybody, asked for something unusual
-            log.debug("the encoder cannot be outlined: %s", error)
-            return None
+        return outlined(lambda: factory(self._datamodule().spec), num_weights=sys.maxsize)
 
     def _datamodule(self) -> Any:
         datamodule = getattr(self.trainer, "datamodule", None)

@@ -6,8 +6,6 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-__all__ = ["mean_of_draws"]
-
 
 def mean_of_draws(score: Callable[[int], Tensor], num_draws: int) -> Tensor:
     """The mean of `score(noise_seed)` over noise seeds 0 to `num_draws` - 1; a single draw is as it comes."""

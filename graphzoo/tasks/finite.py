@@ -12,17 +12,6 @@ from torch import Tensor, nn
 from graphzoo.errors import NonFiniteError
 from graphzoo.system.paths import relative
 
-__all__ = [
-    "bad_weights",
-    "describe_weights",
-    "listed",
-    "not_finite",
-    "require_finite_weights",
-    "stopped",
-    "texts_of_processes",
-    "values_of_processes",
-]
-
 
 def not_finite(values: Mapping[str, Tensor]) -> list[str]:
     """Names of the tensors that hold NaN or infinity."""

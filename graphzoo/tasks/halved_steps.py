@@ -14,8 +14,6 @@ from graphzoo.system.memory import Halves
 if TYPE_CHECKING:
     from graphzoo.tasks.base import Task
 
-__all__ = ["HalvedSteps"]
-
 
 class HalvedSteps:
     """Losses and gradients of loader items; where memory runs out, of their halves, added up.

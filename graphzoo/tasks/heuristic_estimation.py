@@ -18,8 +18,6 @@ from graphzoo.heuristics.targets import TargetName
 from graphzoo.tasks.link_prediction import LinkPrediction
 from graphzoo.types import GraphSpec, PairBatch
 
-__all__ = ["HeuristicEstimation"]
-
 
 class HeuristicEstimation(LinkPrediction):
     """Trains an encoder of pairs to predict a heuristic, by squared error (Truong et al., 2026, 3.3, C.1).

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from graphzoo.ops import QueryGraph
     from graphzoo.sampling import NeighbourhoodSampler
 
-__all__ = ["LinkPrediction"]
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from graphzoo.tasks.base import Task
 
-__all__ = ["PROBED", "kept_bytes", "size_that_fits"]
 
 PROBED = 8
 """Samples that go forward to see what a batch takes; no smaller batch is ever cut."""

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from graphzoo.ops import QueryGraph
     from graphzoo.sampling import NeighbourhoodSampler
 
-__all__ = ["NEAR_QUERIES", "score_near"]
 
 NEAR_QUERIES = 32
 """Neighbourhoods that are scored together: more would only fill memory."""

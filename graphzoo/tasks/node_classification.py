@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from graphzoo.analysis import Table
     from graphzoo.datasets import NodeGraph
 
-__all__ = ["NodeClassification", "NodeMetric"]
 
 log = logging.getLogger(__name__)
 

@@ -12,8 +12,6 @@ from torch import Tensor
 from graphzoo.encoders.base import NodeEncoder
 from graphzoo.layers import SparseLinear
 
-__all__ = ["PreparedGraph"]
-
 
 class PreparedGraph:
     """Features, edges and the encoder's precomputed values of one whole graph.

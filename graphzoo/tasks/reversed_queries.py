@@ -13,8 +13,6 @@ from graphzoo.errors import UsageError, check_range
 from graphzoo.ops import RelationalGraph
 from graphzoo.system.units import size
 
-__all__ = ["ReversedQueries"]
-
 _ROWS = 256  # whose probabilities are taken at once
 
 

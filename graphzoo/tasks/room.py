@@ -13,8 +13,6 @@ from torch.nn.parameter import is_lazy
 from graphzoo.system.memory import available_bytes, refuse_what_cannot_fit
 from graphzoo.tasks.base import Task
 
-__all__ = ["SMALLER_MODEL", "refuse_untrainable", "what_takes_less"]
-
 SMALLER_MODEL = "Take a smaller --model.encoder.hidden_channels or --model.encoder.num_layers"
 """What to do when memory ends with the weights and the optimiser: no smaller batch helps."""
 

@@ -26,8 +26,6 @@ from graphzoo.tasks.base import Task
 from graphzoo.tasks.room import refuse_untrainable, what_takes_less
 from graphzoo.training.plan import RunState
 
-__all__ = ["Artifacts", "Began", "Monitor", "callbacks_of", "checkpoints_of"]
-
 
 class Began(Callback):
     """Notes that the settings are behind and the run itself has begun; what it takes when a run fails."""

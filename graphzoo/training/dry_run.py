@@ -33,8 +33,6 @@ from graphzoo.system.units import counted, duration, size
 from graphzoo.tasks.room import refuse_untrainable
 from graphzoo.training.plan import RunState
 
-__all__ = ["DRY_SETTINGS", "DryRun", "limited_memory"]
-
 _TITLE = "dry run: writes no run; downloads and caches are kept"
 _STEPS, _SECONDS = 20, 10.0  # as many steps as fit into the time, between 3 and 20
 

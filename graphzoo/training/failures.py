@@ -20,9 +20,6 @@ from graphzoo.system.streams import refuses_output
 from graphzoo.training.plan import RunState
 from graphzoo.training.trust import plain_settings
 
-__all__ = ["explain_error", "how_to_resume", "needs_trust", "tell_error", "tell_lines"]
-
-
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 # Where all processes fail alike, the first one tells it and ends the others before they do.
 _PATIENCE = 3.0

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from graphzoo.inference import KGModel, LinkModel, NodeModel
 
-__all__ = ["fit"]
 
 _UNFIT = {
     "dry_run": "it trains no model; on the command line: graphzoo fit --dry-run",

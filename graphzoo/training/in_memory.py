@@ -28,8 +28,6 @@ from graphzoo.inference.link_pairs import link_columns, pairs_from_table
 from graphzoo.system.files import write_atomically
 from graphzoo.system.units import counted
 
-__all__ = ["GivenData", "given_data"]
-
 _FORMS = (
     "triples (a DataFrame, an array [n, 3], a list of (head, relation, tail), or a dict of train, valid and "
     "test), a PyG Data object, a networkx graph, an edge_index [2, E], or a name (`graphzoo list data`)"
@@ -43,30 +41,19 @@ _Arrays = dict[str, np.ndarray[Any, np.dtype[Any]]]
 
 @dataclass(frozen=True)
 class GivenData:
-    """A graph in memory.
+    """A graph in memory."""
 
-    Args:
-        kind: The data preset that reads its file: "kg", "nodes" or "links".
-        write: Writes the file.
-        is_directed: Whether its links have a direction; False where nobody said so.
-    """
-
-    kind: str
-    write: Callable[[Path], None]
-    is_directed: bool = False
+    kind: str  # the data preset that reads its file: "kg", "nodes" or "links"
+    write: Callable[[Path], None]  # writes the file
+    is_directed: bool = False  # its links have a direction; False where nobody said so
 
 
 def given_data(data: Any, encoder: str, split_index: int = 0) -> GivenData:
-    """What a caller gave, checked.
+    """What a caller gave, checked: triples, a graph of PyG, of networkx or of graphzoo, or an edge_index.
 
-    Args:
-        data: Triples, a graph of PyG, of networkx or of graphzoo, or an edge_index.
-        encoder: Kind of the model's encoder, "node", "pair" or "query"; "" if that is not known. Where labels
-            of nodes and links could be learnt, encoders of nodes learn labels.
-        split_index: Which split of triples is drawn; others are drawn where they are read.
-
-    Raises:
-        UsageError: for anything else, and for data that cannot be trained on.
+    The `encoder` is the kind of the model's, "node", "pair" or "query"; "" if that is not known. Where labels
+    of nodes and links could be learnt, encoders of nodes learn labels. Of triples, the split of `split_index`
+    is drawn here; others are drawn where they are read.
     """
     data = _single(data)
     if isinstance(data, KnowledgeGraph):

@@ -18,6 +18,7 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 from graphzoo.callbacks import Interrupted
 from graphzoo.catalog.settings import read_settings
 from graphzoo.checkpoints.checks import check_description
+from graphzoo.checkpoints.read import read_checkpoint
 from graphzoo.encoders.pretrained import read_pretrained
 from graphzoo.errors import NonFiniteError, OutOfMemoryError, UsageError
 from graphzoo.system.memory import is_out_of_memory, keep_freed_memory
@@ -25,7 +26,6 @@ from graphzoo.system.paths import typed
 from graphzoo.system.processes import rank
 from graphzoo.system.progress import set_quiet
 from graphzoo.system.shown import tell
-from graphzoo.training import resume
 from graphzoo.training.dry_run import limited_memory
 from graphzoo.training.failures import explain_error, how_to_resume, needs_trust, tell_error, tell_lines
 from graphzoo.training.lightning_cli import GraphzooCLI
@@ -35,8 +35,6 @@ from graphzoo.training.plan import Plan, RunState
 from graphzoo.training.quiet import quiet
 from graphzoo.training.trust import check_class, plain_settings
 from graphzoo.training.unchanged import unchanged_process
-
-__all__ = ["run_for_caller", "run_plan", "show_class_help", "show_help"]
 
 
 def run_plan(plan: Plan) -> int:
@@ -62,11 +60,8 @@ def run_plan(plan: Plan) -> int:
 def run_for_caller(plan: Plan) -> RunState:
     """Run a plan for a caller in Python, whose process is left as it was; what has become of the plan.
 
-    Raises:
-        UsageError: for wrong settings.
-        OutOfMemoryError: with what takes less memory.
-        KeyboardInterrupt: after Ctrl-C; the text says how to resume.
-        Exception: anything else that a run fails with.
+    Wrong settings raise a `UsageError`, and memory that runs out an `OutOfMemoryError` with the remedy; a
+    `KeyboardInterrupt` after Ctrl-C says how to resume.
     """
     state = RunState.of(plan)
     signum = 0
@@ -210,7 +205,7 @@ def _take_encoder(state: RunState) -> None:
         checkpoint = Path(state.plan.weights)
         content = read_pretrained(checkpoint)
     else:
-        content = resume.read_checkpoint(checkpoint)
+        content = read_checkpoint(checkpoint)
         check_description(content, checkpoint)
     described = content.get("graphzoo")
     if described is None:

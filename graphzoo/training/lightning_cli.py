@@ -26,6 +26,7 @@ from graphzoo import callbacks as own
 from graphzoo.callbacks.averaging import WarmupEMAWeightAveraging  # noqa: F401  named by --trainer.callbacks
 from graphzoo.callbacks.wandb_run import without_folders
 from graphzoo.catalog.presets import read_header
+from graphzoo.checkpoints.read import read_checkpoint
 from graphzoo.errors import UsageError
 from graphzoo.runs.checkpoints import run_of
 from graphzoo.runs.directory import (
@@ -49,8 +50,6 @@ from graphzoo.training.plan import RunState, draw_seed
 from graphzoo.training.precision import set_matmul_precision
 from graphzoo.training.results import Evaluated, report_results
 from graphzoo.training.settings import check_trainer, refuse_nulls, refuse_spawned
-
-__all__ = ["GraphzooCLI"]
 
 TRAINER_DEFAULTS = {
     # The DataModule deals the batches to the ranks itself, without repeats.
@@ -215,18 +214,18 @@ class GraphzooCLI(LightningCLI):
             unfit = EarlyStopping | Checkpoint | LearningRateMonitor | DeviceStatsMonitor | ProgressBar
             # The budget says how long the run is; it stops no dry run before its end.
             given = [c for c in given if isinstance(c, own.QueryBudget) or not isinstance(c, unfit)]
-            trainer = self._instantiate_trainer({**config, **DRY_SETTINGS, "callbacks": given}, extra)
-            set_matmul_precision(self.plan.matmul_precision, trainer.strategy.root_device)
-            return trainer
-        # By then weights, callbacks, data and optimiser have been compared; nothing is logged yet.
-        write = LambdaCallback(on_train_start=lambda *_: self._write())
-        extra = [write, *callbacks_of(self.state, self.run_dir, config, given, self._names)]
-        if self.plan.command == "fit":
-            extra += checkpoints_of(self.model, self.run_dir, config)
-            extra += [self._guard] if self._guard is not None else []
+            config |= DRY_SETTINGS
+        else:
+            # By then weights, callbacks, data and optimiser have been compared; nothing is logged yet.
+            write = LambdaCallback(on_train_start=lambda *_: self._write())
+            extra = [write, *callbacks_of(self.state, self.run_dir, config, given, self._names)]
+            if self.plan.command == "fit":
+                extra += checkpoints_of(self.model, self.run_dir, config)
+                extra += [self._guard] if self._guard is not None else []
         trainer = self._instantiate_trainer({**config, "callbacks": given}, extra)
-        refuse_spawned(trainer)
-        self.state.device = trainer.strategy.root_device.type
+        if not self.plan.dry_run:
+            refuse_spawned(trainer)
+            self.state.device = trainer.strategy.root_device.type
         set_matmul_precision(self.plan.matmul_precision, trainer.strategy.root_device)
         return trainer
 
@@ -309,7 +308,7 @@ class GraphzooCLI(LightningCLI):
         # One process decides: on a shared disk the others may not see the file yet.
         chosen = self.trainer.strategy.broadcast(chosen)
         if chosen is not None:
-            self.checkpoint = resume.read_checkpoint(chosen)
+            self.checkpoint = read_checkpoint(chosen)
         self.trainer.test(
             self.model, datamodule=self.datamodule, ckpt_path=chosen, verbose=False, weights_only=True
         )

@@ -15,8 +15,6 @@ from graphzoo.callbacks.wandb_run import remembered_id
 from graphzoo.errors import UsageError
 from graphzoo.training.plan import RunState
 
-__all__ = ["loggers_of", "place_loggers"]
-
 # What Weights & Biases takes at most, in letters.
 _LONGEST_TAG = 64
 _LONGEST_NAME = 128
@@ -59,16 +57,13 @@ def _place_mlflow(
         raise UsageError("MLflow is not installed\npip install mlflow-skinny")
     if arguments.get("tracking_uri") is None:
         # Lightning's own default is a folder, which MLflow no longer writes.
-        arguments["tracking_uri"] = (
-            os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{Path.cwd() / 'mlflow.db'}"
-        )
+        usual = f"sqlite:///{Path.cwd() / 'mlflow.db'}"
+        arguments["tracking_uri"] = os.environ.get("MLFLOW_TRACKING_URI") or usual
     if arguments.get("run_name") is None:
         arguments["run_name"] = f"{state.model}-{state.data_name}-{run_dir.name}"
     if arguments.get("tags") is None:
-        arguments["tags"] = {
-            **{key: name for key, name in names.items() if name},
-            "run_dir": str(run_dir.absolute()),
-        }
+        named = {key: name for key, name in names.items() if name}
+        arguments["tags"] = {**named, "run_dir": str(run_dir.absolute())}
 
 
 def _place_wandb(

@@ -4,29 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 from graphzoo.catalog.presets import list_presets
 from graphzoo.catalog.tasks import TaskInfo
 from graphzoo.errors import UsageError, nearest, suggestion
-
-__all__ = [
-    "FLAGS",
-    "GROUPS",
-    "MATMUL_PRECISIONS",
-    "OPTIONS",
-    "RARE",
-    "check_options",
-    "config_files",
-    "is_known",
-    "near_options",
-    "passes_through",
-    "split_options",
-    "value_of",
-    "watch_metric",
-    "whole_option",
-    "without_configs",
-]
 
 OPTIONS = {
     "model": "a model by name, or a class path",
@@ -196,21 +179,27 @@ def watch_metric(rest: list[str], task: TaskInfo | None) -> list[str]:
 
 
 def config_files(command_line: Sequence[Any]) -> list[str]:
-    """The files of settings in a command line, in any of the spellings that the parser knows.
+    """The files of settings in a command line."""
+    return split_configs(command_line)[0]
 
-    >>> config_files(["--config", "a", "--config=b", "-c", "d", "-c=e", "-cf"])
-    ['a', 'b', 'd', 'e', 'f']
+
+def split_configs(command_line: Sequence[Any]) -> tuple[list[str], list[str]]:
+    """The files of settings, in any of the spellings that the parser knows, and all other words.
+
+    >>> split_configs(["--config", "a", "--config=b", "-c", "d", "--seed=0", "-c=e", "-cf"])
+    (['a', 'b', 'd', 'e', 'f'], ['--seed=0'])
     """
-    files = []
-    words = [str(word) for word in command_line]
-    for position, word in enumerate(words):
+    files: list[str] = []
+    others: list[str] = []
+    words = map(str, command_line)
+    for word in words:
         if word in ("--config", "-c"):
-            files += words[position + 1 : position + 2]
-        elif word.startswith("--config="):
-            files.append(word.removeprefix("--config="))
-        elif word.startswith("-c"):
-            files.append(word[2:].removeprefix("="))
-    return files
+            files += islice(words, 1)
+        elif word.startswith(("--config=", "-c")):
+            files.append(word.removeprefix("--config").removeprefix("-c").removeprefix("="))
+        else:
+            others.append(word)
+    return files, others
 
 
 def value_of(option: str, words: Sequence[str]) -> str:
@@ -224,18 +213,6 @@ def value_of(option: str, words: Sequence[str]) -> str:
         if name.rstrip("+") == option:
             return value if equals else "".join(words[position + 1 : position + 2])
     return ""
-
-
-def without_configs(rest: list[str]) -> list[str]:
-    """The arguments without those of `config_files`."""
-    kept = []
-    words = iter(rest)
-    for word in words:
-        if word in ("--config", "-c"):
-            next(words, None)
-        elif not word.startswith(("--config=", "-c")):
-            kept.append(word)
-    return kept
 
 
 def _help(command: str) -> str:

@@ -22,8 +22,6 @@ from graphzoo.catalog.settings import read_settings, texts_in
 from graphzoo.errors import UsageError
 from graphzoo.training.options import config_files
 
-__all__ = ["class_roots", "own_code"]
-
 _DOTTED = re.compile(r"(?<![\w./\\-])([^\W\d]\w*)(?:\.[^\W\d]\w*)+(?![\w./\\-])")
 _SETTINGS = (".yaml", ".yml", ".json")
 # Who imports on the word of the command line; everything else that asks was not told to by the user.

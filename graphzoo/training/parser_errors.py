@@ -17,8 +17,6 @@ from graphzoo.catalog.settings import merge, read_settings
 from graphzoo.errors import UsageError, nearest, suggestion
 from graphzoo.training.options import GROUPS, config_files, value_of
 
-__all__ = ["GraphzooParser", "explain", "innermost", "merged_settings"]
-
 _NOT_ACCEPTED = re.compile(r"(?:Option|does not accept option) '([^']+)'(?: is not accepted)?")
 _UNRECOGNIZED = re.compile(r"unrecognized arguments?: (.+)", re.DOTALL)
 _NO_VALUE = re.compile(r"argument (?:-\w/)?(--[\w.+]+)[^:]*: expected (?:one|at least one) argument")

@@ -28,12 +28,10 @@ from graphzoo.training.options import (
     check_options,
     config_files,
     passes_through,
+    split_configs,
     split_options,
     watch_metric,
-    without_configs,
 )
-
-__all__ = ["Plan", "RunState", "draw_seed", "find_data", "make_plan"]
 
 
 @dataclass(frozen=True)
@@ -109,8 +107,7 @@ class RunState:
 def make_plan(command: str, argv: list[str]) -> Plan:
     """Resolve the names of a fit, validate or test command line.
 
-    Raises:
-        UsageError: for unknown names, a model that does not suit the data's task, missing values or files.
+    Unknown names, a model that does not suit the data's task, missing values and files are refused.
     """
     values, flags, rest = split_options(argv)
     check_options(command, rest)
@@ -131,14 +128,14 @@ def make_plan(command: str, argv: list[str]) -> Plan:
     plan = _apply_model(_apply_data(plan, data), model)
     _check_pair(plan, data, model)
     plan = _apply_recipe(plan, values.get("recipe"), fresh=model is not None and plan.run_config is None)
-    plan = _apply_loggers(_apply_trainer(plan, values.get("trainer")), values.get("logger"))
+    plan = _apply_trainer(plan, values.get("trainer"), values.get("logger", ""))
     if isinstance(data, Preset) and (needed := data.header.get("requires")):
         if not own and not plan.names(needed):
             raise UsageError(f"data {data.name} needs your files: add --{needed} FOLDER_OR_FILES")
     lead: list[str] = []
     if model is not None and data is None:
         # A model preset without a data preset fits no task by itself: the user's files have to come first.
-        lead, rest = [word for file in own for word in ("--config", file)], without_configs(rest)
+        lead, rest = [word for file in own for word in ("--config", file)], split_configs(rest)[1]
     typed = watch_metric(rest, _task(data))
     seed = [] if plan.seed is None else ["--seed_everything", str(plan.seed)]
     start = [] if plan.checkpoint is None else ["--ckpt_path", str(plan.checkpoint)]
@@ -249,10 +246,9 @@ def _locate_checkpoint(
 def _begin_with(plan: Plan, value: str, weights: Path, data: Preset | str | None) -> Plan:
     """Exported weights have no run to resume: a new one begins with them."""
     if data is None:
-        raise UsageError(
-            f"{value} holds weights without data\nAdd --data NAME, or --data kg --data.path FOLDER"
-        )
-    task = TASKS.get(data.header.get("task", "")) if isinstance(data, Preset) else None
+        remedy = "Add --data NAME, or --data kg --data.path FOLDER"
+        raise UsageError(f"{value} holds weights without data\n{remedy}")
+    task = _task(data)
     other = isinstance(data, Preset) and (task is None or not task.takes_weights)
     if other and plan.command == "fit":
         taken = " and ".join(each.title for each in TASKS.values() if each.takes_weights)
@@ -277,20 +273,15 @@ def _check_complete(
                 f"{plan.checkpoint} lies in no run directory, so it does not say which data to use\n"
                 f"Add --data NAME ({names}, ...) or give the run directory itself"
             )
-        raise UsageError(
-            f"{plan.command} needs a data set: add --data NAME\n"
-            f"There are: {names}, ... (`graphzoo list data`)"
-        )
+        told = f"{plan.command} needs a data set: add --data NAME"
+        raise UsageError(f"{told}\nThere are: {names}, ... (`graphzoo list data`)")
     if model is not None or plan.names("model.encoder"):
         return plan
     if plan.checkpoint is not None or plan.weights:
         return replace(plan, encoder_from_checkpoint=True)
     task = _task(data)
-    fitting = [
-        preset.name
-        for preset in list_presets("model")
-        if task is None or preset.header.get("kind") in task.accepts
-    ]
+    presets = list_presets("model")
+    fitting = [each.name for each in presets if task is None or each.header.get("kind") in task.accepts]
     names = ", ".join([*fitting, *encoder_plugins()])
     raise UsageError(f"{plan.command} needs a model: add --model NAME\nThere are: {names}")
 
@@ -338,18 +329,14 @@ def _apply_recipe(plan: Plan, value: str | None, *, fresh: bool) -> Plan:
     return plan.taking(f"recipe {recipe.name}", "--config", str(recipe.path), recipe=recipe.name)
 
 
-def _apply_trainer(plan: Plan, value: str | None) -> Plan:
-    if value is None or passes_through("trainer", value):
-        return plan
-    preset = find_preset("trainer", value)
-    return plan.taking(f"trainer {preset.name}", "--config", str(preset.path))
-
-
-def _apply_loggers(plan: Plan, value: str | None) -> Plan:
-    presets = [find_preset("logger", name) for name in dict.fromkeys((value or "").split(",")) if name]
+def _apply_trainer(plan: Plan, trainer: str | None, loggers: str) -> Plan:
+    """The presets of `--trainer` and `--logger`."""
+    named = [] if trainer is None or passes_through("trainer", trainer) else [trainer]
+    presets = [find_preset("trainer", name) for name in named]
+    logged = [find_preset("logger", name) for name in dict.fromkeys(loggers.split(",")) if name]
     # `csv` clears the list that the others add to.
-    for preset in sorted(presets, key=lambda preset: preset.name != "csv"):
-        plan = plan.taking(f"logger {preset.name}", "--config", str(preset.path))
+    for preset in [*presets, *sorted(logged, key=lambda preset: preset.name != "csv")]:
+        plan = plan.taking(f"{preset.kind} {preset.name}", "--config", str(preset.path))
     return plan
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import torch
 
-__all__ = ["set_matmul_precision"]
-
 
 def set_matmul_precision(wanted: str | None, device: torch.device) -> None:
     """Set torch's own switch: as asked, or "high" for a run on CUDA; else it stays as it is.

@@ -8,9 +8,6 @@ import re
 import warnings
 from collections.abc import Iterator
 
-__all__ = ["quiet"]
-
-
 # Lightning's tips for paid add-ons, its lines about hardware that is not there, and what the command says.
 _ADVERTISEMENT = re.compile(
     "^(💡|[TH]PU available: False|GPU available: False|`Trainer.fit` stopped)"

@@ -19,8 +19,6 @@ from graphzoo.system.shown import tell
 from graphzoo.tasks.base import versions
 from graphzoo.training.plan import Plan, RunState
 
-__all__ = ["Evaluated", "report_results"]
-
 log = logging.getLogger(__name__)
 
 _WORDS = {"val": "validation", "test": "test"}
@@ -31,7 +29,7 @@ class Evaluated(NamedTuple):
 
     path: Path | None  # the checkpoint's file; None for the weights as they were
     content: Mapping[str, Any] | None  # what the file holds
-    validated: Mapping[str, float]  # figures of the last validation, where the run trained
+    validated: dict[str, float]  # figures of the last validation, where the run trained
 
 
 def report_results(
@@ -78,7 +76,9 @@ def _content(
     callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
     throughput = next(callback for callback in callbacks if isinstance(callback, Throughput))
     content = evaluated.content or {}
-    validation = {**evaluated.validated, **_monitored(trainer)}
+    kept = (one for one in trainer.checkpoint_callbacks if isinstance(one, BestCheckpoint))
+    best = {f"best {one.monitor}": one.best_model_score for one in kept if one.best_model_score is not None}
+    validation = evaluated.validated | {name: float(score) for name, score in best.items()}
     epoch, trains = content.get("epoch"), plan.command == "fit"
     selection = _selection(plan, evaluated, validated=bool(validation))
     return {
@@ -160,11 +160,3 @@ def _selection(plan: Plan, evaluated: Evaluated, *, validated: bool) -> str | No
     states = (evaluated.content or {}).get("callbacks") or {}
     scores = (state.get("best_model_score") for state in states.values() if isinstance(state, dict))
     return SELECTED[1] if validated or any(score is not None for score in scores) else SELECTED[2]
-
-
-def _monitored(trainer: Trainer) -> dict[str, float]:
-    """The validation metric of the best checkpoint."""
-    for callback in trainer.checkpoint_callbacks:
-        if isinstance(callback, BestCheckpoint) and callback.best_model_score is not None:
-            return {f"best {callback.monitor}": float(callback.best_model_score)}
-    return {}

@@ -24,8 +24,6 @@ from graphzoo.system.paths import typed
 from graphzoo.tasks.base import Task
 from graphzoo.training.plan import Plan
 
-__all__ = ["ResumeGuard", "compare", "differences", "finished_epochs", "read_checkpoint"]
-
 # Arguments of the data module that do not change what is trained.
 _HARMLESS = {"root", "download", "num_workers", "eval_batch_size", "micro_batch_size", "path"}
 # Settings whose old values sit in the restored schedule or weights: new ones would be ignored, or not fit.
@@ -49,13 +47,11 @@ def differences(
     described = checkpoint.get("graphzoo", {}).get("encoder", {})
     encoder = model.get("encoder") or {}
     if described and encoder:
-        if public_path(described["class_path"]) != public_path(
-            encoder.get("class_path", described["class_path"])
-        ):
-            differing["--model.encoder"] = (described["class_path"], encoder["class_path"])
+        path = described["class_path"]
+        if public_path(path) != public_path(encoder.get("class_path", path)):
+            differing["--model.encoder"] = (path, encoder["class_path"])
         else:
             arguments = encoder.get("init_args") or {}
-            path = described["class_path"]
             differing |= _compare("--model.encoder", described["init_args"], arguments, path)
     before, now = (trained or {}).get("data") or {}, config.get("data") or {}
     if before:
@@ -102,7 +98,7 @@ def check_resume(differing: dict[str, tuple[Any, Any]], path: Path, *, override:
     blocking = {name: pair for name, pair in differing.items() if not override or name in fixed}
     if not blocking:
         return
-    lines = [f"{name}: {old} there, {new} here" for name, (old, new) in list(blocking.items())[:3]]
+    lines = _told(blocking)
     if set(blocking) <= _JUDGING:
         name, (_, new) = next(iter(blocking.items()))
         command = f"graphzoo test --ckpt_path {typed(path)} {name}={new}"
@@ -123,17 +119,19 @@ def check_shape(differing: dict[str, tuple[Any, Any]], path: Path) -> None:
     parts = ("--model.encoder", "--model.decoder")
     shape = {name: pair for name, pair in differing.items() if name.startswith(parts)}
     if shape:
-        lines = [f"{name}: {old} there, {new} here" for name, (old, new) in list(shape.items())[:3]]
         remedy = "Leave these settings out, or give those of the checkpoint"
-        raise UsageError("\n".join([f"{path} holds another encoder or decoder", *lines, remedy]))
+        raise UsageError("\n".join([f"{path} holds another encoder or decoder", *_told(shape), remedy]))
+
+
+def _told(differing: dict[str, tuple[Any, Any]]) -> list[str]:
+    return [f"{name}: {old} there, {new} here" for name, (old, new) in list(differing.items())[:3]]
 
 
 class ResumeGuard(Callback):
     """Refuses to resume with other data than the checkpoint's, and applies settings changed on purpose.
 
-    Args:
-        data: The checkpoint's data, {} to accept any: `fingerprint`, and `split` where there is one.
-        changed: See `differences`; the old `lr` and `weight_decay` lie in the restored optimiser.
+    The checkpoint's `data` have a `fingerprint`, and a `split` where there is one; {} accepts any. Of what
+    was `changed`, see `differences`, the old `lr` and `weight_decay` lie in the restored optimiser.
     """
 
     def __init__(self, data: dict[str, Any], changed: dict[str, tuple[Any, Any]]) -> None:

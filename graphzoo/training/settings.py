@@ -11,8 +11,6 @@ from lightning.pytorch.callbacks import WeightAveraging
 
 from graphzoo.errors import UsageError, check_range
 
-__all__ = ["check_trainer", "refuse_nulls", "refuse_spawned"]
-
 
 def refuse_nulls(config: dict[str, Any]) -> None:
     """Refuse `null` where a class takes none: the parser lets it pass, and a comparison would fail."""

@@ -10,12 +10,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from graphzoo.errors import UsageError, shorten
+from graphzoo.system.regular_files import read_regular_text
 from graphzoo.system.shown import tell
-
-__all__ = ["one_device", "run_command", "run_here", "settings_of", "started"]
 
 
 def settings_of(command: str, options: list[str]) -> dict[str, Any]:
@@ -76,6 +76,14 @@ def started(
         finally:
             for signum, handler in before.items():
                 signal.signal(signum, handler)
+
+
+def last_words(log: Path) -> str:
+    """What a run said last, in the file that its output went to."""
+    text = read_regular_text(log, errors="replace")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    told = [line for line in lines if line.startswith("graphzoo: ")]
+    return (told or lines or ["it said nothing"])[-1].removeprefix("graphzoo: ")
 
 
 def run_here(arguments: list[str]) -> int:

@@ -17,8 +17,6 @@ from graphzoo.catalog.classes import is_trusted
 from graphzoo.catalog.settings import texts_in
 from graphzoo.errors import UsageError
 
-__all__ = ["check_class", "plain_settings"]
-
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 _WORD = re.compile(r"[\w@+-]*")
 _PACKAGES = ("graphzoo", "lightning", "torch", "torchmetrics")

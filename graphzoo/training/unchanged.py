@@ -14,8 +14,6 @@ import numpy as np
 import torch
 from jsonargparse._common import get_parsing_setting
 
-__all__ = ["random_states", "unchanged_process"]
-
 # Set by Lightning's seeding, by its determinism, and by the run directory's choice.
 _VARIABLES = ("GRAPHZOO_RUN_DIR", "PL_GLOBAL_SEED", "PL_SEED_WORKERS", "CUBLAS_WORKSPACE_CONFIG")
 _SETTING = "omegaconf_absolute_to_relative_paths"

@@ -13,11 +13,11 @@ import yaml
 from helpers.own import SendSignal
 from helpers.same_runs import figures, load, same_training
 
+from graphzoo.checkpoints.read import read_checkpoint
 from graphzoo.errors import UsageError
 from graphzoo.report.build import _facts
 from graphzoo.runs.checkpoints import find_runs, locate
 from graphzoo.runs.record import find_records, group_records
-from graphzoo.training.resume import read_checkpoint
 from graphzoo.training.trust import plain_settings
 
 MICRO = ["--data.batch_size=16", "--data.micro_batch_size=4"]

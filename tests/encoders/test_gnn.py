@@ -107,16 +107,6 @@ def test_sparse_features_give_the_same_states_and_gradients(kind):
         torch.testing.assert_close(other.grad, one.grad)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_renumbering_the_nodes_renumbers_the_states(kind):
-    x, edge_index = graph()
-    encoder = build(kind).eval()
-    order = torch.randperm(30)
-    place = torch.empty(30, dtype=torch.int64)
-    place[order] = torch.arange(30)
-    torch.testing.assert_close(encoder(x[order], place[edge_index]), encoder(x, edge_index)[order])
-
-
 def test_input_dropout_drops_stored_values():
     x = torch.ones(200, 9, dtype=torch.float64)
     loops = torch.arange(200).expand(2, -1)

@@ -16,8 +16,8 @@ from graphzoo.inference import KGModel
 from graphzoo.report.build import build_report
 from graphzoo.report.content import Note, Options, Picture, TableBlock
 from graphzoo.report.curve_figures import depth_pictures
-from graphzoo.report.models import model_blocks
 from graphzoo.report.models.attention import attention_maps
+from graphzoo.report.models.choose import model_blocks
 from graphzoo.report.models.knowformer import attended_blocks
 from graphzoo.report.models.sample import sample_of
 from graphzoo.runs.changes import changed_settings, repeat_command

@@ -133,7 +133,7 @@ def test_what_the_command_line_sets_is_not_searched_and_nothing_is_overwritten(s
     assert "model.lr" not in sweep["parameters"] and "--model.lr=0.5" in sweep["command"]
     before = Path("sweep.yaml").read_bytes()
     assert cli.main(words) == 2
-    assert "nothing is overwritten" in capsys.readouterr().err and Path("sweep.yaml").read_bytes() == before
+    assert "exists; give a new file" in capsys.readouterr().err and Path("sweep.yaml").read_bytes() == before
     assert not Path("runs").exists(), "no search has begun"
 
 

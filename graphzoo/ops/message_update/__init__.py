@@ -5,10 +5,11 @@ Backends: `naive` (torch, everywhere), `numba` (the CPU default) and `triton` (t
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from graphzoo.ops.eager import is_traced, row_backend, rows_in_autocast
-from graphzoo.ops.message_update import naive, operator
+from graphzoo.ops.message_update import naive, operator  # noqa: F401  makes `torch.ops.graphzoo.message_update`
 from graphzoo.ops.relational_spmm.query_graph import is_query_major
 
 __all__ = ["message_update"]
@@ -35,8 +36,11 @@ def message_update(
         return turned.transpose(0, 1)
     if backend == "triton":
         z, aggregated = rows_in_autocast(z, aggregated)
+    out: Tensor
     if backend == "triton" or is_traced(z):
-        return operator.message_update(z, aggregated, parameters, backend)
-    from graphzoo.ops.message_update.numba import message_update as compiled
+        out = torch.ops.graphzoo.message_update(z, aggregated, *parameters, backend)
+        return out
+    from graphzoo.ops.message_update.numba import MessageUpdate
 
-    return compiled(z, aggregated, parameters)
+    out = MessageUpdate.apply(z, aggregated, *parameters)  # type: ignore[no-untyped-call]
+    return out

@@ -8,8 +8,6 @@ from torch.nn import functional as F
 
 from graphzoo.ops.map_rows import map_rows
 
-__all__ = ["message_update"]
-
 
 def message_update(z: Tensor, aggregated: Tensor, parameters: tuple[Tensor, ...]) -> Tensor:
     """See `graphzoo.ops.message_update.message_update`."""

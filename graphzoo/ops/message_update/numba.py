@@ -21,18 +21,13 @@ from graphzoo.ops.row_kernels import (
 )
 from graphzoo.ops.threads import run_pieces
 
-__all__ = ["forward", "gradient", "message_update"]
 
+class MessageUpdate(Function):
+    """`apply` takes the arguments of `forward`."""
 
-def message_update(z: Tensor, aggregated: Tensor, parameters: tuple[Tensor, ...]) -> Tensor:
-    """See `graphzoo.ops.message_update.message_update`."""
-    out: Tensor = _MessageUpdate.apply(z, aggregated, *parameters)  # type: ignore[no-untyped-call]
-    return out
-
-
-class _MessageUpdate(Function):
     @staticmethod
     def forward(ctx: Any, z: Tensor, aggregated: Tensor, *parameters: Tensor) -> Tensor:
+        """See `forward` of the module."""
         z, aggregated = z.contiguous(), aggregated.contiguous()
         ctx.save_for_backward(z, aggregated, *parameters)
         return forward(z, aggregated, *parameters)
@@ -40,6 +35,7 @@ class _MessageUpdate(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """See `gradient`."""
         return gradient(grad.contiguous(), *ctx.saved_tensors)
 
 

@@ -1,4 +1,4 @@
-"""The fast backends as operators, for `torch.compile`, `torch.export`, fake tensors and CUDA."""
+"""The fast backends as operators `graphzoo::...`, for compilers, exported programs, fake tensors and CUDA."""
 
 from __future__ import annotations
 
@@ -8,18 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["message_update"]
-
 _ARGUMENTS = (
     "Tensor z, Tensor aggregated, Tensor alpha, Tensor w1, Tensor b1, Tensor w2, Tensor b2, Tensor weight, "
     "Tensor bias, str backend"
 )
-
-
-def message_update(z: Tensor, aggregated: Tensor, parameters: tuple[Tensor, ...], backend: str) -> Tensor:
-    """See `graphzoo.ops.message_update.message_update`."""
-    out: Tensor = torch.ops.graphzoo.message_update(z, aggregated, *parameters, backend)
-    return out
 
 
 def _kernels(backend: str) -> Any:

@@ -20,8 +20,6 @@ from graphzoo.ops.row_triton import (
     vector,
 )
 
-__all__ = ["forward", "gradient"]
-
 _PROGRAMS = 512  # that share the rows of a gradient; each has sums of its own
 
 

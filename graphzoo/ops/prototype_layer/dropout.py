@@ -9,20 +9,13 @@ from torch import Tensor
 
 from graphzoo.ops.random import hash_integers
 
-__all__ = ["RowDropout"]
-
 
 @dataclass(frozen=True, eq=False)
 class RowDropout:
-    """Dropout of [n, B, D] that depends on (key of the query, entity, channel): chunks and batches agree.
+    """Dropout of [n, B, D] that depends on (key of the query, entity, channel): chunks and batches agree."""
 
-    Args:
-        p: Probability to drop, rounded to a multiple of 2^-16.
-        keys: Names of the masks, one for each query, [B], int64.
-    """
-
-    p: float
-    keys: Tensor
+    p: float  # probability to drop, rounded to a multiple of 2^-16
+    keys: Tensor  # names of the masks, one for each query, [B], int64
 
     @property
     def threshold(self) -> int:

@@ -21,8 +21,6 @@ from graphzoo.ops.row_kernels import (
     normalize_rows_gradient,
 )
 
-__all__ = ["attend", "attend_gradient", "sums", "sums_gradient"]
-
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)

@@ -9,8 +9,6 @@ from graphzoo.ops.attention import AttentionNorm, apply_prototypes, sum_prototyp
 from graphzoo.ops.map_rows import map_rows
 from graphzoo.ops.prototype_layer.dropout import RowDropout
 
-__all__ = ["feed_forward", "prototype_layer"]
-
 
 def prototype_layer(
     states: Tensor,

@@ -19,8 +19,6 @@ from graphzoo.ops.relational_spmm.query_graph import arranged, is_query_major
 from graphzoo.ops.row_kernels import block_rows
 from graphzoo.ops.threads import run_pieces
 
-__all__ = ["attend", "attend_gradient", "masks", "prototype_layer", "sums", "sums_gradient"]
-
 # Parts that threads take one by one; fixed, so that partial sums add up in one order whatever the threads.
 _MAX_PIECES = 16
 # Entities of a block: rows of one query lie far apart, and more of them would leave the cache of addresses.

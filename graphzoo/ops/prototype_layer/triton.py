@@ -28,8 +28,6 @@ from graphzoo.ops.row_triton import (
     vector,
 )
 
-__all__ = ["attend", "attend_gradient", "masks", "sums", "sums_gradient"]
-
 _FAR = 1 << 31  # from here on, offsets within a block count in 64 bits
 _PROGRAMS = 1024  # about so many share the work; a query is cut into parts where there are fewer queries
 

@@ -9,8 +9,6 @@ from torch.autograd.function import Function, once_differentiable
 
 from graphzoo.ops.relational_spmm.graph import RelationalGraph, Segment
 
-__all__ = ["RelationalSpMM", "SegmentProducts"]
-
 
 class SegmentProducts(Protocol):
     """A backend: `out[s] = sum of a[first[e]] * b[second[e]]` over the kept edges e of segment s.

@@ -14,8 +14,6 @@ from graphzoo.errors import check_whole
 from graphzoo.ops.relational_spmm.pieces import Pieces, cut_to_pieces
 from graphzoo.types import refuse_kinds
 
-__all__ = ["Ordering", "RelationalGraph", "Segment", "check_edges", "graph_of"]
-
 Segment = Literal["target", "source", "relation"]
 
 

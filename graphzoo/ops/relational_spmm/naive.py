@@ -7,8 +7,6 @@ from torch import Tensor
 
 from graphzoo.ops.relational_spmm.graph import RelationalGraph
 
-__all__ = ["relational_spmm"]
-
 
 def relational_spmm(
     x: Tensor, relation: Tensor, graph: RelationalGraph, edge_mask: Tensor | None = None

@@ -18,8 +18,6 @@ from graphzoo.ops.relational_spmm.graph import RelationalGraph, Segment
 from graphzoo.ops.row_kernels import jit
 from graphzoo.ops.threads import run_pieces
 
-__all__ = ["segment_products"]
-
 # Features of one pass over the edges. Wide blocks win (docs/speed.md has the figures): rows are read as long
 # streams, while narrow blocks of rows whose stride is a power of two would share a few sets of the caches.
 MAX_BLOCK = 2048

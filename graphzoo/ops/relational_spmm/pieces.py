@@ -10,7 +10,6 @@ from torch import Tensor
 if TYPE_CHECKING:
     from graphzoo.ops.relational_spmm.graph import Ordering
 
-__all__ = ["PIECE", "Pieces", "cut_to_pieces"]
 
 # Most edges that one program sums.
 PIECE = 512

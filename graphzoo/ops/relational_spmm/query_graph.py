@@ -9,8 +9,6 @@ from torch import Tensor
 
 from graphzoo.ops.relational_spmm.graph import Ordering, RelationalGraph
 
-__all__ = ["QueryGraph", "arranged", "is_query_major", "to_query_major"]
-
 
 class QueryGraph:
     """B graphs of K nodes each, parts of one whole graph; from `graphzoo.sampling.NeighbourhoodSampler`.
@@ -141,15 +139,9 @@ def flat_graph(
     """A disjoint graph whose orderings are known, so that nothing is sorted.
 
     Every edge has its inverse, so the edges that leave a node are those that enter it, with inverse types.
-
-    Args:
-        num_nodes: Of all queries, B K.
-        num_relations: Edge types of all queries, B 2R.
-        edge_index: [2, E], int32, by target.
-        kinds: Type of each edge, [E], int32.
-        mirrored: Type of each edge's inverse, [E], int32.
-        offsets: Where each target's edges begin, [B K + 1], int32.
-        by_kind: Edges by type: where each type's begin [B 2R + 1], sources and targets [E], int32.
+    The B K nodes and B 2R edge types are those of all queries. All is int32: edges [2, E] by target, the type
+    of each and of its inverse (`mirrored`) [E], where each target's edges begin [B K + 1]; and edges by type,
+    where each type's begin [B 2R + 1], their sources and targets [E].
     """
     graph = RelationalGraph.unchecked(edge_index, kinds, num_nodes, num_relations)
     none = kinds.new_empty(0)  # positions are for masks, which these graphs have no use for

@@ -15,7 +15,6 @@ except ImportError as error:
         "--no-build-isolation, or use backend='numba' (CPU), 'triton' (CUDA) or 'naive'"
     ) from error
 
-__all__ = ["segment_products"]
 
 # Most elements of the gathered messages of one block: 16 MiB of float32, whatever F is.
 MAX_MESSAGES = 1 << 22

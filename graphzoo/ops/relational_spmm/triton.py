@@ -29,7 +29,6 @@ except ImportError as error:
         "torch, or use backend='naive'"
     ) from error
 
-__all__ = ["segment_products"]
 
 # Features of one load. 128 floats are 512 contiguous bytes.
 MAX_BLOCK, MIN_BLOCK = 128, 32

@@ -5,11 +5,12 @@ Backends: `naive` (torch, everywhere), `numba` (the CPU default) and `triton` (t
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from graphzoo.ops.eager import is_traced, row_backend, rows_in_autocast
 from graphzoo.ops.relational_spmm.query_graph import is_query_major
-from graphzoo.ops.state_mlp import naive, operator
+from graphzoo.ops.state_mlp import naive, operator  # noqa: F401  makes `torch.ops.graphzoo.state_mlp`
 
 __all__ = ["state_mlp"]
 
@@ -48,8 +49,11 @@ def state_mlp(
         return turned.transpose(0, 1)
     if backend == "triton":
         x, extra = rows_in_autocast(x, extra)
+    out: Tensor
     if backend == "triton" or is_traced(weight):
-        return operator.state_mlp(x, extra, weight, extra_weight, parameters, backend)
-    from graphzoo.ops.state_mlp.numba import state_mlp as compiled
+        out = torch.ops.graphzoo.state_mlp(x, extra, weight, extra_weight, *parameters, backend)
+        return out
+    from graphzoo.ops.state_mlp.numba import StateMLP
 
-    return compiled(x, extra, weight, extra_weight, parameters)
+    out = StateMLP.apply(x, extra, weight, extra_weight, *parameters)  # type: ignore[no-untyped-call]
+    return out

@@ -7,8 +7,6 @@ from torch.nn import functional as F
 
 from graphzoo.ops.map_rows import map_rows
 
-__all__ = ["state_mlp"]
-
 
 def state_mlp(
     x: Tensor | None,

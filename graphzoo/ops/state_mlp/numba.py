@@ -12,24 +12,13 @@ from torch.autograd.function import Function, once_differentiable
 from graphzoo.ops.row_kernels import add_rows, block_rows, helper, jit, piece_bounds
 from graphzoo.ops.threads import run_pieces
 
-__all__ = ["forward", "gradient", "state_mlp"]
 
+class StateMLP(Function):
+    """`apply` takes the arguments of `forward`."""
 
-def state_mlp(
-    x: Tensor | None,
-    extra: Tensor | None,
-    weight: Tensor,
-    extra_weight: Tensor | None,
-    parameters: tuple[Tensor, Tensor, Tensor],
-) -> Tensor:
-    """See `graphzoo.ops.state_mlp.state_mlp`."""
-    out: Tensor = _StateMLP.apply(x, extra, weight, extra_weight, *parameters)  # type: ignore[no-untyped-call]
-    return out
-
-
-class _StateMLP(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor | None, extra: Tensor | None, *parameters: Tensor | None) -> Tensor:
+        """See `forward` of the module."""
         x, extra = (None if part is None else part.contiguous() for part in (x, extra))
         ctx.save_for_backward(x, extra, *parameters)
         return forward(x, extra, *parameters)
@@ -37,6 +26,7 @@ class _StateMLP(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """See `gradient`."""
         return gradient(grad.detach().contiguous(), *ctx.saved_tensors)
 
 

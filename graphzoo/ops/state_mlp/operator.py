@@ -1,4 +1,4 @@
-"""The fast backends as operators, for `torch.compile`, `torch.export`, fake tensors and CUDA."""
+"""The fast backends as operators `graphzoo::...`, for compilers, exported programs, fake tensors and CUDA."""
 
 from __future__ import annotations
 
@@ -8,25 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["state_mlp"]
-
 _ARGUMENTS = (
     "Tensor? x, Tensor? extra, Tensor weight, Tensor? extra_weight, Tensor b1, Tensor w2, Tensor b2, "
     "str backend"
 )
-
-
-def state_mlp(
-    x: Tensor | None,
-    extra: Tensor | None,
-    weight: Tensor,
-    extra_weight: Tensor | None,
-    parameters: tuple[Tensor, Tensor, Tensor],
-    backend: str,
-) -> Tensor:
-    """See `graphzoo.ops.state_mlp.state_mlp`."""
-    out: Tensor = torch.ops.graphzoo.state_mlp(x, extra, weight, extra_weight, *parameters, backend)
-    return out
 
 
 def _kernels(backend: str) -> Any:

@@ -7,8 +7,6 @@ from torch import Tensor
 
 from graphzoo.ops.row_triton import cut, dot, launch, on_device, relu, store_sum, times, tl, triton, vector
 
-__all__ = ["forward", "gradient"]
-
 _PROGRAMS = 512  # that share the rows of a gradient; each has sums of its own
 
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from graphzoo.datasets import NodeGraph
 
-__all__ = ["attention_blocks", "attention_maps"]
 
 _NODES, _LAYERS, _PAIRS_TOLD = 84, 3, 10
 

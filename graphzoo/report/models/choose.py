@@ -16,11 +16,10 @@ if TYPE_CHECKING:
     from graphzoo.report.content import Options
     from graphzoo.runs.record import Record
 
-__all__ = ["model_blocks", "of_facts", "of_nodes", "of_pairs"]
-
 
 def model_blocks(record: Record, options: Options, prefix: str, *, depth_drawn: bool = False) -> list[Block]:
     """Pictures of the run's best checkpoint; how a depth curve is made unless it is drawn already."""
+    import graphzoo
     from graphzoo.system.progress import progress
 
     tested = record.result.get("checkpoint")
@@ -30,15 +29,9 @@ def model_blocks(record: Record, options: Options, prefix: str, *, depth_drawn: 
     if run is None:
         raise UsageError("the run has no checkpoint")
     with progress(f"looking into {run.name}"):
-        return _look(record, run, options, prefix, depth_drawn=depth_drawn)
-
-
-def _look(record: Record, run: Path, options: Options, prefix: str, *, depth_drawn: bool) -> list[Block]:
-    import graphzoo
-
-    model = graphzoo.load(run, device=options.device)
-    draw = function_of(inference_task(model).pictures)
-    blocks: list[Block] = draw(model, record, options, prefix, depth_drawn)
+        model = graphzoo.load(run, device=options.device)
+        draw = function_of(inference_task(model).pictures)
+        blocks: list[Block] = draw(model, record, options, prefix, depth_drawn)
     return blocks
 
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from graphzoo.datasets import NodeGraph
     from graphzoo.encoders import GALiT
 
-__all__ = ["rank_blocks"]
 
 # A decomposition takes O(n^3): some seconds on one core for the first, and the second bounds memory.
 _MOST_NODES, _SAMPLED, _MOST_VALUES = 3_000, 1_500, 1 << 28

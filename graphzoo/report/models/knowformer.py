@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from graphzoo.inference import KGModel
 
-__all__ = ["attended_blocks"]
 
 _TOP, _FACTS = 10, 3
 

@@ -13,30 +13,15 @@ from graphzoo.encoders.galit import CosineAttention, GALiTLayer
 from graphzoo.ops.adjacency import normalized_adjacency
 from graphzoo.ops.cosine_attention import similarity_map
 
-__all__ = [
-    "THRESHOLD",
-    "adjacency_matrix",
-    "attention_matrix",
-    "effective_rank",
-    "rank",
-    "rank_bound",
-    "spectra",
-]
-
 THRESHOLD = 1e-8
 """Singular values above it are counted, as in the paper."""
 
 
 def attention_matrix(attention: CosineAttention, states: Tensor, nodes: Tensor | None = None) -> Tensor:
-    """Mean over heads of the attention of nodes to nodes (Eq. 18 and 35).
+    """Mean over heads of the attention of nodes to nodes (Eq. 18 and 35), [n, n].
 
-    Args:
-        attention: Of a layer.
-        states: What it sees of all nodes, [N, D].
-        nodes: Which rows and columns are wanted, [n], int64; None for all. Weights are shares of all nodes.
-
-    Returns:
-        [n, n]; rows sum to 1 where all nodes are wanted.
+    A layer's attention sees the states [N, D] of all nodes. The rows and columns of some `nodes` [n] may be
+    wanted; weights are shares of all nodes, so rows sum to 1 where all are wanted.
     """
     queries = tuple(attention.query_map)
     keys = tuple(attention.key_map) or queries
@@ -60,16 +45,7 @@ def attention_matrix(attention: CosineAttention, states: Tensor, nodes: Tensor |
 
 
 def adjacency_matrix(edge_index: Tensor, num_nodes: int, nodes: Tensor | None = None) -> Tensor:
-    """D^(-1/2) (A + I) D^(-1/2), edges in both directions.
-
-    Args:
-        edge_index: [2, E], int64.
-        num_nodes: N.
-        nodes: Which rows and columns are wanted, [n], int64; None for all.
-
-    Returns:
-        [n, n], float64.
-    """
+    """D^(-1/2) (A + I) D^(-1/2), edges in both directions; rows and columns of `nodes`, [n, n], float64."""
     both = torch.cat([edge_index, edge_index.flip(0)], 1)
     sparse = normalized_adjacency(both, num_nodes, dtype=torch.float64)
     row, col, values = sparse.row_of_entry().long(), sparse.col.long(), sparse.values
@@ -109,19 +85,9 @@ def rank_bound(encoder: GALiT, count: int) -> int:
 def spectra(encoder: GALiT, x: Tensor, edge_index: Tensor, nodes: Tensor | None = None) -> dict[str, Tensor]:
     """Singular values of attention P, adjacency A and their mix, as Eq. 34 mixes them, of the first layer.
 
-    They are computed in float64: rounding in float32 alone passes the threshold.
-
-    Args:
-        encoder: A trained one.
-        x: Features [N, F], dense or sparse CSR.
-        edge_index: [2, E], int64.
-        nodes: Which rows and columns of the matrices are looked at, [n], int64; None for all.
-
-    Returns:
-        "P", "A" and "mix" -> values, descending, float64 [n]. Takes O(n^3).
-
-    Raises:
-        ValueError: for an encoder without attention.
+    They are computed in float64: rounding in float32 alone passes the threshold. Features [N, F] are dense or
+    sparse CSR; an encoder without attention is refused. It takes O(n^3) to look at the rows and columns of
+    some `nodes` [n], or all: "P", "A" and "mix" -> values, descending, float64 [n].
     """
     if not len(encoder.layers):
         raise ValueError("the model has no attention (attention: none, or alpha 1), so there is no P")

@@ -11,8 +11,6 @@ from torch import Tensor
 
 from graphzoo.datasets import NodeGraph
 
-__all__ = ["NodeSample", "sample_of"]
-
 _NEIGHBOURS = 6
 
 
