@@ -73,8 +73,8 @@ def list_presets(kind: str, model: str | None = None) -> list[Preset]:
 def find_preset(kind: str, name: str, *, model: str | None = None) -> Preset:
     """The preset of that name; case, `-` and `_` do not matter. A recipe's is the part after the model.
 
-    An ablation may be that of another model, `pencil/heuristics` for a baseline. Without a preset of that name a
-    `UsageError` has the nearest names.
+    An ablation may be that of another model, `pencil/heuristics` for a baseline. Without a preset of that
+    name a `UsageError` has the nearest ones.
     """
     if kind == "ablation" and "/" in name:
         model, _, name = name.partition("/")

@@ -68,8 +68,8 @@ def claim(folder: Path, record: Mapping[str, Any], words: Sequence[str], *, begu
             elif changed == ["data"]:
                 told = "of the data before they changed"
             else:
-                words = isinstance(old, list) and all(isinstance(one, str) for one in old)
-                told = f"with other {changed[0]}: {' '.join(old) if words else old}"
+                are_words = isinstance(old, list) and all(isinstance(one, str) for one in old)
+                told = f"with other {changed[0]}: {' '.join(old) if are_words else old}"
                 remedy = "Give those again, or another folder"
             raise UsageError(f"{folder} holds {what} {told}\n{remedy} with --out DIR")
     write_text_atomically(path, json.dumps(now, ensure_ascii=False) + "\n")

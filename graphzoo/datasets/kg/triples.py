@@ -78,10 +78,9 @@ def read_triples(path: str | Path) -> Columns:
 
     Tab-separated unless the name says `.csv`. A first line of the words head, relation, tail (or subject,
     predicate or relation, object; source, relation or type, target; from, relation, to; head, rel, tail), in
-    any order, is a
-    header; columns beside those are ignored, and `notices` names them. Lines at the top that begin with # or
-    % and have not three columns are comments. A byte order mark and CRLF line ends are accepted; quotes have
-    a meaning in CSV only.
+    any order, is a header; columns beside those are ignored, and `notices` names them. Lines at the top that
+    begin with # or % and have not three columns are comments. A byte order mark and CRLF line ends are
+    accepted; quotes have a meaning in CSV only.
 
     Raises:
         DataError: not readable, not UTF-8, empty, a line without as many columns as there have to be, or an
@@ -108,8 +107,8 @@ def triples_from_table(table: Any, source: str = "triples") -> Columns:
     """String triples from a DataFrame, an array [n, 3] or a sequence of (head, relation, tail).
 
     A DataFrame with columns head, relation, tail, or other names of a header, is read by these, any other of
-    three columns by position, and `notices` says so. Values become
-    strings by `str`, whole floats as integers; missing ones are refused.
+    three columns by position, and `notices` says so. Values become strings by `str`, whole floats as
+    integers; missing ones are refused.
 
     Raises:
         DataError: not three columns, a missing value, an empty name.
@@ -124,8 +123,8 @@ def triples_from_table(table: Any, source: str = "triples") -> Columns:
             if len(names) != 3:
                 raise DataError(f"{source}: expected the columns head, relation, tail; got {names}")
             order = [0, 1, 2]
-            if ends := header_order(names, [(head, tail) for head, _, tail in _HEADERS]):
-                order = [ends[0], 3 - sum(ends), ends[1]]  # the third one is the relation
+            if pair := header_order(names, [(head, tail) for head, _, tail in _HEADERS]):
+                order = [pair[0], 3 - sum(pair), pair[1]]  # the third one is the relation
             elif names != ["0", "1", "2"]:
                 notices = (f"{source}: columns {', '.join(names)} are read as head, relation, tail",)
         raw = [table.iloc[:, i].tolist() for i in order]
@@ -136,7 +135,8 @@ def triples_from_table(table: Any, source: str = "triples") -> Columns:
         for position, row in enumerate(rows):
             if not isinstance(row, list | tuple) or len(row) != 3:
                 hint = "" if isinstance(row, list | tuple) else "\nGive a list of triples, also of one"
-                shown = repr(row) if len(repr(row)) <= 80 else f"{len(row)} values; is the table [n, 3]?"
+                is_wide = isinstance(row, tuple) and len(repr(row)) > 80
+                shown = f"{len(row)} values; is the table [n, 3]?" if is_wide else repr(row)
                 raise DataError(
                     f"{source}, row {position + 1}: expected (head, relation, tail), got {shown}{hint}"
                 )
