@@ -135,8 +135,9 @@ def triples_from_table(table: Any, source: str = "triples") -> Columns:
         for position, row in enumerate(rows):
             if not isinstance(row, list | tuple) or len(row) != 3:
                 hint = "" if isinstance(row, list | tuple) else "\nGive a list of triples, also of one"
-                is_wide = isinstance(row, tuple) and len(repr(row)) > 80
-                shown = f"{len(row)} values; is the table [n, 3]?" if is_wide else repr(row)
+                shown = repr(row)
+                if isinstance(row, tuple) and len(shown) > 80:
+                    shown = f"{len(row)} values; is the table [n, 3]?"
                 raise DataError(
                     f"{source}, row {position + 1}: expected (head, relation, tail), got {shown}{hint}"
                 )
