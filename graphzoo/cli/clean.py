@@ -50,10 +50,10 @@ def clean_parser() -> Parser:
     parser = Parser(
         "clean",
         "[--older-than DAYS] [--yes]",
-        "List cached files that are made again when they are needed, and ask before removing them. Without "
-        "a terminal nothing is removed unless --yes is given. Downloaded data are not touched.",
+        "List cached files, which are rebuilt when needed, and ask before removing them. Without a terminal "
+        "nothing is removed unless --yes is given. Downloaded data are not touched.",
     )
-    unused = "only what was not used for so long"
+    unused = "only files not used for so many days"
     parser.add_argument("--older-than", type=at_least(0), default=0.0, metavar="DAYS", help=unused)
     parser.add_argument("--yes", action="store_true", help="do not ask")
     return parser

@@ -47,16 +47,22 @@ def compare_parser() -> Parser:
     parser = Parser(
         "compare",
         "--data DATA [options] [options of fit]",
-        "Which model for this graph: the zoo's models and the baselines in turn, chosen on validation. The "
-        "same command resumes a comparison that was stopped.",
+        "Try the zoo's models and baselines on a graph, and choose one on the validation split. The same "
+        "command resumes where it was stopped.",
     )
     add = parser.add_argument
-    add("--data", metavar="DATA", required=True, help="graphzoo list data")
-    add("--minutes", type=at_least(0.01), default=10.0, metavar="M", help="of all trials together (10)")
+    add("--data", metavar="DATA", required=True, help="data set, see `graphzoo list data`")
+    add(
+        "--minutes",
+        type=at_least(0.01),
+        default=10.0,
+        metavar="M",
+        help="time for all trials together (default 10)",
+    )
     add("--models", default="", metavar="A,B", help="only these; with `;` between names that have a comma")
-    add("--in-process", action="store_true", help="all in this process: short runs start faster")
-    add("--no-test", action="store_true", help="leave the test split alone")
-    add("--out", type=Path, metavar="DIR", help="where the runs, the table and the picture go")
+    add("--in-process", action="store_true", help="run all in one process: faster for short runs")
+    add("--no-test", action="store_true", help="skip the test")
+    add("--out", type=Path, metavar="DIR", help="folder of runs, table and picture")
     return parser
 
 

@@ -22,10 +22,10 @@ def dashboard_parser() -> Parser:
         f"{', '.join(SECTIONS)}.",
     )
     add = parser.add_argument
-    add("--project", required=True, metavar="P", help="of the runs (the logger's default: graphzoo)")
+    add("--project", required=True, metavar="P", help="project of the runs (the logger's default: graphzoo)")
     add("--entity", default="", metavar="E", help="user or team (default: who is logged in)")
-    add("--task", default="all", choices=("all", *KINDS), help="all, or only the panels of one")
-    add("--name", default="graphzoo", help="of the workspace (default: graphzoo)")
+    add("--task", default="all", choices=("all", *KINDS), help="only the panels of this task (default: all)")
+    add("--name", default="graphzoo", help="name of the workspace (default: graphzoo)")
     add("--out", type=Path, metavar="FILE", help="write its JSON: needs no network and no account")
     return parser
 

@@ -29,10 +29,15 @@ def export_parser() -> Parser:
     )
     add = parser.add_argument
     add_run(parser, "run directory, checkpoint, `best` or `last`")
-    add("--out", metavar="DIR", help="the folder, a new one")
-    add("--to", default="safetensors", choices=FORMATS, help="what is written")
-    add("--license", default="", metavar="NAME", help="of the weights, for the model card")
-    add("--reverse-weight", type=at_least(0), metavar="W", help="that the model answers with")
+    add("--out", metavar="DIR", help="new folder")
+    add("--to", default="safetensors", choices=FORMATS, help="format")
+    add("--license", default="", metavar="NAME", help="licence of the weights, for the model card")
+    add(
+        "--reverse-weight",
+        type=at_least(0),
+        metavar="W",
+        help="reverse weight of the model (default: of the run)",
+    )
     add("--trust", action="store_true", help="import unregistered classes")
     return parser
 

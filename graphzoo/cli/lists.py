@@ -100,9 +100,7 @@ def _first(text: str) -> tuple[str, float, str] | None:
 
 def download_parser() -> Parser:
     """The options of `graphzoo download`."""
-    parser = Parser(
-        "download", "NAME... [--root DIR]", "Fetch data sets, for machines without a network later on."
-    )
+    parser = Parser("download", "NAME... [--root DIR]", "Fetch data sets, to work without a network later.")
     parser.add_argument("name", nargs="+", metavar="NAME", help="data sets by name: graphzoo list data")
     parser.add_argument("--root", metavar="DIR", help="another data root than GRAPHZOO_DATA")
     return parser

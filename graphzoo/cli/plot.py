@@ -68,11 +68,11 @@ def plot_parser() -> Parser:
     parser = Parser(
         "plot",
         "RUN... [options]",
-        "Pictures of runs: curves, results, what the test showed, what the model attends to.",
+        "Draw runs: curves, results, details of the test, and the model's attention.",
         _EPILOG,
     )
     add = parser.add_argument
-    add_run(parser, "run directory, row of reproduce, or a folder with some", several=True)
+    add_run(parser, "run directory, row of reproduce, or a folder with several", several=True)
     add("--out", metavar="PATH", help="file of the page (report.html), or folder of the pictures (pictures)")
     add("--format", choices=FORMATS, help="one page (default), or a file per picture")
     add("--overwrite", action="store_true", help="replace what an earlier plot has written there")

@@ -89,14 +89,14 @@ def predict_parser() -> Parser:
     add = parser.add_argument
     run = "run directory, exported model, checkpoint file, best or last"
     add_run(parser, run)
-    add("--model", choices=sorted(WEIGHTS), help="or weights that graphzoo brings along")
+    add("--model", choices=sorted(WEIGHTS), help="use weights that ship with graphzoo")
     add("--queries", type=Path, metavar="FILE", help="queries to answer")
     add("--score", type=Path, metavar="FILE", help="facts or pairs to score instead")
     add("--nodes", type=Path, metavar="FILE", help="nodes to find partners of, or to label; one per line")
     add("--probabilities", action="store_true", help="a column with the probability of every class")
     add("--embeddings", action="store_true", help="a column for every channel of the nodes' states")
     add("--out", default="-", metavar="FILE", help=".parquet, .csv, .tsv or .jsonl (default: print)")
-    formulas = "in .csv and .tsv put a ' before names that Excel and others would run as formulas"
+    formulas = "in .csv and .tsv, put a ' before names that spreadsheets would run as formulas"
     add("--spreadsheet", action="store_true", help=formulas)
     add("--overwrite", action="store_true", help="replace the output file if it exists")
     add("--top-k", type=count, metavar="K", help="answers per query or node (default 10)")
@@ -106,7 +106,7 @@ def predict_parser() -> Parser:
     graph = "predict on this graph: folder, files or data set name"
     add("--data.path", dest="data", nargs="+", metavar="PATH", help=graph)
     add("--batch-size", type=count, metavar="B", help="queries or pairs scored at once")
-    explain = "instead of scores: the K (default 5) paths, facts and entities that carried each answer"
+    explain = "instead of scores: the K (default 5) paths, facts and entities behind each answer"
     add("--explain", nargs="?", type=count, const=5, metavar="K", help=explain)
     weight = "weight of (t, r^-1, ?) beside (h, r, ?) in the scores of facts (default: that of the run)"
     add("--reverse-weight", type=at_least(0), metavar="W", help=weight)

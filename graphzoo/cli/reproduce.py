@@ -30,19 +30,19 @@ def reproduce_parser() -> Parser:
     parser = Parser(
         "reproduce",
         "MODEL DATA [options] [options of fit], or --all FILE",
-        "Fit and test one seed after the other, then average: a row of a results table. The same command "
-        "resumes a row that was stopped.",
+        "Train and test several seeds, and print their mean beside the paper's score. The same command "
+        "resumes where it was stopped.",
     )
     add = parser.add_argument
-    add("model", metavar="MODEL", nargs="?", help="graphzoo list model")
-    add("data", metavar="DATA", nargs="?", help="graphzoo list data")
-    add("--seeds", metavar="0,1,2", help="or 0-4 (default 0,1,2; with --splits 0)")
-    add("--splits", default="", metavar="0-9", help="every seed on each of these splits")
+    add("model", metavar="MODEL", nargs="?", help="model, see `graphzoo list model`")
+    add("data", metavar="DATA", nargs="?", help="data set, see `graphzoo list data`")
+    add("--seeds", metavar="0,1,2", help="seeds, also 0-4 (default 0,1,2; with --splits 0)")
+    add("--splits", default="", metavar="0-9", help="run every seed on each of these splits")
     add("--recipe", metavar="NAME", help="another recipe of the model, or none")
-    add("--ablation", default="", metavar="NAME|FILE", help="several rows that differ in a setting")
-    add("--in-process", action="store_true", help="all in this process: short runs start faster")
-    add("--out", type=Path, metavar="DIR", help="where the runs and row.json go")
-    add("--all", type=Path, metavar="FILE", help="a queue: MODEL DATA [options] on each line")
+    add("--ablation", default="", metavar="NAME|FILE", help="run several rows that differ in a setting")
+    add("--in-process", action="store_true", help="run all in one process: faster for short runs")
+    add("--out", type=Path, metavar="DIR", help="folder of the runs and row.json")
+    add("--all", type=Path, metavar="FILE", help="run a queue: each line is MODEL DATA [options]")
     return parser
 
 

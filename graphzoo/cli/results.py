@@ -32,16 +32,16 @@ def results_parser() -> Parser:
     parser = Parser(
         "results",
         "[PATH...] [options]",
-        "Rows that `graphzoo reproduce` made, and means of single runs, beside the papers' figures.",
+        "Print rows of `graphzoo reproduce`, and means of single runs, beside the papers' scores.",
     )
     add = parser.add_argument
     add("path", nargs="*", type=Path, default=[RUNS], metavar="PATH", help="row.json, or a folder (runs)")
-    add("--format", default="table", choices=_FORMATS, help="how it is printed")
-    add("--metric", default="", metavar="NAME", help="in place of the first of each row")
+    add("--format", default="table", choices=_FORMATS, help="output format")
+    add("--metric", default="", metavar="NAME", help="metric to print (default: the first of each row)")
     add("--data", default="", metavar="A,B", help="only these data sets")
     add("--model", default="", metavar="A,B", help="only these models")
-    add("--published", action="store_true", help="only rows that a paper has a figure for")
-    add("--commands", action="store_true", help="and what makes a row again")
+    add("--published", action="store_true", help="only rows with a published score")
+    add("--commands", action="store_true", help="also print the command of each row")
     return parser
 
 

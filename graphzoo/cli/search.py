@@ -51,22 +51,39 @@ def search_parser() -> Parser:
     parser = Parser(
         "search",
         "MODEL DATA [options] [options of fit]",
-        "Settings by the validation split alone; the best become a recipe. The same command resumes a "
-        "search that was stopped.",
+        "Search for settings on the validation split; the best become a recipe. The same command resumes "
+        "where it was stopped.",
     )
     add, count = parser.add_argument, at_least(1, whole=True)
-    add("model", metavar="MODEL", help="graphzoo list model")
-    add("data", metavar="DATA", help="graphzoo list data")
-    add("--trials", type=count, default=50, help="trials all in all (50)")
-    add("--minutes", type=at_least(0.01), metavar="M", help="of this command")
-    add("--seeds", default="0", metavar="0,1", help="of the runs of a trial (0)")
-    add("--splits", default="", metavar="0-2", help="of the runs of a trial")
-    add("--space", default="", metavar="NAME|FILE", help="what is searched")
-    add("--sampler", default="tpe", choices=("tpe", "random", "grid"), help="how (tpe)")
-    add("--sampler_seed", type=at_least(0, whole=True), default=0, metavar="N", help="of the sampler (0)")
-    add("--window", type=count, default=1, metavar="N", help="best mean of N validations (1)")
-    add("--out", type=Path, metavar="DIR", help="several processes may share it")
-    add("--sweep", type=Path, metavar="FILE", help="write a sweep of Weights & Biases; no trial")
+    add("model", metavar="MODEL", help="model, see `graphzoo list model`")
+    add("data", metavar="DATA", help="data set, see `graphzoo list data`")
+    add("--trials", type=count, default=50, help="number of trials, earlier ones included (default 50)")
+    add("--minutes", type=at_least(0.01), metavar="M", help="stop this command after M minutes")
+    add("--seeds", default="0", metavar="0,1", help="seeds of each trial (default 0)")
+    add("--splits", default="", metavar="0-2", help="splits of each trial")
+    add("--space", default="", metavar="NAME|FILE", help="settings to search, see `graphzoo list search`")
+    add(
+        "--sampler",
+        default="tpe",
+        choices=("tpe", "random", "grid"),
+        help="how settings are drawn (default tpe)",
+    )
+    add(
+        "--sampler_seed",
+        type=at_least(0, whole=True),
+        default=0,
+        metavar="N",
+        help="seed of the sampler (default 0)",
+    )
+    add(
+        "--window",
+        type=count,
+        default=1,
+        metavar="N",
+        help="score a trial by its best mean of N validations (default 1)",
+    )
+    add("--out", type=Path, metavar="DIR", help="folder of the search; several processes may share it")
+    add("--sweep", type=Path, metavar="FILE", help="write a Weights & Biases sweep, and run no trial")
     return parser
 
 

@@ -18,7 +18,7 @@ OPTIONS = {
     "trainer": "Trainer settings: bf16, cpu, ddp, early, gpu, smoke",
     "logger": "csv, tensorboard, wandb, mlflow; several with commas",
     "run_dir": "where this run is written",
-    "seed": "the seed of everything",
+    "seed": "seed of weights, batches and noise",
     "ckpt_path": "a run directory, `best`, `last` or a file",
     "matmul_precision": "products of float32: highest, high or medium",
 }
@@ -26,11 +26,11 @@ OPTIONS = {
 RARE = ("matmul_precision",)
 MATMUL_PRECISIONS = ("highest", "high", "medium")
 FLAGS = {
-    "dry_run": "fit: what the run will take, from a few timed steps",
-    "no_test": "fit: leave the test split alone; no results.json",
-    "quiet": "nothing but the result and what went wrong",
+    "dry_run": "fit: estimate time and memory from a few steps",
+    "no_test": "fit: skip the test; no results.json",
+    "quiet": "print only the result and errors",
     "override": "fit: resume with other settings than the checkpoint's",
-    "trust": "allow unregistered classes that a run's files name",
+    "trust": "import unregistered classes named in a run's files",
     "debug": "show the traceback of unexpected errors",
 }
 LIGHTNING = ("config", "print_config", "help", "seed_everything", "optimizer", "lr_scheduler")
