@@ -79,7 +79,7 @@ def _summary(command: str, rest: list[str]) -> str:
         row("--trainer.max_epochs N", "and every other argument of Lightning's Trainer"),
         row("--model.lr, --data.seed", "arguments of the task and of the data module"),
         row("--model.encoder.NAME", "of the encoder; --model NAME --help lists them"),
-        *([row("--optimizer NAME", "one of torch; also --lr_scheduler, --matmul_precision")] if is_fit else []),
+        *([row("--optimizer NAME", "torch's; also --lr_scheduler, --matmul_precision")] if is_fit else []),
         row("--help-all", "every option (long; imports torch)"),
         names("model"),
         names("data"),
