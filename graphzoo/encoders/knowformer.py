@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import ExitStack
+from threading import get_ident
 from typing import Any, Literal
 
 import torch
@@ -373,12 +374,15 @@ class RelationConditioned(QueryEncoder):
                 f"attention {self.init_args['attention']!r} has no weights to show; only 'prototype' has"
             )
         states: list[Tensor] = []
+        thread = get_ident()
+
+        def note(module: Any, arguments: Any, _: Tensor) -> None:
+            if get_ident() == thread:  # others may be in the same layer
+                states.append(module.mixed(*arguments))
+
         with ExitStack() as stack:
             for layer in self.layers:
-                hook = layer.register_forward_hook(
-                    lambda module, arguments, _: states.append(module.mixed(*arguments))
-                )
-                stack.callback(hook.remove)
+                stack.callback(layer.register_forward_hook(note).remove)
             self(graph, head, relation, edge_mask=edge_mask, noise_seed=noise_seed)
         rows = []
         for layer, mixed in zip(self.layers, states, strict=True):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from threading import get_ident
 from typing import Any, NamedTuple
 
 import torch
@@ -28,14 +29,16 @@ class _Call(NamedTuple):
 
 
 class RecordedMessages:
-    """Calls of message layers; see `recorded_messages`."""
+    """Calls of message layers by the thread that made this; see `recorded_messages`."""
 
     def __init__(self) -> None:
         self.calls: list[_Call] = []
+        self._thread = get_ident()
 
     def note(self, module: nn.Module, arguments: tuple[Any, ...], result: Tensor) -> None:
         """Forward hook of a message layer: `module(states, relation, graph, edge_mask)`."""
-        self.calls.append(_Call(module, arguments[0].detach(), arguments[1].detach(), result))
+        if get_ident() == self._thread:
+            self.calls.append(_Call(module, arguments[0].detach(), arguments[1].detach(), result))
 
     def edge_gradients(
         self, score: Tensor, graph: RelationalGraph | QueryGraph, edge_mask: Tensor | None

@@ -1,16 +1,19 @@
 """Rows of attention and their entropy against what the layers do with them: weights times values."""
 
 import math
+import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from helpers.pair_subgraphs import make_subgraphs
 
 from graphzoo.encoders import PENCIL, GALiT, KnowFormer, NodeFormer
+from graphzoo.encoders.knowformer import MessageUpdate
 from graphzoo.encoders.mlp import MLP
 from graphzoo.errors import UsageError
-from graphzoo.layers import row_entropy
+from graphzoo.layers import recorded_messages, row_entropy
 from graphzoo.ops import RelationalGraph
 from graphzoo.types import GraphSpec
 
@@ -177,3 +180,28 @@ def test_knowformer_entropy_counts_every_other_entity_of_a_query():
         spec_of_few = GraphSpec(num_nodes=count, num_relations=2)
         assert KnowFormer(spec_of_few, hidden_channels=8).attention_entropy(*one).eq(0).all()
     assert KnowFormer(spec, hidden_channels=8, attention="none").attention_entropy(*asked) is None
+
+
+def test_threads_that_ask_one_knowformer_see_their_own_attention():
+    triples = torch.tensor([[0, 0, 1], [1, 1, 2], [2, 0, 3], [3, 1, 0]])
+    graph = RelationalGraph.from_triples(triples, 4, 2)
+    encoder = KnowFormer(GraphSpec(4, 2), hidden_channels=8, num_heads=2, num_layers=2).eval()
+    queries = [[torch.tensor([number]) for number in query] for query in ((0, 0, 1), (2, 1, 3))]
+    expected = [encoder.attention(graph, *query) for query in queries]
+    meeting = threading.Barrier(2)
+    encoder.register_forward_pre_hook(lambda *_: [meeting.wait(timeout=60)].clear())
+    with ThreadPoolExecutor(2) as pool:
+        calls = [pool.submit(encoder.attention, graph, *query) for query in queries]
+        for call, weights in zip(calls, expected, strict=True):
+            assert torch.equal(call.result(), weights)
+
+
+def test_threads_that_ask_one_knowformer_record_their_own_messages():
+    encoder, messages = KnowFormer(GraphSpec(4, 2), hidden_channels=8, num_heads=2, num_layers=1), []
+    graph = RelationalGraph.from_triples(torch.tensor([[0, 0, 1]]), 4, 2)
+    with recorded_messages(encoder, MessageUpdate) as recorded, ThreadPoolExecutor(1) as pool:
+        pool.submit(encoder, graph, torch.tensor([0]), torch.tensor([0])).result()
+        messages.append(len(recorded.calls))
+        encoder(graph, torch.tensor([0]), torch.tensor([0]))
+        messages.append(len(recorded.calls))
+    assert messages == [0, 5]

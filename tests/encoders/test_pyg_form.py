@@ -15,10 +15,12 @@ from torch_geometric.utils import to_torch_csr_tensor
 
 from graphzoo.encoders import (
     GNN,
+    PENCIL,
     GALiT,
     KnowFormer,
     NodeEncoder,
     NodeFormer,
+    PairGNN,
     Polynormer,
     SGFormer,
     SGFormerPyG,
@@ -245,3 +247,12 @@ def test_graphs_of_a_batch_are_encoded_as_if_alone_where_edges_are_all():
     for encoder in (GNN(9, 8, 4).eval(), GALiT(9, 8, 4, attention="none").eval()):
         expected = torch.cat([encoder(part) for part in parts])
         torch.testing.assert_close(encoder(Batch.from_data_list(parts)), expected)
+
+
+@pytest.mark.parametrize("cls", [KnowFormer, PENCIL, PairGNN])
+def test_encoders_of_queries_and_pairs_ask_for_a_spec_in_place_of_numbers(cls):
+    for numbers in ((8,), (8, 32)):
+        with pytest.raises(
+            UsageError, match=rf"{cls.__name__} takes a GraphSpec first, got 8\nGive GraphSpec\("
+        ):
+            cls(*numbers)
