@@ -277,6 +277,11 @@ def _check_complete(
                 f"{plan.checkpoint} lies in no run directory, so it does not say which data to use\n"
                 f"Add --data NAME ({names}, ...) or give the run directory itself"
             )
+        if plan.names("data.path"):
+            raise UsageError(
+                f"{plan.command} does not know what --data.path holds\n"
+                "Add --data kg (triples), --data links or --data nodes"
+            )
         raise UsageError(
             f"{plan.command} needs a data set: add --data NAME\n"
             f"There are: {names}, ... (`graphzoo list data`)"
