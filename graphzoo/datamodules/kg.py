@@ -27,7 +27,7 @@ from graphzoo.datamodules.batches import (
 )
 from graphzoo.datasets.kg.answers import AnswerIndex
 from graphzoo.datasets.kg.build import triple_keys
-from graphzoo.datasets.kg.graph import KnowledgeGraph
+from graphzoo.datasets.kg.graph import SPLITS, KnowledgeGraph
 from graphzoo.datasets.kg.load import load_knowledge_graph
 from graphzoo.datasets.kg.own import from_files, split_triples
 from graphzoo.datasets.kg.table import find_source, list_knowledge_graphs
@@ -166,11 +166,12 @@ class KGDataModule(GraphDataModule):
             UsageError: a path, or further splits beside a `KnowledgeGraph`.
         """
         if isinstance(triples, Mapping):
-            if unknown := set(triples) - {"train", "valid", "test"} or {"train"} - set(triples):
+            if "train" not in triples or set(triples) - set(SPLITS):
                 raise UsageError(
-                    f"a dict of triples has train, valid and test, not {', '.join(map(str, unknown))}"
+                    "a dict of triples has train and may have valid and test, "
+                    f"not {', '.join(map(str, triples)) or 'nothing'}"
                 )
-            return cls.from_triples(*map(triples.get, ("train", "valid", "test")), name=name, **settings)
+            return cls.from_triples(*map(triples.get, SPLITS), name=name, **settings)
         index = settings.get("split_index", 0)
         check_range(at_least=0, split_index=index)
         if settings.get("path") is not None:

@@ -110,6 +110,7 @@ class KGCompletion(Task):
         self.num_draws, self.max_score_bytes = num_draws, max_score_bytes
         self.metrics = nn.ModuleDict({name: RankingMetric(ties=ties) for name in ("val", "test", "other")})
         self.test_table: list[dict[str, Any]] = []
+        self._relations: list[str] = []  # of the data that it was built for
         self._removers: dict[int, FactRemover] = {}
         self._near: tuple[RelationalGraph, NeighbourhoodSpec, NeighbourhoodSampler] | None = None
         self._halves = Halves("scoring", "queries", SMALLER)
@@ -142,6 +143,16 @@ class KGCompletion(Task):
         self.hparams["reverse_weight"] = weight  # so that a model that is saved has it
 
     # Training
+
+    def configure_model(self) -> None:
+        """As in `Task`; a model that is there meets no data with other relations than its own."""
+        trained = self._loaded_data.get("relations") or self._relations
+        is_built = self.encoder is not None
+        super().configure_model()
+        if self._has_data():
+            if is_built and trained:
+                self._check_relations({"relations": trained}, "the model")
+            self._relations = list(self._datamodule().relations)
 
     def check_start(self, described: Mapping[str, Any], name: str) -> None:
         """Refuse weights of other relations, and to evaluate what a checkpoint would not be evaluated on."""

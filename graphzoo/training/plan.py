@@ -273,8 +273,11 @@ def _check_complete(
                 f"{plan.checkpoint} lies in no run directory, so it does not say which data to use\n"
                 f"Add --data NAME ({names}, ...) or give the run directory itself"
             )
-        told = f"{plan.command} needs a data set: add --data NAME"
-        raise UsageError(f"{told}\nThere are: {names}, ... (`graphzoo list data`)")
+        told, remedy = "needs a data set: add --data NAME", f"There are: {names}, ... (`graphzoo list data`)"
+        if plan.names("data.path"):
+            told = "does not know what --data.path holds"
+            remedy = "Add --data kg (triples), --data links or --data nodes"
+        raise UsageError(f"{plan.command} {told}\n{remedy}")
     if model is not None or plan.names("model.encoder"):
         return plan
     if plan.checkpoint is not None or plan.weights:

@@ -418,6 +418,7 @@ def test_lightnings_own_processes_take_folder_and_seed_of_the_first(monkeypatch)
         ("test --foo.bar 1", "`graphzoo test --help` shows the options."),
         ("fit --model knowfromer --data umls", "Did you mean: knowformer, knowformer-any, nodeformer?"),
         ("compare --data unls", "Did you mean: umls?"),
+        ("fit --model galit --data.path xyzzy", "Add --data kg (triples), "),
         ("download xyzzy", "There are: "),
         ("fit --model knowformer --data umls --recipe xyzzy", "There are: "),
         ("search xyzzy umls", "There are: galit, "),

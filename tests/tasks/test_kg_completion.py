@@ -414,7 +414,8 @@ def test_some_of_the_relations_are_tested_as_the_second_graph_of_a_pair(tmp_path
     _, trainer = fitted(tmp_path, both, max_epochs=1)
     trainer.save_checkpoint(tmp_path / "a.ckpt")
     asked = {"ckpt_path": tmp_path / "a.ckpt", "verbose": False}
-    alone = KGDataModule(triples=[("x", "parent", "y")], test=[("x", "parent", "x")], name="few")
+    facts = [("x", "parent", "y")]
+    alone = KGDataModule(triples=facts, valid=[], test=[("x", "parent", "x")], name="few")
     with pytest.raises(UsageError, match=r'--data.path "\[TRAINED_ON,few\]"'):
         make_trainer(tmp_path).test(make_task(), alone, **asked)
     pair = KGDataModule(path=[str(both), str(few)])
@@ -431,3 +432,12 @@ def test_an_empty_test_counts_no_query(tmp_path, family):
     assert task.num_evaluated
     trainer.test(task, datamodule=data, verbose=False)
     assert task.num_evaluated is None
+
+
+@pytest.mark.parametrize("step", ["fit", "test"])
+def test_a_model_in_memory_does_not_meet_other_relations(tmp_path, family, step):
+    task, _ = fitted(tmp_path, family, max_epochs=1)
+    other = KGDataModule(path=str(renamed(family, tmp_path / "other")), batch_size=16)
+    with pytest.raises(UsageError, match="the model was trained with other relations than those of other"):
+        getattr(make_trainer(tmp_path), step)(task, datamodule=other)
+    make_trainer(tmp_path).test(task, datamodule=KGDataModule(path=str(family)), verbose=False)

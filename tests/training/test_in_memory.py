@@ -376,8 +376,9 @@ def test_splits_of_triples_that_are_not_given_are_drawn(given, tmp_path):
     other = given_data(data, "query", split_index=2)
     other.write(tmp_path / "other.npz")
     assert KGDataModule(path=str(tmp_path / "other.npz"), split_index=2).prepare_data() is None
-    with pytest.raises(UsageError, match="train, valid and test, not dev"):
-        KGDataModule(triples=data | {"dev": rows})
+    for wrong in (data | {"dev": rows}, {"valid": rows}):
+        with pytest.raises(UsageError, match=f"may have valid and test, not {', '.join(wrong)}"):
+            KGDataModule(triples=wrong)
 
 
 def test_a_wide_row_is_not_printed_in_full():
