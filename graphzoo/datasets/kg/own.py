@@ -16,6 +16,7 @@ from graphzoo.datasets.files.tables import Column
 from graphzoo.datasets.files.text import listing, warn
 from graphzoo.datasets.kg.build import build, label_files, triple_keys, with_labels
 from graphzoo.datasets.kg.graph import SPLITS, KnowledgeGraph
+from graphzoo.datasets.kg.inverses import inverse_relations
 from graphzoo.datasets.kg.triples import Columns, heed_first_lines, read_triples, triples_from_table
 from graphzoo.errors import DataError
 from graphzoo.system.units import counted
@@ -99,7 +100,7 @@ def split_triples(
     }
     columns, notices, split_name = _with_splits(columns, ("valid", "test"), split_seed)
     graph, more = build(columns, name, split_name=split_name)
-    for notice in [*notices, *more]:
+    for notice in [*notices, *more, *inverse_relations(graph)]:
         warn(notice)
     return graph
 
@@ -127,6 +128,7 @@ def _load_own(
         columns, first = heed_first_lines({split: read_triples(path) for split, path in files.items()})
         columns, duplicates, split_name = _with_splits(columns, drawn, split_seed)
         graph, notices = build(columns, name, relations=relations, split_name=split_name)
+        notices += inverse_relations(graph) if relations is None else []
         return with_labels(graph, labels), [*first, *duplicates, *notices]
 
     paths = sorted((split, str(path)) for split, path in files.items())

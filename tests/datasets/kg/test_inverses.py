@@ -1,0 +1,59 @@
+"""Relations that turn each other round, beside sets of pairs."""
+
+import warnings
+
+import pytest
+import torch
+
+from graphzoo.datasets import GraphzooDataWarning, from_files
+from graphzoo.datasets.kg.graph import KnowledgeGraph
+from graphzoo.datasets.kg.inverses import inverse_relations
+
+
+def graph_of(train, num_entities, relations):
+    empty = torch.empty(0, 3, dtype=torch.int64)
+    names = tuple(f"e{number}" for number in range(num_entities))
+    return KnowledgeGraph("own", names, relations, torch.tensor(sorted(train)), empty, empty)
+
+
+@pytest.mark.fault("own triples have a relation and its inverse", "a warning: test facts can be read off")
+@pytest.mark.parametrize("kept", [1.0, 0.85, 0.75])
+def test_a_relation_and_its_inverse(kept):
+    generator = torch.Generator().manual_seed(0)
+    pairs = {tuple(pair) for pair in torch.randint(30, (200, 2), generator=generator).tolist()}
+    facts = {(h, 0, t) for h, t in pairs} | {(h, 2, t) for h, t in sorted(pairs)[:40]}
+    facts |= {(t, 1, h) for h, t in sorted(pairs)[: round(kept * len(pairs))]}
+    train = graph_of(facts, 30, ("of", "has", "near"))
+    turned = {(t, h) for h, r, t in facts if r == 1}
+    share = len(pairs & turned) / len(pairs)
+    told = inverse_relations(train)
+    assert len(told) == (share >= 0.8)
+    if told:
+        assert f"relations 'of' and 'has' turn each other round in {100 * share:.0f} %" in told[0]
+
+
+def test_symmetric_relations_and_small_ones_are_left_alone():
+    ring = {(i, 0, (i + 1) % 40) for i in range(40)} | {((i + 1) % 40, 0, i) for i in range(40)}
+    few = {(i, 1, i + 1) for i in range(9)} | {(i + 1, 2, i) for i in range(9)}
+    assert inverse_relations(graph_of(ring | few, 41, ("near", "of", "has"))) == []
+
+
+def test_hubs_cost_no_square():
+    star = {(0, r, t) for r in range(0, 40) for t in range(1, 30)} | {
+        (t, r, 0) for r in range(40, 80) for t in range(1, 30)
+    }
+    relations = tuple(f"r{number:02d}" for number in range(80))
+    assert "such pairs" in inverse_relations(graph_of(star, 30, relations))[0]
+
+
+def test_own_files_are_warned_of(tmp_path):
+    rows = [f"a{i % 20}\tof\tb{i % 7}\nb{i % 7}\thas\ta{i % 20}\n" for i in range(140)]
+    (tmp_path / "train.tsv").write_text("".join(rows))
+    with pytest.warns(
+        GraphzooDataWarning, match="'has' and 'of' turn each other round .* keep one of the two"
+    ):
+        from_files(tmp_path)
+    (tmp_path / "train.tsv").write_text("".join(row.partition("\n")[0] + "\n" for row in rows))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        from_files(tmp_path)
