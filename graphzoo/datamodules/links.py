@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from graphzoo.ops import RelationalGraph
     from graphzoo.sampling import NeighbourhoodSampler
 
-__all__ = ["Batching", "LinkDataModule"]
 
 _log = logging.getLogger(__name__)
 

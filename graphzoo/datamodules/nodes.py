@@ -32,8 +32,6 @@ from graphzoo.errors import UsageError, check_choice, check_range
 from graphzoo.sampling import partition as partition_nodes
 from graphzoo.types import GraphSpec, NodeBatch
 
-__all__ = ["NodeDataModule"]
-
 # Beyond these, features are taken for measurements, each on a scale of its own, not for words.
 _FILLED, _UNITS = 0.25, 10.0
 

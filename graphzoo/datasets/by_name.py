@@ -13,8 +13,6 @@ from graphzoo.datasets.link.table import find_link_source, list_link_graphs
 from graphzoo.datasets.node.table import find_node_source, list_node_graphs
 from graphzoo.errors import UsageError, normalise, suggestion
 
-__all__ = ["download"]
-
 
 def download(name: str, root: str | os.PathLike[str] | None = None) -> Path:
     """Fetch every missing file of a data set now, for instance on a login node.

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from graphzoo.ops import QueryGraph, RelationalGraph
     from graphzoo.types import GraphSpec, PairSubgraphs
 
-__all__ = ["Encoder", "NodeEncoder", "PairEncoder", "QueryEncoder"]
 
 _CARD = """{header}
 

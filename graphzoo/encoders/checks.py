@@ -13,19 +13,6 @@ from graphzoo.ops import QueryGraph, RelationalGraph
 from graphzoo.ops.eager import is_traced
 from graphzoo.types import GraphSpec
 
-__all__ = [
-    "check_features",
-    "check_heads",
-    "check_queries",
-    "check_rates",
-    "check_rows",
-    "check_sizes",
-    "check_spec",
-    "chosen",
-    "refuse_features",
-    "require_features",
-]
-
 
 def check_spec(name: str, spec: GraphSpec) -> None:
     """Refuse data without features."""

@@ -30,8 +30,6 @@ from graphzoo.ops.eager import run_eagerly
 from graphzoo.ops.random import hash_numbers
 from graphzoo.types import GraphSpec
 
-__all__ = ["GALiT"]
-
 Similarity = Literal["cos", "wcos", "mcos", "qkcos"]
 Attention = Literal["cosine", "none"]
 # Larger dense features are dropped out chunk by chunk, so that no second copy of them is made.

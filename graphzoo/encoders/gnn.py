@@ -18,8 +18,6 @@ from graphzoo.ops.eager import run_eagerly
 from graphzoo.ops.sparse import without_beta_warning
 from graphzoo.types import GraphSpec
 
-__all__ = ["GNN", "GNNKind", "GNNStack", "check_gnn_settings"]
-
 GNNKind = Literal["gcn", "gat", "sage"]
 
 

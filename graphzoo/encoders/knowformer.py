@@ -36,8 +36,6 @@ from graphzoo.ops.relational_spmm.query_graph import to_query_major
 from graphzoo.ops.state_mlp import state_mlp
 from graphzoo.types import GraphSpec
 
-__all__ = ["KnowFormer"]
-
 AnyGraph = RelationalGraph | QueryGraph
 Attention = Literal["prototype", "random_features", "exponential", "none"]
 

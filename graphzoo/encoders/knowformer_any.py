@@ -20,8 +20,6 @@ from graphzoo.ops import QueryGraph
 from graphzoo.ops.attention import AttentionNorm
 from graphzoo.types import GraphSpec
 
-__all__ = ["KnowFormerAny"]
-
 
 class RelationNet(nn.Module):
     """Relations as they look from a query relation: message passing over the graph of relations.

@@ -10,8 +10,6 @@ from graphzoo.errors import check_range
 from graphzoo.layers import NoiseStream, SparseLinear, dropout
 from graphzoo.types import GraphSpec
 
-__all__ = ["MLP"]
-
 
 class MLP(DenoisedEncoder):
     """Linear layers with ReLU and dropout: features [N, F] -> states [N, D].

@@ -27,8 +27,6 @@ from graphzoo.ops.random_features import draw_gumbel, orthogonal_projection, ran
 from graphzoo.ops.sparse import SparseMatrix
 from graphzoo.types import GraphSpec
 
-__all__ = ["NodeFormer"]
-
 RelationalTransform = Literal["sigmoid", "identity"]
 
 # On the CPU, features that are wider and emptier than this are multiplied as a sparse matrix.

@@ -13,8 +13,6 @@ from graphzoo.layers import FeatureRows, NoiseStream
 from graphzoo.ops.eager import run_eagerly
 from graphzoo.types import GraphSpec, PairSubgraphs
 
-__all__ = ["PairGNN"]
-
 
 class PairGNN(PairEncoder):
     """A graph neural network over sampled subgraphs -> the states of both nodes, [B, 2 D].

@@ -20,8 +20,6 @@ from graphzoo.layers import FeatureRows, NoiseStream, dropout, masked_attention,
 from graphzoo.layers.noise import in_evaluation
 from graphzoo.types import GraphSpec, PairSubgraphs
 
-__all__ = ["PENCIL"]
-
 ResidualNorm = Literal["row", "none", "column"]
 ProjectionInit = Literal["orthogonal", "shifted_gaussian", "low_rank"]
 

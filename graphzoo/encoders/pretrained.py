@@ -29,18 +29,6 @@ from graphzoo.system.regular_files import copy_regular, require_regular
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = [
-    "CARD",
-    "FORMAT",
-    "SETTINGS",
-    "WEIGHTS",
-    "card_header",
-    "facts_table",
-    "new_folder",
-    "read_pretrained",
-    "write_pretrained",
-    "writing",
-]
 
 FORMAT = 1
 WEIGHTS, SETTINGS, CARD = "model.safetensors", "config.json", "README.md"

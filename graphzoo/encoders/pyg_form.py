@@ -17,8 +17,6 @@ from graphzoo.ops.eager import run_eagerly
 from graphzoo.ops.last_result import LastResult
 from graphzoo.types import GraphSpec, refuse_kinds
 
-__all__ = ["PyGForm", "as_edge_index", "with_any_edges"]
-
 T = TypeVar("T")
 _POSITIONS = ("in_channels", "hidden_channels", "out_channels")
 _calls = threading.local()  # `encoder`: the one whose outermost call this thread is in

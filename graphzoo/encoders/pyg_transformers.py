@@ -24,8 +24,6 @@ from graphzoo.layers import LastResult, NoiseStream, seeded_noise
 from graphzoo.ops.eager import run_eagerly
 from graphzoo.types import GraphSpec
 
-__all__ = ["PyGTransformer", "Polynormer", "SGFormerPyG"]
-
 
 class PyGTransformer(NodeEncoder):
     """What both have in common: features made dense, all nodes one graph, dropout by `noise_seed`.

@@ -20,8 +20,6 @@ from graphzoo.ops.adjacency import EdgePattern
 from graphzoo.ops.eager import run_eagerly
 from graphzoo.types import GraphSpec
 
-__all__ = ["SGC", "DenoisedEncoder"]
-
 
 class DenoisedEncoder(NodeEncoder):
     """What meets the graph once, in features denoised along its edges (see `graphzoo.ops.cached_denoise`).

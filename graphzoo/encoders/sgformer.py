@@ -20,8 +20,6 @@ from graphzoo.errors import check_choice, check_range
 from graphzoo.layers import NoiseStream, SparseLinear, dropout
 from graphzoo.types import GraphSpec
 
-__all__ = ["SGFormer", "check_branches", "simple_attention"]
-
 
 def simple_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """The paper's attention without softmax, D^-1 (N v + q (k^T v)), in O(N D^2).

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from graphzoo.encoders import Encoder
     from graphzoo.tasks import KGCompletion, LinkPrediction, NodeClassification
 
-__all__ = ["build_task", "find_checkpoint", "read_checkpoint"]
 
 # What a description must hold, and of which type; a dot leads into the entry.
 _PARTS = {"task": str, "encoder": dict, "encoder.class_path": str, "encoder.init_args": dict, "spec": dict}

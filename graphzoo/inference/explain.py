@@ -17,9 +17,6 @@ from graphzoo.inference.paths import best_paths
 from graphzoo.sampling import edges_of_fact
 from graphzoo.tasks import KGCompletion
 
-__all__ = ["EXPLANATION_COLUMNS", "Direction", "Explanation", "explain_fact"]
-
-
 Direction = Literal["tail", "head"]
 EXPLANATION_COLUMNS = [
     "head", "relation", "tail", "direction", "score", "known", "kind", "number", "weight", "what",

@@ -33,7 +33,6 @@ from graphzoo.system.regular_files import copy_regular
 if TYPE_CHECKING:
     from graphzoo.tasks import Task
 
-__all__ = ["export_run"]
 
 # What the settings of a task must not carry to others.
 _PRIVATE = ("root", "path")

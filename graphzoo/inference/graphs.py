@@ -25,8 +25,6 @@ from graphzoo.inference.names import Vocabulary
 from graphzoo.inference.sources import Paths, from_source
 from graphzoo.ops import RelationalGraph
 
-__all__ = ["GraphSource", "PredictionGraph", "load_graph", "stored_graph"]
-
 GraphSource = KnowledgeGraph | Paths | pd.DataFrame | Tensor | Sequence[Sequence[str]] | Mapping[str, Any]
 """A graph, a folder with train.txt (valid, test), one to three files, the name of a data set, or triples,
 also as a dict of train, valid and test."""

@@ -20,8 +20,6 @@ from graphzoo.inference.sources import LinkGraphSource, load_link_source, refuse
 from graphzoo.inference.trained import TrainedModel, table_parts
 from graphzoo.tasks import LinkPrediction
 
-__all__ = ["LinkModel"]
-
 
 class LinkModel(TrainedModel):
     """A trained `LinkPrediction` task together with a graph; `graphzoo.load` makes one.

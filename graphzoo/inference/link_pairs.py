@@ -18,8 +18,6 @@ from graphzoo.errors import UsageError
 from graphzoo.inference.names import NodeNames
 from graphzoo.inference.queries import UnknownNames
 
-__all__ = ["NamedPairs", "encode_pairs", "link_columns", "pairs_from_table", "read_pairs"]
-
 _COLUMNS = ("source", "target")
 
 

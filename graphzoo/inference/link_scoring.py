@@ -24,8 +24,6 @@ from graphzoo.tasks.near import NEAR_QUERIES
 from graphzoo.tasks.prepared_graph import PreparedGraph
 from graphzoo.types import PairBatch
 
-__all__ = ["LinkPlace", "best_partners"]
-
 # The split whose message graph and settings are those of `graphzoo test`.
 _SPLIT = "test"
 _NEAR = ("neighbourhood", "eval_neighbourhood")

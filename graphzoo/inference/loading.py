@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from graphzoo.inference.node_model import NodeModel
     from graphzoo.inference.sources import LinkGraphSource, NodeGraphSource
 
-__all__ = ["load"]
-
 
 def load(
     path: str | PathLike[str],

@@ -25,8 +25,6 @@ from graphzoo.inference.sources import refuse_others
 from graphzoo.inference.trained import TrainedModel, table_parts
 from graphzoo.tasks import KGCompletion
 
-__all__ = ["KGModel"]
-
 
 class KGModel(TrainedModel):
     """A trained `KGCompletion` task together with the graph it answers on; `graphzoo.load` makes one.

@@ -13,8 +13,6 @@ from torch import Tensor
 
 from graphzoo.errors import UsageError, nearest
 
-__all__ = ["NodeNames", "Vocabulary"]
-
 _FEW = 2_000
 
 

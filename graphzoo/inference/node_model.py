@@ -23,8 +23,6 @@ from graphzoo.system.memory import explain_out_of_memory
 from graphzoo.tasks import NodeClassification
 from graphzoo.tasks.prepared_graph import PreparedGraph
 
-__all__ = ["NodeModel"]
-
 
 class NodeModel(TrainedModel):
     """A trained `NodeClassification` task together with the graph it labels; `graphzoo.load` makes one.

@@ -6,8 +6,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["WeightedPath", "best_paths"]
-
 _BEAM = 256  # chains that are kept from hop to hop
 _Integers = np.ndarray[Any, np.dtype[np.int64]]
 

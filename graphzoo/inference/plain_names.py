@@ -12,8 +12,6 @@ import numpy as np
 from graphzoo.datasets import KnowledgeGraph, LinkGraph, NodeGraph
 from graphzoo.datasets.files.arrays import write_arrays
 
-__all__ = ["NAMES", "PlainNames", "write_names"]
-
 NAMES = "names.json"
 _COSINES = "relations.npz"
 

@@ -29,7 +29,6 @@ from graphzoo.types import PairSubgraphs
 if TYPE_CHECKING:
     from graphzoo.tasks import KGCompletion, LinkPrediction, NodeClassification, Task
 
-__all__ = ["DESCRIPTION", "Program", "make_program", "write_program"]
 
 DESCRIPTION = "inputs.json"
 # Of the example that is traced; the program's sizes are free.

@@ -19,16 +19,6 @@ from graphzoo.errors import UsageError
 from graphzoo.inference.names import NodeNames, Vocabulary
 from graphzoo.inference.scoring import Queries
 
-__all__ = [
-    "QueryFile",
-    "UnknownNames",
-    "encode_facts",
-    "encode_queries",
-    "read_facts",
-    "read_names",
-    "read_queries",
-]
-
 _UNKNOWN = "?"
 _COLUMNS = ("head", "relation", "tail")
 _NAME_HEADERS = ("node", "name", "entity", "source")

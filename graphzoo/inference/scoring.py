@@ -16,8 +16,6 @@ from graphzoo.metrics.ranks import combine_ties
 from graphzoo.tasks import KGCompletion
 from graphzoo.types import QueryBatch
 
-__all__ = ["Columns", "FilterKnown", "Queries", "batches_of", "check_finite", "judge_facts", "top_answers"]
-
 FilterKnown = Literal["mark", "drop", "keep"]
 Columns = dict[str, np.ndarray[Any, np.dtype[Any]]]
 

@@ -31,18 +31,6 @@ from graphzoo.errors import UsageError
 from graphzoo.system.json_file import read_json
 from graphzoo.system.memory import raise_if_not_the_file
 
-__all__ = [
-    "LinkGraphSource",
-    "NodeGraphSource",
-    "Paths",
-    "from_source",
-    "load_link_source",
-    "load_node_source",
-    "refuse_others",
-    "stored_link_graph",
-    "stored_node_graph",
-]
-
 _logger = logging.getLogger(__name__)
 
 Paths = str | PathLike[str] | Sequence[str | PathLike[str]]

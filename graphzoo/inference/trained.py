@@ -18,8 +18,6 @@ from graphzoo.system.memory import raise_if_not_the_file
 from graphzoo.system.paths import relative
 from graphzoo.system.shown import visible
 
-__all__ = ["Metrics", "Page", "TrainedModel", "table_html", "table_parts"]
-
 _FRAME_HEIGHT = 600
 # Rows of a table that is handed on at a time.
 _TABLE_ROWS = 100_000

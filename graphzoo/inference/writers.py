@@ -17,7 +17,6 @@ from graphzoo.system.shown import visible
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["STANDARD_OUTPUT", "check_output", "write_tables"]
 
 STANDARD_OUTPUT = "-"
 # What Excel, LibreOffice and Google take for the begin of a formula.

@@ -14,8 +14,6 @@ from torch.nn import functional as F
 from graphzoo.layers.noise import draw_kept
 from graphzoo.ops.eager import run_eagerly
 
-__all__ = ["masked_attention"]
-
 
 def masked_attention(
     query: Tensor,

@@ -5,8 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["row_entropy"]
-
 
 def row_entropy(weights: Tensor, count: Tensor | None = None) -> Tensor:
     r"""Entropy of rows of attention weights, divided by that of equal weights.

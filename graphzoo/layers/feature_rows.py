@@ -10,8 +10,6 @@ from graphzoo.layers.sparse_linear import SparseLinear
 from graphzoo.ops.eager import run_eagerly
 from graphzoo.ops.sparse import SparseMatrix
 
-__all__ = ["FeatureRows"]
-
 
 class FeatureRows(nn.Module):
     """`torch.nn.Linear` of a table's rows [N, F], each distinct one mapped once, however often asked for.

@@ -16,8 +16,6 @@ from torch import Tensor, nn
 
 from graphzoo.ops.relational_spmm import QueryGraph, RelationalGraph, relational_spmm
 
-__all__ = ["RecordedMessages", "recorded_messages"]
-
 _CHUNK_ELEMENTS = 2**22  # of the [edges, B, D] products that are held at a time
 
 

@@ -14,8 +14,6 @@ from graphzoo.ops.eager import run_eagerly
 from graphzoo.ops.last_result import version_of
 from graphzoo.ops.random import hash_integers, hash_numbers
 
-__all__ = ["NoiseStream", "draw_kept", "dropout", "in_evaluation", "seeded_noise"]
-
 # What a seed is for, so that equal numbers in different roles do not give equal noise.
 _NAMED, _COUNTED, _FIXED = 1, 2, 3
 

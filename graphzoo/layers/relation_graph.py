@@ -15,7 +15,6 @@ from graphzoo.ops.sparse import SparseMatrix
 if TYPE_CHECKING:
     from graphzoo.ops import QueryGraph, RelationalGraph
 
-__all__ = ["NUM_WAYS", "RelationGraph", "compare_relations", "set_relations"]
 
 NUM_WAYS = 6
 """Ways in which two relations meet: the second dimension of `RelationGraph.propagate`."""

@@ -10,8 +10,6 @@ from graphzoo.layers.noise import dropout
 from graphzoo.ops.last_result import LastResult
 from graphzoo.ops.sparse import SparseMatrix
 
-__all__ = ["SparseLinear"]
-
 
 class SparseLinear(nn.Linear):
     """`torch.nn.Linear` that also takes sparse input: gradients reach the weight, nothing is made dense.

@@ -11,8 +11,6 @@ from torchmetrics import Metric
 from graphzoo.errors import NonFiniteError
 from graphzoo.metrics.finite import first_row, require_finite
 
-__all__ = ["Accuracy", "RocAuc", "roc_auc"]
-
 
 class Accuracy(Metric):
     """Share of right predictions, float64: of nodes with one class each, or of all known yes-no labels."""

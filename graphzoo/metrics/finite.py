@@ -9,8 +9,6 @@ from torch import Tensor
 
 from graphzoo.errors import NonFiniteError
 
-__all__ = ["first_row", "require_finite"]
-
 
 def require_finite(scores: Tensor, where: Callable[[Tensor], str]) -> None:
     """Raise on NaN and infinity: comparisons with NaN are false, so that a broken model would rank first.

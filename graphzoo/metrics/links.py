@@ -19,8 +19,6 @@ from graphzoo.errors import NonFiniteError, UsageError
 from graphzoo.metrics.classification import roc_auc
 from graphzoo.metrics.finite import require_finite
 
-__all__ = ["HITS", "LinkMetric", "check_name", "link_figures", "link_ranks"]
-
 HITS = (1, 3, 10, 20, 50, 100)
 
 

@@ -14,8 +14,6 @@ from graphzoo.errors import check_choice, check_range
 from graphzoo.metrics.ranks import Ties
 from graphzoo.metrics.summary import group_table, summarize_ranks, tie_share
 
-__all__ = ["HitsAtK", "RankingMetric"]
-
 
 def _gather_rows(rows: Tensor, group: Any = None) -> list[Tensor]:
     # A process that saw no query gets an empty float vector from torchmetrics; gathered beside the int64

@@ -13,8 +13,6 @@ from graphzoo.metrics.finite import first_row, require_finite
 from graphzoo.system.memory import Halves
 from graphzoo.types import QueryBatch
 
-__all__ = ["Ties", "combine_ties", "filtered_ranks", "rank_targets"]
-
 Ties = Literal["realistic", "optimistic", "pessimistic"]
 
 

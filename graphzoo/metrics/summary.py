@@ -11,8 +11,6 @@ from torch import Tensor
 
 from graphzoo.metrics.ranks import Ties, combine_ties
 
-__all__ = ["group_table", "summarize_ranks", "tie_share"]
-
 
 def summarize_ranks(
     optimistic: Tensor, pessimistic: Tensor, *, ties: Ties = "realistic", hits: Sequence[int] = (1, 3, 10)

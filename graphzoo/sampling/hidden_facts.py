@@ -12,7 +12,6 @@ from graphzoo.errors import check_choice
 if TYPE_CHECKING:
     from graphzoo.ops import RelationalGraph
 
-__all__ = ["FactRemover", "RemoveFacts", "edges_of_fact"]
 
 RemoveFacts = Literal["exact", "one_hop", "none"]
 

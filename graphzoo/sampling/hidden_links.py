@@ -7,8 +7,6 @@ from torch import Tensor
 
 from graphzoo.ops.relational_spmm.graph import check_edges
 
-__all__ = ["LinkHider"]
-
 
 class LinkHider:
     """Edge masks that hide links in both directions; sorted once per graph, O(E) per batch.

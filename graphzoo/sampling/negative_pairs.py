@@ -10,8 +10,6 @@ from torch import Tensor
 from graphzoo.ops.random import hash_integers, uniform_from_hash
 from graphzoo.ops.relational_spmm.graph import check_edges
 
-__all__ = ["NegativePairs"]
-
 # What these draws are for, so that they share no random numbers with others of the same seed.
 _PURPOSE = 0x6E65677061697273
 

@@ -7,8 +7,6 @@ from torch import Tensor
 
 from graphzoo.ops.random import hash_integers, uniform_from_hash
 
-__all__ = ["sample_negatives"]
-
 
 def sample_negatives(
     index: Tensor,

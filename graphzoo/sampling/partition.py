@@ -8,8 +8,6 @@ from torch import Tensor
 from graphzoo.errors import check_range
 from graphzoo.ops.random import hash_integers
 
-__all__ = ["induced_subgraph", "partition"]
-
 # what these draws are for, so that they share no random numbers with others of the same seed
 _PURPOSE = 0x7061727469
 

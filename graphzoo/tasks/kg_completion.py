@@ -28,7 +28,6 @@ from graphzoo.types import GraphSpec, NeighbourhoodSpec, Protocol, QueryBatch, T
 if TYPE_CHECKING:
     from graphzoo.analysis import Table
 
-__all__ = ["KGCompletion"]
 
 # Noise of evaluation; training steps count from 1, so that no step shares it.
 EVALUATION_STEP = 0

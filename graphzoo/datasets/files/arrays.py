@@ -16,17 +16,6 @@ from graphzoo.system.files import check_growth, write_atomically
 from graphzoo.system.memory import raise_if_not_the_file
 from graphzoo.system.regular_files import open_regular
 
-__all__ = [
-    "Content",
-    "StoredGraph",
-    "check_fingerprint",
-    "fingerprint_of",
-    "reading_arrays",
-    "to_bytes",
-    "to_text",
-    "write_arrays",
-]
-
 _FORMAT = 1
 _Array = np.ndarray[Any, np.dtype[Any]]
 Content = tuple[dict[str, Any], dict[str, _Array]]

@@ -18,8 +18,6 @@ from graphzoo.system.progress import progress
 from graphzoo.system.regular_files import open_regular
 from graphzoo.system.waiting import TellingLock
 
-__all__ = ["LOCK_TIMEOUT", "TABLES", "find_split", "kept", "remember"]
-
 _log = logging.getLogger(__name__)
 _VERSION = 2
 # below this size parsing costs less than the look-up is worth

@@ -31,8 +31,6 @@ from graphzoo.system.progress import progress
 from graphzoo.system.shown import tell
 from graphzoo.system.waiting import TellingLock
 
-__all__ = ["RemoteFile", "data_places", "find_files", "is_writable", "locked", "provide_files"]
-
 _log = logging.getLogger(__name__)
 _CHUNK = 1 << 18
 # seconds without a byte, rounds over all addresses, seconds before the second round (doubled each time)

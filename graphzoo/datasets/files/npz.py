@@ -14,8 +14,6 @@ from graphzoo.system.files import check_growth
 from graphzoo.system.memory import raise_if_not_the_file
 from graphzoo.system.regular_files import open_regular
 
-__all__ = ["read_npz"]
-
 _ZIP = b"PK"
 _Graph = TypeVar("_Graph", bound=StoredGraph)
 

@@ -27,8 +27,6 @@ from graphzoo.datasets.files.verify import verify_sha256, verify_zip
 from graphzoo.errors import DataError, reason
 from graphzoo.system.files import write_atomically
 
-__all__ = ["check_hashes", "provide_source_files"]
-
 _log = logging.getLogger(__name__)
 
 

@@ -6,8 +6,6 @@ import os
 import sys
 from pathlib import Path
 
-__all__ = ["cache_root", "data_root", "is_offline"]
-
 
 def cache_root() -> Path:
     """The user's cache folder of graphzoo: always writable, never part of a shared data root."""

@@ -11,17 +11,6 @@ from typing import Any, ClassVar, TypeVar
 
 from graphzoo.errors import DataError, UsageError, normalise, suggestion
 
-__all__ = [
-    "Archive",
-    "DataFile",
-    "FileSource",
-    "Row",
-    "find_row",
-    "read_facts",
-    "refuse_counts",
-    "with_bases",
-]
-
 
 @dataclass(frozen=True)
 class DataFile:

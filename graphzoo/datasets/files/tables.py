@@ -18,16 +18,6 @@ from graphzoo.errors import DataError, reason
 from graphzoo.system.files import check_growth
 from graphzoo.system.regular_files import read_regular
 
-__all__ = [
-    "Column",
-    "clean",
-    "delimiter_of",
-    "fields_of",
-    "header_order",
-    "parse_columns",
-    "read_bytes",
-]
-
 _MARK = b"\xef\xbb\xbf"
 # first bytes of what is no text, and what it is
 _BINARY = (

@@ -14,17 +14,6 @@ from graphzoo.errors import DataError, GraphzooDataWarning
 from graphzoo.system.shown import visible
 from graphzoo.system.units import counted
 
-__all__ = [
-    "as_a_command",
-    "ignored_columns",
-    "is_missing",
-    "listing",
-    "lookalikes",
-    "names_of",
-    "paths_of",
-    "warn",
-]
-
 _in_a_command = ContextVar("_in_a_command", default=False)
 
 

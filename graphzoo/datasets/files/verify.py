@@ -10,8 +10,6 @@ from pathlib import Path
 
 from graphzoo.system.memory import raise_if_not_the_file
 
-__all__ = ["Broken", "Refused", "log", "verify_not_html", "verify_sha256", "verify_zip"]
-
 log = logging.getLogger(__name__)
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["AnswerIndex"]
-
 
 class AnswerIndex:
     r"""The answers of every query (head, relation), inverses included, in CSR form.

@@ -19,8 +19,6 @@ from graphzoo.datasets.kg.triples import Columns, triples_from_table
 from graphzoo.errors import DataError, suggestion
 from graphzoo.system.units import counted
 
-__all__ = ["build", "from_triples", "label_files", "triple_keys", "with_labels"]
-
 _LABELS = {"entity": ("entity_names", "entity2text"), "relation": ("relation2text",)}
 _Ids = np.ndarray[Any, np.dtype[np.int64]]
 

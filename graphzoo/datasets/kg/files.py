@@ -11,8 +11,6 @@ from graphzoo.datasets.files.fetch import RemoteFile, provide_files
 from graphzoo.datasets.files.verify import Broken, log
 from graphzoo.datasets.kg.table import FileFacts, KGSource, content_hash
 
-__all__ = ["provide", "verify_triples"]
-
 _SPLITS = ("train", "valid", "test")
 
 

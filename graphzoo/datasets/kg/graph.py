@@ -12,8 +12,6 @@ from torch import Tensor
 
 from graphzoo.datasets.files.arrays import Content, StoredGraph, to_bytes, to_text
 
-__all__ = ["SPLITS", "KnowledgeGraph"]
-
 SPLITS = ("train", "valid", "test")
 
 

@@ -19,8 +19,6 @@ from graphzoo.datasets.kg.table import KGSource, content_hash, find_source
 from graphzoo.datasets.kg.triples import parse_triples
 from graphzoo.errors import DataError
 
-__all__ = ["load_knowledge_graph"]
-
 _log = logging.getLogger(__name__)
 
 Pair = tuple[KnowledgeGraph, KnowledgeGraph | None]

@@ -21,8 +21,6 @@ from graphzoo.datasets.kg.triples import Columns, heed_first_lines, read_triples
 from graphzoo.errors import DataError
 from graphzoo.system.units import counted
 
-__all__ = ["from_files"]
-
 _log = logging.getLogger(__name__)
 # Splits that were told of in this process.
 _told: set[str] = set()

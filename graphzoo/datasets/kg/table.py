@@ -14,8 +14,6 @@ from typing import Any
 
 from graphzoo.datasets.files.sources import Row, find_row, read_facts
 
-__all__ = ["FileFacts", "KGSource", "content_hash", "find_source", "list_knowledge_graphs"]
-
 _RAW = "https://raw.githubusercontent.com"
 # pinned to commits where one could be found; of `master` the hashes in kg_files.json say what is meant
 _KNOWFORMER = f"{_RAW}/jnanliu/KnowFormer/59880af1fd086a4bdea15cb9a174c09b5ada666e/data"

@@ -22,10 +22,6 @@ from graphzoo.datasets.files.text import ignored_columns, is_missing, names_of
 from graphzoo.errors import DataError
 from graphzoo.system.units import counted
 
-__all__ = [
-    "Columns", "heed_first_lines", "parse_triples", "query_columns", "read_triples", "triples_from_table",
-]  # fmt: skip
-
 _HEADER = ("head", "relation", "tail")
 _HEADERS = (
     _HEADER,

@@ -24,8 +24,6 @@ from graphzoo.datasets.files.tables import (
 )
 from graphzoo.errors import DataError, suggestion
 
-__all__ = ["HEADERS", "EdgeList", "number_nodes", "read_edge_list"]
-
 _COMMENTS = (b"#", b"%")
 # what a header may call the two ends
 HEADERS = (("source", "target"), ("src", "dst"), ("from", "to"), ("head", "tail"), ("node1", "node2"))

@@ -13,8 +13,6 @@ from graphzoo.datasets.link.graph import LinkSplit
 from graphzoo.errors import DataError, reason
 from graphzoo.system.memory import raise_if_not_the_file
 
-__all__ = ["read_heart", "read_pairs", "read_split"]
-
 
 def read_split(files: Mapping[str, Path]) -> tuple[Tensor, LinkSplit, LinkSplit]:
     """Training links, validation and test; lines `i i` only register a node, and are not links."""

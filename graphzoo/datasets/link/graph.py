@@ -17,8 +17,6 @@ from graphzoo.datasets.node.build import tidy_edges
 from graphzoo.datasets.node.feature_arrays import feature_parts, pack_features, unpack_features
 from graphzoo.errors import DataError, UsageError
 
-__all__ = ["METRICS", "SPLITS", "LinkGraph", "LinkSplit"]
-
 METRICS = ("mrr", "hits@20", "hits@50", "hits@100", "auroc")
 SPLITS = ("train", "valid", "test")
 # what a file keeps as plain values

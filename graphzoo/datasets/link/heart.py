@@ -32,8 +32,6 @@ from graphzoo.errors import DataError, UsageError
 from graphzoo.ops.threads import run_pieces
 from graphzoo.system.progress import progress
 
-__all__ = ["hard_negatives"]
-
 _log = logging.getLogger(__name__)
 _VERSION = 1
 _Array = np.ndarray[Any, np.dtype[Any]]

@@ -13,8 +13,6 @@ import numpy as np
 
 from graphzoo.ops.row_kernels import jit
 
-__all__ = ["choose_for_node", "personalized_pagerank", "resource_allocation"]
-
 _jit = partial(jit, fastmath=False)
 # splitmix64, as in graphzoo.ops.random
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)

@@ -22,8 +22,6 @@ from graphzoo.datasets.link.table import LinkSource, find_link_source
 from graphzoo.datasets.node.load import load_node_graph
 from graphzoo.errors import DataError, UsageError
 
-__all__ = ["load_link_graph"]
-
 
 def load_link_graph(
     name: str,

@@ -23,8 +23,6 @@ from graphzoo.datasets.node.ogb import mapped_names, read_table
 from graphzoo.datasets.node.unpickle import read_torch_file
 from graphzoo.errors import DataError
 
-__all__ = ["read_ogb_links"]
-
 _log = logging.getLogger(__name__)
 
 

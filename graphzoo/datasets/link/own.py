@@ -25,8 +25,6 @@ from graphzoo.datasets.node.own_csv import read_features
 from graphzoo.errors import DataError
 from graphzoo.system.units import counted
 
-__all__ = ["link_graph_from_edges", "link_graph_from_files"]
-
 _log = logging.getLogger(__name__)
 # Splits that were told of in this process.
 _told: set[str] = set()

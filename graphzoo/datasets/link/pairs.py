@@ -9,8 +9,6 @@ from torch import Tensor
 
 from graphzoo.errors import DataError
 
-__all__ = ["check_pairs", "distinct_links", "first_of_each", "in_keys", "pair_keys"]
-
 
 def pair_keys(pairs: Tensor, num_nodes: int, *, is_directed: bool) -> Tensor:
     """One number per link, [..., 2] -> [...]; both directions of an undirected one have the same."""

@@ -10,8 +10,6 @@ from graphzoo.datasets.link.pairs import first_of_each, in_keys, pair_keys
 from graphzoo.errors import DataError, check_range
 from graphzoo.sampling import hash_integers
 
-__all__ = ["draw_link_split", "draw_non_links"]
-
 # what draws are for, so that they share no random numbers
 _SPLIT, _NEGATIVES = 0x6C696E6B73, 0x6E6F6C696E6B
 # of 100 links, rounded down; the rest is for training

@@ -11,8 +11,6 @@ from dataclasses import dataclass, replace
 from graphzoo.datasets.files.sources import Archive, DataFile, FileSource, find_row, with_bases
 from graphzoo.errors import UsageError, normalise, suggestion
 
-__all__ = ["DRAWN", "LinkCounts", "LinkSource", "find_link_source", "list_link_graphs"]
-
 # pinned to commits: a copy of the download of Li et al., compared file by file with the hashes
 _SPLITS = "https://raw.githubusercontent.com/selinceydeli/LPFormer"
 _COMMITS = {

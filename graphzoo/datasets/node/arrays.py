@@ -14,8 +14,6 @@ from graphzoo.datasets.node.feature_arrays import csr_tensor
 from graphzoo.datasets.node.splits import NodeSplit
 from graphzoo.errors import DataError
 
-__all__ = ["checked_features", "class_order", "graph_parts", "link_parts", "number_classes"]
-
 _ALIASES = {"node_features": "x", "node_labels": "y"}
 _MASKS = ("train_mask", "val_mask", "test_mask")
 # more numbered classes than this, and than nodes, are ids that somebody took for classes

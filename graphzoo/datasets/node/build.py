@@ -17,16 +17,6 @@ from graphzoo.datasets.node.splits import NodeSplit
 from graphzoo.errors import DataError
 from graphzoo.system.units import counted
 
-__all__ = [
-    "Parsed",
-    "from_masks",
-    "number_names",
-    "proper_names",
-    "read_mask_file",
-    "sparse_features",
-    "tidy_edges",
-]
-
 _Keys = np.ndarray[Any, np.dtype[np.int64]]
 
 

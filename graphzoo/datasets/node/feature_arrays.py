@@ -12,8 +12,6 @@ from torch import Tensor
 
 from graphzoo.datasets.files.arrays import to_bytes
 
-__all__ = ["csr_tensor", "feature_parts", "pack_features", "unpack_features"]
-
 _Array = np.ndarray[Any, np.dtype[Any]]
 
 # dense features with fewer non-zeros than this share are written as a list of them

@@ -18,8 +18,6 @@ from graphzoo.datasets.node.splits import PARTS, NodeSplit, draw_split, is_label
 from graphzoo.errors import DataError, UsageError, suggestion
 from graphzoo.types import GraphSpec
 
-__all__ = ["METRICS", "NodeGraph"]
-
 METRICS = ("accuracy", "roc_auc")
 _DRAWN = "random-50-25-25"
 # what a file keeps as plain values

@@ -7,8 +7,6 @@ from torch import Tensor
 
 from graphzoo.errors import UsageError, check_choice
 
-__all__ = ["METRICS", "knn_graph"]
-
 METRICS = ("euclidean", "cosine")
 
 # similarities held at once: 32 MiB in double precision

@@ -17,8 +17,6 @@ from graphzoo.datasets.node.knn import METRICS, knn_graph
 from graphzoo.datasets.node.table import NodeSource, find_node_source
 from graphzoo.errors import UsageError, check_choice, check_range
 
-__all__ = ["load_node_graph"]
-
 _log = logging.getLogger(__name__)
 
 

@@ -21,8 +21,6 @@ from graphzoo.datasets.node.splits import PARTS, NodeSplit
 from graphzoo.errors import DataError
 from graphzoo.system.memory import raise_if_not_the_file
 
-__all__ = ["mapped_names", "read_ogb", "read_proteins", "read_table"]
-
 _log = logging.getLogger(__name__)
 _Table = np.ndarray[Any, np.dtype[Any]]
 

@@ -27,8 +27,6 @@ from graphzoo.system.files import check_growth
 from graphzoo.system.memory import raise_if_not_the_file
 from graphzoo.system.regular_files import require_regular
 
-__all__ = ["node_graph_from_data", "node_graph_from_files"]
-
 # what tables write where a value is missing
 _UNKNOWN = {"na", "n/a", "nan", "null", "none", "?", "unknown", "missing"}
 _FORMS = "a PyG Data file (.pt), an .npz file, or a folder with nodes.csv and edges.csv"

@@ -20,8 +20,6 @@ from graphzoo.datasets.node.build import Parsed, proper_names
 from graphzoo.datasets.node.splits import NodeSplit, is_labelled
 from graphzoo.errors import DataError, suggestion
 
-__all__ = ["may_be_labels", "read_features", "read_tables"]
-
 _LABEL = "label"
 _SPLIT = "split"
 _PART_OF = {"": None, "train": 0, "valid": 1, "val": 1, "validation": 1, "dev": 1, "test": 2}

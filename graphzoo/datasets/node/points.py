@@ -13,8 +13,6 @@ from graphzoo.datasets.node.unpickle import read_pickle
 from graphzoo.errors import DataError, reason
 from graphzoo.system.memory import raise_if_not_the_file
 
-__all__ = ["NEWSGROUPS", "read_digits", "read_mini_imagenet", "read_newsgroups"]
-
 NEWSGROUPS = (
     "alt.atheism",
     "comp.sys.ibm.pc.hardware",

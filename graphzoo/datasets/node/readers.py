@@ -16,8 +16,6 @@ from graphzoo.datasets.node.unpickle import read_pickle, read_pickled_array
 from graphzoo.errors import DataError, reason
 from graphzoo.system.memory import raise_if_not_the_file
 
-__all__ = ["read_actor", "read_deezer", "read_linkx", "read_masked", "read_planetoid"]
-
 _ACTOR_FEATURES = 932
 _DEEZER_ARTISTS = 31_241
 _PLANETOID_VALID = 500

@@ -18,7 +18,6 @@ from graphzoo.ops.random import hash_integers
 if TYPE_CHECKING:
     from graphzoo.datasets.node.graph import NodeGraph
 
-__all__ = ["PARTS", "NodeSplit", "draw_split", "is_labelled", "per_class_split", "random_split"]
 
 PARTS = ("train", "valid", "test")
 _FRACTIONS = re.compile(r"random-(\d+(?:\.\d+)?)-(\d+(?:\.\d+)?)-(\d+(?:\.\d+)?)")

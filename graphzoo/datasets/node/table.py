@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 from graphzoo.datasets.files.sources import Archive, DataFile, FileSource, find_row, with_bases
 
-__all__ = ["Counts", "NodeSource", "find_node_source", "list_node_graphs"]
-
 _RAW = "https://raw.githubusercontent.com"
 # pinned to commits; a branch as second choice is safe too, since every such file has a hash
 _PLANETOID = (

@@ -18,8 +18,6 @@ import numpy as np
 from graphzoo.errors import DataError, reason
 from graphzoo.system.memory import raise_if_not_the_file
 
-__all__ = ["SparseRows", "read_pickle", "read_pickled_array", "read_torch_file"]
-
 # what an old file of torch.save begins with
 _TORCH_MAGIC = 0x1950A86A20F9469CFC6C
 

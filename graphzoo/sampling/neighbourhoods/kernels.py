@@ -12,8 +12,6 @@ import numpy as np
 
 from graphzoo.ops.row_kernels import helper, jit
 
-__all__ = ["assemble", "best_first", "choose", "induce", "push", "undo"]
-
 
 @helper
 def _is_hidden(u: int, kind: int, v: int, hidden: Any) -> Any:

@@ -17,8 +17,6 @@ from graphzoo.ops.relational_spmm.graph import RelationalGraph
 from graphzoo.ops.relational_spmm.query_graph import QueryGraph, flat_graph
 from graphzoo.ops.threads import run_pieces
 
-__all__ = ["NeighbourhoodSampler"]
-
 _Array = np.ndarray[Any, np.dtype[Any]]
 _MAX_PIECES = 16
 

@@ -18,8 +18,6 @@ from torch import Tensor
 from graphzoo.errors import DataError
 from graphzoo.system.files import write_atomically
 
-__all__ = ["Array", "from_portable", "map_arrays", "portable", "write_arrays"]
-
 Array = np.ndarray[Any, np.dtype[Any]]
 
 _FORMAT = "graphzoo pair graph, version 1"

@@ -13,8 +13,6 @@ from torch import Tensor
 from graphzoo.errors import UsageError
 from graphzoo.sampling.pair_subgraphs.file import Array, from_portable, map_arrays, portable, write_arrays
 
-__all__ = ["PairGraph"]
-
 # Places in a subgraph are int32, and neighbours are drawn with 32 random bits.
 _MAX_NODES = 2**31 - 1
 

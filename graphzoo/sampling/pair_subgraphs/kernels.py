@@ -16,8 +16,6 @@ import numpy as np
 
 from graphzoo.ops.row_kernels import jit
 
-__all__ = ["check_rows", "check_symmetry", "pad_subgraphs", "sample_nodes"]
-
 # splitmix64, as in graphzoo.ops.random
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)

@@ -17,8 +17,6 @@ from graphzoo.sampling.pair_subgraphs.samples import PairSamples, share_out
 from graphzoo.sampling.pair_subgraphs.scratch import ScratchPool
 from graphzoo.types import PairSubgraphs
 
-__all__ = ["PairSubgraphSampler"]
-
 # what these draws are for, so that they share no random numbers with others of the same seed
 _PURPOSES = (0x7061697273, 0x6F72646572)  # of the nodes, of their order
 

@@ -15,8 +15,6 @@ from graphzoo.sampling.pair_subgraphs.graph import PairGraph
 from graphzoo.sampling.pair_subgraphs.scratch import ScratchPool
 from graphzoo.types import PairSubgraphs
 
-__all__ = ["PairSamples", "share_out"]
-
 # Pairs below which a piece of work costs less than handing it over; and pieces per thread, so that one that
 # is held up leaves some to others.
 _MIN_PAIRS_PER_PIECE = 8

@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["ScratchPool"]
-
 # Above this many nodes a table over all of them would leave the caches, and a hash table is as fast.
 _MAX_TABLE = 1 << 21
 
