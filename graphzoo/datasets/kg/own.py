@@ -130,7 +130,7 @@ def _load_own(
         return with_labels(graph, labels), [*first, *duplicates, *notices]
 
     paths = sorted((split, str(path)) for split, path in files.items())
-    key = f"3\n{name}\n{drawn} {split_seed}\n{relations}\n{paths}"
+    key = f"4\n{name}\n{drawn} {split_seed}\n{relations}\n{paths}"
     graph = remember([*files.values(), *labels.values()], key, KnowledgeGraph, parse, stacklevel=3)
     drawn_from = f"{key}\n{graph.fingerprint}"
     if graph.split_name != "given" and drawn_from not in _told:
