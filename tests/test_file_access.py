@@ -94,7 +94,6 @@ MAY = {
         callbacks/wandb_run.py::WandbRun.keep_artifact remove
         callbacks/wandb_run.py::_link read write
         callbacks/wandb_run.py::_write_report write
-        cli/dashboard.py::dashboard_main write
         datamodules/features.py::FeatureTransform.save write
         datasets/files/arrays.py::write_arrays.write write
         system/files.py::write_atomically remove write
@@ -112,7 +111,6 @@ MAY = {
         runs/directory.py::write_config write
         cli/search.py::_report print
         cli/compare.py::_show print
-        search/sweep.py::write_sweep write
         search/trial.py::_fit write
     """,
     "files of graphzoo's own cache by their exact names, their locks held": """

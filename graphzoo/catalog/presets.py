@@ -77,15 +77,19 @@ def find_preset(kind: str, name: str, *, model: str | None = None) -> Preset:
     name a `UsageError` has the nearest ones.
     """
     if kind == "ablation" and "/" in name:
-        model, _, name = name.partition("/")
+        other, _, name = name.partition("/")
+        model = next(
+            (each.name for each in list_presets("model") if normalise(each.name) == normalise(other)), other
+        )
     presets = list_presets(kind, model)
     wanted = normalise(f"{model}/{name}" if kind in _OF_MODELS else name)
     for preset in presets:
         if normalise(preset.name) == wanted:
             return preset
     names = [preset.name.rpartition("/")[2] for preset in presets]
-    more = "" if 0 < len(names) <= 6 else f", ...; `graphzoo list {kind}` shows all names"
-    hint = suggestion(name, names) or f"There are: {', '.join(names[:6])}{more}."
+    every = f"`graphzoo list {kind}` shows all names."
+    some = f"There are: {', '.join(names[:6])}" + (f", ...; {every}" if len(names) > 6 else ".")
+    hint = suggestion(name, names) or (some if names else every)
     of_model = f" of {model}" if model else ""
     raise UsageError(f"unknown {kind}{of_model} {name!r}\n{hint}")
 

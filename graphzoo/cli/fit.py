@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from graphzoo.cli.options import WIDTH
 from graphzoo.cli.run_word import run_as_option
 from graphzoo.cli.terminal import show
@@ -31,7 +29,19 @@ def _run(command: str, argv: list[str]) -> int:
     return run_plan(plan)
 
 
-fit_main, validate_main, test_main = (partial(_run, command) for command in ("fit", "validate", "test"))
+def fit_main(argv: list[str]) -> int:
+    """Train a model, or go on with a run, then test its best checkpoint."""
+    return _run("fit", argv)
+
+
+def validate_main(argv: list[str]) -> int:
+    """Evaluate a checkpoint on the validation split."""
+    return _run("validate", argv)
+
+
+def test_main(argv: list[str]) -> int:
+    """Evaluate a checkpoint on the test split."""
+    return _run("test", argv)
 
 
 def _settings_of(file: str) -> list[str]:

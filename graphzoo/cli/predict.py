@@ -172,11 +172,14 @@ def _kind_beside(checkpoint: Path) -> str | None:
 
 def _inputs(arguments: argparse.Namespace) -> list[Path]:
     """The files that are read, those of a folder of data among them."""
+    from graphzoo.datasets.files.cache import OTHER_NAMES
+
     given = (arguments.queries, arguments.score, arguments.nodes, arguments.candidates, arguments.ckpt_path)
     paths = [Path(path) for path in (*given, *(arguments.data or ())) if path is not None]
     folders = [Path(path) for path in arguments.data or () if Path(path).is_dir()]
     inside = [path for folder in folders for path in folder.iterdir()]
-    return paths + [path for path in inside if path.name.partition(".")[0] in _OF_DATA]
+    names = {*_OF_DATA, *(name for others in OTHER_NAMES.values() for name in others)}
+    return paths + [path for path in inside if path.name.partition(".")[0] in names]
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -98,8 +98,10 @@ def plan_row(wanted: argparse.Namespace, rest: Sequence[str], runs: Path = RUNS)
     plan = make_plan(command, options)  # unknown names are told before any seed runs
     title, variants = _read_ablation(wanted.ablation, plan) if wanted.ablation else ("", [Variant()])
     base = wanted.out or _usual_folder(plan, wanted.ablation, runs)
-    asked = (plan, command, options, more, seeds, wanted.splits)
-    return Row(*asked, variants, title, base, wanted.in_process)
+    return Row(
+        plan, command, options, rest=more, seeds=seeds, splits=wanted.splits, variants=variants, title=title,
+        base=base, in_process=wanted.in_process,
+    )  # fmt: skip
 
 
 def _usual_folder(plan: Plan, ablation: str, runs: Path) -> Path:

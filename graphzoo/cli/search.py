@@ -58,7 +58,7 @@ def search_parser() -> Parser:
     add("model", metavar="MODEL", help="model, see `graphzoo list model`")
     add("data", metavar="DATA", help="data set, see `graphzoo list data`")
     add("--trials", type=count, default=50, help="number of trials, earlier ones included (default 50)")
-    add("--minutes", type=at_least(0.01), metavar="M", help="stop this command after M minutes")
+    add("--minutes", type=at_least(0.01), metavar="M", help="begin no new trial after M minutes")
     add("--seeds", default="0", metavar="0,1", help="seeds of each trial (default 0)")
     add("--splits", default="", metavar="0-2", help="splits of each trial")
     add("--space", default="", metavar="NAME|FILE", help="settings to search, see `graphzoo list search`")
@@ -202,8 +202,8 @@ def _write_sweep(
     logged = [] if _has_logger(rest) else ["--logger", "wandb"]
     names = ["--model", plan.model, "--data", plan.data]
     options = [*names, *_words(space.options), *rest, *runs[0].options, "--no-test", *logged]
-    settings = {"mode": _mode(plan), "sampler": wanted.sampler, "trials": wanted.trials}
-    sweep = sweep_of(f"{plan.model}-{plan.data}", space, options, **settings)
+    name, mode = f"{plan.model}-{plan.data}", _mode(plan)
+    sweep = sweep_of(name, space, options, mode=mode, sampler=wanted.sampler, trials=wanted.trials)
     write_sweep(wanted.sweep, sweep)
     say(f"{wanted.sweep}: {len(space.choices)} options; begin with: wandb sweep {wanted.sweep}\n")
     return 0

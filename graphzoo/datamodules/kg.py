@@ -27,7 +27,7 @@ from graphzoo.datamodules.batches import (
 )
 from graphzoo.datasets.kg.answers import AnswerIndex
 from graphzoo.datasets.kg.build import triple_keys
-from graphzoo.datasets.kg.graph import SPLITS, KnowledgeGraph
+from graphzoo.datasets.kg.graph import KnowledgeGraph, parts_of
 from graphzoo.datasets.kg.load import load_knowledge_graph
 from graphzoo.datasets.kg.own import from_files, split_triples
 from graphzoo.datasets.kg.table import find_source, list_knowledge_graphs
@@ -166,12 +166,9 @@ class KGDataModule(GraphDataModule):
             UsageError: a path, or further splits beside a `KnowledgeGraph`.
         """
         if isinstance(triples, Mapping):
-            if "train" not in triples or set(triples) - set(SPLITS):
-                raise UsageError(
-                    "a dict of triples has train and may have valid and test, "
-                    f"not {', '.join(map(str, triples)) or 'nothing'}"
-                )
-            return cls.from_triples(*map(triples.get, SPLITS), name=name, **settings)
+            if valid is not None or test is not None:
+                raise UsageError("a dict of triples has valid and test itself: leave these arguments out")
+            return cls.from_triples(*parts_of(triples), name=name, **settings)
         index = settings.get("split_index", 0)
         check_range(at_least=0, split_index=index)
         if settings.get("path") is not None:
@@ -215,9 +212,9 @@ class KGDataModule(GraphDataModule):
     @property
     def num_splits(self) -> int | None:
         """How many splits there are; None where one is drawn by the index."""
-        if self.path is not None:
-            self._is_drawn = from_files(self.path)[0].split_name != "given"
-        return None if self._is_drawn else 1
+        if self.path is None:
+            return None if self._is_drawn else 1
+        return None if from_files(self.path)[0].split_name != "given" else 1
 
     def _leave_out(
         self, graphs: tuple[KnowledgeGraph, KnowledgeGraph | None], download: bool | None
@@ -550,7 +547,7 @@ def _check_drawn(graph: KnowledgeGraph, index: int) -> None:
     if index and not (graph.split_name.startswith("random") and graph.split_name.endswith(f" seed {index}")):
         raise UsageError(
             f"{graph.name} has one split, 0: there is no split_index {index}\n"
-            "Give split_index 0, or triples without valid and test, from which it is drawn"
+            "Give split_index 0, or triples without valid or test, which are drawn then"
         )
 
 

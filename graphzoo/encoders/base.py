@@ -65,12 +65,12 @@ class Encoder(nn.Module, ABC):
         module = super().__new__(cls)
         # copy and pickle make an empty shell first, and restore what is noted here themselves.
         if args or kwargs:
-            if args and isinstance(args[0], int):
+            signature = inspect.signature(cls.__init__)
+            if args and isinstance(args[0], int) and [*signature.parameters][1:2] == ["spec"]:
                 raise UsageError(
                     f"{cls.__name__} takes a GraphSpec first, got {args[0]}\n"
                     "Give GraphSpec(num_nodes, num_relations, in_channels)"
                 )
-            signature = inspect.signature(cls.__init__)
             try:
                 bound = signature.bind(module, *args, **kwargs)
             except TypeError as error:

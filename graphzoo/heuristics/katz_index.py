@@ -51,7 +51,8 @@ def katz(
         pairs: (u, v), [B, 2], integers.
         beta: Damping per edge, above 0.
         max_length: Longest walk that counts; None for all, which needs beta times the norm of A below 1.
-        hide_link: Score every pair in the graph without its own link, in either direction: a column each.
+        hide_link: Score every pair in the graph without its own link, in either direction; costs a column per
+            linked pair.
         rtol: Relative error of a score.
         max_bytes: Working memory; at least one column of N entries is held.
 

@@ -26,7 +26,8 @@ def shortest_path(
         adjacency: From `adjacency_matrix`, [N, N].
         pairs: (u, v), [B, 2], integers.
         unreachable: What pairs without a path get.
-        hide_link: Measure every pair in the graph without its own link, in either direction: a search each.
+        hide_link: Measure every pair in the graph without its own link, in either direction; costs a search
+            per linked pair.
         max_bytes: Working memory; at least 24 bytes per node and 8 per edge of the largest hub are held.
 
     Returns:

@@ -18,7 +18,7 @@ from graphzoo.datasets import AnswerIndex, KnowledgeGraph, load_knowledge_graph,
 from graphzoo.datasets.files.cache import find_split
 from graphzoo.datasets.files.text import warn
 from graphzoo.datasets.kg.build import build, from_triples, label_files, with_labels
-from graphzoo.datasets.kg.graph import SPLITS
+from graphzoo.datasets.kg.graph import SPLITS, parts_of
 from graphzoo.datasets.kg.triples import Columns, heed_first_lines
 from graphzoo.errors import UsageError
 from graphzoo.inference.names import Vocabulary
@@ -47,8 +47,8 @@ def load_graph(source: GraphSource, relations: tuple[str, ...] | None) -> Knowle
     """
     if isinstance(source, KnowledgeGraph):
         return _renumber(source, relations)
-    if isinstance(source, Mapping) and "train" in source:
-        return from_triples(*map(source.get, SPLITS), relations=relations)
+    if isinstance(source, Mapping):
+        return from_triples(*parts_of(source), relations=relations)
     if _are_triples(source):
         return from_triples(source, relations=relations)
     paths = cast(Paths, source)

@@ -278,12 +278,12 @@ class KGModel(TrainedModel):
             return self._default
         if isinstance(graph, KnowledgeGraph):  # frozen: the same is not even renumbered again
 
-            def place() -> tuple[KnowledgeGraph, PredictionGraph]:
+            def make() -> tuple[KnowledgeGraph, PredictionGraph]:
                 return graph, PredictionGraph(load_graph(graph, self._own_relations), self.task.device)
 
-            return self._kept(id(graph), place)[
-                1
-            ]  # kept with what was given, whose id is another's no sooner
+            # kept with what was given, whose id is another's no sooner
+            _, kept = self._kept(id(graph), make)
+            return kept
         facts = load_graph(graph, self._own_relations)  # again: a list or a file may hold others by now
         key = (facts.fingerprint, facts.entity_labels, facts.relation_labels)
         return self._kept(key, lambda: PredictionGraph(facts, self.task.device))

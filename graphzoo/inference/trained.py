@@ -160,9 +160,10 @@ class TrainedModel:
 
         Asking the same graph again must not encode it again; a file may hold another one by now.
         """
-        if self._last[0] != key:
-            self._last = (key, make())
-        made: T = self._last[1]
+        last = self._last  # read once: another thread may ask about another graph meanwhile
+        if last[0] != key:
+            self._last = last = (key, make())
+        made: T = last[1]
         return made
 
     def _results_file(self) -> Path | None:

@@ -176,9 +176,11 @@ class LinkMetric(Metric):
         """
         if scores.shape != index.shape or scores.dim() != 1:
             raise ValueError(f"scores {list(scores.shape)} and index {list(index.shape)} must both be [B]")
-        if bool((wrong := (index < 0) | (index >= self._total)).any()):
-            raise ValueError(f"index must lie in 0..{self._total - 1}, got {int(index[wrong][0])}")
-        require_finite(scores, lambda broken: f"that of pair {int(index[broken][0])}")
+        wrong = (index < 0) | (index >= self._total)
+        if bool((wrong | ~scores.isfinite()).any()):  # one wait for the device in a batch that is right
+            if bool(wrong.any()):
+                raise ValueError(f"index must lie in 0..{self._total - 1}, got {int(index[wrong][0])}")
+            require_finite(scores, lambda broken: f"that of pair {int(index[broken][0])}")
         self.rows.append(torch.stack([index.double(), scores.double()], dim=1))
 
     def compute(self) -> dict[str, Tensor]:

@@ -168,12 +168,12 @@ class KGCompletion(Task):
         if self.query_encoder.any_relations or there == here:
             return
         title = self._datamodule().title
-        evaluates = self.trainer.state.fn != "fit" and set(here) <= set(there)
+        tests = self.trainer.state.fn == "test" and set(here) <= set(there)
         raise UsageError(
             f"{name} was trained with other relations than those of {title}\n"
             + (
                 f'Give both graphs, that of the training first: --data.path "[TRAINED_ON,{title}]"'
-                if evaluates
+                if tests
                 else "Only knowformer-any takes other relations than those it was trained with"
             )
         )
@@ -480,10 +480,11 @@ class KGCompletion(Task):
             return None
         if (protocol or spec.protocol) != "neighbourhood":
             return None
-        if self._near is None or self._near[0] is not graph or self._near[1] != spec:
+        near = self._near  # read once: another thread may ask about another graph meanwhile
+        if near is None or near[0] is not graph or near[1] != spec:
             sampler = NeighbourhoodSampler(graph, spec.num_nodes, relation_share=spec.relation_share)
-            self._near = graph, spec, sampler
-        return self._near[2]
+            self._near = near = graph, spec, sampler
+        return near[2]
 
     def _score_in_parts(
         self, graph: RelationalGraph, head: Tensor, relation: Tensor, protocol: Protocol | None = None

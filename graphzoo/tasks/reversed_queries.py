@@ -33,8 +33,7 @@ class ReversedQueries:
 
     def __init__(self, weight: float, *, is_binary: bool, max_bytes: int) -> None:
         self.weight, self.is_binary, self.max_bytes = weight, is_binary, max_bytes
-        self._kept: dict[int, Tensor] = {}
-        self._graph: RelationalGraph | None = None
+        self.clear()
 
     @property
     def weight(self) -> float:
@@ -48,7 +47,7 @@ class ReversedQueries:
 
     def clear(self) -> None:
         """Forget all scores."""
-        self._kept, self._graph = {}, None
+        self._kept: tuple[RelationalGraph | None, dict[int, Tensor]] = (None, {})  # of a graph, by relation
 
     def check(self, num_nodes: int, num_relations: int) -> None:
         """Refuse a graph of N nodes whose reversals, inverse relations included, exceed `max_bytes`."""
@@ -79,15 +78,17 @@ class ReversedQueries:
         """
         if not self.weight:
             return scores
-        if self._graph is not graph:
-            self.clear()
-            self._graph = graph
+        of, kept = self._kept  # read once: another thread may ask about another graph meanwhile
+        if of is not graph:
+            self._kept = _, kept = graph, {}
         relations = torch.unique(relation).tolist()
-        self.check(graph.num_nodes, len({*self._kept, *relations}))
+        self.check(graph.num_nodes, len({*kept, *relations}))
         reverse = torch.empty(scores.shape, dtype=torch.float64, device=scores.device)
         for name in relations:
             rows = relation == name
-            reverse[rows] = self._of(name, graph, ask)[:, head[rows]].t().double()
+            if name not in kept:
+                kept[name] = self._of(name, graph, ask)
+            reverse[rows] = kept[name][:, head[rows]].t().double()
         joint = (self._log_probability(scores.double()) + self.weight * reverse) / (1 + self.weight)
         if self.is_binary:  # back to a logit; the smallest double keeps an answer that is certain finite
             joint = joint - torch.log(-torch.expm1(joint).clamp(max=-torch.finfo(joint.dtype).tiny))
@@ -95,14 +96,12 @@ class ReversedQueries:
 
     def _of(self, relation: int, graph: RelationalGraph, ask: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
         """Log-probability of h as the answer of (t, r^-1, ?), [t, h]."""
-        if relation not in self._kept:
-            head = torch.arange(graph.num_nodes, device=graph.edge_index.device)
-            inverse = (relation + graph.num_relations // 2) % graph.num_relations
-            scores = ask(head, torch.full_like(head, inverse)).float()
-            for rows in torch.split(scores, _ROWS):  # in place, and no N x N table of doubles beside it
-                rows.copy_(self._log_probability(rows.double()))
-            self._kept[relation] = scores
-        return self._kept[relation]
+        head = torch.arange(graph.num_nodes, device=graph.edge_index.device)
+        inverse = (relation + graph.num_relations // 2) % graph.num_relations
+        scores = ask(head, torch.full_like(head, inverse)).float()
+        for rows in torch.split(scores, _ROWS):  # in place, and no N x N table of doubles beside it
+            rows.copy_(self._log_probability(rows.double()))
+        return scores
 
     def _log_probability(self, scores: Tensor) -> Tensor:
         return F.logsigmoid(scores) if self.is_binary else F.log_softmax(scores, dim=-1)

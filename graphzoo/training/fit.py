@@ -120,7 +120,8 @@ def _fit_given(given: GivenData, words: list[str], callbacks: Iterable[Callback]
 
 def _split_index(words: list[str]) -> int:
     """The split that is asked for; what is no number is refused later."""
-    asked = [word.partition("=")[2] for word in words if word.startswith("--data.split_index=")]
+    options = ("--data.split_index", "--data.init_args.split_index")
+    asked = [value for name, _, value in (word.partition("=") for word in words) if name in options]
     return int(asked[-1]) if asked and asked[-1].isdecimal() else 0
 
 

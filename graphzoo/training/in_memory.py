@@ -22,7 +22,7 @@ from graphzoo.datasets import (
     split_triples,
 )
 from graphzoo.datasets.files.text import warn
-from graphzoo.datasets.kg.graph import SPLITS
+from graphzoo.datasets.kg.graph import parts_of
 from graphzoo.errors import GraphzooDataWarning, UsageError
 from graphzoo.inference.link_pairs import link_columns, pairs_from_table
 from graphzoo.system.files import write_atomically
@@ -95,9 +95,7 @@ def _single(data: Any) -> Any:
 def _tables(data: Any, encoder: str, split_index: int) -> GivenData:
     """Triples, or pairs of names."""
     if isinstance(data, Mapping) and "train" in data:
-        if unknown := set(data) - set(SPLITS):
-            raise UsageError(f"data holds {sorted(unknown)[0]!r}; its parts are train, valid and test")
-        return GivenData("kg", split_triples(*map(data.get, SPLITS), split_seed=split_index).save)
+        return GivenData("kg", split_triples(*parts_of(data), split_seed=split_index).save)
     rows = data
     if hasattr(data, "columns") and hasattr(data, "iloc"):
         names = [str(name).lower() for name in data.columns]

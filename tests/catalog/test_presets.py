@@ -55,5 +55,8 @@ def test_a_baseline_finds_the_ablation_of_another_model():
     assert find_preset("ablation", "pencil/heuristics", model="gat-pair-id").name == "pencil/heuristics"
     with pytest.raises(UsageError, match=r"unknown ablation of pencil 'heuristic'\nDid you mean: heuristics"):
         find_preset("ablation", "pencil/heuristic", model="gat-pair-id")
+    assert find_preset("ablation", "PENCIL/heuristics", model="gcn").name == "pencil/heuristics"
+    with pytest.raises(UsageError, match=r"unknown ablation of sgc 'parts'\n`graphzoo list ablation` shows"):
+        find_preset("ablation", "parts", model="sgc")
     with pytest.raises(UsageError, match="unknown recipe of gat-pair-id 'pencil/citeseer-link'"):
         find_preset("recipe", "pencil/citeseer-link", model="gat-pair-id")

@@ -528,7 +528,7 @@ def test_drawn_splits_of_own_triples_make_a_row_and_are_told_apart(cli, results,
     both = cli(*asked, "--data=umls", "--run_dir=umls")
     assert both.status == 2 and "--data.path null for umls" in both.err, both.err
     named = cli(*asked, "--data=umls", "--data.path=null", "--data.split_index=0", "--run_dir=umls")
-    assert named.status == 2 and "does not fit" in named.err, named.err
+    assert named.status == 2 and "other relations than those of umls" in named.err, named.err
     given = cli(*words, f"--data.path={tiny_kg}")
     assert given.status == 2 and "kg has one split, 0" in given.err, given.err
 

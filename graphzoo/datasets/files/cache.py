@@ -25,8 +25,8 @@ _MIN_BYTES = 1 << 20
 # seconds that another process may take to parse the same files
 LOCK_TIMEOUT = 3600.0
 TABLES = (".txt", ".tsv", ".csv", ".txt.gz", ".tsv.gz", ".csv.gz")
-# what others call a split
-_NAMES = {"valid": ("valid", "val", "validation", "dev"), "valid_neg": ("valid_neg", "val_neg")}
+OTHER_NAMES = {"valid": ("val", "validation", "dev"), "valid_neg": ("val_neg",)}
+"""What others call a split; looked for where there is no file of the usual name."""
 
 _T = TypeVar("_T")
 _Graph = TypeVar("_Graph", bound=StoredGraph)
@@ -34,11 +34,13 @@ _Graph = TypeVar("_Graph", bound=StoredGraph)
 
 def find_split(folder: Path, split: str, suffixes: Sequence[str] = TABLES) -> Path | None:
     """The file of a split in a folder, or None; two candidates are an error."""
-    names = _NAMES.get(split, (split,))
-    paths = [path for name in names for end in suffixes if (path := folder / f"{name}{end}").is_file()]
-    if len(paths) > 1:
-        raise DataError(f"{folder}: both {paths[0].name} and {paths[1].name}; keep one of them")
-    return paths[0] if paths else None
+    for name in (split, *OTHER_NAMES.get(split, ())):
+        paths = [path for end in suffixes if (path := folder / f"{name}{end}").is_file()]
+        if len(paths) > 1:
+            raise DataError(f"{folder}: both {paths[0].name} and {paths[1].name}; keep one of them")
+        if paths:
+            return paths[0]
+    return None
 
 
 def remember(

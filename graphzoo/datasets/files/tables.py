@@ -111,7 +111,9 @@ def clean(data: bytes, source: str) -> bytes:
         line = data.count(b"\n", 0, place) + 1
         return f"{source}, line {line}"
 
-    if kind := next((kind for start, kind in _BINARY if data.startswith(start)), ""):
+    # the byte of a control character too: a gene may be called PAR1
+    is_binary = any(byte < 9 for byte in data[:64])
+    if is_binary and (kind := next((kind for start, kind in _BINARY if data.startswith(start)), "")):
         raise DataError(
             f"{source}: {kind}, which is not read; write it as .csv, or give a DataFrame in Python"
         )
@@ -138,21 +140,22 @@ def clean(data: bytes, source: str) -> bytes:
 
 
 def delimiter_of(line: str) -> str:
-    r"""The tab, comma, semicolon or bar that separates the fields of a line; "" without any.
+    r"""The tab that separates the fields of a line, else the commonest of comma, semicolon and bar, or "".
 
-    >>> delimiter_of("name;label"), delimiter_of("name, first\tlabel"), delimiter_of("ann bob")
+    >>> delimiter_of("a;b;c, d"), delimiter_of("a, b\tc"), delimiter_of("ann bob")
     (';', '\t', '')
     """
-    return next((mark for mark in "\t,;|" if mark in line), "")
+    mark = "\t" if "\t" in line else max(",;|", key=line.count)
+    return mark if mark in line else ""
 
 
-def fields_of(line: str, source: Path | str, number: int = 1) -> list[str]:
-    """The fields of one line; quotes mean something only between commas."""
-    delimiter = delimiter_of(line)
-    if delimiter not in ("", ","):
+def fields_of(line: str, source: Path | str, number: int = 1, *, quoted: str = ",;") -> list[str]:
+    """The fields of one line; quotes mean something with the delimiters `quoted`."""
+    delimiter = delimiter_of(line) or ","
+    if delimiter not in quoted:
         return line.split(delimiter)
     try:
-        return next(csv.reader([line], strict=True))
+        return next(csv.reader([line], delimiter=delimiter, strict=True))
     except csv.Error as error:
         raise DataError(f"{source}, line {number}: {error}; check the quotes") from error
 
@@ -171,12 +174,14 @@ def parse_columns(
     *,
     skipped: int = 0,
     delimiter: str = ",",
+    quoted: str = ",;",
     is_checked: bool = False,
 ) -> dict[str, Any]:
     """Arrow's columns of strings, by name (`keys`); no value is special, so `NA` stays.
 
     The text is UTF-8 with LF ends and `skipped` lines before the first row; `source` is for messages. Quotes
-    mean something only between commas. `is_checked`: every line is known to have a field for each key.
+    mean something with the delimiters `quoted`. `is_checked`: every line is known to have a field for each
+    key.
     """
     # imported here: only reading needs it
     import pyarrow
@@ -197,7 +202,7 @@ def parse_columns(
             ),
             parse_options=arrow_csv.ParseOptions(
                 delimiter=delimiter,
-                quote_char='"' if delimiter == "," else False,
+                quote_char='"' if delimiter in quoted else False,
                 ignore_empty_lines=False,
                 invalid_row_handler=None if is_checked else reject,
             ),

@@ -11,8 +11,21 @@ import torch
 from torch import Tensor
 
 from graphzoo.datasets.files.arrays import Content, StoredGraph, to_bytes, to_text
+from graphzoo.errors import UsageError
 
 SPLITS = ("train", "valid", "test")
+
+
+def parts_of(tables: Mapping[Any, Any]) -> list[Any]:
+    """Train, valid and test of a dict of triples; None for one that it has not.
+
+    Raises:
+        UsageError: without train, or with others.
+    """
+    if "train" not in tables or set(tables) - set(SPLITS):
+        held = ", ".join(map(str, tables)) or "nothing"
+        raise UsageError(f"a dict of triples has train and may have valid and test, not {held}")
+    return [tables.get(split) for split in SPLITS]
 
 
 @dataclass(frozen=True, eq=False)

@@ -98,6 +98,8 @@ def split_triples(
     }
     columns, notices, split_name = _with_splits(columns, ("valid", "test"), split_seed)
     graph, more = build(columns, name, split_name=split_name)
+    if len(tables) == 2:  # somebody who gives one part may not expect that another is drawn
+        _tell_draw(graph, [split for split in SPLITS if split not in tables], "")
     for notice in [*notices, *more, *inverse_relations(graph)]:
         warn(notice)
     return graph
@@ -135,11 +137,14 @@ def _load_own(
     drawn_from = f"{key}\n{graph.fingerprint}"
     if graph.split_name != "given" and drawn_from not in _told:
         _told.add(drawn_from)  # a run loads its data several times
-        sizes = ", ".join(f"{split} {graph.split(split).size(0):,}" for split in SPLITS)
-        missing = " or ".join(split for split in SPLITS if split not in files)
-        told = (name, missing, graph.split_name, sizes, graph.fingerprint[:12])
-        _log.warning("%s: no %s file, split drawn (%s): %s; fingerprint %s", *told)
+        _tell_draw(graph, [split for split in SPLITS if split not in files], " file")
     return graph
+
+
+def _tell_draw(graph: KnowledgeGraph, missing: Sequence[str], file: str) -> None:
+    sizes = ", ".join(f"{split} {graph.split(split).size(0):,}" for split in SPLITS)
+    told = (graph.name, " or ".join(missing), file, graph.split_name, sizes, graph.fingerprint[:12])
+    _log.warning("%s: no %s%s, split drawn (%s): %s; fingerprint %s", *told)
 
 
 def _with_splits(

@@ -121,6 +121,14 @@ def triples_from_table(table: Any, source: str = "triples") -> Columns:
             order = [0, 1, 2]
             if pair := header_order(names, [(head, tail) for head, _, tail in _HEADERS]):
                 order = [pair[0], 3 - sum(pair), pair[1]]  # the third one is the relation
+                column, kind = names[order[1]], table.iloc[:, order[1]].dtype.kind
+                if kind == "f":
+                    raise DataError(
+                        f"{source}: column {column!r} holds numbers with decimals, which are no relations\n"
+                        "Give a column of relations; links with weights are for LinkDataModule"
+                    )
+                if kind in "iu":
+                    notices = (f"{source}: numbers of column {column!r} are read as relations",)
             elif names != ["0", "1", "2"]:
                 notices = (f"{source}: columns {', '.join(names)} are read as head, relation, tail",)
         raw = [table.iloc[:, i].tolist() for i in order]

@@ -133,7 +133,7 @@ def _find(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> tu
 
 
 def _table(folder: Path, stem: str) -> Path:
-    if (path := find_split(folder, stem)) is None:
+    if (path := find_split(folder, stem, (".csv", ".csv.gz")) or find_split(folder, stem)) is None:
         raise DataError(
             f"{folder}: no {stem}.csv (.tsv, .txt and .gz allowed); it holds {listing(folder)}\n"
             "Give a table of nodes and one of edges by these names"

@@ -26,6 +26,7 @@ _PART_OF = {"": None, "train": 0, "valid": 1, "val": 1, "validation": 1, "dev": 
 _ENDS = ("source", "target")
 # names of columns that others give to classes
 _CLASSES = ("class", "classes", "y", "target", "labels", "category")
+_QUOTED = ",;\t|"  # the delimiters that leave a name in quotes alone: R writes such tables
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.IGNORECASE | re.ASCII)
 # a longer list of names is not searched for the nearest
 _MOST_NAMES = 20_000
@@ -50,6 +51,8 @@ def read_tables(nodes: Path, edges: Path, class_names: tuple[str, ...] | None) -
     splits = _splits(table[_SPLIT].to_pylist(), y, nodes) if _SPLIT in table else {}
     edge_index, ignored = _edges(edges, names, nodes)
     notices = [*lookalikes(names, "nodes"), *ignored_columns(str(edges), ignored)]
+    if odd := [name for name in features if _NUMBER.fullmatch(name) and not name.isdecimal()][:1]:
+        notices.append(f"line 1 is read as names of columns, of {odd[0]!r} too; is it a node?")
     return Parsed(
         x=x,
         edge_index=edge_index,
@@ -124,10 +127,9 @@ def _features(table: _Columns, columns: Sequence[str], path: Path) -> Tensor:
             if len(words) > 1
             else ""
         )
-        remedy = (
-            may_be_labels(words)
-            or "fill what is missing; encode words as columns of 0 and 1 (pandas.get_dummies)"
-        )
+        remedy = may_be_labels(words) or "fill what is missing; encode words as columns of 0 and 1"
+        if re.fullmatch(r"-?\d*,\d+", text.strip()):
+            remedy = f"write {text.strip().replace(',', '.')}, with a point"
         raise DataError(f"{path}, line {row + 2}: {problem}{more}, features are numbers\n  {remedy}")
     return torch.from_numpy(np.stack([values for values, _ in numbers], axis=1))
 
@@ -138,7 +140,7 @@ def _read(path: Path, *, header: bool = True) -> tuple[_Columns, list[str]]:
     first = data.split(b"\n", 1)[0].decode()
     if not first.strip():
         raise DataError(f"{path}, line 1: expected the names of the columns, got a blank line")
-    names = [name.strip() for name in fields_of(first, path)]
+    names = [name.strip() for name in fields_of(first, path, quoted=_QUOTED)]
     if header and _is_row(names[1:]):
         raise DataError(
             f"{path}, line 1: expected the names of the columns, got {first[:80]!r}\n"
@@ -147,15 +149,17 @@ def _read(path: Path, *, header: bool = True) -> tuple[_Columns, list[str]]:
     if header and (repeated := [name for name, count in Counter(names).items() if count > 1]):
         raise DataError(f"{path}, line 1: column {repeated[0]!r} occurs twice; rename one")
     keys = names if header else [str(number) for number in range(len(names))]
-    return parse_columns(data, path, keys, skipped=int(header), delimiter=delimiter_of(first) or ","), names
+    delimiter = delimiter_of(first) or ","
+    return parse_columns(data, path, keys, skipped=int(header), delimiter=delimiter, quoted=_QUOTED), names
 
 
 def _is_row(names: Sequence[str]) -> bool:
     """Whether these look like the numbers of a node; columns may be called 0, 1, 2 or 400.5, 401.0, 401.5."""
     numbers = [float(name) for name in names if _NUMBER.fullmatch(name)]
-    rising = all(one < other for one, other in pairwise(numbers))
+    steps = [other - one for one, other in pairwise(numbers)]
+    ordered = min(steps, default=1) > 0 or max(steps) < 0
     whole = all(number.is_integer() for number in numbers)
-    return len(set(numbers)) < len(numbers) or (not whole and (len(numbers) == 1 or not rising))
+    return len(set(numbers)) < len(numbers) or not (whole or ordered)
 
 
 def _check_names(names: Sequence[str], path: Path, column: str) -> None:
@@ -258,12 +262,14 @@ def _edges(path: Path, names: Sequence[str], nodes: Path) -> tuple[Tensor, list[
     import pyarrow
     from pyarrow import compute
 
-    first = fields_of(clean(read_bytes(path), str(path)).split(b"\n", 1)[0].decode(), path)
+    line = clean(read_bytes(path), str(path)).split(b"\n", 1)[0].decode()
+    first = fields_of(line, path, quoted=_QUOTED)
     header = [name.strip().lower() for name in first]
     has_header = all(end in header for end in _ENDS)
     if not has_header and not (len(first) == 2 and set(first) <= set(names)):
         raise DataError(
             f"{path}, line 1: expected the columns source and target, got {', '.join(first)[:80]}"
+            + ("" if delimiter_of(line) else "\nSeparate the columns by commas or tabs")
         )
     ignored = [name.strip() for name in first if name.strip().lower() not in _ENDS] if has_header else []
     if has_header and b"\n" not in read_bytes(path).strip():

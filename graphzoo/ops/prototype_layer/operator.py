@@ -78,8 +78,10 @@ def _sums_backward(
 
 
 @_sums_backward.register_fake
-def _(*given: Any) -> tuple[Tensor, ...]:
-    _, _, _, states, _, weight, bias, *_ = given
+def _(
+    by_key: Tensor, by_product: Tensor, by_value: Tensor, states: Tensor, value: Tensor, *settings: Any
+) -> tuple[Tensor, ...]:
+    weight, bias, *_ = settings
     return _like_rows(states), _like_rows(states), weight.new_empty(weight.shape), bias.new_empty(bias.shape)
 
 
@@ -97,19 +99,22 @@ _sums.register_autograd(_sums_gradient, setup_context=_keep_sums)
 
 
 @torch.library.custom_op("graphzoo::prototype_attend", mutates_args=(), schema=f"({_ATTEND}) -> Tensor")
-def _attend(backend: str, num_heads: int, *settings: Any) -> Tensor:
-    rows, shared, drawn = _prepared(backend, *settings)
-    out: Tensor = _kernels(backend).attend(*rows, shared, num_heads, drawn)
+def _attend(
+    backend: str,
+    num_heads: int,
+    p: float,
+    keys: Tensor | None,
+    states: Tensor,
+    value: Tensor,
+    skip: Tensor | None,
+    *shared: Tensor,
+) -> Tensor:
+    kernels = _kernels(backend)
+    states, value = arranged(states, states), arranged(value, states)
+    skip = None if skip is None else arranged(skip, states)
+    drawn = kernels.masks(None if keys is None else RowDropout(p, keys), states)
+    out: Tensor = kernels.attend(states, value, skip, shared, num_heads, drawn)
     return out
-
-
-def _prepared(
-    backend: str, p: float, keys: Tensor | None, states: Tensor, *others: Tensor | None
-) -> tuple[list[Tensor | None], tuple[Tensor | None, ...], Any]:
-    """States, value and skip arranged alike, the other tensors, and what dropout is drawn from."""
-    rows = [None if x is None else arranged(x, states) for x in (states, *others[:2])]
-    drawn = _kernels(backend).masks(None if keys is None else RowDropout(p, keys), rows[0])
-    return rows, others[2:], drawn
 
 
 @_attend.register_fake
@@ -122,17 +127,39 @@ def _(backend: str, num_heads: int, p: float, keys: Tensor | None, states: Tenso
     mutates_args=(),
     schema=f"(Tensor grad, {_ATTEND}) -> ({', '.join(['Tensor'] * (3 + _NUM_SHARED))})",
 )
-def _attend_backward(grad: Tensor, backend: str, num_heads: int, *settings: Any) -> tuple[Tensor, ...]:
+def _attend_backward(
+    grad: Tensor,
+    backend: str,
+    num_heads: int,
+    p: float,
+    keys: Tensor | None,
+    states: Tensor,
+    value: Tensor,
+    skip: Tensor | None,
+    *shared: Tensor,
+) -> tuple[Tensor, ...]:
     """Gradients of all floating tensors; an empty one for a skip that is not there."""
-    rows, shared, drawn = _prepared(backend, *settings)
-    grad = arranged(grad, settings[2])
-    gradients = _kernels(backend).attend_gradient(grad, *rows, shared, num_heads, drawn)
+    kernels = _kernels(backend)
+    states, value = arranged(states, states), arranged(value, states)
+    grad = arranged(grad, states)
+    skip = None if skip is None else arranged(skip, states)
+    drawn = kernels.masks(None if keys is None else RowDropout(p, keys), states)
+    gradients = kernels.attend_gradient(grad, states, value, skip, shared, num_heads, drawn)
     return tuple(grad.new_empty(0) if part is None else part for part in gradients)
 
 
 @_attend_backward.register_fake
-def _(grad: Tensor, *settings: Any) -> tuple[Tensor, ...]:
-    states, _, skip, *shared = settings[4:]
+def _(
+    grad: Tensor,
+    backend: str,
+    num_heads: int,
+    p: float,
+    keys: Tensor | None,
+    states: Tensor,
+    value: Tensor,
+    skip: Tensor | None,
+    *shared: Tensor,
+) -> tuple[Tensor, ...]:
     by_skip = grad.new_empty(0) if skip is None else _like_rows(states)
     return _like_rows(states), _like_rows(states), by_skip, *(x.new_empty(x.shape) for x in shared)
 

@@ -7,7 +7,7 @@ from call to call, and on a CPU runs numba. Nothing in it could be fused with it
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -30,17 +30,28 @@ def relational_spmm(
     schema="(Tensor a, Tensor b, Tensor edge_index, Tensor edge_type, Tensor? edge_mask, SymInt num_nodes, "
     "SymInt num_relations, str segment, str backend) -> Tensor",
 )
-def _segment_products(a: Tensor, b: Tensor, *edges: Any) -> Tensor:
-    edge_index, edge_type, edge_mask, *sizes, segment, backend = edges
+def _segment_products(
+    a: Tensor,
+    b: Tensor,
+    edge_index: Tensor,
+    edge_type: Tensor,
+    edge_mask: Tensor | None,
+    num_nodes: int,
+    num_relations: int,
+    segment: str,
+    backend: str,
+) -> Tensor:
     kernel = import_module(f"graphzoo.ops.relational_spmm.{backend}").segment_products
-    graph = graph_of(edge_index, edge_type, *sizes)
-    out: Tensor = kernel(graph, segment, a.contiguous(), b.contiguous(), edge_mask)
+    graph = graph_of(edge_index, edge_type, num_nodes, num_relations)
+    out: Tensor = kernel(graph, cast(Segment, segment), a.contiguous(), b.contiguous(), edge_mask)
     return out
 
 
 @_segment_products.register_fake
-def _(a: Tensor, b: Tensor, *edges: Any) -> Tensor:
-    *_, num_nodes, num_relations, segment, _ = edges
+def _(
+    a: Tensor, b: Tensor, edge_index: Tensor, edge_type: Tensor, edge_mask: Tensor | None, *settings: Any
+) -> Tensor:
+    num_nodes, num_relations, segment, _ = settings
     return a.new_empty(num_relations if segment == "relation" else num_nodes, a.shape[1])
 
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from graphzoo.datasets import GraphzooDataWarning, from_files
+from graphzoo.datasets.kg import inverses
 from graphzoo.datasets.kg.graph import KnowledgeGraph
 from graphzoo.datasets.kg.inverses import inverse_relations
 
@@ -43,7 +44,10 @@ def test_hubs_cost_no_square():
         (t, r, 0) for r in range(40, 80) for t in range(1, 30)
     }
     relations = tuple(f"r{number:02d}" for number in range(80))
-    assert "such pairs" in inverse_relations(graph_of(star, 30, relations))[0]
+    graph = graph_of(star, 30, relations)
+    fact, other_way = inverses._turned_round(graph.train[:, 0].numpy(), graph.train[:, 2].numpy(), 30)
+    assert len(fact) == len(other_way) == 8 * len(star) < 40 * len(star)
+    assert "such pairs" in inverse_relations(graph)[0]
 
 
 def test_own_files_are_warned_of(tmp_path):

@@ -252,6 +252,15 @@ def test_columns_of_a_frame_that_say_nothing_are_told():
     assert not triples_from_table(pd.DataFrame([("a", "r", "b")])).notices
 
 
+def test_weights_of_links_are_no_relations():
+    rows = [("a", "b", 1), ("b", "c", 2)]
+    columns = triples_from_table(pd.DataFrame(rows, columns=["source", "target", "weight"]), "kg")
+    assert columns.notices == ("kg: numbers of column 'weight' are read as relations",)
+    frame = pd.DataFrame(rows, columns=["source", "target", "weight"]).astype({"weight": float})
+    with pytest.raises(DataError, match=r"'weight' holds numbers with decimals, .*\n.*LinkDataModule"):
+        triples_from_table(frame, "kg")
+
+
 @pytest.mark.parametrize("name", ["t.tsv", "t.csv"])
 @pytest.mark.parametrize("content", [b"PAR1\x15\x04", b"PK\x03\x04\x14"])
 def test_tables_in_other_formats_are_called_by_their_names(name, content):

@@ -206,6 +206,7 @@ def test_features(write, recwarn):
         (b"a\ta\n", "edges.tsv: no links; add some"),
         (b"a\tb\nb\tc\n", "2 links are too few to set aside 5 % and 10 %; split them yourself"),
         (b"\n\na\tb\n", "line 1 is blank"),
+        (b"PAR1\tx\n", "2 links are too few|1 link"),
         (b"PAR1\x15\x04", "edges.tsv: a Parquet file, which is not read; write it as .csv"),
         (b"PK\x03\x04\x00", "edges.tsv: a zip archive, as .xlsx, .pt and .npz are, which is not read"),
     ],
@@ -360,6 +361,5 @@ def test_others_call_validation_links_differently(write, name):
     (folder / "valid_neg.tsv").rename(folder / "val_neg.tsv")
     other = link_graph_from_files(folder)
     assert other.fingerprint == graph.fingerprint and other.valid.has_own_negatives is False
-    write_parts(write, "other", train=None, test=None)
-    with pytest.raises(DataError, match=rf"both valid.tsv and {name}.tsv; keep one"):
-        link_graph_from_files(folder)
+    write_parts(write, "other", train=None, test=None, valid=RING[30:32])  # the usual name comes first
+    assert len(link_graph_from_files(folder).valid.positive) == 2

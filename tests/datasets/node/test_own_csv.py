@@ -58,6 +58,10 @@ def test_other_ways_to_give_the_same(tables, tmp_path):
         (NODES, "ann,bob\nbob,cy\ndee,ann\n"),
         (NODES.replace(",", ";"), EDGES.replace(",", ";")),
         (NODES.replace(",", "\t"), EDGES.replace(",", "|")),
+        (
+            NODES.replace("ann", '"ann"', 1).replace(",", "\t"),
+            '"source";"target"\n' + EDGES[14:].replace(",", ";"),
+        ),
         (NODES.replace("valid", "dev"), EDGES),
         ("\ufeff" + NODES.replace("\n", "\r\n"), EDGES.rstrip("\n")),
         (NODES.replace("ann", '"ann"', 1), EDGES.replace("ann", '"ann"')),
@@ -150,8 +154,12 @@ def nodes_of(*rows, header="id,label,f"):
         (nodes_of("a,x,1", ",y,2"), EDGES, "nodes.csv, line 3: no id, or a blank line"),
         (nodes_of("a,x,1", "b,y"), EDGES, "nodes.csv, line 3: expected 3 columns, got 2"),
         (nodes_of("a,x,1", "", "b,y,2"), EDGES, "nodes.csv, line 3: no id, or a blank line"),
-        (nodes_of("b,x,1,0.5", header="a,x,1,0.5"), EDGES, "line 1: expected the names .* got 'a,x,1,0.5'"),
-        (nodes_of("b,x,0.5", header="a,x,0.5"), EDGES, "line 1: expected the names .*\n.* above it"),
+        (
+            nodes_of("b,x,1,0.5,3", header="a,x,1,0.5,3"),
+            EDGES,
+            "line 1: expected the names .* got 'a,x,1,0.5,3'",
+        ),
+        (nodes_of("b;x;0,5", header="id;label;f"), EDGES, "'f' is '0,5', features .*\n.*write 0.5, with a"),
         (nodes_of("b,0,1,1", header="a,0,1,1"), EDGES, "line 1: expected the names"),
         (nodes_of(), EDGES, "nodes.csv: no "),
         ("\n", EDGES, "nodes.csv, line 1: expected the names of the columns"),
@@ -246,7 +254,7 @@ def test_wide_tables_are_no_square(tables, monkeypatch):
         def strip(self, *_):
             return self
 
-    def split(line, *_):
+    def split(line, *_, quoted):
         return [Name(part) for part in line.split(",")]
 
     monkeypatch.setattr(own_csv, "fields_of", split)
@@ -285,7 +293,7 @@ def test_tables_of_other_endings_are_found(tables, tmp_path):
         node_graph_from_files(folder)
 
 
-@pytest.mark.parametrize("columns", ["0,1,2", "400.5,401,401.5"])
+@pytest.mark.parametrize("columns", ["0,1,2", "400.5,401,401.5", "401.5,401,400.5"])
 def test_columns_may_be_called_by_numbers(tables, columns):
     graph = node_graph_from_files(
         tables(
@@ -300,3 +308,21 @@ def test_labels_that_may_mean_unknown_are_questioned(tables, word):
     folder = tables(NODES.replace("dee,,", f"dee,{word},"))
     with pytest.warns(GraphzooDataWarning, match=rf"label '{re.escape(word)}' counts as a class"):
         node_graph_from_files(folder)
+
+
+def test_a_node_in_the_place_of_the_header_is_asked_about(tables):
+    folder = tables(nodes_of("bob,1", "cy,2", header="ann,0.5"), "source,target\nbob,cy\n")
+    with pytest.warns(GraphzooDataWarning, match=r"read as names of columns, of '0.5' too; is it a node\?"):
+        node_graph_from_files(folder, require_labels=False)
+
+
+def test_a_list_of_names_beside_the_table_is_left_alone(tables):
+    folder = tables()
+    graph = node_graph_from_files(folder)
+    (folder / "nodes.txt").write_text("ann\nbob\n")
+    assert node_graph_from_files(folder).fingerprint == graph.fingerprint
+
+
+def test_commas_in_a_name_of_a_column(tables):
+    graph = node_graph_from_files(tables(NODES.replace(",", ";").replace("income", "income, net"), EDGES))
+    assert graph.feature_names == ("age", "income, net")
