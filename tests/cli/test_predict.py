@@ -471,6 +471,11 @@ def test_partners_on_another_graph(link_runs, tmp_path, capfd):
     arguments = ["--ckpt_path", link_runs["galit"].path, "--nodes", tmp_path / "q.txt", "--out", out]
     assert predict_main([*map(str, arguments), "--data.path", str(tmp_path)]) == 0
     assert read(out)["partner"].tolist() == ["ann"]
+    for name in ("nodes.csv", "val.csv", "dev.tsv"):  # files of data, however they are called
+        (tmp_path / name).touch()
+        over = [*map(str, arguments[:-1]), str(tmp_path / name), "--overwrite"]
+        assert predict_main([*over, "--data.path", str(tmp_path)]) == 2
+        assert "would be lost" in capfd.readouterr().err
     assert predict_main([*map(str, arguments), "--overwrite", "--data.path", str(edges)]) == 2
     assert "edges.csv: its nodes have no features, and the model was trained with 4" in capfd.readouterr().err
 

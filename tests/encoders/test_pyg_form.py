@@ -22,6 +22,7 @@ from graphzoo.encoders import (
     NodeFormer,
     PairGNN,
     Polynormer,
+    QueryEncoder,
     SGFormer,
     SGFormerPyG,
 )
@@ -256,3 +257,15 @@ def test_encoders_of_queries_and_pairs_ask_for_a_spec_in_place_of_numbers(cls):
             UsageError, match=rf"{cls.__name__} takes a GraphSpec first, got 8\nGive GraphSpec\("
         ):
             cls(*numbers)
+
+
+def test_own_encoders_may_take_a_number_first():
+    class Mine(QueryEncoder):  # as a factory makes it of a spec
+        def __init__(self, num_relations, width):
+            super().__init__()
+            self.relations = torch.nn.Embedding(num_relations, width)
+
+        def forward(self, graph, head, relation, *, edge_mask=None, noise_seed=None):
+            raise NotImplementedError
+
+    assert Mine(3, 8).relations.weight.shape == (3, 8)

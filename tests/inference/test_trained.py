@@ -92,3 +92,15 @@ def run_with_results(tmp_path_factory):
     triples = [(f"a{i}", relation, f"b{i}") for i in range(12) for relation in ("r", "s", "t")]
     yield graphzoo.fit("knowformer", triples, run_dir=folder / "run", **settings).run_dir
     shutil.rmtree(folder)
+
+
+def test_another_thread_may_ask_about_another_graph_meanwhile(copied_run):
+    model = graphzoo.load(copied_run)
+
+    class Key:
+        def __ne__(self, other):
+            model._last = ("other", "made of the other graph")  # as a thread would that is let in here
+            return False
+
+    model._last = (Key(), "made of this graph")
+    assert model._kept("this", lambda: "made anew") == "made of this graph"

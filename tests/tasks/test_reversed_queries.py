@@ -187,3 +187,21 @@ def test_a_program_of_such_a_model_is_refused(data):
 def test_a_weight_that_is_none_is_refused(weight):
     with pytest.raises(ValueError, match=f"reverse_weight must be at least 0 and finite, got {weight}"):
         make_task(reverse_weight=weight)
+
+
+def test_two_threads_may_ask_about_two_graphs():
+    """As if another thread asked about another graph while the first one's scores are made."""
+    queries = ReversedQueries(1.0, is_binary=True, max_bytes=2**20)
+    edges, kinds = torch.tensor([[0, 1], [1, 0]]), torch.tensor([0, 1])
+    one, other = RelationalGraph(edges, kinds, 4, 2), RelationalGraph(edges, kinds, 6, 2)
+    zero = torch.tensor([0])
+
+    def ask(head, relation):
+        if len(head) == one.num_nodes:
+            queries.join(torch.zeros(1, 6), other, zero, zero, ask)
+        return torch.full((len(head), len(head)), float(len(head)))
+
+    alone = ReversedQueries(1.0, is_binary=True, max_bytes=2**20)
+    expected = alone.join(torch.zeros(1, 6), other, zero, zero, ask)
+    queries.join(torch.zeros(1, 4), one, zero, zero, ask)
+    assert torch.equal(queries.join(torch.zeros(1, 6), other, zero, zero, ask), expected)

@@ -19,6 +19,7 @@ from graphzoo.datasets import (
 )
 from graphzoo.encoders import GALiT
 from graphzoo.errors import DataError, GraphzooDataWarning, UsageError
+from graphzoo.inference.graphs import load_graph
 from graphzoo.ops import RelationalGraph
 from graphzoo.training.in_memory import given_data
 from graphzoo.types import GraphSpec
@@ -66,6 +67,10 @@ def test_triples_in_memory_come_without_a_path_or_splits_beside_a_graph_s_own():
     graph = KGDataModule.from_triples(named_triples()).knowledge_graph
     with pytest.raises(UsageError, match="leave valid and test out"):
         KGDataModule.from_triples(graph, test=named_triples()[:3])
+    with pytest.raises(UsageError, match="a dict of triples has valid and test itself"):
+        KGDataModule.from_triples({"train": named_triples()}, test=named_triples()[:3])
+    with pytest.raises(UsageError, match="train and may have valid and test, not train, val"):
+        load_graph({"train": named_triples(), "val": named_triples()[:3]}, None)
     with pytest.raises(UsageError, match="path is for triples in files"):
         KGDataModule.from_triples(graph, path="somewhere")
 
