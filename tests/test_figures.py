@@ -45,9 +45,12 @@ SOURCES = {
         "rows/*nodeformer*",
         "node_models.csv",
         "galit*",
-        "ablations/*",
+        "ablations/galit*",
+        "ablations/nodeformer*",
         "checkpoint_choice.csv",
     ],
+    "docs/results-ablations.md": ["rows/*", "ablations/*"],
+    "docs/results-links.md": ["rows/*", "*.csv", "ablations/pencil*", "ablations/gat*"],
 }
 # An MRR or accuracy with three or four places, a percentage with one or two.
 FIGURE = re.compile(r"(?<![\w.])(?:0?\.\d{3,4}|\d{2}\.\d{1,2})(?![\d.])")
