@@ -78,7 +78,7 @@ def read_features(path: Path) -> tuple[list[str], Tensor | None, list[str]]:
 
 def _read_nodes(path: Path) -> tuple[_Columns, list[str], list[str], list[str]]:
     """The table, the nodes' names, and the columns of labels and of features."""
-    read, _ = _read(path)
+    read, _ = _read(_text(path), path)
     table = dict(zip(map(_plain, read, range(len(read))), read.values(), strict=True))
     if len(table) < len(read):
         raise DataError(f"{path}, line 1: two columns of the same name but for its case; rename one")
@@ -134,9 +134,12 @@ def _features(table: _Columns, columns: Sequence[str], path: Path) -> Tensor:
     return torch.from_numpy(np.stack([values for values, _ in numbers], axis=1))
 
 
-def _read(path: Path, *, header: bool = True) -> tuple[_Columns, list[str]]:
+def _text(path: Path) -> bytes:
+    return clean(read_bytes(path), str(path)).rstrip(b"\n")
+
+
+def _read(data: bytes, path: Path, *, header: bool = True) -> tuple[_Columns, list[str]]:
     """Columns of strings by name, and the first line's values."""
-    data = clean(read_bytes(path), str(path)).rstrip(b"\n")
     first = data.split(b"\n", 1)[0].decode()
     if not first.strip():
         raise DataError(f"{path}, line 1: expected the names of the columns, got a blank line")
@@ -262,7 +265,8 @@ def _edges(path: Path, names: Sequence[str], nodes: Path) -> tuple[Tensor, list[
     import pyarrow
     from pyarrow import compute
 
-    line = clean(read_bytes(path), str(path)).split(b"\n", 1)[0].decode()
+    data = _text(path)
+    line = data.split(b"\n", 1)[0].decode()
     first = fields_of(line, path, quoted=_QUOTED)
     header = [name.strip().lower() for name in first]
     has_header = all(end in header for end in _ENDS)
@@ -272,9 +276,9 @@ def _edges(path: Path, names: Sequence[str], nodes: Path) -> tuple[Tensor, list[
             + ("" if delimiter_of(line) else "\nSeparate the columns by commas or tabs")
         )
     ignored = [name.strip() for name in first if name.strip().lower() not in _ENDS] if has_header else []
-    if has_header and b"\n" not in read_bytes(path).strip():
+    if has_header and b"\n" not in data:
         return torch.empty(2, 0, dtype=torch.int64), ignored
-    table, _ = _read(path, header=has_header)
+    table, _ = _read(data, path, header=has_header)
     keys = list(table)
     ends = [keys[header.index(end)] for end in _ENDS] if has_header else keys[:2]
     known = pyarrow.array(names, pyarrow.string())
