@@ -2,6 +2,7 @@
 
     graphzoo fit --model knowformer --data wn18rr --recipe wn18rr-local --run_dir runs/wn18rr-local
     python -m benchmarks.neighbourhood_curves runs/wn18rr-local --name wn18rr
+    python -m benchmarks.neighbourhood_curves --name wn18rr  # the figure again, from the kept lines
 
 Writes results/neighbourhood_runs/<name>.csv, a line per validation: optimiser steps, queries asked, hours of
 steps so far (without validation, and without what an epoch lost to a stop), MRR, Hits@1 and Hits@10 on the
@@ -46,6 +47,13 @@ def read_curve(folder: Path) -> list[Line]:
     return lines
 
 
+def kept(path: Path) -> list[Line]:
+    """The lines of an earlier call, numbers as numbers."""
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    return [{name: value if name == "machine" else float(value) for name, value in row.items()} for row in rows]
+
+
 def whole_graph(name: str) -> list[tuple[float, float]]:
     """Hours and MRR of the kept first steps on the whole graph."""
     path, points, hours = RESULTS / "first_steps" / f"{name}.csv", [], 0.0
@@ -81,18 +89,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("run", type=Path)
+    parser.add_argument("run", type=Path, nargs="?")
     parser.add_argument("--name", required=True)
     args = parser.parse_args()
-    lines = read_curve(args.run)
-    if not lines:
-        raise SystemExit(f"{args.run}: no validation in metrics.csv")
     path = RESULTS / "neighbourhood_runs" / f"{args.name}.csv"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(lines[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(lines)
+    if args.run is None:
+        lines = kept(path)
+    elif lines := read_curve(args.run):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, list(lines[0]), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(lines)
+    else:
+        raise SystemExit(f"{args.run}: no validation in metrics.csv")
     draw(args.name, lines)
     print(f"{args.name}: MRR {lines[-1]['val/mrr']} after {lines[-1]['hours']} hours")
 
