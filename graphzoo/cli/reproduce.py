@@ -90,6 +90,7 @@ def _run_row(row: Row) -> int:
         directory = row.folder(variant)
         record, words = row.claim(variant)
         begun = [*directory.glob("s*-*/results.json"), *directory.glob("s*-*/checkpoints/*.ckpt")]
+        begun = begun or [lock for lock in directory.glob(f"s*-*/{LOCK}") if RunLock(lock.parent).is_held()]
         missing = missing_folders(directory)
         claim(directory, record, words, begun=bool(begun), what="seeds")
         if variant.name:
