@@ -36,6 +36,14 @@ class Entry:
         folders = [folder / run.folder for folder in self.row.folders for run in self.row.runs]
         return [folder for folder in folders if (folder / "results.json").is_file() == finished]
 
+    def check(self) -> None:
+        """Refuse wrong options of what is left to do, with the line."""
+        try:
+            if not self.is_complete():
+                self.row.check()
+        except UsageError as error:
+            raise UsageError(f"{self.place}: {error}") from error
+
     def is_complete(self) -> bool:
         """Whether all of its runs have been averaged, with the options that it has now."""
         return not self.run_folders(finished=False) and all(map(self._is_averaged, self.row.variants))

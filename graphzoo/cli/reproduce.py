@@ -58,6 +58,8 @@ def reproduce_main(argv: list[str]) -> int:
         return _reproduce_all(argv)
     wanted, rest = reproduce_parser().read_some(pair_first("reproduce", argv))
     row = plan_row(wanted, rest)
+    if row.title:
+        row.check()
     status = _run_row(row)
     if status and (status != 2 or row.base.is_dir()):  # a wrong command line leaves nothing to resume
         tell("Run the same reproduce command to continue.\n")
@@ -76,6 +78,8 @@ def _reproduce_all(argv: list[str]) -> int:
             raise UsageError(f"--{option} is for one row: write it into the line of {wanted.all}")
     runs = wanted.out or RUNS
     entries = read_queue(wanted.all, parser, rest, runs, in_process=wanted.in_process)
+    for entry in entries:
+        entry.check()
     return run_queue(entries, _run_row, runs)
 
 
@@ -90,6 +94,7 @@ def _run_row(row: Row) -> int:
         directory = row.folder(variant)
         record, words = row.claim(variant)
         begun = [*directory.glob("s*-*/results.json"), *directory.glob("s*-*/checkpoints/*.ckpt")]
+        begun = begun or [lock for lock in directory.glob(f"s*-*/{LOCK}") if RunLock(lock.parent).is_held()]
         missing = missing_folders(directory)
         claim(directory, record, words, begun=bool(begun), what="seeds")
         if variant.name:

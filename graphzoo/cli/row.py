@@ -18,6 +18,7 @@ from graphzoo.runs.directory import name_of_data
 from graphzoo.runs.published import Published, parse_published, published_values
 from graphzoo.runs.series import Run, runs_of
 from graphzoo.training.plan import Plan, make_plan
+from graphzoo.training.start import settings_of
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,15 @@ class Row:
         """What `command.json` says of the folder of a variant, and the options of its runs."""
         words = [*self.options, *variant.words]
         return {"options": lasting_words(words)}, words
+
+    def check(self) -> None:
+        """Refuse a wrong option of any variant now, not after the runs of those before it."""
+        for variant in self.variants:
+            try:
+                settings_of(self.command, self.claim(variant)[1])
+            except UsageError as error:
+                told = f"{self.title}, {variant.name!r}: {error}" if variant.name else str(error)
+                raise UsageError(told) from error
 
     @property
     def folders(self) -> list[Path]:

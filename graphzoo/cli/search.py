@@ -158,8 +158,10 @@ def _open_study(
     num_runs: int,
 ) -> tuple[TrialStudy, int]:
     """The study in its folder, begun or continued, and how many trials it is to have."""
-    from graphzoo.search.study import TrialStudy, gate_of
+    from graphzoo.search.study import TrialStudy, check_grid, gate_of
 
+    if wanted.sampler == "grid":
+        check_grid(space)
     row = f"{plan.model}-{plan.data}" + (f"-{space.path.stem}" if space.path.stem != plan.model else "")
     folder = wanted.out or RUNS / "search" / row
     if folder.is_dir() and is_anothers(folder):

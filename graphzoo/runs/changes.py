@@ -148,13 +148,14 @@ def repeat_runs(records: Sequence[Record]) -> str:
     checkpoints, the command repeats the first. In words, where one was resumed with other settings.
     """
     first = records[0]
-    if resumed := next((record.resumed for record in records if record.resumed), ""):
+    trained = first.result.get("command", "fit") == "fit"
+    if trained and (resumed := next((record.resumed for record in records if record.resumed), "")):
         return f"resumed {resumed}: no single command repeats it"
     seeds = sorted({record.seed for record in records if record.seed is not None})
     splits = sorted({record.split for record in records if record.split is not None})
     several = len(splits) > 1
     whole = len(records) == len(seeds) * max(1, len(splits))
-    if len(records) == 1 or not whole or first.result.get("command", "fit") != "fit":
+    if len(records) == 1 or not whole or not trained:
         return repeat_command(first)
     words = ["graphzoo", "reproduce", first.model, first.data, *_recipe_words(first)]
     words += ["--seeds", ",".join(map(str, seeds))]

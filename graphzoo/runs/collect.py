@@ -138,7 +138,7 @@ def _row_of(runs: Sequence[Record], *, commands: bool) -> dict[str, Any]:
         "model": first.model,
         "data": first.data_name,
         "recipe": first.recipe or None,
-        "name": None,
+        "name": first.apart or None,
         # runs of earlier versions do not say it themselves, and reading their classes takes seconds
         "differs": (what_differs(first) or None) if compared or "changed" in first.result else None,
         "command": repeat_runs(runs) if commands and first.config else None,

@@ -89,6 +89,15 @@ class RunLock:
             self.path.unlink(missing_ok=True)
             raise OSError(error.errno, error.strerror, str(self._shown / LOCK)) from error
 
+    def is_held(self) -> bool:
+        """Whether another process writes the run."""
+        try:
+            self.take()
+        except UsageError:
+            return True
+        self.release()
+        return False
+
     def release(self) -> None:
         """Give it back; nothing happens when it is not held."""
         if self._descriptor is None:

@@ -39,6 +39,12 @@ TOLD = (
     "model.",
     "data.",
     *(f"trainer.{name}" for name in ("max_", "precision", "gradient_clip", "accumulate", "limit_")),
+    *(f"trainer.{name}" for name in ("min_", "val_check_interval", "check_val_every_n_epoch")),
+)
+# Of the Trainer, beside what `config_hash` covers: how weights are moved, and which epochs may be chosen.
+_MORE_TOLD = (
+    *("min_epochs", "min_steps", "gradient_clip_algorithm"),
+    *("val_check_interval", "check_val_every_n_epoch"),
 )
 
 
@@ -138,6 +144,17 @@ class Record:
             return published_values(self.model, self.recipe, self.data)
         except UsageError:
             return {}
+
+    @property
+    def apart(self) -> str:
+        """In words what its settings do not say: other data it was trained on, a change on the way."""
+        trained = self.result.get("trained_on") or {}
+        there, here = trained.get("fingerprint"), self.result.get("data_fingerprint")
+        told = []
+        if there and here and there != here:
+            split, own = ((part.get("split") or {}).get("name") for part in (trained, self.result))
+            told = [f"trained on {trained.get('name')}" + (f" ({split})" if split and split != own else "")]
+        return ", ".join([*told, f"resumed {self.resumed}"] if self.resumed else told)
 
     @property
     def hash(self) -> str:
@@ -267,7 +284,7 @@ def read_record(run: Path) -> Record:
         header = read_header(path)
     record = Record(run, result, config, header)
     try:
-        _ = record.hash, record.name, record.tested, record.best_epoch, _graph(record)
+        _ = record.hash, record.name, record.tested, record.best_epoch, record.apart, _graph(record)
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise UsageError(
             f"{run} is damaged ({type(error).__name__}: {error})\n"
@@ -297,7 +314,8 @@ def group_records(records: Sequence[Record], damaged: list[UsageError] | None = 
         row_file = record.path.absolute().parent / "row.json"
         is_row = (row_file.parent / "command.json").is_file()
         place = str(row_file.parent) if is_row else ""
-        key = (place, record.model, record.data, record.recipe, record.hash, "" if place else _graph(record))
+        key = (place, record.model, record.data, record.recipe, record.hash)
+        key += () if place else (_graph(record), record.apart, _more_settings(record))
         group = by_key.setdefault(key, Group([]))
         group.records.append(record)
         if is_row and row_file.is_file() and row_file not in rows:
@@ -311,6 +329,7 @@ def group_records(records: Sequence[Record], damaged: list[UsageError] | None = 
         group.label = f"{first.model} on {first.data_name}"
         group.label += f" ({recipe})" if recipe and recipe != first.data else ""
         group.label += f": {name}" if name else ""
+        group.label += f", {first.apart}" if first.apart else ""
     _tell_apart(groups)
     return groups
 
@@ -321,7 +340,17 @@ def _graph(record: Record) -> str:
     path = flatten(record.config.get("data"), "data").get("data.path")
     # the fingerprint of link data covers the split; one's own files may change otherwise under the same links
     links = split.get("links") if path is None and isinstance(split, dict) else None
-    return str(links or record.result.get("data_fingerprint") or "")
+    # what is not finished says no more than where its data lie
+    return str(links or record.result.get("data_fingerprint") or path or "")
+
+
+def _more_settings(record: Record) -> str:
+    """Settings by which runs of the same `hash`, which earlier versions wrote, are told apart."""
+    usual = {"check_val_every_n_epoch": 1, "val_check_interval": 1.0}
+    trainer = record.config.get("trainer")
+    given = trainer.items() if isinstance(trainer, dict) else []
+    told = [pair for pair in given if pair[0] in _MORE_TOLD and pair[1] not in (None, usual.get(pair[0]))]
+    return str(sorted(told, key=str))
 
 
 def _tell_apart(groups: list[Group]) -> None:

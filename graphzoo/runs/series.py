@@ -14,6 +14,8 @@ from graphzoo.system.files import write_text_atomically
 from graphzoo.system.json_file import read_json
 from graphzoo.system.memory import raise_if_not_the_file
 
+_MOST_NUMBERS = 10_000
+
 
 @dataclass(frozen=True)
 class Run:
@@ -40,6 +42,8 @@ class Run:
 def runs_of(seeds: str, splits: str) -> list[Run]:
     """All seeds on every split, splits first."""
     numbers = whole_numbers(seeds, "--seeds")
+    if max(numbers) >= 2**32:
+        raise UsageError(f"--seeds takes numbers from 0 to {2**32 - 1}, got {max(numbers)}")
     parts: list[int | None] = [*whole_numbers(splits, "--splits")] if splits else [None]
     return [Run(seed, split) for split in parts for seed in numbers]
 
@@ -58,7 +62,7 @@ def claim(folder: Path, record: Mapping[str, Any], words: Sequence[str], *, begu
         except (OSError, ValueError, TypeError) as error:
             raise_if_not_the_file(error, path)
             raise UsageError(f"{path} is damaged ({error})\nGive another folder with --out DIR") from error
-        if changed := [key for key in now if before.get(key) != now[key]]:
+        if changed := [key for key in now if not _same(before.get(key), now[key])]:
             old: Any = before.get(changed[0])
             remedy = "Give another folder"
             if changed == ["files"]:
@@ -82,7 +86,30 @@ def is_claimed(folder: Path, record: Mapping[str, Any], words: Sequence[str]) ->
         before = _written(folder / "command.json", now)
     except (OSError, ValueError, TypeError):
         return False
-    return all(before.get(key) == now[key] for key in now)
+    return all(_same(before.get(key), now[key]) for key in now)
+
+
+def _same(before: Any, now: Any) -> bool:
+    """Whether two entries of a record are the same; options also where `=` stands for a blank."""
+    return before == now or (
+        isinstance(before, list) and isinstance(now, list) and _joined(before) == _joined(now)
+    )
+
+
+def _joined(words: list[Any]) -> list[Any]:
+    """Words of a command line, an option and its value in one.
+
+    >>> _joined(["--model.lr", "0.1", "--debug", "--seed=1"])
+    ['--model.lr=0.1', '--debug', '--seed=1']
+    """
+    joined: list[Any] = []
+    for word in words:
+        before = str(joined[-1]) if joined else ""
+        if before.startswith("--") and "=" not in before and not str(word).startswith("--"):
+            joined[-1] = f"{before}={word}"
+        else:
+            joined.append(word)
+    return joined
 
 
 def _with_files(record: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
@@ -118,5 +145,7 @@ def whole_numbers(text: str, option: str) -> list[int]:
         span = range(int(first), int(last if dash else first) + 1)
         if not span:
             raise UsageError(f"{option} {text}: {part} is empty; write {last}-{first}")
+        if span[-1] - span[0] >= _MOST_NUMBERS:
+            raise UsageError(f"{option} {text}: {part} are more than {_MOST_NUMBERS:,} runs")
         numbers += span
     return list(dict.fromkeys(numbers))

@@ -88,14 +88,8 @@ class TrialStudy:
 
     def propose_all(self, most: int) -> int:
         """Let the next trials be the first `most` combinations of the space's values; how many there are."""
-        values: list[tuple[Any, ...]] = []
-        for name, choice in self.space.choices.items():
-            if isinstance(choice, Range):
-                raise UsageError(
-                    f"--sampler grid needs lists, and {self.space.path} gives {name} the range {choice}\n"
-                    "Write its values as a list, or take --sampler tpe"
-                )
-            values.append(choice.values)
+        check_grid(self.space)
+        values = [choice.values for choice in self.space.choices.values() if isinstance(choice, Choice)]
         trials = self.study.get_trials(deepcopy=False)
         known = {_key(trial.system_attrs.get("fixed_params") or trial.params) for trial in trials}
         for combination in islice(product(*values), most):
@@ -210,6 +204,16 @@ def _quiet() -> Iterator[None]:
             yield
         finally:
             optuna.logging.set_verbosity(verbosity)
+
+
+def check_grid(space: Space) -> None:
+    """Refuse a space with a range, whose values no grid ends in."""
+    for name, choice in space.choices.items():
+        if isinstance(choice, Range):
+            raise UsageError(
+                f"--sampler grid needs lists, and {space.path} gives {name} the range {choice}\n"
+                "Write its values as a list, or take --sampler tpe"
+            )
 
 
 def _distribution(choice: Choice | Range) -> BaseDistribution:

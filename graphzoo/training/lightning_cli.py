@@ -118,11 +118,13 @@ class GraphzooCLI(LightningCLI):
         if self.plan.checkpoint is None:
             return
         self.checkpoint, self._guard = resume.compare(self.plan, self.plan.checkpoint, self._plain)
-        if self.plan.resume and self._guard is not None:
-            after = f"with other settings after epoch {resume.finished_epochs(self.checkpoint)}"
+        if self.plan.resume or self.plan.command != "fit":
             run = run_of(self.plan.checkpoint)
-            earlier = read_header(run / "config.yaml").get("resumed", "") if run is not None else ""
-            self.state.resumed = earlier or (after if self._guard.changed else "")
+            self.state.resumed = (
+                read_header(run / "config.yaml").get("resumed", "") if run is not None else ""
+            )
+        if self.plan.resume and self._guard is not None and self._guard.changed and not self.state.resumed:
+            self.state.resumed = f"with other settings after epoch {resume.finished_epochs(self.checkpoint)}"
 
     def _add_configure_optimizers_method_to_model(self, subcommand: str | None) -> None:
         """Make the optimiser of `--optimizer` when the Trainer asks: a task has no weights before."""

@@ -89,7 +89,7 @@ def _content(
         **state.names,
         "data_name": state.data_name,
         "recipe": plan.recipe or None,
-        "seed": config.get("seed_everything"),
+        "seed": _seed(plan, config, content),
         "best_epoch": epoch if selection == SELECTED[0] else None,
         "checkpoint_epoch": epoch,
         "selection": selection,
@@ -110,6 +110,15 @@ def _content(
         "trained_on": content.get("graphzoo", {}).get("data"),
         "versions": versions(),
     }
+
+
+def _seed(plan: Plan, config: Mapping[str, Any], checkpoint: Mapping[str, Any]) -> Any:
+    """The seed that the evaluated weights were trained with: that of a test makes no run of another seed."""
+    own = config.get("seed_everything")
+    if plan.command == "fit" or (plan.run_config is not None and plan.seed is None):
+        return own
+    trained = checkpoint.get("hyper_parameters")
+    return trained.get("seed", own) if isinstance(trained, dict) else own
 
 
 def _title(state: RunState, split: str, results: Mapping[str, Any], size: str) -> str:

@@ -291,3 +291,31 @@ def test_reproduce_leaves_a_run_to_its_writer(cli, monkeypatch, finished_row):
     assert cli(*command).status == 1
     assert [path.name for path in (finished_row / "seed-1.stopped-1").iterdir()] == ["config.yaml"]
     assert not run.exists()
+
+
+def test_the_options_of_a_row_stay_while_a_first_run_is_written(cli, monkeypatch, workplace):
+    """Later its figures would be taken for those of the options of whoever came second."""
+    monkeypatch.setattr(reproduce_module, "run_command", lambda words: 1)
+    command = ["reproduce", "knowformer", "umls", "--out=row", "--seeds=0"]
+    run = workplace / "row" / "seed-0"
+    run.mkdir(parents=True)
+    assert cli(*command, "--model.lr", "0.1").status == 1
+    run.mkdir()
+    writer = RunLock(run)
+    writer.take()
+    refused = cli(*command)
+    assert refused.status == 2 and "row holds seeds with other options" in refused.err
+    assert "seed-0 is being written" in cli(*command, "--model.lr=0.1").err, "the same, typed otherwise"
+    writer.release()
+    assert cli(*command).status == 1, "nothing has come of the other options"
+
+
+@pytest.mark.parametrize(
+    "seeds, told",
+    [("0-99999999999", "more than 10,000 runs"), ("4294967296", "numbers from 0 to 4294967295")],
+)
+def test_too_many_and_too_large_seeds_are_refused_before_anything_is_written(cli, workplace, seeds, told):
+    for command in ("reproduce", "search"):
+        refused = cli(command, "gcn", "cora", f"--seeds={seeds}", "--out=row")
+        assert refused.status == 2 and told in refused.err, refused.err
+    assert not (workplace / "row").exists()

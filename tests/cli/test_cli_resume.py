@@ -452,6 +452,25 @@ def test_a_run_resumed_with_other_settings_says_that_no_command_repeats_it(train
     assert "no single command" in str(_facts(group)) and "This run again" not in str(_facts(group))
 
 
+def test_the_seed_of_a_test_makes_no_further_run(trained, cli, results, tiny_kg):
+    """The weights are those of one training, whose seed the checkpoint knows."""
+    trained_with = results(trained)["seed"]
+    assert cli("test", trained, "--seed", 7, "--run_dir", "again").status == 0
+    lone = ["--ckpt_path", trained / "checkpoints" / "best.ckpt", "--data=kg", "--data.path", tiny_kg]
+    assert cli("test", *lone, "--model.seed=7", "--seed=7", "--run_dir=lone").status == 0
+    assert [results(name)["seed"] for name in ("again", "lone")] == [trained_with] * 2
+
+
+def test_a_test_of_a_run_resumed_with_other_settings_says_so(trained, cli, results):
+    shutil.copytree(trained, "run")
+    assert cli("fit", "run", "--trainer.max_epochs=3", "--model.lr=0.02", "--override").status == 0
+    assert cli("test", "run", "--run_dir", "tested").status == 0
+    told = "with other settings after epoch 2"
+    assert results("tested")["resumed"] == told
+    shown = cli("results", "tested", "--commands", "--format=markdown").out
+    assert f"resumed {told} |" in shown and "`graphzoo test" in shown
+
+
 @pytest.mark.parametrize("more", [[], ["--quiet"]])
 def test_fewer_epochs_than_are_done_are_refused(trained, cli, more):
     shutil.copytree(trained, "run")

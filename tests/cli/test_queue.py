@@ -147,6 +147,10 @@ def test_the_time_left_is_that_of_recipes_then_of_finished_runs(workplace, capsy
         ("galit cora --all more.txt", "rows.txt, line 1: a row cannot use --all"),
         ("galit cora --help", "rows.txt, line 1: a row cannot use --help"),
         (
+            "galit cora\ngalit cora --model.lrr 0.1 --out b",
+            "rows.txt, line 2: unknown option --model.lrr\nDid you mean: --model.lr",
+        ),
+        (
             "galit cora\n\ngalit cora --model.lr 0.1",
             "line 3: its runs would go where those of rows.txt, line 1 go",
         ),

@@ -186,6 +186,17 @@ def test_wrong_ablations_are_refused_by_row(cli, content, message):
     assert not Path("runs").exists()
 
 
+def test_a_wrong_option_of_a_later_row_is_told_before_the_first_runs(reproduce):
+    rows = [
+        {"name": "as it is", "options": {}},
+        {"name": "wide", "options": {"model.encoder.hiden_channels": 9}},
+    ]
+    Path("parts.yaml").write_text(yaml.safe_dump({"rows": rows}))
+    refused = reproduce("--seeds=0", "--ablation=parts.yaml", status=2)
+    assert "parts, 'wide': unknown option --model.encoder.hiden_channels" in refused.err
+    assert "--model.encoder.hidden_channels?" in refused.err and not Path("runs").exists()
+
+
 def test_wrong_names(cli):
     assert "Did you mean: attention" in cli("reproduce", "galit", "cora", "--ablation=atention").err
     assert "Did you mean: gamma" in cli("reproduce", "gcn", "cora", "--ablation=galit/gama").err

@@ -145,6 +145,14 @@ def test_a_grid_tries_everything_once(search):
     }
 
 
+def test_a_range_in_a_grid_is_refused_before_the_search_begins(search):
+    """What is corrected then is another space, which a folder that has begun does not take."""
+    Path("space.yaml").write_text("space: {model.lr: {low: 0.01, high: 0.02}}")
+    assert "grid needs lists" in search("--trials=1", "--sampler=grid", status=2).err
+    Path("space.yaml").write_text("space: {model.lr: [0.01]}")
+    search("--trials=1", "--sampler=grid", "--trainer.max_epochs=1")
+
+
 def test_the_first_trial_is_what_would_be_fitted_today(search, cli, results, tiny_nodes):
     """Defaults that no preset names count too."""
     Path("space.yaml").write_text("space: {data.normalize_features: [true, false], model.lr: [0.01, 0.5]}")

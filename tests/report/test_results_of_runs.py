@@ -77,6 +77,52 @@ def test_a_run_that_was_repeated_counts_once(tmp_path):
     assert len({row["name"] for row in rows}) == 2
 
 
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("check_val_every_n_epoch", 3),
+        ("val_check_interval", 0.5),
+        ("gradient_clip_algorithm", "value"),
+        ("min_epochs", 100),
+    ],
+)
+def test_settings_of_the_trainer_outside_of_the_hash_are_no_seed(tmp_path, name, value):
+    """They say which epochs may be chosen, or how weights are moved."""
+    write_run(tmp_path / "a", test=0.8, changed={"trainer.check_val_every_n_epoch": 1})
+    write_run(tmp_path / "b", test=0.7, changed={f"trainer.{name}": value})
+    rows = collect([tmp_path])
+    assert {row["metrics"]["test/acc"]["mean"] for row in rows} == {0.7, 0.8}
+    assert any(f"{name}={value}" in row["name"] for row in rows)
+    assert any(f"trainer.{name} {value}" in (row["differs"] or "") for row in rows)
+
+
+def test_what_no_setting_says_keeps_runs_apart(tmp_path):
+    """Weights of other data, and a run that went on with other settings, are no further seed."""
+    for seed, name in enumerate(("plain", "elsewhere", "changed")):
+        run = write_run(tmp_path / name, seed=seed, test=0.7 + seed / 10)
+        result = json.loads((run / "results.json").read_text())
+        edit(run, trained_on={"name": "cora", "fingerprint": result["data_fingerprint"]})
+    edit(tmp_path / "elsewhere", trained_on={"name": "pubmed", "fingerprint": "b"})
+    config = tmp_path / "changed" / "config.yaml"
+    config.write_text("# graphzoo 0.1.0\n# resumed: with other settings after epoch 3\n" + config.read_text())
+    rows = {row["name"]: row["metrics"]["test/acc"]["values"] for row in collect([tmp_path])}
+    assert {name and name.partition(",")[0] for name in rows} >= {
+        "trained on pubmed", "resumed with other settings after epoch 3",
+    }  # fmt: skip
+    assert sorted(rows.values()) == [[pytest.approx(0.7)], [pytest.approx(0.8)], [pytest.approx(0.9)]]
+    labels = [group.label for group in group_records(find_records([tmp_path]))]
+    assert "galit on cora, trained on pubmed" in labels
+
+
+def test_runs_on_different_files_that_have_not_finished_are_drawn_apart(tmp_path):
+    """Nothing but the path tells their data."""
+    for name in ("a", "b"):
+        config = write_run(tmp_path / name, data="nodes", recipe="", finished=False) / "config.yaml"
+        config.write_text(config.read_text().replace("name: cora", f"name: nodes\n    path: mine/{name}"))
+    groups = group_records(find_records([tmp_path]))
+    assert [group.label for group in groups] == ["galit on a", "galit on b"]
+
+
 def test_splits_of_one_graph_are_averaged(tmp_path):
     """The fingerprint of link data covers their split."""
     for index in (0, 1, 2):
