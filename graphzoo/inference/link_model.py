@@ -204,7 +204,8 @@ class LinkModel(TrainedModel):
             return self._default
         graph = load_link_source(data, directed=self.graph.is_directed)
         return self._kept(
-            graph.fingerprint, lambda: LinkPlace(self.task, graph, self.transform, self.settings)
+            (graph.fingerprint, graph.feature_names),
+            lambda: LinkPlace(self.task, graph, self.transform, self.settings),
         )
 
     def _table(self, place: LinkPlace, columns: Columns, nodes: tuple[str, str]) -> pd.DataFrame:

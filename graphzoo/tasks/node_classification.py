@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
@@ -18,7 +18,7 @@ from graphzoo.errors import NonFiniteError, UsageError, check_choice, check_rang
 from graphzoo.metrics import Accuracy, RocAuc
 from graphzoo.sampling import hash_numbers
 from graphzoo.system.memory import explain_out_of_memory
-from graphzoo.tasks.base import SMALLER, Task
+from graphzoo.tasks.base import SMALLER, Task, check_feature_names, listed
 from graphzoo.tasks.prepared_graph import PreparedGraph
 from graphzoo.types import GraphSpec, NodeBatch
 
@@ -194,7 +194,7 @@ class NodeClassification(Task):
         elif len(self.class_weights) != graph.num_classes:
             raise UsageError(
                 f"class_weights has {len(self.class_weights)} factors for {graph.num_classes} classes "
-                f"({_listed(graph.class_names)})"
+                f"({listed(graph.class_names)})"
             )
         else:
             weights = torch.tensor(self.class_weights, dtype=torch.float64)
@@ -301,13 +301,7 @@ class NodeClassification(Task):
                     f"the model was trained with {option} {before[key]}, here it is {features[key]}\n"
                     f"Give --data.{option} {before[key]}"
                 )
-        names, expected = features.get("names", []), before.get("names", [])
-        if names and expected and names != expected:
-            raise UsageError(
-                f"the model's features are {_listed(expected)}, those of {datamodule.graph.name} are "
-                f"{_listed(names)}\n"
-                "Give the same columns in the same order, or predict: it takes them by name"
-            )
+        check_feature_names(trained, datamodule)
         if ("mean" in features) != ("mean" in before):
             given = "mean" in before
             raise UsageError(
@@ -317,8 +311,8 @@ class NodeClassification(Task):
         classes, known = list(datamodule.graph.class_names), list(trained["classes"])
         if classes != known:
             raise UsageError(
-                f"the model's classes are {_listed(known)}, those of {datamodule.graph.name} are "
-                f"{_listed(classes)}; labels are compared by number, so the figures would be wrong\n"
+                f"the model's classes are {listed(known)}, those of {datamodule.graph.name} are "
+                f"{listed(classes)}; labels are compared by number, so the figures would be wrong\n"
                 "Give data with these classes (`class_names` of an .npz or .pt file says which), or predict"
             )
         split, there = datamodule.describe_split(), trained["data"]["split"]
@@ -413,7 +407,3 @@ class NodeClassification(Task):
                 "split": datamodule.describe_split(),
             },
         }
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
