@@ -292,6 +292,22 @@ class NodeClassification(Task):
     def on_test_epoch_end(self) -> None:
         self._report("test")
 
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Another graph is tested with its features treated as those of the training."""
+        super().on_load_checkpoint(checkpoint)
+        if self._has_data() and self.trainer.state.fn != "fit":
+            self._take_features(self._loaded_data)
+
+    def check_start(self, described: Mapping[str, Any], name: str) -> None:
+        """As for a checkpoint."""
+        if self.trainer.state.fn != "fit":
+            self._take_features(described)
+        super().check_start(described, name)
+
+    def _take_features(self, described: Mapping[str, Any]) -> None:
+        if (take := getattr(self._datamodule(), "take_features", None)) is not None:
+            take(described["features"])
+
     def check_data(self, trained: dict[str, Any], datamodule: Any) -> None:
         """Refuse other features, classes and splits; another graph is evaluated as it is."""
         features, before = datamodule.transform.describe(), trained["features"]
@@ -307,6 +323,12 @@ class NodeClassification(Task):
             raise UsageError(
                 f"the model was trained {'with' if given else 'without'} standardised features, here it is "
                 f"the other way round\nGive --data.standardize_features {given}"
+            )
+        if before["reduce_channels"] is not None and datamodule.fingerprint != trained["data"]["fingerprint"]:
+            raise UsageError(
+                f"the model was trained on features reduced to {before['reduce_channels']}, and how is "
+                "learnt from the graph; another graph would be reduced in another way\n"
+                "Predict on it: predict reduces its features as those of the training"
             )
         classes, known = list(datamodule.graph.class_names), list(trained["classes"])
         if classes != known:

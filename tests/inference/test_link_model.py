@@ -248,6 +248,8 @@ def test_some_nodes_in_any_order(model):
         ({}, "one node or several"),
         ({"node": 3, "nodes": [4]}, "one node or several"),
         ({"node": 3, "k": 0}, "k must be at least 1"),
+        ({"node": 3, "k": 2.5}, "k must be a whole number of at least 1, got 2.5"),
+        ({"node": 2.5}, "nodes are a name, a number, or several of them, got 2.5"),
         ({"node": 3, "known": "hide"}, "known must be one of mark, drop, keep, got 'hide'"),
         ({"node": 3, "batch_size": 0}, "batch_size must be at least 1"),
         ({"node": NODES}, "unknown node 48: the nodes are the numbers 0..47"),

@@ -110,13 +110,13 @@ def read_edge_list(path: Path) -> EdgeList:
 
 def headers_read_as_links(lists: Iterable[EdgeList]) -> list[str]:
     """A warning for each file whose first link looks like a header: words that are names of no other link."""
-    lists, notices = list(lists), []
-    for part in lists:
+    parts, notices = list(lists), list[str]()
+    for part in parts:
         if part.has_header or len(part.source) < 2:
             continue
         first = {column[0] for column in part.ends}
         looks = len(first) == 2 and all(_WORD.fullmatch(name.strip('"')) for name in first)
-        if looks and not any(_recurs(column, first) for each in lists for column in each.ends):
+        if looks and not any(_recurs(column, first) for each in parts for column in each.ends):
             notices.append(
                 f"{part.where(0)} looks like a header and was read as a link ({part.source[0]}, "
                 f"{part.target[0]}); if it is one, name the columns source, target"
