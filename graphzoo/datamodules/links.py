@@ -203,7 +203,10 @@ class LinkDataModule(GraphDataModule):
             graph = self._load(self._fetches)
             if self.use_features and graph.x is not None:
                 self._transform = FeatureTransform.fit(
-                    graph.x, normalize=self.normalize_features, reduce_channels=None
+                    graph.x,
+                    normalize=self.normalize_features,
+                    reduce_channels=None,
+                    names=graph.feature_names,
                 )
                 self._x = self._transform(graph.x)
             self._graph = graph

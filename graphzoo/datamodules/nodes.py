@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -34,6 +35,8 @@ from graphzoo.types import GraphSpec, NodeBatch
 
 # Beyond these, features are taken for measurements, each on a scale of its own, not for words.
 _FILLED, _UNITS = 0.25, 10.0
+# Parts of splits whose missing classes were told of in this process, which loads its data several times.
+_told: set[tuple[str, str, str]] = set()
 
 
 class NodeDataModule(GraphDataModule):
@@ -159,6 +162,21 @@ class NodeDataModule(GraphDataModule):
         self._raw = raw
         self._graph = self.transformed(raw)
 
+    def take_features(self, described: Mapping[str, Any]) -> None:
+        """Treat the features as those that a checkpoint was trained on: with their means and deviations.
+
+        `described` is what `FeatureTransform.describe` said of them; where it does not fit, nothing changes.
+        """
+        here = self.transform.describe()
+        if here.keys() != described.keys() or here["in_channels"] != described["in_channels"]:
+            return  # refused with everything else that does not fit
+        if "mean" not in here or {**here, "mean": described["mean"], "scale": described["scale"]} == here:
+            return
+        trained = FeatureTransform.load({**described, "reduce_channels": None}, None)
+        self._transform = dataclasses.replace(self.transform, mean=trained.mean, scale=trained.scale)
+        self._graph = self.transformed(loaded(self._raw))
+        self._evaluation.clear()
+
     def _notice_absent_classes(self, graph: NodeGraph) -> None:
         """Say which classes a part of the split lacks: accuracies are worth less then, ROC-AUC may be nan."""
         present = torch.unique(graph.y[graph.y >= 0]) if graph.y.dim() == 1 else graph.y.new_empty(0)
@@ -166,6 +184,10 @@ class NodeDataModule(GraphDataModule):
             nodes = self.split.nodes(part)
             absent = present[~torch.isin(present, graph.y[nodes])] if nodes.numel() else present[:0]
             if absent.numel():
+                told = (graph.fingerprint, self.split.fingerprint, part)
+                if told in _told:
+                    continue
+                _told.add(told)
                 more = f" ({absent.numel():,} such classes)" if absent.numel() > 1 else ""
                 warn(
                     f"{graph.name}: no {part} node of split {self.split.name!r} is of class "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 
 from graphzoo.datamodules.features import FeatureTransform
 from graphzoo.datasets import LinkGraph
-from graphzoo.errors import UsageError, check_range
+from graphzoo.errors import UsageError, check_range, check_whole
 from graphzoo.inference.link_pairs import NamedPairs, encode_pairs, pairs_from_table
 from graphzoo.inference.link_scoring import LinkPlace, best_partners
 from graphzoo.inference.names import NodeNames
@@ -136,6 +137,7 @@ class LinkModel(TrainedModel):
                 "All pairs of N nodes are N * N; for every node in turn give nodes=range(N) or all names"
             )
         check_range(at_least=1, k=k, batch_size=batch_size)
+        check_whole(at_least=1, k=int(k) if isinstance(k, Integral) else k)
         check_known("known", known)
         place = self._place(data)
         asked = place.names.find(node if nodes is None else nodes)  # type: ignore[arg-type]
@@ -204,7 +206,8 @@ class LinkModel(TrainedModel):
             return self._default
         graph = load_link_source(data, directed=self.graph.is_directed)
         return self._kept(
-            graph.fingerprint, lambda: LinkPlace(self.task, graph, self.transform, self.settings)
+            (graph.fingerprint, graph.feature_names),
+            lambda: LinkPlace(self.task, graph, self.transform, self.settings),
         )
 
     def _table(self, place: LinkPlace, columns: Columns, nodes: tuple[str, str]) -> pd.DataFrame:

@@ -66,7 +66,7 @@ class LinkPlace:
                     f"{graph.name}: its nodes have no features, and the model was trained with "
                     f"{transform.in_channels}: give a graph with the same features"
                 )
-            x = transform(graph.x)
+            x = transform(graph.x, graph.feature_names)
         self.graph = graph
         self.names = NodeNames(graph.node_names, graph.num_nodes)
         self._task = task

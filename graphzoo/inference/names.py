@@ -131,7 +131,10 @@ class NodeNames:
     def find(self, nodes: str | int | Iterable[str | int]) -> Tensor:
         """Numbers of one node or several, [n], int64; `UsageError` with the nearest for unknown ones."""
         numbers = []
-        for node in [nodes] if isinstance(nodes, str | int) else nodes:
+        given: Any = nodes.tolist() if hasattr(nodes, "tolist") else nodes  # an array, a tensor, a Series
+        if not isinstance(given, Iterable) and not isinstance(given, int):
+            raise UsageError(f"nodes are a name, a number, or several of them, got {given!r}")
+        for node in [given] if isinstance(given, str | int) else given:
             number = self.get(node)
             if number is None:
                 raise UsageError(f"unknown {self.explain(node)}")

@@ -108,16 +108,20 @@ def _from_one_list(path: Path, *, directed: bool) -> LinkGraph:
     edges, nodes = path, None
     if path.is_dir():
         edges, nodes = find_split(path, "edges") or path, find_split(path, "nodes")
-    names, x = None, None
-    if nodes is not None:
-        names, x, _ = read_features(nodes)
-    edge_list = read_edge_list(edges)
-    node_names, pairs = number_nodes({"edges": edge_list}, names, nodes)
-    return _message_graph(str(edges), node_names, pairs["edges"], x, directed=directed)
+    table = None if nodes is None else read_features(nodes)
+    node_names, pairs = number_nodes({"edges": read_edge_list(edges)}, table and table.names, nodes)
+    x, features = (None, ()) if table is None else (table.x, table.feature_names)
+    return _message_graph(str(edges), node_names, pairs["edges"], x, features, directed=directed)
 
 
 def _message_graph(
-    origin: str, names: Sequence[str], pairs: Tensor, x: Tensor | None, *, directed: bool
+    origin: str,
+    names: Sequence[str],
+    pairs: Tensor,
+    x: Tensor | None,
+    feature_names: tuple[str, ...] = (),
+    *,
+    directed: bool,
 ) -> LinkGraph:
     """The graph all of whose links pass messages; `origin` is for messages."""
     links, repeated, loops = distinct_links(pairs, len(names), is_directed=directed)
@@ -125,8 +129,17 @@ def _message_graph(
     if not links.shape[0]:
         raise UsageError(f"{origin}: holds no link between two nodes")
     none = LinkSplit(links[:0], links[:0])
-    facts: dict[str, Any] = {"x": x, "is_directed": directed, "node_names": proper_names(names)}
-    return LinkGraph(Path(origin).resolve().name, len(names), links, none, none, **facts)
+    return LinkGraph(
+        Path(origin).resolve().name,
+        len(names),
+        links,
+        none,
+        none,
+        x=x,
+        is_directed=directed,
+        node_names=proper_names(names),
+        feature_names=feature_names,
+    )
 
 
 def _stored(

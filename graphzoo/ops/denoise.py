@@ -193,5 +193,5 @@ def _content_key(x: Tensor, edge_index: Tensor, settings: list[float | int | boo
     facts = [settings, list(x.shape), [[str(part.dtype), list(part.shape)] for part in parts]]
     digest = hashlib.sha256(json.dumps(facts).encode())
     for part in parts:
-        digest.update(part.view(torch.uint8).numpy().data)
+        digest.update(part.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()

@@ -587,3 +587,21 @@ class Task(LightningModule):
             with torch.inference_mode(False):  # for training too, though a validation may come first
                 known = cache[name] = (value, self.device, value.to(self.device))
         return known[2]
+
+
+def check_feature_names(trained: Mapping[str, Any], datamodule: Any) -> None:
+    """Refuse data whose columns of features are called otherwise than in training, or in another order."""
+    here = datamodule.transform
+    names = () if here is None else here.names
+    expected = tuple((trained["features"] or {}).get("names", ()))
+    if names and expected and names != expected:
+        raise UsageError(
+            f"the model's features are {listed(expected)}, those of {datamodule.graph.name} are "
+            f"{listed(names)}\n"
+            "Give the same columns in the same order, or predict: it takes them by name"
+        )
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first names, for messages."""
+    return ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")

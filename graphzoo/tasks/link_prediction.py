@@ -21,7 +21,7 @@ from graphzoo.metrics import LinkMetric
 from graphzoo.metrics.links import HITS, check_name
 from graphzoo.sampling import LinkHider, hash_numbers
 from graphzoo.system.memory import Halves, explain_out_of_memory
-from graphzoo.tasks.base import FEW_PAIRS, FEW_QUERIES, SMALLER, Task
+from graphzoo.tasks.base import FEW_PAIRS, FEW_QUERIES, SMALLER, Task, check_feature_names
 from graphzoo.tasks.draws import mean_of_draws
 from graphzoo.tasks.near import NEAR_QUERIES, score_near
 from graphzoo.tasks.prepared_graph import PreparedGraph
@@ -484,6 +484,7 @@ class LinkPrediction(Task):
                     f"the model was trained with {option} {before[option]}, here it is {now[option]}\n"
                     f"Give --data.{option} {before[option]}"
                 )
+        check_feature_names(trained, datamodule)
         split, here = trained["data"]["split"], datamodule.describe_split()
         same = datamodule.graph.name == trained["data"]["name"] and datamodule.is_named
         if (same or here["links"] == split["links"]) and here["fingerprint"] != split["fingerprint"]:

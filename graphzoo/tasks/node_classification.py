@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
@@ -18,7 +18,7 @@ from graphzoo.errors import NonFiniteError, UsageError, check_choice, check_rang
 from graphzoo.metrics import Accuracy, RocAuc
 from graphzoo.sampling import hash_numbers
 from graphzoo.system.memory import explain_out_of_memory
-from graphzoo.tasks.base import SMALLER, Task
+from graphzoo.tasks.base import SMALLER, Task, check_feature_names, listed
 from graphzoo.tasks.prepared_graph import PreparedGraph
 from graphzoo.types import GraphSpec, NodeBatch
 
@@ -194,7 +194,7 @@ class NodeClassification(Task):
         elif len(self.class_weights) != graph.num_classes:
             raise UsageError(
                 f"class_weights has {len(self.class_weights)} factors for {graph.num_classes} classes "
-                f"({_listed(graph.class_names)})"
+                f"({listed(graph.class_names)})"
             )
         else:
             weights = torch.tensor(self.class_weights, dtype=torch.float64)
@@ -292,6 +292,22 @@ class NodeClassification(Task):
     def on_test_epoch_end(self) -> None:
         self._report("test")
 
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Another graph is tested with its features treated as those of the training."""
+        super().on_load_checkpoint(checkpoint)
+        if self._has_data() and self.trainer.state.fn != "fit":
+            self._take_features(self._loaded_data)
+
+    def check_start(self, described: Mapping[str, Any], name: str) -> None:
+        """As for a checkpoint."""
+        if self.trainer.state.fn != "fit":
+            self._take_features(described)
+        super().check_start(described, name)
+
+    def _take_features(self, described: Mapping[str, Any]) -> None:
+        if (take := getattr(self._datamodule(), "take_features", None)) is not None:
+            take(described["features"])
+
     def check_data(self, trained: dict[str, Any], datamodule: Any) -> None:
         """Refuse other features, classes and splits; another graph is evaluated as it is."""
         features, before = datamodule.transform.describe(), trained["features"]
@@ -301,24 +317,24 @@ class NodeClassification(Task):
                     f"the model was trained with {option} {before[key]}, here it is {features[key]}\n"
                     f"Give --data.{option} {before[key]}"
                 )
-        names, expected = features.get("names", []), before.get("names", [])
-        if names and expected and names != expected:
-            raise UsageError(
-                f"the model's features are {_listed(expected)}, those of {datamodule.graph.name} are "
-                f"{_listed(names)}\n"
-                "Give the same columns in the same order, or predict: it takes them by name"
-            )
+        check_feature_names(trained, datamodule)
         if ("mean" in features) != ("mean" in before):
             given = "mean" in before
             raise UsageError(
                 f"the model was trained {'with' if given else 'without'} standardised features, here it is "
                 f"the other way round\nGive --data.standardize_features {given}"
             )
+        if before["reduce_channels"] is not None and datamodule.fingerprint != trained["data"]["fingerprint"]:
+            raise UsageError(
+                f"the model was trained on features reduced to {before['reduce_channels']}, and how is "
+                "learnt from the graph; another graph would be reduced in another way\n"
+                "Predict on it: predict reduces its features as those of the training"
+            )
         classes, known = list(datamodule.graph.class_names), list(trained["classes"])
         if classes != known:
             raise UsageError(
-                f"the model's classes are {_listed(known)}, those of {datamodule.graph.name} are "
-                f"{_listed(classes)}; labels are compared by number, so the figures would be wrong\n"
+                f"the model's classes are {listed(known)}, those of {datamodule.graph.name} are "
+                f"{listed(classes)}; labels are compared by number, so the figures would be wrong\n"
                 "Give data with these classes (`class_names` of an .npz or .pt file says which), or predict"
             )
         split, there = datamodule.describe_split(), trained["data"]["split"]
@@ -413,7 +429,3 @@ class NodeClassification(Task):
                 "split": datamodule.describe_split(),
             },
         }
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")

@@ -14,7 +14,7 @@ from helpers.link_runs import link_data, train_links
 from torch_geometric.data import Data
 
 import graphzoo
-from graphzoo.datamodules import base
+from graphzoo.datamodules import LinkDataModule, base
 from graphzoo.datasets import LinkGraph, LinkSplit, link_graph_from_files
 from graphzoo.errors import UsageError
 from graphzoo.inference import link_scoring, trained
@@ -248,6 +248,8 @@ def test_some_nodes_in_any_order(model):
         ({}, "one node or several"),
         ({"node": 3, "nodes": [4]}, "one node or several"),
         ({"node": 3, "k": 0}, "k must be at least 1"),
+        ({"node": 3, "k": 2.5}, "k must be a whole number of at least 1, got 2.5"),
+        ({"node": 2.5}, "nodes are a name, a number, or several of them, got 2.5"),
         ({"node": 3, "known": "hide"}, "known must be one of mark, drop, keep, got 'hide'"),
         ({"node": 3, "batch_size": 0}, "batch_size must be at least 1"),
         ({"node": NODES}, "unknown node 48: the nodes are the numbers 0..47"),
@@ -430,6 +432,32 @@ def test_other_features_are_refused(model, tmp_path):
     (tmp_path / "loops.txt").write_text("a a\n")
     with pytest.raises(UsageError, match="loops.txt: holds no link between two nodes"):
         model.predict(3, data=tmp_path / "loops.txt")
+
+
+def test_features_of_tables_are_found_by_name(tmp_path):
+    write_ring(tmp_path / "ring", features=True)
+    run = train_links(tmp_path / "run", "galit", LinkDataModule(path=str(tmp_path / "ring"), batch_size=64))
+    table = pd.read_csv(tmp_path / "ring" / "nodes.csv")
+    model, expected = graphzoo.load(run.path), graphzoo.load(run.path, data=tmp_path / "ring").predict("n7")
+    shutil.copytree(tmp_path / "ring", tmp_path / "turned")
+    table[["name", "d", "b", "a", "c"]].assign(e=1).to_csv(tmp_path / "turned" / "nodes.csv", index=False)
+    assert model.predict("n7", data=tmp_path / "turned").equals(expected)
+    turned = LinkDataModule(path=str(tmp_path / "turned"))
+    with pytest.raises(UsageError, match="the model's features are a, b, c, d, those of turned are d, b, a"):
+        model.task.check_data(described(model), loaded(turned))
+    table.rename(columns={"c": "other"}).to_csv(tmp_path / "turned" / "nodes.csv", index=False)
+    with pytest.raises(UsageError, match="no feature 'c', which the model was trained with"):
+        model.predict("n7", data=tmp_path / "turned")
+
+
+def loaded(datamodule):
+    datamodule.setup()
+    return datamodule
+
+
+def described(model):
+    """What the checkpoint says of its data."""
+    return torch.load(model.checkpoint, weights_only=True)["graphzoo"]
 
 
 def test_graphs_of_other_kinds_are_refused(link_runs, load):

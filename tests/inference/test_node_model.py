@@ -66,6 +66,49 @@ def test_labels_are_those_of_the_test(trained, model):
     assert right.mean() == pytest.approx(metrics["test/acc"]) and right.mean() > 0.8
 
 
+def test_a_test_on_another_graph_treats_features_as_predict_does(tmp_path):
+    path = write_npz(tmp_path / "small.npz")
+    settings = {"standardize_features": True}
+    from lightning.pytorch import Trainer
+
+    run, task, datamodule, _ = train(tmp_path / "run", NodeDataModule("nodes", path, **settings))
+    raw = datamodule._raw
+    other = dataclasses.replace(raw, x=raw.x[:, :1] + 0.5 * raw.x, fingerprint="")
+    table = graphzoo.load(run).predict(data=other, probabilities=True)
+    shares = torch.from_numpy(table.filter(like="probability_").to_numpy())
+    nodes = other.split().test
+    expected = -shares[nodes, other.y[nodes]].log().mean()
+    there = NodeDataModule(data=other, **settings)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        trainer = Trainer(accelerator="cpu", logger=False, enable_progress_bar=False)
+        found = trainer.test(task, there, ckpt_path=str(run / "checkpoints" / "best.ckpt"), verbose=False)[0]
+    assert found["test/loss"] == pytest.approx(expected.item(), rel=1e-4)
+    known = torch.load(run / "checkpoints" / "best.ckpt", weights_only=True)["graphzoo"]
+    known["features"]["reduce_channels"] = 3
+    reduced = NodeDataModule(data=other, standardize_features=True, reduce_channels=3)
+    reduced.setup()
+    with pytest.raises(UsageError, match="reduced to 3, and how is learnt from the graph"):
+        task.check_data(known, reduced)
+
+
+@pytest.mark.parametrize("kind", [np.array, torch.tensor, pd.Series, tuple])
+def test_nodes_in_any_container(model, kind):
+    assert model.predict(kind([3, 5])).equals(model.predict([3, 5]))
+    assert model.predict(np.int64(3)).equals(model.predict(3)) and len(model.predict(np.array([]))) == 0
+    for wrong in (2.5, object()):
+        with pytest.raises(UsageError, match="nodes are a name, a number, or several of them, got"):
+            model.predict(wrong)
+
+
+def test_classes_that_a_part_lacks_are_told_once(tmp_path, recwarn):
+    y = (np.arange(60) >= 58).astype(int)  # both of class 1 are training nodes
+    for _ in range(2):
+        NodeDataModule("nodes", write_npz(tmp_path / "small.npz", y=y)).setup()
+        warnings.resetwarnings()
+    assert len([warning for warning in recwarn if "is of class" in str(warning.message)]) == 2
+
+
 def test_probabilities_and_states_are_the_models(trained, model):
     _, task, datamodule, _ = trained
     graph = datamodule.graph

@@ -4,6 +4,7 @@ import os
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 import scipy.sparse
 import scipy.sparse.linalg
@@ -231,6 +232,13 @@ def test_equal_bytes_of_another_shape_or_type_have_another_key(tmp_path, calls):
         out = cached_denoise(features, edges, cache=tmp_path)
         assert (out.shape, out.dtype) == (features.shape, denoise._result_dtype(features))
     assert len(calls) == len(files(tmp_path)) == len(variants)
+
+
+def test_a_graph_without_edges_has_a_key(tmp_path, calls):
+    x, edges = graph()[0], torch.from_numpy(np.stack([np.empty(0, dtype=np.int64)] * 2))  # strides of 0
+    for _ in range(2):
+        assert torch.equal(cached_denoise(x, edges, cache=tmp_path), denoise_features(x, edges))
+    assert len(calls) == 1
 
 
 def test_another_version_makes_another_file(tmp_path, monkeypatch, calls):

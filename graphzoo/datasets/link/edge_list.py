@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -22,11 +22,14 @@ from graphzoo.datasets.files.tables import (
     parse_columns,
     read_bytes,
 )
+from graphzoo.datasets.files.text import ignored_columns
 from graphzoo.errors import DataError, suggestion
 
 _COMMENTS = (b"#", b"%")
 # what a header may call the two ends
 HEADERS = (("source", "target"), ("src", "dst"), ("from", "to"), ("head", "tail"), ("node1", "node2"))
+# as columns are called; most names of nodes hold numbers
+_WORD = re.compile(r"[A-Za-z]+([_ -][A-Za-z]+)*[12]?")
 # a longer list of names is not searched for the nearest
 _MOST_NAMES = 20_000
 
@@ -40,6 +43,12 @@ class EdgeList:
     target: Column
     first_line: int
     notices: tuple[str, ...] = ()
+    has_header: bool = False
+
+    @property
+    def ends(self) -> tuple[Column, Column]:
+        """Both columns."""
+        return self.source, self.target
 
     def where(self, position: int) -> str:
         """`file, line 7` of the link at `position`."""
@@ -84,15 +93,41 @@ def read_edge_list(path: Path) -> EdgeList:
     for position in ends or (0, 1):
         column = Column.from_arrow(table[keys[position]])
         columns.append(Column(column.codes, [name.strip() for name in column.names]))
-    others = len(fields) - 2
-    notices = (f"{path}: {others} further column{'s' * (others > 1)} ignored",) if others else ()
-    links = EdgeList(path, columns[0], columns[1], first_line, notices)
+    others = [field.strip() for i, field in enumerate(fields) if i not in (ends or (0, 1))]
+    notices = list(ignored_columns(str(path), others)) if ends else []
+    if others and not ends:
+        notices.append(f"{path}: {len(others)} further column{'s' * (len(others) > 1)} ignored")
+    if any(name[:1] == name[1:][-1:] == '"' for column in columns for name in column.names):
+        notices.append(f"{path}: names are in quotes, which belong to them; write the file without quotes")
+    links = EdgeList(path, columns[0], columns[1], first_line, tuple(notices), ends is not None)
     for column in columns:
         if "" in column.names:
             raise DataError(
                 f"{links.where(column.first({''}))}: a node without a name; name it or drop the line"
             )
     return links
+
+
+def headers_read_as_links(lists: Iterable[EdgeList]) -> list[str]:
+    """A warning for each file whose first link looks like a header: words that are names of no other link."""
+    parts, notices = list(lists), list[str]()
+    for part in parts:
+        if part.has_header or len(part.source) < 2:
+            continue
+        first = {column[0] for column in part.ends}
+        looks = len(first) == 2 and all(_WORD.fullmatch(name.strip('"')) for name in first)
+        if looks and not any(_recurs(column, first) for each in parts for column in each.ends):
+            notices.append(
+                f"{part.where(0)} looks like a header and was read as a link ({part.source[0]}, "
+                f"{part.target[0]}); if it is one, name the columns source, target"
+            )
+    return notices
+
+
+def _recurs(column: Column, names: set[str]) -> bool:
+    """Whether names are those of a row that is not the first."""
+    codes = [code for code, name in enumerate(column.names) if name in names]
+    return bool(codes) and bool(np.isin(column.codes[1:], codes).any())
 
 
 def _is_weighted(fields: Sequence[str]) -> bool:

@@ -20,7 +20,10 @@ from graphzoo.errors import DataError, UsageError
 METRICS = ("mrr", "hits@20", "hits@50", "hits@100", "auroc")
 SPLITS = ("train", "valid", "test")
 # what a file keeps as plain values
-_PLAIN = ("name", "num_nodes", "is_directed", "metric", "protocol", "valid_edges_at_test", "may_recur")
+_PLAIN = (
+    "name", "num_nodes", "is_directed", "metric", "protocol", "valid_edges_at_test", "may_recur",
+    "feature_names",
+)  # fmt: skip
 
 _Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -82,7 +85,9 @@ class LinkGraph(StoredGraph):
             of ogbl-collab allow.
         may_recur: Whether an evaluated link may have been a link before: data of links over time, whose
             source does so. Everywhere else that would be a leak, and is refused.
-        fingerprint: sha256 of everything but the name; computed when left out.
+        fingerprint: sha256 of everything but the name and the features' names; computed when left out.
+        feature_names: Names of the columns of `x`, by which a trained model finds its features; empty where
+            columns have none.
 
     Raises:
         DataError: if the parts do not fit together, or an evaluated link is also a training link.
@@ -103,6 +108,7 @@ class LinkGraph(StoredGraph):
     valid_edges_at_test: bool = False
     may_recur: bool = False
     fingerprint: str = ""
+    feature_names: tuple[str, ...] = field(default=(), repr=False)
 
     def __repr__(self) -> str:
         sizes = "/".join(f"{self.positive(split).size(0):,}" for split in SPLITS)
@@ -157,6 +163,11 @@ class LinkGraph(StoredGraph):
             )
         if self.node_names and len(self.node_names) != self.num_nodes:
             raise DataError(f"{self.name}: {len(self.node_names):,} names for {self.num_nodes:,} nodes")
+        if self.feature_names and (x is None or len(self.feature_names) != x.size(1)):
+            raise DataError(
+                f"{self.name}: {len(self.feature_names)} feature names for "
+                f"{0 if x is None else x.size(1)} features"
+            )
         if self.metric not in METRICS:
             raise DataError(f"{self.name}: metric must be one of {', '.join(METRICS)}, got {self.metric!r}")
         keys: dict[str, Tensor] = {}
@@ -199,11 +210,14 @@ class LinkGraph(StoredGraph):
         def pairs(what: str) -> Tensor:
             return torch.from_numpy(arrays[what].astype(np.int64))
 
+        # files of earlier versions have no names of features
+        plain: dict[str, Any] = {key: meta[key] for key in _PLAIN if key in meta}
+        plain |= {key: tuple(value) for key, value in plain.items() if isinstance(value, list)}
         return cls(
             train=pairs("train"),
             valid=LinkSplit(pairs("valid.positive"), pairs("valid.negative")),
             test=LinkSplit(pairs("test.positive"), pairs("test.negative")),
             x=None if meta["features"] is None else unpack_features(arrays, meta["features"]),
             node_names=tuple(json.loads(to_text(arrays["node_names"]))),
-            **{key: meta[key] for key in _PLAIN},
+            **plain,
         )

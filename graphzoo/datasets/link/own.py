@@ -15,11 +15,11 @@ from torch import Tensor
 from graphzoo.datasets.files.cache import find_split, remember
 from graphzoo.datasets.files.npz import read_npz
 from graphzoo.datasets.files.text import listing, lookalikes, paths_of, warn
-from graphzoo.datasets.link.edge_list import EdgeList, number_nodes, read_edge_list
+from graphzoo.datasets.link.edge_list import EdgeList, headers_read_as_links, number_nodes, read_edge_list
 from graphzoo.datasets.link.graph import SPLITS, LinkGraph, LinkSplit
 from graphzoo.datasets.link.pairs import distinct_links, in_keys, pair_keys
 from graphzoo.datasets.link.splits import draw_link_split, draw_non_links
-from graphzoo.datasets.node.arrays import checked_features, link_parts
+from graphzoo.datasets.node.arrays import checked_features, link_parts, notices_of_edges
 from graphzoo.datasets.node.build import proper_names
 from graphzoo.datasets.node.own_csv import read_features
 from graphzoo.errors import DataError
@@ -79,7 +79,7 @@ def link_graph_from_files(
         return _parse(files, name, split_index, directed)
 
     listed = [(part, str(file)) for part, file in files.items()]
-    purpose = f"own links 3\n{name}\n{split_index} {directed}\n{listed}"
+    purpose = f"own links 4\n{name}\n{split_index} {directed}\n{listed}"
     graph = remember(list(files.values()), purpose, LinkGraph, parse)
     drawn_from = f"{purpose}\n{graph.fingerprint}"
     if graph.protocol == "random" and drawn_from not in _told:
@@ -169,15 +169,14 @@ def _parse(
     files: Mapping[str, Path], name: str, split_index: int, directed: bool
 ) -> tuple[LinkGraph, list[str]]:
     if _EDGES in files and files[_EDGES].suffix == _ARRAYS:
-        return _from_arrays(files[_EDGES], name, split_index, directed), []
+        return _from_arrays(files[_EDGES], name, split_index, directed)
     lists = {part: read_edge_list(path) for part, path in files.items() if part != _NODES}
     notices = [notice for part in lists.values() for notice in part.notices]
-    names, x = None, None
-    if _NODES in files:
-        names, x, left_out = read_features(files[_NODES])
-        if left_out:
-            notices.append(f"{files[_NODES]}: columns {', '.join(left_out)} are not features, left out")
-    node_names, pairs = number_nodes(lists, names, files.get(_NODES))
+    notices += headers_read_as_links(lists.values())
+    table = read_features(files[_NODES]) if _NODES in files else None
+    if table is not None and table.left_out:
+        notices.append(f"{files[_NODES]}: columns {', '.join(table.left_out)} are not features, left out")
+    node_names, pairs = number_nodes(lists, table and table.names, files.get(_NODES))
     num_nodes = len(node_names)
     notices += [f"{next(iter(files.values()))}: {notice}" for notice in lookalikes(node_names, "nodes")]
     links = {}
@@ -203,9 +202,10 @@ def _parse(
             train,
             valid,
             test,
-            x=x,
+            x=None if table is None else table.x,
             is_directed=directed,
             node_names=proper_names(node_names),
+            feature_names=() if table is None else table.feature_names,
             protocol="random" if _EDGES in links else "given",
         )
     except DataError as error:  # the split and the graph do not know where the links came from
@@ -213,11 +213,11 @@ def _parse(
     return graph, notices
 
 
-def _from_arrays(path: Path, name: str, split_index: int, directed: bool) -> LinkGraph:
+def _from_arrays(path: Path, name: str, split_index: int, directed: bool) -> tuple[LinkGraph, list[str]]:
     """The graph of an .npz file: its own split if it is one of ours, else a drawn one."""
     content = read_npz(path, LinkGraph)
     if isinstance(content, LinkGraph):
-        return content
+        return content, []
     source = str(path)
     edge_index, x, names = link_parts(content, source)
     count = content.get("num_nodes")
@@ -226,7 +226,8 @@ def _from_arrays(path: Path, name: str, split_index: int, directed: bool) -> Lin
         graph = link_graph_from_edges(
             edge_index, x, num_nodes=num_nodes, name=name, split_index=split_index, directed=directed
         )
-        return replace(graph, node_names=names, fingerprint="")
+        notices = [f"{source}: {notice}" for notice in notices_of_edges(content)]
+        return replace(graph, node_names=names, fingerprint=""), notices
     except DataError as error:
         raise DataError(f"{source}: {error}") from error
 

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from graphzoo.datasets.files.text import is_missing
 from graphzoo.datasets.node.build import Parsed, from_masks, number_names
 from graphzoo.datasets.node.feature_arrays import csr_tensor
 from graphzoo.datasets.node.splits import NodeSplit
@@ -20,6 +21,11 @@ _MASKS = ("train_mask", "val_mask", "test_mask")
 _MOST_CLASSES = 10_000
 # what PyG calls values that belong to edges
 _ON_EDGES = {"edge_attr", "edge_weight", "edge_type"}
+# what is read, or says nothing that matters
+_USED = {
+    "x", "y", "edge_index", "edges", "node_names", "class_names", "num_nodes", "name", "batch", "ptr",
+    *_MASKS, *(f"{name}s" for name in _MASKS),
+}  # fmt: skip
 _INDICES = {f"{part}_{kind}" for part in ("train", "val", "valid", "test") for kind in ("idx", "index")}
 _Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -55,10 +61,10 @@ def graph_parts(content: Mapping[str, Any], source: str, class_names: tuple[str,
 
 def _notices(parts: Mapping[str, Any], y: Tensor) -> list[str]:
     """What is not used of an own graph, or may be meant otherwise."""
-    notices = [
-        f"{name} ignored, edges have no weights and no kinds here"
-        for name in sorted(_ON_EDGES.intersection(parts))
-    ]
+    notices = notices_of_edges(parts)
+    others = sorted(str(name) for name in parts.keys() - _USED - _ON_EDGES - _INDICES)
+    if others:
+        notices.append(f"{', '.join(others[:6])}{', ...' if len(others) > 6 else ''} ignored")
     notices += [
         f"{name} ignored; give the split as {', '.join(_MASKS)}, true or false for each node"
         for name in sorted(_INDICES.intersection(parts))
@@ -66,6 +72,14 @@ def _notices(parts: Mapping[str, Any], y: Tensor) -> list[str]:
     if y.dim() == 2 and y.shape[1] > 1 and bool(((y == 1).sum(1) == 1).all() & ((y == 0) | (y == 1)).all()):
         notices.append("y has one 1 in every row and is read as several labels; for classes give y.argmax(1)")
     return notices
+
+
+def notices_of_edges(parts: Mapping[str, Any]) -> list[str]:
+    """What is given for each edge and not used."""
+    return [
+        f"{name} ignored, edges have no weights and no kinds here"
+        for name in sorted(_ON_EDGES.intersection(parts))
+    ]
 
 
 def link_parts(content: Mapping[str, Any], source: str) -> tuple[Tensor, Tensor | None, tuple[str, ...]]:
@@ -121,6 +135,11 @@ def _array(value: Any) -> _Array:
 
 def checked_features(value: Any, source: str) -> Tensor:
     """Features as float32, dense or sparse CSR; `DataError` for what is no finite number."""
+    if hasattr(value, "tocsr"):  # a sparse matrix of scipy
+        sparse = value.tocsr(copy=True)
+        sparse.sum_duplicates()
+        place = (torch.from_numpy(part.astype(np.int64)) for part in (sparse.indptr, sparse.indices))
+        return csr_tensor(*place, _finite(sparse.data, source, "x"), sparse.shape)
     if isinstance(value, Tensor) and value.layout != torch.strided:
         matrix = value.coalesce() if value.layout == torch.sparse_coo else value
         matrix = matrix.to_sparse_csr()
@@ -170,6 +189,8 @@ def _labels(
     if value is None:
         return torch.full((num_nodes,), -1), class_names
     y = _array(value)
+    if y.dtype.kind == "O" and y.ndim == 1:  # as pandas keeps words
+        y = _words(y)
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     if y.ndim not in (1, 2) or len(y) != num_nodes or y.dtype.kind not in "fiubU":
@@ -206,6 +227,17 @@ def _labels(
     return classes, class_names or number_names(count)
 
 
+def _words(values: _Array) -> _Array:
+    """Text where an array of anything holds some, "" for what is missing; numbers and NaN without any."""
+    known: list[Any] = [None if is_missing(value) else value for value in values.tolist()]
+    if any(isinstance(value, str) for value in known):
+        return np.array(["" if value is None else str(value) for value in known])
+    try:
+        return np.array([np.nan if value is None else value for value in known])
+    except ValueError:
+        return values
+
+
 def _multi_label(y: _Array, class_names: tuple[str, ...], source: str) -> tuple[Tensor, tuple[str, ...]]:
     if y.dtype.kind == "U":
         raise DataError(f"{source}: y of shape {list(y.shape)} must hold 0, 1 or NaN, got text")
@@ -240,6 +272,8 @@ def _splits(parts: Mapping[str, Any], num_nodes: int, source: str) -> dict[str, 
                 f"{list(mask.shape)}"
             )
         masks.append(mask.astype(bool))
+    if len(masks[2]) == 1:  # may belong to several splits of the others
+        masks[2] = masks[2].repeat(len(masks[0]), axis=0)
     if len({len(mask) for mask in masks}) > 1:
         raise DataError(
             f"{source}: the masks have {', '.join(str(len(mask)) for mask in masks)} splits; give as many"

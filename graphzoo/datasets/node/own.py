@@ -28,7 +28,7 @@ from graphzoo.system.memory import raise_if_not_the_file
 from graphzoo.system.regular_files import require_regular
 
 # what tables write where a value is missing
-_UNKNOWN = {"na", "n/a", "nan", "null", "none", "?", "unknown", "missing"}
+_UNKNOWN = {"-1", "na", "n/a", "nan", "null", "none", "?", "unknown", "missing"}
 _FORMS = "a PyG Data file (.pt), an .npz file, or a folder with nodes.csv and edges.csv"
 
 
@@ -73,7 +73,7 @@ def node_graph_from_files(
     def parse() -> tuple[NodeGraph, list[str]]:
         return _parse(files, name, directed=directed, require_labels=require_labels, class_names=names)
 
-    purpose = f"own nodes 5\n{name}\n{directed} {require_labels}\n{names}\n{[str(file) for file in files]}"
+    purpose = f"own nodes 6\n{name}\n{directed} {require_labels}\n{names}\n{[str(file) for file in files]}"
     return remember(files, purpose, NodeGraph, parse)
 
 
@@ -204,8 +204,12 @@ def _check_labels(source: str, parsed: Parsed) -> None:
 
 
 def _doubts(parsed: Parsed) -> list[str]:
-    """Classes that may stand for unknown ones."""
-    return [
+    """Classes that may stand for unknown ones, and those that may be one."""
+    alike: dict[str, list[str]] = {}
+    for name in parsed.class_names if parsed.y.ndim == 1 else ():
+        alike.setdefault(re.sub(r"^(-?\d+)\.0+$", r"\1", name.lower()), []).append(name)
+    several = [", ".join(map(repr, names)) for names in alike.values() if len(names) > 1]
+    return [f"labels {names} count as different classes" for names in several[:1]] + [
         f"label {name!r} counts as a class; leave the label empty where it is unknown"
         for number, name in enumerate(parsed.class_names)
         if name.lower() in _UNKNOWN and parsed.y.ndim == 1 and bool((parsed.y == number).any())

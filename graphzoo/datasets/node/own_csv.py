@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -27,6 +27,9 @@ _ENDS = ("source", "target")
 # names of columns that others give to classes
 _CLASSES = ("class", "classes", "y", "target", "labels", "category")
 _QUOTED = ",;\t|"  # the delimiters that leave a name in quotes alone: R writes such tables
+# names of columns that others give to the nodes, and to splits
+_IDS = {"id", "name", "node", "node_id", "nodeid", "node_name"}
+_MASKS = {"train_mask", "val_mask", "valid_mask", "test_mask"}
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.IGNORECASE | re.ASCII)
 # a longer list of names is not searched for the nearest
 _MOST_NAMES = 20_000
@@ -51,6 +54,10 @@ def read_tables(nodes: Path, edges: Path, class_names: tuple[str, ...] | None) -
     splits = _splits(table[_SPLIT].to_pylist(), y, nodes) if _SPLIT in table else {}
     edge_index, ignored = _edges(edges, names, nodes)
     notices = [*lookalikes(names, "nodes"), *ignored_columns(str(edges), ignored)]
+    if masks := [name for name in features if name.lower() in _MASKS]:
+        notices.append(
+            f"{', '.join(masks)}: read as features; a split is a column {_SPLIT} of train, valid or test"
+        )
     if odd := [name for name in features if _NUMBER.fullmatch(name) and not name.isdecimal()][:1]:
         notices.append(f"line 1 is read as names of columns, of {odd[0]!r} too; is it a node?")
     return Parsed(
@@ -65,15 +72,21 @@ def read_tables(nodes: Path, edges: Path, class_names: tuple[str, ...] | None) -
     )
 
 
-def read_features(path: Path) -> tuple[list[str], Tensor | None, list[str]]:
-    """Names and features of nodes from a table such as that of `read_tables`.
+class NodeTable(NamedTuple):
+    """Nodes and their features, from a table such as that of `read_tables`."""
 
-    Returns:
-        Names, features [N, F] (None without any), and the columns of labels and splits, which are left out.
-    """
+    names: list[str]
+    x: Tensor | None  # [N, F]; None without any features
+    feature_names: tuple[str, ...]
+    left_out: list[str]  # the columns of labels and splits
+
+
+def read_features(path: Path) -> NodeTable:
+    """Names and features of nodes."""
     table, names, labels, features = _read_nodes(path)
     left_out = [*labels, *([_SPLIT] if _SPLIT in table else [])]
-    return names, _features(table, features, path) if features else None, left_out
+    x = _features(table, features, path) if features else None
+    return NodeTable(names, x, tuple(features), left_out)
 
 
 def _read_nodes(path: Path) -> tuple[_Columns, list[str], list[str], list[str]]:
@@ -83,7 +96,13 @@ def _read_nodes(path: Path) -> tuple[_Columns, list[str], list[str], list[str]]:
     if len(table) < len(read):
         raise DataError(f"{path}, line 1: two columns of the same name but for its case; rename one")
     columns = list(table)
-    names = table[columns[0]].to_pylist()
+    if not columns[0] and (other := next((name for name in columns if name.lower() in _IDS), "")):
+        # edges that name the nodes by the one could be found in the other, and mean other nodes
+        raise DataError(
+            f"{path}, line 1: the first column, which names the nodes, has no name, and there is a column "
+            f"{other!r}\nKeep the one that edges use, in front; pandas: to_csv(..., index=False)"
+        )
+    names = [name.strip() for name in table[columns[0]].to_pylist()]
     if not names:
         raise DataError(f"{path}: no nodes behind the names of the columns")
     _check_names(names, path, columns[0])
@@ -129,7 +148,7 @@ def _features(table: _Columns, columns: Sequence[str], path: Path) -> Tensor:
         )
         remedy = may_be_labels(words) or "fill what is missing; encode words as columns of 0 and 1"
         if re.fullmatch(r"-?\d*,\d+", text.strip()):
-            remedy = f"write {text.strip().replace(',', '.')}, with a point"
+            remedy = f"write {text.strip().replace(',', '.')}, with a point; thousands have no mark"
         raise DataError(f"{path}, line {row + 2}: {problem}{more}, features are numbers\n  {remedy}")
     return torch.from_numpy(np.stack([values for values, _ in numbers], axis=1))
 
@@ -183,6 +202,7 @@ def _numbers(column: Any) -> tuple[np.ndarray[Any, np.dtype[np.float32]], int | 
     import pyarrow
     from pyarrow import compute
 
+    column = compute.utf8_trim_whitespace(column)
     try:
         values: np.ndarray[Any, np.dtype[np.float32]] = compute.cast(column, pyarrow.float32()).to_numpy()
     except pyarrow.ArrowException:
@@ -267,15 +287,15 @@ def _edges(path: Path, names: Sequence[str], nodes: Path) -> tuple[Tensor, list[
 
     data = _text(path)
     line = data.split(b"\n", 1)[0].decode()
-    first = fields_of(line, path, quoted=_QUOTED)
-    header = [name.strip().lower() for name in first]
+    first = [name.strip() for name in fields_of(line, path, quoted=_QUOTED)]
+    header = [name.lower() for name in first]
     has_header = all(end in header for end in _ENDS)
     if not has_header and not (len(first) == 2 and set(first) <= set(names)):
         raise DataError(
             f"{path}, line 1: expected the columns source and target, got {', '.join(first)[:80]}"
             + ("" if delimiter_of(line) else "\nSeparate the columns by commas or tabs")
         )
-    ignored = [name.strip() for name in first if name.strip().lower() not in _ENDS] if has_header else []
+    ignored = [name for name in first if name.lower() not in _ENDS] if has_header else []
     if has_header and b"\n" not in data:
         return torch.empty(2, 0, dtype=torch.int64), ignored
     table, _ = _read(data, path, header=has_header)
@@ -284,7 +304,8 @@ def _edges(path: Path, names: Sequence[str], nodes: Path) -> tuple[Tensor, list[
     known = pyarrow.array(names, pyarrow.string())
     rows = []
     for end in ends:
-        numbers = compute.index_in(table[end], value_set=known).combine_chunks()
+        ends_here = compute.utf8_trim_whitespace(table[end])
+        numbers = compute.index_in(ends_here, value_set=known).combine_chunks()
         if numbers.null_count:
             position = compute.index(numbers.is_null(), True).as_py()
             value = table[end][position].as_py()

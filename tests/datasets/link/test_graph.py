@@ -120,15 +120,16 @@ def variants(graph):
     }
 
 
-def test_fingerprint_covers_everything_but_the_name():
+def test_fingerprint_covers_everything_but_names():
     graph = make_link_graph()
-    assert replace(graph, fingerprint="", name="other").fingerprint == graph.fingerprint
+    for names in ({"name": "other"}, {"feature_names": ("a", "b", "c", "d")}):
+        assert replace(graph, fingerprint="", **names).fingerprint == graph.fingerprint
     prints = {
         what: replace(graph, fingerprint="", **change).fingerprint for what, change in variants(graph).items()
     }
     assert len({graph.fingerprint, *prints.values()}) == len(prints) + 1
     # a field that is added has to be thought of
-    assert {field.name for field in fields(LinkGraph)} - {"name", "fingerprint"} == {
+    assert {field.name for field in fields(LinkGraph)} - {"name", "fingerprint", "feature_names"} == {
         *("num_nodes", "train", "valid", "test", "x", "is_directed", "node_names", "metric", "protocol"),
         *("valid_edges_at_test", "may_recur"),
     }
@@ -151,7 +152,7 @@ def test_file_brings_everything_back(tmp_path, own, features):
         valid_edges_at_test=True,
     )
     if features == "sparse":
-        graph = replace(graph, x=sparse(graph.x), fingerprint="")
+        graph = replace(graph, x=sparse(graph.x), fingerprint="", feature_names=("a", "b", "c", "d"))
     graph.save(tmp_path / "graph.npz")
     back = LinkGraph.load(tmp_path / "graph.npz")
     assert back.fingerprint == graph.fingerprint

@@ -4,6 +4,7 @@ import gzip
 import itertools
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -65,8 +66,8 @@ def test_forms_of_a_file(write, form, recwarn):
     assert all_links(graph) == {frozenset(pair) for pair in RING}
     assert graph.name == form.split(".")[0] and graph.x is None and not graph.is_directed
     assert [len(graph.positive(split)) for split in ("train", "valid", "test")] == [34, 2, 4]
-    expected = ["1 further column ignored"] if "kind" in str(FORMS[form]) or form == "weights.csv" else []
-    assert [str(warning.message).split(": ")[-1] for warning in recwarn] == expected
+    expected = {"header.csv": ["column kind is ignored"], "weights.csv": ["1 further column ignored"]}
+    assert [str(warning.message).split(": ")[-1] for warning in recwarn] == expected.get(form, [])
 
 
 def test_numbers_are_nodes_by_value(write, quiet):
@@ -162,6 +163,45 @@ def test_what_is_counted(write):
 def test_names_that_look_the_same_are_told(write, recwarn):
     link_graph_from_files(write("edges.tsv", [*RING, ("n1\u200b", "n3")]))
     assert any(r"'n1\u200b'" in str(warning.message) for warning in recwarn)
+
+
+@pytest.mark.parametrize("header", ["u,v", "user_id,item_id", '"from node","to node"'])
+def test_a_header_that_is_no_header_is_told(write, recwarn, header):
+    graph = link_graph_from_files(write("edges.csv", text(RING, ",", header=header + "\n")))
+    (said,) = [str(warning.message) for warning in recwarn]
+    assert "edges.csv, line 1 looks like a header and was read as a link" in said
+    assert "name the columns source, target" in said and graph.num_nodes == 42
+
+
+def test_words_that_are_nodes_are_no_header(write, quiet):
+    names = ["ann", "bob", "cy", "dee", "eve", "fay"]
+    pairs = [(u, v) for i, u in enumerate(names) for v in names[i + 1 :]]
+    folder = write_parts(write, train=pairs[1:7], valid=[pairs[0], pairs[-1]], test=pairs[8:9])
+    link_graph_from_files(folder)
+    header = [("source", "target"), ("xx", "yy"), *RING]
+    link_graph_from_files(write("edges.csv", text(header, ",")))
+
+
+def test_quotes_that_belong_to_names_are_told(write, recwarn):
+    graph = link_graph_from_files(write("edges.tsv", text([(f'"{u}"', f'"{v}"') for u, v in RING])))
+    (said,) = [str(warning.message) for warning in recwarn]
+    assert "edges.tsv: names are in quotes, which belong to them" in said
+    assert '"n1"' in graph.node_names
+
+
+def test_columns_that_are_ignored_are_named(write, recwarn):
+    rows = text([(*pair, "1", "") for pair in RING], ",", header="source,target,weight,\n")
+    link_graph_from_files(write("edges.csv", rows))
+    (said,) = [str(warning.message) for warning in recwarn]
+    assert said.endswith("edges.csv: columns weight, without a name are ignored")
+
+
+def test_weights_of_an_npz_file_are_told_to_be_ignored(tmp_path, recwarn):
+    edges = np.array([[i, (i + 1) % 40] for i in range(40)]).T
+    np.savez(tmp_path / "links.npz", edge_index=edges, edge_weight=np.ones(40))
+    link_graph_from_files(tmp_path / "links.npz")
+    (said,) = [str(warning.message) for warning in recwarn]
+    assert said.endswith("links.npz: edge_weight ignored, edges have no weights and no kinds here")
 
 
 def test_directed(write, quiet):

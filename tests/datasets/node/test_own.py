@@ -5,11 +5,13 @@ import shutil
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
+import scipy.sparse
 import torch
 from torch_geometric.data import Data
 
-from graphzoo.datasets import DataError, GraphzooDataWarning, node_graph_from_files
+from graphzoo.datasets import DataError, GraphzooDataWarning, node_graph_from_data, node_graph_from_files
 from graphzoo.datasets.files import cache as cache_module
 from graphzoo.datasets.node import own as own_module
 
@@ -326,6 +328,45 @@ def test_what_is_not_read_of_a_content_is_told(path):
     assert told[0].startswith(f"{path}: train_idx ignored; give the split as train_mask, val_mask, test_mask")
     assert "y has one 1 in every row" in told[1] and "y.argmax(1)" in told[1] and len(told) == 2
     assert graph.y.shape == (N, 3)
+
+
+def test_everything_else_is_told_too(path):
+    more = {"edge_weight": torch.ones(N), "edge_time": torch.arange(N), "year": torch.arange(N)}
+    with pytest.warns(GraphzooDataWarning) as caught:
+        node_graph_from_files(save(path, parts(**more)))
+    assert [str(warning.message) for warning in caught] == [
+        f"{path}: edge_weight ignored, edges have no weights and no kinds here",
+        f"{path}: edge_time, year ignored",
+    ]
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), pd.NA])
+def test_words_as_pandas_keeps_them(missing):
+    words = np.array([*"ab" * 5, "b", missing], dtype=object)
+    given = {"train_mask": None, "val_mask": None, "test_mask": None}
+    graph = node_graph_from_data(parts(y=words, **given))
+    assert graph.class_names == ("a", "b") and graph.y.tolist() == [*[0, 1] * 5, 1, -1]
+    numbers = np.array([0, 1, 2] * 3 + [0, 1, missing], dtype=object)
+    graph = node_graph_from_data(parts(y=numbers, **given))
+    assert graph.class_names == ("0", "1", "2") and graph.y.tolist() == [*[0, 1, 2] * 3, 0, 1, -1]
+    with pytest.raises(DataError, match="y must be .* got object"):
+        node_graph_from_data(parts(y=np.array([object()] * N), **given))
+
+
+@pytest.mark.parametrize("form", ["csr", "coo", "csc"])
+def test_features_as_scipy_keeps_them(form):
+    x = (np.arange(3 * N).reshape(N, 3) % 4).astype(np.int8)
+    graph = node_graph_from_data(parts(x=scipy.sparse.csr_matrix(x).asformat(form)))
+    assert graph.x.layout is torch.sparse_csr and graph.x.to_dense().tolist() == x.tolist()
+
+
+def test_one_test_mask_for_several_splits(path):
+    """As WikiCS has it."""
+    mask = torch.stack([torch.arange(N) % 2 == 0, torch.arange(N) % 4 == 0], 1)
+    test = torch.arange(N) == 3
+    changed = parts(train_mask=mask, val_mask=~mask & ~test[:, None], test_mask=test)
+    graph = node_graph_from_files(save(path, changed))
+    assert [split.test.tolist() for split in graph.splits["given"]] == [[3], [3]]
 
 
 def test_what_was_dropped_of_a_table_of_edges_names_that_table(tmp_path):

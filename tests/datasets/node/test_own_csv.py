@@ -161,6 +161,11 @@ def nodes_of(*rows, header="id,label,f"):
         ),
         (nodes_of("b;x;0,5", header="id;label;f"), EDGES, "'f' is '0,5', features .*\n.*write 0.5, with a"),
         (nodes_of("b,0,1,1", header="a,0,1,1"), EDGES, "line 1: expected the names"),
+        (
+            nodes_of("0,1,x,5", "1,0,y,6", header=",id,label,f"),
+            "source,target\n1,0\n",
+            "line 1: the first column, .*, has no name, and there is a column 'id'\n.*index=False",
+        ),
         (nodes_of(), EDGES, "nodes.csv: no "),
         ("\n", EDGES, "nodes.csv, line 1: expected the names of the columns"),
         (nodes_of("a,x,1,2", header="id,label,f,f"), EDGES, "column 'f' occurs twice"),
@@ -303,11 +308,30 @@ def test_columns_may_be_called_by_numbers(tables, columns):
     assert graph.feature_names == tuple(columns.split(","))
 
 
-@pytest.mark.parametrize("word", ["NA", "?", "unknown"])
+@pytest.mark.parametrize("word", ["NA", "?", "unknown", "-1"])
 def test_labels_that_may_mean_unknown_are_questioned(tables, word):
     folder = tables(NODES.replace("dee,,", f"dee,{word},"))
     with pytest.warns(GraphzooDataWarning, match=rf"label '{re.escape(word)}' counts as a class"):
         node_graph_from_files(folder)
+
+
+@pytest.mark.parametrize(("one", "other"), [("yes", "Yes"), ("1", "1.0"), ("-2", "-2.00")])
+def test_classes_that_may_be_one_are_told(tables, one, other):
+    folder = tables(nodes_of(f"ann,{one},1", f"bob,{other},2", "cy,10,3"), "source,target\nann,bob\n")
+    with pytest.warns(GraphzooDataWarning, match="labels .*, .* count as different classes") as caught:
+        assert node_graph_from_files(folder).num_classes == 3
+    assert repr(one) in str(caught[0].message) and repr(other) in str(caught[0].message)
+
+
+def test_masks_in_a_table_are_told_to_be_features(tables):
+    folder = tables(nodes_of("ann,x,1,0", "bob,y,0,1", header="id,label,train_mask,Test_Mask"), "ann,bob\n")
+    with pytest.warns(GraphzooDataWarning, match="train_mask, Test_Mask: read as features; a split is a col"):
+        assert node_graph_from_files(folder).feature_names == ("train_mask", "Test_Mask")
+
+
+def test_blanks_around_values_do_not_matter(tables):
+    spaced = node_graph_from_files(tables(NODES.replace(",", " , "), EDGES.replace(",", ", ")))
+    assert spaced.fingerprint == node_graph_from_files(tables()).fingerprint
 
 
 def test_a_node_in_the_place_of_the_header_is_asked_about(tables):
