@@ -238,13 +238,6 @@ def _work(
                 break
             values: list[float] = []
             seconds: list[float] = []
-
-            def go_on(number: int, outcome: Any) -> bool:
-                values.append(outcome.value)  # noqa: B023 - called before the next trial begins
-                seconds.append(outcome.seconds)  # noqa: B023
-                return not study.is_hopeless(values)  # noqa: B023
-
-            words = _words(trial.params)
             note, state = "", TrialState.COMPLETE
             twin = study.same_settings(trial)
             try:
@@ -252,7 +245,12 @@ def _work(
                     note = f"the settings of trial {twin.number}"
                     values += twin.user_attrs["values"]
                 else:
-                    run_trial(study.place(trial.number), runs, [*options, *words], go_on, window=window)
+                    words = [*options, *_words(trial.params)]
+                    for value, taken in run_trial(study.place(trial.number), runs, words, window=window):
+                        values.append(value)
+                        seconds.append(taken)
+                        if study.is_hopeless(values):
+                            break
             except TrialFailed as failed:
                 if failed.stopped:
                     study.interrupt(trial)
