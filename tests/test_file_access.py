@@ -107,7 +107,6 @@ MAY = {
         encoders/pretrained.py::new_folder remove write
         encoders/pretrained.py::write_pretrained write
         runs/lock.py::RunLock._write_record remove
-        runs/results_file.py::write_rows write
         runs/directory.py::write_config write
         cli/search.py::_report print
         cli/compare.py::_show print
