@@ -32,8 +32,7 @@ MAY = {
         datamodules/features.py::FeatureTransform.load read
         datasets/files/arrays.py::reading_arrays read
         datasets/files/npz.py::read_npz read
-        datasets/node/own.py::_read_data_object read
-        datasets/node/own.py::_read_torch read
+        datasets/node/own.py::_load read
         datasets/files/tables.py::read_bytes read
     """,
     "what the system says of itself, and the null device": """
