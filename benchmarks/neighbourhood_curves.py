@@ -51,7 +51,9 @@ def kept(path: Path) -> list[Line]:
     """The lines of an earlier call, numbers as numbers."""
     with path.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    return [{name: value if name == "machine" else float(value) for name, value in row.items()} for row in rows]
+    return [
+        {name: value if name == "machine" else float(value) for name, value in row.items()} for row in rows
+    ]
 
 
 def whole_graph(name: str) -> list[tuple[float, float]]:

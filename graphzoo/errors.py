@@ -12,6 +12,7 @@ from numbers import Real
 from typing import Any, get_args
 
 _LONGEST = 1000
+_MOST_CHOICES = 20_000  # that are searched for the nearest
 _LONGEST_REASON = 200
 _WRONG_PATH = {
     *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG),
@@ -135,8 +136,9 @@ def nearest(name: str, choices: Iterable[str], *, count: int = 3) -> list[str]:
 
 
 def suggestion(name: str, choices: Iterable[str], *, prefix: str = "") -> str:
-    """`Did you mean: a, b?` or an empty string."""
-    close = nearest(name, choices)
+    """`Did you mean: a, b?` or an empty string; a very long list is not searched."""
+    choices = list(choices)
+    close = nearest(name, choices) if len(choices) <= _MOST_CHOICES else []
     return f"Did you mean: {', '.join(prefix + choice for choice in close)}?" if close else ""
 
 

@@ -32,8 +32,7 @@ MAY = {
         datamodules/features.py::FeatureTransform.load read
         datasets/files/arrays.py::reading_arrays read
         datasets/files/npz.py::read_npz read
-        datasets/node/own.py::_read_data_object read
-        datasets/node/own.py::_read_torch read
+        datasets/node/own.py::_load read
         datasets/files/tables.py::read_bytes read
     """,
     "what the system says of itself, and the null device": """
@@ -107,7 +106,6 @@ MAY = {
         encoders/pretrained.py::new_folder remove write
         encoders/pretrained.py::write_pretrained write
         runs/lock.py::RunLock._write_record remove
-        runs/results_file.py::write_rows write
         runs/directory.py::write_config write
         cli/search.py::_report print
         cli/compare.py::_show print

@@ -13,7 +13,7 @@ from typing import Any
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 
-from graphzoo.system.files import write_text_atomically
+from graphzoo.runs.results_file import write_rows
 from graphzoo.system.regular_files import read_regular
 
 
@@ -52,7 +52,7 @@ class MetricsFile(Logger):
             self._columns = self._read()[0]
         if new := [name for name in row if name not in self._columns]:
             self._columns += new
-            self._write([*self._read()[1], row])
+            write_rows(self.path, [*self._read()[1], row], self._columns)
             return
         with self.path.open("a", newline="", encoding="utf-8") as file:
             csv.DictWriter(file, self._columns).writerow(row)
@@ -68,7 +68,7 @@ class MetricsFile(Logger):
         kept = rows if whole else rows[:-1]
         kept = [row for row in kept if not row.get("step") or int(row["step"]) <= step]
         if not whole or len(kept) < len(rows):
-            self._write(kept)
+            write_rows(self.path, kept, self._columns)
 
     def _read(self) -> tuple[list[str], list[dict[str, Any]]]:
         data = read_regular(self.path) if self.path.is_file() else b""
@@ -77,11 +77,3 @@ class MetricsFile(Logger):
         reader = csv.DictReader(io.StringIO(data.decode("utf-8"), newline=""))
         rows = list(reader)
         return list(reader.fieldnames or []), rows
-
-    def _write(self, rows: list[dict[str, Any]]) -> None:
-        assert self._columns is not None
-        lines = io.StringIO(newline="")
-        writer = csv.DictWriter(lines, self._columns)
-        writer.writeheader()
-        writer.writerows(rows)
-        write_text_atomically(self.path, lines.getvalue())

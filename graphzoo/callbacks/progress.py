@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import ProgressBar as BaseBar
 from lightning.pytorch.callbacks import RichProgressBar, TQDMProgressBar
 from lightning.pytorch.callbacks.progress.rich_progress import CustomTimeColumn
 from lightning.pytorch.utilities import rank_zero_only
@@ -25,11 +26,8 @@ from graphzoo.system.shown import console
 _FEW = 50
 
 
-class ProgressBar(RichProgressBar):
-    """Lightning's Rich bar with the rate of `Throughput`, and the time left of the run, not of the epoch."""
-
-    def __init__(self) -> None:
-        super().__init__(leave=False, console_kwargs={})
+class _RunBar(BaseBar):
+    """What both bars have: the rate of `Throughput`, and none for epochs of a single batch."""
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Show a bar, unless an epoch is a single batch: hundreds of bars a minute only take time."""
@@ -39,7 +37,16 @@ class ProgressBar(RichProgressBar):
 
     def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
         """Loss, validation metric and rate."""
-        return _with_rate(super().get_metrics(trainer, pl_module), trainer, pl_module)
+        metrics = super().get_metrics(trainer, pl_module)
+        shown: dict[str, Any] = {name: value for name, value in metrics.items() if name != "v_num"}
+        return shown | ({f"{_unit(pl_module)}/s": f"{rate:.0f}"} if (rate := _rate(trainer)) else {})
+
+
+class ProgressBar(_RunBar, RichProgressBar):
+    """Lightning's Rich bar with a rate, and the time left of the run, not of the epoch."""
+
+    def __init__(self) -> None:
+        super().__init__(leave=False, console_kwargs={})
 
     def configure_columns(self, trainer: Trainer) -> list[Any]:
         """Lightning's, with the run's time."""
@@ -62,7 +69,7 @@ class _RunTime(CustomTimeColumn):
         return Text(f"{timedelta(seconds=int(task.elapsed or 0))} • {left}", style=self.style)
 
 
-class NotebookBar(TQDMProgressBar):
+class NotebookBar(_RunBar, TQDMProgressBar):
     """The same for notebooks: a widget, or without ipywidgets a line of text.
 
     Rich's bar would need ipywidgets, and grow by a line at every change in notebooks that are only printed.
@@ -73,28 +80,15 @@ class NotebookBar(TQDMProgressBar):
     def __init__(self) -> None:
         super().__init__(leave=False)
 
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Show a bar, unless an epoch is a single batch."""
-        if trainer.num_training_batches == 1:
-            self.disable()
-        super().on_train_start(trainer, pl_module)
-
     def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
         """Loss, validation metric, rate, and the time left of the run."""
-        shown = _with_rate(super().get_metrics(trainer, pl_module), trainer, pl_module)
+        shown = super().get_metrics(trainer, pl_module)
         return shown | ({"left": left} if (left := _time_left(trainer)) else {})
 
 
 def in_notebook() -> bool:
     """Whether what is printed goes to a notebook."""
     return get_console().is_jupyter
-
-
-def _with_rate(metrics: Mapping[str, Any], trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
-    shown = {name: value for name, value in metrics.items() if name != "v_num"}
-    if rate := _rate(trainer):
-        shown[f"{_unit(pl_module)}/s"] = f"{rate:.0f}"
-    return shown
 
 
 class EpochLines(Callback):

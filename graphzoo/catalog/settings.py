@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +104,15 @@ def word_of(value: Any) -> str:
     ('null', 'true', '0.5', '[1, 2]')
     """
     return value if isinstance(value, str) else json.dumps(value)
+
+
+def words_of(options: Mapping[str, Any]) -> list[str]:
+    """Options as words of a command line.
+
+    >>> words_of({"model.lr": 0.1, "data.path": None})
+    ['--model.lr=0.1', '--data.path=null']
+    """
+    return [f"--{name}={word_of(value)}" for name, value in options.items()]
 
 
 def value_of_word(word: str) -> Any:

@@ -52,13 +52,8 @@ def compare_parser() -> Parser:
     )
     add = parser.add_argument
     add("--data", metavar="DATA", required=True, help="data set, see `graphzoo list data`")
-    add(
-        "--minutes",
-        type=at_least(0.01),
-        default=10.0,
-        metavar="M",
-        help="time for all trials together (default 10)",
-    )
+    time_of_all = "time for all trials together (default 10)"
+    add("--minutes", type=at_least(0.01), default=10.0, metavar="M", help=time_of_all)
     add("--models", default="", metavar="A,B", help="only these; with `;` between names that have a comma")
     add("--in-process", action="store_true", help="run all in one process: faster for short runs")
     add("--no-test", action="store_true", help="skip the test")

@@ -32,12 +32,8 @@ def export_parser() -> Parser:
     add("--out", metavar="DIR", help="new folder")
     add("--to", default="safetensors", choices=FORMATS, help="format")
     add("--license", default="", metavar="NAME", help="licence of the weights, for the model card")
-    add(
-        "--reverse-weight",
-        type=at_least(0),
-        metavar="W",
-        help="reverse weight of the model (default: of the run)",
-    )
+    weight = "reverse weight of the model (default: of the run)"
+    add("--reverse-weight", type=at_least(0), metavar="W", help=weight)
     add("--trust", action="store_true", help="import unregistered classes")
     return parser
 

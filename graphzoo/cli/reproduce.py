@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from graphzoo.catalog.presets import list_presets, read_header
+from graphzoo.catalog.settings import words_of
 from graphzoo.catalog.tasks import TASKS
 from graphzoo.cli.options import Parser, check_splits, lasting_words, pair_first
 from graphzoo.cli.queue import read_queue, run_queue
@@ -86,7 +87,9 @@ def _reproduce_all(argv: list[str]) -> int:
 def _run_row(row: Row) -> int:
     """Do what is missing of a row and average it; 0, or the exit status of the run that failed."""
     plan, runs = row.plan, row.runs
-    of_data = ([word for word in each.words if word.startswith("--data.")] for each in row.variants)
+    of_data = (
+        [word for word in words_of(each.options) if word.startswith("--data.")] for each in row.variants
+    )
     for changed in {tuple(words) for words in of_data}:
         check_splits(row.command, plan.data, row.splits, [*row.options, *changed])
     rows: list[dict[str, Any]] = []

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from graphzoo.catalog.presets import find_preset
-from graphzoo.catalog.settings import read_settings, value_of_word, word_of
+from graphzoo.catalog.settings import read_settings, value_of_word, words_of
 from graphzoo.cli.options import lasting_words, refuse_options
 from graphzoo.errors import UsageError
 from graphzoo.runs.checkpoints import RUNS
@@ -33,11 +33,6 @@ class Variant:
     def folder(self) -> str:
         """Name of its folder below that of the ablation."""
         return re.sub(r"[^a-z0-9.]+", "-", self.name.lower()).strip("-.")
-
-    @property
-    def words(self) -> list[str]:
-        """Its options as words of a command line."""
-        return [f"--{name}={word_of(value)}" for name, value in self.options.items()]
 
     def published(self, plan: Plan) -> dict[str, Published]:
         """The paper's figures for this row."""
@@ -73,7 +68,7 @@ class Row:
 
     def claim(self, variant: Variant) -> tuple[dict[str, Any], list[str]]:
         """What `command.json` says of the folder of a variant, and the options of its runs."""
-        words = [*self.options, *variant.words]
+        words = [*self.options, *words_of(variant.options)]
         return {"options": lasting_words(words)}, words
 
     def check(self) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from graphzoo.catalog.presets import find_preset, list_presets
-from graphzoo.catalog.settings import read_settings, value_of_word, word_of
+from graphzoo.catalog.settings import read_settings, value_of_word, word_of, words_of
 from graphzoo.catalog.tasks import TASKS
 from graphzoo.cli.options import Parser, at_least, check_splits, lasting_words, pair_first, refuse_options
 from graphzoo.errors import UsageError
@@ -62,26 +62,12 @@ def search_parser() -> Parser:
     add("--seeds", default="0", metavar="0,1", help="seeds of each trial (default 0)")
     add("--splits", default="", metavar="0-2", help="splits of each trial")
     add("--space", default="", metavar="NAME|FILE", help="settings to search, see `graphzoo list search`")
-    add(
-        "--sampler",
-        default="tpe",
-        choices=("tpe", "random", "grid"),
-        help="how settings are drawn (default tpe)",
-    )
-    add(
-        "--sampler_seed",
-        type=at_least(0, whole=True),
-        default=0,
-        metavar="N",
-        help="seed of the sampler (default 0)",
-    )
-    add(
-        "--window",
-        type=count,
-        default=1,
-        metavar="N",
-        help="score a trial by its best mean of N validations (default 1)",
-    )
+    drawn = "how settings are drawn (default tpe)"
+    add("--sampler", default="tpe", choices=("tpe", "random", "grid"), help=drawn)
+    seed = "seed of the sampler (default 0)"
+    add("--sampler_seed", type=at_least(0, whole=True), default=0, metavar="N", help=seed)
+    scored = "score a trial by its best mean of N validations (default 1)"
+    add("--window", type=count, default=1, metavar="N", help=scored)
     add("--out", type=Path, metavar="DIR", help="folder of the search; several processes may share it")
     add("--sweep", type=Path, metavar="FILE", help="write a Weights & Biases sweep, and run no trial")
     return parser
@@ -114,7 +100,7 @@ def search_main(argv: list[str]) -> int:
         **space.describe(),
     }
     quiet = [] if _has_logger(rest) else ["--logger=csv"]
-    options = [*typed[:4], *_LEAN, *quiet, *_words(space.options), *one_device(rest)]
+    options = [*typed[:4], *_LEAN, *quiet, *words_of(space.options), *one_device(rest)]
     settings = settings_of("fit", options)
     if absent := space.absent(settings):
         raise UsageError(
@@ -203,7 +189,7 @@ def _write_sweep(
         raise UsageError("a trial of a sweep is one run: give --seeds and --splits one number each")
     logged = [] if _has_logger(rest) else ["--logger", "wandb"]
     names = ["--model", plan.model, "--data", plan.data]
-    options = [*names, *_words(space.options), *rest, *runs[0].options, "--no-test", *logged]
+    options = [*names, *words_of(space.options), *rest, *runs[0].options, "--no-test", *logged]
     name, mode = f"{plan.model}-{plan.data}", _mode(plan)
     sweep = sweep_of(name, space, options, mode=mode, sampler=wanted.sampler, trials=wanted.trials)
     write_sweep(wanted.sweep, sweep)
@@ -213,11 +199,6 @@ def _write_sweep(
 
 def _has_logger(rest: list[str]) -> bool:
     return any(word.partition("=")[0] == "--logger" for word in rest)
-
-
-def _words(options: Mapping[str, Any]) -> list[str]:
-    """Options as words of a command line."""
-    return [f"--{name}={word_of(value)}" for name, value in options.items()]
 
 
 def _mode(plan: Plan) -> str:
@@ -240,13 +221,6 @@ def _work(
                 break
             values: list[float] = []
             seconds: list[float] = []
-
-            def go_on(number: int, outcome: Any) -> bool:
-                values.append(outcome.value)  # noqa: B023 - called before the next trial begins
-                seconds.append(outcome.seconds)  # noqa: B023
-                return not study.is_hopeless(values)  # noqa: B023
-
-            words = _words(trial.params)
             note, state = "", TrialState.COMPLETE
             twin = study.same_settings(trial)
             try:
@@ -254,7 +228,12 @@ def _work(
                     note = f"the settings of trial {twin.number}"
                     values += twin.user_attrs["values"]
                 else:
-                    run_trial(study.place(trial.number), runs, [*options, *words], go_on, window=window)
+                    words = [*options, *words_of(trial.params)]
+                    for value, taken in run_trial(study.place(trial.number), runs, words, window=window):
+                        values.append(value)
+                        seconds.append(taken)
+                        if study.is_hopeless(values):
+                            break
             except TrialFailed as failed:
                 if failed.stopped:
                     study.interrupt(trial)

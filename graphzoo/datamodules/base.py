@@ -20,6 +20,8 @@ from graphzoo.system.files import write_text_atomically
 # A run keeps its graph beside the weights up to this size; of a larger one it keeps name and fingerprint.
 _KEPT_BYTES = 64 * 2**20
 
+Feed = tuple[Dataset[Any], DistributedSampler[Any], int]
+"""What training batches are made of: by what, of which loader items, and how many ahead."""
 _Part = TypeVar("_Part")
 _Sampler = TypeVar("_Sampler", bound=GlobalBatchSampler[Any])
 
@@ -136,6 +138,20 @@ class GraphDataModule(LightningDataModule, metaclass=_TakesGraph):
         """Samples of a validation."""
         raise NotImplementedError
 
+    def train_dataloader(self, epoch: int | None = None) -> ResumableLoader:
+        """Loader of one rank's training batches.
+
+        Args:
+            epoch: Epoch to begin with; None: the trainer's, or 0 without one (then call `loader.set_epoch`).
+        """
+        batches, sampler, ahead = self._training()
+        current = self.trainer.current_epoch if self.trainer is not None else 0
+        sampler.set_epoch(current if epoch is None else epoch)
+        return self._resumable_loader(batches, sampler, ahead=ahead)
+
+    def _training(self) -> Feed:
+        raise NotImplementedError
+
     def val_dataloader(self) -> DataLoader[Any]:
         """Loader of one rank's validation batches."""
         return self._evaluation_loader("valid")
@@ -166,14 +182,6 @@ class GraphDataModule(LightningDataModule, metaclass=_TakesGraph):
         assert self.batch_size is not None
         share = self.micro_batch_size or self.batch_size
         return kind(size, self.batch_size, share, self.seed, *rank_and_world_size(self.trainer))
-
-    def _training_loader(
-        self, batches: Dataset[Any], sampler: DistributedSampler[Any], epoch: int | None, *, ahead: int = 0
-    ) -> ResumableLoader:
-        """A loader that begins with an epoch: the trainer's unless one is given."""
-        current = self.trainer.current_epoch if self.trainer is not None else 0
-        sampler.set_epoch(current if epoch is None else epoch)
-        return self._resumable_loader(batches, sampler, ahead=ahead)
 
     def _resumable_loader(
         self, batches: Dataset[Any], sampler: DistributedSampler[Any], *, ahead: int

@@ -16,10 +16,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from graphzoo.datamodules.base import GraphDataModule, Kind, check_neighbourhoods, loaded, write_meta
+from graphzoo.datamodules.base import Feed, GraphDataModule, Kind, check_neighbourhoods, loaded, write_meta
 from graphzoo.datamodules.batches import (
     EvaluationBatches,
-    ResumableLoader,
     TrainingBatches,
     TrainingSampler,
     evaluation_loader,
@@ -397,15 +396,9 @@ class KGDataModule(GraphDataModule):
             self._answers[key] = AnswerIndex(known, self._graph_of(split).num_entities, graph.num_relations)
         return self._answers[key]
 
-    def train_dataloader(self, epoch: int | None = None) -> ResumableLoader:
-        """Loader of `TripleBatch`es of one rank.
-
-        Args:
-            epoch: Epoch to begin with; None: the trainer's, or 0 without one (then call `loader.set_epoch`).
-        """
+    def _training(self) -> Feed:
         batches = self.training_batches()
-        sampler = self._training_sampler()
-        return self._training_loader(batches, sampler, epoch, ahead=1 if batches.samplers else 0)
+        return batches, self._training_sampler(), 1 if batches.samplers else 0
 
     def training_batches(self) -> TrainingBatches:
         """What makes a `TripleBatch` of the positions of triples."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import torch
 from torch import Tensor
 
-from graphzoo.datamodules.base import GraphDataModule, Kind, check_neighbourhoods, loaded
+from graphzoo.datamodules.base import Feed, GraphDataModule, Kind, check_neighbourhoods, loaded
 from graphzoo.datamodules.batches import ResumableLoader, WholeBatchSampler, rank_and_world_size
 from graphzoo.datamodules.features import FeatureTransform
 from graphzoo.datamodules.link_batches import (
@@ -405,12 +405,7 @@ class LinkDataModule(GraphDataModule):
             )
         return self._samplers[late]
 
-    def train_dataloader(self, epoch: int | None = None) -> ResumableLoader:
-        """Loader of one rank's training `PairBatch`es.
-
-        Args:
-            epoch: Epoch to begin with; None: the trainer's, or 0 without one (then call `loader.set_epoch`).
-        """
+    def _training(self) -> Feed:
         by_source = self.batching == "sources"
         near = self.neighbourhoods("train", training=True) if by_source else None
         pairs = TrainingPairs(
@@ -425,9 +420,7 @@ class LinkDataModule(GraphDataModule):
             near=near,
             hides_links=self.hides_links,
         )
-        return self._training_loader(
-            pairs, self._training_sampler(), epoch, ahead=self._ahead if near is None else 1
-        )
+        return pairs, self._training_sampler(), self._ahead if near is None else 1
 
     def scoring_batches(
         self, pairs: Tensor, split: str = "test", *, order: Tensor | None = None

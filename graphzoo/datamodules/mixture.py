@@ -13,10 +13,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from graphzoo.datamodules.base import GraphDataModule, Kind
+from graphzoo.datamodules.base import Feed, GraphDataModule, Kind
 from graphzoo.datamodules.batches import (
     EvaluationBatches,
-    ResumableLoader,
     Slice,
     TrainingBatches,
     TrainingSampler,
@@ -283,12 +282,11 @@ class MixtureDataModule(GraphDataModule):
         """Facts of one graph to pass messages along, see `KGDataModule.graph`."""
         return self.parts[source].graph(split)
 
-    def train_dataloader(self, epoch: int | None = None) -> ResumableLoader:
-        """Loader of `TripleBatch`es of one rank, every step from one graph."""
+    def _training(self) -> Feed:
         for part in self.parts:
             part.hides, part.knows_answers = self.hides, self.knows_answers
         batches = MixtureBatches([part.training_batches() for part in self.parts])
-        return self._training_loader(batches, self._training_sampler(), epoch, ahead=1)
+        return batches, self._training_sampler(), 1
 
     def _named(self) -> Iterator[tuple[str, KGDataModule]]:
         return zip(self.names, self.parts, strict=True)

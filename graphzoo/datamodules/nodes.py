@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from graphzoo.datamodules.base import GraphDataModule, Kind, loaded
-from graphzoo.datamodules.batches import ResumableLoader, rank_and_world_size
+from graphzoo.datamodules.base import Feed, GraphDataModule, Kind, loaded
+from graphzoo.datamodules.batches import rank_and_world_size
 from graphzoo.datamodules.features import FeatureTransform
 from graphzoo.datamodules.node_batches import NodeBatches, PartSampler, WholeGraphBatch, WholeGraphSampler
 from graphzoo.datasets import (
@@ -283,12 +283,7 @@ class NodeDataModule(GraphDataModule):
             return graph
         return dataclasses.replace(graph, x=x, fingerprint="", feature_names=())
 
-    def train_dataloader(self, epoch: int | None = None) -> ResumableLoader:
-        """Loader of the `NodeBatch`es of one rank.
-
-        Args:
-            epoch: Epoch to begin with; None: the trainer's, or 0 without one (then call `loader.set_epoch`).
-        """
+    def _training(self) -> Feed:
         rank, world_size = rank_and_world_size(self.trainer)
         sampler: WholeGraphSampler | PartSampler
         if self.batch_size is None:
@@ -300,7 +295,7 @@ class NodeDataModule(GraphDataModule):
             cut = self.graph.num_nodes if self.partition == "all" else self.split.train.numel()
             num_parts = math.ceil(cut / self.batch_size)
             sampler = PartSampler(self._parts, num_parts, is_target, accumulate, rank, world_size)
-        return self._training_loader(NodeBatches(self.graph, with_edges=not self.skip_edges), sampler, epoch)
+        return NodeBatches(self.graph, with_edges=not self.skip_edges), sampler, 0
 
     def save_artifacts(self, directory: str | os.PathLike[str]) -> None:
         """Write what prediction needs: meta.json, the graph unless it is large, the features' projection."""

@@ -20,8 +20,8 @@ from graphzoo.inference.names import NodeNames
 from graphzoo.inference.scoring import Columns, FilterKnown, check_finite
 from graphzoo.system.memory import Halves, explain_out_of_memory
 from graphzoo.tasks import LinkPrediction
-from graphzoo.tasks.near import NEAR_QUERIES
 from graphzoo.tasks.prepared_graph import PreparedGraph
+from graphzoo.tasks.scores import NEAR_QUERIES
 from graphzoo.types import PairBatch
 
 # The split whose message graph and settings are those of `graphzoo test`.

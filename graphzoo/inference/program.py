@@ -23,7 +23,7 @@ from graphzoo.errors import UsageError
 from graphzoo.layers.relation_graph import set_relations
 from graphzoo.ops import RelationalGraph
 from graphzoo.ops.adjacency import AdjacencyOrders, PlainAdjacency
-from graphzoo.tasks.draws import mean_of_draws
+from graphzoo.tasks.scores import mean_of_draws
 from graphzoo.types import PairSubgraphs
 
 if TYPE_CHECKING:

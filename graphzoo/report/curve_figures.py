@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import partial
+from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple
 
 from graphzoo.catalog.tasks import PERCENT
@@ -76,7 +76,7 @@ def _tell_alone(title: str, lines: Sequence[_Lines], *, several: bool) -> str:
     for line in lines:
         of = [line.label] if several else []
         of += [f"mean of {len(line.runs)} runs"] if len(line.runs) > 1 else []
-        mean = math.fsum(run[0][1] for run in line.runs) / len(line.runs)
+        mean = fmean(run[0][1] for run in line.runs)
         told.append(f"{mean:,.4g}" + (f" ({', '.join(of)})" if of else ""))
     return f"{title}: {', '.join(told)}"
 
@@ -167,7 +167,7 @@ def _tell(line: _Lines) -> str:
         f"to {last[1]:.4g} at epoch {last[0]:.4g}"
     )
     if line.best:
-        mean = math.fsum(y for _, y in line.best) / len(line.best)
+        mean = fmean(y for _, y in line.best)
         text += f", {mean:.4g} at the best epoch ({', '.join(f'{x:.0f}' for x, _ in line.best[:5])})"
     return text + "."
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def _of_ranks(tables: Sequence[DataFrame]) -> str:
     for k in _FIRST:
         counted = {side: [data for data in tables if data[side].sum()] for side in ("tail", "head")}
         shares = {
-            side: _mean([data.loc[data["to"] <= k, side].sum() / data[side].sum() for data in kept])
+            side: fmean([data.loc[data["to"] <= k, side].sum() / data[side].sum() for data in kept])
             for side, kept in counted.items()
             if kept
         }
@@ -53,7 +54,7 @@ def _of_ranks(tables: Sequence[DataFrame]) -> str:
 def _of_classes(tables: Sequence[DataFrame]) -> str:
     """How many nodes get their class, and which class is found least often."""
     right = [(data["recall"] * data["support"]).sum() / data["support"].sum() for data in tables]
-    overall, by_class = _mean(right), _by_class(tables, "recall")
+    overall, by_class = fmean(right), _by_class(tables, "recall")
     text = f"{_of_100(overall)} of 100 test nodes get the right class"
     return text + _hardest(by_class, overall, "") if by_class else ""
 
@@ -63,7 +64,7 @@ def _of_labels(tables: Sequence[DataFrame]) -> str:
     by_label = _by_class(tables, "auroc")
     if not by_label:
         return ""
-    overall = _mean(list(by_label.values()))
+    overall = fmean(list(by_label.values()))
     text = f"A node with a label scores above one without it in {_of_100(overall)} of 100 cases"
     return text + _hardest(by_label, overall, " label")
 
@@ -71,7 +72,7 @@ def _of_labels(tables: Sequence[DataFrame]) -> str:
 def _of_hits(tables: Sequence[DataFrame]) -> str:
     """How often a true link is among the first ten, or among more where that is next to never."""
     shared = set.intersection(*(set(data["k"]) for data in tables))
-    shares = {k: _mean([data.set_index("k")["hits"][k] for data in tables]) for k in sorted(shared)}
+    shares = {k: fmean([data.set_index("k")["hits"][k] for data in tables]) for k in sorted(shared)}
     if not shares:
         return ""
     long = [k for k in shares if k >= 10] or [max(shares)]
@@ -95,7 +96,7 @@ def _by_class(tables: Sequence[DataFrame], column: str) -> dict[str, float]:
         for name, support, value in zip(data["class"], data["support"], data[column], strict=True):
             if support > 0 and not math.isnan(value):
                 by_class.setdefault(str(name), []).append(float(value))
-    return {name: _mean(values) for name, values in by_class.items()}
+    return {name: fmean(values) for name, values in by_class.items()}
 
 
 def _hardest(by_class: dict[str, float], overall: float, what: str) -> str:
@@ -103,10 +104,6 @@ def _hardest(by_class: dict[str, float], overall: float, what: str) -> str:
     if _of_100(by_class[name]) == _of_100(overall):
         return "."
     return f"; '{name}' is the hardest{what} ({_of_100(by_class[name])})."
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
 
 
 def _of_100(share: float) -> str:

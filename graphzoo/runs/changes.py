@@ -12,7 +12,7 @@ from typing import Any
 
 from graphzoo.catalog.classes import defaults_of, load_class
 from graphzoo.catalog.presets import Preset, find_preset, list_presets
-from graphzoo.catalog.settings import read_settings, word_of
+from graphzoo.catalog.settings import read_settings, word_of, words_of
 from graphzoo.errors import UsageError
 from graphzoo.runs.published import find_recipe
 from graphzoo.runs.record import TOLD, Record, flatten
@@ -136,9 +136,8 @@ def repeat_command(record: Record) -> str:
         words += ["--seed", str(record.seed)]
     if words[1] != "fit" and record.result.get("checkpoint"):
         words += ["--ckpt_path", str(record.result["checkpoint"])]
-    for name, (value, _) in changed_settings(record).items():
-        words.append(f"--{name}={word_of(value)}")
-    return shlex.join(words)
+    changed = {name: value for name, (value, _) in changed_settings(record).items()}
+    return shlex.join([*words, *words_of(changed)])
 
 
 def repeat_runs(records: Sequence[Record]) -> str:
@@ -161,10 +160,10 @@ def repeat_runs(records: Sequence[Record]) -> str:
     words += ["--seeds", ",".join(map(str, seeds))]
     if several:
         words += ["--splits", ",".join(map(str, splits))]
-    for name, (value, _) in changed_settings(first).items():
-        if not (several and name == "data.split_index"):
-            words.append(f"--{name}={word_of(value)}")
-    return shlex.join(words)
+    changed = {name: value for name, (value, _) in changed_settings(first).items()}
+    if several:
+        changed.pop("data.split_index", None)
+    return shlex.join([*words, *words_of(changed)])
 
 
 def _recipe_words(record: Record) -> list[str]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import io
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -95,9 +96,10 @@ def write_results(path: Path, content: Mapping[str, Any]) -> None:
     write_text_atomically(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
-def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
-    """Write at least one dictionary, all with the same keys, as CSV."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(dict.fromkeys(key for row in rows for key in row)))
-        writer.writeheader()
-        writer.writerows(rows)
+def write_rows(path: Path, rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()) -> None:
+    """Write dictionaries as CSV in one piece; the columns are given, or the keys that occur."""
+    lines = io.StringIO(newline="")
+    writer = csv.DictWriter(lines, columns or list(dict.fromkeys(key for row in rows for key in row)))
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text_atomically(path, lines.getvalue())

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from graphzoo.catalog.presets import find_preset, list_presets
-from graphzoo.catalog.settings import word_of
+from graphzoo.catalog.settings import words_of
 from graphzoo.errors import UsageError
 from graphzoo.runs.curves import read_rows
 from graphzoo.runs.lock import RunLock
@@ -205,7 +205,7 @@ class Comparison:
         words = command_of(model, self.data)
         if words[0] == "fit":
             words += ["--no-test", f"--trainer.max_time={_clock(share)}", f"--seed={seed}"]
-            words += [f"--{name}={word_of(value)}" for name, value in settings.items()]
+            words += words_of(settings)
         words += ["--run_dir", str(folder), "--trainer.enable_progress_bar=false", "--logger=csv", "--quiet"]
         began, log = time.monotonic(), folder.with_suffix(".log")
         limit = share + _PATIENCE

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 import warnings
@@ -20,8 +18,8 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from graphzoo.errors import UsageError
+from graphzoo.runs.results_file import write_rows
 from graphzoo.search.space import Choice, Range, Space
-from graphzoo.system.files import write_text_atomically
 from graphzoo.system.waiting import TellingLock
 
 SAMPLERS = ("tpe", "random", "grid")
@@ -157,22 +155,18 @@ class TrialStudy:
         """The folder of a trial."""
         return self.folder / "trials" / f"{number:04d}"
 
-    def write_table(self) -> Path:
+    def write_table(self) -> None:
         """Write `trials.csv`: a line per trial, in order."""
-        names = list(self.space.choices)
-        path = self.folder / "trials.csv"
-        lines = io.StringIO(newline="")
-        writer = csv.writer(lines)
-        writer.writerow(["trial", "state", "value", "values", "seconds", "note", *names])
+        columns = ["trial", "state", "value", "values", "seconds", "note", *self.space.choices]
+        rows = []
         for trial in self.trials:
             extra = trial.user_attrs
-            cells = [extra.get("seconds"), extra.get("note", "")]
-            value = trial.value if trial.value is not None else extra.get("mean")
-            values = " ".join(format(v, ".6g") for v in extra.get("values", []))
-            parameters = [trial.params.get(name) for name in names]
-            writer.writerow([trial.number, trial.state.name.lower(), value, values, *cells, *parameters])
-        write_text_atomically(path, lines.getvalue())
-        return path
+            told = {name: extra.get(name) for name in ("seconds", "note")}
+            told["value"] = trial.value if trial.value is not None else extra.get("mean")
+            told["values"] = " ".join(format(v, ".6g") for v in extra.get("values", []))
+            parameters = {name: trial.params.get(name) for name in self.space.choices}
+            rows.append({"trial": trial.number, "state": trial.state.name.lower(), **told, **parameters})
+        write_rows(self.folder / "trials.csv", rows, columns)
 
     def _lock(self, number: int) -> str:
         self.place(number).mkdir(parents=True, exist_ok=True)

@@ -7,10 +7,9 @@ import json
 import math
 import time
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
@@ -59,35 +58,20 @@ class BestValue(Callback):
             self.value, self.epoch = value, trainer.current_epoch
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What one run of a trial found."""
-
-    value: float  # the best on validation, or mean of a window of them
-    epoch: int
-    monitor: str
-    seconds: float
-
-
 def run_trial(
-    folder: Path, runs: list[Run], options: list[str], go_on: Callable[[int, Outcome], bool], *, window: int
-) -> list[Outcome]:
-    """Fit one setting with several seeds or splits, one after the other.
+    folder: Path, runs: list[Run], options: list[str], *, window: int
+) -> Iterator[tuple[float, float]]:
+    """Fit one setting with several seeds or splits, one after the other: the value of each, and its seconds.
 
-    The test split is not looked at and no checkpoint is written; `metrics.csv`, `config.yaml` and what a run
-    printed (`log.txt`) stay in a folder per run. `go_on` is asked after each run with its number and outcome;
-    False ends the trial. A run that failed or was stopped raises `TrialFailed`.
+    A value is the best on validation, or mean of a `window` of them. The test split is not looked at and no
+    checkpoint is written; `metrics.csv`, `config.yaml` and what a run printed (`log.txt`) stay in a folder
+    per run. A run that failed or was stopped raises `TrialFailed`.
     """
-    outcomes: list[Outcome] = []
-    for number, run in enumerate(runs):
-        outcome = _fit(folder / run.folder, [*options, *run.options], window)
-        outcomes.append(outcome)
-        if not go_on(number, outcome):
-            break
-    return outcomes
+    for run in runs:
+        yield _fit(folder / run.folder, [*options, *run.options], window)
 
 
-def _fit(folder: Path, options: list[str], window: int) -> Outcome:
+def _fit(folder: Path, options: list[str], window: int) -> tuple[float, float]:
     from graphzoo.training.launch import run_plan
 
     best, began = BestValue(window), time.perf_counter()
@@ -104,7 +88,7 @@ def _fit(folder: Path, options: list[str], window: int) -> Outcome:
     if status or best.value is None or best.epoch is None:
         few = f"fewer than {window} validations" if window > 1 else "no validation took place"
         raise TrialFailed(last_words(log) if status else few, status)
-    outcome = Outcome(best.value, best.epoch, best.monitor, time.perf_counter() - began)
-    outcome_row: dict[str, Any] = {best.monitor: best.value, "epoch": best.epoch, "seconds": outcome.seconds}
-    (folder / "validation.json").write_text(json.dumps(outcome_row) + "\n", encoding="utf-8")
-    return outcome
+    seconds = time.perf_counter() - began
+    found = {best.monitor: best.value, "epoch": best.epoch, "seconds": seconds}
+    (folder / "validation.json").write_text(json.dumps(found) + "\n", encoding="utf-8")
+    return best.value, seconds

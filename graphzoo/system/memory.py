@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from graphzoo.errors import OutOfMemoryError, UsageError
+from graphzoo.errors import DataError, OutOfMemoryError, UsageError, reason
 
 if TYPE_CHECKING:
     import torch
@@ -123,6 +123,23 @@ def raise_if_not_the_file(error: Exception, path: str | os.PathLike[str]) -> Non
         raise OutOfMemoryError(f"memory ran out while {name} was read\n{remedy}") from error
     if isinstance(error, OSError) and errno.errorcode.get(error.errno or 0) in _DEVICE:
         raise OSError(error.errno, error.strerror, error.filename or name) from error
+
+
+@contextlib.contextmanager
+def reading(
+    path: str | os.PathLike[str],
+    what: str = "a readable data file",
+    remedy: str = "fetch it again",
+    errors: type[Exception] | tuple[type[Exception], ...] = Exception,  # damage can raise anything
+) -> Iterator[None]:
+    """Raise a `DataError` with the remedy where `path` turns out inside not to be `what` it should be."""
+    try:
+        yield
+    except DataError:
+        raise
+    except errors as error:
+        raise_if_not_the_file(error, path)
+        raise DataError(f"{os.fspath(path)}: not {what} ({reason(error)}); {remedy}") from error
 
 
 @contextlib.contextmanager

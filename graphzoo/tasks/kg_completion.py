@@ -20,9 +20,8 @@ from graphzoo.ops import QueryGraph, RelationalGraph
 from graphzoo.sampling import FactRemover, NeighbourhoodSampler, edges_of_fact, hash_numbers, sample_negatives
 from graphzoo.system.memory import Halves
 from graphzoo.tasks.base import FEW_QUERIES, SMALLER, Task
-from graphzoo.tasks.draws import mean_of_draws
-from graphzoo.tasks.near import NEAR_QUERIES, score_near
 from graphzoo.tasks.reversed_queries import ReversedQueries
+from graphzoo.tasks.scores import NEAR_QUERIES, mean_of_draws, score_near
 from graphzoo.types import GraphSpec, NeighbourhoodSpec, Protocol, QueryBatch, TripleBatch
 
 if TYPE_CHECKING:

@@ -22,9 +22,8 @@ from graphzoo.metrics.links import HITS, check_name
 from graphzoo.sampling import LinkHider, hash_numbers
 from graphzoo.system.memory import Halves, explain_out_of_memory
 from graphzoo.tasks.base import FEW_PAIRS, FEW_QUERIES, SMALLER, Task, check_feature_names
-from graphzoo.tasks.draws import mean_of_draws
-from graphzoo.tasks.near import NEAR_QUERIES, score_near
 from graphzoo.tasks.prepared_graph import PreparedGraph
+from graphzoo.tasks.scores import NEAR_QUERIES, mean_of_draws, score_near
 from graphzoo.types import GraphSpec, PairBatch
 
 if TYPE_CHECKING:
@@ -409,7 +408,7 @@ class LinkPrediction(Task):
         return mean_of_draws(score, self.num_draws) if noise_seed is None else score(noise_seed)
 
     def score_near(self, sampler: NeighbourhoodSampler, head: Tensor) -> Tensor:
-        """Logits of all nodes as partners of each head, [B, N]; see `graphzoo.tasks.near.score_near`."""
+        """Logits of all nodes as partners of each head, [B, N]; see `graphzoo.tasks.scores.score_near`."""
         encoder = self.encoder
         assert isinstance(encoder, QueryEncoder)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import MethodType
 from typing import Any
 
+import torch
 import yaml
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import (
@@ -47,7 +48,6 @@ from graphzoo.training.dry_run import DRY_SETTINGS, DryRun
 from graphzoo.training.loggers import loggers_of, place_loggers
 from graphzoo.training.parser_errors import GraphzooParser
 from graphzoo.training.plan import RunState, draw_seed
-from graphzoo.training.precision import set_matmul_precision
 from graphzoo.training.results import Evaluated, report_results
 from graphzoo.training.settings import check_trainer, refuse_nulls, refuse_spawned
 
@@ -336,6 +336,15 @@ class GraphzooCLI(LightningCLI):
             for callback in callbacks if split == "test" else ():
                 if isinstance(callback, own.WandbRun):
                     callback.keep_artifact(self.trainer, chosen)
+
+
+def set_matmul_precision(wanted: str | None, device: torch.device) -> None:
+    """Set torch's own switch: as asked, or "high" (TF32) for a run on CUDA; else it stays as it is.
+
+    Tasks decode without TF32 all the same, see `Task.decode`.
+    """
+    if wanted is not None or device.type == "cuda":
+        torch.set_float32_matmul_precision(wanted or "high")
 
 
 def _header(state: RunState) -> list[str]:

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from graphzoo.cli import main
+from graphzoo.training.lightning_cli import set_matmul_precision
 from graphzoo.training.plan import make_plan
-from graphzoo.training.precision import set_matmul_precision
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
 

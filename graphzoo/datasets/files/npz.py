@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from graphzoo.datasets.files.arrays import StoredGraph
-from graphzoo.errors import DataError, reason
+from graphzoo.errors import DataError
 from graphzoo.system.files import check_growth
-from graphzoo.system.memory import raise_if_not_the_file
+from graphzoo.system.memory import reading
 from graphzoo.system.regular_files import open_regular
 
 _ZIP = b"PK"
@@ -24,7 +24,7 @@ def read_npz(path: Path, kind: type[_Graph]) -> Mapping[str, Any] | _Graph:
     Raises:
         DataError: for a file that cannot be read, with the remedy.
     """
-    try:
+    with reading(path, "a readable .npz file", "write it again"):
         with open_regular(path) as stream:
             # numpy takes anything that is not an archive for a pickle, and would advise to allow it
             is_archive = stream.read(2) == _ZIP
@@ -38,11 +38,6 @@ def read_npz(path: Path, kind: type[_Graph]) -> Mapping[str, Any] | _Graph:
             if "meta" in file.files:
                 return kind.read(path)[0]
             return {name: _array(file, name, path) for name in file.files}
-    except DataError:
-        raise
-    except Exception as error:  # a damaged file can raise anything in zip and array readers
-        raise_if_not_the_file(error, path)
-        raise DataError(f"{path}: not a readable .npz file ({reason(error)}); write it again") from error
 
 
 def _array(file: Any, name: str, path: Path) -> Any:

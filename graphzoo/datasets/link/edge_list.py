@@ -30,8 +30,6 @@ _COMMENTS = (b"#", b"%")
 HEADERS = (("source", "target"), ("src", "dst"), ("from", "to"), ("head", "tail"), ("node1", "node2"))
 # as columns are called; most names of nodes hold numbers
 _WORD = re.compile(r"[A-Za-z]+([_ -][A-Za-z]+)*[12]?")
-# a longer list of names is not searched for the nearest
-_MOST_NAMES = 20_000
 
 
 @dataclass(frozen=True)
@@ -174,9 +172,9 @@ def _unknown(
             if held := unknown.intersection(column.names):
                 position = column.first(held)
                 name = column[position]
-                near = suggestion(name, names) if len(names) <= _MOST_NAMES else ""
+                remedy = suggestion(name, names) or "Add it there or drop the link."
                 return DataError(
                     f"{links.where(position)}: node {name!r} is not in {nodes} "
-                    f"({len(unknown):,} such nodes). {near or 'Add it there or drop the link.'}"
+                    f"({len(unknown):,} such nodes). {remedy}"
                 )
     raise AssertionError("every unknown name comes from a list")

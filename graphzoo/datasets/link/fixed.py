@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from graphzoo.datasets.link.graph import LinkSplit
-from graphzoo.errors import DataError, reason
-from graphzoo.system.memory import raise_if_not_the_file
+from graphzoo.errors import DataError
+from graphzoo.system.memory import reading
 
 
 def read_split(files: Mapping[str, Path]) -> tuple[Tensor, LinkSplit, LinkSplit]:
@@ -31,11 +31,8 @@ def read_pairs(path: Path) -> Tensor:
     Raises:
         DataError: if the file holds anything else.
     """
-    try:
+    with reading(path, "pairs of node numbers", errors=(OSError, ValueError)):
         pairs = np.loadtxt(path, dtype=np.int64, ndmin=2)
-    except (OSError, ValueError) as error:
-        raise_if_not_the_file(error, path)
-        raise DataError(f"{path}: not pairs of node numbers ({reason(error)}); fetch it again") from error
     if pairs.shape[1] != 2:
         raise DataError(f"{path}: {pairs.shape[1]} columns instead of 2; fetch it again")
     return torch.from_numpy(pairs)
@@ -47,13 +44,9 @@ def read_heart(path: Path, positive: Tensor) -> LinkSplit:
     Raises:
         DataError: if the negatives are not those of the links.
     """
-    try:
+    damage = (OSError, EOFError, ValueError, TypeError)
+    with reading(path, "a readable .npy file of pairs", errors=damage):
         negative = torch.from_numpy(np.load(path, allow_pickle=False).astype(np.int64))
-    except (OSError, EOFError, ValueError, TypeError) as error:
-        raise_if_not_the_file(error, path)
-        raise DataError(
-            f"{path}: not a readable .npy file of pairs ({reason(error)}); fetch it again"
-        ) from error
     if negative.ndim != 3 or negative.size(2) != 2 or negative.size(0) != positive.size(0):
         raise DataError(
             f"{path}: expected {positive.size(0):,} groups of pairs, got an array of shape "

@@ -19,7 +19,7 @@ from graphzoo.datasets.files.tables import read_bytes
 from graphzoo.datasets.node.build import Parsed, number_names
 from graphzoo.datasets.node.splits import PARTS, NodeSplit
 from graphzoo.errors import DataError
-from graphzoo.system.memory import raise_if_not_the_file
+from graphzoo.system.memory import reading
 
 _log = logging.getLogger(__name__)
 _Table = np.ndarray[Any, np.dtype[Any]]
@@ -111,7 +111,8 @@ def read_table(path: Path, kind: type[np.generic]) -> _Table:
     import pyarrow
     from pyarrow import csv as arrow_csv
 
-    try:
+    damage = (OSError, EOFError, ValueError, pyarrow.ArrowException)
+    with reading(path, "a readable table", errors=damage):
         with gzip.open(path, "rt", encoding="ascii") as lines:
             width = lines.readline().count(",") + 1
         names = [str(column) for column in range(width)]
@@ -123,9 +124,6 @@ def read_table(path: Path, kind: type[np.generic]) -> _Table:
                 null_values=["", "nan", "NaN"],
             ),
         )
-    except (OSError, EOFError, ValueError, pyarrow.ArrowException) as error:
-        raise_if_not_the_file(error, path)
-        raise DataError(f"{path}: not a readable table ({str(error)[:200]}); fetch it again") from error
     table: _Table = np.empty((content.num_rows, width), dtype=kind)
     for column in range(width):
         values = content.column(column)

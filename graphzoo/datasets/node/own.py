@@ -22,9 +22,9 @@ from graphzoo.datasets.node.build import Parsed
 from graphzoo.datasets.node.graph import NodeGraph
 from graphzoo.datasets.node.own_csv import may_be_labels, read_tables
 from graphzoo.datasets.node.splits import PARTS, is_labelled
-from graphzoo.errors import DataError, reason
+from graphzoo.errors import DataError
 from graphzoo.system.files import check_growth
-from graphzoo.system.memory import raise_if_not_the_file
+from graphzoo.system.memory import reading
 from graphzoo.system.regular_files import require_regular
 
 # what tables write where a value is missing
@@ -218,30 +218,21 @@ def _doubts(parsed: Parsed) -> list[str]:
 
 def _read_torch(path: Path) -> Mapping[str, Any]:
     """A dictionary of tensors; no code of the file is run."""
-    try:
+    with reading(path, "a readable torch file", "save it again"):
         require_regular(path)
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
                 unpacked = sum(part.file_size for part in archive.infolist())
             check_growth(path, path.stat().st_size, unpacked)
         try:
-            content = torch.load(path, map_location="cpu", weights_only=True)
+            content = _load(path)
         except pickle.UnpicklingError as error:
-            if "torch_geometric" not in str(error):
-                raise
-            content = _read_data_object(path)
-    except DataError:
-        raise
-    except pickle.UnpicklingError as error:
-        wanted = re.search(r"GLOBAL ([\w.]+)", str(error))
-        raise DataError(
-            f"{path}: refused, reading it would run code of the file "
-            f"({wanted[1] if wanted else 'not plain tensors'})\n"
-            "  save the graph as plain tensors: torch.save(data.to_dict(), PATH)"
-        ) from error
-    except Exception as error:  # a damaged archive can raise anything
-        raise_if_not_the_file(error, path)
-        raise DataError(f"{path}: not a readable torch file ({reason(error)}); save it again") from error
+            wanted = re.search(r"GLOBAL ([\w.]+)", str(error))
+            raise DataError(
+                f"{path}: refused, reading it would run code of the file "
+                f"({wanted[1] if wanted else 'not plain tensors'})\n"
+                "  save the graph as plain tensors: torch.save(data.to_dict(), PATH)"
+            ) from error
     if isinstance(content, tuple) and content:
         # what PyG's in-memory data sets keep below processed/
         content = content[0]
@@ -255,7 +246,13 @@ def _read_torch(path: Path) -> Mapping[str, Any]:
     return content
 
 
-def _read_data_object(path: Path) -> Any:
+def _load(path: Path) -> Any:
+    """Tensors, or an object of PyG."""
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        if "torch_geometric" not in str(error):
+            raise
     # imported here: plain tensors need no PyG
     from torch_geometric.data.data import Data, DataEdgeAttr, DataTensorAttr
     from torch_geometric.data.storage import GlobalStorage

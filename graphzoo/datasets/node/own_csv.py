@@ -31,8 +31,6 @@ _QUOTED = ",;\t|"  # the delimiters that leave a name in quotes alone: R writes 
 _IDS = {"id", "name", "node", "node_id", "nodeid", "node_name"}
 _MASKS = {"train_mask", "val_mask", "valid_mask", "test_mask"}
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.IGNORECASE | re.ASCII)
-# a longer list of names is not searched for the nearest
-_MOST_NAMES = 20_000
 
 _Columns = dict[str, Any]
 
@@ -310,8 +308,7 @@ def _edges(path: Path, names: Sequence[str], nodes: Path) -> tuple[Tensor, list[
             position = compute.index(numbers.is_null(), True).as_py()
             value = table[end][position].as_py()
             problem = f"node {value!r} is not in {nodes} ({numbers.null_count:,} such ends)"
-            near = suggestion(value, names) if len(names) <= _MOST_NAMES else ""
-            remedy = near or "Add it there or drop the edge."
+            remedy = suggestion(value, names) or "Add it there or drop the edge."
             if not value.strip():
                 problem, remedy = f"the {end} is empty", "Name a node or drop the line."
             raise DataError(f"{path}, line {position + 1 + has_header}: {problem}. {remedy}")

@@ -11,7 +11,7 @@ import numpy as np
 from graphzoo.datasets.node.build import Parsed
 from graphzoo.datasets.node.unpickle import read_pickle
 from graphzoo.errors import DataError, reason
-from graphzoo.system.memory import raise_if_not_the_file
+from graphzoo.system.memory import reading
 
 NEWSGROUPS = (
     "alt.atheism",
@@ -49,19 +49,16 @@ def read_newsgroups(files: Mapping[str, Path]) -> Parsed:
 
     (path,) = files.values()
     texts: dict[tuple[str, str, int], str] = {}
-    try:
-        with tarfile.open(path, "r:gz") as archive:
-            for member in archive:
-                place = Path(member.name).parts[-3:]
-                if member.isfile() and len(place) == 3 and place[1] in NEWSGROUPS:
-                    stream = archive.extractfile(member)
-                    assert stream is not None
-                    # "train" before "test"
-                    part = "0" if place[0].endswith("train") else "1"
-                    texts[part, place[1], int(place[2])] = stream.read().decode("latin1")
-    except (tarfile.TarError, OSError, EOFError, ValueError) as error:
-        raise_if_not_the_file(error, path)
-        raise DataError(f"{path}: not a readable archive ({reason(error)}); fetch it again") from error
+    damage = (tarfile.TarError, OSError, EOFError, ValueError)
+    with reading(path, "a readable archive", errors=damage), tarfile.open(path, "r:gz") as archive:
+        for member in archive:
+            place = Path(member.name).parts[-3:]
+            if member.isfile() and len(place) == 3 and place[1] in NEWSGROUPS:
+                stream = archive.extractfile(member)
+                assert stream is not None
+                # "train" before "test"
+                part = "0" if place[0].endswith("train") else "1"
+                texts[part, place[1], int(place[2])] = stream.read().decode("latin1")
     keys = sorted(texts)
     y = np.array([NEWSGROUPS.index(group) for _, group, _ in keys], dtype=np.int64)
     counts = CountVectorizer(stop_words="english", min_df=0.05).fit_transform(texts[key] for key in keys)

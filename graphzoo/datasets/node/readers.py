@@ -13,8 +13,8 @@ from graphzoo.datasets.files.tables import read_bytes
 from graphzoo.datasets.node.build import Parsed, from_masks, read_mask_file, sparse_features
 from graphzoo.datasets.node.splits import PARTS, NodeSplit
 from graphzoo.datasets.node.unpickle import read_pickle, read_pickled_array
-from graphzoo.errors import DataError, reason
-from graphzoo.system.memory import raise_if_not_the_file
+from graphzoo.errors import DataError
+from graphzoo.system.memory import reading
 
 _ACTOR_FEATURES = 932
 _DEEZER_ARTISTS = 31_241
@@ -77,14 +77,11 @@ def read_linkx(files: Mapping[str, Path]) -> Parsed:
     from scipy.sparse import issparse
 
     (path,) = files.values()
-    try:
+    with reading(path, "a readable MATLAB file"):
         fields = loadmat(path)
         x, y = fields["node_feat"], fields["label"].reshape(-1).astype(np.int64)
         edges, num_nodes = fields["edge_index"].astype(np.int64), int(fields["num_nodes"].reshape(-1)[0])
         x = np.asarray(x.todense() if issparse(x) else x, dtype=np.float32)
-    except Exception as error:  # a damaged file can raise anything in the parser
-        raise_if_not_the_file(error, path)
-        raise DataError(f"{path}: not a readable MATLAB file ({reason(error)}); fetch it again") from error
     if len(x) != num_nodes or len(y) != num_nodes:
         raise DataError(f"{path}: {len(x):,} features and {len(y):,} labels for {num_nodes:,} nodes")
     return Parsed.of_arrays(x, edges, y)

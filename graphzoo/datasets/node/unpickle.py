@@ -15,8 +15,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from graphzoo.errors import DataError, reason
-from graphzoo.system.memory import raise_if_not_the_file
+from graphzoo.errors import DataError
+from graphzoo.system.memory import reading
 
 # what an old file of torch.save begins with
 _TORCH_MAGIC = 0x1950A86A20F9469CFC6C
@@ -113,15 +113,13 @@ def read_pickle(path: Path) -> Any:
 def read_pickled_array(path: Path) -> Sequence[Any]:
     """The elements of a one-dimensional `.npy` file of Python objects, read like `read_pickle`."""
     stream = io.BytesIO(path.read_bytes())
-    try:
+    with reading(path, "a readable .npy file", errors=(KeyError, ValueError, EOFError)):
         version = np.lib.format.read_magic(stream)
         read_header = {
             (1, 0): np.lib.format.read_array_header_1_0,
             (2, 0): np.lib.format.read_array_header_2_0,
         }
         shape, _, kind = read_header[version](stream)
-    except (KeyError, ValueError, EOFError) as error:
-        raise DataError(f"{path}: not a readable .npy file ({reason(error)}); fetch it again") from error
     if kind != np.dtype("O") or len(shape) != 1:
         raise DataError(f"{path}: expected a list of objects, got {kind} {shape}; fetch it again")
     return list(_read(path, stream))
@@ -147,35 +145,25 @@ def read_torch_file(path: Path) -> Any:
 
 
 def _read_torch_archive(path: Path) -> Any:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            member = next(name for name in archive.namelist() if name.endswith("/data.pkl"))
-            data = archive.read(member)
-    except Exception as error:  # a damaged archive can raise anything
-        raise_if_not_the_file(error, path)
-        raise DataError(
-            f"{path}: not a readable file of torch.save ({reason(error)}); fetch it again"
-        ) from error
+    with reading(path, "a readable file of torch.save"), zipfile.ZipFile(path) as archive:
+        member = next(name for name in archive.namelist() if name.endswith("/data.pkl"))
+        data = archive.read(member)
     return _read(path, io.BytesIO(data), tensors_in=path)
 
 
 def _load_tensors(path: Path) -> Any:
     import torch
 
-    try:
+    with reading(path):
         return torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # a damaged archive can raise anything
-        raise_if_not_the_file(error, path)
-        raise DataError(f"{path}: not a readable data file ({reason(error)}); fetch it again") from error
 
 
 def _read(path: Path, stream: BinaryIO, *, tensors_in: Path | None = None) -> Any:
-    try:
-        return _Unpickler(stream, encoding="latin1").load()
-    except _HasTensors:
-        if tensors_in is None:
-            raise DataError(f"{path}: not a readable data file (it refers to tensors elsewhere)") from None
-        return _load_tensors(tensors_in)
-    except Exception as error:  # a damaged pickle can raise anything that its data make numpy raise
-        raise_if_not_the_file(error, path)
-        raise DataError(f"{path}: not a readable data file ({reason(error)}); fetch it again") from error
+    with reading(path):
+        try:
+            return _Unpickler(stream, encoding="latin1").load()
+        except _HasTensors:
+            if tensors_in is None:
+                told = f"{path}: not a readable data file (it refers to tensors elsewhere)"
+                raise DataError(told) from None
+            return _load_tensors(tensors_in)

@@ -1,4 +1,4 @@
-"""Scores of all entities where a query reasons in its neighbourhood."""
+"""Scores of queries: averaged over draws of noise, and of all entities where only some are near."""
 
 from __future__ import annotations
 
@@ -16,6 +16,17 @@ NEAR_QUERIES = 32
 """Neighbourhoods that are scored together: more would only fill memory."""
 # Nothing outside has a probability to speak of.
 _UNLIKELY = -20
+
+
+def mean_of_draws(score: Callable[[int], Tensor], num_draws: int) -> Tensor:
+    """The mean of `score(noise_seed)` over noise seeds 0 to `num_draws` - 1; a single draw is as it comes."""
+    scores = score(0)
+    if num_draws == 1:
+        return scores
+    total = scores.float()
+    for draw in range(1, num_draws):
+        total = total + score(draw)
+    return total / num_draws
 
 
 def score_near(
