@@ -85,7 +85,7 @@ def launch(channels: int, *, is_gradient: bool) -> dict[str, Any]:
         "D": channels,
         "ROWS": rows,
         "PRECISION": precision,
-        "num_warps": 2 if channels <= 16 else 4 if channels <= 32 else 8,
+        "num_warps": 4 if channels <= 32 else 8,
         "num_stages": 1,  # blocks fetched ahead would hold registers
     }
 

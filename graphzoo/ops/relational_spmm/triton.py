@@ -32,8 +32,8 @@ except ImportError as error:
 
 # Features of one load. 128 floats are 512 contiguous bytes.
 MAX_BLOCK, MIN_BLOCK = 128, 32
-# Below this mean length of a segment a program is one warp, which reads four edges at a time; else four warps
-# and eight edges, whose loads hide the latency.
+# Below this mean length of a segment four edges are read at a time, else eight, whose loads hide the latency. A
+# warp has at least four of them, to share what a turn of the loop costs: two warps at most.
 SHORT = 8
 # Elements of an operand from which on 32 bits do not number them.
 WIDE_ELEMENTS = 1 << 31
@@ -48,47 +48,67 @@ class _Edges(NamedTuple):
 
 
 @triton.jit
+def _halves(words):
+    """Two bf16 of 32 bits in float32, the one in the low half first: an instruction each, in place of two."""
+    return (words << 16).to(tl.float32, bitcast=True), (words & -65536).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def _add_products(low, high, a, b, PAIRS: tl.constexpr):
+    """`low` + a * b; of pairs the first ones' products are added to `low`, the others' to `high`."""
+    if PAIRS:
+        a, a_high = _halves(a)
+        b, b_high = _halves(b)
+        high = tl.fma(a_high, b_high, high)
+    return tl.fma(a.to(low.dtype), b.to(low.dtype), low), high
+
+
+@triton.jit
 def _sum_products_kernel(
     out_ptr, partial_ptr, a_ptr, b_ptr, offsets_ptr, first_ptr, second_ptr,
     segment_ptr, number_ptr, slot_ptr, num_pieces, size,
-    PIECE: tl.constexpr, EDGES: tl.constexpr, BLOCK: tl.constexpr, EVEN: tl.constexpr, WIDE: tl.constexpr,
-    ACC: tl.constexpr,
+    PIECE: tl.constexpr, EDGES: tl.constexpr, BLOCK: tl.constexpr, EVEN: tl.constexpr, PAIRS: tl.constexpr,
+    WIDE: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
     pid = tl.program_id(0)
     piece = pid % num_pieces
     features = (pid // num_pieces) * BLOCK + tl.arange(0, BLOCK)
-    inside = (features < size)[None, :]
+    LOADS: tl.constexpr = BLOCK // 2 if PAIRS else BLOCK
+    row_loads = size // 2 if PAIRS else size
+    loads = (pid // num_pieces) * LOADS + tl.arange(0, LOADS)[None, :]
+    inside = loads < row_loads
+    a_ptrs, b_ptrs = a_ptr + loads, b_ptr + loads
     segment = tl.load(segment_ptr + piece).to(tl.int64)
     slot = tl.load(slot_ptr + piece).to(tl.int64)
     begin = tl.load(offsets_ptr + segment) + tl.load(number_ptr + piece) * PIECE
     end = tl.minimum(tl.load(offsets_ptr + segment + 1), begin + PIECE)
     whole = begin + tl.maximum(end - begin, 0) // EDGES * EDGES
-    acc = tl.zeros((EDGES, BLOCK), dtype=ACC)
+    acc = tl.zeros((EDGES, LOADS), dtype=ACC)
+    high = tl.zeros((EDGES, LOADS), dtype=ACC)
     for start in range(begin, whole, EDGES):
         edges = start + tl.arange(0, EDGES)
         first, second = tl.load(first_ptr + edges), tl.load(second_ptr + edges)
         if WIDE:  # row numbers times row length exceed 32 bits
             first, second = first.to(tl.int64), second.to(tl.int64)
-        at_a = first[:, None] * size + features[None, :]
-        at_b = second[:, None] * size + features[None, :]
+        at_a, at_b = first[:, None] * row_loads, second[:, None] * row_loads
         if EVEN:
-            a, b = tl.load(a_ptr + at_a), tl.load(b_ptr + at_b)
+            a, b = tl.load(a_ptrs + at_a), tl.load(b_ptrs + at_b)
         else:
-            a, b = (
-                tl.load(a_ptr + at_a, mask=inside, other=0.0),
-                tl.load(b_ptr + at_b, mask=inside, other=0.0),
-            )
-        acc = tl.fma(a.to(ACC), b.to(ACC), acc)
+            a = tl.load(a_ptrs + at_a, mask=inside, other=0.0)
+            b = tl.load(b_ptrs + at_b, mask=inside, other=0.0)
+        acc, high = _add_products(acc, high, a, b, PAIRS)
     if whole < end:
         edges = whole + tl.arange(0, EDGES)
         kept = edges < end
         first = tl.load(first_ptr + edges, mask=kept, other=0).to(tl.int64)
         second = tl.load(second_ptr + edges, mask=kept, other=0).to(tl.int64)
         wanted = kept[:, None] & inside
-        a = tl.load(a_ptr + first[:, None] * size + features[None, :], mask=wanted, other=0.0)
-        b = tl.load(b_ptr + second[:, None] * size + features[None, :], mask=wanted, other=0.0)
-        acc = tl.fma(a.to(ACC), b.to(ACC), acc)
+        a = tl.load(a_ptrs + first[:, None] * row_loads, mask=wanted, other=0)
+        b = tl.load(b_ptrs + second[:, None] * row_loads, mask=wanted, other=0)
+        acc, high = _add_products(acc, high, a, b, PAIRS)
     total = tl.sum(acc, axis=0)
+    if PAIRS:
+        total = tl.interleave(total, tl.sum(high, axis=0))
     if slot < 0:
         tl.store(
             out_ptr + segment * size + features, total.to(out_ptr.dtype.element_ty), mask=features < size
@@ -159,7 +179,7 @@ def _launch(ordering: Ordering, a: Tensor) -> dict[str, Any]:
         "BLOCK": block,
         "EVEN": size % block == 0,
         "EDGES": 4 if is_short else 8,
-        "num_warps": 1 if is_short or block <= MIN_BLOCK else 4,
+        "num_warps": 1 if is_short or block < MAX_BLOCK else 2,
     }
 
 
@@ -186,10 +206,14 @@ def segment_products(
     tl_acc = tl.float64 if acc == torch.float64 else tl.float32
     num_pieces, num_cut = pieces.segment.numel(), pieces.cut_segment.numel()
     is_wide = max(a.numel(), b.numel()) >= WIDE_ELEMENTS
+    # a part of a larger tensor may begin in the middle of 32 bits
+    pairs = a.dtype == torch.bfloat16 and settings["EVEN"] and (a.data_ptr() | b.data_ptr()) % 4 == 0
+    if pairs:
+        a, b = a.view(torch.int32), b.view(torch.int32)
     with torch.cuda.device(a.device) if a.is_cuda else nullcontext():
         _sum_products_kernel[(num_pieces * num_blocks,)](
             out, partial, a, b, *edges, *pieces[:3], num_pieces, size,
-            PIECE=cut.PIECE, WIDE=is_wide, ACC=tl_acc, **settings,
+            PIECE=cut.PIECE, PAIRS=pairs, WIDE=is_wide, ACC=tl_acc, **settings,
         )  # fmt: skip
         if num_cut:
             _sum_partials_kernel[(num_cut * num_blocks,)](
