@@ -314,8 +314,8 @@ def group_records(records: Sequence[Record], damaged: list[UsageError] | None = 
         row_file = record.path.absolute().parent / "row.json"
         is_row = (row_file.parent / "command.json").is_file()
         place = str(row_file.parent) if is_row else ""
-        key = (place, record.model, record.data, record.recipe, record.hash)
-        key += () if place else (_graph(record), record.apart, _more_settings(record))
+        told = () if place else (_graph(record), record.apart, _more_settings(record))
+        key = (place, record.model, record.data, record.recipe, record.hash, *told)
         group = by_key.setdefault(key, Group([]))
         group.records.append(record)
         if is_row and row_file.is_file() and row_file not in rows:

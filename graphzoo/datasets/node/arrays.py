@@ -138,8 +138,8 @@ def checked_features(value: Any, source: str) -> Tensor:
     if hasattr(value, "tocsr"):  # a sparse matrix of scipy
         sparse = value.tocsr(copy=True)
         sparse.sum_duplicates()
-        place = (torch.from_numpy(part.astype(np.int64)) for part in (sparse.indptr, sparse.indices))
-        return csr_tensor(*place, _finite(sparse.data, source, "x"), sparse.shape)
+        start, column = (torch.from_numpy(part.astype(np.int64)) for part in (sparse.indptr, sparse.indices))
+        return csr_tensor(start, column, _finite(sparse.data, source, "x"), sparse.shape)
     if isinstance(value, Tensor) and value.layout != torch.strided:
         matrix = value.coalesce() if value.layout == torch.sparse_coo else value
         matrix = matrix.to_sparse_csr()
