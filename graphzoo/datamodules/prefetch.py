@@ -2,26 +2,52 @@
 
 from __future__ import annotations
 
-from collections import deque
+import queue
+import threading
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 _END = object()
 
 
 def prefetch(items: Iterable[Any], size: int = 1) -> Iterator[Any]:
-    """The same items in the same order, up to `size` of them made ahead in a thread, which begins one more.
+    """The same items in the same order, up to `size` of them made ahead in a thread.
 
     It pays where making an item leaves the interpreter free, as compiled samplers do. What the thread raises
     is raised here, in its place; a consumer that stops early stops the thread.
     """
-    iterator = iter(items)
-    thread = ThreadPoolExecutor(1, thread_name_prefix="graphzoo-prefetch")
+    ready: queue.Queue[tuple[Any, BaseException | None]] = queue.Queue(maxsize=size)
+    stopped = threading.Event()
+
+    def hand_over(entry: tuple[Any, BaseException | None]) -> None:
+        while not stopped.is_set():
+            try:
+                ready.put(entry, timeout=0.1)
+                return
+            except queue.Full:
+                continue
+
+    def work() -> None:
+        try:
+            for item in items:
+                hand_over((item, None))
+                if stopped.is_set():
+                    return
+        except BaseException as error:  # noqa: BLE001 - handed to the consumer, whatever it is
+            hand_over((_END, error))
+        else:
+            hand_over((_END, None))
+
+    thread = threading.Thread(target=work, name="graphzoo-prefetch", daemon=True)
+    thread.start()
     try:
-        ahead = deque(thread.submit(next, iterator, _END) for _ in range(size + 1))
-        while (item := ahead.popleft().result()) is not _END:
-            ahead.append(thread.submit(next, iterator, _END))
+        while True:
+            item, error = ready.get()
+            if error is not None:
+                raise error
+            if item is _END:
+                return
             yield item
     finally:
-        thread.shutdown(cancel_futures=True)
+        stopped.set()
+        thread.join()

@@ -9,7 +9,7 @@ from graphzoo.datamodules.prefetch import prefetch
 
 
 def running() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name.startswith("graphzoo-prefetch")]
+    return [thread for thread in threading.enumerate() if thread.name == "graphzoo-prefetch"]
 
 
 @pytest.mark.parametrize("size", [1, 3])
@@ -28,7 +28,7 @@ def test_the_next_item_is_made_while_the_current_one_is_used() -> None:
 
     stream = prefetch(items())
     assert next(stream) == 0
-    for _ in range(3):  # the second and the third are made ahead
+    for _ in range(3):  # the third waits in the thread's hands, the second in the queue
         assert made.acquire(timeout=30)
     stream.close()
     assert not running()
