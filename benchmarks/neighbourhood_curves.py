@@ -95,6 +95,8 @@ def main() -> None:
     parser.add_argument("--name", required=True)
     args = parser.parse_args()
     path = RESULTS / "neighbourhood_runs" / f"{args.name}.csv"
+    if args.run is None and not path.is_file():
+        raise SystemExit(f"{path} is not there: name the folder of a run")
     if args.run is None:
         lines = kept(path)
     elif lines := read_curve(args.run):

@@ -112,6 +112,7 @@ class NodeDataModule(GraphDataModule):
         self._graph: NodeGraph | None = None
         self._split: NodeSplit | None = None
         self._transform: FeatureTransform | None = None
+        self._own_transform: FeatureTransform | None = None  # fitted to this graph, not taken from a model
         self._evaluation: dict[str, NodeBatch] = {}
 
     @classmethod
@@ -136,8 +137,10 @@ class NodeDataModule(GraphDataModule):
         return module
 
     def setup(self, stage: str | None = None) -> None:
-        """Load the graph and its split; `stage` does not matter, and a second call does nothing."""
+        """Load the graph and its split, once; a fit begins with the features as this graph has them."""
         if self._graph is not None:
+            if stage == "fit" and self._transform is not self._own_transform:
+                self._take(loaded(self._own_transform))
             return
         raw = self._load(self._fetches)
         if not raw.num_classes:
@@ -152,7 +155,7 @@ class NodeDataModule(GraphDataModule):
                 )
         if not self.is_named:
             self._notice_absent_classes(raw)
-        self._transform = FeatureTransform.fit(
+        self._transform = self._own_transform = FeatureTransform.fit(
             raw.x,
             normalize=self.normalize_features,
             reduce_channels=self.reduce_channels,
@@ -173,7 +176,10 @@ class NodeDataModule(GraphDataModule):
         if "mean" not in here or {**here, "mean": described["mean"], "scale": described["scale"]} == here:
             return
         trained = FeatureTransform.load({**described, "reduce_channels": None}, None)
-        self._transform = dataclasses.replace(self.transform, mean=trained.mean, scale=trained.scale)
+        self._take(dataclasses.replace(self.transform, mean=trained.mean, scale=trained.scale))
+
+    def _take(self, transform: FeatureTransform) -> None:
+        self._transform = transform
         self._graph = self.transformed(loaded(self._raw))
         self._evaluation.clear()
 

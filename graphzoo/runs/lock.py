@@ -90,7 +90,9 @@ class RunLock:
             raise OSError(error.errno, error.strerror, str(self._shown / LOCK)) from error
 
     def is_held(self) -> bool:
-        """Whether another process writes the run."""
+        """Whether a process writes the run, this one or another."""
+        if self._descriptor is not None:
+            return True
         try:
             self.take()
         except UsageError:

@@ -344,13 +344,21 @@ def _graph(record: Record) -> str:
     return str(links or record.result.get("data_fingerprint") or path or "")
 
 
+_USUAL = {
+    ("check_val_every_n_epoch", "1"),
+    ("val_check_interval", "1.0"),
+    ("gradient_clip_algorithm", "norm"),
+    ("min_epochs", "1"),
+}
+
+
 def _more_settings(record: Record) -> str:
     """Settings by which runs of the same `hash`, which earlier versions wrote, are told apart."""
-    usual = {"check_val_every_n_epoch": 1, "val_check_interval": 1.0}
     trainer = record.config.get("trainer")
     given = trainer.items() if isinstance(trainer, dict) else []
-    told = [pair for pair in given if pair[0] in _MORE_TOLD and pair[1] not in (None, usual.get(pair[0]))]
-    return str(sorted(told, key=str))
+    # as text: a `val_check_interval` of 1.0 is an epoch, of 1 a batch
+    told = [(name, str(value)) for name, value in given if name in _MORE_TOLD and value is not None]
+    return str(sorted(set(told) - _USUAL))
 
 
 def _tell_apart(groups: list[Group]) -> None:

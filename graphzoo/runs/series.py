@@ -145,7 +145,7 @@ def whole_numbers(text: str, option: str) -> list[int]:
         span = range(int(first), int(last if dash else first) + 1)
         if not span:
             raise UsageError(f"{option} {text}: {part} is empty; write {last}-{first}")
-        if span[-1] - span[0] >= _MOST_NUMBERS:
-            raise UsageError(f"{option} {text}: {part} are more than {_MOST_NUMBERS:,} runs")
+        if len(numbers) + span[-1] - span[0] >= _MOST_NUMBERS:
+            raise UsageError(f"{option} {text}: more than {_MOST_NUMBERS:,} numbers")
         numbers += span
     return list(dict.fromkeys(numbers))

@@ -154,6 +154,8 @@ class NodeClassification(Task):
     def setup(self, stage: str) -> None:
         """Make the metrics once the data are known, and refuse one that does not suit them."""
         super().setup(stage)
+        if stage != "fit" and self._loaded_data:
+            self._take_features(self._loaded_data)
         graph = self._datamodule().graph
         if self.metric_name == "roc_auc" and not graph.is_multi_label and graph.num_classes != 2:
             raise UsageError(
@@ -324,10 +326,14 @@ class NodeClassification(Task):
                 f"the model was trained {'with' if given else 'without'} standardised features, here it is "
                 f"the other way round\nGive --data.standardize_features {given}"
             )
-        if before["reduce_channels"] is not None and datamodule.fingerprint != trained["data"]["fingerprint"]:
+        # other neighbours or features of a data set by name leave its nodes what they are
+        same_graph = datamodule.fingerprint == trained["data"]["fingerprint"] or (
+            getattr(datamodule, "is_named", True) and datamodule.graph.name == trained["data"]["name"]
+        )
+        if before["reduce_channels"] is not None and not same_graph:
             raise UsageError(
-                f"the model was trained on features reduced to {before['reduce_channels']}, and how is "
-                "learnt from the graph; another graph would be reduced in another way\n"
+                f"the model was trained on features reduced to {before['reduce_channels']} by a projection "
+                "learnt from its graph; another graph would get another projection\n"
                 "Predict on it: predict reduces its features as those of the training"
             )
         classes, known = list(datamodule.graph.class_names), list(trained["classes"])
@@ -338,10 +344,6 @@ class NodeClassification(Task):
                 "Give data with these classes (`class_names` of an .npz or .pt file says which), or predict"
             )
         split, there = datamodule.describe_split(), trained["data"]["split"]
-        # other neighbours or features of a data set by name leave its nodes what they are
-        same_graph = datamodule.fingerprint == trained["data"]["fingerprint"] or (
-            getattr(datamodule, "is_named", True) and datamodule.graph.name == trained["data"]["name"]
-        )
         if same_graph and split["fingerprint"] != there["fingerprint"]:
             raise UsageError(
                 f"the checkpoint was trained on split {there['name']} {there['index']}; nodes of "

@@ -67,10 +67,10 @@ def test_labels_are_those_of_the_test(trained, model):
 
 
 def test_a_test_on_another_graph_treats_features_as_predict_does(tmp_path):
-    path = write_npz(tmp_path / "small.npz")
-    settings = {"standardize_features": True}
     from lightning.pytorch import Trainer
 
+    path = write_npz(tmp_path / "small.npz")
+    settings = {"standardize_features": True}
     run, task, datamodule, _ = train(tmp_path / "run", NodeDataModule("nodes", path, **settings))
     raw = datamodule._raw
     other = dataclasses.replace(raw, x=raw.x[:, :1] + 0.5 * raw.x, fingerprint="")
@@ -83,12 +83,17 @@ def test_a_test_on_another_graph_treats_features_as_predict_does(tmp_path):
         warnings.simplefilter("ignore")
         trainer = Trainer(accelerator="cpu", logger=False, enable_progress_bar=False)
         found = trainer.test(task, there, ckpt_path=str(run / "checkpoints" / "best.ckpt"), verbose=False)[0]
-    assert found["test/loss"] == pytest.approx(expected.item(), rel=1e-4)
+        again = NodeDataModule(data=other, **settings)
+        in_memory = trainer.test(graphzoo.load(run).task, again, verbose=False)[0]
+    assert found["test/loss"] == pytest.approx(expected.item(), rel=1e-4) == in_memory["test/loss"]
+    assert again.graph.x.mean(0).abs().max() > 0.1
+    again.setup("fit")  # a model that is trained here has nothing to do with the tested one
+    assert again.graph.x.mean(0).abs().max() < 1e-5
     known = torch.load(run / "checkpoints" / "best.ckpt", weights_only=True)["graphzoo"]
     known["features"]["reduce_channels"] = 3
     reduced = NodeDataModule(data=other, standardize_features=True, reduce_channels=3)
     reduced.setup()
-    with pytest.raises(UsageError, match="reduced to 3, and how is learnt from the graph"):
+    with pytest.raises(UsageError, match="reduced to 3 by a projection learnt from its graph"):
         task.check_data(known, reduced)
 
 

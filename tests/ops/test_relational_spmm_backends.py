@@ -140,14 +140,24 @@ def test_triton_in_blocks_of_any_width(num_edges, channels, half_of_l2, monkeypa
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-4)
 
 
-def test_triton_reads_pairs_of_bfloat16_only_where_they_are_aligned():
+@pytest.mark.parametrize("channels", [1, 64])
+def test_triton_reads_pairs_of_bfloat16_only_where_they_are_aligned(channels, monkeypatch):
     """Whole blocks at an even place are read as 32 bits; at an odd one by one, with the same bits."""
     pytest.importorskip("triton", reason="Triton is not installed")
+    from graphzoo.ops.relational_spmm import triton
+
+    paired, kernel = [], triton._sum_products_kernel
+
+    class Watched:
+        def __getitem__(self, grid):
+            return lambda *given, **named: paired.append(named["PAIRS"]) or kernel[grid](*given, **named)
+
+    monkeypatch.setattr(triton, "_sum_products_kernel", Watched())
     graph = random_graph(12, 200, 3)
-    relation = torch.randn(3, 64).bfloat16()
-    x = torch.randn(1 + 12 * 64).bfloat16()[1:].view(12, 64)
+    relation = torch.randn(3, channels).bfloat16()
+    x = torch.randn(1 + 12 * channels).bfloat16()[1:].view(12, channels)
     shifted = relational_spmm(x, relation, graph, backend="triton")
-    paired = relational_spmm(x.clone(), relation, graph, backend="triton")
-    assert x.data_ptr() % 4 and torch.equal(paired, shifted)
+    aligned = relational_spmm(x.clone(), relation, graph, backend="triton")
+    assert paired == [False, channels > 1] and torch.equal(aligned, shifted)
     expected = relational_spmm(x.float(), relation.float(), graph, backend="naive")
-    torch.testing.assert_close(paired.float(), expected, rtol=1e-2, atol=1e-2)
+    torch.testing.assert_close(aligned.float(), expected, rtol=1e-2, atol=1e-2)

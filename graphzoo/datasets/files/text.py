@@ -86,7 +86,9 @@ def ignored_columns(source: str, names: Sequence[str]) -> tuple[str, ...]:
     >>> ignored_columns("edges.csv", ["weight"])
     ('edges.csv: column weight is ignored',)
     """
-    shown = ", ".join(name or "without a name" for name in names[:5]) + (", ..." if len(names) > 5 else "")
+    shown = ", ".join(name or "one without a name" for name in names[:5]) + (
+        ", ..." if len(names) > 5 else ""
+    )
     several = f"columns {shown} are" if len(names) > 1 else f"column {shown} is"
     return (f"{source}: {several} ignored",) if names else ()
 

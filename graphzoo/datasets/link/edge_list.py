@@ -29,7 +29,7 @@ _COMMENTS = (b"#", b"%")
 # what a header may call the two ends
 HEADERS = (("source", "target"), ("src", "dst"), ("from", "to"), ("head", "tail"), ("node1", "node2"))
 # as columns are called; most names of nodes hold numbers
-_WORD = re.compile(r"[A-Za-z]+([_ -][A-Za-z]+)*[12]?")
+_WORD = re.compile(r"[A-Za-z]+([_ -][A-Za-z]+)*[_ -]?[12]?")
 
 
 @dataclass(frozen=True)

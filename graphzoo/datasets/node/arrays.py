@@ -24,9 +24,11 @@ _ON_EDGES = {"edge_attr", "edge_weight", "edge_type"}
 # what is read, or says nothing that matters
 _USED = {
     "x", "y", "edge_index", "edges", "node_names", "class_names", "num_nodes", "name", "batch", "ptr",
+    "num_classes", "num_features", "num_node_features", "pos",
     *_MASKS, *(f"{name}s" for name in _MASKS),
 }  # fmt: skip
 _INDICES = {f"{part}_{kind}" for part in ("train", "val", "valid", "test") for kind in ("idx", "index")}
+_INDICES |= {"valid_mask", "valid_masks"}
 _Array = np.ndarray[Any, np.dtype[Any]]
 
 

@@ -212,7 +212,10 @@ def _doubts(parsed: Parsed) -> list[str]:
     return [f"labels {names} count as different classes" for names in several[:1]] + [
         f"label {name!r} counts as a class; leave the label empty where it is unknown"
         for number, name in enumerate(parsed.class_names)
-        if name.lower() in _UNKNOWN and parsed.y.ndim == 1 and bool((parsed.y == number).any())
+        if set(parsed.class_names) != {"-1", "1"}
+        and name.lower() in _UNKNOWN
+        and parsed.y.ndim == 1
+        and bool((parsed.y == number).any())
     ]
 
 

@@ -98,7 +98,7 @@ def _read_nodes(path: Path) -> tuple[_Columns, list[str], list[str], list[str]]:
         # edges that name the nodes by the one could be found in the other, and mean other nodes
         raise DataError(
             f"{path}, line 1: the first column, which names the nodes, has no name, and there is a column "
-            f"{other!r}\nKeep the one that edges use, in front; pandas: to_csv(..., index=False)"
+            f"{other!r}\nName the first column if edges use it; else drop it: to_csv(..., index=False)"
         )
     names = [name.strip() for name in table[columns[0]].to_pylist()]
     if not names:
@@ -146,7 +146,9 @@ def _features(table: _Columns, columns: Sequence[str], path: Path) -> Tensor:
         )
         remedy = may_be_labels(words) or "fill what is missing; encode words as columns of 0 and 1"
         if re.fullmatch(r"-?\d*,\d+", text.strip()):
-            remedy = f"write {text.strip().replace(',', '.')}, with a point; thousands have no mark"
+            remedy = f"write {text.strip().replace(',', '.')} with a decimal point"
+            if re.fullmatch(r"-?\d{1,3},\d{3}", text.strip()):
+                remedy += f", or {text.strip().replace(',', '')} if the comma marks thousands"
         raise DataError(f"{path}, line {row + 2}: {problem}{more}, features are numbers\n  {remedy}")
     return torch.from_numpy(np.stack([values for values, _ in numbers], axis=1))
 

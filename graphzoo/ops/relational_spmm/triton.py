@@ -32,8 +32,8 @@ except ImportError as error:
 
 # Features of one load. 128 floats are 512 contiguous bytes.
 MAX_BLOCK, MIN_BLOCK = 128, 32
-# Below this mean length of a segment four edges are read at a time, else eight, whose loads hide the latency. A
-# warp has at least four of them, to share what a turn of the loop costs: two warps at most.
+# Below this mean length of a segment four edges are read at a time, else eight, whose loads hide the latency.
+# A warp has at least four, so that a turn of the loop costs each of them little: two warps at most.
 SHORT = 8
 # Elements of an operand from which on 32 bits do not number them.
 WIDE_ELEMENTS = 1 << 31
@@ -207,7 +207,8 @@ def segment_products(
     num_pieces, num_cut = pieces.segment.numel(), pieces.cut_segment.numel()
     is_wide = max(a.numel(), b.numel()) >= WIDE_ELEMENTS
     # a part of a larger tensor may begin in the middle of 32 bits
-    pairs = a.dtype == torch.bfloat16 and settings["EVEN"] and (a.data_ptr() | b.data_ptr()) % 4 == 0
+    aligned = size % 2 == 0 and (a.data_ptr() | b.data_ptr()) % 4 == 0
+    pairs = a.dtype == torch.bfloat16 and settings["EVEN"] and aligned
     if pairs:
         a, b = a.view(torch.int32), b.view(torch.int32)
     with torch.cuda.device(a.device) if a.is_cuda else nullcontext():
