@@ -82,6 +82,7 @@ def test_a_run_that_was_repeated_counts_once(tmp_path):
     [
         ("check_val_every_n_epoch", 3),
         ("val_check_interval", 0.5),
+        ("val_check_interval", 1),
         ("gradient_clip_algorithm", "value"),
         ("min_epochs", 100),
     ],
@@ -94,6 +95,14 @@ def test_settings_of_the_trainer_outside_of_the_hash_are_no_seed(tmp_path, name,
     assert {row["metrics"]["test/acc"]["mean"] for row in rows} == {0.7, 0.8}
     assert any(f"{name}={value}" in row["name"] for row in rows)
     assert any(f"trainer.{name} {value}" in (row["differs"] or "") for row in rows)
+
+
+def test_settings_of_the_trainer_as_they_are_anyway_make_no_other_run(tmp_path):
+    write_run(tmp_path / "a", seed=0)
+    usual = {"val_check_interval": 1.0, "check_val_every_n_epoch": 1, "min_epochs": 1}
+    changed = {f"trainer.{name}": value for name, value in usual.items()}
+    write_run(tmp_path / "b", seed=1, changed={**changed, "trainer.gradient_clip_algorithm": "norm"})
+    assert [row["seeds"] for row in collect([tmp_path])] == [[0, 1]]
 
 
 def test_what_no_setting_says_keeps_runs_apart(tmp_path):

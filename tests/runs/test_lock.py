@@ -249,6 +249,15 @@ def test_both_answers_of_posix_mean_that_it_is_held(recorded, monkeypatch, numbe
         recorded().take()
 
 
+def test_to_ask_whether_a_lock_is_held_does_not_give_it_back(tmp_path):
+    lock = RunLock(tmp_path)
+    assert not lock.is_held()
+    lock.take()
+    assert lock.is_held() and lock.path.is_file()
+    lock.release()
+    assert not lock.is_held()
+
+
 def test_a_lock_that_was_given_back_leaves_nothing_behind(tmp_path):
     lock = RunLock(tmp_path)
     lock.take()

@@ -165,7 +165,7 @@ def test_names_that_look_the_same_are_told(write, recwarn):
     assert any(r"'n1\u200b'" in str(warning.message) for warning in recwarn)
 
 
-@pytest.mark.parametrize("header", ["u,v", "user_id,item_id", '"from node","to node"'])
+@pytest.mark.parametrize("header", ["u,v", "user_id,item_id", "id_1,id_2", '"from node","to node"'])
 def test_a_header_that_is_no_header_is_told(write, recwarn, header):
     graph = link_graph_from_files(write("edges.csv", text(RING, ",", header=header + "\n")))
     (said,) = [str(warning.message) for warning in recwarn]
@@ -193,7 +193,7 @@ def test_columns_that_are_ignored_are_named(write, recwarn):
     rows = text([(*pair, "1", "") for pair in RING], ",", header="source,target,weight,\n")
     link_graph_from_files(write("edges.csv", rows))
     (said,) = [str(warning.message) for warning in recwarn]
-    assert said.endswith("edges.csv: columns weight, without a name are ignored")
+    assert said.endswith("edges.csv: columns weight, one without a name are ignored")
 
 
 def test_weights_of_an_npz_file_are_told_to_be_ignored(tmp_path, recwarn):
