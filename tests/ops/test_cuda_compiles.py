@@ -86,7 +86,7 @@ def test_few_registers_are_spilled():
     for row in lines(KEPT).values():
         kind = row["variant"].split()[0]
         most[kind] = max(most[kind], int(row["spills"]))
-    assert most == {"bfloat16": 0, "float16": 8, "tf32": 16, "float32": 64, "float64": 0}
+    assert most == {"bfloat16": 0, "float16": 0, "tf32": 16, "float32": 64, "float64": 0}
 
 
 @pytest.mark.skipif(not ON_LINUX, reason="Triton is not installed")
