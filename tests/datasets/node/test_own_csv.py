@@ -159,7 +159,7 @@ def nodes_of(*rows, header="id,label,f"):
             EDGES,
             "line 1: expected the names .* got 'a,x,1,0.5,3'",
         ),
-        (nodes_of("b;x;0,5", header="id;label;f"), EDGES, "'f' is '0,5', features .*\n.*write 0.5, with a"),
+        (nodes_of("b;x;0,5", header="id;label;f"), EDGES, "'f' is '0,5', features .*\n.*write 0.5 with a"),
         (nodes_of("b,0,1,1", header="a,0,1,1"), EDGES, "line 1: expected the names"),
         (
             nodes_of("0,1,x,5", "1,0,y,6", header=",id,label,f"),
