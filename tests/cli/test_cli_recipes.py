@@ -312,7 +312,7 @@ def test_the_options_of_a_row_stay_while_a_first_run_is_written(cli, monkeypatch
 
 @pytest.mark.parametrize(
     "seeds, told",
-    [("0-99999999999", "more than 10,000 runs"), ("4294967296", "numbers from 0 to 4294967295")],
+    [("0-99999999999", "more than 10,000 numbers"), ("4294967296", "numbers from 0 to 4294967295")],
 )
 def test_too_many_and_too_large_seeds_are_refused_before_anything_is_written(cli, workplace, seeds, told):
     for command in ("reproduce", "search"):
