@@ -29,6 +29,11 @@ def read_results(directory: Path, runs: list[Run]) -> list[dict[str, Any]]:
                 f"{run}: {path} is missing or damaged\n"
                 f"Move {path.parent} away; the same command then runs it again"
             ) from error
+        if resumed := result.get("resumed"):
+            raise UsageError(
+                f"{run} was resumed {resumed}: it is no run of this row\n"
+                f"Move {path.parent} away; the same command then runs it again"
+            )
         results.append(result)
     several = len({run.split for run in runs}) > 1
     for what, values in (

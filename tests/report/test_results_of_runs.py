@@ -217,6 +217,15 @@ def test_the_report_and_a_row_name_them_too(tmp_path):
     assert unpublished["differs"] == "trainer.max_epochs 8 (recipe 200)"
 
 
+def test_a_run_resumed_with_other_settings_is_not_averaged_in_a_row(tmp_path):
+    runs = runs_of("0,1", "")
+    for run in runs:
+        write_run(tmp_path / run.folder, seed=run.seed)
+    edit(tmp_path / runs[1].folder, resumed="with other settings after epoch 3")
+    with pytest.raises(UsageError, match="seed 1 was resumed with other settings after epoch 3"):
+        average(tmp_path, runs, model="galit", data="cora", recipe="galit/cora", published={})
+
+
 def test_a_row_and_single_runs_are_told_apart(tmp_path, capsys):
     write_row(tmp_path / "row")
     run = write_run(tmp_path / "single", seed=7)
