@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from graphzoo.heuristics.adjacency import MAX_BYTES, check_pairs, chunks
+from graphzoo.heuristics.adjacency import MAX_BYTES, check_adjacency, check_pairs, chunks
 
 # A stored entry of scipy (8 bytes of value, up to 8 of index), in both factors and their product.
 _BYTES_PER_ENTRY = 32
@@ -32,6 +32,7 @@ def common_neighbors(adjacency: Any, pairs: Any, *, max_bytes: int = MAX_BYTES) 
     >>> common_neighbors(path, [[0, 2], [0, 1]])
     array([1., 0.])
     """
+    check_adjacency(adjacency)
     return _overlap(adjacency, pairs, np.ones(adjacency.shape[0]), max_bytes)
 
 
@@ -41,6 +42,7 @@ def adamic_adar(adjacency: Any, pairs: Any, *, max_bytes: int = MAX_BYTES) -> ND
     A node of degree 1 counts 0: it is nobody's common neighbour, except of a node with itself. In a directed
     graph the degree of w is the number of edges that lead to it. Arguments as for `common_neighbors`.
     """
+    check_adjacency(adjacency)
     degree = adjacency.sum(axis=0)
     weight = np.zeros(len(degree))
     np.divide(1.0, np.log(degree, where=degree > 1, out=np.ones(len(degree))), where=degree > 1, out=weight)
@@ -49,6 +51,7 @@ def adamic_adar(adjacency: Any, pairs: Any, *, max_bytes: int = MAX_BYTES) -> ND
 
 def resource_allocation(adjacency: Any, pairs: Any, *, max_bytes: int = MAX_BYTES) -> NDArray[np.float64]:
     r"""Common neighbours w, each counted :math:`1 / \deg w` (Zhou et al., 2009), [B]; see `adamic_adar`."""
+    check_adjacency(adjacency)
     degree = adjacency.sum(axis=0)
     weight = np.divide(1.0, degree, where=degree > 0, out=np.zeros(len(degree)))
     return _overlap(adjacency, pairs, weight, max_bytes)

@@ -251,6 +251,17 @@ def test_wrong_settings_are_refused(cls, settings, words):
         cls(SPEC, **settings)
 
 
+@pytest.mark.parametrize("cls", [SGFormerPyG, Polynormer])
+def test_too_few_nodes_are_refused_where_pygs_class_fails(cls):
+    x, edge_index = torch.randn(1, 9), torch.zeros(2, 0, dtype=torch.int64)
+    encoder = cls(SPEC, hidden_channels=8)
+    with pytest.raises(UsageError, match="needs two nodes while training, got 1"):
+        encoder.train()(x, edge_index)
+    with pytest.raises(UsageError, match="needs a node, got 0"):
+        encoder.eval()(x[:0], edge_index)
+    assert encoder(x, edge_index).shape == (1, 8)
+
+
 def test_edges_are_asked_for_once():
     x, edge_index = graph()
     for encoder, name in ((SGC(SPEC), "propagated"), (MLP(SPEC, denoise=True).eval(), "denoised")):

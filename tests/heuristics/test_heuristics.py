@@ -6,6 +6,7 @@ import networkx as nx
 import numpy as np
 import pytest
 from helpers.graphs import HEURISTICS, all_pairs, random_graph
+from scipy import sparse
 
 import graphzoo.heuristics as heuristics
 from graphzoo.errors import UsageError
@@ -241,6 +242,14 @@ def test_wrong_pairs_are_refused(name, square):
         HEURISTICS[name](square, [[0, 1, 2], [1, 2, 3]])
     with pytest.raises(ValueError, match=r"nodes 0\.\.8, the graph has nodes 0\.\.7"):
         HEURISTICS[name](square, [[0, 8]])
+
+
+@pytest.mark.parametrize("name", HEURISTICS)
+def test_other_matrices_are_refused(name, square):
+    with pytest.raises(ValueError, match=r"square scipy.sparse.csr_array, got csr_matrix of shape \[8, 8\]"):
+        HEURISTICS[name](sparse.csr_matrix(square), [[0, 1]])
+    with pytest.raises(ValueError, match=r"got csr_array of shape \[7, 8\]"):
+        HEURISTICS[name](square[:7], [[0, 1]])
 
 
 def test_wrong_settings_are_refused(square):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -134,7 +134,13 @@ def triples_from_table(table: Any, source: str = "triples") -> Columns:
         raw = [table.iloc[:, i].tolist() for i in order]
     else:
         # a name is no row, though one of three letters has three parts
-        listed = table.tolist() if hasattr(table, "tolist") else table
+        try:
+            listed = list(table.tolist() if hasattr(table, "tolist") else table)
+        except (TypeError, NotImplementedError) as error:  # a number; PyG's HeteroData
+            kind = type(table).__name__
+            raise DataError(f"{source}: expected triples (head, relation, tail), got {kind}") from error
+        if isinstance(table, Set):
+            raise DataError(f"{source}: a set has another order in each process\nGive sorted(triples)")
         rows = [row if isinstance(row, str | int | float) else tuple(row) for row in listed]
         for position, row in enumerate(rows):
             if not isinstance(row, list | tuple) or len(row) != 3:

@@ -5,6 +5,7 @@ import gzip
 import numpy as np
 import pandas as pd
 import pytest
+from torch_geometric.data import HeteroData
 
 from graphzoo.datasets import DataError, read_triples
 from graphzoo.datasets.files.text import lookalikes
@@ -146,6 +147,9 @@ def test_tables_of_any_kind_agree():
         (pd.DataFrame({"x": ["a"], "y": ["b"]}), "columns head, relation, tail"),
         ([("a", "r", "")], "row 1: the tail is empty"),
         (("ann", "has", "bob"), "row 1: expected .*, got 'ann'\nGive a list of triples, also of one"),
+        (7, "expected triples .head, relation, tail., got int"),
+        (HeteroData(), "expected triples .head, relation, tail., got HeteroData"),
+        (set(ROWS), "a set has another order in each process\nGive sorted"),
         (np.arange(3), "row 1: expected .*, got 0\nGive a list"),
     ],
 )
