@@ -412,6 +412,12 @@ def test_a_model_without_features_takes_graphs_without(tmp_path):
     assert np.allclose(model.score([(3, 9)])["score"], model.score([(3, 9)], data=make_link_graph())["score"])
 
 
+def test_an_encoder_that_reads_no_features_takes_graphs_without(load):
+    model, graph = load("knowformer"), make_link_graph()
+    without = model.predict(3, data=dataclasses.replace(graph, x=None, fingerprint=""))
+    pd.testing.assert_frame_equal(without, model.predict(3, data=graph))
+
+
 def test_a_larger_graph_keeps_the_budget_that_the_model_was_built_for(tmp_path):
     """Without max_nodes the budget of the small graph is its size."""
     run = train_links(tmp_path / "run", "pencil", link_data(num_neighbors=40, use_features=False))
