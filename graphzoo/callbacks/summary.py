@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -21,12 +21,13 @@ _WORTH_TELLING = 60.0  # seconds
 class RunSummary(RunClock):
     """Prints what `describe_run` says before the first step, and how long the run will take soon after it.
 
-    `tests` says whether the run ends with the test split.
+    `tests` says whether the run ends with the test split; `shorter` says what would take less time, of its
+    seconds and the kind of device.
     """
 
-    def __init__(self, tests: bool = False) -> None:
+    def __init__(self, tests: bool = False, shorter: Callable[[float, str], str] | None = None) -> None:
         super().__init__()
-        self._tests, self._told = tests, False
+        self._tests, self._shorter, self._told = tests, shorter, False
 
     @rank_zero_only
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -44,6 +45,8 @@ class RunSummary(RunClock):
         self._told = True
         if text := self._remaining(trainer):
             console().print(f"{'still to go':<12}{text}", highlight=False, soft_wrap=True)
+            if self._shorter and (text := self._shorter(self.left, trainer.strategy.root_device.type)):
+                console().print(f"{'shorter':<12}{text}", highlight=False, soft_wrap=True)
 
     def _remaining(self, trainer: Trainer) -> str:
         """What is left in words, and what is counted; empty where it is short or unknown."""

@@ -94,6 +94,13 @@ def find_preset(kind: str, name: str, *, model: str | None = None) -> Preset:
     raise UsageError(f"unknown {kind}{of_model} {name!r}\n{hint}")
 
 
+def recipe_for_cpu(name: str) -> Preset | None:
+    """The measured recipe that trains on a few CPU cores what `<model>/<data>` trains as published."""
+    known = {preset.name: preset for preset in list_presets("recipe", name.partition("/")[0])}
+    found = (known.get(name + ending) for ending in ("-local", "-cpu"))
+    return next((preset for preset in found if preset and "measured" in preset.header), None)
+
+
 def in_natural_order(name: str) -> list[tuple[int, str]]:
     """What names are sorted by: numbers inside by their size."""
     parts = filter(None, re.split(r"(\d+)", name))

@@ -143,13 +143,19 @@ class DryRun(ValidationClock):
             yield "test", f"{duration(test[0])} in {counted(test[1], 'batch', 'batches')}"
         tested = test[0] if test else 0.0
         name = "still to go" if self._place else "the whole run"
-        yield name, self._in_all(trainer, step, validation, tested)
+        remaining = Remaining(trainer, self._place or Place(), self._every, self._interval)
+        yield name, self._in_all(trainer, remaining, step, validation, tested)
+        if remaining.steps is not None:
+            seconds = min(remaining.seconds(step, validation), self._most_seconds)
+            if text := self._state.plan.for_cpu(seconds, trainer.strategy.root_device.type):
+                yield "shorter", text
 
-    def _in_all(self, trainer: Trainer, step: float, validation: float, test: float) -> str:
+    def _in_all(
+        self, trainer: Trainer, remaining: Remaining, step: float, validation: float, test: float
+    ) -> str:
         """The time of all that is left, training within the time that the run is given."""
         limit, tests = self._most_seconds, self._state.plan.tests
         after = ", then the test" if tests else ""
-        remaining = Remaining(trainer, self._place or Place(), self._every, self._interval)
         left, per_epoch = remaining.steps, steps_per_epoch(trainer)
         if left is None:
             if limit < math.inf:

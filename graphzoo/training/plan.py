@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from graphzoo.catalog.classes import encoder_plugins, find_plugin
-from graphzoo.catalog.presets import Preset, find_preset, list_presets, read_header
+from graphzoo.catalog.presets import Preset, find_preset, list_presets, read_header, recipe_for_cpu
 from graphzoo.catalog.tasks import TASKS, TaskInfo, check_task, model_names
 from graphzoo.catalog.weights import WEIGHTS
 from graphzoo.errors import UsageError, check_choice, suggestion
@@ -32,6 +32,8 @@ from graphzoo.training.options import (
     split_options,
     watch_metric,
 )
+
+_LONG = 7200.0  # seconds of training that a shorter one is named for
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,15 @@ class Plan:
         group, _, key = option.partition(".")
         spellings = (f"--{group}.{key}", f"--{group}.init_args.{key}")
         return any(argument.partition("=")[0].rstrip("+") in spellings for argument in self.typed)
+
+    def for_cpu(self, seconds: float, device: str) -> str:
+        """The recipe to take where the published one takes hours on a CPU, and its scores; or nothing."""
+        if device != "cpu" or seconds < _LONG or self.recipe != f"{self.model}/{self.data}":
+            return ""
+        preset = recipe_for_cpu(self.recipe)
+        if preset is None:
+            return ""
+        return f"--recipe {preset.name.rpartition('/')[2]}: {preset.header['measured']}"
 
     def taking(self, used: str, *words: str, **names: Any) -> Plan:
         """The plan with further words in front of the user's, what they stand for, and what they bring."""

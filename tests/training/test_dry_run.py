@@ -6,6 +6,7 @@ from types import FunctionType, SimpleNamespace
 import pytest
 import torch
 
+from graphzoo.callbacks import run_length
 from graphzoo.callbacks.summary import RunSummary, describe_run
 from graphzoo.system import memory as memory_module
 from graphzoo.system.units import counted, duration, size
@@ -15,6 +16,7 @@ from graphzoo.tasks import room as room_module
 from graphzoo.tasks.room import SMALLER_MODEL
 from graphzoo.training import dry_run
 from graphzoo.training.dry_run import limited_memory
+from graphzoo.training.plan import Plan, make_plan
 
 
 def dry(fit, *options, status=0, epochs=3):
@@ -330,6 +332,28 @@ def test_a_run_says_at_its_start_what_it_is(fit):
     lines = result.out.splitlines()
     assert [line.split()[0] for line in lines[:4]] == ["device", "graph", "model", "training"]
     assert "train triples" in lines[1] and lines[4].startswith("epoch 1/")
+
+
+def test_a_published_training_of_hours_on_a_cpu_names_the_recipe_that_takes_less():
+    def shorter(data, *options, seconds=1e5, device="cpu"):
+        plan = make_plan("fit", ["--model", "knowformer", "--data", data, *options])
+        return plan.for_cpu(seconds, device)
+
+    assert shorter("fb15k237").startswith("--recipe fb15k237-local: mrr=0.")
+    assert shorter("wn18rr-v1").startswith("--recipe wn18rr-v1-local: "), "before wn18rr-v1-cpu"
+    assert not shorter("fb15k237", seconds=60) and not shorter("fb15k237", device="cuda")
+    assert not shorter("fb15k237", "--recipe", "fb15k237-local"), "taken already"
+    assert not shorter("yago310"), "there is none"
+
+
+def test_a_run_and_a_dry_run_tell_of_it(fit, monkeypatch):
+    monkeypatch.setattr(Plan, "for_cpu", lambda plan, seconds, device: f"{plan.command}, {device}")
+    monkeypatch.setattr(run_length, "_TIMED", 0.0)
+    monkeypatch.setattr(RunSummary, "_remaining", lambda *_: "about a day")
+    assert shown(dry(fit))["shorter"] == "fit, cpu"
+    lines = fit("--trainer.enable_progress_bar=true").out.splitlines()
+    told = [line.split(None, 1) for line in lines if line.startswith(("still to go", "shorter"))]
+    assert told == [["still", "to go about a day"], ["shorter", "fit, cpu"]]
 
 
 def test_times_and_sizes_for_people():
