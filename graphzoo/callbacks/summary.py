@@ -12,7 +12,7 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_only
 
 from graphzoo.callbacks.run_length import RunClock, seconds_allowed
-from graphzoo.system.shown import console
+from graphzoo.system.shown import cell, console
 from graphzoo.system.units import counted, duration
 
 _WORTH_TELLING = 60.0  # seconds
@@ -21,18 +21,18 @@ _WORTH_TELLING = 60.0  # seconds
 class RunSummary(RunClock):
     """Prints what `describe_run` says before the first step, and how long the run will take soon after it.
 
-    `tests` says whether the run ends with the test split; `shorter` says what would take less time, of its
-    seconds and the kind of device.
+    `tests` says whether the run ends with the test split; `for_cpu` says what to run in its place, given the
+    seconds that it takes and the kind of device.
     """
 
-    def __init__(self, tests: bool = False, shorter: Callable[[float, str], str] | None = None) -> None:
+    def __init__(self, tests: bool = False, for_cpu: Callable[[float, str], str] | None = None) -> None:
         super().__init__()
-        self._tests, self._shorter, self._told = tests, shorter, False
+        self._tests, self._for_cpu, self._told = tests, for_cpu, False
 
     @rank_zero_only
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         for name, value in describe_run(trainer, pl_module):
-            console().print(f"{name:<12}{value}", highlight=False, soft_wrap=True)
+            _say(name, value)
 
     @rank_zero_only
     def on_train_batch_end(
@@ -44,9 +44,9 @@ class RunSummary(RunClock):
             return
         self._told = True
         if text := self._remaining(trainer):
-            console().print(f"{'still to go':<12}{text}", highlight=False, soft_wrap=True)
-            if self._shorter and (text := self._shorter(self.left, trainer.strategy.root_device.type)):
-                console().print(f"{'shorter':<12}{text}", highlight=False, soft_wrap=True)
+            _say("still to go", text)
+            if self._for_cpu and (text := self._for_cpu(self.left, trainer.strategy.root_device.type)):
+                _say("for a CPU", text)
 
     def _remaining(self, trainer: Trainer) -> str:
         """What is left in words, and what is counted; empty where it is short or unknown."""
@@ -60,6 +60,10 @@ class RunSummary(RunClock):
             return f"about {duration(self.left)}, when --trainer.max_time ends it{after}"
         counts = f"validation {'and test ' if tested else ''}{'' if validates else 'not '}counted"
         return f"about {duration(self.left + tested)} for {counted(steps or 0, 'step')}, {counts}"
+
+
+def _say(name: str, value: str) -> None:
+    console().print(cell(f"{name:<12}{value}"), highlight=False, soft_wrap=True)
 
 
 def time_left(clock: RunClock) -> str:

@@ -95,10 +95,11 @@ def find_preset(kind: str, name: str, *, model: str | None = None) -> Preset:
 
 
 def recipe_for_cpu(name: str) -> Preset | None:
-    """The measured recipe that trains on a few CPU cores what `<model>/<data>` trains as published."""
+    """The recipe that trains on a few CPU cores what a recipe `<model>/<name>` trains, if it has scores."""
     known = {preset.name: preset for preset in list_presets("recipe", name.partition("/")[0])}
     found = (known.get(name + ending) for ending in ("-local", "-cpu"))
-    return next((preset for preset in found if preset and "measured" in preset.header), None)
+    scores = re.compile(r"[\w@]+=\d")
+    return next((one for one in found if one and scores.match(one.header.get("measured", ""))), None)
 
 
 def in_natural_order(name: str) -> list[tuple[int, str]]:

@@ -15,7 +15,7 @@ from graphzoo.cli.options import Parser, check_splits, lasting_words, pair_first
 from graphzoo.cli.queue import read_queue, run_queue
 from graphzoo.cli.row import Row, plan_row
 from graphzoo.errors import UsageError
-from graphzoo.runs.average import write_row
+from graphzoo.runs.average import read_results, write_row
 from graphzoo.runs.checkpoints import RUNS
 from graphzoo.runs.directory import missing_folders, several_processes
 from graphzoo.runs.lock import LOCK, RunLock
@@ -102,6 +102,9 @@ def _run_row(row: Row) -> int:
         claim(directory, record, words, begun=bool(begun), what="seeds")
         if variant.name:
             tell(f"{variant.name}\n")
+        finished = [run for run in runs if (directory / run.folder / "results.json").is_file()]
+        if finished:
+            read_results(directory, finished)  # refused before the other runs take their time
         for run in runs:
             status = _run_once(directory / run.folder, run, row.command, words, together=row.in_process)
             if status:

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from graphzoo.encoders.base import NodeEncoder
 from graphzoo.encoders.checks import check_features, check_heads, check_rates, check_sizes, check_spec
@@ -49,11 +50,11 @@ class PyGTransformer(NodeEncoder):
     def forward(self, x: Tensor, edge_index: Tensor, *, noise_seed: int | None = None) -> Tensor:
         """Encode a graph; messages pass from the first node of an edge to its second: [N, F] -> [N, D]."""
         check_features(x, self.spec)
-        if x.shape[0] < (2 if self.training else 1):  # there is BatchNorm in it
-            needed = "two nodes while training" if self.training else "a node"
-            raise UsageError(
-                f"PyG's {type(self).__name__.removesuffix('PyG')} needs {needed}, got {x.shape[0]}"
-            )
+        norms = self.training and any(isinstance(module, _BatchNorm) for module in self.modules())
+        if x.shape[0] < 1 + norms:  # PyG takes the largest of the nodes' graphs, BatchNorm a deviation
+            name = type(self).__name__.removesuffix("PyG")
+            needed = "two nodes while training" if norms else "a node"
+            raise UsageError(f"PyG's {name} needs {needed}, got {x.shape[0]}")
         dense = x if x.layout is torch.strided else self._dense.get((x,), x.to_dense)
         batch = torch.zeros(dense.shape[0], dtype=torch.int64, device=dense.device)
         if not self.training:

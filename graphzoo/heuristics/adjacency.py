@@ -42,7 +42,7 @@ def adjacency_matrix(edge_index: Any, num_nodes: int, *, symmetric: bool = True)
 
 def check_adjacency(adjacency: Any) -> None:
     """Raise `ValueError` for anything but a square `csr_array`: to a `csr_matrix`, `*` is another product."""
-    if not isinstance(adjacency, sparse.csr_array) or adjacency.shape[0] != adjacency.shape[1]:
+    if not isinstance(adjacency, sparse.csr_array) or adjacency.shape != (adjacency.shape[0],) * 2:
         shape = f" of shape {list(adjacency.shape)}" if hasattr(adjacency, "shape") else ""
         raise ValueError(
             f"adjacency must be a square scipy.sparse.csr_array, got {type(adjacency).__name__}{shape}\n"
@@ -51,7 +51,7 @@ def check_adjacency(adjacency: Any) -> None:
 
 
 def check_pairs(adjacency: Any, pairs: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Both columns of `pairs` [B, 2]; raises `ValueError` for another shape, a node outside or no graph."""
+    """Both columns of `pairs` [B, 2]; raises `ValueError` for another shape or a node outside."""
     check_adjacency(adjacency)
     checked = np.asarray(pairs)
     if checked.ndim != 2 or checked.shape[1] != 2:

@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphzoo.heuristics.adjacency import MAX_BYTES, Group, check_pairs, chunks, groups, has_link
+from graphzoo.heuristics.adjacency import (
+    MAX_BYTES,
+    Group,
+    check_adjacency,
+    check_pairs,
+    chunks,
+    groups,
+    has_link,
+)
 from graphzoo.system.progress import progress
 
 
@@ -58,6 +66,7 @@ def diameter(adjacency: Any, *, max_bytes: int = MAX_BYTES) -> int:
 
     Takes N searches: seconds for 20,000 nodes of a citation graph. `max_bytes` as for `shortest_path`.
     """
+    check_adjacency(adjacency)
     search = _Search(adjacency, max_bytes)
     nodes = np.arange(adjacency.shape[0])
     parts = (nodes[start : start + search.width] for start in nodes[:: search.width])

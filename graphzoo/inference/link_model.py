@@ -32,7 +32,8 @@ class LinkModel(TrainedModel):
     Args:
         task: The task with its weights.
         graph: Links, names and raw features.
-        transform: What is done to raw features before the encoder sees them; None: it sees none.
+        transform: What is done to raw features before the encoder sees them; None: it sees none. Encoders of
+            queries never do.
         settings: How the run made batches of its pairs, see `LinkDataModule.describe_settings`.
 
     Raises:

@@ -60,7 +60,7 @@ class LinkPlace:
                 "any pairs"
             )
         x = None
-        if transform is not None and not isinstance(task.encoder, QueryEncoder):  # which reads none
+        if transform is not None and task.batching != "sources":  # encoders of queries read no features
             if graph.x is None:
                 raise UsageError(
                     f"{graph.name}: its nodes have no features, and the model was trained with "

@@ -31,7 +31,7 @@ def read_results(directory: Path, runs: list[Run]) -> list[dict[str, Any]]:
             ) from error
         if resumed := result.get("resumed"):
             raise UsageError(
-                f"{run} was resumed {resumed}: it is no run of this row\n"
+                f"{run} was resumed {resumed}, and does not repeat those of the row\n"
                 f"Move {path.parent} away; the same command then runs it again"
             )
         results.append(result)

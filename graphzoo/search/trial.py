@@ -32,36 +32,30 @@ class TrialFailed(Exception):  # noqa: N818 - what happened, not a mistake
 
 
 class BestValue(Callback):
-    """Notes the task's validation metric where a checkpoint would be chosen, without writing one.
+    """Notes the best value of the task's validation metric, without writing a checkpoint.
 
-    That is the metric's best value, or with `checkpoint_by_loss` its value at the smallest loss. With a
-    small validation split the best of hundreds of epochs is partly luck, the more so the wilder a curve is.
-    The mean of several epochs in a row, the `window`, is less so.
+    With a small validation split the best of hundreds of epochs is partly luck, the more so the wilder a
+    curve is. The mean of several epochs in a row, the `window`, is less so.
     """
 
     def __init__(self, window: int = 1) -> None:
-        self.value: float | None = None  # of the epochs chosen so far; None before there were so many
-        self.epoch: int | None = None  # the last of these epochs, counted from 0
+        self.value: float | None = None  # the best so far; None before there were so many validations
+        self.epoch: int | None = None  # the last of its epochs, counted from 0
         self.monitor = ""
-        self._chosen_by: float | None = (
-            None  # their mean of what checkpoints are chosen by, the larger the better
-        )
-        self._last: deque[tuple[float, float]] = deque(maxlen=window)
+        self._last: deque[float] = deque(maxlen=window)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Compare with the best; NaN is never better."""
         if trainer.sanity_checking:
             return
-        self.monitor = own = str(pl_module.monitor)
-        chosen_by, mode = getattr(pl_module, "checkpoint_by", (own, pl_module.mode))
-        sign, scores = 1 if mode == "max" else -1, trainer.callback_metrics
-        self._last.append((sign * float(scores[chosen_by]), float(scores[own])))
+        self.monitor = str(pl_module.monitor)
+        self._last.append(float(trainer.callback_metrics[self.monitor]))
         if len(self._last) < (self._last.maxlen or 1):
             return
-        chosen, value = (math.fsum(column) / len(self._last) for column in zip(*self._last, strict=True))
-        if math.isfinite(chosen) and math.isfinite(value):
-            if self._chosen_by is None or chosen > self._chosen_by:
-                self._chosen_by, self.value, self.epoch = chosen, value, trainer.current_epoch
+        value = math.fsum(self._last) / len(self._last)
+        sign = 1 if str(pl_module.mode) == "max" else -1
+        if math.isfinite(value) and (self.value is None or sign * value > sign * self.value):
+            self.value, self.epoch = value, trainer.current_epoch
 
 
 def run_trial(
@@ -69,9 +63,9 @@ def run_trial(
 ) -> Iterator[tuple[float, float]]:
     """Fit one setting with several seeds or splits, one after the other: the value of each, and its seconds.
 
-    A value is that of a validation, or the mean of a `window` of them, see `BestValue`. The test split is not
-    looked at and no checkpoint is written; `metrics.csv`, `config.yaml` and what a run printed (`log.txt`)
-    stay in a folder per run. A run that failed or was stopped raises `TrialFailed`.
+    A value is the best on validation, or mean of a `window` of them. The test split is not looked at and no
+    checkpoint is written; `metrics.csv`, `config.yaml` and what a run printed (`log.txt`) stay in a folder
+    per run. A run that failed or was stopped raises `TrialFailed`.
     """
     for run in runs:
         yield _fit(folder / run.folder, [*options, *run.options], window)

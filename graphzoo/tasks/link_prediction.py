@@ -483,7 +483,8 @@ class LinkPrediction(Task):
                     f"the model was trained with {option} {before[option]}, here it is {now[option]}\n"
                     f"Give --data.{option} {before[option]}"
                 )
-        check_feature_names(trained, datamodule)
+        if not isinstance(self.encoder, QueryEncoder):
+            check_feature_names(trained, datamodule)
         split, here = trained["data"]["split"], datamodule.describe_split()
         same = datamodule.graph.name == trained["data"]["name"] and datamodule.is_named
         if (same or here["links"] == split["links"]) and here["fingerprint"] != split["fingerprint"]:

@@ -28,7 +28,7 @@ from graphzoo.callbacks.run_length import (
 from graphzoo.callbacks.summary import describe_run
 from graphzoo.errors import UsageError
 from graphzoo.system.memory import available_bytes
-from graphzoo.system.shown import console
+from graphzoo.system.shown import cell, console
 from graphzoo.system.units import counted, duration, size
 from graphzoo.tasks.room import refuse_untrainable
 from graphzoo.training.plan import RunState
@@ -109,7 +109,7 @@ class DryRun(ValidationClock):
         if trainer.is_global_zero:
             table = Table(title=_TITLE, show_header=False, title_justify="left")
             for row in rows:
-                table.add_row(*row)
+                table.add_row(*map(cell, row))
             console().print(table)
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -146,9 +146,9 @@ class DryRun(ValidationClock):
         remaining = Remaining(trainer, self._place or Place(), self._every, self._interval)
         yield name, self._in_all(trainer, remaining, step, validation, tested)
         if remaining.steps is not None:
-            seconds = min(remaining.seconds(step, validation), self._most_seconds)
+            seconds = remaining.seconds(step, validation)
             if text := self._state.plan.for_cpu(seconds, trainer.strategy.root_device.type):
-                yield "shorter", text
+                yield "for a CPU", text
 
     def _in_all(
         self, trainer: Trainer, remaining: Remaining, step: float, validation: float, test: float

@@ -72,11 +72,16 @@ class Plan:
         return any(argument.partition("=")[0].rstrip("+") in spellings for argument in self.typed)
 
     def for_cpu(self, seconds: float, device: str) -> str:
-        """The recipe to take where the published one takes hours on a CPU, and its scores; or nothing."""
-        if device != "cpu" or seconds < _LONG or self.recipe != f"{self.model}/{self.data}":
+        """The recipe to take where the published training takes hours on a CPU, and its scores; or nothing.
+
+        Nothing either for a run that is resumed, begins with weights or is changed or cut by the user.
+        """
+        own = ("--model.", "--data.", "--config", "--trainer.max_", "--trainer.limit_")
+        begun = self.checkpoint is not None or self.weights
+        if device != "cpu" or seconds < _LONG or begun or any(word.startswith(own) for word in self.typed):
             return ""
         preset = recipe_for_cpu(self.recipe)
-        if preset is None:
+        if preset is None or preset.header.get("data", preset.name.rpartition("/")[2]) != self.data:
             return ""
         return f"--recipe {preset.name.rpartition('/')[2]}: {preset.header['measured']}"
 

@@ -262,6 +262,11 @@ def test_too_few_nodes_are_refused_where_pygs_class_fails(cls):
     assert encoder(x, edge_index).shape == (1, 8)
 
 
+def test_without_batch_norm_one_node_is_enough():
+    encoder = Polynormer(SPEC, hidden_channels=8, post_norm=False).train()
+    assert encoder(torch.randn(1, 9), torch.zeros(2, 0, dtype=torch.int64)).shape == (1, 8)
+
+
 def test_edges_are_asked_for_once():
     x, edge_index = graph()
     for encoder, name in ((SGC(SPEC), "propagated"), (MLP(SPEC, denoise=True).eval(), "denoised")):

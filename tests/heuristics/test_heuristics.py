@@ -248,8 +248,11 @@ def test_wrong_pairs_are_refused(name, square):
 def test_other_matrices_are_refused(name, square):
     with pytest.raises(ValueError, match=r"square scipy.sparse.csr_array, got csr_matrix of shape \[8, 8\]"):
         HEURISTICS[name](sparse.csr_matrix(square), [[0, 1]])
-    with pytest.raises(ValueError, match=r"got csr_array of shape \[7, 8\]"):
-        HEURISTICS[name](square[:7], [[0, 1]])
+    for other in (square[:7], sparse.csr_array(np.ones(8)), np.eye(8)):
+        with pytest.raises(ValueError, match=r"square scipy.sparse.csr_array, got \w+ of shape \["):
+            HEURISTICS[name](other, [[0, 1]])
+        with pytest.raises(ValueError, match=r"square scipy.sparse.csr_array, got \w+ of shape \["):
+            heuristics.diameter(other)
 
 
 def test_wrong_settings_are_refused(square):

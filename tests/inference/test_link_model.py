@@ -440,7 +440,7 @@ def test_other_features_are_refused(model, tmp_path):
         model.predict(3, data=tmp_path / "loops.txt")
 
 
-def test_features_of_tables_are_found_by_name(tmp_path):
+def test_features_of_tables_are_found_by_name(tmp_path, load):
     write_ring(tmp_path / "ring", features=True)
     run = train_links(tmp_path / "run", "galit", LinkDataModule(path=str(tmp_path / "ring"), batch_size=64))
     table = pd.read_csv(tmp_path / "ring" / "nodes.csv")
@@ -451,6 +451,10 @@ def test_features_of_tables_are_found_by_name(tmp_path):
     turned = LinkDataModule(path=str(tmp_path / "turned"))
     with pytest.raises(UsageError, match="the model's features are a, b, c, d, those of turned are d, b, a"):
         model.task.check_data(described(model), loaded(turned))
+    model.task.encoder = load("knowformer").task.encoder  # reads none
+    with pytest.raises(UsageError, match="was trained on split random 0 of these links"):
+        model.task.check_data(described(model), loaded(turned))
+    model = graphzoo.load(run.path)
     table.rename(columns={"c": "other"}).to_csv(tmp_path / "turned" / "nodes.csv", index=False)
     with pytest.raises(UsageError, match="no feature 'c', which the model was trained with"):
         model.predict("n7", data=tmp_path / "turned")

@@ -1,5 +1,6 @@
 """`fit --dry-run`: what a run will take, and nothing on the disk; `--quiet`; what a run says at its start."""
 
+import dataclasses
 import sys
 from types import FunctionType, SimpleNamespace
 
@@ -334,26 +335,36 @@ def test_a_run_says_at_its_start_what_it_is(fit):
     assert "train triples" in lines[1] and lines[4].startswith("epoch 1/")
 
 
-def test_a_published_training_of_hours_on_a_cpu_names_the_recipe_that_takes_less():
-    def shorter(data, *options, seconds=1e5, device="cpu"):
-        plan = make_plan("fit", ["--model", "knowformer", "--data", data, *options])
-        return plan.for_cpu(seconds, device)
+def test_a_published_training_of_hours_on_a_cpu_names_the_recipe_for_one(tmp_path, monkeypatch):
+    def for_cpu(data, *options, model="knowformer", seconds=7200, device="cpu", **known):
+        plan = make_plan("fit", ["--model", model, "--data", data, *options])
+        return dataclasses.replace(plan, **known).for_cpu(seconds, device)
 
-    assert shorter("fb15k237").startswith("--recipe fb15k237-local: mrr=0.")
-    assert shorter("wn18rr-v1").startswith("--recipe wn18rr-v1-local: "), "before wn18rr-v1-cpu"
-    assert not shorter("fb15k237", seconds=60) and not shorter("fb15k237", device="cuda")
-    assert not shorter("fb15k237", "--recipe", "fb15k237-local"), "taken already"
-    assert not shorter("yago310"), "there is none"
+    assert for_cpu("fb15k237", "--seed=1").startswith("--recipe fb15k237-local: mrr=0.")
+    assert for_cpu("wn18rr-v1").startswith("--recipe wn18rr-v1-local: "), "before wn18rr-v1-cpu"
+    heart = for_cpu("citeseer-link", "--recipe=citeseer-link-heart", model="pencil")
+    assert heart.startswith("--recipe citeseer-link-heart-cpu: mrr=0.")
+    assert not for_cpu("fb15k237", seconds=7199) and not for_cpu("fb15k237", device="cuda")
+    assert not for_cpu("umls", "--recipe", "fb15k237"), "it is for other data"
+    assert not for_cpu("fb15k237", "--recipe", "fb15k237-local") and not for_cpu("yago310")
+    assert not for_cpu("fb15k237", "--trainer.max_time", "00:05:00:00"), "cut by its user"
+    assert not for_cpu("fb15k237", checkpoint=tmp_path) and not for_cpu("fb15k237", weights="w")
+    own = tmp_path / "recipe" / "knowformer" / "umls-local.yaml"
+    own.parent.mkdir(parents=True)
+    monkeypatch.setenv("GRAPHZOO_CONFIGS", str(tmp_path))
+    for measured, is_named in (("not tested yet", False), ("mrr=0.9 [a] [/b]", True)):
+        own.write_text(f"# data: umls\n# measured: {measured}\nmodel: {{}}\n")
+        assert bool(for_cpu("umls")) == is_named
 
 
 def test_a_run_and_a_dry_run_tell_of_it(fit, monkeypatch):
-    monkeypatch.setattr(Plan, "for_cpu", lambda plan, seconds, device: f"{plan.command}, {device}")
+    monkeypatch.setattr(Plan, "for_cpu", lambda plan, seconds, device: f"[/b] {plan.command} {device}")
     monkeypatch.setattr(run_length, "_TIMED", 0.0)
     monkeypatch.setattr(RunSummary, "_remaining", lambda *_: "about a day")
-    assert shown(dry(fit))["shorter"] == "fit, cpu"
+    assert shown(dry(fit))["for a CPU"] == "[/b] fit cpu"
     lines = fit("--trainer.enable_progress_bar=true").out.splitlines()
-    told = [line.split(None, 1) for line in lines if line.startswith(("still to go", "shorter"))]
-    assert told == [["still", "to go about a day"], ["shorter", "fit, cpu"]]
+    told = [line for line in lines if line.startswith(("still to go", "for a CPU"))]
+    assert told == ["still to go about a day", "for a CPU   [/b] fit cpu"]
 
 
 def test_times_and_sizes_for_people():

@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -135,16 +135,19 @@ def triples_from_table(table: Any, source: str = "triples") -> Columns:
     else:
         # a name is no row, though one of three letters has three parts
         try:
-            listed = list(table.tolist() if hasattr(table, "tolist") else table)
-        except (TypeError, NotImplementedError) as error:  # a number; PyG's HeteroData
+            listed = iter(table.tolist() if hasattr(table, "tolist") else table)
+        except (TypeError, RuntimeError) as error:  # a number; HeteroData, a sparse tensor
             kind = type(table).__name__
             raise DataError(f"{source}: expected triples (head, relation, tail), got {kind}") from error
-        if isinstance(table, Set):
+        if isinstance(table, set | frozenset) and len(table) > 1:
             raise DataError(f"{source}: a set has another order in each process\nGive sorted(triples)")
-        rows = [row if isinstance(row, str | int | float) else tuple(row) for row in listed]
+        unfit = (str, set, frozenset, Mapping)  # of these the order of three values means nothing
+        rows = [
+            tuple(row) if isinstance(row, Iterable) and not isinstance(row, unfit) else row for row in listed
+        ]
         for position, row in enumerate(rows):
-            if not isinstance(row, list | tuple) or len(row) != 3:
-                hint = "" if isinstance(row, list | tuple) else "\nGive a list of triples, also of one"
+            if not isinstance(row, tuple) or len(row) != 3:
+                hint = "" if isinstance(row, tuple) else "\nGive a list of triples, also of one"
                 shown = repr(row)
                 if isinstance(row, tuple) and len(shown) > 80:
                     shown = f"{len(row)} values; is the table [n, 3]?"

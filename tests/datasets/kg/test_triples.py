@@ -5,6 +5,7 @@ import gzip
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from torch_geometric.data import HeteroData
 
 from graphzoo.datasets import DataError, read_triples
@@ -135,6 +136,8 @@ def test_tables_of_any_kind_agree():
     assert rows(triples_from_table(frame[["tail", "head", "relation"]].assign(weight=1.0))) == expected
     assert rows(triples_from_table(np.array(ROWS))) == expected
     assert rows(triples_from_table(iter(ROWS))) == expected
+    assert rows(triples_from_table(dict.fromkeys(ROWS).keys())) == list(dict.fromkeys(ROWS))
+    assert rows(triples_from_table(set())) == []
     assert rows(triples_from_table([(1, "r", 2)])) == [("1", "r", "2")]
 
 
@@ -150,12 +153,21 @@ def test_tables_of_any_kind_agree():
         (7, "expected triples .head, relation, tail., got int"),
         (HeteroData(), "expected triples .head, relation, tail., got HeteroData"),
         (set(ROWS), "a set has another order in each process\nGive sorted"),
+        ([{"a", "r", "b"}], "row 1: expected .*, got {.*\nGive a list"),
+        ([{"head": "a", "relation": "r", "tail": "b"}], "row 1: expected .*, got {'head'"),
+        ([("a", "r", "b"), None], "row 2: expected .*, got None"),
+        (torch.eye(3).to_sparse(), "expected triples .head, relation, tail., got Tensor"),
         (np.arange(3), "row 1: expected .*, got 0\nGive a list"),
     ],
 )
 def test_bad_tables(table, message):
     with pytest.raises(DataError, match=message):
         triples_from_table(table)
+
+
+def test_an_error_of_the_users_own_generator_is_theirs():
+    with pytest.raises(TypeError, match="unsupported operand"):
+        triples_from_table(("a", "r", None + part) for part in "b")
 
 
 @pytest.mark.fault("a byte order mark inside a file of names", "refused with its line; no second entity")
