@@ -137,8 +137,7 @@ MAY = {
         cli/results.py::_print print
         runs/tables.py::print_table print
         runs/tables.py::print_rows print
-        callbacks/summary.py::RunSummary.on_train_batch_end print
-        callbacks/summary.py::RunSummary.on_train_start print
+        callbacks/summary.py::_say print
     """,
 }
 
