@@ -97,6 +97,12 @@ def test_reproduce_resumes_and_never_runs_a_finished_seed_again(cli, results, mo
     finished = cli(*command, *stop)
     assert finished.status == 0, finished.err
     assert "seed 0: finished before" in finished.err
+    second = row / "seed-1/results.json"
+    second.write_text(json.dumps(json.loads(second.read_text()) | {"resumed": "with other settings"}))
+    refused = cli(*command, "--seeds=0-2", *stop)
+    assert refused.status == 2 and "seed 1 was resumed with other settings" in refused.err
+    assert "starts" not in refused.err, "before a further seed takes its time"
+    second.write_text(json.dumps(json.loads(second.read_text()) | {"resumed": None}))
     assert (row / "seed-0/results.json").stat().st_mtime_ns == first
 
     values = [results(row / f"seed-{seed}")["metrics"]["test/mrr"] for seed in (0, 1)]
