@@ -7,8 +7,9 @@ given architectures by Triton and its ptxas instead, in the variants that the la
 results/kernel_resources.csv, a line per kernel, variant and architecture: registers of a thread, bytes that
 it spills, shared memory of a program, instructions of the whole kernel, those that load 8 or 16 bytes and
 those that load 16 (empty: not counted yet); of the loop over edges the instructions of a warp per edge and
-128 features; and a digest of the kernel's source, its arguments and the compiler. With --missing no kernel
-is compiled whose digest the file holds.
+128 features; and a digest of the kernel's source, its arguments and the compiler. A second form in which a
+variant launches a kernel is called "KERNEL 2". With --missing no kernel is compiled whose digest the file
+holds.
 """
 
 import argparse
@@ -20,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -331,11 +333,13 @@ def measure(
                 with Compiler(arch, known) as launched:
                     run()
                 for kernel, made in launched.compiled:
-                    key = (op, kernel.strip("_"), kind, f"sm_{arch}")
-                    if key in lines:
-                        continue
                     if (digest := made.hash[:DIGITS]) not in known:
                         known[digest] = resources(made)
+                    name = kernel.strip("_")
+                    for number in count(1):
+                        key = (op, name if number == 1 else f"{name} {number}", kind, f"sm_{arch}")
+                        if key not in lines or lines[key]["digest"] == digest:
+                            break
                     lines[key] = {**dict(zip(KEY, key, strict=True)), **known[digest]}
     torch.set_float32_matmul_precision("highest")
     return list(lines.values())

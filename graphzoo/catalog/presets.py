@@ -98,8 +98,13 @@ def recipe_for_cpu(name: str) -> Preset | None:
     """The recipe that trains on a few CPU cores what a recipe `<model>/<name>` trains, if it has scores."""
     known = {preset.name: preset for preset in list_presets("recipe", name.partition("/")[0])}
     found = (known.get(name + ending) for ending in ("-local", "-cpu"))
-    scores = re.compile(r"[\w@]+=\d")
-    return next((one for one in found if one and scores.match(one.header.get("measured", ""))), None)
+    return next((one for one in found if one and first_score(one.header.get("measured", ""))), None)
+
+
+def first_score(text: str) -> tuple[str, float, str] | None:
+    """Metric, value and wording of the first score in a recipe's header; None without one."""
+    match = re.match(r"([\w@]+)=(\d[\d.]*)\S*", text)
+    return (match[1], float(match[2]), match[0].rstrip(",;")) if match else None
 
 
 def in_natural_order(name: str) -> list[tuple[int, str]]:

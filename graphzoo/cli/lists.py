@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 
 from graphzoo.catalog.classes import encoder_plugins
-from graphzoo.catalog.presets import KINDS, Preset, find_preset, list_presets
+from graphzoo.catalog.presets import KINDS, Preset, find_preset, first_score, list_presets
 from graphzoo.catalog.tasks import TASKS
 from graphzoo.cli.options import Parser
 from graphzoo.errors import UsageError, suggestion
@@ -72,7 +71,7 @@ def _best(kind: str, recipes: list[Preset]) -> dict[str, str]:
     for recipe in recipes:
         model, _, name = recipe.name.partition("/")
         data = recipe.header.get("data", name)
-        measured, paper = (_first(recipe.header.get(key, "")) for key in ("measured", "paper"))
+        measured, paper = (first_score(recipe.header.get(key, "")) for key in ("measured", "paper"))
         if name not in (data, f"{data}-cpu", f"{data}-local") or measured is None:
             continue
         metric, value, text = measured
@@ -90,12 +89,6 @@ def _best(kind: str, recipes: list[Preset]) -> dict[str, str]:
         common = max(metrics, key=metrics.count)
         best[key] = max(row[1:] for row in rows if kind == "model" or row[0] == common)[1]
     return best
-
-
-def _first(text: str) -> tuple[str, float, str] | None:
-    """Metric, value and wording of the first score in a recipe's header; None without one."""
-    match = re.match(r"([\w@]+)=(\d[\d.]*)\S*", text)
-    return (match[1], float(match[2]), match[0].rstrip(",;")) if match else None
 
 
 def download_parser() -> Parser:

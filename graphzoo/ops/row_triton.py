@@ -77,6 +77,7 @@ def launch(channels: int, *, is_gradient: bool) -> dict[str, Any]:
     which is as exact as float32 (within its rounding); plain multiplications would spill registers. 16 rows
     of a gradient leave room for its sums; loops over blocks of many matrices have `disable_licm`, for the
     addresses of all of them, made before, would fill the registers (benchmarks/results/kernel_resources.csv).
+    The last product of a loop decides how the warps share all of them: it should be one that makes rows.
     """
     rows = 16 if is_gradient else (64 if channels <= 32 else 32)
     exact = torch.get_float32_matmul_precision() == "highest"

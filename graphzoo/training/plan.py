@@ -77,8 +77,10 @@ class Plan:
         Nothing either for a run that is resumed, begins with weights or is changed or cut by the user.
         """
         own = ("--model.", "--data.", "--config", "--trainer.max_", "--trainer.limit_")
+        elsewhere = ("--data.root", "--data.num_workers")  # change no score
         begun = self.checkpoint is not None or self.weights
-        if device != "cpu" or seconds < _LONG or begun or any(word.startswith(own) for word in self.typed):
+        changed = any(x.startswith(own) and x.partition("=")[0] not in elsewhere for x in self.typed)
+        if device != "cpu" or seconds < _LONG or begun or changed:
             return ""
         preset = recipe_for_cpu(self.recipe)
         if preset is None or preset.header.get("data", preset.name.rpartition("/")[2]) != self.data:

@@ -55,16 +55,17 @@ def test_kernels_compile_and_keep_to_their_registers(arch, wanted, kernels, more
     )
     assert done.returncode == 0, done.stderr
     found, kept = lines(out), lines(KEPT)
-    assert len({(op, kernel) for op, kernel, *_ in found}) == kernels
+    assert len({(op, kernel.split()[0]) for op, kernel, *_ in found}) == kernels
     for key, row in found.items():
         known = kept[key]
         if IS_KEPT:
             assert int(row["registers"]) <= min(255, 1.3 * int(known["registers"]) + 8), key
-        assert int(row["spills"]) <= int(known["spills"]) + 64, key
+            assert int(row["spills"]) == 0, key
+        assert int(row["spills"]) <= 64, key
         assert int(row["shared"]) <= 1.5 * int(known["shared"]) + 4096, key
         if key[2].startswith(("bfloat16", "float16", "tf32")):
             assert int(row["spills"]) <= 32, f"{key} spills"
-        if key[1] == "sum_products_kernel":
+        if key[1].startswith("sum_products_kernel"):
             assert float(row["per_edge"]) <= 1.2 * float(known["per_edge"]), key
             # rows of 30 numbers or of 1 begin anywhere
             is_narrow = key[2].count("uneven BLOCK") + key[2].count("BLOCK=1 ") > 0
@@ -76,16 +77,15 @@ def test_the_loop_over_edges_takes_few_instructions():
     rows = [row for row in lines(KEPT).values() if row["per_edge"]]
     rows = [row for row in rows if not any(x in row["variant"] for x in ("uneven BLOCK", "BLOCK=1 "))]
     usual = [float(row["per_edge"]) for row in rows if row["variant"].startswith(("float32", "bfloat16"))]
-    assert len(usual) == 3 * (2 * 8 + 1) and max(usual) <= 30.25 and min(usual) == 15.25
+    assert len(usual) == 2 * 3 * (2 * 8 + 1) and max(usual) <= 27 and min(usual) == 15.25
 
 
-def test_few_registers_are_spilled():
-    """In the kept table: as many bytes as docs/speed.md says."""
-    most = dict.fromkeys(["bfloat16", "float16", "tf32", "float32", "float64"], 0)
-    for row in lines(KEPT).values():
-        kind = row["variant"].split()[0]
-        most[kind] = max(most[kind], int(row["spills"]))
-    assert most == {"bfloat16": 0, "float16": 0, "tf32": 16, "float32": 64, "float64": 0}
+def test_no_register_is_spilled():
+    """In the kept table, in any number format, as docs/speed.md says."""
+    rows = lines(KEPT).values()
+    kinds = {row["variant"].split()[0] for row in rows}
+    assert kinds == {"bfloat16", "float16", "tf32", "float32", "float64"}
+    assert {row["spills"] for row in rows} == {"0"}
 
 
 @pytest.mark.skipif(not ON_LINUX, reason="Triton is not installed")

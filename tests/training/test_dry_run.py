@@ -341,6 +341,8 @@ def test_a_published_training_of_hours_on_a_cpu_names_the_recipe_for_one(tmp_pat
         return dataclasses.replace(plan, **known).for_cpu(seconds, device)
 
     assert for_cpu("fb15k237", "--seed=1").startswith("--recipe fb15k237-local: mrr=0.")
+    assert for_cpu("fb15k237", "--data.root", "x", "--data.num_workers=2"), "the same data"
+    assert not for_cpu("fb15k237", "--data.neighbourhood=500")
     assert for_cpu("wn18rr-v1").startswith("--recipe wn18rr-v1-local: "), "before wn18rr-v1-cpu"
     heart = for_cpu("citeseer-link", "--recipe=citeseer-link-heart", model="pencil")
     assert heart.startswith("--recipe citeseer-link-heart-cpu: mrr=0.")

@@ -64,10 +64,11 @@ def _gradient_kernel(
         rows = tl.cast(block, tl.int64) * ROWS + tl.arange(0, ROWS)
         # rows behind the last have a gradient of 0, and add nothing
         wanted = (rows < num_rows)[:, None] & inside[None, :]
-        at = rows[:, None] * D + c[None, :]
-        z = tl.load(z_ptr + at, mask=wanted, other=0.0).to(tl.float32)
-        sums = tl.load(sums_ptr + at, mask=wanted, other=0.0).to(tl.float32)
-        grad = tl.load(grad_ptr + at, mask=wanted, other=0.0).to(tl.float32)
+        first = tl.cast(block, tl.int64) * ROWS * D  # offsets from it fit into 32 bits
+        at = tl.arange(0, ROWS)[:, None] * D + c[None, :]
+        z = tl.load(z_ptr + first + at, mask=wanted, other=0.0).to(tl.float32)
+        sums = tl.load(sums_ptr + first + at, mask=wanted, other=0.0).to(tl.float32)
+        grad = tl.load(grad_ptr + first + at, mask=wanted, other=0.0).to(tl.float32)
         u = (sums + vector(alpha_ptr, D, BLOCK) * z).to(TYPE)
         h = relu(times(u, w1_ptr, D, BLOCK, True, PRECISION, TYPE) + vector(b1_ptr, D, BLOCK))
         y = times(h, w2_ptr, D, BLOCK, True, PRECISION, TYPE) + vector(b2_ptr, D, BLOCK)
@@ -82,8 +83,8 @@ def _gradient_kernel(
         by_w1 += dot(tl.trans(of_h.to(TYPE)), u, PRECISION)
         of_u = times(of_h, w1_ptr, D, BLOCK, False, PRECISION, TYPE)
         by_alpha += tl.sum(of_u * z, 0)
-        tl.store(grad_sums_ptr + at, of_u.to(TYPE), mask=wanted)
-        tl.store(grad_z_ptr + at, (grad + of_u * vector(alpha_ptr, D, BLOCK)).to(TYPE), mask=wanted)
+        tl.store(grad_sums_ptr + first + at, of_u.to(TYPE), mask=wanted)
+        tl.store(grad_z_ptr + first + at, (grad + of_u * vector(alpha_ptr, D, BLOCK)).to(TYPE), mask=wanted)
     place = partial_ptr + tl.program_id(0).to(tl.int64) * (2 * D * D + 5 * D)
     place = store_sum(place, by_alpha, D, BLOCK)
     place = store_sum(place, by_w1, D, BLOCK)
@@ -127,4 +128,7 @@ def gradient(grad: Tensor, z: Tensor, aggregated: Tensor, *parameters: Tensor) -
 
 def _settings(z: Tensor, *, is_gradient: bool) -> dict[str, Any]:
     block = max(16, triton.next_power_of_2(z.shape[-1]))
-    return {"BLOCK": block, **launch(z.shape[-1], is_gradient=is_gradient)}
+    settings = {"BLOCK": block, **launch(z.shape[-1], is_gradient=is_gradient)}
+    if is_gradient and block != 32:
+        settings["maxnreg"] = 255  # else the compiler spills some, to run more programs at once
+    return settings

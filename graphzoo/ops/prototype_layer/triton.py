@@ -61,7 +61,7 @@ def _unit_rows_gradient(grad, unit, spread, ROWS: tl.constexpr, D: tl.constexpr,
 @triton.jit
 def _sums_kernel(
     states_ptr, value_ptr, weight_ptr, bias_ptr, partial_ptr, num_nodes, num_parts, by_node, by_query,
-    D: tl.constexpr, HEADS: tl.constexpr, ROWS: tl.constexpr, PRECISION: tl.constexpr,
+    D: tl.constexpr, HEADS: tl.constexpr, ROWS: tl.constexpr, PRECISION: tl.constexpr, INDEX: tl.constexpr,
 ):  # fmt: skip
     query = (tl.program_id(0) // num_parts).to(tl.int64)
     c = tl.arange(0, D)
@@ -74,9 +74,10 @@ def _sums_kernel(
     for block in range(tl.program_id(0) % num_parts, tl.cdiv(num_nodes, ROWS), num_parts):
         node = block * ROWS + tl.arange(0, ROWS)
         there = (node < num_nodes)[:, None]
-        at = node.to(tl.int64)[:, None] * by_node + query * by_query + c[None, :]
-        s = tl.load(states_ptr + at, mask=there, other=0.0)
-        v = tl.load(value_ptr + at, mask=there, other=0.0)
+        begin = tl.cast(block, tl.int64) * ROWS * by_node + query * by_query
+        at = tl.arange(0, ROWS).to(INDEX)[:, None] * by_node + c[None, :]
+        s = tl.load(states_ptr + begin + at, mask=there, other=0.0)
+        v = tl.load(value_ptr + begin + at, mask=there, other=0.0)
         k, _ = _unit_rows(s, weight_ptr, bias, ROWS, D, HEADS, PRECISION, TYPE)
         k = tl.where(there, k, 0.0)
         key_sum += tl.sum(k, 0)
@@ -181,13 +182,14 @@ def _attend_kernel(
 
 @triton.jit
 def _attend_gradient_kernel(
-    grad_ptr, states_ptr, value_ptr, skip_ptr, grad_states_ptr, grad_value_ptr, grad_skip_ptr,
+    grad_ptr, states_ptr, value_ptr, skip_ptr, grad_states_ptr, grad_value_ptr, grad_attended_ptr,
     weight_ptr, bias_ptr, key_sum_ptr, product_ptr, value_sum_ptr,
     n1w_ptr, n1b_ptr, w1_ptr, b1_ptr, w2_ptr, b2_ptr, n2w_ptr, n2b_ptr, words_ptr, entities_ptr,
     threshold, scale, partial_ptr, num_nodes, num_parts, by_node, by_query,
-    HAS_SKIP: tl.constexpr, DROPS: tl.constexpr,
+    HAS_SKIP: tl.constexpr, DROPS: tl.constexpr, UPPER: tl.constexpr, LOWER: tl.constexpr,
     D: tl.constexpr, HEADS: tl.constexpr, ROWS: tl.constexpr, PRECISION: tl.constexpr, INDEX: tl.constexpr,
 ):  # fmt: skip
+    """UPPER: back to what was attended, which is the gradient of the skip, too. LOWER: from there on."""
     query = (tl.program_id(0) // num_parts).to(tl.int64)
     c = tl.arange(0, D)
     TYPE = states_ptr.dtype.element_ty
@@ -211,70 +213,75 @@ def _attend_gradient_kernel(
         at = tl.arange(0, ROWS).to(INDEX)[:, None] * by_node + c[None, :]
         s = tl.load(states_ptr + begin + at, mask=there, other=0.0)
         v = tl.load(value_ptr + begin + at, mask=there, other=0.0)
-        grad = tl.load(grad_ptr + begin + at, mask=there, other=0.0).to(tl.float32)
         q, spread = _unit_rows(s, weight_ptr, vector(bias_ptr, D, D), ROWS, D, HEADS, PRECISION, TYPE)
         attended, total = _attention(
             q, v, product_ptr, key_sum_ptr, value_sum_ptr, num_nodes, ROWS, D, HEADS, PRECISION, TYPE
         )
-        a = attended
-        if HAS_SKIP:
-            a += tl.load(skip_ptr + begin + at, mask=there, other=0.0).to(tl.float32)
-        unit1, std1 = normalize(a, D, D)
-        x = unit1 * vector(n1w_ptr, D, D) + vector(n1b_ptr, D, D)
-        hidden = relu(times(x, w1_ptr, D, D, True, PRECISION, TYPE) + vector(b1_ptr, D, D))
-        if DROPS:
-            words = tl.load(words_ptr + query * (D // 4) + tl.arange(0, D // 4))
-            entities = tl.load(entities_ptr + node, mask=node < num_nodes, other=0)
-            hidden = hidden * tl.where(kept(words, entities, threshold, ROWS, D), scale, 0.0)
-        out = x + times(hidden, w2_ptr, D, D, True, PRECISION, TYPE) + vector(b2_ptr, D, D)
-        unit2, std2 = normalize(out, D, D)
+        if UPPER:
+            grad = tl.load(grad_ptr + begin + at, mask=there, other=0.0).to(tl.float32)
+            a = attended
+            if HAS_SKIP:
+                a += tl.load(skip_ptr + begin + at, mask=there, other=0.0).to(tl.float32)
+            unit1, std1 = normalize(a, D, D)
+            x = unit1 * vector(n1w_ptr, D, D) + vector(n1b_ptr, D, D)
+            hidden = relu(times(x, w1_ptr, D, D, True, PRECISION, TYPE) + vector(b1_ptr, D, D))
+            if DROPS:
+                words = tl.load(words_ptr + query * (D // 4) + tl.arange(0, D // 4))
+                entities = tl.load(entities_ptr + node, mask=node < num_nodes, other=0)
+                hidden = hidden * tl.where(kept(words, entities, threshold, ROWS, D), scale, 0.0)
+            out = x + times(hidden, w2_ptr, D, D, True, PRECISION, TYPE) + vector(b2_ptr, D, D)
+            unit2, std2 = normalize(out, D, D)
 
-        by_n2w += tl.sum(grad * unit2, 0)
-        by_n2b += tl.sum(grad, 0)
-        of_out = normalize_gradient(grad, unit2, std2, vector(n2w_ptr, D, D), D, D)
-        by_b2 += tl.sum(of_out, 0)
-        by_w2 += dot(tl.trans(of_out.to(TYPE)), hidden.to(TYPE), PRECISION)
-        # what was dropped or cut off is 0, what was kept was scaled
-        of_hidden = times(of_out, w2_ptr, D, D, False, PRECISION, TYPE)
-        of_hidden = of_hidden * tl.where(hidden <= 0, 0.0, scale)
-        by_b1 += tl.sum(of_hidden, 0)
-        by_w1 += dot(tl.trans(of_hidden.to(TYPE)), x.to(TYPE), PRECISION)
-        of_x = of_out + times(of_hidden, w1_ptr, D, D, False, PRECISION, TYPE)
-        by_n1w += tl.sum(of_x * unit1, 0)
-        by_n1b += tl.sum(of_x, 0)
-        of_a = normalize_gradient(of_x, unit1, std1, vector(n1w_ptr, D, D), D, D)
-        if HAS_SKIP:
-            tl.store(grad_skip_ptr + begin + at, of_a.to(TYPE), mask=there)
+            by_n2w += tl.sum(grad * unit2, 0)
+            by_n2b += tl.sum(grad, 0)
+            of_out = normalize_gradient(grad, unit2, std2, vector(n2w_ptr, D, D), D, D)
+            by_b2 += tl.sum(of_out, 0)
+            by_w2 += dot(tl.trans(of_out.to(TYPE)), hidden.to(TYPE), PRECISION)
+            # what was dropped or cut off is 0, what was kept was scaled
+            of_hidden = times(of_out, w2_ptr, D, D, False, PRECISION, TYPE)
+            of_hidden = of_hidden * tl.where(hidden <= 0, 0.0, scale)
+            by_b1 += tl.sum(of_hidden, 0)
+            by_w1 += dot(tl.trans(of_hidden.to(TYPE)), x.to(TYPE), PRECISION)
+            of_x = of_out + times(of_hidden, w1_ptr, D, D, False, PRECISION, TYPE)
+            by_n1w += tl.sum(of_x * unit1, 0)
+            by_n1b += tl.sum(of_x, 0)
+            of_a = normalize_gradient(of_x, unit1, std1, vector(n1w_ptr, D, D), D, D)
+            if HAS_SKIP or not LOWER:
+                tl.store(grad_attended_ptr + begin + at, of_a.to(TYPE), mask=there)
+        else:
+            of_a = tl.load(grad_attended_ptr + begin + at, mask=there, other=0.0).to(tl.float32)
 
-        of_denominator = -head_sums(of_a * attended, ROWS, D, HEADS) * total
-        of_numerator = of_a * total
-        tl.store(
-            grad_value_ptr + begin + at, (tl.cast(num_nodes, tl.float32) * of_numerator).to(TYPE), mask=there
-        )
-        by_value += tl.sum(of_numerator, 0)
-        by_product += dot(tl.trans(q.to(TYPE)), of_numerator.to(TYPE), PRECISION)
-        by_key += tl.sum(of_denominator * q, 0)
-        of_q = times(of_numerator, product_ptr, D, D, True, PRECISION, TYPE)
-        of_q += of_denominator * vector(key_sum_ptr, D, D)
-        of_q = _unit_rows_gradient(of_q, q, spread, ROWS, D, HEADS)
-        by_weight += dot(tl.trans(of_q.to(TYPE)), s, PRECISION)
-        by_bias += tl.sum(of_q, 0)
-        of_s = times(of_q, weight_ptr, D, D, False, PRECISION, TYPE)
-        tl.store(grad_states_ptr + begin + at, of_s.to(TYPE), mask=there)
+        if LOWER:
+            of_denominator = -head_sums(of_a * attended, ROWS, D, HEADS) * total
+            of_numerator = of_a * total
+            by_value += tl.sum(of_numerator, 0)
+            by_key += tl.sum(of_denominator * q, 0)
+            by_product += dot(tl.trans(q.to(TYPE)), of_numerator.to(TYPE), PRECISION)
+            of_q = times(of_numerator, product_ptr, D, D, True, PRECISION, TYPE)
+            of_v = tl.cast(num_nodes, tl.float32) * of_numerator
+            tl.store(grad_value_ptr + begin + at, of_v.to(TYPE), mask=there)
+            of_q += of_denominator * vector(key_sum_ptr, D, D)
+            of_q = _unit_rows_gradient(of_q, q, spread, ROWS, D, HEADS)
+            by_weight += dot(tl.trans(of_q.to(TYPE)), s, PRECISION)
+            by_bias += tl.sum(of_q, 0)
+            of_s = times(of_q, weight_ptr, D, D, False, PRECISION, TYPE)
+            tl.store(grad_states_ptr + begin + at, of_s.to(TYPE), mask=there)
     place = partial_ptr + tl.program_id(0).to(tl.int64) * (4 * D * D + 9 * D)
-    place = store_sum(place, by_key, D, D)
-    place = store_sum(place, by_product, D, D)
-    place = store_sum(place, by_value, D, D)
-    place = store_sum(place, by_weight, D, D)
-    place = store_sum(place, by_bias, D, D)
-    place = store_sum(place, by_n1w, D, D)
-    place = store_sum(place, by_n1b, D, D)
-    place = store_sum(place, by_w1, D, D)
-    place = store_sum(place, by_b1, D, D)
-    place = store_sum(place, by_w2, D, D)
-    place = store_sum(place, by_b2, D, D)
-    place = store_sum(place, by_n2w, D, D)
-    store_sum(place, by_n2b, D, D)
+    if LOWER:
+        to = store_sum(place, by_key, D, D)
+        to = store_sum(to, by_product, D, D)
+        to = store_sum(to, by_value, D, D)
+        to = store_sum(to, by_weight, D, D)
+        store_sum(to, by_bias, D, D)
+    if UPPER:
+        to = store_sum(place + 2 * D * D + 3 * D, by_n1w, D, D)
+        to = store_sum(to, by_n1b, D, D)
+        to = store_sum(to, by_w1, D, D)
+        to = store_sum(to, by_b1, D, D)
+        to = store_sum(to, by_w2, D, D)
+        to = store_sum(to, by_b2, D, D)
+        to = store_sum(to, by_n2w, D, D)
+        store_sum(to, by_n2b, D, D)
 
 
 # Rows come arranged alike, as `arranged` does it.
@@ -284,7 +291,6 @@ def sums(states: Tensor, value: Tensor, weight: Tensor, bias: Tensor, num_heads:
     """Sums of unit keys [B, D], of key-value products [B, D, D] and of values [B, D], in float32."""
     channels, num_queries = states.shape[2], states.shape[1]
     grid, settings = _settings(states, num_heads)
-    del settings["INDEX"]
     shapes = [torch.Size(s) for s in ((channels,), (channels, channels), (channels,))]
     partial = _partial(grid, states, shapes)
     with on_device(states):
@@ -341,7 +347,10 @@ def attend_gradient(
 ) -> tuple[Tensor | None, ...]:
     """Gradients of the tensors that `attend` takes, None for a skip that is not there."""
     grad_states, grad_value = torch.empty_like(states), torch.empty_like(value)
-    grad_skip = None if skip is None else torch.empty_like(states)
+    # In float32 in two passes: the sums of a whole one would not fit into the registers.
+    passes = ((True, False), (False, True)) if states.dtype == torch.float32 else ((True, True),)
+    is_kept = skip is not None or len(passes) > 1
+    grad_attended = torch.empty_like(states) if is_kept else grad_states  # not written
     weight, bias, key_sum, product, value_sum, *parameters = shared
     grid, settings = _settings(states, num_heads, is_gradient=True)
     num_queries, channels = states.shape[1:]
@@ -349,12 +358,13 @@ def attend_gradient(
     of_query = [torch.Size(s) for s in ((channels,), (channels, channels), (channels,))]
     of_all = [x.shape for x in (weight, bias, *parameters)]
     partial = _partial(grid, states, [*of_query, *of_all])
-    with on_device(states):
-        _attend_gradient_kernel[(grid[0] * num_queries,)](
-            grad, states, value, states if skip is None else skip, grad_states, grad_value,
-            grad_states if grad_skip is None else grad_skip, *_parameters(shared, num_heads), *drawn, partial,
-            states.shape[0], *grid, HAS_SKIP=skip is not None, DROPS=drops, **settings,
-        )  # fmt: skip
+    for upper, lower in passes:
+        with on_device(states):
+            _attend_gradient_kernel[(grid[0] * num_queries,)](
+                grad, states, value, states if skip is None else skip, grad_states, grad_value, grad_attended,
+                *_parameters(shared, num_heads), *drawn, partial, states.shape[0], *grid,
+                HAS_SKIP=skip is not None, DROPS=drops, UPPER=upper, LOWER=lower, **settings,
+            )  # fmt: skip
     own = sum(shape.numel() for shape in of_query)
     by_key, by_product, by_value = _by_query(partial[:, :own], num_queries, of_query)
     by_product = by_product * _inside_heads(product, num_heads)
@@ -363,6 +373,7 @@ def attend_gradient(
         for gradient, given in zip(cut(partial[:, own:], of_all), (weight, bias, *parameters), strict=True)
     )
     by_sums = (by_key.to(key_sum.dtype), by_product.to(product.dtype), by_value.to(value_sum.dtype))
+    grad_skip = None if skip is None else grad_attended
     return (grad_states, grad_value, grad_skip, by_weight, by_bias, *by_sums, *rest)
 
 
@@ -400,9 +411,7 @@ def _settings(
     num_nodes, num_queries, channels = states.shape
     settings = {"HEADS": num_heads, **launch(channels, is_gradient=is_gradient)}
     rows = min(settings["ROWS"], 32)
-    if channels == 16:
-        rows = 32  # a gradient of 16 would spill registers
-    elif channels == 64 and settings["PRECISION"] == "tf32x3":
+    if channels == 64 and settings["PRECISION"] == "tf32x3":
         rows = 16
     settings |= {"ROWS": rows, "INDEX": tl.int32 if rows * states.stride(0) < _FAR else tl.int64}
     parts = max(1, min(triton.cdiv(num_nodes, rows), _PROGRAMS // max(num_queries, 1)))
